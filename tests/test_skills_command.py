@@ -28,14 +28,19 @@ def test_skills_are_listed_with_their_mistakes(run_odin: Run, home: Path, worksp
     doctor = run_odin("doctor").stdout
     assert "skills         2 skills: own, pdf\n" in doctor and f"{bad}:1: description is missing" in doctor
     (workspace / ".agents/skills/own/run.sh").write_text("new")
-    assert ".agents/skills/own/run.sh changed" in run_odin("skills").stderr or "changed" in run_odin("trust").stdout
+    assert "not trusted" in run_odin("skills").stderr
+    assert ".agents/skills/own/run.sh" in run_odin("trust").stdout
 
 
 def test_a_folder_is_checked(run_odin: Run, tmp_path: Path) -> None:
-    path = write_skill(tmp_path, "pdf", allowed_tools="Bash Read")
+    path = write_skill(tmp_path, "pdf", allowed_tools="\n  - Read\n  - Bash(*:*)\n  - E*")
     done = run_odin("skills", "check", str(tmp_path))
-    assert (done.returncode, done.stdout) == (1, "1 skill, 1 problem\n")
-    assert done.stderr.startswith(f"{path}:1: allowed-tools: Bash has no effect.")
+    assert (done.returncode, done.stdout) == (1, "1 skill, 2 problems\n")
+    assert done.stderr.splitlines() == [
+        f"{path}:6: allowed-tools: Bash(*:*) has no effect. A skill must name the program, such as Bash(git log:*).",
+        f"{path}:7: allowed-tools: E* has no effect. "
+        "A skill must name each tool exactly, such as Read or mcp__github__get_issue.",
+    ]
     write_skill(tmp_path, "pdf")
     assert run_odin("skills", "check", str(tmp_path / "pdf")).stdout == "1 skill, no problems\n"
     (tmp_path / "empty").mkdir()
@@ -43,6 +48,13 @@ def test_a_folder_is_checked(run_odin: Run, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, f"There is no SKILL.md in {tmp_path}/empty.\n")
     done = run_odin("skills", "check", str(tmp_path / "gone"))
     assert done.returncode == 2 and "is not a folder" in done.stderr
+
+
+def test_skills_of_the_projects_own_folders_are_shown(run_odin: Run, workspace: Path) -> None:
+    write_skill(workspace / "tools/s", "own", allowed_tools="Bash(make:*) Bash")
+    (workspace / "odinconfig.json").write_text('{"skills": {"paths": ["tools/s"]}}')
+    assert "skill: tools/s/own/SKILL.md, which allows Bash(make:*)\n" in run_odin("trust").stdout
+    assert f"The skill of {workspace} cannot be used" in run_odin("skills").stderr
 
 
 def test_a_linked_folder_of_the_project_can_be_trusted(run_odin: Run, workspace: Path, tmp_path: Path) -> None:

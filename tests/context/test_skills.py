@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odin.context.markdown_folder import split_front_matter
-from odin.context.skill_files import MAX_BYTES, check_skills, fill_skill, load_skills
+from odin.context.skill_files import check_skills, fill_skill, load_skills
 from odin.context.skills import SkillCatalog, SkillFolder
 from odin.core.errors import UsageError
 from tests.table import each
@@ -47,6 +47,8 @@ def test_the_first_skill_with_a_name_counts(tmp_path: Path) -> None:
     ]
     assert catalog.get("/PDF").description == "of the project"
     assert catalog.get("office:own") is catalog.get("own")
+    assert [catalog.get(name).name for name in ("pdf", "office:pdf", "office:own")] == ["pdf", "office:pdf", "own"]
+    assert catalog.get("office:pdf").path == f"{plugin}/pdf/SKILL.md"
     assert catalog.problems == ()
 
 
@@ -57,7 +59,7 @@ def test_the_prompt_has_a_bounded_summary(tmp_path: Path) -> None:
     lines = load(tmp_path).describe_for_prompt().splitlines()[2:]
     assert lines[0].startswith("- s00: word word") and max(map(len, lines)) <= 160
     assert lines[-1] == f"+{40 - (len(lines) - 1)} more; Skill without a name lists them"
-    assert len(lines) - 1 <= 32 and sum(map(len, lines)) <= 4_100
+    assert len(lines) - 1 <= 32 and len(load(tmp_path).describe_for_prompt()) <= 4_000
     assert "a-hidden" not in load(tmp_path).describe_all()
     assert load(tmp_path / "s00").describe_for_prompt(brief=True).splitlines()[2:] == ["- s00"]
     assert SkillCatalog().describe_for_prompt() == ""
@@ -73,6 +75,7 @@ def test_the_prompt_has_a_bounded_summary(tmp_path: Path) -> None:
         ({"arguments": "file mode"}, "Open $file as $mode; $files", "f r", "Open f as r; $files"),
         ({}, "No arguments: $ARGUMENTS", "", "No arguments: "),
         ({}, "Quote $ARGUMENTS[0]", "it's", "Quote it's"),
+        ({}, f"Take $ARGUMENTS[{'9' * 5000}]", "", f"Take [{'9' * 5000}]"),
     ],
 )
 def test_arguments_are_filled_in(
@@ -93,6 +96,23 @@ def test_the_text_says_where_the_files_are(tmp_path: Path) -> None:
     assert text.endswith(f"Run {tmp_path}/pdf/scripts/x.py, not ${{HOME}}.")
 
 
+def test_a_skill_works_in_any_folder(tmp_path: Path) -> None:
+    for name in ("two  spaces", "x" * 200, "tab\there"):
+        folder = tmp_path / name / ("deep" * 20)
+        write_skill(folder, "pdf", "It works.")
+        found = load(folder).get("pdf")
+        assert fill_skill(found).endswith("It works.")
+        assert len(found.shown_path) <= 200 and found.shown_path.isprintable()
+
+
+def test_a_plugin_skill_knows_the_folder_of_its_plugin(tmp_path: Path) -> None:
+    write_skill(tmp_path, "skills/pdf", "Run ${CLAUDE_PLUGIN_ROOT}/x.", allowed_tools="Bash(${CLAUDE_PLUGIN_ROOT}/x:*)")
+    found = load_skills([SkillFolder(f"{tmp_path}/skills", "plugin", str(tmp_path), "office")]).get("pdf")
+    assert fill_skill(found).endswith(f"Run {tmp_path}/x.") and found.allowed_tools == (f"Bash({tmp_path}/x:*)",)
+    other = load(tmp_path / "skills").get("pdf")
+    assert fill_skill(other).endswith("Run ${CLAUDE_PLUGIN_ROOT}/x.")
+
+
 def test_a_project_skill_that_changed_is_refused(tmp_path: Path) -> None:
     path = write_skill(tmp_path, "s")
     ours, theirs = load(tmp_path), load(tmp_path, within=str(tmp_path))
@@ -111,7 +131,7 @@ BROKEN: list[tuple[bytes, str]] = [
     (b"---\nname: s\ndescription: [a, {b: c}]\n---\n", "It has no text"),
     (b"---\ndescription:\n  a: b\n---\nx", "SKILL.md:2: description must be a text."),
     (b"---\nname: s\ndescription: d\n---\n\0\0", "SKILL.md: It is not a text file."),
-    (b"x" * (MAX_BYTES + 1), f"SKILL.md: It is {MAX_BYTES + 1:,} bytes long"),
+    (b"x" * 5_000_000, "SKILL.md: It is 5,000,000 bytes long; 262,144 is the limit. This skill is ignored."),
     (b"---\nname: [a, b]\ndescription: d\n---\nx", "SKILL.md:2: name must be a text. The folder's name is used."),
     (
         b"---\nname: s\ndescription: d\nallowed-tools: {a: b}\n---\nx",
@@ -147,6 +167,7 @@ def test_odd_files_harm_nothing(tmp_path: Path) -> None:
     (skills / "leak/SKILL.md").symlink_to(outside / "stolen/SKILL.md")
     (skills / "pipe").mkdir()
     os.mkfifo(skills / "pipe/SKILL.md")
+    (skills / "folder/SKILL.md").mkdir(parents=True)
     (skills / "bad name!").mkdir()
     (skills / "bad name!/SKILL.md").write_text("---\ndescription: d\n---\nx")
     (skills / ".git/x").mkdir(parents=True)
@@ -155,12 +176,29 @@ def test_odd_files_harm_nothing(tmp_path: Path) -> None:
     assert [skill.name for skill in catalog.list_skills()] == ["good"]
     assert [item.describe().removeprefix(str(skills)) for item in catalog.problems] == [
         "/bad name!/SKILL.md:1: 'bad name!' is not a name: use letters, digits and hyphens. This skill is ignored.",
+        "/folder/SKILL.md: It is a folder, not a text file. This skill is ignored.",
         "/leak/SKILL.md: It points outside the project and is ignored.",
         "/link: It points outside the project and is ignored.",
-        "/pipe/SKILL.md: It is not a text file. This skill is ignored.",
+        "/pipe/SKILL.md: It is a pipe, a socket or a device, not a text file. This skill is ignored.",
     ]
     missing = load(tmp_path / "nowhere").problems
     assert [item.text for item in missing] == ["It is not a folder, so it has no skills."]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_cannot_be_read_costs_one_message(tmp_path: Path) -> None:
+    write_skill(tmp_path, "good")
+    write_skill(tmp_path, "closed").parent.chmod(0)
+    write_skill(tmp_path, "secret").chmod(0)
+    try:
+        catalog = load(tmp_path)
+    finally:
+        (tmp_path / "closed").chmod(0o700)
+    assert [skill.name for skill in catalog.list_skills()] == ["good"]
+    assert [item.describe().removeprefix(str(tmp_path)) for item in catalog.problems] == [
+        "/closed: It cannot be read: Permission denied.",
+        "/secret/SKILL.md: It cannot be read: Permission denied. This skill is ignored.",
+    ]
 
 
 def test_two_skills_with_one_name_in_a_folder(tmp_path: Path) -> None:

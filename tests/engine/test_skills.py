@@ -117,6 +117,25 @@ async def test_what_a_skill_allows_holds_until_the_turn_ends(start: Start, skill
     assert [event.status for event in talk.all(ToolEnded)] == ["denied", "success", "success", "denied", "denied"]
 
 
+async def test_a_skill_may_allow_its_own_scripts(start: Start, skills: Path, workspace: Path) -> None:
+    """The example of docs/skills.md."""
+    write_skill(skills, "pdf", allowed_tools="Bash(python3 scripts/fill.py:*) Read")
+    for folder in (skills / "pdf", workspace):
+        (folder / "scripts").mkdir()
+        (folder / "scripts/fill.py").write_text(f"print('from', {folder.name!r})")
+    script = [
+        use("Skill", name="pdf"),
+        use("Bash", command=f"python3 {skills}/pdf/scripts/fill.py --list form.pdf"),
+        use("Bash", command="python3 scripts/fill.py --list form.pdf"),
+        say("a"),
+    ]
+    talk = await start(script, yes=False, can_ask=True)
+    talk.answers = [NO]
+    await talk.say("go")
+    assert [event.args["command"] for event in talk.all(PermissionAsked)] == ["python3 scripts/fill.py --list form.pdf"]
+    assert results_of(talk)[1].startswith("from pdf")
+
+
 async def test_a_rule_of_the_user_is_stronger_than_a_skill(start: Start, skills: Path, workspace: Path) -> None:
     write_skill(skills, "make", "Run it.", allowed_tools="Bash(touch:*), Edit(**)")
     script = [use("Bash", command="touch a"), use("Write", file_path=f"{workspace}/.git/x", content="x"), say("a")]
@@ -169,9 +188,45 @@ async def test_an_agent_may_have_its_own_skills(start: Start, skills: Path, home
     assert "Use pdftk." in system_of(talk) and "xls" not in system_of(talk)
     assert results_of(talk)[0].startswith("There is no skill 'xls'.")
     assert "The agent clerk names skills that do not exist: nope." in [event.text for event in talk.all(Warned)]
+    assert [event.name for event in talk.all(SkillUsed)] == ["pdf"]
     talk = await start([say("a")], role="bare")
     await talk.say("go")
     assert "pdf" not in system_of(talk)
+
+
+async def test_skills_in_a_prompt_are_used_in_every_turn(start: Start, skills: Path, home: Path) -> None:
+    write_skill(skills, "make", "Use make.", allowed_tools="Bash(touch:*)")
+    write_skill(skills, "long", "x" * 50_000)
+    write_skill(skills, "gone", "Use gone.")
+    agents = home / ".config/odin/agents"
+    agents.mkdir(parents=True)
+    (agents / "clerk.md").write_text("---\ndescription: d\nmode: all\nskills: make, long, gone\n---\nFile it.")
+    touch = use("Bash", command="touch made")
+    talk = await start([touch, say("a"), touch, say("b")], yes=False, can_ask=True, role="clerk")
+    (skills / "gone/SKILL.md").unlink()
+    await talk.say("one")
+    await talk.say("two")
+    assert talk.all(PermissionAsked) == [] and [event.name for event in talk.all(SkillUsed)] == ["make"]
+    warned = [event.text for event in talk.all(Warned)]
+    assert (
+        "The agent clerk names the skill long, which is left out: all of them together have at most 50,000 characters."
+    ) in warned
+    assert any(
+        text.startswith("The agent clerk names a skill that is left out. The skill gone cannot") for text in warned
+    )
+
+
+async def test_a_rule_may_name_the_plugin_of_a_skill(start: Start, skills: Path, tmp_path: Path) -> None:
+    write_skill(skills, "pdf", "Mine.")
+    write_skill(tmp_path / "office/skills", "pdf", "Theirs.")
+    write_skill(tmp_path / "office/skills", "xls", "Calc.")
+    script = [use("Skill", name="office:pdf"), use("Skill", name="xls"), use("Skill", name="pdf"), say("a")]
+    config = {"rules": {"Skill(office:*)": "ask"}}
+    talk = await start(script, yes=False, can_ask=True, config=config, plugin_dirs=(f"{tmp_path}/office",))
+    talk.answers = [AnswerPermission("", allow=True), NO]
+    await talk.say("go")
+    assert len(talk.all(PermissionAsked)) == 2
+    assert [event.name for event in talk.all(SkillUsed)] == ["office:pdf", "pdf"]
 
 
 async def test_skills_can_be_switched_off_and_found_elsewhere(start: Start, skills: Path, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from typing import cast
 
 import pytest
 
-from odin.session.conversation import MainConversation
+from odin.core.call_events import SkillUsed
+from odin.core.event import AnyEvent, Envelope, PromptChanged, PromptDropped, PromptQueued, TurnStarted
+from odin.session.conversation import MainConversation, UsedSkills
 from odin.session.history import FileHistory
 from odin.session.state import LoopModeState, OpenWork, PromptQueueState, SessionPermissions, SessionState
 from odin.session.team import SubAgentThreads, TaskBoard
@@ -38,6 +40,7 @@ def find_handled(part: type, method: str) -> set[str]:
         (TaskBoard, "apply", set[type]()),
         (SessionPermissions, "apply", set[type]()),
         (PromptQueueState, "apply", set[type]()),
+        (UsedSkills, "apply", set[type]()),
         (LoopModeState, "apply", set[type]()),
         (OpenWork, "apply", set[type]()),
         (SessionState, "_apply_own", set[type]()),
@@ -47,3 +50,20 @@ def test_a_part_declares_the_events_it_handles(part: type, method: str, more: se
     events = cast("frozenset[type]", vars(part)["EVENTS"])
     declared = {kind.__name__ for kind in events}
     assert declared == find_handled(part, method) | {kind.__name__ for kind in more}
+
+
+def test_a_changed_prompt_loses_the_skill_it_called() -> None:
+    """The rules of a skill apply only to the turn of a prompt that still calls it."""
+    skills = UsedSkills()
+
+    def apply(*events: AnyEvent) -> tuple[str, ...]:
+        for event in events:
+            skills.apply(Envelope(1, 1.0, "s", event))
+        return tuple(used.name for used in skills.list_in_use(""))
+
+    queued = PromptQueued("p", "Make it.", "edit_mode")
+    used = SkillUsed("make", "/s/SKILL.md", "p", ("Bash(make:*)",))
+    start = TurnStarted("p", "Make it.", "edit_mode")
+    assert apply(queued, used, PromptChanged("p", "Make it.", "plan_mode"), start) == ("make",)
+    assert apply(queued, used, PromptChanged("p", "Something else.", "edit_mode"), start) == ()
+    assert apply(queued, used, PromptDropped("p"), start) == ()

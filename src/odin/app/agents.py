@@ -167,8 +167,8 @@ class RequestTemplates:
         """Return what the prompt says about skills. A system prompt of the caller's own stays as it is."""
         if not isinstance(self._prompt, SystemPrompt):
             return ()
-        if missing := skills.describe_missing(agent):
-            self.on_warning(missing)
+        for problem in skills.find_named_problems(agent):
+            self.on_warning(problem)
         has_tool = any(tool.name == "Skill" for tool in offered)
         return skills.build_blocks(agent, offered=has_tool, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
 
@@ -383,8 +383,9 @@ class AgentParts:
     def make_policy(self) -> "Policy":
         """Return the session's policy, limited by the role, for the folder this agent works in and its write scope."""
         policy, place = self._composition.roles.restrict(self._composition.policy), self.place
-        if rules := self._composition.recorder.state.skills.rules_of(self._agent):
-            policy = policy.with_skill_rules(rules)
+        used, skills = self._composition.recorder.state.skills.list_in_use(self._agent), self._composition.skills
+        if skills is not None and (found := (*used, *skills.list_named(self._definition))):
+            policy = policy.with_skills(found)
         if place is not self._composition.places.main:
             policy = policy.with_root(place.root, place.cwd, place.sandbox)
         if self.limits is not None:
@@ -428,6 +429,8 @@ class AgentParts:
     def make_deps(self, mode: Mode) -> TurnDeps:
         composition, limits = self._composition, self.turn_limits
         self.models.begin_prompt()
+        if composition.skills is not None:
+            composition.skills.mark_named(composition.recorder, self._agent, self._definition)
         role = None if self._agent else composition.roles.definition
         if role is not None and role.max_turns:
             limits = replace(limits, max_turns=role.max_turns)

@@ -9,7 +9,12 @@ import msgspec
 from odin import __version__
 from odin.app.policy import warn_of_unknown_tools
 from odin.app.sandbox import LazySandbox
-from odin.app.workspace import PROJECT_SKILL_FOLDERS, branch_of, explain_missing_servers, list_project_agent_folders
+from odin.app.workspace import (
+    branch_of,
+    explain_missing_servers,
+    list_project_agent_folders,
+    list_project_skill_folders,
+)
 from odin.config.paths import crash_log_path
 from odin.core.client import ContextReport, PluginSummary, SessionInfo
 from odin.policy.modes import spec_of
@@ -104,7 +109,7 @@ def _list_skill_warnings(session: "SessionComposition") -> Iterator[str]:
         yield from session.skills.list_warnings()
     if session.memory is not None:
         yield from session.memory.warnings
-    if not config.trust.trusted and any(Path(config.root, name).is_dir() for name in PROJECT_SKILL_FOLDERS):
+    if not config.trust.trusted and list_project_skill_folders(config):
         from odin.app.skills import describe_unused_skills
 
         yield from filter(None, [describe_unused_skills(config)])

@@ -3,25 +3,28 @@
 Imported only if there is a folder of skills.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from odin.app.workspace import PROJECT_SKILL_FOLDERS, list_skill_folders
+from msgspec import Struct
+
+from odin.app.workspace import list_project_skill_folders, list_skill_folders
 from odin.config import Config
 from odin.config.layers import TRUST_HINT
 from odin.config.settings import Plugin
-from odin.context.skill_files import check_skills, fill_skill, load_skills
+from odin.context.skill_files import check_skills, fill_skill, find_line, load_skills
 from odin.context.skills import Skill, SkillCatalog, SkillFolder, SkillProblem
 from odin.core.call_events import SkillUsed
 from odin.core.client import SkillSummary
 from odin.core.errors import UsageError
 from odin.core.format import count_of
 from odin.core.path_names import contains
+from odin.core.text import to_valid_unicode
 from odin.core.tool import Subject
 from odin.policy.modes import EDIT
 from odin.policy.policy_call import PolicyCall
-from odin.policy.rules.rule import Rule, parse_skill_rules
+from odin.policy.rules.rule import Rule
+from odin.policy.rules.skill_rules import explain_no_effect, list_effective_rules
 from odin.tools.knowledge import SkillTool
 
 if TYPE_CHECKING:
@@ -53,7 +56,7 @@ def summarize_skills(catalog: SkillCatalog) -> tuple[SkillSummary, ...]:
             skill.name,
             skill.description,
             f"plugin {skill.plugin}" if skill.plugin else skill.source,
-            skill.path,
+            skill.shown_path,
             skill.for_model,
             skill.for_user,
             skill.allowed_tools,
@@ -66,18 +69,23 @@ def check_skill_folder(folder: str) -> tuple[tuple[SkillSummary, ...], tuple[Ski
     """Return the usable skills in a folder, and everything in them that is wrong or not standard."""
     skills, problems = check_skills(folder)
     for skill in skills:
-        allowed = {rule.text for rule in parse_skill_rules(skill.allowed_tools)}
         for text in skill.allowed_tools:
-            if text not in allowed:
-                why = "It is not a rule, or it allows any command: name the commands, such as Bash(git log:*)."
-                problems.append(SkillProblem(skill.path, 1, f"allowed-tools: {text} has no effect. {why}", strict=True))
+            if why := explain_no_effect(text):
+                found = f"allowed-tools: {text} has no effect. {why}"
+                problems.append(SkillProblem(skill.shown_path, find_line(skill, text), found, strict=True))
     return summarize_skills(SkillCatalog(skills)), tuple(problems)
 
 
-def list_project_skills(root: str) -> Iterator[Skill]:
-    """Yield the skills of a project, whether it is trusted or not. They are used only if it is."""
-    folders = (SkillFolder(f"{root}/{name}", "project", root) for name in PROJECT_SKILL_FOLDERS)
-    yield from load_skills(folder for folder in folders if os.path.isdir(folder.folder)).list_skills()  # noqa: PTH112
+def list_project_skills(config: Config) -> tuple[Skill, ...]:
+    """Return the skills of a project, whether it is trusted or not. They are used only if it is."""
+    folders = list_project_skill_folders(config)
+    return load_skills(SkillFolder(folder, "project", config.root) for folder in folders).list_skills()
+
+
+def describe_allowed(skill: Skill) -> str:
+    """Return what a skill allows, for people who decide whether to trust it: ", which allows Read", or ""."""
+    allowed = list_effective_rules(skill.allowed_tools)
+    return f", which allows {', '.join(allowed)}" if allowed else ""
 
 
 def list_plugin_skills(plugin: Plugin) -> tuple[Skill, ...]:
@@ -90,11 +98,23 @@ def list_plugin_skills(plugin: Plugin) -> tuple[Skill, ...]:
 
 def describe_unused_skills(config: Config) -> str:
     """Return that the skills of an untrusted project are not used, or "" if there are none."""
-    count = 0 if config.trust.trusted or not config.skills.enabled else len(list(list_project_skills(config.root)))
+    count = 0 if config.trust.trusted or not config.skills.enabled else len(list_project_skills(config))
     if not count:
         return ""
     skills = "The skill" if count == 1 else f"The {count} skills"
     return f"{skills} of {config.root} cannot be used: this folder is not trusted. {TRUST_HINT}"
+
+
+class _NamedSkills(Struct, frozen=True):
+    """The skills that a definition names: their texts, their use, and why some are left out."""
+
+    texts: tuple[str, ...]
+    used: tuple[SkillUsed, ...]
+    problems: tuple[str, ...]
+
+
+def _event_of(skill: Skill) -> SkillUsed:
+    return SkillUsed(skill.name, to_valid_unicode(skill.path), rules=skill.allowed_tools)
 
 
 class SessionSkills:
@@ -105,6 +125,7 @@ class SessionSkills:
         self._denied = tuple(rule for rule in deny_rules if rule.matches_tool("Skill"))
         self.catalog = catalog.select(lambda skill: not self._is_denied(skill, self._denied))
         self.summaries = summarize_skills(self.catalog)
+        self._named: dict[str, _NamedSkills] = {}
 
     def _is_denied(self, skill: Skill, rules: Iterable[Rule]) -> bool:
         names = dict.fromkeys((skill.name, skill.qualified_name))
@@ -132,9 +153,9 @@ class SessionSkills:
         if definition.skills is None and not denied:
             return self.catalog
         named = definition.skills
-        chosen = None if named is None else [self.catalog.find(name) for name in named]
+        chosen = None if named is None else {found.path for name in named if (found := self.catalog.find(name))}
         return self.catalog.select(
-            lambda skill: (chosen is None or skill in chosen) and not self._is_denied(skill, denied)
+            lambda skill: (chosen is None or skill.path in chosen) and not self._is_denied(skill, denied)
         )
 
     def build_blocks(self, definition: "AgentDefinition | None", *, offered: bool, brief: bool) -> tuple[str, ...]:
@@ -146,26 +167,55 @@ class SessionSkills:
         if definition is None or definition.skills is None:
             summary = catalog.describe_for_prompt(brief=brief) if offered else ""
             return (summary,) if summary else ()
-        return tuple(self._fill_all(catalog))
+        return self._preload(definition).texts
 
-    def _fill_all(self, catalog: SkillCatalog) -> Iterator[str]:
+    # --- skills that a definition names ---
+
+    def _preload(self, definition: "AgentDefinition") -> "_NamedSkills":
+        """Return the skills whose texts are in the prompt of an agent. They are read once."""
+        key = repr((definition.name, definition.skills, definition.rules, definition.denied_tools))
+        if key not in self._named:
+            self._named[key] = self._read_named(definition)
+        return self._named[key]
+
+    def _read_named(self, definition: "AgentDefinition") -> "_NamedSkills":
+        missing = [name for name in definition.skills or () if self.catalog.find(name) is None]
+        problems = [f"names skills that do not exist: {', '.join(missing)}."] if missing else []
+        texts: list[str] = []
+        used: list[SkillUsed] = []
         left = _MAX_PRELOADED_CHARS
-        for skill in catalog.list_skills():
+        for skill in self.catalog_of(definition).list_skills():
             try:
                 text = fill_skill(skill)
-            except UsageError:
+            except UsageError as error:
+                problems.append(f"names a skill that is left out. {error.describe()}")
+                continue
+            if len(text) > left:
+                limit = f"all of them together have at most {_MAX_PRELOADED_CHARS:,} characters"
+                problems.append(f"names the skill {skill.name}, which is left out: {limit}.")
                 continue
             left -= len(text)
-            if left >= 0:
-                yield text
+            texts.append(text)
+            used.append(_event_of(skill))
+        about = f"The agent {definition.name}"
+        return _NamedSkills(tuple(texts), tuple(used), tuple(f"{about} {problem}" for problem in problems))
 
-    def describe_missing(self, definition: "AgentDefinition | None") -> str:
-        """Return which skills a definition names that do not exist, or ""."""
-        named = definition.skills or () if definition is not None else ()
-        missing = [name for name in named if self.catalog.find(name) is None]
-        if definition is None or not missing:
-            return ""
-        return f"The agent {definition.name} names skills that do not exist: {', '.join(missing)}."
+    def find_named_problems(self, definition: "AgentDefinition | None") -> tuple[str, ...]:
+        """Return why skills that a definition names are not in its prompt."""
+        return self._preload(definition).problems if definition is not None and definition.skills else ()
+
+    def list_named(self, definition: "AgentDefinition | None") -> tuple[SkillUsed, ...]:
+        """Return the skills in the prompt of an agent, which it uses in every turn."""
+        return self._preload(definition).used if definition is not None and definition.skills else ()
+
+    def mark_named(self, recorder: "Recorder", agent: str, definition: "AgentDefinition | None") -> None:
+        """Record that an agent uses the skills in its prompt, once."""
+        known = recorder.state.skills.by_agent.get(agent, {})
+        for used in self.list_named(definition):
+            if used.name not in known:
+                recorder.emit(used, agent)
+
+    # --- the tool ---
 
     def make_tool(
         self, recorder: "Recorder", agent: str, get_definition: "Callable[[], AgentDefinition | None]"
@@ -173,6 +223,6 @@ class SessionSkills:
         """Return the Skill tool of an agent. Each use is recorded."""
 
         def record(skill: Skill) -> None:
-            recorder.emit(SkillUsed(skill.name, skill.path, rules=skill.allowed_tools), agent)
+            recorder.emit(_event_of(skill), agent)
 
         return SkillTool(lambda: self.catalog_of(get_definition()), record)

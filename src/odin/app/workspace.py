@@ -53,7 +53,7 @@ class Workspace(msgspec.Struct, frozen=True):
     def has_memory(self) -> bool:
         """True if memory is used: it is switched on, or something was remembered before."""
         mode = self.config.memory.mode
-        return mode == "on" or (mode == "auto" and any(folder.is_dir() for folder in self.memory_folders))
+        return mode == "on" or (mode == "auto" and any(map(os.path.isdir, self.memory_folders)))
 
 
 def workspace_of(options: Options) -> Workspace:
@@ -133,7 +133,7 @@ def list_agent_folders(config: Config, env: Mapping[str, str]) -> tuple[str, ...
     """Return the existing folders of agent files that are used, weakest first: the user's, a trusted project's."""
     user = (str(get_home_dir(env) / ".claude/agents"), str(get_config_dir(env) / "agents"))
     project = list_project_agent_folders(config.root) if config.trust.trusted else ()
-    return tuple(folder for folder in (*user, *project) if Path(folder).is_dir())
+    return tuple(filter(os.path.isdir, (*user, *project)))
 
 
 def list_markdown_folders(parts: PluginFiles, top: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -142,8 +142,14 @@ def list_markdown_folders(parts: PluginFiles, top: str) -> Iterator[tuple[str, t
     yield from ((os.path.dirname(f"{top}/{file}"), (f"{top}/{file}",)) for file in parts.files)  # noqa: PTH120
 
 
-PROJECT_SKILL_FOLDERS = (".odin/skills", ".agents/skills", ".claude/skills")
-"""Folders of a project's skills, strongest first."""
+_PROJECT_SKILL_FOLDERS = (".odin/skills", ".agents/skills", ".claude/skills")
+
+
+def list_project_skill_folders(config: Config) -> tuple[str, ...]:
+    """Return the existing folders of a project's skills, strongest first, whether it is trusted or not."""
+    usual = (f"{config.root}/{name}" for name in _PROJECT_SKILL_FOLDERS)
+    own = (str(Path(config.root, path)) for path in config.wanted.get("skills", {}).get("paths", ()))
+    return tuple(filter(os.path.isdir, (*usual, *own)))
 
 
 def list_skill_folders(
@@ -157,11 +163,11 @@ def list_skill_folders(
     if not config.skills.enabled:
         return ()
     home, trusted = get_home_dir(env), config.trust.trusted
-    project = (str(Path(config.root, name)) for name in PROJECT_SKILL_FOLDERS if trusted)
+    project = (f"{config.root}/{name}" for name in _PROJECT_SKILL_FOLDERS if trusted)
     user = (get_config_dir(env) / "skills", home / ".agents/skills", home / ".claude/skills")
     found: list[tuple[str, Literal["project", "user", "extra", "plugin"]]] = []
-    found.extend([(folder, "project") for folder in project if Path(folder).is_dir()])
-    found.extend([(str(folder), "user") for folder in user if folder.is_dir()])
+    found.extend([(folder, "project") for folder in filter(os.path.isdir, project)])
+    found.extend([(str(folder), "user") for folder in filter(os.path.isdir, user)])
     for declared in config.declared.get("skills", ()) if config.skills.paths else ():
         is_project = declared.layer == "project"
         for path in declared.value.get("paths", ()):

@@ -9,6 +9,7 @@ from typing import Any
 
 from odin.app.skills import (
     check_skill_folder,
+    describe_allowed,
     describe_unused_skills,
     list_plugin_skills,
     load_skill_catalog,
@@ -185,9 +186,7 @@ def _list_programs(plugin: Plugin) -> Iterator[str]:
 def _list_parts(plugin: Plugin) -> Iterator[str]:
     yield from (f"command {name}" for name in _list_names(plugin.commands, plugin.folder))
     yield from (f"agent {name}" for name in _list_names(plugin.agents, plugin.folder))
-    for skill in list_plugin_skills(plugin):
-        allowed = f", which allows {', '.join(skill.allowed_tools)}" if skill.allowed_tools else ""
-        yield f"skill {skill.name}{allowed}"
+    yield from (f"skill {skill.name}{describe_allowed(skill)}" for skill in list_plugin_skills(plugin))
 
 
 def _list_names(parts: PluginFiles, top: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from odin.app.roles import list_project_files
-from odin.app.workspace import PROJECT_SKILL_FOLDERS
+from odin.app.workspace import list_project_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import CONFIG_NAME, Config, find_project_root, get_current_folder, load, resolve_folder
 from odin.config.files import read_config_file
@@ -139,12 +139,11 @@ def _list_allowed_settings(config: Config) -> Iterator[str]:
     yield from (f"agent file: {name}" for name in list_project_files(config.root))
     files = (name for name in PINNED_FILES if name.startswith(".odin/") and Path(config.root, name).is_file())
     yield from (f"instruction file: {name}" for name in files)
-    if any(Path(config.root, name).is_dir() for name in PROJECT_SKILL_FOLDERS):
-        from odin.app.skills import list_project_skills
+    if list_project_skill_folders(config):
+        from odin.app.skills import describe_allowed, list_project_skills
 
-        for skill in list_project_skills(config.root):
-            allowed = f", which allows {', '.join(skill.allowed_tools)}" if skill.allowed_tools else ""
-            yield f"skill: {os.path.relpath(skill.path, config.root)}{allowed}"
+        for skill in list_project_skills(config):
+            yield f"skill: {os.path.relpath(skill.path, config.root)}{describe_allowed(skill)}"
 
 
 _ABOUT = "Show what this folder needs trust for. Hooks, allow rules and other settings are ignored until you trust it."

@@ -27,7 +27,14 @@ from odin.context.agent_definition import (
     Isolation,
     find_in_project,
 )
-from odin.context.markdown_folder import FrontMatter, MarkdownFile, MarkdownFolder, split_names, to_plain_line
+from odin.context.markdown_folder import (
+    FrontMatter,
+    MarkdownFile,
+    MarkdownFolder,
+    insert_plugin_root,
+    split_names,
+    to_plain_line,
+)
 from odin.core.team import DelegationLimits
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import ALIASES, canonical_name_of, user_name_of
@@ -159,20 +166,20 @@ class _AgentReader:
         self._check_rules = check_rules
 
     def read_folder(self, folder: AgentFolder) -> None:
-        seen: dict[str, str] = {}
+        seen: dict[str, MarkdownFile] = {}
 
         def warn(text: str) -> None:
             self.problems.append(AgentProblem(folder.folder, 0, text))
 
         for page in MarkdownFolder(folder.folder, folder.within).read_files(warn):
-            if folder.only and page.path not in folder.only:
+            if folder.only and page.file not in folder.only:
                 continue
             for definition in self._read_page(page, folder):
-                first = seen.setdefault(definition.name.casefold(), page.path)
-                if first == page.path:
+                first = seen.setdefault(definition.name.casefold(), page)
+                if first is page:
                     self._add(definition)
                 else:
-                    text = f"The name {definition.name} is already used in {first}. This file is ignored."
+                    text = f"The name {definition.name} is already used in {first.path}. This file is ignored."
                     self.problems.append(AgentProblem(page.path, page.front.lines.get("name", 1), text))
 
     def _read_page(self, page: MarkdownFile, folder: AgentFolder) -> Iterator[AgentDefinition]:
@@ -188,7 +195,8 @@ class _AgentReader:
         fields = _FieldReader(front, page.path, self._known, self._check_rules)
         if "prompt" in front.values:
             fields.report("prompt", "prompt is ignored: the text below the front matter is the prompt.")
-        values = {"name": stem, **front.values, "prompt": front.body}
+        prompt = insert_plugin_root(front.body, folder.within) if folder.source == "plugin" else front.body
+        values = {"name": stem, **front.values, "prompt": prompt}
         found = fields.read(values)
         if found is not None and folder.source == "plugin" and found["name"].casefold() in _BUILTIN_NAMES:
             fields.report("name", f"{found['name']} is built in: a plugin cannot change it. This agent is ignored.")

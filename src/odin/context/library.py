@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.context.markdown_folder import MAX_BYTES, MarkdownFolder, is_typable, to_plain_line
+from odin.context.markdown_folder import MAX_BYTES, MarkdownFolder, insert_plugin_root, is_typable, to_plain_line
 from odin.core.client import CommandSource, CustomCommand
 from odin.core.slash_commands import is_reserved
 from odin.core.text import to_valid_unicode
@@ -190,10 +190,11 @@ class CommandLibrary:
             yield from self._read_config(source)
         elif folder is not None:
             for page in folder.read_files(self._warn):
-                if source.only and page.path not in source.only:
+                if source.only and page.file not in source.only:
                     continue
                 if is_typable(page.name):
-                    text = _make_text(page.name, page.front.values, page.front.body, source.source, page.path)
+                    body = insert_plugin_root(page.front.body, source.within) if source.plugin else page.front.body
+                    text = _make_text(page.name, page.front.values, body, source.source, page.path)
                     yield replace(text, command=replace(text.command, plugin=source.plugin)) if source.plugin else text
                 else:
                     self._warn(f"{page.path} is ignored: its name must be one word.")

@@ -206,11 +206,15 @@ Warn = Callable[[str], None]
 
 
 class MarkdownFile(Struct, frozen=True):
-    """One file: its name relative to the folder without suffix, its path, its front matter with its text."""
+    """One file: its name relative to the folder without suffix, its path as shown, its front matter with its text.
+
+    `file` is the path itself.
+    """
 
     name: str
     path: str
     front: FrontMatter
+    file: str
 
 
 class _ParsedFile(Struct, frozen=True):
@@ -240,7 +244,7 @@ class MarkdownFolder:
             if seen.error:
                 warn(f"{to_plain_line(path)} is ignored: {seen.error}")
             else:
-                yield MarkdownFile(name, to_plain_line(path), seen.front)
+                yield MarkdownFile(name, to_plain_line(path), seen.front, path)
 
 
 class _MarkdownWalk:
@@ -328,6 +332,14 @@ def to_plain_line(text: str) -> str:
     line = " ".join(text.split())
     shown = "".join(char if char.isprintable() else "\ufffd" for char in line)
     return shown if len(shown) <= _MAX_LINE else shown[: _MAX_LINE - 1] + "…"
+
+
+_PLUGIN_ROOT = re.compile(r"\$\{(?:CLAUDE|ODIN)_PLUGIN_ROOT\}")
+
+
+def insert_plugin_root(text: str, folder: str) -> str:
+    """Return a text of the plugin in this folder with the folder instead of `${CLAUDE_PLUGIN_ROOT}`."""
+    return _PLUGIN_ROOT.sub(lambda _: folder, text)
 
 
 def is_typable(name: str) -> bool:

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from odin.context.markdown_folder import FrontMatter, split_front_matter, split_names, to_plain_line
+from odin.context.markdown_folder import (
+    FrontMatter,
+    insert_plugin_root,
+    split_front_matter,
+    split_names,
+    to_plain_line,
+)
 from odin.context.skills import Skill, SkillCatalog, SkillFolder, SkillProblem
 from odin.core.errors import UsageError
 from odin.core.text import join_some, suggest_similar, to_valid_unicode
@@ -203,17 +209,27 @@ class _SkillReader:
         return Skill(
             name=name,
             description=description,
-            path=to_plain_line(self._path),
+            path=self._path,
             folder=os.path.realpath(os.path.dirname(self._path)),  # noqa: PTH120
             source=self._folder.source,
             plugin=self._folder.plugin,
-            allowed_tools=self._read_names("allowed-tools"),
+            allowed_tools=self._read_rules(),
             hint=to_plain_line(self._read_text("argument-hint")),
             arguments=self._read_names("arguments"),
             for_model=not self._read_switch("disable-model-invocation", False),
             for_user=self._read_switch("user-invocable", True),
             stamp=(info.st_mtime_ns, info.st_size, info.st_ino) if self._folder.within else None,
+            plugin_root=self._folder.within if self._folder.plugin else "",
         )
+
+    def _read_rules(self) -> tuple[str, ...]:
+        """Return `allowed-tools`, with the folder of the plugin inserted unless it would change the pattern."""
+        rules, root = self._read_names("allowed-tools"), self._folder.within if self._folder.plugin else ""
+        if not root or set(root) & set("*?"):
+            return rules
+        import shlex
+
+        return tuple(insert_plugin_root(rule, shlex.quote(root)) for rule in rules)
 
     def _read_name(self) -> str:
         own = os.path.basename(os.path.dirname(os.path.abspath(self._path)))  # noqa: PTH100, PTH119, PTH120
@@ -287,7 +303,8 @@ def _read_start(path: str, limit: int) -> tuple[bytes, os.stat_result]:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode):
             os.close(fd)
-            raise _Unusable("It is not a text file.")
+            kind = "a folder" if stat.S_ISDIR(info.st_mode) else "a pipe, a socket or a device"
+            raise _Unusable(f"It is {kind}, not a text file.")
         with os.fdopen(fd, "rb") as file:
             raw = file.read(limit)
     except OSError as error:
@@ -310,13 +327,14 @@ def fill_skill(skill: Skill, arguments: str = "", variables: Mapping[str, str] |
     try:
         raw, info = _read_start(skill.path, MAX_BYTES)
     except _Unusable as error:
-        raise UsageError(f"The skill {skill.name} cannot be used: {skill.path}: {error}") from None
+        raise UsageError(f"The skill {skill.name} cannot be used: {skill.shown_path}: {error}") from None
     if skill.stamp is not None and skill.stamp != (info.st_mtime_ns, info.st_size, info.st_ino):
         raise UsageError(
-            f"{skill.path} changed since this session opened, so the skill {skill.name} is not trusted any more.",
+            f"{skill.shown_path} changed since this session opened, so the skill {skill.name} is not trusted any more.",
             f"Review it with `odin {'plugin list' if skill.plugin else 'trust'}`, then start a new session.",
         )
     body = to_valid_unicode(split_front_matter(raw.decode("utf-8-sig", "replace")).body)
+    body = insert_plugin_root(body, skill.plugin_root) if skill.plugin_root else body
     known = {"CLAUDE_SKILL_DIR": skill.folder, "ODIN_SKILL_DIR": skill.folder, **(variables or {})}
     text = _insert_arguments(
         skill, re.sub(r"\$\{(\w+)\}", lambda match: known.get(match[1], match[0]), body), arguments
@@ -336,7 +354,7 @@ def _insert_arguments(skill: Skill, body: str, arguments: str) -> str:
     named = {name: words[at] if at < len(words) else "" for at, name in enumerate(skill.arguments)}
     numbers = r"|\$(?P<short>\d)(?!\d)" if skill.hint or skill.arguments else ""
     names = "".join(rf"|\$(?P<n{at}>{re.escape(name)})(?!\w)" for at, name in enumerate(skill.arguments))
-    pattern = rf"\$ARGUMENTS\[(?P<at>\d+)\]|(?P<all>\$ARGUMENTS(?!\w)){numbers}{names}"
+    pattern = rf"\$ARGUMENTS\[(?P<at>\d{{1,4}})\]|(?P<all>\$ARGUMENTS(?!\w)){numbers}{names}"
     used = False
 
     def fill(match: re.Match[str]) -> str:
@@ -404,14 +422,25 @@ def _check_text(skill: Skill) -> Iterator[SkillProblem]:
     first = front.body_line + _count_leading_blank(raw.decode("utf-8-sig", "replace"), front.body_line)
     if len(lines) > _STRICT_LINES:
         text = f"The text has {len(lines)} lines; keep it below {_STRICT_LINES} and move parts to other files."
-        yield SkillProblem(skill.path, first, text, strict=True)
+        yield SkillProblem(skill.shown_path, first, text, strict=True)
     for number, line in enumerate(lines, first):
         for match in _LINK.finditer(line):
             if not os.path.exists(f"{skill.folder}/{match[1]}"):  # noqa: PTH110
-                yield SkillProblem(skill.path, number, f"There is no file {to_plain_line(match[1])!r}.", strict=True)
+                yield SkillProblem(
+                    skill.shown_path, number, f"There is no file {to_plain_line(match[1])!r}.", strict=True
+                )
         if _INJECTED.search(line):
             text = "Odin does not run !`command` in a skill: the model reads it as text."
-            yield SkillProblem(skill.path, number, text, strict=True)
+            yield SkillProblem(skill.shown_path, number, text, strict=True)
+
+
+def find_line(skill: Skill, text: str) -> int:
+    """Return the line of the front matter with this item of `allowed-tools`, or that of the key."""
+    raw, _ = _read_start(skill.path, _HEAD_BYTES)
+    written = raw.decode("utf-8-sig", "replace")
+    first = split_front_matter(written).lines.get("allowed-tools", 1)
+    below = enumerate(written.splitlines()[first:], first + 1)
+    return next((number for number, line in below if line.strip().strip("-, \"'") == text), first)
 
 
 def _count_leading_blank(text: str, body_line: int) -> int:

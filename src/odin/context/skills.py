@@ -38,7 +38,7 @@ class SkillFolder(Struct, frozen=True):
 
 
 class Skill(Struct, frozen=True):
-    """One skill. `path` is its SKILL.md, `folder` the folder around it without links.
+    """One skill. `path` is its SKILL.md, `folder` the folder around it without links, `plugin_root` that of its plugin.
 
     `allowed_tools` are the permission rules it brings. `for_model`: the model may use it by itself; `for_user`: it is
     also a slash command. `stamp` identifies the content of a file that must not change, otherwise it is None.
@@ -56,10 +56,16 @@ class Skill(Struct, frozen=True):
     for_model: bool = True
     for_user: bool = True
     stamp: tuple[int, int, int] | None = None
+    plugin_root: str = ""
 
     @property
     def qualified_name(self) -> str:
-        return f"{self.plugin}:{self.name}" if self.plugin else self.name
+        """The name with the plugin's, under which the skill is listed if another one has its plain name."""
+        return self.name if not self.plugin or ":" in self.name else f"{self.plugin}:{self.name}"
+
+    @property
+    def shown_path(self) -> str:
+        return to_plain_line(self.path)
 
 
 class SkillProblem(Struct, frozen=True):
@@ -90,8 +96,8 @@ class SkillCatalog:
             if skill.plugin:
                 self._qualified.setdefault(skill.qualified_name.casefold(), skill)
             elif first is not skill and first.source == skill.source and first.folder != skill.folder:
-                text = f"The name {skill.name} is already used in {first.path}. This skill is ignored."
-                found.append(SkillProblem(skill.path, 1, text))
+                text = f"The name {skill.name} is already used in {first.shown_path}. This skill is ignored."
+                found.append(SkillProblem(skill.shown_path, 1, text))
         self.problems = tuple(found)
 
     def __bool__(self) -> bool:
@@ -99,16 +105,14 @@ class SkillCatalog:
 
     def list_skills(self) -> tuple[Skill, ...]:
         """Return all skills under the names by which they are shown."""
-        hidden = (
-            replace(skill, name=skill.qualified_name)
-            for skill in self._qualified.values()
-            if self._skills[skill.name.casefold()] is not skill
-        )
-        return (*self._skills.values(), *hidden)
+        hidden = (skill for skill in self._qualified.values() if self._skills[skill.name.casefold()] is not skill)
+        return (*self._skills.values(), *map(_add_plugin_name, hidden))
 
     def find(self, name: str) -> Skill | None:
+        """Return the skill with this name, under the name by which it is shown."""
         key = name.strip().removeprefix("/").casefold()
-        return self._skills.get(key) or self._qualified.get(key)
+        found = self._skills.get(key) or self._qualified.get(key)
+        return found if found is None or self._skills[found.name.casefold()] is found else _add_plugin_name(found)
 
     def get(self, name: str) -> Skill:
         """Return the skill with this name. Raise UsageError that names similar ones if there is none."""
@@ -131,7 +135,7 @@ class SkillCatalog:
         offered = [skill for skill in self.list_skills() if skill.for_model]
         if not offered:
             return ""
-        lines, size = [_PROMPT_HEAD], 0
+        lines, size = [_PROMPT_HEAD], len(_PROMPT_HEAD) + len(_describe_left(len(offered))) + 1
         for skill in offered[:MAX_PROMPT_SKILLS]:
             line = f"- {skill.name}" if brief else clip(f"- {skill.name}: {skill.description}", MAX_PROMPT_LINE)
             size += len(line) + 1
@@ -139,7 +143,7 @@ class SkillCatalog:
                 break
             lines.append(line)
         left = len(offered) - (len(lines) - 1)
-        return "\n".join([*lines, *([f"+{left} more; Skill without a name lists them"] if left else [])])
+        return "\n".join([*lines, *([_describe_left(left)] if left else [])])
 
     def describe_all(self) -> str:
         """Return one line for each skill that the model may use."""
@@ -147,6 +151,14 @@ class SkillCatalog:
         lines = [f"- {skill.name}: {clip(skill.description, MAX_PROMPT_LINE)}" for skill in offered[:_MAX_LISTED]]
         more = [f"+{len(offered) - _MAX_LISTED} more"] if len(offered) > _MAX_LISTED else []
         return "\n".join([*lines, *more]) or "There are no skills."
+
+
+def _add_plugin_name(skill: Skill) -> Skill:
+    return replace(skill, name=skill.qualified_name)
+
+
+def _describe_left(count: int) -> str:
+    return f"+{count} more; Skill without a name lists them"
 
 
 _PROMPT_HEAD = """\

@@ -43,6 +43,10 @@ BUILD_SERVER_NAMES = frozenset(
 
 _ALL_PROTECTED = _PROTECTED_NAMES | BUILD_SERVER_NAMES
 
+_SKILL_FILE = "skill.md"
+"""Changing it needs approval, because a skill can allow calls. Commands in the sandbox may write it: a project's skill
+that changed is not used before the user trusts it again."""
+
 _PROTECTED_PREFIXES = (".yarnrc", ".pnp.", "lefthook.", ".lefthook.", "lefthook-local.", ".lefthook-local.")
 
 _PROTECTED_CHAINS = tuple(
@@ -74,7 +78,7 @@ def find_protected_name(names: Sequence[str]) -> str:
     """Return the first component (or `parent/child`) that makes a path protected, or ""."""
     folded = [fold_name(name) for name in names]
     for name in folded:
-        if name in _ALL_PROTECTED or name.startswith(_PROTECTED_PREFIXES):
+        if name in _ALL_PROTECTED or name == _SKILL_FILE or name.startswith(_PROTECTED_PREFIXES):
             return name
         short = _SHORT_NAME.fullmatch(name) if "~" in name else None
         if short is not None and short[1] in _SHORT_STEMS:

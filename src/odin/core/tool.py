@@ -61,7 +61,7 @@ class Subject(Struct, frozen=True):
 
     Relative paths start at the working directory. `on_links`: the tool acts on a link, not on what it leads to.
     `resolved` are the paths as resolved when the call was judged (`Policy.resolve`). `removes` are those of the paths
-    that the call deletes or moves away.
+    that the call deletes or moves away. `other_name` is another name of the same thing; rules may use either.
     """
 
     paths: tuple[str, ...] = ()
@@ -71,6 +71,11 @@ class Subject(Struct, frozen=True):
     resolved: tuple[ResolvedPath, ...] = ()
     removes: tuple[str, ...] = ()
     name: str = ""
+    other_name: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(filter(None, (self.name, self.other_name))))
 
     @property
     def text(self) -> str:

@@ -23,6 +23,7 @@ from odin.core.event import AnyEvent, PromptDropped, PromptInjected, Warned
 from odin.core.event_values import CachedFile, Delivery, ExitReason, Mode
 from odin.core.message import Image
 from odin.core.op import ChangePrompt, Prompt, QueuePolicy
+from odin.core.text import to_valid_unicode
 from odin.engine.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class CommandExpander:
         if filled is None:
             return await self._expand_prompt(text)
         skill, body = filled
-        used = SkillUsed(skill.name, skill.path, prompt_id, skill.allowed_tools)
+        used = SkillUsed(skill.name, to_valid_unicode(skill.path), prompt_id, skill.allowed_tools)
         return ExpandedPrompt(body, text.strip(), used)
 
     async def _expand_prompt(self, text: str) -> ExpandedPrompt:

@@ -404,6 +404,12 @@ def describe_call(call: PolicyCall) -> Effect:
     return _describe_files(call)
 
 
+def is_hard_to_undo(call: PolicyCall) -> bool:
+    """True if a command is known to delete or discard something, or to publish it."""
+    found = () if call.analysis is None else _describe_command(call.analysis, call.cwd, call.root)
+    return any(effect.danger == "hard_to_undo" for effect in found)
+
+
 def is_using_network(call: PolicyCall) -> bool:
     """True if a command is known to use the network."""
     found = () if call.analysis is None else _describe_command(call.analysis, call.cwd, call.root)

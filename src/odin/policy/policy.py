@@ -13,7 +13,7 @@ Each call is checked in this order; the first check that applies decides, and th
  7. `--yes` and bypassPermissions: allow, except a WebFetch of a private address that no allow rule names: deny
  8. the ask and allow rules; in ask and plan mode no rule allows a command
  9. protected files, and files that hold secrets: ask
-10. the rules of the skills that the turn uses: allow
+10. the rules of the skills that the turn uses (see `rules/skill_rules`): allow
 11. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
     project, and auto in addition commands that the sandbox confines to the project (see `effects`)
 12. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
@@ -23,7 +23,7 @@ Deny beats everything. Between ask and allow the strongest layer decides (see `R
 one ask is enough. Under dontAsk, ask becomes deny.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
-from odin.core.tool import NO_GRANTS, Kind, ResolvedPath, SandboxGrants, Subject, canonical_name_of
+from odin.core.tool import NO_GRANTS, Kind, ResolvedPath, SandboxGrants, Subject
 from odin.core.write_scope import WriteScope
 from odin.policy import paths
 from odin.policy.commands.analysis import (
@@ -47,8 +47,7 @@ from odin.policy.commands.syntax import CommandAnalysis
 from odin.policy.modes import ASK, PermissionMode, permission_mode_of, spec_of
 from odin.policy.paths import keep_lookups
 from odin.policy.policy_call import PolicyCall
-from odin.policy.rules.pattern import is_private_url
-from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, parse_skill_rules, rule_of
+from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
 from odin.policy.rules.ruling import (
     ResultFilter,
     candidate_rules_of,
@@ -61,6 +60,7 @@ from odin.policy.verdict import Verdict
 from odin.policy.write_scope import find_outside_redirect
 
 if TYPE_CHECKING:
+    from odin.core.call_events import SkillUsed
     from odin.policy.effects import Confinement, Effect
 
 
@@ -161,9 +161,11 @@ class Policy:
         """Return a policy with the same rules for an agent that may change only the files of the scope."""
         return self._with(write_scope=scope)
 
-    def with_skill_rules(self, rules: Sequence[str]) -> "Policy":
+    def with_skills(self, used: "Iterable[SkillUsed]") -> "Policy":
         """Return a policy with what skills in use allow. Other rules, protected files and the mode are stronger."""
-        return self._with(_skill_rules=parse_skill_rules(rules))
+        from odin.policy.rules.skill_rules import collect_skill_rules
+
+        return self._with(_skill_rules=collect_skill_rules(used))
 
     def _with(self, **changed: Any) -> "Policy":
         other = object.__new__(Policy)
@@ -355,7 +357,7 @@ class Policy:
 
     def _check_private_address(self, call: PolicyCall) -> Verdict | None:
         """Deny a private address that no rule names, where Odin does not ask: a page could send the model there."""
-        if not _is_private_fetch(call):
+        if not call.is_private_fetch():
             return None
         rule = find_deciding_rule(call, self.rule_set.ask_allow_rules)
         if rule is not None and rule.action == "allow":
@@ -472,10 +474,12 @@ class Policy:
         return Verdict("ask", f"{item.text} {explain_sensitivity(item, call)}.", hint, name)
 
     def _check_skill_rules(self, call: PolicyCall) -> Verdict | None:
-        rule = find_deciding_rule(call, self._skill_rules)
-        if rule is None or (call.kind == "execute" and not call.spec.allows_changes):
+        if not self._skill_rules or (call.kind == "execute" and not call.spec.allows_changes):
             return None
-        return replace(self._allow_by(rule, call), rule="allowed-tools of a skill")
+        from odin.policy.rules.skill_rules import find_skill_rule
+
+        rule = find_skill_rule(call, self._skill_rules)
+        return None if rule is None else replace(self._allow_by(rule, call), rule="allowed-tools of a skill")
 
     def _decide_default(self, call: PolicyCall) -> Verdict:
         if call.kind == "talk":
@@ -543,7 +547,7 @@ class Policy:
             return "Allow it with --yes, or use --mode edit."
         if call.explain_distrust():
             return "Look at the configuration of the repository first. Allow it with --yes."
-        if _is_private_fetch(call):
+        if call.is_private_fetch():
             return f"Allow it with --allowedTools '{next(candidate_rules_of(call), call.name)}'."
         text = next(candidate_rules_of(call), "")
         return (
@@ -551,14 +555,6 @@ class Policy:
             if text and "'" not in text
             else _YES_HINT
         )
-
-
-def _is_private_fetch(call: PolicyCall) -> bool:
-    """True if the model wants a page of this machine or a private network.
-
-    WebSearch is exempt: it asks only the server that the user configured.
-    """
-    return canonical_name_of(call.name) == "WebFetch" and is_private_url(call.subject.url)
 
 
 def _describe_effect(call: PolicyCall) -> str:

@@ -12,6 +12,7 @@ from odin.policy import paths
 from odin.policy.commands.analysis import AmendedCommand, is_step_read_only, leave_out_secrets, locate_steps
 from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellWord, SimpleCommand
 from odin.policy.modes import ModeSpec
+from odin.policy.rules.pattern import is_private_url
 
 _MAX_FOLDERS = 8
 _MAX_MATCHES = 1000
@@ -52,12 +53,16 @@ class PolicyCall(Struct, frozen=True):
         """Return a path of the subject as written and resolved: a deny rule applies to each form."""
         return (os.path.normpath(paths.join_path(self.cwd, item.written)), item.shown, item.path, item.target)
 
-    def find_steps(self) -> list[CommandStep]:
-        """Return the simple commands with the folder each runs in; empty if that is not certain."""
-        if "steps" not in self.cache:
+    def find_steps(self, homes: tuple[str, ...] = ()) -> list[CommandStep]:
+        """Return the simple commands with the folder each runs in; empty if that is not certain.
+
+        They may also enter the folders `homes` outside the project.
+        """
+        key = ("steps", homes)
+        if key not in self.cache:
             script = self.analysis.script if self.analysis is not None else None
-            self.cache["steps"] = (locate_steps(script, self.cwd, self.root) if script is not None else None) or []
-        return self.cache["steps"]
+            self.cache[key] = (locate_steps(script, self.cwd, self.root, homes) if script is not None else None) or []
+        return self.cache[key]
 
     def is_step_read_only(self, simple: SimpleCommand, folder: str) -> bool:
         """True if this command is read-only and stays inside the project."""
@@ -76,6 +81,13 @@ class PolicyCall(Struct, frozen=True):
             steps = self.find_steps()
             self.cache["amended"] = leave_out_secrets(self.command, steps, self.root) if steps else None
         return self.cache["amended"]
+
+    def is_private_fetch(self) -> bool:
+        """True if the model wants a page of this machine or a private network.
+
+        WebSearch is exempt: it asks only the server that the user configured.
+        """
+        return canonical_name_of(self.name) == "WebFetch" and is_private_url(self.subject.url)
 
     def explain_distrust(self) -> str:
         """Return why a git command that only reads needs approval in this repository, or ""."""

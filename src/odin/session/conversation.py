@@ -19,8 +19,10 @@ from odin.core.event import (
     Envelope,
     MessageRemoved,
     NoteAdded,
+    PromptChanged,
     PromptDropped,
     PromptInjected,
+    PromptQueued,
     Redone,
     ResultsPruned,
     Rewound,
@@ -357,17 +359,20 @@ def _context_event_of(item: ContextItem) -> ContextAdded:
 
 
 class UsedSkills:
-    """The skills that each agent has used, and the rules they bring to its running turn.
+    """The skills that each agent has used, and those of its running turn, whose rules apply.
 
     A skill called as a slash command applies to the turn of its prompt, any other one to the turn in which it is used.
     """
 
-    EVENTS: ClassVar[frozenset[type]] = frozenset((SkillUsed, TurnStarted, PromptInjected, PromptDropped, TurnEnded))
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (SkillUsed, TurnStarted, PromptQueued, PromptInjected, PromptChanged, PromptDropped, TurnEnded)
+    )
 
     def __init__(self) -> None:
         self.by_agent: dict[str, dict[str, None]] = {}
-        self._rules: dict[str, tuple[str, ...]] = {}
-        self._waiting: dict[str, tuple[str, ...]] = {}
+        self._in_use: dict[str, tuple[SkillUsed, ...]] = {}
+        self._waiting: dict[str, SkillUsed] = {}
+        self._texts: dict[str, str] = {}
 
     def apply(self, envelope: Envelope) -> None:
         event, agent = envelope.event, envelope.agent
@@ -375,20 +380,30 @@ class UsedSkills:
             case SkillUsed():
                 self.by_agent.setdefault(agent, {})[event.name] = None
                 if event.prompt:
-                    self._waiting[event.prompt] = event.rules
-                elif event.rules:
-                    self._rules[agent] = (*self._rules.get(agent, ()), *event.rules)
+                    self._waiting[event.prompt] = event
+                else:
+                    self._in_use[agent] = (*self.list_in_use(agent), event)
+            case PromptQueued():
+                self._texts[event.id] = event.text
+            case PromptChanged() if event.text != self._texts.get(event.id):
+                self._waiting.pop(event.id, None)  # if the new text calls a skill, that event follows
+                self._texts[event.id] = event.text
             case TurnStarted():
-                self._rules[agent] = self._waiting.pop(event.id, ())
-            case PromptInjected() if event.id in self._waiting:
-                self._rules[agent] = (*self._rules.get(agent, ()), *self._waiting.pop(event.id))
+                self._in_use[agent] = self._take(event.id)
+            case PromptInjected():
+                self._in_use[agent] = (*self.list_in_use(agent), *self._take(event.id))
             case PromptDropped():
-                self._waiting.pop(event.id, None)
+                self._take(event.id)
             case TurnEnded():
-                self._rules.pop(agent, None)
+                self._in_use.pop(agent, None)
             case _:
                 pass
 
-    def rules_of(self, agent: str) -> tuple[str, ...]:
-        """Return the rules that the skills of an agent's running turn bring."""
-        return self._rules.get(agent, ())
+    def _take(self, prompt: str) -> tuple[SkillUsed, ...]:
+        self._texts.pop(prompt, None)
+        used = self._waiting.pop(prompt, None)
+        return () if used is None else (used,)
+
+    def list_in_use(self, agent: str) -> tuple[SkillUsed, ...]:
+        """Return the skills of an agent's running turn."""
+        return self._in_use.get(agent, ())

@@ -29,12 +29,14 @@ class SkillTool(Tool[SkillArgs]):
         self._on_used = on_used
 
     def subject_of(self, args: SkillArgs) -> Subject:
-        return Subject(name=self._name_of(args))
+        """Return the skill's own names: `/PDF` is `pdf`, so that no spelling gets around a rule."""
+        found = self._list_skills().find(args.name)
+        if found is None:
+            return Subject(name=args.name.strip())
+        return Subject(name=found.name, other_name=found.qualified_name)
 
     def _name_of(self, args: SkillArgs) -> str:
-        """Return the skill's own name: `/PDF` is `pdf`, so that no spelling gets around a rule."""
-        found = self._list_skills().find(args.name)
-        return found.name if found is not None else args.name.strip()
+        return self.subject_of(args).name
 
     def title_of(self, args: SkillArgs) -> str:
         return " ".join(f"{self._name_of(args)} {args.arguments}".split()) or "the list"

@@ -131,10 +131,11 @@ _MAX_FOLDERS = 6
 
 
 @look_up_once
-def locate_steps(script: ShellScript, cwd: str, root: str) -> list[CommandStep] | None:
+def locate_steps(script: ShellScript, cwd: str, root: str, homes: tuple[str, ...] = ()) -> list[CommandStep] | None:
     """Return the commands of a plain script with every folder each may run in, or None if that is not certain.
 
-    After `cd x &&` the next command runs in x. After `cd x;` it runs in x, or in the old folder if `cd` failed.
+    After `cd x &&` the next command runs in x. After `cd x;` it runs in x, or in the old folder if `cd` failed. They
+    may enter the project and the folders `homes`.
     """
     script = script.written_out or script
     start, top = paths.resolve_path(cwd, "/"), paths.resolve_path(root, "/")
@@ -155,7 +156,7 @@ def locate_steps(script: ShellScript, cwd: str, root: str) -> list[CommandStep] 
         steps.extend((simple, folder) for folder in sorted(current))
         if simple.words and simple.words[0].text == "cd":
             piped = simple.operator == "|" or (index + 1 < len(commands) and commands[index + 1].operator == "|")
-            targets = {_follow_cd(simple, folder, top, upward=upward) for folder in current}
+            targets = {_follow_cd(simple, folder, (top, *homes), upward=upward) for folder in current}
             if piped or None in targets or len(visited) > _MAX_FOLDERS:
                 return None
             reached = {folder for folder in targets if folder is not None}
@@ -183,7 +184,7 @@ def _is_aliased(folder: str) -> bool:
     return name.startswith("/") and name != folder and paths.resolve_path(name, "/") == folder
 
 
-def _follow_cd(simple: SimpleCommand, cwd: str, root: str, *, upward: bool) -> str | None:
+def _follow_cd(simple: SimpleCommand, cwd: str, roots: Sequence[str], *, upward: bool) -> str | None:
     """Return the target of `cd`, or None. Links are refused: behind them, shell and system disagree about `..`."""
     words = simple.words
     if len(words) != 2 or not words[1].literal or words[1].text.startswith("-") or not words[1].text:
@@ -191,7 +192,7 @@ def _follow_cd(simple: SimpleCommand, cwd: str, root: str, *, upward: bool) -> s
     if ".." in words[1].text and not upward:
         return None
     target = os.path.normpath(f"{cwd}/{words[1].text}" if not words[1].text.startswith("/") else words[1].text)
-    if paths.resolve_path(words[1].text, cwd) != target or not contains(root, target):
+    if paths.resolve_path(words[1].text, cwd) != target or not any(contains(root, target) for root in roots):
         return None
     return target if paths.is_folder(target) else None
 

@@ -116,21 +116,22 @@ class CommandPattern(Struct, frozen=True):
     words: tuple[str, ...]
     is_prefix: bool = False
 
-    def match_words(self, words: "Sequence[ShellWord]") -> "Sequence[ShellWord] | None":
+    def match_words(self, words: "Sequence[ShellWord]", folder: str = "") -> "Sequence[ShellWord] | None":
         """Match strictly, to allow. Return the words that the pattern does not name, or None without a match.
 
-        Every word must be literal, and a wildcard matches one word that is not an option.
+        Every word must be literal, and a wildcard matches one word that is not an option. If the `folder` in which the
+        command runs is known, an absolute path in the pattern also matches a relative path to the same place.
         """
         size = len(self.words)
         if len(words) < size or (not self.is_prefix and len(words) > size) or not all(word.literal for word in words):
             return None
         unnamed: list[ShellWord] = []
-        for wanted, word in zip(self.words, words, strict=False):
+        for at, (wanted, word) in enumerate(zip(self.words, words, strict=False)):
             if has_wildcard(wanted):
                 if word.text.startswith("-") or not compile_wildcard(wanted)(word.text):
                     return None
                 unnamed.append(word)
-            elif wanted != word.text:
+            elif wanted != word.text and not _is_same_place(wanted, word.text, folder, is_program=not at):
                 return None
         return [*unnamed, *words[size:]]
 
@@ -152,6 +153,16 @@ class CommandPattern(Struct, frozen=True):
         words = [_compile_crudely(word) for word in self.words]
         crude = r"(?<![\w-])" + r"[^\w]+".join(words) + r"(?![\w-])"
         return bool(words) and any(re.search(crude, form) for form in (text, text.translate(_QUOTES)))
+
+
+def _is_same_place(wanted: str, word: str, folder: str, *, is_program: bool) -> bool:
+    """True if a word of a command that runs in `folder` is another path to an absolute path. Both end in one name."""
+    if not folder or not wanted.startswith("/") or word.startswith(("-", "~")) or (is_program and "/" not in word):
+        return False
+    from odin.policy.paths import join_path, resolve_path
+
+    (place, name), (other, own) = wanted.rsplit("/", 1), join_path(folder, word).rsplit("/", 1)
+    return name == own not in ("", ".", "..") and resolve_path(place or "/", "/") == resolve_path(other or "/", "/")
 
 
 def parse_command_pattern(text: str) -> CommandPattern:
@@ -312,12 +323,23 @@ def _is_in_domain(pattern: str, host: str) -> bool:
     return bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
 
-def host_of(url: str) -> str:
-    """Return the host of a URL, or "" if it has no valid one."""
+def is_host_named(pattern: str, url: str) -> bool:
+    """True if a pattern for URLs names exactly the host of this one."""
+    given = pattern.removeprefix("domain:").strip().lower() if pattern.startswith("domain:") else _raw_host_of(pattern)
+    return bool(given) and given == _raw_host_of(url)
+
+
+def _raw_host_of(url: str) -> str:
+    """Return the host of a URL, which may be an IPv6 address, or ""."""
     try:
-        host = (urlsplit(url).hostname or "").rstrip(".")
+        return (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
         return ""
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL, or "" if it has no valid one."""
+    host = _raw_host_of(url)
     return host if re.fullmatch(r"[a-z0-9.-]+", host) else ""
 
 
@@ -325,10 +347,10 @@ def is_private_url(url: str) -> bool:
     """True if a URL names this machine or an address of a private network. A name may still lead to one."""
     import ipaddress
 
+    host = _raw_host_of(url)
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
     try:
-        host = (urlsplit(url).hostname or "").rstrip(".")
-        if host == "localhost" or host.endswith(".localhost"):
-            return True
         return not ipaddress.ip_address(host.partition("%")[0]).is_global
     except ValueError:
         return False

@@ -44,8 +44,11 @@ def contains_code(words: Sequence[str]) -> bool:
     """True if a command may contain code: it is an interpreter or has an escape option."""
     from odin.policy.commands.programs import find_escape_option
 
-    name = words[0].rsplit("/", 1)[-1]
-    return _INTERPRETERS.fullmatch(name) is not None or bool(find_escape_option(words, words[1:]))
+    return is_interpreter(words[0].rsplit("/", 1)[-1]) or bool(find_escape_option(words, words[1:]))
+
+
+def is_interpreter(name: str) -> bool:
+    return _INTERPRETERS.fullmatch(name) is not None
 
 
 _RULE_SYNTAX = r"(?s)\s*([\w*?.:-]+)\s*(?:\((.*)\))?\s*"
@@ -62,7 +65,8 @@ _VARIANTS = {"Spawn": "ExecuteCommand", "apply_patch": "EditTool"}
 class Rule(Struct, frozen=True):
     """One rule. `source` is the file or setting it comes from.
 
-    `exceptions` are allow rules that a deny rule for everything does not override.
+    `exceptions` are allow rules that a deny rule for everything does not override. `home` is the folder of a skill
+    whose own program an allow rule names: the command may run there and name other files in it.
     """
 
     text: str
@@ -73,6 +77,7 @@ class Rule(Struct, frozen=True):
     layer: RuleLayer = "session"
     source: str = ""
     exceptions: tuple["Rule", ...] = ()
+    home: str = ""
 
     @property
     def label(self) -> str:
@@ -124,8 +129,7 @@ class Rule(Struct, frozen=True):
 
     def covers_all(self, call: "PolicyCall") -> bool:
         """True if the rule allows a call without a command, path or URL."""
-        name = call.subject.name
-        covers = self.bare or (bool(name) and compile_wildcard(self.pattern, flat=True)(name))
+        covers = self.bare or any(map(compile_wildcard(self.pattern, flat=True), call.subject.names))
         return covers and self.matches_tool(call.name) and canonical_name_of(call.name) != "Delete"
 
     # --- deny and ask rules ---
@@ -145,7 +149,8 @@ class Rule(Struct, frozen=True):
         if call.subject.url:
             return names_tool and matches_url_loosely(self.pattern, call.subject.url)
         if call.subject.name:
-            return names_tool and compile_wildcard(self.pattern, loose=True, flat=True)(call.subject.name)
+            matches = compile_wildcard(self.pattern, loose=True, flat=True)
+            return names_tool and any(map(matches, call.subject.names))
         return self._matches_paths(call)
 
     def matches_part(self, part: "ExtractedCommand", call: "PolicyCall") -> bool:
@@ -212,17 +217,6 @@ def find_objection(rule: Rule) -> str:
     if rule.tool == "Delete" and (rule.bare or has_wildcard(rule.pattern)):
         return f"{rule.text} would allow any deletion. Delete takes exact paths only, such as Delete(build/old.log)."
     return ""
-
-
-def parse_skill_rules(texts: Iterable[str]) -> tuple[Rule, ...]:
-    """Return the allow rules among the `allowed-tools` of skills. A command tool without a pattern allows nothing."""
-    rules: list[Rule] = []
-    for text in texts:
-        with suppress(UsageError):  # `odin skills check` reports it
-            rule = rule_of(text, source="a skill")
-            if not (rule.everything and rule.tool in ("ExecuteCommand", "Spawn", "*")) and not find_objection(rule):
-                rules.append(rule)
-    return tuple(rules)
 
 
 LAYERS: tuple[RuleLayer, ...] = get_args(RuleLayer)

@@ -22,7 +22,7 @@ from odin.core.path_names import contains, is_secret_path
 from odin.core.tool import ResolvedPath, Subject, canonical_name_of
 from odin.policy import paths
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
-from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
+from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, SimpleCommand, split_names
 from odin.policy.policy_call import PolicyCall, spellings_of
 from odin.policy.rules.pattern import has_wildcard, host_of
 from odin.policy.rules.rule import Rule, explain_sensitivity
@@ -163,8 +163,10 @@ def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[R
         return None
     last: Rule | None = None
     allowed: list[tuple[tuple[ShellWord, ...], int]] = []
-    for simple, folder in call.find_steps():
-        if call.is_step_read_only(simple, folder):
+    homes = tuple(dict.fromkeys(rule.home for rule in rules if rule.home))
+    for simple, folder in call.find_steps(homes):
+        is_inside = contains(call.root, folder)
+        if (is_inside and call.is_step_read_only(simple, folder)) or _is_entering_home(simple, homes):
             allowed.append((simple.words, 0))
             continue
         if not all(item.is_read_only for item in simple.redirects):
@@ -177,25 +179,34 @@ def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[R
     return last if all(_is_inner_allowed(part, allowed, call, rules) for part in inner) else None
 
 
+def _is_entering_home(simple: SimpleCommand, homes: Sequence[str]) -> bool:
+    """True for a `cd` in a command that may enter the folder of a skill: its target is known to be there or inside."""
+    return bool(homes and simple.words) and simple.words[0].text == "cd" and not simple.redirects
+
+
 def _find_covering_rule(
     words: tuple[ShellWord, ...], folder: str, call: PolicyCall, rules: Sequence[Rule]
 ) -> Rule | None:
     from odin.policy.commands.programs import find_escape_option
 
     for rule in rules:
-        rest = rule.command.match_words(words)
-        if rest is None:
+        rest = rule.command.match_words(words, folder)
+        if rest is None or not (contains(call.root, folder) or (rule.home and contains(rule.home, folder))):
             continue
         texts = [word.text for word in rest]
         if find_escape_option([word.text for word in words], texts):
             continue
         spellings = [form for word in rest for form in spellings_of(word)]
-        if not any(
-            is_outside_word(text, folder, call.root) or _is_sensitive(text, folder, call.root)
-            for text in (*texts, *spellings)
-        ):
+        if not any(_is_beyond(text, folder, call.root, rule.home) for text in (*texts, *spellings)):
             return rule
     return None
+
+
+def _is_beyond(text: str, folder: str, root: str, home: str) -> bool:
+    """True if a word may name a file that a rule does not cover: outside the project, protected, or with secrets."""
+    if home and not is_outside_word(text, folder, home):
+        return is_secret_path(text)
+    return is_outside_word(text, folder, root) or _is_sensitive(text, folder, root)
 
 
 def _is_inner_allowed(
