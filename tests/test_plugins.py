@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from odin.app.command_library import load_command_library
+from odin.app.roles import load_agents
 from odin.config import load
 from odin.config.plugins import add_plugin, load_plugins, read_plugin, remove_plugin
 from odin.core.errors import ConfigError, UsageError
@@ -34,7 +36,7 @@ def make_plugin(folder: Path, **manifest: Any) -> Path:
     hook = {"type": "command", "command": "sh ${CLAUDE_PLUGIN_ROOT}/scripts/note.sh", "timeout": 10}
     hooks = {"description": "notes", "hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}}
     write(folder / "hooks/hooks.json", json.dumps(hooks))
-    write(folder / "scripts/note.sh", 'echo "from the plugin at $CLAUDE_PLUGIN_ROOT"')
+    write(folder / "scripts/note.sh", 'echo "from the plugin at $CLAUDE_PLUGIN_ROOT, not $PYTHONPYCACHEPREFIX"')
     server = {"command": "python", "args": ["${CLAUDE_PLUGIN_ROOT}/server.py"]}
     write(folder / ".mcp.json", json.dumps({"mcpServers": {"files": server}}))
     return folder
@@ -44,7 +46,7 @@ def run_prompt(run_odin: Run, server: ScriptedServer, text: str, *args: str) -> 
     return run_odin("-p", text, *args, env=server.env("anthropic"))
 
 
-def test_a_plugin_of_claude_code_works_for_one_run(run_odin: Run, tmp_path: Path) -> None:
+def test_a_plugin_of_claude_code_works_for_one_run(run_odin: Run, tmp_path: Path, home: Path) -> None:
     folder = make_plugin(tmp_path / "my-office")
     (folder / ".mcp.json").unlink()
     with ScriptedServer([call("Skill", {"name": "office:pdf"}), say("done")]) as server:
@@ -52,7 +54,7 @@ def test_a_plugin_of_claude_code_works_for_one_run(run_odin: Run, tmp_path: Path
     assert done.returncode == 0, done.stderr
     first = server.requests[0].json
     assert "Write a letter to Ada." in str(first["messages"])
-    assert f"from the plugin at {folder}" in str(first["messages"])
+    assert f"from the plugin at {folder}, not {home}/.cache/odin/bytecode" in str(first["messages"])
     assert "- pdf: fill forms" in str(first["system"])
     assert f"Its folder is {folder}/skills/pdf;" in str(server.requests[1].json["messages"])
     assert run_odin("plugin", "--json").stdout == '{"plugins":[],"problems":[]}\n'
@@ -127,6 +129,19 @@ def test_parts_are_found_where_the_manifest_says(tmp_path: Path, env: dict[str, 
         ({".claude-plugin/plugin.json": '{"commands": "../x"}'}, "commands: '../x' is outside the plugin"),
         ({".claude-plugin/plugin.json": '{"agents": ["./gone.md"]}'}, "agents: the plugin has no './gone.md'."),
         ({".claude-plugin/plugin.json": '{"skills": {"a": 1}}'}, "skills must be a path or a list of paths."),
+        (
+            {".claude-plugin/plugin.json": '{"skills": "./a.md"}', "a.md": "x"},
+            "'./a.md' is neither a folder nor a SKILL",
+        ),
+        ({".claude-plugin/plugin.json": '{"hooks": "./.git/h.json"}', ".git/h.json": "{}"}, "cannot be pinned"),
+        (
+            {"hooks/hooks.json": '{"Stop": ["sh ${CLAUDE_PLUGIN_ROOT}/.git/x"]}', "commands/a.md": "x"},
+            "No hook of it is used",
+        ),
+        (
+            {".mcp.json": '{"a": {"command": "${CLAUDE_PLUGIN_ROOT}/.git/x"}}', "commands/a.md": "x"},
+            "No MCP server of it",
+        ),
         ({".claude-plugin/plugin.json": '{"version": 1}'}, "version must be a text."),
         ({".claude-plugin/plugin.json": '{"hooks": 3}'}, "hooks must be an object or a path."),
         ({".claude-plugin/plugin.json": '{"mcpServers": []}'}, "mcpServers must be an object or a path."),
@@ -160,8 +175,8 @@ def test_what_is_pinned(tmp_path: Path, env: dict[str, str]) -> None:
 
     assert list_problems() == []
     (folder / "scripts/note.sh").touch()
-    write(folder / "scripts/__pycache__/x.pyc", "cache")
     write(folder / ".git/HEAD", "ref")
+    write(folder / "skills/.DS_Store", "icons")
     assert list_problems() == []
     new = write(folder / "commands/new.md", "new")
     assert "commands/new.md changed" in list_problems()[0]
@@ -169,7 +184,7 @@ def test_what_is_pinned(tmp_path: Path, env: dict[str, str]) -> None:
     (folder / "commands/letter.md").rename(folder / "commands/other.md")
     assert "commands/letter.md, commands/other.md changed" in list_problems()[0]
     (folder / "commands/other.md").rename(folder / "commands/letter.md")
-    (folder / "link").symlink_to("/etc")
+    (folder / "link").symlink_to("commands")
     assert "link changed" in list_problems()[0]
     (folder / "link").unlink()
     assert list_problems() == []
@@ -186,6 +201,72 @@ def test_what_is_pinned(tmp_path: Path, env: dict[str, str]) -> None:
     store = Path(env["HOME"], ".config/odin/plugins.json")
     store.write_text("{")
     assert list_problems()[0].startswith("No added plugin is used.")
+
+
+def test_everything_that_is_used_is_pinned(tmp_path: Path, env: dict[str, str]) -> None:
+    """Files in folders that other tools skip are pinned, too; only the bytecode of a module is not."""
+    folder = make_plugin(tmp_path / "office", hooks="./__pycache__/h.json", skills="./vendor/.git/pdf/SKILL.md")
+    write(folder / "scripts/note.py", "x")
+    own = write(folder / "__pycache__/h.json", '{"Stop": []}')
+    theirs = write(folder / "vendor/.git/pdf/SKILL.md", "---\ndescription: d\n---\nx")
+    bytecode = write(folder / "__pycache__/gone.cpython-311.pyc", "old")
+    plugin = read_plugin(str(folder), env)
+    assert plugin.problems == () and plugin.skills.folders == ("skills", "vendor/.git/pdf")
+    assert plugin.servers["plugin_office_files"]["env"]["PYTHONPYCACHEPREFIX"].endswith("/.cache/odin/bytecode")
+    add_plugin(plugin, env)
+    write(folder / "scripts/__pycache__/note.cpython-311.opt-1.pyc", "cache")
+    assert load_plugins(env, (), "/")[1] == []
+    for path in (own, theirs, bytecode):
+        before = path.read_text()
+        path.write_text(before + " ")
+        assert [problem.text for problem in load_plugins(env, (), "/")[1]] == [
+            f"The plugin office is not used: {path.relative_to(folder)} changed since you added it. "
+            f"Review it, then run `odin plugin add {folder}`, or `odin plugin remove office`."
+        ]
+        path.write_text(before)
+
+
+@each("name", ["hooks/hooks.json", "scripts/note.sh", ".mcp.json", ".claude-plugin/plugin.json", "skills/pdf", "gone"])
+def test_a_link_must_lead_to_a_pinned_file(tmp_path: Path, env: dict[str, str], name: str) -> None:
+    top = tmp_path / str(len(list(tmp_path.iterdir())))
+    folder, outside = make_plugin(top / "office"), top / "outside"
+    path = folder / name
+    if path.exists():
+        path.rename(outside)
+    path.symlink_to(outside)
+    with pytest.raises(ConfigError, match="is a link out of the plugin, to") as caught:
+        read_plugin(str(folder), env)
+    assert caught.value.hint == "Replace it with a copy."
+    path.unlink()
+    write(folder / ".git/config", "{}")
+    path.symlink_to(folder / ".git/config")
+    with pytest.raises(ConfigError, match="cannot be pinned"):
+        read_plugin(str(folder), env)
+    path.unlink()
+    path.symlink_to(folder / "agents/clerk.md")
+    if name == "gone":
+        assert read_plugin(str(folder), env).name == "office"
+
+
+def test_of_two_plugins_with_one_name_the_first_counts(tmp_path: Path, env: dict[str, str]) -> None:
+    one, two = make_plugin(tmp_path / "one"), make_plugin(tmp_path / "two")
+    plugins, problems = load_plugins(env, [str(one), str(two)], "/")
+    assert [plugin.folder for plugin in plugins] == [str(one)]
+    assert problems[0].text == f"--plugin-dir {two} is ignored: {one} is also called office."
+    make_plugin(tmp_path / "three", name="three")
+    write(tmp_path / "three/agents/clerk.md", "---\nname: clerk\ndescription: other\n---\nOther.")
+    config = load(str(tmp_path), env, plugin_dirs=[str(one), str(tmp_path / "three")])
+    assert load_agents(config, env).find_type("clerk").description == "files papers"
+
+
+def test_texts_of_a_plugin_know_its_folder(tmp_path: Path, env: dict[str, str]) -> None:
+    folder = make_plugin(tmp_path / "of fice" / ("x" * 200), agents="./crew/one.md", commands="./more/one.md")
+    write(folder / "crew/one.md", "---\ndescription: d\n---\nRun ${CLAUDE_PLUGIN_ROOT}/x.")
+    write(folder / "more/one.md", "Run ${ODIN_PLUGIN_ROOT}/x on $ARGUMENTS.")
+    config = load(str(tmp_path), env, plugin_dirs=[str(folder)])
+    assert load_agents(config, env).find_type("one").prompt == f"Run {folder}/x."
+    found = load_command_library(config, env).find("/one a")
+    assert found is not None and found[0].fill(found[1]) == f"Run {folder}/x on a."
 
 
 def test_names_that_two_have(run_odin: Run, tmp_path: Path, home: Path) -> None:

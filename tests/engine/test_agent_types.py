@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from odin.testing import call, reply, say
+from odin.testing import Turn, call, reply, say
 
 from .conftest import Start, Talk
 from .hookkit import claude, new_kit
@@ -85,7 +85,10 @@ async def test_a_type_has_its_own_folder_environment_and_instructions(
     (programs / "hello").chmod(0o755)
     (workspace / "docs").mkdir()
     (workspace / "docs/AGENTS.md").write_text("Be brief.")
-    look = call("ExecuteCommand", {"command": 'pwd; hello; echo "$VIRTUAL_ENV"'}, id="look")
+    skill = home / ".config/odin/skills/x/run.sh"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("echo from a skill")
+    look = call("ExecuteCommand", {"command": f'pwd; hello; echo "$VIRTUAL_ENV"; sh {skill}'}, id="look")
     spawned = call("Spawn", {"command": "hello", "timeout": 5000}, id="spawned")
     cast = Cast(
         [delegate("a", agent_type="writer"), say("ok"), say("done")],
@@ -96,7 +99,7 @@ async def test_a_type_has_its_own_folder_environment_and_instructions(
     await settle(talk.client)
     assert [told["cwd"] for told in kit.told()] == [str(workspace), *[f"{workspace}/docs"] * 2]
     results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
-    assert f"{workspace}/docs\nhello of the environment\n{workspace}/env" in results["look"]
+    assert f"{workspace}/docs\nhello of the environment\n{workspace}/env\nfrom a skill" in results["look"]
     (log,) = home.glob(".local/state/odin/**/spawn-1.log")
     async with asyncio.timeout(20):
         while "hello of the environment" not in log.read_text():
@@ -105,6 +108,41 @@ async def test_a_type_has_its_own_folder_environment_and_instructions(
     assert "Be brief." in json.dumps(first.json["system"])
     assert "Be brief." not in json.dumps(talk.server.requests[0].json["system"])
     assert f"Working directory: {workspace}/docs" in json.dumps(first.messages)
+
+
+async def test_the_write_scope_of_a_type_cannot_be_widened(start: Start, home: Path) -> None:
+    """Neither by the model that delegates, nor by its agents. Two agents of one type conflict."""
+    write_type(home, "docs", "write-scope: docs\ndelegation: {max_depth: 2}")
+    hold = threading.Event()
+
+    def ask(name: str, kind: str, *folders: str) -> Turn:
+        scope = {"expected_write_scope": {"path_prefix": [*folders]}} if folders else {}
+        return delegate(name, agent_type=kind, **scope)
+
+    cast = NestedCast(
+        [
+            reply(calls=[ask("wrong", "docs", "src"), ask("a", "docs", "docs/a", "src"), ask("same", "docs")]),
+            *(say("ok"), say("seen"), say("seen")),
+        ],
+        a=[reply(calls=[ask("b", "general"), ask("out", "general", "src")]), complete("A").hold(hold)],
+        b=[complete("B").hold(hold)],
+    )
+    talk = await start(cast, config={"team": {"max_depth": 2}})
+    await talk.say("go")
+    async with asyncio.timeout(20):
+        while len((await talk.client.snapshot()).tasks) < 2:
+            await asyncio.sleep(0.01)
+    hold.set()
+    await settle(talk.client)
+    results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
+    why = "Its write scope has nothing in common with what it may change:"
+    assert results["call-wrong"].startswith(f"{why} docs.") and results["call-out"].startswith(f"{why} docs/a.")
+    assert json.loads(results["call-same"])["status"] == "scope_conflict"
+    tasks = (await talk.client.snapshot()).tasks
+    assert [(task.description, task.scope.path_prefixes, task.state) for task in tasks] == [
+        ("job a", ("docs/a",), "completed"),
+        ("job b", ("docs/a",), "completed"),
+    ]
 
 
 async def test_a_type_decides_how_its_agents_delegate(start: Start, home: Path) -> None:

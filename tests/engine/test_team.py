@@ -441,6 +441,10 @@ async def test_the_user_cancels_a_task_or_closes_only_its_agent(start: Start) ->
     shot = await talk.client.snapshot()
     assert [(task.state, task.resume_policy) for task in shot.tasks] == [("cancelled", "never"), ("idle", "notify")]
     assert (shot.tasks[0].closed_reason, shot.sub_agents) == ("no longer needed", ())
+    await settle(talk.client)
+    told = json.dumps(talk.server.requests[-1].messages)
+    assert "blocked from general-1, task adhoc-1:\\nThe user cancelled it: no longer needed" in told
+    assert "blocked from general-2, task adhoc-2:\\nThe user closed its agent; Notify continues it." in told
     with pytest.raises(UsageError, match="There is no task 'adhoc-9'"):
         await talk.client.submit(CancelTask("adhoc-9"))
     for name, problem in (("general-2", "There is no running agent"), ("", "The main agent cannot be closed")):
@@ -467,6 +471,93 @@ class NestedCast(Cast):
             return self.main.pop(0)
         first = json.dumps(seen.messages)
         return self.tasks[next(name for name in self.tasks if f"job {name}" in first)].pop(0)
+
+
+@pytest.mark.parametrize("op", [CancelTask("adhoc-2"), CloseAgent("general-2")], ids=["cancels", "closes"])
+async def test_an_owner_does_not_wait_for_a_task_that_the_user_ended(start: Start, op: CancelTask | CloseAgent) -> None:
+    cast = NestedCast(
+        [delegate("a"), say("ok"), say("seen")],
+        a=[delegate("b"), complete("A"), say("then without B")],
+        b=[say("thinking").stall()],
+    )
+    talk = await start(cast, config={"team": {"max_depth": 2}})
+    await talk.say("go")
+    async with asyncio.timeout(20):
+        while (await talk.client.snapshot()).tasks[0].state != "waiting_descendant":
+            await asyncio.sleep(0.01)
+    assert await talk.client.submit(op)
+    await settle(talk.client)
+    shot = await talk.client.snapshot()
+    assert [task.state for task in shot.tasks] == ["completed", "cancelled" if isinstance(op, CancelTask) else "idle"]
+    assert "completed from general-1" in mail_in(talk.server.requests[-1])
+
+
+class PatientCast(Cast):
+    """The main agent sees its mail when it has nothing else to do."""
+
+    def __call__(self, seen: SeenRequest) -> Turn:
+        return say("seen") if "Delegate" in seen.tool_names and not self.main else super().__call__(seen)
+
+
+async def test_a_task_is_continued_only_if_a_new_one_could_start(start: Start) -> None:
+    """Another agent in its files, another task with its key, and the number of open tasks count."""
+    src = {"expected_write_scope": {"path_prefix": ["src"]}}
+    hold = threading.Event()
+
+    def notify(task: str, id: str) -> Turn:
+        return call("Notify", {"task_id": task, "message": "go on"}, id=id)
+
+    cast = PatientCast(
+        [reply(calls=[delegate("a", **src), delegate("e", semantic_task_key="k")])],
+        a=[complete("A")],
+        e=[complete("E")],
+        **{name: [complete(name).hold(hold)] for name in "bcd"},
+    )
+    talk = await start(cast, config={"team": {"max_children": 3}})
+    await talk.say("go")
+    await settle(talk.client)
+    cast.main = [
+        *(delegate("b", **src), notify("adhoc-1", "scope")),
+        *(delegate("c", semantic_task_key="k"), notify("adhoc-2", "key")),
+        *(delegate("d"), notify("adhoc-1", "children")),
+    ]
+    await talk.say("again")
+    results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
+    answers = [json.loads(results[key]) for key in ("scope", "key", "children")]
+    assert [(answer["status"], answer["task_id"]) for answer in answers] == [
+        ("scope_conflict", "adhoc-3"),
+        ("already_exists", "adhoc-4"),
+        ("child_limit_reached", "adhoc-1"),
+    ]
+    hold.set()
+    await settle(talk.client)
+    assert [task.state for task in (await talk.client.snapshot()).tasks] == ["completed"] * 5
+
+
+async def test_an_answer_waits_for_a_free_place(start: Start) -> None:
+    """An agent that has asked its owner gave its place away; so did none that AgentTool waits for."""
+    answer = call("Notify", {"task_id": "adhoc-1", "message": "left"}, id="answer")
+    hold = threading.Event()
+    cast = PatientCast(
+        [delegate("a")],
+        a=[call("Escalate", {"question": "left?"}), complete("A")],
+        b=[complete("B").hold(hold)],
+    )
+    talk = await start(cast, config={"team": {"max_running": 1}})
+    await talk.say("go")
+    await settle(talk.client)
+    task = call("AgentTool", {"description": "d", "prompt": "job x"}, id="agent")
+    cast.main = [delegate("b"), answer, task]
+    await talk.say("again")
+    results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
+    assert json.loads(results["answer"])["status"] == "agent_limit_reached"
+    assert results["agent"] == "The limit of 1 running sub-agent is reached. Wait until one ends."
+    hold.set()
+    await settle(talk.client)
+    cast.main = [call("Notify", {"task_id": "adhoc-1", "message": "left"})]
+    await talk.say("now")
+    await settle(talk.client)
+    assert [task.state for task in (await talk.client.snapshot()).tasks] == ["completed"] * 2
 
 
 async def test_a_completed_agent_reads_the_reports_of_its_own_tasks_before_its_task_ends(start: Start) -> None:

@@ -37,7 +37,8 @@ from odin.app.workspace import (
 )
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
-from odin.config import Options, get_config_dir, get_home_dir
+from odin.config import Options, get_home_dir
+from odin.config.paths import locate_bytecode
 from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import AgentSummary, AvailableModel, ContextReport, MemoryFile, ServerScope, SessionInfo
@@ -186,8 +187,7 @@ class SessionComposition:
     def _set_up_permissions(self, opened: OpenedLog) -> None:
         """Sandbox, hooks, approvals, rules, policy and redaction."""
         config, env, state = self.config, self.env, self.recorder.state
-        visible = (str(self.folder), str(get_config_dir(env) / "skills"))
-        self.sandbox = LazySandbox(config, env, state=self.options.state_dir, visible=visible)
+        self.sandbox = LazySandbox(config, env, state=self.options.state_dir, visible=(str(self.folder),))
         self.runner = ProcessRunner(
             self.folder / "outputs", environ=env, env_passthrough=config.env_passthrough, sandbox=self.sandbox.get
         )
@@ -378,6 +378,7 @@ class SessionComposition:
                 permission_mode=lambda: self.permission_mode,
                 model=lambda: self.models.ref,
                 folders_of=lambda agent: self._team_factory.find_folders(agent),
+                bytecode=locate_bytecode(self.env),
             ),
             runner=self.runner,
             emit=self.recorder.emit,

@@ -253,6 +253,7 @@ class HookFacts(msgspec.Struct, frozen=True):
     permission_mode: Callable[[], str]
     model: Callable[[], str]
     folders_of: Callable[[str], tuple[str, str] | None]
+    bytecode: str = ""
 
 
 class HookSet:

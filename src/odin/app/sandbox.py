@@ -1,7 +1,7 @@
 """Creates the sandbox of a session from the configuration, when the first command needs it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ PROBE_FILE = "sandbox.json"
 
 class LazySandbox:
     """Builds the session's sandbox on first use. `visible` are session folders that commands may read although they
-    lie in Odin's hidden ones."""
+    lie in Odin's hidden ones; the user's skills and plugins are visible there, too."""
 
     def __init__(
         self, config: Config, env: Mapping[str, str], *, state: str = "", visible: tuple[str, ...] = ()
@@ -105,12 +105,14 @@ class LazySandbox:
         env = self._env
         home = os.path.realpath(get_home_dir(env))
         writable = (_expand_home(path, home) for path in self._config.sandbox.writable_paths)
+        own = (str(get_config_dir(env)), *self._list_state_folders(), str(get_cache_dir(env)))
+        plugins = (plugin.folder for plugin in self._config.plugins if _is_below(plugin.folder, own))
         return SandboxSession(
             root=os.path.realpath(self._config.root),
             home=home,
             env=env,
-            odin_folders=(str(get_config_dir(env)), *self._list_state_folders(), str(get_cache_dir(env))),
-            visible=self._visible,
+            odin_folders=own,
+            visible=(*self._visible, str(get_config_dir(env) / "skills"), *plugins),
             writable=tuple(path for path in writable if path.startswith("/")),
         )
 
@@ -123,3 +125,7 @@ class LazySandbox:
 
 def _expand_home(path: str, home: str) -> str:
     return str(Path(home, path[2:])) if path == "~" or path.startswith("~/") else path
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(Path(os.path.realpath(folder)) in Path(path).parents for folder in folders)

@@ -10,12 +10,13 @@ from odin.app.agent_places import AgentPlace
 from odin.app.agents import AgentParts
 from odin.app.roles import limits_of, pool_limit_of
 from odin.core.event import ContextAdded, TurnEnded, Warned
-from odin.core.team import DelegationLimits, TaskRecord
+from odin.core.team import AgentSpec, DelegationLimits, TaskRecord, TeamLimits
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Tool
+from odin.core.write_scope import WriteScope
 from odin.engine.agent import Agent, AgentDeps
 from odin.engine.delegation import TaskDesk
-from odin.engine.team import AgentSpec, Team, TeamLimits
+from odin.engine.team import Team
 from odin.models.selection import ModelSelector
 from odin.policy.write_scope import parse_write_scope
 from odin.tools.artifacts import ArtifactFolder
@@ -67,6 +68,11 @@ class TeamFactory:
     def check_type(self, name: str) -> str:
         return self._composition.load_agents().find_type(name or DEFAULT_TYPE).name
 
+    def write_scope_of(self, name: str) -> WriteScope:
+        """Return what agents of this type may change. Raise UsageError if the type's own scope is invalid."""
+        definition = self._composition.load_agents().find_type(name or DEFAULT_TYPE)
+        return parse_write_scope(self._root, path_prefixes=definition.write_scope)
+
     def isolation_of(self, name: str) -> str:
         isolation = self._composition.load_agents().find_type(name).isolation
         return "" if isolation == "none" else isolation
@@ -92,9 +98,7 @@ class TeamFactory:
         models = await self._choose_model(spec.name, definition)
         owns = spec.depth < self._limit_delegation(definition).max_depth
         tools = self.make_tools(spec.name, owns=owns) if spec.task_id else ()
-        scope = spec.scope
-        if definition.write_scope and not scope.is_limited:
-            scope = parse_write_scope(composition.config.root, path_prefixes=definition.write_scope)
+        scope = spec.scope.restrict_to(self.write_scope_of(spec.type))
         place = await self._open_place(spec, definition)
         parts = AgentParts(
             composition, spec.name, *tools, scope=scope, place=place, definition=definition, models=models

@@ -84,6 +84,11 @@ def get_cache_dir(env: Mapping[str, str]) -> Path:
     return _resolve_dir(env, "ODIN_CACHE_DIR", "XDG_CACHE_HOME", ".cache")
 
 
+def locate_bytecode(env: Mapping[str, str]) -> str:
+    """Return the folder in which Python programs of plugins keep their bytecode."""
+    return str(get_cache_dir(env) / "bytecode")
+
+
 def locate_model_catalog(env: Mapping[str, str]) -> Path:
     """Return the file that keeps the refreshed model catalog."""
     return get_cache_dir(env) / "model-catalog.json"

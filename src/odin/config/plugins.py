@@ -7,10 +7,15 @@
 A plugin is trusted as a unit: `odin plugin add` stores the hashes of all its files, and if one of them changes, nothing
 of the plugin is used until it is added again. `--plugin-dir` uses one for a single run, because the user names it.
 
+Only what changes by itself is not pinned: the repository's own `.git`, `.DS_Store`, and the bytecode that Python caches
+for a module of the plugin. Nothing of it is used: the manifest cannot name it, and Python programs of a plugin keep
+their bytecode elsewhere. A link must lead to a pinned file.
+
 Imported only if there are plugins.
 """
 
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +35,7 @@ from odin.config.files import (
     write_atomically,
 )
 from odin.config.mcp_file import SERVERS_KEY, read_servers
-from odin.config.paths import MCP_NAME, PLUGINS_NAME, expand_home, get_config_dir
+from odin.config.paths import MCP_NAME, PLUGINS_NAME, expand_home, get_config_dir, locate_bytecode
 from odin.config.settings import Plugin, PluginFiles
 from odin.core.errors import ConfigError, UsageError
 from odin.core.text import suggest_similar
@@ -41,8 +46,9 @@ MAX_FILES = 5_000
 MAX_BYTES = 50_000_000
 _MAX_STORE_BYTES = 20_000_000
 _STORE_VERSION = 1
-_UNPINNED = frozenset((".git", "__pycache__", ".DS_Store"))
-"""Names that are not pinned: they change by themselves and are not part of a plugin."""
+_REPOSITORY = ".git"
+_BYTECODE = re.compile(r"([^.]+)\.[\w-]+(?:\.opt-\w+)?\.pyc")
+_USES_UNPINNED = re.compile(r"PLUGIN_ROOT\}?[\"'\\]*/(?:\.git/|[^\s\"']*(?:__pycache__/[^\s\"']*\.pyc|\.DS_Store))")
 
 _NAME = r"[A-Za-z0-9][\w.-]{0,63}"
 
@@ -73,11 +79,14 @@ def load_plugins(env: Mapping[str, str], folders: Sequence[str], cwd: str) -> tu
             plugin = read_plugin(str(Path(cwd, expand_home(folder, env))), env)
         except ConfigError as error:
             raise UsageError(f"--plugin-dir {folder}: {error}", error.hint) from error
+        if plugin.name in found:
+            where = found[plugin.name].folder
+            problems.append(ConfigProblem(f"--plugin-dir {folder} is ignored: {where} is also called {plugin.name}."))
         found.setdefault(plugin.name, plugin)
     try:
         added = read_plugin_store(env)
     except ConfigError as error:
-        return list(found.values()), [ConfigProblem(f"No added plugin is used. {error.describe()}")]
+        return list(found.values()), [*problems, ConfigProblem(f"No added plugin is used. {error.describe()}")]
     for name, pinned in added.items():
         try:
             _check_pins(name, pinned)
@@ -109,15 +118,40 @@ def _check_pins(name: str, pinned: PinnedPlugin) -> None:
 
 
 def list_plugin_files(folder: str) -> list[str]:
-    """Return the files of a plugin relative to its folder, sorted. Raise ConfigError if there are too many."""
+    """Return the files of a plugin that are pinned, relative to its folder, sorted.
+
+    Raise ConfigError if there are too many, or if a link leads to something that is not pinned.
+    """
     found: list[str] = []
     for where, folders, files in os.walk(folder, onerror=_raise_unreadable):
-        folders[:] = sorted(name for name in folders if name not in _UNPINNED)
-        links = [name for name in folders if os.path.islink(f"{where}/{name}")]  # noqa: PTH114
-        found += [os.path.relpath(f"{where}/{name}", folder) for name in (*files, *links) if name not in _UNPINNED]
+        folders[:] = sorted(name for name in folders if where != folder or name != _REPOSITORY)
+        links = [name for name in (*folders, *files) if os.path.islink(f"{where}/{name}")]  # noqa: PTH114
+        for name in links:
+            _check_link(f"{where}/{name}", folder)
+        plain = (name for name in files if name not in links and _is_pinned(f"{where}/{name}", folder))
+        found += [os.path.relpath(f"{where}/{name}", folder) for name in (*plain, *links)]
         if len(found) > MAX_FILES:
             raise ConfigError(f"{folder} holds more than {MAX_FILES:,} files.", "Remove what the plugin does not need.")
     return sorted(found)
+
+
+def _check_link(path: str, folder: str) -> None:
+    target, top = os.path.realpath(path), os.path.realpath(folder)
+    if not Path(target).is_relative_to(top):
+        raise ConfigError(f"{path} is a link out of the plugin, to {target}.", "Replace it with a copy.")
+    if not _is_pinned(target, top):
+        raise ConfigError(f"{path} is a link to {target}, which cannot be pinned.", "Replace it with a copy.")
+
+
+def _is_pinned(path: str, folder: str) -> bool:
+    """False for a file that changes by itself: of the repository, of the desktop, or the bytecode of a module."""
+    parts = Path(path).relative_to(folder).parts
+    if parts[:1] == (_REPOSITORY,) or parts[-1:] == (".DS_Store",):
+        return False
+    cached = _BYTECODE.fullmatch(parts[-1]) if parts[-2:-1] == ("__pycache__",) else None
+    if cached is None:
+        return True
+    return not os.path.isfile(f"{Path(path).parent.parent}/{cached[1]}.py")  # noqa: PTH113
 
 
 def _raise_unreadable(error: OSError) -> None:
@@ -125,7 +159,7 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _hash_files(folder: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the hash of each file. A link counts as its target: files behind it lie elsewhere and are not used."""
+    """Return the hash of each file. A link counts as the name of its target, which is pinned itself."""
     import hashlib
 
     hashes: dict[str, str] = {}
@@ -240,8 +274,6 @@ class _PluginReader:
         self._problems.append(ConfigProblem(text, str(Path(self._folder, file))))
 
     def _read_name(self) -> str:
-        import re
-
         name: Any = self._manifest.get("name", Path(self._folder).name)
         if not isinstance(name, str) or not re.fullmatch(_NAME, name):
             raise ConfigError(f"{name!r} is not the name of a plugin.", "Use letters, digits, hyphens and dots.")
@@ -262,6 +294,10 @@ class _PluginReader:
             path = self._resolve(key, text)
             if path and os.path.isdir(f"{self._folder}/{path}"):  # noqa: PTH112
                 folders.append(path)
+            elif path and key == "skills" and Path(path).name.casefold() == "skill.md":
+                folders.append(str(Path(path).parent))
+            elif path and key == "skills":
+                self._report(f"skills: {text!r} is neither a folder nor a SKILL.md and is ignored.")
             elif path:
                 files.append(path)
         return PluginFiles(tuple(dict.fromkeys(folders)), tuple(dict.fromkeys(files)))
@@ -283,6 +319,9 @@ class _PluginReader:
             return ""
         if not os.path.exists(place):  # noqa: PTH110
             self._report(f"{key}: the plugin has no {text!r}.")
+            return ""
+        if not _is_pinned(place, self._folder):
+            self._report(f"{key}: {text!r} cannot be pinned and is ignored.")
             return ""
         return os.path.relpath(place, self._folder)
 
@@ -312,7 +351,9 @@ class _PluginReader:
     def _take_hooks(self, value: dict[str, Any], name: str) -> Iterator[tuple[str, Any]]:
         """Hooks stand below `hooks`, next to a description, or alone."""
         hooks = value["hooks"] if isinstance(value.get("hooks"), dict) else value
-        if hooks:
+        if _is_using_unpinned(hooks):
+            self._report("No hook of it is used: one of them runs a file that cannot be pinned.", name)
+        elif hooks:
             yield str(Path(self._folder, name)), hooks
 
     def _find_servers(self, plugin: str) -> dict[str, Any]:
@@ -345,10 +386,23 @@ class _PluginReader:
         return self._take_servers(cast("dict[str, Any]", inner), name)
 
     def _take_servers(self, servers: dict[str, Any], name: str) -> dict[str, Any]:
+        if _is_using_unpinned(servers):
+            self._report("No MCP server of it is used: one of them runs a file that cannot be pinned.", name)
+            return {}
         read = read_servers(servers, Path(self._folder, name), self._env)
         self._problems += read.problems
         self._written |= read.unexpanded
-        return read.servers
+        return {key: self._move_bytecode(settings) for key, settings in read.servers.items()}
+
+    def _move_bytecode(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the settings of a server whose Python modules are never loaded from bytecode in the plugin."""
+        if not settings.get("command"):
+            return settings
+        return {**settings, "env": {"PYTHONPYCACHEPREFIX": locate_bytecode(self._env), **settings.get("env", {})}}
+
+
+def _is_using_unpinned(value: dict[str, Any]) -> bool:
+    return _USES_UNPINNED.search(msgspec.json.encode(value).decode()) is not None
 
 
 _LAYOUT = "commands, agents, skills, hooks/hooks.json, .mcp.json"

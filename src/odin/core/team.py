@@ -185,6 +185,37 @@ class DelegationLimits(Struct, frozen=True):
     child_join: bool = True
 
 
+class TeamLimits(Struct, frozen=True):
+    """`agents`: how many may run at once. `children`: how many open tasks one owner may have.
+
+    `depth`: how deep tasks may be nested; 1: only the main agent delegates. An agent that stops without Complete gets a
+    reminder after `idle_s` seconds, at most `reminders` times.
+    """
+
+    agents: int = 10
+    children: int = 10
+    depth: int = 1
+    idle_s: float = 120.0
+    reminders: int = 3
+
+
+class AgentSpec(Struct, frozen=True):
+    """A sub-agent to make. `depth` counts the owners above it, `continues` is an ended agent it takes over from."""
+
+    name: str
+    task: str
+    mode: Mode
+    description: str = ""
+    type: str = ""
+    task_id: str = ""
+    owner: str = ""
+    call_id: str = ""
+    depth: int = 1
+    scope: WriteScope = WriteScope()
+    isolation: str = ""
+    continues: str = ""
+
+
 class TaskRequest(Struct, frozen=True):
     """A task to delegate. The last four are its write scope as the model named it."""
 

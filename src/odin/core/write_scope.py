@@ -36,6 +36,26 @@ class WriteScope(Struct, frozen=True):
         places = self.list_paths(root)
         return path in places[: len(self.files)] or any(contains(place, path) for place in places[len(self.files) :])
 
+    def restrict_to(self, other: "WriteScope") -> "WriteScope":
+        """Return the scope of what both allow; it is read-only if that is nothing."""
+        if not (self.is_limited and other.is_limited):
+            return self if self.is_limited else other
+        if self.read_only or other.read_only:
+            return WriteScope(read_only=True)
+        files = [*filter(other._includes, self.files), *filter(self._includes, other.files)]
+        folders = [
+            *filter(other._includes_below, self.path_prefixes),
+            *filter(self._includes_below, other.path_prefixes),
+        ]
+        both = WriteScope(tuple(dict.fromkeys(files)), tuple(dict.fromkeys(folders)))
+        return both if both.is_limited else WriteScope(read_only=True)
+
+    def _includes(self, name: str) -> bool:
+        return name in self.files or self._includes_below(name)
+
+    def _includes_below(self, name: str) -> bool:
+        return any(_is_below(name, folder) for folder in self.path_prefixes)
+
     def conflicts_with(self, other: "WriteScope") -> bool:
         """True if both allow changes of the same file. A scope that is not limited declares nothing, so it conflicts
         with none."""

@@ -347,7 +347,7 @@ class LocalClient:
         return await self._team.cancel(op)
 
     async def _close_agent(self, op: CloseAgent) -> bool:
-        await self._team.close_agent(op.agent, op.reason or "The user closed it.")
+        await self._team.close_agent(op.agent, op.reason)
         return True
 
     async def _add_context(self, op: AddContext) -> bool:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from odin.core.errors import UsageError
 from odin.core.team import (
-    ACTIVE_STATES,
+    AgentSpec,
     DelegationLimits,
     MailPriority,
     MailSent,
@@ -24,7 +24,7 @@ from odin.core.team import (
 from odin.core.text import join_some
 from odin.core.write_scope import WriteScope
 from odin.engine.recorder import Recorder
-from odin.engine.team import AgentSpec, Team
+from odin.engine.team import Team
 from odin.policy.write_scope import parse_write_scope
 
 _MAX_NAMED = 10
@@ -45,6 +45,10 @@ class AgentTypes(Protocol):
 
     def check_type(self, name: str) -> str:
         """Return the name of the type; "" is the default type. Raise UsageError that lists the types."""
+        ...
+
+    def write_scope_of(self, name: str) -> WriteScope:
+        """Return what agents of this type may change. Raise UsageError if the type's own scope is invalid."""
         ...
 
     def isolation_of(self, name: str) -> str:
@@ -80,14 +84,8 @@ class TaskDesk:
         if not request.description.strip():
             raise UsageError("The task has no description.", "Say what the sub-agent should do and report.")
         kind = self._types.check_type(request.type)
-        scope = parse_write_scope(
-            self._root,
-            files=request.files,
-            path_prefixes=request.path_prefixes,
-            modules=request.modules,
-            read_only=request.read_only,
-        )
-        if (refusal := self._find_refusal(request, scope)) is not None:
+        scope = self._limit_scope(request, kind)
+        if (refusal := self._find_refusal(scope, request.key)) is not None:
             return refusal
         own = self._team.find_task(self._agent)
         number = self._recorder.state.board.task_count + 1
@@ -110,25 +108,63 @@ class TaskDesk:
         agent = await self._start_agent(self._recorder.state.board.tasks[created.id], request.description)
         return TaskHandle("running", created.id, agent, "Its result arrives later as mail. Go on with other work.")
 
-    def _find_refusal(self, request: TaskRequest, scope: WriteScope) -> TaskHandle | None:
-        limits, tasks = self._team.limits, self._recorder.state.board.tasks.values()
-        if not self.can_delegate():
+    def _limit_scope(self, request: TaskRequest, kind: str) -> WriteScope:
+        """Return the write scope of a new task: what was asked for, within that of its type and of this agent."""
+        asked = parse_write_scope(
+            self._root,
+            files=request.files,
+            path_prefixes=request.path_prefixes,
+            modules=request.modules,
+            read_only=request.read_only,
+        )
+        own = self._team.find_task(self._agent)
+        limits = [self._types.write_scope_of(kind), *([own.scope] if own is not None else [])]
+        scope = asked
+        for limit in limits:
+            scope = scope.restrict_to(limit)
+        if scope.read_only and not any(item.read_only for item in (asked, *limits)):
+            allowed = " and ".join(dict.fromkeys(item.describe() for item in limits if item.is_limited))
+            hint = "Name files in it, leave the write scope out, or use another type."
+            raise UsageError(f"Its write scope has nothing in common with what it may change: {allowed}.", hint)
+        return scope
+
+    def _find_refusal(self, scope: WriteScope, key: str, task: TaskRecord | None = None) -> TaskHandle | None:
+        """Return why a new task, or one that is continued, may not start now."""
+        task_id = task.id if task is not None else ""
+        if task is None and not self.can_delegate():
             return TaskHandle("depth_limit_reached", message="Agents of this depth may not delegate. Do it yourself.")
-        if sum(task.state in ACTIVE_STATES for task in tasks) >= limits.agents:
-            return TaskHandle(
-                "agent_limit_reached", message=f"{limits.agents} agents are running. Wait until one of them is done."
-            )
+        if (refusal := self._find_agent_limit(task_id)) is not None:
+            return refusal
         most = self._types.delegation_limits_of(self._agent).max_children
-        if sum(not task.is_ended for task in self._list_own_tasks()) >= most:
+        others = [other for other in self._list_own_tasks() if not other.is_ended and other.id != task_id]
+        if len(others) >= most:
             count = "1 open task" if most == 1 else f"{most or 'no'} open tasks"
             why = f"You may have {count} at a time. " + ("Wait for one, or cancel one." if most else "Do it yourself.")
-            return TaskHandle("child_limit_reached", message=why)
-        for task in tasks:
-            if not task.is_ended and request.key and task.key == request.key:
+            return TaskHandle("child_limit_reached", task_id, message=why)
+        return self._find_conflict(scope, key, task_id)
+
+    def _find_agent_limit(self, task_id: str) -> TaskHandle | None:
+        most = self._team.limits.agents
+        if self._team.count_running() < most:
+            return None
+        agents = "1 agent is" if most == 1 else f"{most} agents are"
+        why = f"{agents} running. Wait until one of them is done."
+        return TaskHandle("agent_limit_reached", task_id, message=why)
+
+    def _find_conflict(self, scope: WriteScope, key: str, task_id: str) -> TaskHandle | None:
+        """Return which other open task has this key, or has an agent that may change the same files.
+
+        The tasks above this agent share their scopes with it.
+        """
+        above = self._list_above()
+        for task in self._recorder.state.board.tasks.values():
+            if task.is_ended or task.id == task_id:
+                continue
+            if key and task.key == key:
                 return TaskHandle(
                     "already_exists", task.id, task.agent, f"{task.id} does this already. Use Notify to change it."
                 )
-            if not task.is_ended and task.state != "idle" and task.scope.conflicts_with(scope):
+            if task.id not in above and self._team.is_staffed(task) and task.scope.conflicts_with(scope):
                 return TaskHandle(
                     "scope_conflict",
                     task.id,
@@ -136,6 +172,15 @@ class TaskDesk:
                     f"{task.id} may change the same files. Wait for it, or narrow the write scope.",
                 )
         return None
+
+    def _list_above(self) -> set[str]:
+        """Return the ids of the task of this agent and of its owners."""
+        tasks, task = self._recorder.state.board.tasks, self._team.find_task(self._agent)
+        above: set[str] = set()
+        while task is not None and task.id not in above:
+            above.add(task.id)
+            task = tasks.get(task.owner_task)
+        return above
 
     def has_tasks(self) -> bool:
         return bool(self._list_own_tasks())
@@ -149,14 +194,15 @@ class TaskDesk:
             task = self._get_own_task(task_id)
             if task.agent not in {agent.name for agent in self._team.list_agents()}:
                 return await self._continue_task(task, message)
+        if task.state == "waiting_main" and (refusal := self._find_agent_limit(task.id)) is not None:
+            return refusal
         self._team.write_to(task, self._write(task, task.agent, message))
         return TaskHandle("running", task.id, task.agent, "It reads the message with its next request.")
 
     async def _continue_task(self, task: TaskRecord, message: str) -> TaskHandle:
         """Start a new agent that takes over the conversation of the last one."""
-        limits, tasks = self._team.limits, self._recorder.state.board.tasks.values()
-        if sum(other.state in ACTIVE_STATES for other in tasks) >= limits.agents:
-            return TaskHandle("agent_limit_reached", task.id, message=f"{limits.agents} agents are running. Try later.")
+        if (refusal := self._find_refusal(task.scope, task.key, task)) is not None:
+            return refusal
         text = message if task.agent else f"{task.description}\n\n{message}"
         agent = await self._start_agent(task, text, continues=task.agent)
         return TaskHandle("running", task.id, agent, "A new agent continues the task.")

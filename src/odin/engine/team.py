@@ -10,14 +10,16 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.core.errors import AgentShutdown, OdinError, UsageError
 from odin.core.event import AgentEnded, AgentStarted, PromptDropped, TurnEnded, Warned
-from odin.core.event_values import ExitReason, Mode
+from odin.core.event_values import ExitReason
+from odin.core.format import count_of
 from odin.core.op import CancelTask, Prompt
 from odin.core.team import (
+    ACTIVE_STATES,
+    AgentSpec,
     MailKind,
     MailPriority,
     MailSent,
@@ -25,10 +27,10 @@ from odin.core.team import (
     TaskRecord,
     TaskReport,
     TaskState,
+    TeamLimits,
 )
 from odin.core.text import join_some
 from odin.core.tool import SubAgentTask
-from odin.core.write_scope import WriteScope
 from odin.engine.agent import Agent
 from odin.engine.job_notifier import JobNotifier
 from odin.engine.mail import PostOffice
@@ -43,37 +45,6 @@ REMINDER = (
 )
 
 _MAX_NAMED = 10
-
-
-class TeamLimits(Struct, frozen=True):
-    """`agents`: how many may run at once. `children`: how many open tasks one owner may have.
-
-    `depth`: how deep tasks may be nested; 1: only the main agent delegates. An agent that stops without Complete gets a
-    reminder after `idle_s` seconds, at most `reminders` times.
-    """
-
-    agents: int = 10
-    children: int = 10
-    depth: int = 1
-    idle_s: float = 120.0
-    reminders: int = 3
-
-
-class AgentSpec(Struct, frozen=True):
-    """A sub-agent to make. `depth` counts the owners above it, `continues` is an ended agent it takes over from."""
-
-    name: str
-    task: str
-    mode: Mode
-    description: str = ""
-    type: str = ""
-    task_id: str = ""
-    owner: str = ""
-    call_id: str = ""
-    depth: int = 1
-    scope: WriteScope = WriteScope()
-    isolation: str = ""
-    continues: str = ""
 
 
 class _Member:
@@ -155,6 +126,7 @@ class Team:
         self._main: Agent | None = None
         self._members: dict[str, _Member] = {}
         self._last_number = 0
+        self._starting = 0
         self._ending: set[asyncio.Task[None]] = set()
         self.continuing = asyncio.Lock()
         """Held while a task gets a new agent, so that it gets only one."""
@@ -196,6 +168,15 @@ class Team:
 
     def depth_of(self, agent: str) -> int:
         return self._members[agent].spec.depth if agent in self._members else 0
+
+    def count_running(self) -> int:
+        """Return how many sub-agents work: those of active tasks, and those that a call waits for or starts."""
+        active = sum(task.state in ACTIVE_STATES for task in self._recorder.state.board.tasks.values())
+        return active + self._starting + sum(member.done is not None for member in self._members.values())
+
+    def is_staffed(self, task: TaskRecord) -> bool:
+        """True if an agent works on a task or may start to: an idle task without a live agent has none."""
+        return not task.is_ended and (task.state != "idle" or task.agent in self._members)
 
     @property
     def is_busy(self) -> bool:
@@ -241,7 +222,13 @@ class Team:
         return f"{kind or 'agent'}-{self._last_number}"
 
     async def run(self, task: SubAgentTask) -> TurnEnded:
-        """Run one task to its end. The sub-agent ends with the call, however that ends. (For AgentTool.)"""
+        """Run one task to its end. The sub-agent ends with the call, however that ends. (For AgentTool.)
+
+        Raise UsageError if too many agents are running.
+        """
+        if self.count_running() >= self.limits.agents:
+            most = count_of(self.limits.agents, "running sub-agent")
+            raise UsageError(f"The limit of {most} is reached.", "Wait until one ends.")
         spec = AgentSpec(
             self.make_name(task.type),
             task.prompt,
@@ -252,7 +239,11 @@ class Team:
             call_id=task.call_id,
             depth=self.depth_of(task.owner) + 1,
         )
-        member = await self.start(spec, asyncio.get_running_loop().create_future())
+        self._starting += 1
+        try:
+            member = await self.start(spec, asyncio.get_running_loop().create_future())
+        finally:
+            self._starting -= 1
         assert member.done is not None
         reason: ExitReason = "aborted"
         text = ""
@@ -394,7 +385,7 @@ class Team:
         """End the task, or wait for the joined tasks that the agent has delegated itself."""
         completion = member.completion
         assert completion is not None
-        open_tasks = [child for child in self._list_children(task) if child.joined and not child.is_ended]
+        open_tasks = [child for child in self._list_children(task) if child.joined and self.is_staffed(child)]
         if open_tasks:
             if task.state != "waiting_descendant":
                 waits = f"It waits for {join_some((child.id for child in open_tasks), _MAX_NAMED)}."
@@ -533,12 +524,15 @@ class Team:
         self.post.send(mail)
         self.mark_active(task.agent)
 
-    async def cancel_task(self, task: TaskRecord, reason: str) -> None:
-        """Stop the agent of this task and those of the tasks below it. The task can not be continued."""
+    async def cancel_task(self, task: TaskRecord, reason: str, said: str = "") -> None:
+        """Stop the agent of this task and those of the tasks below it. The task can not be continued.
+
+        `said` tells its owner who ended it, if that was not the owner itself.
+        """
         for child in self._list_children(task):
             if not child.is_ended:
                 await self.cancel_task(child, reason)
-        await self._end_task(task, "cancelled", reason)
+        await self._end_task(task, "cancelled", reason, said)
 
     async def cancel(self, op: CancelTask) -> bool:
         """Cancel a task for the user. False if it has ended already."""
@@ -549,10 +543,11 @@ class Team:
             hint = f"Tasks of this session: {names}." if names else "No task was delegated in this session."
             raise UsageError(f"There is no task {op.task_id!r}.", hint)
         if not task.is_ended:
-            await self.cancel_task(task, op.reason or "The user cancelled it.")
+            said = _describe_end("The user cancelled it", op.reason)
+            await self.cancel_task(task, op.reason or said, said)
         return not task.is_ended  # `task` is the record from before
 
-    async def close_agent(self, name: str, reason: str) -> None:
+    async def close_agent(self, name: str, reason: str = "") -> None:
         """End a live sub-agent. Its task stays and can be continued. An agent without a task is only interrupted."""
         if not name:
             raise UsageError("The main agent cannot be closed.", "Name a sub-agent.")
@@ -560,15 +555,19 @@ class Team:
         if task is None:
             self.get(name).interrupt("drop")
             return
-        await self._end_task(task, "idle", reason)
+        said = _describe_end("The user closed its agent; Notify continues it", reason)
+        await self._end_task(task, "idle", reason or "The user closed it.", said)
 
-    async def _end_task(self, task: TaskRecord, state: TaskState, reason: str) -> None:
-        member = self._members.get(task.agent)
-        self._recorder.emit(TaskChanged(task.id, state, reason=reason), task.agent)
+    async def _end_task(self, task: TaskRecord, state: TaskState, reason: str, said: str) -> None:
+        member, owner = self._members.get(task.agent), self._find_owner(task)
+        mail = self.post.write(task.agent, owner, "blocked", said, task_id=task.id) if said else None
+        self._recorder.emit(TaskChanged(task.id, state, reason=reason, mail=mail), task.agent)
         if member is not None:
             member.stop_timer()
             await member.agent.stop(reason)
             self._remove(member, "interrupted", reason)
+        if mail is not None:
+            self.post.announce(mail)
 
     async def stop_delegated(self, reason: str) -> bool:
         """Cancel every task that has not ended and has a live agent. False if there is none."""
@@ -594,3 +593,7 @@ class Team:
                     break
         if self._ending:
             await asyncio.wait(self._ending)
+
+
+def _describe_end(what: str, reason: str) -> str:
+    return f"{what}: {reason}" if reason else f"{what}."

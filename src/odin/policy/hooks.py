@@ -24,7 +24,8 @@ class HookSession(Struct, frozen=True):
     """The session that hooks run for. `transcript` is the path of its log.
 
     Hook programs belong to the project at `root` and run there. `folders_of` returns the working directory and the
-    root of an agent that works elsewhere, such as in a worktree.
+    root of an agent that works elsewhere, such as in a worktree. `bytecode` is where Python hooks of plugins keep
+    theirs, because in the plugin it is not pinned.
     """
 
     id: str
@@ -34,6 +35,7 @@ class HookSession(Struct, frozen=True):
     permission_mode: Callable[[], str]
     model: Callable[[], str]
     folders_of: Callable[[str], tuple[str, str] | None] = lambda agent: None
+    bytecode: str = ""
 
     def get_folders(self, agent: str) -> tuple[str, str]:
         return self.folders_of(agent) or (self.cwd, self.root)
@@ -64,8 +66,13 @@ def build_variables(hook: HookSpec, call: HookCall, tool_name: str, session: Hoo
         "ODIN_PROJECT_DIR": session.root,
         "CLAUDE_PROJECT_DIR": session.root,
         "ODIN_TOOL": tool_name or call.tool,
-        **({"CLAUDE_PLUGIN_ROOT": hook.plugin, "ODIN_PLUGIN_ROOT": hook.plugin} if hook.plugin else {}),
+        **(_build_plugin_variables(hook, session) if hook.plugin else {}),
     }
+
+
+def _build_plugin_variables(hook: HookSpec, session: HookSession) -> dict[str, str]:
+    own = {"CLAUDE_PLUGIN_ROOT": hook.plugin, "ODIN_PLUGIN_ROOT": hook.plugin}
+    return {**own, "PYTHONPYCACHEPREFIX": session.bytecode} if session.bytecode else own
 
 
 def _describe_call(hook: HookSpec, call: HookCall, tool_name: str) -> dict[str, Any]:
