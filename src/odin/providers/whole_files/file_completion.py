@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from odin.providers.whole_files.change_wording import (
+from odin.providers.whole_files.change_words import (
     find_rename,
     is_about_comments,
     is_about_imports,

@@ -53,40 +53,40 @@ _NAMES = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|\b\w*_\w*\b|\b[a-z
 """Words of a prompt that are names and quotations, and say nothing about the task."""
 
 
-def _mentions(wording: re.Pattern[str], prompt: str) -> bool:
+def _is_mentioned(wording: re.Pattern[str], prompt: str) -> bool:
     return wording.search(_NAMES.sub(" ", prompt)) is not None
 
 
 def is_removing(prompt: str) -> bool:
-    return _mentions(_REMOVES, prompt)
+    return _is_mentioned(_REMOVES, prompt)
 
 
 def is_removing_parts(prompt: str) -> bool:
-    return _mentions(_REMOVES_PARTS, prompt)
+    return _is_mentioned(_REMOVES_PARTS, prompt)
 
 
 def is_rewriting(prompt: str, *, is_code: bool) -> bool:
-    return _mentions(_REWRITES, prompt) or (not is_code and _mentions(_REWRITES_TEXT, prompt))
+    return _is_mentioned(_REWRITES, prompt) or (not is_code and _is_mentioned(_REWRITES_TEXT, prompt))
 
 
 def is_reshaping(prompt: str) -> bool:
-    return _mentions(_RESHAPES, prompt)
+    return _is_mentioned(_RESHAPES, prompt)
 
 
 def is_adding(prompt: str) -> bool:
-    return _mentions(_ADDS, prompt)
+    return _is_mentioned(_ADDS, prompt)
 
 
 def is_renaming(prompt: str) -> bool:
-    return _mentions(_RENAMES, prompt)
+    return _is_mentioned(_RENAMES, prompt)
 
 
 def is_about_top(prompt: str) -> bool:
-    return _mentions(_AT_TOP, prompt)
+    return _is_mentioned(_AT_TOP, prompt)
 
 
 def is_about_middle(prompt: str) -> bool:
-    return _mentions(_IN_BETWEEN, prompt)
+    return _is_mentioned(_IN_BETWEEN, prompt)
 
 
 def is_about_imports(prompt: str) -> bool:
