@@ -120,7 +120,7 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         can = ("definition", "references", "hover", "rename", "documentSymbol", "workspaceSymbol")
         pull: dict[str, Any] = {"diagnosticProvider": {}} if VICES & {"pull", "both"} else {}
         encoding = {"positionEncoding": ENCODING} if ENCODING else {}
-        return {"capabilities": {"textDocumentSync": {"openClose": True, "change": 1, "save": True},
+        return {"capabilities": {"textDocumentSync": {"openClose": True, "change": 1, "save": {}},
                                  **{f"{name}Provider": True for name in can}, **pull, **encoding}}  # fmt: skip
     if "fickle" in VICES and method == "textDocument/diagnostic":
         VICES.discard("fickle")

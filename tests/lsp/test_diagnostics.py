@@ -224,7 +224,9 @@ async def test_the_server_follows_the_disk(serve: Serve, tmp_path: Path):
     assert len(await review(servers, path)) == 2
     assert trace.read_text().splitlines()[2:] == [
         "textDocument/didOpen a.txt",
+        "textDocument/didSave a.txt",
         "textDocument/didOpen b.txt",
+        "textDocument/didSave b.txt",
         "textDocument/diagnostic a.txt",
         "textDocument/diagnostic b.txt",
         "workspace/didChangeWatchedFiles  3c.txt",

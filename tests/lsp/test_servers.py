@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import msgspec
 import pytest
 
 from odin.app import workspace as workspace_module
 from odin.config import LanguageServerSettings, load
-from odin.lsp.detection import KNOWN_SERVERS, LOCAL_FOLDERS, find_for_project, find_servers
+from odin.lsp.detection import KNOWN_SERVERS, LOCAL_FOLDERS, ServerSpec, find_for_project, find_servers
+from odin.lsp.launch import add_interpreter, plan_launch
 from odin.lsp.protocol import ServerFault
 from tests.conftest import Here
 from tests.table import each
@@ -118,14 +120,42 @@ def test_settings_add_change_and_disable_servers(tmp_path: Path):
     assert list(find_for_project((lua, own), str(tmp_path))) == [own, lua]
 
 
-def test_a_server_is_told_the_interpreter_of_the_project(serve: Serve, tmp_path: Path):
-    server = serve().all[0]
-    server.spec = msgspec.structs.replace(server.spec, python_setting=("python", "pythonPath"))
-    assert server._add_interpreter({"a": 1}) == {"a": 1}
-    install(tmp_path / "venv/bin", "python")
-    path = f"{os.path.realpath(tmp_path)}/venv/bin/python"
-    assert server._add_interpreter({"a": 1}) == {"a": 1, "python": {"pythonPath": path}}
-    assert server._add_interpreter({"python": {"pythonPath": "x"}}) == {"python": {"pythonPath": "x"}}
+@each(
+    ("options", "with_venv", "expected"),
+    [
+        ({"a": 1}, False, {"a": 1}),
+        ({"a": 1}, True, {"a": 1, "python": {"pythonPath": "ROOT/venv/bin/python"}}),
+        ({"python": {"pythonPath": "x"}}, True, {"python": {"pythonPath": "x"}}),
+    ],
+)
+def test_a_server_is_told_the_interpreter_of_the_project(
+    tmp_path: Path, options: dict[str, Any], with_venv: bool, expected: dict[str, Any]
+):
+    root = mkdtemp(dir=tmp_path)
+    if with_venv:
+        install(Path(root, "venv/bin"), "python")
+    spec = ServerSpec("x", ("x",), options=options, python_setting=("python", "pythonPath"))
+    assert add_interpreter(spec, root) == json.loads(json.dumps(expected).replace("ROOT", root))
+
+
+def test_caches_of_a_server_are_its_own_in_the_sandbox(tmp_path: Path):
+    gopls = next(spec for spec in KNOWN_SERVERS if spec.name == "gopls")
+    env = {"HOME": str(tmp_path)}
+    for writes in (False, True):
+        spec = msgspec.structs.replace(gopls, programs=("/bin/gopls",), writes=writes)
+        inside = plan_launch(spec, str(tmp_path / "p"), env, is_confined=lambda: True)
+        assert inside.sandbox_profile is not None and inside.sandbox_profile.scope is not None
+        *project, folder = inside.sandbox_profile.scope
+        assert project == [str(tmp_path / "p")] * writes
+        assert Path(folder).is_dir() and Path(folder).parent == tmp_path / ".cache/odin-servers"
+        assert inside.env == {"GOCACHE": f"{folder}/gocache", "GOPLSCACHE": f"{folder}/goplscache"}
+    other = plan_launch(spec, str(tmp_path / "q"), env, is_confined=lambda: True)
+    assert other.env["GOCACHE"] != inside.env["GOCACHE"]
+    (tmp_path / "file").touch()
+    with pytest.raises(ServerFault, match="cannot be created"):
+        plan_launch(spec, str(tmp_path / "p"), {"ODIN_CACHE_DIR": f"{tmp_path}/file/x"}, is_confined=lambda: True)
+    outside = plan_launch(spec, str(tmp_path / "p"), env, is_confined=lambda: False)
+    assert (outside.sandbox_profile, "GOCACHE" in outside.env) == (None, False)
 
 
 async def test_without_a_sandbox_programs_of_the_project_are_not_started(serve: Serve, tmp_path: Path):

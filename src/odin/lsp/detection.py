@@ -23,8 +23,9 @@ class ServerSpec(Struct, frozen=True):
     `navigates`: it finds definitions and references. `indexes`: while it reports progress, it does not know the whole
     project. `family`: of the servers of one family only one is used. `options` are its settings; sections are looked up
     in them. `python_setting` is the section and the name of the one for the interpreter of the project, which a server
-    does not find itself. `writes`: it must write to the project. `sandboxed` is what the user wants; `needs_sandbox`:
-    the project configures it, so it never runs without one.
+    does not find itself. `writes`: it must write to the project. `caches`: the variables that name the folders it must
+    write to elsewhere. `sandboxed` is what the user wants; `needs_sandbox`: the project configures it, so it never runs
+    without one.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ServerSpec(Struct, frozen=True):
     indexes: bool = False
     family: str = ""
     writes: bool = False
+    caches: tuple[str, ...] = ()
     sandboxed: bool = True
     needs_sandbox: bool = False
 
@@ -79,7 +81,7 @@ KNOWN_SERVERS: tuple[ServerSpec, ...] = (
         ("tsconfig.json", "jsconfig.json", "package.json"),
         family="TS",
     ),
-    ServerSpec("gopls", ("gopls",), (), (".go",), ("go.mod", "go.work"), writes=True),
+    ServerSpec("gopls", ("gopls",), (), (".go",), ("go.mod", "go.work"), caches=("GOCACHE", "GOPLSCACHE")),
     ServerSpec("rust-analyzer", ("rust-analyzer",), (), (".rs",), ("Cargo.toml",), writes=True),
     ServerSpec(
         "clangd",
@@ -166,6 +168,7 @@ def _make_spec(name: str, settings: LanguageServerSettings, folders: tuple[str, 
         indexes=known.indexes if known else False,
         family=known.family if known else "",
         writes=settings.writes or (known.writes if known else False),
+        caches=known.caches if known else (),
         sandboxed=settings.sandbox,
     )
 

@@ -132,21 +132,22 @@ async def review_files(servers: LanguageServers, paths: Sequence[str], late: Lat
     began = time.monotonic()
     asked = [(server, path) for path in paths[:MAX_FILES] for server in servers.list_for(path)]
     files = [ReviewedEdit(server, path, _list_known(server, path), Counter()) for server, path in asked]
-    waits = {_keep_running(_review_file(file.server, file.path)): (file, _wait_for(file.server)) for file in files}
+    reviews = {_keep_running(_review_file(file.server, file.path, is_changed=True)): file for file in files}
+    waits = {task: (file, _wait_for(file.server)) for task, file in reviews.items()}
     for wait in sorted({wait for _, wait in waits.values()}):
         group = [task for task, (_, own) in waits.items() if own == wait]
         await asyncio.wait(group, timeout=max(0.0, wait - (time.monotonic() - began)))
     for server in {file.server.spec.name: file.server for task, (file, _) in waits.items() if not task.done()}.values():
         server.note_unanswered()
-    reviews: list[FileReview] = []
-    for task, (file, _) in waits.items():
+    found: list[FileReview] = []
+    for task, file in reviews.items():
         errors = task.result() if task.done() and not task.cancelled() else None
         if errors is not None:
-            reviews.append(FileReview(file.path, errors, file.earlier))
+            found.append(FileReview(file.path, errors, file.earlier))
             file.told.update(item.identity for item in errors)
         if late is not None:
             late.add(file)
-    return _report_reviews(reviews, servers.root, HEADING)
+    return _report_reviews(found, servers.root, HEADING)
 
 
 def warm_up(servers: LanguageServers, path: str) -> None:
@@ -180,11 +181,11 @@ def _list_known(server: LanguageServer, path: str) -> tuple[Diagnostic, ...] | N
     return document.diagnostics if document is not None else None
 
 
-async def _review_file(server: LanguageServer, path: str) -> FoundErrors:
+async def _review_file(server: LanguageServer, path: str, *, is_changed: bool = False) -> FoundErrors:
     """Return the errors of a file; None if the server does not tell."""
     try:
         await server.get_ready()
-        document = server.follow(path)
+        document = server.follow(path, is_changed=is_changed)
         if document is None:
             return None
         await server.review(document)

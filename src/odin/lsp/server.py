@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from odin.core.path_names import contains
-from odin.core.tool import SandboxProfile
 from odin.lsp.detection import ServerSpec
 from odin.lsp.documents import (
     ERROR,
@@ -28,6 +27,7 @@ from odin.lsp.documents import (
     parse_diagnostics,
     read_source,
 )
+from odin.lsp.launch import plan_launch
 from odin.lsp.protocol import (
     JsonRpcConnection,
     PositionEncoding,
@@ -160,51 +160,23 @@ class LanguageServer:
         self._change_status("ready")
 
     def _open_process(self) -> None:
-        spec = self.spec
-        confined = (spec.sandboxed or spec.needs_sandbox) and self._is_confined()
-        if spec.needs_sandbox and not confined:
-            raise ServerFault("the project configures it, and there is no sandbox to run it in")
-        program = next((path for path in spec.programs if confined or not self._is_own(path)), "")
-        if not program:
-            name = spec.programs[0] if spec.programs else spec.name
-            raise ServerFault(f"{name} is a program of the project and is not started without a sandbox")
-        # a scope gives it a sandbox of its own, so that it does not keep the one of commands busy
-        profile = SandboxProfile(scope=(self._root,) if spec.writes else ()) if confined else None
-        self._options = self._add_interpreter(spec.options) if confined else spec.options
-        env = {**({} if confined else self._build_outside_environment()), **spec.env}
+        launch = plan_launch(self.spec, self._root, self._env, is_confined=self._is_confined)
+        self._options = launch.options
         self._errors = HeadTailBuffer(_MAX_STDERR_CHARS)
         connection = self._connection = JsonRpcConnection(
             self._write, self._on_notification, self._answer, lambda reason: self._on_broken(connection, reason)
         )
         running, self._pipe = self._runner.start_connected(
-            [program, *spec.args],
+            launch.argv,
             cwd=self._root,
-            env=env,
+            env=launch.env,
             on_output=connection.receive,
             errors=self._errors,
-            sandbox_profile=profile,
+            sandbox_profile=launch.sandbox_profile,
         )
         self._running = running
         self._pipe.on_lost = lambda: self._on_unread(connection)
         running.done.add_done_callback(lambda _: self._on_exit(running))
-
-    def _add_interpreter(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options with the interpreter of the project's environment, unless they name one. It is run."""
-        section, name = self.spec.python_setting or ("", "")
-        paths = (f"{self._root}/{folder}/bin/python" for folder in (".venv", "venv"))
-        found = next((path for path in paths if section and os.access(path, os.X_OK)), "")
-        given = options.get(section, {})
-        return {**options, section: {name: found, **given}} if found and isinstance(given, dict) else options
-
-    def _is_own(self, path: str) -> bool:
-        """True for a program of the project, which a command or an edit could have changed."""
-        return contains(self._root, path) or contains(self._root, os.path.realpath(path))
-
-    def _build_outside_environment(self) -> dict[str, str]:
-        """Return what keeps a server without a sandbox from running programs of the project."""
-        folders = self._env.get("PATH", os.defpath).split(os.pathsep)
-        kept = [folder for folder in folders if folder.startswith("/") and not self._is_own(folder)]
-        return {"PATH": os.pathsep.join(kept), "VIRTUAL_ENV": ""}
 
     def _write(self, data: bytes) -> None:
         if self._pipe is not None:
@@ -294,8 +266,11 @@ class LanguageServer:
         if found and self._connection is not None:
             self._connection.notify("workspace/didChangeWatchedFiles", {"changes": found})
 
-    def follow(self, path: str) -> OpenDocument | None:
-        """Bring all open documents up to date and open this one. None if the file cannot be given to the server."""
+    def follow(self, path: str, *, is_changed: bool = False) -> OpenDocument | None:
+        """Bring all open documents up to date and open this one. None if the file cannot be given to the server.
+
+        `is_changed`: it was changed on the disk, also if the server sees it for the first time.
+        """
         for document in list(self._documents.values()):
             if document.path != path and self._refresh(document):
                 self._start_review(document)
@@ -303,7 +278,9 @@ class LanguageServer:
         if known is not None:
             self._refresh(known)
         elif (source := read_source(path)) is not None:
-            self._open(path, source)
+            document = self._open(path, source)
+            if is_changed:
+                self._report_saved(document)
         if path in self._documents:
             self._documents.move_to_end(path)
         return self._documents.get(path)
@@ -321,11 +298,12 @@ class LanguageServer:
         if self._connection is not None:
             self._connection.notify(method, params)
 
-    def _open(self, path: str, source: SourceText) -> None:
+    def _open(self, path: str, source: SourceText) -> OpenDocument:
         while len(self._documents) >= MAX_OPEN_DOCUMENTS:
             self._close(next(iter(self._documents.values())))
         document = self._documents[path] = OpenDocument(path, source)
         self._notify("textDocument/didOpen", {"textDocument": document.describe()})
+        return document
 
     def _close(self, document: OpenDocument) -> None:
         del self._documents[document.path]
@@ -354,16 +332,23 @@ class LanguageServer:
         """Send the whole text: it is as fast as a difference for files of this size, and cannot go wrong."""
         document.version += 1
         document.published.clear()
-        sync = self._capabilities.get("textDocumentSync")
-        options = cast("dict[str, Any]", sync) if isinstance(sync, dict) else {"change": sync, "save": True}
-        if options.get("change") in (1, 2):
+        if self._get_sync_options().get("change") in (1, 2):
             changes = [{"text": document.source.text}]
             identifier = {"uri": document.uri, "version": document.version}
             self._notify("textDocument/didChange", {"textDocument": identifier, "contentChanges": changes})
         else:
             self._notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})
             self._notify("textDocument/didOpen", {"textDocument": document.describe()})
-        if save := options.get("save"):
+        self._report_saved(document)
+
+    def _get_sync_options(self) -> dict[str, Any]:
+        sync = self._capabilities.get("textDocumentSync")
+        return cast("dict[str, Any]", sync) if isinstance(sync, dict) else {"change": sync, "save": True}
+
+    def _report_saved(self, document: OpenDocument) -> None:
+        """Tell the server that the file was saved: some look at it only then, or start a compiler."""
+        save = self._get_sync_options().get("save")  # may be an empty object
+        if save not in (None, False):
             wants_text = isinstance(save, dict) and cast("dict[str, Any]", save).get("includeText")
             more = {"text": document.source.text} if wants_text else {}
             self._notify("textDocument/didSave", {"textDocument": {"uri": document.uri}, **more})

@@ -18,6 +18,7 @@ from typing import IO, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.core.path_names import contains
 from odin.core.tool import SandboxProfile
 from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, InputPipe, OutputSink
 from odin.sandbox.process import (
@@ -313,7 +314,8 @@ class ProcessRunner:
             raise
         finally:
             os.close(read_end)
-        if sandbox is not None and sandbox_profile is not None and sandbox_profile.scope == ():
+        scope = sandbox_profile.scope if sandbox is not None and sandbox_profile is not None else None
+        if scope is not None and not any(contains(path, cwd) or contains(cwd, path) for path in scope):
             self._read_only.add(running.pid)
         else:
             self._had_background = True
