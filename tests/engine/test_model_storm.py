@@ -29,8 +29,8 @@ from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.models.key_states import KeyStates
 from odin.testing import call, fault, reply, say
 from odin.testing.script import Script, SeenRequest, Turn
-from odin.testing.server import Router, ServerBehavior
-from odin.testing.transport import ServerAnswer
+from odin.testing.server import Router, ServerBehavior, read_request
+from odin.testing.transport import RawRequest, ServerAnswer
 from tests.pictures import png
 
 MODELS = {
@@ -39,7 +39,6 @@ MODELS = {
     "c": ("openai-chat", "gpt-5.1"),
     "d": ("gemini", "gemini-4-argon"),
 }
-APIS: dict[str, Any] = {"a": "anthropic", "b": "responses", "c": "chat", "d": "gemini"}
 PNG_START = b"iVBORw0KGgo"
 KEYS = {name: [f"key-{name}-0123456789-{number}" for number in (1, 2)] for name in MODELS}
 
@@ -87,12 +86,14 @@ class Storm:
         self.number = 0
         self.executed: list[int] = []
         self.faults: dict[str, int] = {}
+        self.apis: set[str] = set()
 
     def begin_outage(self) -> None:
         self.down_until = asyncio.get_running_loop().time() + self.outage_s
 
     def play(self, seen: SeenRequest) -> Any:
         headers = seen.headers
+        self.apis.add(seen.api)
         key = headers.get("x-api-key") or headers.get("x-goog-api-key") or headers["authorization"][len("Bearer ") :]
         now = asyncio.get_running_loop().time()
         if now < self.down_until:
@@ -218,8 +219,7 @@ class RoutedHttp:
     async def send(
         self, wire: Any, method: str, address: Any, headers: Mapping[str, str], body: bytes, header_timeout: float
     ) -> _Response:
-        name = address.host.partition(".")[0]
-        seen = SeenRequest(method, address.path, dict(headers), body, json.loads(body), APIS[name], 0.0)
+        seen = read_request(RawRequest(method, address.path, dict(headers), True, 0.0, len(body), body))
         self.seen.append(seen)
         return _Response(*self._router.answer(seen))
 
@@ -316,6 +316,7 @@ def test_every_prompt_is_answered(prompts: int, seed: int, play: Play) -> None:
         assert owners <= {seen.api.encode()}, "no thinking crosses models"
     assert len({seen.api for seen in http.seen if PNG_START in seen.body}) >= min(len(MODELS), prompts // 5)
     assert {kind for kind, count in storm.faults.items() if count} > {"fine", "limited", "busy", "cut"}
+    assert len(storm.apis) >= min(len(MODELS), prompts // 5), "the strict server took requests of all formats"
     for kind in (ModelChanged, KeyPoolChanged, RetryScheduled):
         assert any(isinstance(event, kind) for event in events)
 

@@ -487,12 +487,9 @@ class ScriptedServer:
 
     def record_request(self, raw: RawRequest) -> SeenRequest:
         """Record a request before handling it."""
-        body, api = _parse_object(raw.body), _find_api(raw)
-        if api == "gemini" and body and (found := gemini_api.parse_path(raw.path)):
-            body = {"model": found[0], **body}
-        seen = SeenRequest(raw.method, raw.path, raw.headers, raw.body, body, api, raw.at)
+        seen = read_request(raw)
         with self._changed:
-            (self.others if api == "other" else self.requests).append(seen)
+            (self.others if seen.api == "other" else self.requests).append(seen)
             self._changed.notify_all()
         return seen
 
@@ -516,6 +513,14 @@ class ScriptedServer:
         if self._log is not None:
             why = next((sentence for other, sentence in reversed(self.rejected) if other is seen), None)
             self._log.write(_format_log_line(seen, why))
+
+
+def read_request(raw: RawRequest) -> SeenRequest:
+    """Return a request as a script sees it."""
+    body, api = _parse_object(raw.body), _find_api(raw)
+    if api == "gemini" and body and (found := gemini_api.parse_path(raw.path)):
+        body = {"model": found[0], **body}
+    return SeenRequest(raw.method, raw.path, raw.headers, raw.body, body, api, raw.at)
 
 
 def _find_api(raw: RawRequest) -> Api:
