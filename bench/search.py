@@ -10,9 +10,8 @@ from typing import Any
 from odin.context.file_cache import FileCache
 from odin.core.tool import Tool, ToolContext
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.grep import GrepTool
-from odin.tools.listing import GlobTool
 from odin.tools.ripgrep import find_ripgrep
+from odin.tools.search_tools import GlobTool, GrepTool
 from row import Row
 from tree import RARE, source_tree
 

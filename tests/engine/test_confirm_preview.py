@@ -10,7 +10,7 @@ from odin.core.tool import Tool
 from odin.policy.paths import resolve_subject
 from odin.tools.change_preview import MAX_BYTES, MAX_CHARS, MAX_LINES, preview_change
 from odin.tools.edit import EditTool, MultiEditTool
-from odin.tools.listing import LSTool
+from odin.tools.search_tools import LSTool
 from odin.tools.whole_file import AppendFileTool, DeleteTool, WriteFileTool
 
 

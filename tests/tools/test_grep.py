@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from odin.policy.paths import resolve_given
-from odin.tools.grep import GrepTool
-from odin.tools.listing import GlobTool
 from odin.tools.search import LineHit, open_source
+from odin.tools.search_tools import GlobTool, GrepTool
 from odin.tools.staleness import confirm_lines
 from tests.tools.toolbox import Toolbox
 

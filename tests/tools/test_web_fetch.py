@@ -16,12 +16,12 @@ from odin.core.tool import Subject, ToolOutput
 from odin.providers.offline.jobs import do_job
 from odin.providers.web import WebFetcher
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.web import (  # pyright: ignore[reportPrivateUsage]
+from odin.tools.web import WebFetchTool
+from odin.tools.web_page import (  # pyright: ignore[reportPrivateUsage]
     MAX_BYTES,
     MAX_FALLBACK_CHARS,
     MAX_MODEL_CHARS,
     InvalidUrl,
-    WebFetchTool,
     _is_html,
     _needs_scripts,
     decode_page,

@@ -9,8 +9,7 @@ from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools import ToolDeps, build_standard_tools
-from odin.tools.grep import GrepTool
-from odin.tools.listing import GlobTool
+from odin.tools.search_tools import GlobTool, GrepTool
 
 
 class Toolbox:

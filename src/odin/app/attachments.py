@@ -196,7 +196,7 @@ class AttachmentReader:
         judged = subject.resolved
         ctx = ToolContext(deps.cwd, deps.root, deps.session, "", "", mode, lambda line: None, judged=judged)
         if Path(judged[0].path).is_dir():
-            from odin.tools.listing import LSArgs, LSTool
+            from odin.tools.search_tools import LSArgs, LSTool
 
             return await LSTool(deps.files).run(LSArgs(item.path), ctx)
         from odin.tools.read import FormatReader, ReadArgs, ReadTool

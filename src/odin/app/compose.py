@@ -23,7 +23,6 @@ from odin.app.policy import (
 )
 from odin.app.roles import SessionRoles
 from odin.app.sandbox import LazySandbox
-from odin.app.session_info import describe_session, explain_unusable_auto, report_context
 from odin.app.team import TeamFactory
 from odin.app.workspace import (
     GitContext,
@@ -442,9 +441,13 @@ class SessionComposition:
         return self.restrict_mode(mode_of(self.config.mode))
 
     def describe_session(self) -> SessionInfo:
+        from odin.app.session_info import describe_session
+
         return describe_session(self)
 
     def report_context(self) -> ContextReport:
+        from odin.app.session_info import report_context
+
         return report_context(self)
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
@@ -500,6 +503,8 @@ class SessionComposition:
         return self.roles.list_agents()
 
     def set_permission_mode(self, mode: str) -> str:
+        from odin.app.session_info import explain_unusable_auto
+
         chosen = permission_mode_of(mode)
         if why := explain_unusable_auto(chosen, self.sandbox):
             raise UsageError(why, "Use acceptEdits to allow edits only.")

@@ -26,7 +26,8 @@ from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
 from odin.policy.modes import mode_of, split_plan_alias
 from odin.policy.policy import Policy
 from odin.tools.talk import AgentTool
-from odin.tools.web import InvalidUrl, WebFetchTool, WebSearchTool, normalize_url
+from odin.tools.web import WebFetchTool, WebSearchTool
+from odin.tools.web_page import InvalidUrl, normalize_url
 
 VerdictName = Literal["auto", "ask", "deny"]
 

@@ -1,18 +1,17 @@
-"""Grep: search file contents."""
+"""The work of Grep: search file contents, and show the lines in the files as they are."""
 
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Meta, field
 from msgspec.structs import replace
 
 from odin.context.file_cache import FileCache
 from odin.core.text import join_some
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput, hide_nothing
+from odin.core.tool import ToolContext, ToolOutput, hide_nothing
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.files import FileTool, Refusal, find_judged, find_working_folder, to_printable
+from odin.tools.files import Refusal, find_judged, find_working_folder, to_printable
 from odin.tools.ripgrep import SearchQuery, find_ripgrep
 from odin.tools.search import (
     MAX_NAMED,
@@ -28,6 +27,9 @@ from odin.tools.search import (
     open_source,
 )
 
+if TYPE_CHECKING:
+    from odin.tools.search_tools import FindProgram, GrepArgs
+
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000
 LINE_CHARS = 500
@@ -37,49 +39,15 @@ _MAX_VERIFIED = 1000
 T = TypeVar("T")
 
 
-class GrepArgs(Args, frozen=True):
-    pattern: str
-    path: str | None = None
-    glob: Annotated[str | None, Meta(description="e.g. *.{ts,tsx}")] = None
-    type: Annotated[str | None, Meta(description="e.g. py")] = None
-    output_mode: Annotated[
-        Literal["content", "files_with_matches", "count"] | None, Meta(description="Default: content")
-    ] = None
-    line_numbers: bool | None = field(default=None, name="-n")
-    ignore_case: bool | None = field(default=None, name="-i")
-    after: float | None = field(default=None, name="-A")
-    before: float | None = field(default=None, name="-B")
-    around: float | None = field(default=None, name="-C")
-    head_limit: float | None = None
-    multiline: bool | None = None
-    literal_text: bool | None = None
-    offset: int | None = None
-    limit: int | None = None
+class GrepSearch:
+    """Searches with the program that `rg` returns, by default ripgrep if it is installed."""
 
-
-class GrepTool(FileTool[GrepArgs]):
-    """Search file contents (ripgrep; honors .gitignore). Lines shown count as read. offset, limit: of one file."""
-
-    name = "Grep"
-    kind = "read"
-    short = "Search file contents for a regular expression."
-    args = GrepArgs
-
-    def __init__(self, files: FileCache, runner: ProcessRunner, rg: Callable[[], str | None] = find_ripgrep) -> None:
+    def __init__(self, files: FileCache, runner: ProcessRunner, rg: "FindProgram | None" = None) -> None:
         self._files = files
         self._runner = runner
-        self._rg = rg
+        self._rg = rg or find_ripgrep
 
-    def subject_of(self, args: GrepArgs) -> Subject:
-        return Subject(paths=(args.path,) if args.path else ())
-
-    def can_speculate(self, args: GrepArgs) -> bool:
-        return True
-
-    def title_of(self, args: GrepArgs) -> str:
-        return f"{args.pattern} in {args.path}" if args.path else args.pattern
-
-    async def work(self, args: GrepArgs, ctx: ToolContext) -> ToolOutput:
+    async def find_matches(self, args: "GrepArgs", ctx: ToolContext) -> ToolOutput:
         place = find_judged(args.path, ctx) if args.path is not None else find_working_folder(ctx)
         with open_source(place, ctx.cwd) as source:
             query = _build_query(args, source)
@@ -87,7 +55,7 @@ class GrepTool(FileTool[GrepArgs]):
             return await self._search(args, query, SearchProgram(source, self._rg(), self._runner), is_hidden)
 
     async def _search(
-        self, args: GrepArgs, query: SearchQuery, program: SearchProgram, is_hidden: Callable[[str], bool]
+        self, args: "GrepArgs", query: SearchQuery, program: SearchProgram, is_hidden: Callable[[str], bool]
     ) -> ToolOutput:
         if args.output_mode in (None, "content"):
             if args.offset or args.limit:
@@ -110,7 +78,7 @@ class GrepTool(FileTool[GrepArgs]):
     async def _format_content(
         self,
         result: SearchResult,
-        args: GrepArgs,
+        args: "GrepArgs",
         query: SearchQuery,
         program: SearchProgram,
         is_hidden: Callable[[str], bool],
@@ -149,7 +117,7 @@ async def _verify(result: SearchResult, source: SearchSource) -> SearchResult:
     return SearchResult(files, result.complete and len(result.files) <= _MAX_VERIFIED)
 
 
-def _build_query(args: GrepArgs, source: SearchSource) -> SearchQuery:
+def _build_query(args: "GrepArgs", source: SearchSource) -> SearchQuery:
     for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
         if "\0" in text or to_printable(text) != text or (name == "pattern" and not text):
             raise Refusal(f"{name} is empty, or contains a NUL byte or half a surrogate pair.")
@@ -173,12 +141,12 @@ def _clamp_context(lines: float | None, around: float) -> int:
     return int(min(max(0, lines if lines is not None else around), MAX_CONTEXT))
 
 
-def _line_range_of(args: GrepArgs) -> tuple[int, int]:
+def _line_range_of(args: "GrepArgs") -> tuple[int, int]:
     first = max(1, args.offset or 1)
     return first, first + args.limit - 1 if args.limit else sys.maxsize
 
 
-def _render_rows(hits: Iterable[LineHit], args: GrepArgs, query: SearchQuery) -> Iterator[tuple[str, LineHit | None]]:
+def _render_rows(hits: Iterable[LineHit], args: "GrepArgs", query: SearchQuery) -> Iterator[tuple[str, LineHit | None]]:
     """Format hits like ripgrep: `path:line:text` for a match, dashes for context, `--` between groups."""
     previous: LineHit | None = None
     for hit in hits:
@@ -193,7 +161,7 @@ def _render_rows(hits: Iterable[LineHit], args: GrepArgs, query: SearchQuery) ->
         yield f"{hit.path}{number}{sign}{text}", hit
 
 
-def _limit_rows(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple[str, T]]:
+def _limit_rows(rows: Iterable[tuple[str, T]], args: "GrepArgs") -> Iterator[tuple[str, T]]:
     """Yield at most head_limit rows, and not more than fit into the result."""
     limit = int(args.head_limit) if args.head_limit and args.head_limit >= 1 else HEAD_LIMIT
     size = 0
@@ -205,7 +173,7 @@ def _limit_rows(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple
 
 
 def _format_list(
-    lines: list[str], args: GrepArgs, complete: bool, total: str, is_hidden: Callable[[str], bool]
+    lines: list[str], args: "GrepArgs", complete: bool, total: str, is_hidden: Callable[[str], bool]
 ) -> ToolOutput:
     shown = [line for line, _ in _limit_rows(((line, None) for line in lines), args)]
     remarks = [*_describe_cut(len(shown), len(lines), complete), *_describe_hidden(shown, is_hidden)]
@@ -237,7 +205,7 @@ def _describe_cut(shown: int, total: int, complete: bool) -> list[str]:
     return []
 
 
-def _build_output(args: GrepArgs, shown: list[str], remarks: list[str], total: str) -> ToolOutput:
+def _build_output(args: "GrepArgs", shown: list[str], remarks: list[str], total: str) -> ToolOutput:
     where = f" in {args.path}" if args.path else ""
     note = to_printable(f"Searched {args.pattern!r}{where}: {total}")
     return ToolOutput(text=to_printable("\n".join([*(shown or ["No matches found"]), *remarks])), note=note)

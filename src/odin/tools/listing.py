@@ -1,4 +1,4 @@
-"""LS and Glob: list a directory, find files by name.
+"""The work of LS and Glob: list a folder, find files by name.
 
 Glob shows the newest files. Stat takes longer than listing, so a thread reads modification times while ripgrep still
 prints, and only the files that are shown are sorted.
@@ -13,16 +13,13 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
-from typing import Annotated
-
-from msgspec import Meta
+from typing import TYPE_CHECKING
 
 from odin.context.file_cache import FileCache
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.core.tool import ToolContext, ToolOutput
 from odin.policy.paths import FolderCursor, OpenFolder
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import (
-    FileTool,
     Refusal,
     find_judged,
     find_working_folder,
@@ -31,6 +28,9 @@ from odin.tools.files import (
 )
 from odin.tools.ripgrep import HERE, build_base_argv, compile_glob, extract_name_glob, find_ripgrep, walk_files
 from odin.tools.search import SEARCH_SECONDS, SearchSource, describe_hidden, make_timeout_refusal, split_hidden
+
+if TYPE_CHECKING:
+    from odin.tools.search_tools import FindProgram, GlobArgs, LSArgs
 
 MAX_ENTRIES = 200
 
@@ -44,53 +44,32 @@ _BATCH_SIZE = 1000
 _SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
-class LSArgs(Args, frozen=True):
-    path: str
-    ignore: tuple[str, ...] = ()
+async def list_folder(args: "LSArgs", ctx: ToolContext, files: FileCache) -> ToolOutput:
+    place = find_judged(args.path, ctx)
+    folder = place.shown
+    ignored = [compile_glob(glob) for glob in args.ignore]
+    with open_listed_folder(place, ctx.cwd) as opened:
+        entries, total = await asyncio.to_thread(_list_first, opened.fd, ignored)
+        lines = [_format_entry(entry, opened, files) for entry in entries]
+    if total > MAX_ENTRIES:
+        lines.append(f"(showing the first {MAX_ENTRIES} of {total} entries; use Glob or ignore to narrow it down)")
+    text = "\n".join([f"{folder.rstrip('/')}/", *(lines or ["(empty directory)"])])
+    return ToolOutput(text=to_printable(text), note=to_printable(f"Listed {folder}: {total} entries"))
 
 
-class LSTool(FileTool[LSArgs]):
-    """List a directory."""
-
-    name = "LS"
-    kind = "read"
-    short = "List a directory."
-    args = LSArgs
-
-    def __init__(self, files: FileCache) -> None:
-        self._files = files
-
-    def subject_of(self, args: LSArgs) -> Subject:
-        return Subject(paths=(args.path,))
-
-    def can_speculate(self, args: LSArgs) -> bool:
-        return True
-
-    async def work(self, args: LSArgs, ctx: ToolContext) -> ToolOutput:
-        place = find_judged(args.path, ctx)
-        folder = place.shown
-        ignored = [compile_glob(glob) for glob in args.ignore]
-        with open_listed_folder(place, ctx.cwd) as opened:
-            entries, total = await asyncio.to_thread(_list_first, opened.fd, ignored)
-            lines = [self._format_entry(entry, opened) for entry in entries]
-        if total > MAX_ENTRIES:
-            lines.append(f"(showing the first {MAX_ENTRIES} of {total} entries; use Glob or ignore to narrow it down)")
-        text = "\n".join([f"{folder.rstrip('/')}/", *(lines or ["(empty directory)"])])
-        return ToolOutput(text=to_printable(text), note=to_printable(f"Listed {folder}: {total} entries"))
-
-    def _format_entry(self, entry: "os.DirEntry[str]", folder: OpenFolder) -> str:
-        if entry.is_symlink():
-            try:
-                target = os.readlink(entry.name, dir_fd=folder.fd)
-                return f"  {entry.name}{'/' if entry.is_dir() else ''} -> {target}"
-            except OSError:
-                return f"  {entry.name}"
-        if entry.is_dir():
-            return f"  {entry.name}/"
-        cached = self._files.get_cached_file(folder.path_of(entry.name))
-        if cached is None:
+def _format_entry(entry: "os.DirEntry[str]", folder: OpenFolder, files: FileCache) -> str:
+    if entry.is_symlink():
+        try:
+            target = os.readlink(entry.name, dir_fd=folder.fd)
+            return f"  {entry.name}{'/' if entry.is_dir() else ''} -> {target}"
+        except OSError:
             return f"  {entry.name}"
-        return f"  {entry.name} [{'cached, modified' if cached.modified else 'cached'}]"
+    if entry.is_dir():
+        return f"  {entry.name}/"
+    cached = files.get_cached_file(folder.path_of(entry.name))
+    if cached is None:
+        return f"  {entry.name}"
+    return f"  {entry.name} [{'cached, modified' if cached.modified else 'cached'}]"
 
 
 def _list_first(folder: int, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
@@ -167,39 +146,19 @@ class NewestFiles:
         self.complete = self.complete and time.monotonic() < self._deadline
 
 
-class GlobArgs(Args, frozen=True):
-    pattern: Annotated[str, Meta(description="e.g. src/**/*.{ts,tsx}")]
-    path: str | None = None
+class GlobSearch:
+    """Finds files with the program that `rg` returns, by default ripgrep if it is installed."""
 
-
-class GlobTool(FileTool[GlobArgs]):
-    """Find files by name, newest first, at most 100; honors .gitignore."""
-
-    name = "Glob"
-    kind = "read"
-    short = "Find files by name pattern."
-    args = GlobArgs
-
-    def __init__(self, runner: ProcessRunner, rg: Callable[[], str | None] = find_ripgrep) -> None:
+    def __init__(self, runner: ProcessRunner, rg: "FindProgram | None" = None) -> None:
         self._runner = runner
-        self._rg = rg
+        self._rg = rg or find_ripgrep
 
-    def subject_of(self, args: GlobArgs) -> Subject:
-        folder = _split_pattern(args.pattern)[0] if args.pattern.startswith("/") else args.path
-        return Subject(paths=(folder,) if folder else ())
-
-    def can_speculate(self, args: GlobArgs) -> bool:
-        return True
-
-    def title_of(self, args: GlobArgs) -> str:
-        return f"{args.pattern} in {args.path}" if args.path else args.pattern
-
-    async def work(self, args: GlobArgs, ctx: ToolContext) -> ToolOutput:
+    async def find_files(self, args: "GlobArgs", ctx: ToolContext) -> ToolOutput:
         if args.path in ("undefined", "null"):
             raise Refusal(f"path is {args.path!r}. Leave it out to search the working directory.")
         pattern, path = args.pattern, args.path
         if pattern.startswith("/"):
-            path, pattern = _split_pattern(pattern)
+            path, pattern = split_pattern(pattern)
         place = find_working_folder(ctx) if path is None else find_judged(path, ctx)
         if not pattern or "\0" in pattern or to_printable(pattern) != pattern:
             raise Refusal("pattern is empty or contains characters that no file name can contain.")
@@ -298,7 +257,7 @@ def _list_siblings(folder: OpenFolder, pattern: str) -> list[str]:
     return others if len(others) <= _MAX_SIBLINGS else []
 
 
-def _split_pattern(pattern: str) -> tuple[str, str]:
+def split_pattern(pattern: str) -> tuple[str, str]:
     """Split an absolute pattern into its literal folder and the rest."""
     parts = pattern.split("/")
     plain = next((at for at, part in enumerate(parts) if re.search(r"[*?\[{]", part)), len(parts) - 1)

@@ -1,0 +1,125 @@
+"""LS, Glob and Grep: list a folder, find files by name and by content. Their work is loaded with the first call."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from odin.context.file_cache import FileCache
+from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.sandbox.runner import ProcessRunner
+from odin.tools.files import FileTool
+
+FindProgram = Callable[[], str | None]
+"""Returns the path of ripgrep, or None."""
+
+
+class LSArgs(Args, frozen=True):
+    path: str
+    ignore: tuple[str, ...] = ()
+
+
+class LSTool(FileTool[LSArgs]):
+    """List a directory."""
+
+    name = "LS"
+    kind = "read"
+    short = "List a directory."
+    args = LSArgs
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+
+    def subject_of(self, args: LSArgs) -> Subject:
+        return Subject(paths=(args.path,))
+
+    def can_speculate(self, args: LSArgs) -> bool:
+        return True
+
+    async def work(self, args: LSArgs, ctx: ToolContext) -> ToolOutput:
+        from odin.tools.listing import list_folder
+
+        return await list_folder(args, ctx, self._files)
+
+
+class GlobArgs(Args, frozen=True):
+    pattern: Annotated[str, Meta(description="e.g. src/**/*.{ts,tsx}")]
+    path: str | None = None
+
+
+class GlobTool(FileTool[GlobArgs]):
+    """Find files by name, newest first, at most 100; honors .gitignore."""
+
+    name = "Glob"
+    kind = "read"
+    short = "Find files by name pattern."
+    args = GlobArgs
+
+    def __init__(self, runner: ProcessRunner, rg: FindProgram | None = None) -> None:
+        self._runner = runner
+        self._rg = rg
+
+    def subject_of(self, args: GlobArgs) -> Subject:
+        from odin.tools.listing import split_pattern
+
+        folder = split_pattern(args.pattern)[0] if args.pattern.startswith("/") else args.path
+        return Subject(paths=(folder,) if folder else ())
+
+    def can_speculate(self, args: GlobArgs) -> bool:
+        return True
+
+    def title_of(self, args: GlobArgs) -> str:
+        return f"{args.pattern} in {args.path}" if args.path else args.pattern
+
+    async def work(self, args: GlobArgs, ctx: ToolContext) -> ToolOutput:
+        from odin.tools.listing import GlobSearch
+
+        return await GlobSearch(self._runner, self._rg).find_files(args, ctx)
+
+
+class GrepArgs(Args, frozen=True):
+    pattern: str
+    path: str | None = None
+    glob: Annotated[str | None, Meta(description="e.g. *.{ts,tsx}")] = None
+    type: Annotated[str | None, Meta(description="e.g. py")] = None
+    output_mode: Annotated[
+        Literal["content", "files_with_matches", "count"] | None, Meta(description="Default: content")
+    ] = None
+    line_numbers: bool | None = field(default=None, name="-n")
+    ignore_case: bool | None = field(default=None, name="-i")
+    after: float | None = field(default=None, name="-A")
+    before: float | None = field(default=None, name="-B")
+    around: float | None = field(default=None, name="-C")
+    head_limit: float | None = None
+    multiline: bool | None = None
+    literal_text: bool | None = None
+    offset: int | None = None
+    limit: int | None = None
+
+
+class GrepTool(FileTool[GrepArgs]):
+    """Search file contents (ripgrep; honors .gitignore). Lines shown count as read. offset, limit: of one file."""
+
+    name = "Grep"
+    kind = "read"
+    short = "Search file contents for a regular expression."
+    args = GrepArgs
+
+    def __init__(self, files: FileCache, runner: ProcessRunner, rg: FindProgram | None = None) -> None:
+        self._files = files
+        self._runner = runner
+        self._rg = rg
+
+    def subject_of(self, args: GrepArgs) -> Subject:
+        return Subject(paths=(args.path,) if args.path else ())
+
+    def can_speculate(self, args: GrepArgs) -> bool:
+        return True
+
+    def title_of(self, args: GrepArgs) -> str:
+        return f"{args.pattern} in {args.path}" if args.path else args.pattern
+
+    async def work(self, args: GrepArgs, ctx: ToolContext) -> ToolOutput:
+        from odin.tools.grep import GrepSearch
+
+        return await GrepSearch(self._files, self._runner, self._rg).find_matches(args, ctx)
