@@ -230,6 +230,12 @@ BOX = (
 SERVER = "const f = (a) => a;\nfunction g() {}\nclass A {\n  run(x) {\n  }\n}\n"
 
 
+CALLED = {
+    "lib/tags.py": "def tag(n, word):\n    if n < 0:\n        raise ValueError('too few')\n    return word * n\n",
+    "a.js": "function total(xs) {\n  console.log(xs.length);\n}\nmodule.exports = { total };\n",
+}
+
+
 async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage) -> None:
     todo = {"utils.py": "# TODO a\n# TODO b\n", "main.py": "# TODO c\n"}
     text = {"text/utils.py": "def slugify(text):\n    return text\n", "main.py": "from text.utils import slugify\n"}
@@ -255,6 +261,10 @@ async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage)
         Case("How many tests are there?", {"test_calc.py": TEST}, shown=("test_calc.py has 1 test (test_add).",)),
         Case("Where is slugify defined?", text, shown=("slugify is defined in text/utils.py, line 1.",)),
         Case("who calls slugify", text, shown=("main.py:1:from text.utils import slugify",)),
+        Case('What does tag(2, "x") return?', CALLED, shown=("tag(2, \"x\") returns 'xx'",)),
+        Case("what does tag return for -1, 'b'?", CALLED, shown=("tag(-1, 'b') raises ValueError: too few.",)),
+        Case("What does total([1, 2]) in a.js print?", CALLED, shown=("total([1, 2]) prints 2",)),
+        Case("What does tag(n, word) return?", CALLED, hidden=("tag(n, word) returns",)),
         Case("what port does the server use by default?", ports, shown=("exports.port = 8080",)),
     )
 

@@ -250,7 +250,8 @@ class TurnPlanner:
 
     def _go_on(self) -> Move:
         """Return what comes after looking. A command that the prompt asks for and that may not run ends the turn."""
-        if self.facts.refused and self.reading.intent <= Intent.EITHER and not self.facts.model_commands:
+        is_asked = self.reading.runs_tests or self.reading.command in self.facts.refused
+        if self.facts.refused and is_asked and self.reading.intent <= Intent.EITHER and not self.facts.model_commands:
             return self._end_denied()
         if finish := self._finish_rename():
             return finish
@@ -401,10 +402,18 @@ class TurnPlanner:
         long = [path for path, text in facts.files.items() if self._is_long(text)]
         if long and self.can_edit:
             sections.append(LONG_FORMAT.format(paths=", ".join(long)))
-        computed = [*describe_places(self.reading, facts), *describe_counts(self.reading, facts)]
+        counts = [] if facts.outputs and self.reading.runs_tests else describe_counts(self.reading, facts)
+        computed = [*describe_places(self.reading, facts), *counts, *self._describe_asked_call(facts)]
         if computed:
             sections.append("\n".join(computed))
         return sections
+
+    def _describe_asked_call(self, facts: TurnFacts) -> list[str]:
+        asked = self._survey.find_asked_call(facts)
+        if asked is None or asked.command not in facts.outputs:
+            return []
+        failed = asked.command in (facts.failed_commands | facts.unavailable)
+        return list(filter(None, [asked.describe_result(facts.outputs[asked.command], failed=failed)]))
 
     def _describe_hits(self, facts: TurnFacts) -> Iterator[str]:
         """Yield the lines that contain the names of the prompt, if it asks for them or no file is shown."""

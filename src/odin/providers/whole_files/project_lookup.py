@@ -63,6 +63,11 @@ class LookupHits(Struct):
     setters: list[str] = field(default_factory=list[str])
     test_lines: dict[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def has_leads(self) -> bool:
+        """True if the project defines or sets something that the prompt names."""
+        return bool(self.definitions or self.setters)
+
     def add_lines(self, lines: Iterable[str], words: Collection[str]) -> None:
         defines = re.compile(f"{_DEFINES}({'|'.join(words)})\\b") if words else None
         is_about_tests = re.compile(TEST_LINE)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from odin.providers.whole_files.asked_call import AskedCall, find_call
 from odin.providers.whole_files.project_lookup import build_lookup
 from odin.providers.whole_files.project_tests import find_test_command
 from odin.providers.whole_files.prompt_intent import PromptReading
@@ -64,7 +65,7 @@ class ProjectSurvey:
         if self.facts.tried:
             return ()
         facts, budget = self.facts, count_budget_lines(self._context)
-        return choose_files(self.reading, facts.project, facts.find_hit_files(), budget, facts.lookup.setters)
+        return choose_files(self.reading, facts.project, facts.find_hit_files(), budget, facts.lookup)
 
     def read(self, paths: Iterable[str]) -> Calls:
         limit = {"limit": 2 * count_budget_lines(self._context)}
@@ -84,7 +85,9 @@ class ProjectSurvey:
         if not self.can_run or self.facts.refused:
             return ()
         needs_tests = self.reading.runs_tests or self._needs_baseline()
-        wanted = (self.reading.command, self.find_tests() if needs_tests else "")
+        asked = self.find_asked_call(self.facts)
+        own = self.reading.command or (asked.command if asked else "")
+        wanted = (own, self.find_tests() if needs_tests else "")
         new = [one for one in dict.fromkeys(wanted) if one and one not in self.facts.commands]
         return tuple(("ExecuteCommand", {"command": one}) for one in new)
 
@@ -94,6 +97,11 @@ class ProjectSurvey:
         is_code = not named or any(path.endswith(CODE_ENDINGS) for path in named)
         is_small = self.facts.complete and sum(self.facts.sizes.values()) <= _MAX_BASELINE_LINES
         return is_code and is_small and self.can_edit and not self.reading.asks_only
+
+    def find_asked_call(self, facts: TurnFacts) -> AskedCall | None:
+        """Return the call whose result a question asks for."""
+        asks = self.reading.is_question and self.can_run
+        return find_call(self.reading.text, facts.lookup.definitions, facts.files) if asks else None
 
     def find_tests(self) -> str:
         return find_test_command(self.facts.sizes, self.facts.test_texts, self.facts.unavailable)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
+from odin.providers.whole_files.project_lookup import LookupHits
 from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import PromptReading
 
@@ -53,17 +54,18 @@ def choose_files(
     project: ProjectFiles,
     hits: Mapping[str, Iterable[str]],
     budget: int,
-    setters: Iterable[str] = (),
+    lookup: LookupHits | None = None,
 ) -> tuple[str, ...]:
     """Return the files to read, the most important first, as many as the budget of lines allows.
 
-    `hits` are the files that define or contain the names of the prompt, `setters` those that set a value named so.
+    `hits` are the files that define or contain the names of the prompt; `lookup` is what it led to for certain.
     """
+    found_names = lookup or LookupHits()
     named = [found for path in reading.paths if (found := project.resolve(path))]
     folders = [file for path in reading.paths for file in project.list_under(path)]
     by_stem = [path for path in project.lines if _is_named_by_stem(path, reading.text)]
     by_hit = [path for paths in hits.values() for path in paths]
-    ranked = [*named, *folders, *by_hit, *setters, *by_stem]
+    ranked = [*named, *folders, *by_hit, *found_names.setters, *by_stem]
     tests = [path for path in project.lines if is_test(path)] if reading.mentions_tests else []
     partners = [path for path in project.lines if _is_partner(path, named)]
     ranked += [*tests, *partners]
@@ -73,7 +75,7 @@ def choose_files(
     for path in dict.fromkeys(path for path in (*ranked, *others) if _is_shown(path, project)):
         size = project.lines[path] + 3
         if chosen and ranked and path not in ranked:
-            is_closed = reading.is_question and bool(named)
+            is_closed = reading.is_question and bool(named or folders or found_names.has_leads)
             left = min(left, 0 if is_closed else _OTHER_LINES - _count_lines(chosen, ranked, project))
         if size <= left or (path in named and not chosen):
             chosen.append(path)
