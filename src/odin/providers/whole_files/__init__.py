@@ -96,7 +96,7 @@ def _stream_calls(calls: Calls, prefix: str) -> Iterable[Chunk]:
 
 
 def _finish(shown: "_ShownText", planner: TurnPlanner, stop: StopChunk, model: str) -> Iterable[Chunk]:
-    outcome = planner.judge_reply(shown.text)
+    outcome = planner.judge_reply(shown.text, is_cut=stop.reason == "max_tokens")
     if outcome.fault:
         planner.check_patience()
         yield TextChunk(shown.take_rest() if shown.text.strip() else NO_REPLY)

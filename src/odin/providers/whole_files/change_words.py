@@ -42,13 +42,6 @@ _WANTS_USAGE = re.compile(
     r"\b(?:examples?|usage|demo|prints?|output|script|program|runs?|calls?|main|shows?|logs?|says?|tests?)\b",
     re.IGNORECASE,
 )
-_RENAME = re.compile(
-    r"\brename\s+(?:the\s+)?(?:\w+\s+){0,2}?[`'\"]?(?P<old>[A-Za-z_]\w*)[`'\"]?(?:\(\))?\s+(?:in\s+\S+\s+)?(?:to|into|as)"
-    r"\s+[`'\"]?(?P<new>[A-Za-z_]\w*)\b",
-    re.IGNORECASE,
-)
-
-
 _NAMES = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|\b\w*_\w*\b|\b[a-z]+[A-Z]\w*|\S+\.\w+")
 """Words of a prompt that are names and quotations, and say nothing about the task."""
 
@@ -99,9 +92,3 @@ def is_about_comments(prompt: str) -> bool:
 
 def is_about_usage(prompt: str) -> bool:
     return _WANTS_USAGE.search(prompt) is not None
-
-
-def find_rename(prompt: str) -> tuple[str, str] | None:
-    """Return the old and the new name if the task is to rename one."""
-    found = _RENAME.search(prompt)
-    return (found["old"], found["new"]) if found else None

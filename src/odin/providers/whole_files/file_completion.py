@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from odin.providers.whole_files.change_gaps import find_rename, replace_name
 from odin.providers.whole_files.change_words import (
-    find_rename,
     is_about_comments,
     is_about_imports,
     is_about_middle,
@@ -233,8 +233,8 @@ class _OutlineChange(Struct):
         gone = set(self._list_gone())
         text = join_outline(PartMerge(self.path, gone, is_adding=is_adding(self.prompt)).merge(self.old, self.new))
         rename = find_rename(self.prompt)
-        if rename and rename[0] in {name.rpartition(".")[2] for name in gone}:
-            text = re.sub(rf"\b{rename[0]}\b", rename[1], text)
+        if rename and rename.old in {name.rpartition(".")[2] for name in gone}:
+            text = replace_name(text, rename)
         return text
 
     def _restore_comments(self, old: list[Part], new: list[Part]) -> None:

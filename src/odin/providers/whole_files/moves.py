@@ -105,7 +105,7 @@ class TurnPlanner:
     def _add_step(self, step: Step) -> None:
         """Fold one step: first what the model was told, then what came of it."""
         is_unfinished = step.is_by_model and step.message.stop == "unfinished"
-        outcome = self.judge_reply(step.message.text) if is_unfinished else None
+        outcome = self._judge_again(step.message.text) if is_unfinished else None
         before = dict(self.facts.files)
         self.facts.add_step(step)
         if step.is_gathering:
@@ -450,12 +450,17 @@ class TurnPlanner:
 
     # --- judging a reply ---
 
-    def judge_reply(self, text: str) -> ReplyOutcome:
-        """Return what a reply of the model comes to; note a fault as a failure."""
-        outcome = ReplyJudge(self.reading, self.facts, self._offered).judge_reply(text)
+    def judge_reply(self, text: str, *, is_cut: bool) -> ReplyOutcome:
+        """Return what a reply of the model comes to; note a fault as a failure. `is_cut`: it was too long."""
+        outcome = ReplyJudge(self.reading, self.facts, self._offered).judge_reply(text, is_cut=is_cut)
         if outcome.fault:
             self._failures.append(outcome.fault)
         return outcome
+
+    def _judge_again(self, text: str) -> ReplyOutcome:
+        """Return why a reply was not accepted. If nothing else is wrong with it, it was too long."""
+        outcome = self.judge_reply(text, is_cut=False)
+        return outcome if outcome.fault else self.judge_reply(text, is_cut=True)
 
     def _describe_fault(self, outcome: ReplyOutcome) -> str:
         return f"{outcome.fault} {outcome.advice}".rstrip() + f"\n\nTask: {self._turn.prompt}"

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from odin.providers.whole_files.file_change import clean_text, find_fault, make_calls, replace_loosely
 from odin.providers.whole_files.file_completion import complete_file, find_loss, is_continued
+from odin.providers.whole_files.loose_blocks import LooseBlocks
 from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading
 from odin.providers.whole_files.turn_history import TurnFacts
@@ -42,13 +43,14 @@ class ReplyJudge:
         self.can_edit = "WriteFile" in offered
         self.can_run = "ExecuteCommand" in offered
         self._can_delete = "Delete" in offered
+        self._loose = LooseBlocks(reading, facts)
 
-    def judge_reply(self, text: str) -> ReplyOutcome:
-        """Return what a reply of the model comes to."""
+    def judge_reply(self, text: str, *, is_cut: bool = False) -> ReplyOutcome:
+        """Return what a reply of the model comes to. `is_cut`: it was longer than replies may be."""
         if text.strip() in ("", NO_REPLY):
             return ReplyOutcome(text, fault="The reply was empty.")
         reply = parse_reply(text, {*self.facts.sizes, *(path for path in self.reading.paths if "." in path)})
-        files = [*reply.files, *self._place_blocks(reply)]
+        files = list(reply.files) or self._loose.place(reply)
         commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
         if not self.can_edit or self.reading.asks_only:
             files = []
@@ -59,7 +61,7 @@ class ReplyJudge:
         if fault:
             return ReplyOutcome(text, fault=fault)
         calls, fault, unchanged = self._make_file_calls(files)
-        if not fault and reply.is_cut and (files or not calls):
+        if not fault and is_cut and reply.is_cut and (files or not calls):
             fault = "The reply was too long and was cut off. Write only the files that change."
         replaced, missing = self._make_replacements(reply)
         fault = fault or missing
@@ -86,10 +88,16 @@ class ReplyJudge:
             return ReplyOutcome(reply.prose or "Done.")
         if self.can_edit and self._is_missing_change(unchanged):
             what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
-            return ReplyOutcome(
-                text, fault=f"The task is not done: {what}.", advice="Write the path and the complete new file."
-            )
+            return ReplyOutcome(text, fault=f"The task is not done: {what}.", advice=self._advise(reply))
         return ReplyOutcome(text)
+
+    def _advise(self, reply: WrittenReply) -> str:
+        """Return what the model should write, after a reply that changes nothing."""
+        if reply.deletions:
+            return f"{reply.deletions[0]} does not exist. Write DELETE and the path of a file."
+        if any(not block.is_shell for block in reply.loose):
+            return "Write the path of the file on the line above its code block."
+        return "Write the path and the complete new file."
 
     def _is_missing_change(self, unchanged: list[str]) -> bool:
         """True if the task certainly wants a change; if it probably does, when the model says so for the first time."""
@@ -166,7 +174,7 @@ class ReplyJudge:
     def _make_replacements(self, reply: WrittenReply) -> tuple[list[ToolUse], str]:
         texts: dict[str, str] = {}
         for one in reply.replacements if self.can_edit else ():
-            path = self._resolve_path(one.path) if one.path else self._find_only_path(one.old)
+            path = self._resolve_path(one.path) if one.path else self._loose.find_path(one.old)
             old = texts.get(path, self.facts.files.get(path))
             if old is None and (one.old or not path):
                 return [], f"{path or 'A file'} was not shown. Write the path and the complete file."
@@ -190,36 +198,14 @@ class ReplyJudge:
 
     def _make_deletions(self, reply: WrittenReply) -> list[ToolUse]:
         paths = [found for path in reply.deletions if (found := self.facts.project.resolve(path))]
+        for folder in reply.deletions:
+            if folder.rstrip("/") in self.reading.text:
+                paths += [path for path in self.facts.project.list_under(folder) if path not in paths]
         if not paths or not self.can_edit:
             return []
         if self._can_delete:
             return [("Delete", {"paths": paths, "reason": "the task asks for it"})]
         return [("ExecuteCommand", {"command": f"rm -- {' '.join(paths)}"})]
-
-    def _place_blocks(self, reply: WrittenReply) -> list[WrittenBlock]:
-        """Return the code blocks without a path whose file can only be one."""
-        if reply.files:
-            return []
-        blocks = [block for block in reply.loose if block.text.strip() and not block.is_shell]
-        if len(blocks) > 1:
-            blocks = [block for block in blocks if not block.is_usage]
-        if len(blocks) != 1:
-            return []
-        path = self._find_only_path(blocks[0].text)
-        return [replace(blocks[0], path=path)] if path else []
-
-    def _find_only_path(self, text: str) -> str:
-        """Return the only file of the prompt, or the only one that has most of these lines."""
-        named = [self.facts.project.resolve(path) or path for path in self.reading.paths if "." in path]
-        if len(set(named)) == 1:
-            return named[0]
-        lines = [line for line in text.splitlines() if line.strip()]
-        alike = [
-            path
-            for path, known in self.facts.files.items()
-            if sum(line in known.splitlines() for line in lines) * 2 >= len(lines)
-        ]
-        return alike[0] if len(alike) == 1 else ""
 
 
 def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:

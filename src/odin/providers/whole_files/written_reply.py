@@ -198,7 +198,7 @@ class _ReplyParser:
             self._read_shell([rest, *lines[at + 1 : end + 1]])
             return end + 1 - at
         names = [name.strip("`'\",") for name in rest.split() if name not in ("and", "file")]
-        if not all(is_path(name, self._known) for name in names):
+        if len(names) > 1 and not all(is_path(name, self._known) for name in names):
             return 0
         self._deletions += names
         return 1
