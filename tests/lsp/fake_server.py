@@ -79,19 +79,7 @@ def publish(uri: str) -> None:
         return
     if "stale" in VICES and versions[uri] > 1:
         send_diagnostics(uri, versions[uri] - 1, [])
-    if "clang" in VICES:  # it looks at a file twice, first with what it knows of others
-        send_status(uri, "parsing includes")
-        wrong = [{"range": span, "message": "outdated"} for span in spans(files[uri], "one")]
-        send_diagnostics(uri, versions[uri], wrong)
-        send_status(uri, "idle")
-        send_status(uri, "running Build AST")
     send_diagnostics(uri, versions[uri], diagnostics(uri))
-    if "clang" in VICES:
-        send_status(uri, "idle")
-
-
-def send_status(uri: str, state: str) -> None:
-    send({"method": "textDocument/clangd.fileStatus", "params": {"uri": uri, "state": state}})
 
 
 def send_diagnostics(uri: str, version: int, items: list[Any]) -> None:

@@ -43,7 +43,7 @@ async def review(servers: LanguageServers, *paths: str) -> list[str]:
 @pytest.mark.parametrize(
     "vices",
     [("push",), ("pull",), ("push", "utf-8"), ("pull", "utf-32"), ("push", "stale"), ("wrong_ids", "pull"), ("asks",),
-     ("pull", "fickle"), ("both",), ("push", "clang")],
+     ("pull", "fickle"), ("both",)],
 )  # fmt: skip
 async def test_errors_are_found_and_new_ones_marked(serve: Serve, tmp_path: Path, vices: tuple[str, ...]):
     servers = serve(*vices)
@@ -67,6 +67,33 @@ async def test_what_a_server_reports_itself_joins_what_it_is_asked_for(serve: Se
     assert len(document.diagnostics or ()) == 2  # until something is known about the new text
     document.keep("pulled", ())
     assert document.diagnostics == ()
+
+
+async def test_errors_that_clangd_finds_before_it_has_read_the_headers_are_preliminary(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server_module, "_IDLE_S", 0.01)
+    server = serve("mute").all[0]
+    await server.get_ready()
+    document = server.follow(write(tmp_path, "BAD\n"))
+    assert document is not None
+
+    def tell(method: str, **more: object) -> tuple[bool, bool]:
+        server._on_notification(f"textDocument/{method}", {"uri": document.uri, "version": 1, **more})
+        return document.published.is_set(), document.is_current
+
+    at = {"line": 0, "character": 0}
+    error = {"range": {"start": at, "end": at}, "message": "no member"}
+    tell("clangd.fileStatus", state="parsing includes")
+    assert tell("publishDiagnostics", diagnostics=[error]) == (False, False)
+    assert tell("clangd.fileStatus", state="idle") == (False, False)  # for a moment
+    tell("clangd.fileStatus", state="running Build AST")
+    await asyncio.sleep(0.02)
+    assert tell("publishDiagnostics", diagnostics=[error]) == (False, False)
+    tell("clangd.fileStatus", state="idle")
+    async with asyncio.timeout(20):
+        await document.published.wait()
+    assert document.is_current
 
 
 @pytest.mark.usefixtures("hasty")
