@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from odin.app import workspace as workspace_module
 from odin.config import LanguageServerSettings, load
 from odin.lsp.detection import KNOWN_SERVERS, LOCAL_FOLDERS, ServerSpec, find_for_project, find_servers
-from odin.lsp.launch import add_interpreter, plan_launch
+from odin.lsp.launch import add_interpreter, plan_launch, remove_unused_caches
 from odin.lsp.protocol import ServerFault
 from tests.conftest import Here
 from tests.table import each
@@ -151,6 +152,12 @@ def test_caches_of_a_server_are_its_own_in_the_sandbox(tmp_path: Path):
         assert inside.env == {"GOCACHE": f"{folder}/gocache", "GOPLSCACHE": f"{folder}/goplscache"}
     other = plan_launch(spec, str(tmp_path / "q"), env, is_confined=lambda: True)
     assert other.env["GOCACHE"] != inside.env["GOCACHE"]
+    folders = tmp_path / ".cache/odin-servers"
+    for name, age in (("old", 31 * 86_400), ("new", 86_400)):
+        (folders / name / "deep").mkdir(parents=True)
+        os.utime(folders / name, (time.time() - age, time.time() - age))
+    remove_unused_caches(folders)
+    assert {path.name[:5] for path in folders.iterdir()} == {"gopls", "new"}
     (tmp_path / "file").touch()
     with pytest.raises(ServerFault, match="cannot be created"):
         plan_launch(spec, str(tmp_path / "p"), {"ODIN_CACHE_DIR": f"{tmp_path}/file/x"}, is_confined=lambda: True)

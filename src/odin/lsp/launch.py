@@ -6,7 +6,11 @@ in a folder of their own for each project: what it writes there is used by no ot
 """
 
 import os
+import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +21,8 @@ from odin.core.path_names import contains
 from odin.core.tool import SandboxProfile
 from odin.lsp.detection import ServerSpec
 from odin.lsp.protocol import ServerFault
+
+_UNUSED_S = 30 * 86_400
 
 
 class ServerLaunch(Struct, frozen=True):
@@ -57,9 +63,22 @@ def _make_cache_folder(spec: ServerSpec, root: str, env: Mapping[str, str]) -> s
     cache = get_cache_dir(env)
     name = f"{spec.name}-{sha256(os.fsencode(root)).hexdigest()[:16]}"
     try:
-        return str(make_private_folder(cache.with_name(f"{cache.name}-servers") / name))
-    except StateUnwritable as error:
+        folder = make_private_folder(cache.with_name(f"{cache.name}-servers") / name)
+        os.utime(folder)
+    except (StateUnwritable, OSError) as error:
         raise ServerFault(str(error).rstrip(".")) from None
+    threading.Thread(target=remove_unused_caches, args=(folder.parent,), daemon=True).start()
+    return str(folder)
+
+
+def remove_unused_caches(parent: Path) -> None:
+    """Remove the caches of projects, such as worktrees, for which no server was started for a long time."""
+    from shutil import rmtree
+
+    with suppress(OSError):
+        for folder in list(parent.iterdir()):
+            if time.time() - folder.lstat().st_mtime > _UNUSED_S:
+                rmtree(folder, ignore_errors=True)
 
 
 def add_interpreter(spec: ServerSpec, root: str) -> dict[str, Any]:
