@@ -14,6 +14,7 @@ SLOW = {
     "anthropic",
     "ast",
     "dataclasses",
+    "datetime",
     "difflib",
     "dis",
     "email",
@@ -40,6 +41,7 @@ SLOW = {
     "subprocess",
     "tempfile",
     "textual",
+    "traceback",
     "tree_sitter",
     "unittest",
     "urllib.request",
@@ -130,7 +132,7 @@ def test_the_version_loads_next_to_nothing(workspace: Path) -> None:
 LAZY_MODULES_IN_USE = """
 import sys, threading
 from odin import entry
-entry._import_lazily(entry._LAZY_MODULES)
+entry._import_lazily()
 import argparse, inspect, platform, subprocess
 assert "ast" not in sys.modules
 seen = []
@@ -145,7 +147,7 @@ print(platform.system(), platform.python_version(), dedent("  x"), argparse.Argu
 LIBRARIES_IN_USE = """
 import sys
 from odin import entry
-entry._import_lazily(entry._LAZY_MODULES)
+entry._import_lazily()
 entry._import_libraries()
 late = {name for name in entry._LAZY_MODULES if type(sys.modules[name]).__name__ == "_LazyModule"}
 import asyncio, concurrent.futures, msgspec, subprocess, time
@@ -161,7 +163,13 @@ from odin.providers import tls
 assert asyncio.base_events.ssl is asyncio.selector_events.ssl is asyncio.sslproto.ssl is sys.modules["ssl"]
 assert asyncio.sslproto.SSLProtocol.__module__ == "asyncio.sslproto" and asyncio.staggered.staggered_race
 assert type(msgspec.inspect.type_info(int)).__name__ == "IntType" and msgspec.json.schema(int) == {"type": "integer"}
+import datetime
+moment = datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
+assert msgspec.json.decode(b'"2020-01-02T03:04:05Z"', type=datetime.datetime) == moment
+assert datetime.datetime.strptime("2020", "%Y").year == 2020 and "datetime" in datetime.__all__
 
+async def name_creator(): return asyncio.Future()._source_traceback[-1].name
+assert asyncio.run(name_creator(), debug=True) == "name_creator"
 async def fail(): raise ValueError("lost")
 async def lose():
     task = asyncio.create_task(fail())
@@ -192,7 +200,7 @@ def test_libraries_work_as_usual_while_parts_of_them_run_late(workspace: Path) -
 STOP_AT_FIRST_REQUEST = """
 import os, sys
 from odin import entry
-entry._import_lazily(entry._LAZY_MODULES)
+entry._import_lazily()
 entry._import_libraries()
 from odin.providers.http import HttpClient
 from odin.ui import print as headless

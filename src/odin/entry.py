@@ -10,6 +10,8 @@ from types import ModuleType
 TYPE_CHECKING = False  # as in typing, which is not loaded for --version
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
+    from traceback import StackSummary
+    from types import FrameType
 
 _OPTIONAL_MODULES = ("ssl", "typing_extensions")
 """asyncio and msgspec use these if they can be imported, which takes long. `providers/tls.py` adds TLS when needed."""
@@ -52,6 +54,15 @@ def _get_logger(name: str | None = None) -> object:
     return logging.Logger.manager.getLogger(name) if name else logging.root
 
 
+def _extract_stack(frame: "FrameType | None" = None, limit: int | None = None) -> "StackSummary":
+    """As `traceback.extract_stack`, which asyncio calls in debug mode."""
+    import traceback
+
+    stack = traceback.StackSummary.extract(traceback.walk_stack(frame or sys._getframe(1)), limit=limit)
+    stack.reverse()
+    return stack
+
+
 _LAZY_MODULES: dict[str, dict[str, object]] = {
     "asyncio.sslproto": {},
     "asyncio.staggered": {},
@@ -65,6 +76,7 @@ _LAZY_MODULES: dict[str, dict[str, object]] = {
     "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},
     "textwrap": {},
     "tokenize": {},
+    "traceback": {"extract_stack": _extract_stack},
 }
 """Modules that our libraries import at the start but hardly use then. Each runs when another attribute is needed."""
 
@@ -91,7 +103,7 @@ def main() -> int:
         return _write_version()
     gc.disable()  # imports only allocate; `run` enables it again
     try:
-        _import_lazily(_LAZY_MODULES)
+        _import_lazily()
         _import_libraries()
         from odin.commands import run
 
@@ -155,8 +167,8 @@ class _LazyModule(ModuleType):
         return object.__getattribute__(self, name)
 
 
-def _import_lazily(modules: dict[str, dict[str, object]]) -> None:
-    for name, attributes in modules.items():
+def _import_lazily() -> None:
+    for name, attributes in {**_LAZY_MODULES, "datetime": _list_datetime_names()}.items():
         spec = None if name in sys.modules else _find_spec(name)
         if spec is not None and spec.loader is not None:
             module = _LazyModule(name)
@@ -174,3 +186,10 @@ def _find_spec(name: str) -> "ModuleSpec | None":
             return None
         path = package.submodule_search_locations
     return next((spec for finder in sys.meta_path if (spec := finder.find_spec(name, path)) is not None), None)
+
+
+def _list_datetime_names() -> dict[str, object]:
+    """Return what the C part of `datetime` contains: Python 3.11 first defines all of it in Python, too."""
+    import _datetime  # pyright: ignore[reportMissingImports]
+
+    return {name: value for name, value in vars(_datetime).items() if not name.startswith("_")}

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from odin.config.paths import CONFIG_NAME, get_config_dir, make_private_folder
 from odin.core.errors import ConfigError
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.text import describe_mismatch, suggest_similar
 
 MAX_CONFIG_BYTES = 1_000_000
@@ -361,7 +362,7 @@ def make_write_error(path: Path, error: OSError) -> ConfigError:
 
 
 _BOM = "\ufeff"
-_BLANK = re.compile(r"[ \t\r\n]*")
+_BLANK = compile_lazily(r"[ \t\r\n]*")
 
 
 class KeyPosition(Struct, frozen=True):

@@ -5,7 +5,6 @@ are a user message, except for Mistral, which accepts none there. Reasoning is n
 whose API requires it.
 """
 
-import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
@@ -113,8 +112,11 @@ _BRIDGE = ({"role": "assistant", "content": "I have read the results."},)
 """Between tool results and a user message, where Mistral requires a message of the assistant."""
 
 
+_MISTRAL_MODELS = ("mistral", "ministral", "devstral", "codestral", "magistral", "pixtral")
+
+
 def _is_mistral(url: str, model: str) -> bool:
-    return "://api.mistral.ai/" in url or re.search(r"(mi|mini|dev|code|magi)stral|pixtral", model.lower()) is not None
+    return "://api.mistral.ai/" in url or any(name in model.lower() for name in _MISTRAL_MODELS)
 
 
 def _is_after_results(messages: tuple[Message, ...], index: int) -> bool:

@@ -5,7 +5,6 @@ approves no call of it: a project could bring links that lead elsewhere.
 """
 
 import os
-import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from msgspec.structs import replace
 from odin.context.file_cache import FileCache, hash_bytes, take_fingerprint
 from odin.core.errors import ExternalModification
 from odin.core.event_values import DEFAULT_ROLE
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.op import AnswerPlan
 from odin.core.text import list_choices, to_valid_unicode
 from odin.core.tool import Args, AskPlan, PlanProposal, ToolContext, ToolOutput
@@ -26,8 +26,8 @@ from odin.tools.files import FileTool, Refusal, to_printable
 PLANS = ".odin/plans"
 MAX_BYTES = 200_000
 _MAX_ATTEMPTS = 1000
-_NUMBERED = re.compile(r"plan-(\d{1,9})\.md")
-_HEADING = re.compile(r"\s*#\s+(\S.*)")
+_NUMBERED = compile_lazily(r"plan-(\d{1,9})\.md")
+_HEADING = compile_lazily(r"\s*#\s+(\S.*)")
 
 
 class Plan(Struct, frozen=True):

@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
 
 if TYPE_CHECKING:
     from odin.policy.commands.syntax import ExtractedCommand, ShellWord
 
-_TOKEN = re.compile(r"\*\*/|/\*\*(?![^/])|\*\*|\*|\?|[^*?]", re.DOTALL)
+_TOKEN = compile_lazily(r"\*\*/|/\*\*(?![^/])|\*\*|\*|\?|[^*?]", re.DOTALL)
 _MAX_EXPRESSION_WILDCARDS = 3
 """With more wildcards, a regular expression could backtrack for too long."""
 
