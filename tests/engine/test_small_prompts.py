@@ -210,6 +210,14 @@ async def test_hidden_ignored_empty_and_binary_files_exist(stage: Stage) -> None
             requests=1,
         ),
         Case("Delete the file empty.txt", {"empty.txt": ""}, ("DELETE empty.txt",), after={"empty.txt": None}),
+        Case("Delete the folder old", {"old/a": "x\n", "b": "y\n"}, ("DELETE old",), after={"old/a": None, "b": "y\n"}),
+        Case(
+            "Rename a.txt to b.txt",
+            {"a.txt": "x\n"},
+            ("RUN mv a.txt b.txt",),
+            answer="Created b.txt. Deleted a.txt.",
+            requests=1,
+        ),
         Case("Delete logo.png", {"logo.png": "\x89PNG\0", "a.py": ""}, ("DELETE logo.png",), after={"logo.png": None}),
         Case("Delete sub/.env.old", {"sub/.env.old": "x\n"}, ("DELETE sub/.env.old",), after={"sub/.env.old": None}),
         Case(

@@ -1,6 +1,7 @@
 """How the tests of a project run, and what their output says about a change."""
 
 from odin.providers.whole_files.project_tests import (
+    PYTEST,
     find_test_command,
     has_new_failure,
     is_test,
@@ -25,11 +26,11 @@ from tests.table import each
             {"a/test_a.py": "import unittest", "b/test_b.py": "import unittest"},
             "python3 -B -m unittest discover -s a && python3 -B -m unittest discover -s b",
         ),
-        ({"test_a.py": "import unittest", "test_b.py": "def test_x():"}, "python3 -B -m pytest -q"),
+        ({"test_a.py": "import unittest", "test_b.py": "def test_x():"}, PYTEST),
         ({"tests/test_a.py": "assert True\n"}, "PYTHONPATH=. python3 -B tests/test_a.py"),
         ({"test/a.js": "assert(1)", "test/b.js": "assert(1)"}, "node test/a.js && node test/b.js"),
         ({"a.spec.js": "describe('a', () => {})"}, ""),
-        ({"test_a.py": "def test_x():\n    assert True\n"}, "python3 -B -m pytest -q"),
+        ({"test_a.py": "def test_x():\n    assert True\n"}, PYTEST),
         ({"a.py": ""}, ""),
     ],
 )
@@ -39,7 +40,7 @@ def test_the_command_that_runs_the_tests(files: dict[str, str], expected: str) -
 
 def test_a_command_that_cannot_run_is_not_chosen_again() -> None:
     files = {"test_a.py": "import unittest\n", "test_b.py": "def test_x():\n"}
-    missing = {"python3 -B -m pytest -q"}
+    missing = {PYTEST}
     assert find_test_command(files, files, missing) == "python3 -B -m unittest discover"
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from odin.providers.whole_files.project_tests import PYTEST
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
 from tests.table import each
 
@@ -104,7 +105,7 @@ def test_the_intent_of_a_prompt(prompt: str, intent: Intent) -> None:
         ("write a go program that prints hello", ""),
         ("The output should go to stdout", ""),
         ("Add a node that prints its name", ""),
-        ("Run pytest and tell me the result", "python3 -B -m pytest"),
+        ("Run pytest and tell me the result", PYTEST),
         ("run make and report", "make"),
         ("add an npm script that runs the tests", ""),
         ("what does `python3 cli.py --name Ann` print?", "python3 cli.py --name Ann"),
@@ -122,7 +123,7 @@ def test_the_intent_of_a_prompt(prompt: str, intent: Intent) -> None:
         ("when I run `python main.py data.csv` it fails", "python main.py data.csv"),
         ("run python -m unittest and report", "python -m unittest"),
         ("make test fails", "make test"),
-        ("Run pytest tests/test_a.py -q.", "python3 -B -m pytest tests/test_a.py -q"),
+        ("Run pytest tests/test_a.py -q.", f"{PYTEST} tests/test_a.py -q"),
         ("python main.py --name Bob crashes", "python main.py --name Bob"),
         ("running node cli.js --verbose prints too much", "node cli.js --verbose"),
         ("node server.js fails with an error", ""),

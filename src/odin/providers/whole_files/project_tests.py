@@ -12,6 +12,8 @@ TEST_LINE = (
 )
 """Lines of tests, of a Makefile and of package.json that tell how the tests run."""
 
+PYTEST = "python3 -B -m pytest -q -p no:cacheprovider"
+"""pytest without files of its own: the working directory is on the path, no bytecode, no cache."""
 _NAMED_TEST = re.compile(
     r"test_\w+\.py$|\w+_test\.(?:py|go)$|.+\.(?:test|spec)\.[cm]?[jt]sx?$|tests?\.(?:py|js|mjs|sh)$"
 )
@@ -83,7 +85,7 @@ def _list_python_commands(tests: Sequence[str], texts: Mapping[str, str]) -> lis
     functions = re.compile(r"^(?:async )?def test_|import pytest", re.MULTILINE)
     commands: list[str] = []
     if any(functions.search(texts.get(path, "")) for path in tests):
-        commands.append("python3 -B -m pytest -q")
+        commands.append(PYTEST)
     if cases:
         commands.append(_join_discoveries(cases, texts))
     if not commands:

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from odin.providers.whole_files.project_tests import is_test
+from odin.providers.whole_files.project_tests import PYTEST, is_test
 
 _MAX_TERMS = 3
 
@@ -80,7 +80,7 @@ _MAY_NOT_END = re.compile(r"\b(?:start|serve|dev|watch|http\.server|runserver|go
 
 # --- what is asked ---
 
-_ABOUT_TESTS = re.compile(r"\b(?:tests?|test suite|unit tests?|checks)\b", re.IGNORECASE)
+_ABOUT_TESTS = re.compile(r"\b(?:unit)?tests?\b|\b(?:pytest|checks)\b", re.IGNORECASE)
 _RUN_TESTS = re.compile(
     r"\b(?:run|execute)\b.{0,30}\b(?:tests?|suite)\b|\btests?\b.{0,40}\b(?:fail\w*|pass\w*|broken|red|green|work)\b"
     r"|\b(?:fail\w*|broken|red)\b.{0,20}\btests?\b",
@@ -260,7 +260,7 @@ def _find_command(text: str) -> str:
         command = found[1] or found[2]
     if _MAY_NOT_END.search(command) and not _RUNS.search(text.replace(command, "")):
         return ""
-    return re.sub(r"^pytest\b", "python3 -B -m pytest", command)
+    return re.sub(r"^pytest\b", PYTEST, command)
 
 
 # --- intent ---

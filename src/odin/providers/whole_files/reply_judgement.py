@@ -1,5 +1,6 @@
 """Judges a reply of a small model: it comes to tool calls, an answer, or a fault that the model has to correct."""
 
+import shlex
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -198,14 +199,18 @@ class ReplyJudge:
 
     def _make_deletions(self, reply: WrittenReply) -> list[ToolUse]:
         paths = [found for path in reply.deletions if (found := self.facts.project.resolve(path))]
-        for folder in reply.deletions:
-            if folder.rstrip("/") in self.reading.text:
-                paths += [path for path in self.facts.project.list_under(folder) if path not in paths]
+        folders = [path.rstrip("/") for path in reply.deletions if self.facts.project.list_under(path)]
+        folders = [folder for folder in folders if folder in self.reading.text]
+        for folder in folders:
+            paths += [path for path in self.facts.project.list_under(folder) if path not in paths]
         if not paths or not self.can_edit:
             return []
-        if self._can_delete:
-            return [("Delete", {"paths": paths, "reason": "the task asks for it"})]
-        return [("ExecuteCommand", {"command": f"rm -- {' '.join(paths)}"})]
+        calls: list[ToolUse] = [("Delete", {"paths": paths, "reason": "the task asks for it"})]
+        if not self._can_delete:
+            calls = [("ExecuteCommand", {"command": f"rm -- {shlex.join(paths)}"})]
+        if folders and self.can_run:
+            calls.append(("ExecuteCommand", {"command": f"find {shlex.join(folders)} -depth -type d -empty -delete"}))
+        return calls
 
 
 def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:

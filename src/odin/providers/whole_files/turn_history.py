@@ -237,12 +237,13 @@ class TurnFacts(Struct):
         before = self.listed.get(folder)
         self.listed[folder] = entries
         inside = "" if folder == "." else f"{folder.rstrip('/')}/"
-        for path in self.named:
-            if path.startswith(inside) and path[len(inside) :] in entries:
-                self.sizes.setdefault(path, 0)
+        named = [path for path in self.named if path.startswith(inside) and path[len(inside) :] in entries]
         if before is not None:
-            self.created += sorted(f"{inside}{name}" for name in entries - before if name.endswith("/"))
+            new = {f"{inside}{name}" for name in entries - before}
+            self.created += sorted(path for path in new if path.endswith("/") or path in named)
             self.deleted += sorted(path for path in self.named if f"{path}/" in before - entries)
+        for path in named:
+            self.sizes.setdefault(path, 0)
 
     def _add_search(self, call: ToolCall, result: ToolResult) -> None:
         lines = result.text.splitlines()
