@@ -206,6 +206,24 @@ def test_a_file_of_another_user_is_not_used(auth: Path, monkeypatch: pytest.Monk
     assert json.loads(auth.read_text()) == {"anthropic": KEY}
 
 
+def test_a_variable_may_hold_several_keys(here: Here, auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [f"sk-ant-{name}-0123456789-{name}" for name in ("first", "second")]
+    monkeypatch.setenv("MINE", ", ".join(keys))
+    kept(auth, json.dumps({"anthropic": "$MINE"}))
+    assert read_auth_file(os.environ).keys == {"anthropic": tuple(keys)}
+    (auth.parent / "odinconfig.json").write_text(json.dumps({"providers": {"openai": {"api_key": "$MINE"}}}))
+    states = KeyStates.get_shared(locate_key_states(os.environ))
+    for provider in ("anthropic", "openai"):
+        states.set(fingerprint_of(provider, keys[0]), KeyState(provider, until=time.time() + 100, failures=1))
+    printed = here("auth")[1].replace(str(auth), "auth.json").splitlines()
+    assert [line.partition("  cooling")[0] for line in printed[:4]] == [
+        "  anthropic  $MINE sk-ant-…irst  auth.json",
+        "* anthropic  $MINE sk-ant-…cond  auth.json",
+        "  openai     sk-ant-…irst        odinconfig.json",
+        "* openai     sk-ant-…cond        odinconfig.json",
+    ]
+
+
 def test_a_link_stays_a_link_and_what_it_leads_to_becomes_private(run_odin: Run, auth: Path, tmp_path: Path) -> None:
     kept(auth, "{}")
     elsewhere = tmp_path / "elsewhere.json"

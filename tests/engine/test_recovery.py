@@ -248,6 +248,16 @@ class TestAnotherModel:
         said = [event.text for event in talk.all(Warned) if "ended the reply early" in event.text]
         assert len(said) == (api == "google")
 
+    @pytest.mark.parametrize(("api", "stop"), [("anthropic", "refusal"), ("openai", "content_filter")])
+    async def test_the_calls_of_a_blocked_reply_do_not_run(
+        self, start: Start, workspace: Path, api: Literal["anthropic", "openai"], stop: str
+    ) -> None:
+        write = call("WriteTool", {"file_path": str(workspace / "new.txt"), "content": "x"})
+        talk = await start([reply("I write.", [write], stop=stop), say("ok")], api)
+        ended = await talk.say("go")
+        assert (ended.reason, ended.error_kind, (workspace / "new.txt").exists()) == ("error", "ReplyBlocked", False)
+        assert (await talk.say("go on")).text == "ok" and talk.server.rejected == []
+
     async def test_it_may_speak_another_api(self, start: Start, workspace: Path) -> None:
         with ScriptedServer([call("LS", {"path": str(workspace)}), say("done")]) as other:
             env = {key: value for key, value in other.env("openai").items() if key != "ODIN_MODEL"}

@@ -138,6 +138,8 @@ def test_a_socks_proxy_is_refused_in_words() -> None:
         whole(zlib.compress(b"hello"), "content-encoding: deflate\r\n"),
         whole(zlib.compress(b"hello", wbits=-15), "content-encoding: deflate\r\n"),
         chunked(*(bytes([byte]) for byte in gzip.compress(b"hello")), head="content-encoding: gzip\r\n"),
+        whole(gzip.compress(b"he") + gzip.compress(b"llo") + bytes(9), "content-encoding: gzip\r\n"),
+        chunked(gzip.compress(b"he"), gzip.compress(b"llo"), head="content-encoding: gzip\r\n"),
     ],
     ids=[
         "length",
@@ -151,6 +153,8 @@ def test_a_socks_proxy_is_refused_in_words() -> None:
         "deflate",
         "raw deflate",
         "gzip in small chunks",
+        "two gzip members",
+        "two gzip members in two chunks",
     ],
 )
 async def test_a_body_is_read_however_it_is_framed(answer: bytes) -> None:
@@ -288,6 +292,25 @@ async def test_a_warmed_connection_is_the_one_that_is_used() -> None:
         assert server.accepted == 1
         assert await http.fetch(server.url) == (200, b"1")
         assert server.accepted == 1
+
+
+async def test_a_connection_that_was_warmed_long_ago_is_not_used() -> None:
+    async with answering(whole(b"1")) as server, client(keep_alive=0.01) as http:
+        await http.warm(server.url)
+        await asyncio.sleep(0.05)
+        assert server.accepted == 1
+        assert await http.fetch(server.url) == (200, b"1")
+        assert server.accepted == 2
+
+
+async def test_a_warm_attempt_that_failed_is_made_again() -> None:
+    async with client() as http:
+        with ScriptedServer([]) as server:
+            port = server.port
+        await http.warm(f"http://127.0.0.1:{port}/v1/models")
+        await asyncio.sleep(0.05)
+        with ScriptedServer([], port=port, strict=False) as server:
+            assert (await http.fetch(f"{server.url}/v1/models"))[0] == 200
 
 
 async def test_warming_never_fails() -> None:

@@ -27,6 +27,7 @@ from odin.config.files import (
 from odin.config.paths import get_config_dir
 from odin.core.errors import ConfigError, UsageError
 from odin.core.lazy_pattern import compile_lazily
+from odin.providers.settings import KEY_VARIABLE, resolve_keys
 
 AUTH_NAME = "auth.json"
 _MADE_PRIVATE: set[Path] = set()
@@ -35,7 +36,6 @@ _MADE_PRIVATE: set[Path] = set()
 MAX_KEY_LENGTH = 10_000
 MAX_TOKENS_LENGTH = 200_000
 TOKENS_PREFIX = "mcp."
-_VARIABLE = compile_lazily(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 _PROVIDER_NAME = compile_lazily(r"[A-Za-z0-9][\w.-]{0,99}")
 
 
@@ -69,13 +69,14 @@ def read_auth_file(env: Mapping[str, str]) -> AuthFile:
     keys: dict[str, tuple[str, ...]] = {}
     for provider, texts in written.items():
         for text in texts:
-            value = resolve_key(text, env)
-            if value and not _is_sendable(value):
-                warnings.append(f"{path}: a key of {provider} is invalid: it contains spaces or non-ASCII characters.")
-            elif value:
-                keys[provider] = (*keys.get(provider, ()), value)
-            else:
+            values = resolve_keys(text, env)
+            if not values:
                 warnings.append(f"{path}: the key of {provider} is {text}, and that variable is not set.")
+            for value in values:
+                if _is_sendable(value):
+                    keys[provider] = (*keys.get(provider, ()), value)
+                    continue
+                warnings.append(f"{path}: a key of {provider} is invalid: it contains spaces or non-ASCII characters.")
     tokens = {name: value for name, value in entries.items() if name.startswith(TOKENS_PREFIX) and value}
     return AuthFile(path, written, keys, tuple(warnings), {name: str(value) for name, value in tokens.items()})
 
@@ -155,18 +156,12 @@ def _is_sendable(key: str) -> bool:
 
 def mask_key(key: str) -> str:
     """Return enough of a key to recognize it, but not to use it. A variable name is shown in full."""
-    if _VARIABLE.fullmatch(key):
+    if KEY_VARIABLE.fullmatch(key):
         return key
     if len(key) < 20:
         return "…" + key[-2:] if len(key) >= 8 else "…"
     start = re.match(r"[a-z]{2,4}[-_](?:[a-z]{2,5}[-_])?", key)
     return f"{start[0] if start else ''}…{key[-4:]}"
-
-
-def resolve_key(text: str, env: Mapping[str, str]) -> str:
-    """Return the key a text stands for, or "" if it names an unset variable."""
-    named = _VARIABLE.fullmatch(text)
-    return (env.get(named[1] or named[2], "") if named else text).strip()
 
 
 def _make_private(path: Path, warnings: list[str]) -> None:

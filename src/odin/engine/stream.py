@@ -317,6 +317,9 @@ class ReplyStream:
             if reply.message.stop == "refusal":
                 raise ReplyBlocked("The model refused to answer.", "Rephrase the prompt, or use another model.")
             raise EmptyReply("The model returned an empty reply.")
+        if reply.message.stop == "refusal" and (reply.message.calls or reply.malformed_calls):
+            text = "The reply was blocked after tool calls, which did not run."
+            raise ReplyBlocked(text, "Rephrase the prompt, or use another model.")
         self._emit(self._progress.to_event())
         self._builder, self._partial_message = ReplyBuilder(), None
         return reply

@@ -24,6 +24,8 @@ from odin.providers.settings import (
     ModelSettings,
     ProviderSettings,
     ProviderType,
+    resolve_keys,
+    split_keys,
 )
 from odin.providers.wire import ApiKey, FixedKey, KeySource, WireOptions
 
@@ -505,11 +507,11 @@ def find_keys(provider: str, own: ProviderSettings, env: Mapping[str, str]) -> t
 
     If the settings of a known provider have an address and a key, no other key is sent to that address.
     """
-    found = [ApiKey(key) for text in (own.api_key, *own.api_keys) for key in _expand_keys(text, env)]
+    found = [ApiKey(key) for text in (own.api_key, *own.api_keys) for key in resolve_keys(text, env)]
     if found and own.base_url and provider in PRESETS:
         return tuple(dict.fromkeys(found))
     name = find_key_variable(provider, env)
-    found += [ApiKey(key, bearer=name in _BEARER_VARIABLES) for key in _expand_keys(f"${name}", env)] if name else []
+    found += [ApiKey(key, bearer=name in _BEARER_VARIABLES) for key in split_keys(env[name])] if name else []
     found += [ApiKey(key) for key in own.stored_keys] if isinstance(own, KeyedSettings) else []
     first: dict[str, ApiKey] = {}
     for key in found:
@@ -524,17 +526,6 @@ def find_key_variable(provider: str, env: Mapping[str, str]) -> str:
 
 
 _BEARER_VARIABLES = ("ANTHROPIC_AUTH_TOKEN",)
-
-
-def _expand_keys(text: str, env: Mapping[str, str]) -> list[str]:
-    if not text.startswith("$"):
-        return [text.strip()] if text.strip() else []
-    return split_keys(env.get(text[1:].strip("{}"), ""))
-
-
-def split_keys(text: str) -> list[str]:
-    """Return the keys in the value of a variable, which may hold several, separated by commas."""
-    return [key for part in text.split(",") if (key := part.strip())]
 
 
 def _describe_key_places(provider: str, preset: Preset | None) -> str:

@@ -14,7 +14,6 @@ from odin.config.auth import (
     mask_key,
     read_auth_file,
     remove_keys,
-    resolve_key,
     store_key,
     validate_provider_name,
 )
@@ -26,9 +25,8 @@ from odin.models.catalog import (
     find_key_variable,
     has_plugin,
     make_unknown_provider,
-    split_keys,
 )
-from odin.providers.settings import ProviderSettings
+from odin.providers.settings import KEY_VARIABLE, ProviderSettings, resolve_keys, split_keys
 
 if TYPE_CHECKING:
     from odin.models.key_states import KeyLimits, KeyStates
@@ -80,14 +78,22 @@ def _list_keys_of(
     """Yield a provider's keys in the order of use, each with what is shown of it."""
     own = settings.get(provider, ProviderSettings())
     for text in filter(None, (own.api_key, *own.api_keys)):
-        yield resolve_key(text, env), KeyEntry(provider, "settings", CONFIG_NAME, mask_key(text))
+        yield from _list_resolved(text, KeyEntry(provider, "settings", CONFIG_NAME, mask_key(text)), env)
     if own.base_url and (own.api_key or own.api_keys) and provider in PRESETS:
         return
     variable = find_key_variable(provider, env)
     for key in split_keys(env[variable]) if variable else ():
         yield key, KeyEntry(provider, "environment", variable, mask_key(key))
     for text in auth.raw_keys.get(provider, ()):
-        yield resolve_key(text, env), KeyEntry(provider, "stored", str(auth.path), mask_key(text))
+        yield from _list_resolved(text, KeyEntry(provider, "stored", str(auth.path), mask_key(text)), env)
+
+
+def _list_resolved(text: str, entry: KeyEntry, env: Mapping[str, str]) -> Iterator[tuple[str, KeyEntry]]:
+    """Yield the keys in a text. If it names a variable with several, each is shown behind the name."""
+    keys = resolve_keys(text, env)
+    name = f"{text} " if KEY_VARIABLE.fullmatch(text) else ""
+    for key in keys or ("",):
+        yield key, replace(entry, shown=f"{name}{mask_key(key)}") if len(keys) > 1 else entry
 
 
 def _add_state(entry: KeyEntry, key: str, states: "KeyStates") -> KeyEntry:
@@ -134,7 +140,8 @@ def add_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[
     store_key(name, key, env)
     states = KeyStates.get_shared(locate_key_states(env))
     states.refresh()
-    states.set(fingerprint_of(name, resolve_key(key.strip(), env)), None)
+    for value in resolve_keys(key.strip(), env):
+        states.set(fingerprint_of(name, value), None)
     return len(read_auth_file(env).raw_keys.get(name, ()))
 
 

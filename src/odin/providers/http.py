@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import ssl
 
     from odin.providers.address_guard import AddressGuard
+    from odin.providers.inflater import Inflater
 
 MAX_HEAD = 64 * 1024
-MAX_DECODED = 16 * 1024 * 1024
 _HIGH_WATER = 1024 * 1024
 _NEXT_ADDRESS_SECONDS = 3.0
 """Seconds after which the next address of a host is tried."""
@@ -287,11 +287,12 @@ class HttpClient:
         if kept is not None:
             return kept
         warming = self._warming.pop(route.key, None)
-        if warming is not None:
+        if warming is not None and not _has_failed(warming):  # what failed then may work now
             wire = await warming
             wire.is_reused = True
-            if wire.is_alive:
+            if self._is_fresh(wire):
                 return wire
+            wire.abort()
         return await self._open(route)
 
     async def send(
@@ -378,13 +379,16 @@ class HttpClient:
 
     def _take_idle(self, route: Route) -> HttpConnection | None:
         wires = self._idle.get(route.key, [])
-        oldest = asyncio.get_running_loop().time() - self._keep_alive
         while wires:
             wire = wires.pop()
-            if wire.is_alive and wire.idle_since >= oldest:
+            if self._is_fresh(wire):
                 return wire
             wire.abort()
         return None
+
+    def _is_fresh(self, wire: HttpConnection) -> bool:
+        """False if a router on the way may have forgotten the connection."""
+        return wire.is_alive and asyncio.get_running_loop().time() - wire.idle_since <= self._keep_alive
 
     async def _open(self, route: Route) -> HttpConnection:
         wire: HttpConnection | None = None
@@ -396,6 +400,7 @@ class HttpClient:
                 wire = await self._dial(to, await self._get_tls_context(to), guarded=route.proxy is None)
                 if route.proxy is not None and route.to.scheme == "https":
                     await self._open_tunnel(wire, route, route.proxy)
+                wire.idle_since = asyncio.get_running_loop().time()
                 return wire
         except BaseException as error:
             if wire is not None:
@@ -524,6 +529,10 @@ class HttpClient:
                 headers[name.strip().lower()] = value.strip()
 
 
+def _has_failed(task: "asyncio.Task[Any]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
 def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
     """Ignore the failure of a warmed connection that was never used."""
     if not task.cancelled():
@@ -560,40 +569,12 @@ def _build_proxy_login(proxy: Address) -> list[str]:
     return [f"proxy-authorization: Basic {base64.b64encode(unquote(proxy.login).encode()).decode()}"]
 
 
-class _Inflater:
-    """Decompresses gzip and deflate, which a proxy may apply unasked."""
-
-    def __init__(self) -> None:
-        import zlib
-
-        self._zlib = zlib
-        self._inflate = zlib.decompressobj(47)
-        self._first = True
-
-    def feed(self, data: bytes) -> bytes:
-        try:
-            plain = self._inflate.decompress(data, MAX_DECODED)
-        except self._zlib.error:
-            if not self._first:
-                raise ValueError("its compressed answer is damaged") from None
-            self._inflate = self._zlib.decompressobj(-15)
-            try:
-                plain = self._inflate.decompress(data, MAX_DECODED)
-            except self._zlib.error:
-                raise ValueError("its compressed answer is damaged") from None
-        self._first = False
-        if self._inflate.unconsumed_tail:
-            raise ValueError("its compressed answer is too large")
-        return plain
-
-    def flush(self) -> bytes:
-        return self._inflate.flush()
-
-
-def _make_decoder(encoding: str, address: Address) -> _Inflater | None:
+def _make_decoder(encoding: str, address: Address) -> "Inflater | None":
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return None
     if name in ("gzip", "x-gzip", "deflate"):
-        return _Inflater()
+        from odin.providers.inflater import Inflater
+
+        return Inflater()
     raise errors.make_protocol_error(address, f"its answer is compressed with {name}, which was not asked for")

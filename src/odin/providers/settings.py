@@ -1,9 +1,11 @@
 """The `providers` section of the configuration."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.provider import EditFormatSetting, Effort, StrategySetting, ToolStyleSetting
 
 ProviderType = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
@@ -101,3 +103,18 @@ class ProviderSettings(Struct, frozen=True, omit_defaults=True):
     """Seconds of silence within a reply before Odin gives up. Default: 90, or 900 for a server on this machine."""
     header_timeout: Seconds | None = None
     """Seconds to wait for a reply to start. Default: 120, or 900 for a server on this machine."""
+
+
+KEY_VARIABLE = compile_lazily(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
+"""A key that is written as the name of an environment variable."""
+
+
+def resolve_keys(text: str, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the keys in a text, or in the variable that it names; none if that is unset."""
+    named = KEY_VARIABLE.fullmatch(text) if text.startswith("$") else None
+    return split_keys(env.get(named[1] or named[2], "") if named else text)
+
+
+def split_keys(text: str) -> tuple[str, ...]:
+    """Return the keys in a text, which may hold several, separated by commas."""
+    return tuple(key for part in text.split(",") if (key := part.strip()))
