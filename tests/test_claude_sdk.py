@@ -39,6 +39,7 @@ from claude_agent_sdk.types import PermissionRuleValue
 
 from odin.commands import build_parser
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
+from tests.context.test_skills import write_skill
 
 Configure = Callable[..., ClaudeAgentOptions]
 
@@ -107,6 +108,17 @@ async def test_a_prompt_with_tools(configure: Configure, workspace: Path) -> Non
     assert result.session_id == first.data["session_id"]
     assert result.usage is not None
     assert result.usage["output_tokens"] > 0
+
+
+async def test_only_the_chosen_skills_are_offered(configure: Configure, home: Path) -> None:
+    for name in ("pdf", "xls"):
+        write_skill(home / ".claude/skills", name)
+    with ScriptedServer([say("a")]) as server:
+        messages = await collect(query(prompt="Go.", options=configure(server, skills=["pdf"])))
+    assert "- pdf: about pdf" in str(server.requests[0].json["system"])
+    assert "xls" not in str(server.requests[0].json["system"])
+    first = messages[0]
+    assert isinstance(first, SystemMessage) and first.data["skills"] == ["pdf"]
 
 
 @pytest.mark.parametrize("api", ["anthropic", "openai"])

@@ -22,7 +22,7 @@ from odin.core.call_events import (
     ToolEnded,
     UsageRecorded,
 )
-from odin.core.client import Client, SessionInfo
+from odin.core.client import Client, SessionInfo, close_events
 from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, SessionBusy, UsageError
 from odin.core.event import AnyEvent, Envelope, PromptDropped, PromptInjected, TurnEnded, TurnStarted
 from odin.core.event_values import ExitReason
@@ -474,7 +474,7 @@ class Query:
             reading.cancel()
             for task in self._decisions.values():
                 task.cancel()
-            _close_events(events)
+            close_events(events)
         await self._ensure_result(translator)
 
     async def _cancel_turn(self, client: Client) -> None:
@@ -591,9 +591,3 @@ def _apply_permission_defaults(options: Options, can_use_tool: CanUseTool | None
     if not options.permission_mode and not options.yes:
         return msgspec.structs.replace(options, permission_mode="bypassPermissions")
     return options
-
-
-def _close_events(events: AsyncIterator[Envelope]) -> None:
-    """Stop the event stream, so that a session that lives on does not buffer events for it."""
-    if (close := getattr(events, "close", None)) is not None:
-        close()

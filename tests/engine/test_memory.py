@@ -1,8 +1,10 @@
 """Memory: what is kept, what later sessions are told, and what two sessions at once do to it."""
 
+import asyncio
 import os
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ import pytest
 
 from odin.app.memory import MAX_FILE_BYTES, MemoryFolder, SessionMemory
 from odin.core.call_events import MemoryChanged, PermissionAsked, ToolEnded
-from odin.core.errors import OdinError, UsageError
+from odin.core.errors import ConfigError, OdinError, UsageError
+from odin.core.event import Envelope
 from odin.core.op import AnswerPermission, ChangeMemory
-from odin.core.policy import redact_nothing
+from odin.core.policy import RedactedText, redact_nothing
 from odin.testing import call, say
-from odin.ui.slash_commands.extensions import find_memory_line, format_memory, parse_memory_change
+from odin.ui.slash_commands.extensions import change_memory, find_memory_line, format_memory, parse_memory_change
 from tests.table import each
 
 from .conftest import Start, Talk
@@ -238,3 +241,71 @@ def test_arguments_of_the_command() -> None:
     for wrong in ("ad x", "add", "add --user"):
         with pytest.raises(UsageError, match=r"Unknown argument|needs a text"):
             parse_memory_change(wrong)
+
+
+def hide_key(text: str) -> RedactedText:
+    clean = text.replace("KEY42", "[redacted: KEY]")
+    return RedactedText(clean, ("KEY",) if clean != text else ())
+
+
+def test_a_secret_is_not_put_together_in_two_steps(tmp_path: Path) -> None:
+    """And the model can remove a line in which it reads a placeholder."""
+    memory = SessionMemory(tmp_path / "user", tmp_path / "project", hide_key)
+    path = tmp_path / "project/MEMORY.md"
+    memory.add("project", "the token is KEY4")
+    assert memory.replace("project", "KEY4", "KEY42").endswith("A secret was left out: KEY.")
+    path.write_text(f"- one: KEY42\n- two: KEY42\n{path.read_text()}")
+    with pytest.raises(UsageError, match="occurs 3 times"):
+        memory.replace("project", "[redacted: KEY]", "")
+    memory.replace("project", "- one: [redacted: KEY]", "")
+    memory.replace("project", "is [redacted: KEY]", "is secret")
+    assert path.read_text() == "- two: KEY42\n- the token is secret\n"
+
+
+def test_the_model_is_told_what_others_changed_before_its_own_change(tmp_path: Path) -> None:
+    memory = make_memory(tmp_path)
+    path = memory.list_files()[1].path
+    memory.add("project", "mine")
+    Path(path).write_text("- from an editor\n- mine\n")
+    memory.add("project", "more")
+    memory.replace("project", "mine", "my own")
+    memory.add("project", "today", daily=True)
+    assert memory.take_changes().splitlines()[2:] == ["+ - from an editor"]
+    assert memory.take_changes() == ""
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_a_sentence(tmp_path: Path) -> None:
+    folder = MemoryFolder(tmp_path, "project")
+    folder.note_of(TODAY).parent.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="cannot be written: File exists"):
+        folder.add("x", daily=True)
+
+
+def test_a_day_with_25_hours_is_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        late = time.mktime((2026, 10, 25, 23, 30, 0, 0, 0, 0))
+        monkeypatch.setattr(time, "time", lambda: late)
+        names = [path.name for path in MemoryFolder(tmp_path, "project").list_recent_notes()]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert names == ["20261025.md", "20261024.md", "20261023.md"]
+
+
+async def test_a_change_leaves_no_subscription_behind(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = await start([say("a")])
+    streams: list[AsyncIterator[Envelope]] = []
+    subscribe = talk.client.stream_events
+
+    def watch() -> AsyncIterator[Envelope]:
+        streams.append(subscribe())
+        return streams[-1]
+
+    monkeypatch.setattr(talk.client, "stream_events", watch)
+    assert (await change_memory(talk.client, ChangeMemory("use tabs"))).startswith("Added to ")
+    with pytest.raises(UsageError):
+        await change_memory(talk.client, ChangeMemory("nothing like it", remove=True))
+    async with asyncio.timeout(5):
+        assert [[envelope async for envelope in stream] for stream in streams] == [[], []]

@@ -255,3 +255,7 @@ async def test_agents_are_listed_and_defined_for_this_run(start: Start) -> None:
         "--agents bad: prompt must be a text. prompt is ignored.",
         "--agents bad: The prompt is empty. This agent is ignored.",
     ]
+    await talk.client.submit(DefineAgents({"one": {"description": "first", "prompt": "1"}, "bad": {"prompt": "b"}}))
+    assert (await talk.client.get_info()).role == "builder"
+    await talk.until_quiet()
+    assert talk.all(Warned)[-1].text == "one is not a role any more. The role is now builder."

@@ -8,7 +8,7 @@ import pytest
 from odin.core.call_events import PermissionAsked, SkillUsed, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import Warned
-from odin.core.op import AnswerPermission
+from odin.core.op import AnswerPermission, SetSkills
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import format_skills, make_skill_prompt
 from tests.context.test_skills import write_skill
@@ -227,6 +227,25 @@ async def test_a_rule_may_name_the_plugin_of_a_skill(start: Start, skills: Path,
     await talk.say("go")
     assert len(talk.all(PermissionAsked)) == 2
     assert [event.name for event in talk.all(SkillUsed)] == ["office:pdf", "pdf"]
+
+
+async def test_a_program_chooses_the_skills_of_a_session(start: Start, skills: Path) -> None:
+    for name in ("pdf", "xls"):
+        write_skill(skills, name)
+    talk = await start([use("Skill", name="xls"), say("a"), say("b"), say("c")])
+    await talk.client.submit(SetSkills(("pdf", "nope")))
+    await talk.say("go")
+    assert "- pdf:" in system_of(talk) and "xls" not in system_of(talk)
+    assert results_of(talk)[0].startswith("There is no skill 'xls'.")
+    assert [event.text for event in talk.all(Warned)] == ["There are no skills with these names: nope."]
+    assert [skill.name for skill in (await talk.client.get_info()).skills] == ["pdf"]
+    assert [item.name for item in await talk.client.list_commands() if item.source == "skill"] == ["pdf"]
+    await talk.client.submit(SetSkills(()))
+    await talk.say("none")
+    assert "# Skills" not in system_of(talk)
+    await talk.client.submit(SetSkills(None))
+    await talk.say("all")
+    assert "- xls:" in system_of(talk)
 
 
 async def test_skills_can_be_switched_off_and_found_elsewhere(start: Start, skills: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from odin.core.event import AgentStarted, ContextAdded, Envelope, NoteAdded, Tur
 from odin.core.op import AnswerPermission, CancelTask, CloseAgent, Compact, Interrupt, Prompt, RunUserShell, SetModel
 from odin.core.team import MailSent, TaskChanged
 from odin.testing import SeenRequest, Turn, call, fault, reply, say
+from odin.ui.slash_commands.agents import end_agent
 from tests.team_log import check_team
 
 from .conftest import Start
@@ -558,6 +559,19 @@ async def test_an_answer_waits_for_a_free_place(start: Start) -> None:
     await talk.say("now")
     await settle(talk.client)
     assert [task.state for task in (await talk.client.snapshot()).tasks] == ["completed"] * 2
+
+
+async def test_a_task_whose_agent_is_gone_can_be_stopped(start: Start) -> None:
+    cast = PatientCast([delegate("a")], a=[call("Escalate", {"question": "left?"})])
+    talk = await start(cast)
+    await talk.say("go")
+    await settle(talk.client)
+    session = (await talk.client.get_info()).session
+    await talk.client.close()
+    again = await start(cast, resume=session)
+    assert [task.state for task in (await again.client.snapshot()).tasks] == ["waiting_main"]
+    assert await end_agent(again.client, "stop adhoc-1 too late") == "Cancelled task adhoc-1."
+    assert [task.state for task in (await again.client.snapshot()).tasks] == ["cancelled"]
 
 
 async def test_a_completed_agent_reads_the_reports_of_its_own_tasks_before_its_task_ends(start: Start) -> None:

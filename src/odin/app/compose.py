@@ -502,6 +502,10 @@ class SessionComposition:
     def list_agents(self) -> tuple[AgentSummary, ...]:
         return self.roles.list_agents()
 
+    def set_skills(self, names: Collection[str] | None) -> tuple[str, ...]:
+        self.templates.forget()
+        return tuple(names or ()) if self.skills is None else self.skills.offer_only(names)
+
     def set_permission_mode(self, mode: str) -> str:
         from odin.app.session_info import explain_unusable_auto
 

@@ -12,16 +12,18 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from msgspec import Struct
 
-from odin.config.files import lock_file, write_atomically
+from odin.config.files import lock_file, make_write_error, write_atomically
 from odin.core.client import MemoryFile
 from odin.core.errors import UsageError
 from odin.core.format import shorten_home
-from odin.core.policy import Redact
+from odin.core.policy import Redact, redact_nothing
 from odin.core.text import to_valid_unicode
 from odin.tools.knowledge import MemoryScope
 
@@ -61,9 +63,9 @@ class MemoryFolder:
 
     def list_recent_notes(self) -> list[Path]:
         """Return the notes of the last days, newest first, whether they exist or not."""
-        now = time.time()
-        days = (time.strftime("%Y-%m-%d", time.localtime(now - back * 86_400)) for back in range(NOTE_DAYS))
-        return [self.note_of(day) for day in dict.fromkeys(days)]
+        now = time.localtime(time.time())
+        noons = (time.mktime((*now[:2], now.tm_mday - back, 12, 0, 0, 0, 0, -1)) for back in range(NOTE_DAYS))
+        return [self.note_of(time.strftime("%Y-%m-%d", time.localtime(noon))) for noon in noons]
 
     def read(self, path: Path) -> str:
         """Return the start of a file, or "" if it is missing or cannot be used; `problems` then says why."""
@@ -84,8 +86,11 @@ class MemoryFolder:
         self.problems[str(path)] = f"{path} {text}"
         return ""
 
-    def add(self, text: str, *, daily: bool = False) -> Path:
-        """Add an entry to the long-term file or today's note. Raise UsageError or ConfigError if that is impossible."""
+    def add(self, text: str, *, daily: bool = False) -> tuple[Path, str]:
+        """Add an entry to the long-term file or today's note; return the file and what was added to it.
+
+        Raise UsageError or ConfigError if that is impossible.
+        """
         today = time.strftime("%Y-%m-%d")
         path = self.note_of(today) if daily else self.long_term
         entry = _make_entry(text)
@@ -93,18 +98,36 @@ class MemoryFolder:
             before = self._read_for_change(path)
             start = f"# {today}\n" if daily and not before else "\n" if before and not before.endswith("\n") else ""
             self._write(path, f"{before}{start}{entry}\n")
-        return path
+        return path, f"{start}{entry}\n"
 
-    def replace(self, old: str, new: str) -> Path:
-        """Replace a text that occurs once in the long-term file; with an empty `new`, remove it and an emptied line."""
+    def replace(self, old: str, new: str, redact: Redact = redact_nothing) -> tuple[Path, tuple[str, ...]]:
+        """Replace a text that occurs once in the long-term file; with an empty `new`, remove it and an emptied line.
+
+        The text may be written as the model reads it, with placeholders. The changed lines are redacted as a whole,
+        because the new text may complete a secret. Return the file and the names of the secrets left out.
+        """
         with lock_file(self.long_term):
             before = self._read_for_change(self.long_term)
-            count = before.count(old) if old else 0
-            if count != 1:
-                found = "does not occur" if not count else f"occurs {count} times"
-                raise UsageError(f"The text {found} in {self.long_term}.", "Read it and give the exact, unique text.")
-            self._write(self.long_term, before.replace(old, new) if new else _remove_text(before, old))
-        return self.long_term
+            lines = before.splitlines(keepends=True)
+            shown = [redact(line).text for line in lines] if redact(before).secrets else lines
+            if old not in "".join(shown):  # the user may name the secret itself
+                shown = lines
+            first, last = self._locate(old, shown)
+            part = "".join(shown[first:last])
+            changed = redact(part.replace(old, new) if new else _remove_text(part, old))
+            self._write(self.long_term, "".join((*lines[:first], changed.text, *lines[last:])))
+        return self.long_term, changed.secrets
+
+    def _locate(self, old: str, lines: Sequence[str]) -> tuple[int, int]:
+        """Return the first line that a text is in, and the one after the last. Raise UsageError unless it is unique."""
+        text = "".join(lines)
+        count = text.count(old) if old else 0
+        if count != 1:
+            found = "does not occur" if not count else f"occurs {count} times"
+            raise UsageError(f"The text {found} in {self.long_term}.", "Read it and give the exact, unique text.")
+        start = text.index(old)
+        ends = list(accumulate(map(len, lines)))
+        return bisect_right(ends, start), bisect_left(ends, start + len(old)) + 1
 
     def _read_for_change(self, path: Path) -> str:
         try:
@@ -127,7 +150,10 @@ class MemoryFolder:
                 f"{path} would have {len(data):,} bytes; {MAX_FILE_BYTES:,} is the limit.",
                 "Remove or merge entries first.",
             )
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise make_write_error(path, error) from error
         write_atomically(path, data)
 
 
@@ -156,6 +182,8 @@ def _make_entry(text: str) -> str:
 
 def _remove_text(text: str, old: str) -> str:
     """Return the text without `old`, and without the line around it if nothing but its bullet is left."""
+    if old not in text:
+        return text
     start, end = text.index(old), text.index(old) + len(old)
     first = text.rfind("\n", 0, start) + 1
     last = text.find("\n", end)
@@ -244,20 +272,22 @@ class SessionMemory:
     def add(self, scope: MemoryScope, text: str, *, daily: bool = False, told: bool = True) -> str:
         """Add an entry and return a sentence about it. Unless `told`, the model learns of it with the next prompt."""
         clean = self._redact(text)
-        folder = self._folders[scope]
-        path = folder.add(clean.text, daily=daily)
+        path, added = self._folders[scope].add(clean.text, daily=daily)
         if told:
-            self._see(folder, path)
+            self._note_own_change(path, lambda known: f"{known}\n{added}")
         return f"Added to {shorten_home(str(path))}.{_describe_secrets(clean.secrets)}"
 
     def replace(self, scope: MemoryScope, old: str, new: str, *, told: bool = True) -> str:
-        clean = self._redact(new)
-        folder = self._folders[scope]
-        path = folder.replace(old, clean.text)
+        path, secrets = self._folders[scope].replace(old, new, self._redact)
         if told:
-            self._see(folder, path)
+            self._note_own_change(path, lambda known: known.replace(old, new) if new else _remove_text(known, old))
         done = "Replaced in" if new else "Removed from"
-        return f"{done} {shorten_home(str(path))}.{_describe_secrets(clean.secrets)}"
+        return f"{done} {shorten_home(str(path))}.{_describe_secrets(secrets)}"
+
+    def _note_own_change(self, path: Path, change: Callable[[str], str]) -> None:
+        """Remember what the model changed itself. What others have changed meanwhile comes with the next note."""
+        known = self._seen.get(path, _SeenFile(None, "")).text
+        self._seen[path] = _SeenFile(_CHANGED, self._redact(change(known)).text)
 
     def read(self, scope: MemoryScope, day: str = "") -> str:
         """Return the whole long-term file, or the note of a day."""
@@ -280,6 +310,10 @@ class SessionMemory:
 
 def _describe_secrets(names: tuple[str, ...]) -> str:
     return f" A secret was left out: {', '.join(names)}." if names else ""
+
+
+_CHANGED = (0, 0, 0)
+"""The stamp of no file: what the model knows of it is compared with its content."""
 
 
 def _stamp_of(path: Path) -> tuple[int, int, int] | None:

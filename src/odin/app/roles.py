@@ -154,16 +154,13 @@ class SessionRoles:
         )
 
     def define_agents(self, agents: Mapping[str, Any]) -> tuple[str, ...]:
-        """Add definitions for this run and return the mistakes in them.
-
-        The active role stays if it still is a role; otherwise the default one is used.
-        """
+        """Add definitions for this run and return the mistakes in them. The active role stays if it still exists."""
         before = msgspec.json.decode(self._given.encode(), type=dict[str, Any]) if self._given else {}
         self._given = msgspec.json.encode({**before, **agents}).decode()
         self._catalog = None
         catalog = self.load_agents()
-        has_role = any(item.name == self.name and item.is_role for item in catalog.list_all())
-        self._activate(catalog.find_role(self.name if has_role else DEFAULT_ROLE))
+        if any(item.name == self.name and item.is_role for item in catalog.list_all()):
+            self._activate(catalog.find_role(self.name))
         return tuple(item.describe() for item in catalog.problems if item.path.startswith("--agents"))
 
     # --- the active role ---

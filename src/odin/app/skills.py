@@ -3,7 +3,7 @@
 Imported only if there is a folder of skills.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -123,14 +123,22 @@ class SessionSkills:
     def __init__(self, catalog: SkillCatalog, deny_rules: Iterable[Rule], root: str) -> None:
         self._root = root
         self._denied = tuple(rule for rule in deny_rules if rule.matches_tool("Skill"))
-        self.catalog = catalog.select(lambda skill: not self._is_denied(skill, self._denied))
-        self.summaries = summarize_skills(self.catalog)
+        self._all = catalog.select(lambda skill: not self._is_denied(skill, self._denied))
+        self.offer_only(None)
         self._named: dict[str, _NamedSkills] = {}
 
     def _is_denied(self, skill: Skill, rules: Iterable[Rule]) -> bool:
         names = dict.fromkeys((skill.name, skill.qualified_name))
         calls = [PolicyCall("Skill", "talk", Subject(name=name), EDIT, None, self._root, self._root) for name in names]
         return any(rule.matches_call(call) for rule in rules for call in calls)
+
+    def offer_only(self, names: Collection[str] | None) -> tuple[str, ...]:
+        """Offer only these skills, None: all of them. Return the names that no skill has."""
+        found = {name: self._all.find(name) for name in names or ()}
+        paths = {skill.path for skill in found.values() if skill is not None}
+        self.catalog = self._all if names is None else self._all.select(lambda skill: skill.path in paths)
+        self.summaries = summarize_skills(self.catalog)
+        return tuple(name for name, skill in found.items() if skill is None)
 
     def list_warnings(self) -> list[str]:
         found = [problem.describe() for problem in self.catalog.problems]
@@ -140,7 +148,7 @@ class SessionSkills:
 
     def list_folders(self) -> tuple[str, ...]:
         """Return the folders of skills outside the project, whose files the model may read."""
-        folders = {skill.folder for skill in self.catalog.list_skills() if skill.source != "project"}
+        folders = {skill.folder for skill in self._all.list_skills() if skill.source != "project"}
         return tuple(sorted(folders))
 
     def catalog_of(self, definition: "AgentDefinition | None") -> SkillCatalog:
@@ -153,10 +161,10 @@ class SessionSkills:
         if definition.skills is None and not denied:
             return self.catalog
         named = definition.skills
-        chosen = None if named is None else {found.path for name in named if (found := self.catalog.find(name))}
-        return self.catalog.select(
-            lambda skill: (chosen is None or skill.path in chosen) and not self._is_denied(skill, denied)
-        )
+        if named is None:
+            return self.catalog.select(lambda skill: not self._is_denied(skill, denied))
+        chosen = {found.path for name in named if (found := self._all.find(name))}
+        return self._all.select(lambda skill: skill.path in chosen and not self._is_denied(skill, denied))
 
     def build_blocks(self, definition: "AgentDefinition | None", *, offered: bool, brief: bool) -> tuple[str, ...]:
         """Return the blocks of an agent's prompt: a summary or, if its definition names skills, their texts.
@@ -179,7 +187,7 @@ class SessionSkills:
         return self._named[key]
 
     def _read_named(self, definition: "AgentDefinition") -> "_NamedSkills":
-        missing = [name for name in definition.skills or () if self.catalog.find(name) is None]
+        missing = [name for name in definition.skills or () if self._all.find(name) is None]
         problems = [f"names skills that do not exist: {', '.join(missing)}."] if missing else []
         texts: list[str] = []
         used: list[SkillUsed] = []

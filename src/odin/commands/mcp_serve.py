@@ -6,6 +6,7 @@ side supports it; otherwise it is denied, as in every run without a user.
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,9 +21,9 @@ from odin.app import open_session
 from odin.app.sessions import open_project_sessions
 from odin.config import Options
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, ToolStarted
-from odin.core.client import Client
+from odin.core.client import Client, close_events
 from odin.core.errors import OdinError
-from odin.core.event import TurnEnded
+from odin.core.event import Envelope, TurnEnded
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Prompt
 
@@ -183,11 +184,17 @@ class _Run:
     async def run(self, text: str, mode: Mode) -> TurnEnded:
         prompt = Prompt(os.urandom(6).hex(), text, mode)
         events = self._client.stream_events()
-        await self._client.submit(prompt)
+        try:
+            await self._client.submit(prompt)
+            return await self._follow_turn(events, prompt.id)
+        finally:
+            close_events(events)
+
+    async def _follow_turn(self, events: AsyncIterator[Envelope], prompt_id: str) -> TurnEnded:
         try:
             async for envelope in events:
                 event = envelope.event
-                if isinstance(event, TurnEnded) and event.id == prompt.id:
+                if isinstance(event, TurnEnded) and event.id == prompt_id:
                     return event
                 await self._follow(event)
         except BaseException:

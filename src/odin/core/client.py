@@ -353,6 +353,12 @@ class LoopStatus(Struct, frozen=True):
         return self.state in ("executing", "verifying", "assessing")
 
 
+def close_events(events: AsyncIterator[Envelope]) -> None:
+    """Stop an event stream, so that a session that lives on does not buffer events for it."""
+    if (close := getattr(events, "close", None)) is not None:
+        close()
+
+
 class Client(Protocol):
     async def submit(self, op: Op) -> bool:
         """Submit an op. Raise only if the op itself is invalid; its outcome arrives as events.

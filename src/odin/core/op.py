@@ -313,6 +313,15 @@ class DefineAgents(Struct, frozen=True, tag=True):
     agents: dict[str, Any]
 
 
+class SetSkills(Struct, frozen=True, tag=True):
+    """Offer only these skills, by name or `plugin:name`, from the next request on; None: all of them.
+
+    Agents whose definition names skills keep theirs. Unknown names are reported as warnings.
+    """
+
+    skills: tuple[str, ...] | None
+
+
 class SetMode(Struct, frozen=True, tag=True):
     """Switch the running turn to this mode, from the next tool call on. False if no turn is running.
 
@@ -381,6 +390,7 @@ Op = (
     | SetPermissionMode
     | SetRole
     | DefineAgents
+    | SetSkills
     | SetMode
     | ChangeMemory
     | SetBudget

@@ -162,6 +162,10 @@ class SessionHost(Protocol):
 
     def list_agents(self) -> tuple[AgentSummary, ...]: ...
 
+    def set_skills(self, names: Collection[str] | None) -> tuple[str, ...]:
+        """Offer only these skills, or all of them. Return the names of those that do not exist."""
+        ...
+
     async def change_memory(self, op: ChangeMemory) -> str:
         """Change the memory as the user asks and return a sentence about it."""
         ...

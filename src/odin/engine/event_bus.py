@@ -76,6 +76,7 @@ from odin.core.op import (
     SetLoop,
     SetModel,
     SetRole,
+    SetSkills,
     SetSystemPrompt,
     SetTitle,
     SetTools,
@@ -194,6 +195,7 @@ OP_NAMES: dict[type[Op], BusName] = {
     SetSystemPrompt: "session_control",
     SetTools: "session_control",
     SetRole: "session_control",
+    SetSkills: "session_control",
     SetTitle: "session_control",
     ControlServers: "mcp_control",
 }

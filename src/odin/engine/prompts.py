@@ -168,6 +168,10 @@ class CommandExpander:
         self._warn(library.take_warnings())
         return commands if self._prompts is None else (*commands, *self._prompts.list_commands())
 
+    def forget(self) -> None:
+        """Read the commands and skills again."""
+        self._loaded = None
+
     def _get_library(self) -> "CommandLibrary":
         if self._loaded is None:
             self._loaded = self._make_library()

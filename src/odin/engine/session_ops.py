@@ -16,6 +16,7 @@ from odin.core.event import (
     ToolsChanged,
     Warned,
 )
+from odin.core.event_values import DEFAULT_ROLE
 from odin.core.op import (
     AddRule,
     ChangeMemory,
@@ -35,6 +36,7 @@ from odin.core.op import (
     SetModel,
     SetPermissionMode,
     SetRole,
+    SetSkills,
     SetSystemPrompt,
     SetTitle,
     SetTools,
@@ -163,8 +165,19 @@ class SessionOps:
         return True
 
     async def _define_agents(self, op: DefineAgents) -> bool:
+        role = self._host.describe_session().role
         for problem in self._host.define_agents(op.agents):
             self._recorder.emit(Warned(problem))
+        if not any(item.name == role and item.is_role for item in self._host.list_agents()):
+            await self._set_role(SetRole(DEFAULT_ROLE))
+            self._recorder.emit(Warned(f"{role} is not a role any more. The role is now {DEFAULT_ROLE}."))
+        return True
+
+    async def _set_skills(self, op: SetSkills) -> bool:
+        missing = self._host.set_skills(op.skills)
+        self._deps.expander.forget()
+        if missing:
+            self._recorder.emit(Warned(f"There are no skills with these names: {', '.join(missing)}."))
         return True
 
     async def _change_memory(self, op: ChangeMemory) -> bool:
@@ -206,6 +219,7 @@ _OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
     SetPermissionMode: SessionOps._set_permission_mode,
     SetRole: SessionOps._set_role,
     DefineAgents: SessionOps._define_agents,
+    SetSkills: SessionOps._set_skills,
     ChangeMemory: SessionOps._change_memory,
     SetMode: SessionOps._set_mode,
     SetBudget: SessionOps._set_budget,

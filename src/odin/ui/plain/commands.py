@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TextIO
 
-from odin.core.client import Client, SessionInfo, Sessions, SessionSummary
+from odin.core.client import Client, SessionInfo, Sessions, SessionSummary, close_events
 from odin.core.errors import UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.event_values import Event, Mode
@@ -266,11 +266,14 @@ class PlainCommands:
 
     async def _submit_and_report(self, op: Rewind | Redo) -> None:
         events = self._client.stream_events()
-        await self._client.submit(op)
-        async for envelope in events:
-            if isinstance(envelope.event, Rewound | Redone):
-                write_text(self._err, describe_rewind(envelope.event, (await self._client.get_info()).cwd))
-                return
+        try:
+            await self._client.submit(op)
+            async for envelope in events:
+                if isinstance(envelope.event, Rewound | Redone):
+                    write_text(self._err, describe_rewind(envelope.event, (await self._client.get_info()).cwd))
+                    return
+        finally:
+            close_events(events)
 
     # --- sessions ---
 

@@ -80,7 +80,9 @@ async def end_agent(client: Client, rest: str) -> str:
     if not name:
         raise make_usage_error("agents", f"/agents {verb} needs the name of an agent.")
     snapshot = await client.snapshot()
-    task = next((task for task in snapshot.tasks if task.id == name and task.state == "idle"), None)
+    live = {agent.id for agent in snapshot.sub_agents}
+    left = (task for task in snapshot.tasks if not task.is_ended and task.agent not in live)
+    task = next((task for task in left if task.id == name), None)
     agent = None if task is not None else find_agent(snapshot, name)
     if agent is None and task is None:
         raise UsageError("The main agent cannot be stopped this way.", "Interrupt it, or exit.")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from odin.core.call_events import MemoryChanged
-from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary
+from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary, close_events
 from odin.core.errors import UsageError
 from odin.core.event_values import LanguageServerState, ServerStatus
 from odin.core.format import count_of, shorten_home
@@ -124,10 +124,13 @@ def parse_memory_change(rest: str) -> ChangeMemory:
 async def change_memory(client: Client, op: ChangeMemory) -> str:
     """Change the memory and return what the session says about it."""
     events = client.stream_events()
-    await client.submit(op)
-    async for envelope in events:
-        if isinstance(envelope.event, MemoryChanged):
-            return escape_hidden(envelope.event.text)
+    try:
+        await client.submit(op)
+        async for envelope in events:
+            if isinstance(envelope.event, MemoryChanged):
+                return escape_hidden(envelope.event.text)
+    finally:
+        close_events(events)
     return ""
 
 

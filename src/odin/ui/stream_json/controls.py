@@ -20,6 +20,7 @@ from odin.core.op import (
     SetModel,
     SetPermissionMode,
     SetRole,
+    SetSkills,
     SetSystemPrompt,
     SetTools,
 )
@@ -203,6 +204,9 @@ class ControlRequests:
         agents: Any = request.get("agents")
         if isinstance(agents, dict) and agents:
             await self._client.submit(DefineAgents(cast("Raw", agents)))
+        skills: Any = request.get("skills")
+        if isinstance(skills, list):
+            await self._client.submit(SetSkills(tuple(map(str, cast("list[Any]", skills)))))
         model = self._info.model
         return {
             "commands": [

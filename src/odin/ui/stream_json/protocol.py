@@ -359,6 +359,7 @@ class _StreamServer:
             self._send(await self._controls.answer(line.request_id, line.request))
             if line.request.get("subtype") == "initialize":
                 self._translator.agent_types = await list_agent_types(self._client)
+                self._translator.skills = tuple(skill.name for skill in (await self._client.get_info()).skills)
         elif line.type not in ("control_cancel_request", "keep_alive"):
             self._report_input_error(number, f"has the unknown type {line.type!r}.")
 

@@ -267,6 +267,7 @@ class StreamTranslator:
         self._usage = Usage()
         self._agents = AgentMessages()
         self.agent_types: tuple[str, ...] = ()
+        self.skills = tuple(skill.name for skill in info.skills)
         self.is_quiet: bool | None = None
 
     def translate(self, envelope: Envelope) -> Iterator[Raw]:
@@ -313,7 +314,7 @@ class StreamTranslator:
             mcp_servers=[describe_server(server) for server in self._servers],
             slash_commands=[],
             agents=list(self.agent_types),
-            skills=[skill.name for skill in info.skills],
+            skills=list(self.skills),
             plugins=[{"name": plugin.name, "path": plugin.folder} for plugin in info.plugins],
             apiKeySource="none",
             output_style="default",
