@@ -59,6 +59,36 @@ def test_a_file_of_claude_code_works_unchanged(tmp_path: Path) -> None:
     )
 
 
+@each(
+    "written, servers",
+    [
+        ("mcpServers:\n  - github\n  - web:\n      url: https://x.example\n", {"github": None, "web": {"url": "https://x.example"}}),
+        ("mcp_servers:\n  own:\n    command: serve\n    args: [a]\n", {"own": {"command": "serve", "args": ["a"]}}),
+        ("mcpServers: github, my.server\n", {"github": None, "my.server": None}),
+        ("mcpServers:\n  - github:\n", {"github": None}),
+    ],
+)  # fmt: skip
+def test_servers_of_an_agent_are_named_or_defined(tmp_path: Path, written: str, servers: dict[str, Any]) -> None:
+    write(tmp_path / "a.md", f"---\nname: a\ntools: Read\ndisallowedTools: mcp__github__delete\n{written}---\nHelp.\n")
+    catalog = load(tmp_path)
+    assert catalog.problems == ()
+    found = catalog.find_type("a")
+    assert found.servers == servers
+    assert all(found.has_tool(f"mcp__{name.replace('.', '_')}__get") for name in servers)
+    assert [found.has_tool(name) for name in ("mcp__github__delete", "mcp__other__get", "McpCall", "Bash")] == [
+        *(False, False, True, False)
+    ]
+
+
+def test_a_plugin_starts_no_programs_through_its_agents(tmp_path: Path) -> None:
+    write(tmp_path / "a.md", "---\nname: a\nmcpServers:\n  - web\n  - own:\n      command: serve\n---\nHelp.\n")
+    catalog = load_agent_catalog([AgentFolder(str(tmp_path), "plugin")])
+    assert catalog.find_type("a").servers == {"web": None}
+    assert [problem.text for problem in catalog.problems] == [
+        "The MCP server 'own' is ignored: write it into the plugin's .mcp.json."
+    ]
+
+
 def test_every_key_of_ours_is_read(tmp_path: Path) -> None:
     write(
         tmp_path / "docs.md",
@@ -105,6 +135,8 @@ def test_every_key_of_ours_is_read(tmp_path: Path) -> None:
         ("name: a\nrules:\n  Bash: maybe", 4, "rules.Bash is ignored: it must be one of allow, ask, deny.", True),
         ("name: a\nrules:\n  - Read\n  - '!!'", 5, "rules[1] is ignored:", True),
         ("name: a\nrules: {Bash: [", 3, "rules is not valid YAML:", False),
+        ("name: a\nmcpServers: [{x: y}]", 3, "mcpservers must be a list of MCP servers: names, or", True),
+        ("name: a\nmode: main\nmcpServers: x", 4, "mcpServers is ignored: only sub-agents have servers", True),
         ("name: a\ncwd: /tmp", 3, "cwd: '/tmp' is not a path inside the project. cwd is ignored.", True),
         ("name: a\nvenv: [x]", 3, "venv: \"['x']\" is not a path inside the project.", True),
         ("name: a\ninstructions: ../x", 3, "instructions: '../x' is not a path inside the project.", True),

@@ -63,7 +63,7 @@ class Session:
                 elif isinstance(event, QuestionsAsked):
                     self.asked.append(event.questions[0].text)
                     await self.client.submit(AnswerQuestions(event.ask_id, self.answers, cancelled=not self.answers))
-                elif isinstance(event, TurnEnded):
+                elif isinstance(event, TurnEnded) and not envelope.agent:
                     return event
         raise AssertionError
 
@@ -323,6 +323,7 @@ async def test_many_tools_are_found_by_search_and_called_through_the_gate(opened
     assert {"ToolSearch", "McpCall"} <= set(session.tools())
     assert len(session.model.requests[0].body) < 16_000
     assert session.results()[0].startswith("mcp__tiny__tool_17: Does tool_17.")
+    assert "mcp__more" not in session.results()[0], "a rule denies it"
     assert (session.asked, session.results()[1]) == (["mcp__tiny__tool_17"], "tool_17: x")
     assert "There is no tool 'mcp__tiny__nothing' now" in session.results()[2]
     assert len({json.dumps(seen.json["tools"]) for seen in session.model.requests}) == 1
@@ -616,3 +617,78 @@ def test_plain_mode_shows_and_switches_servers(workspace: Path, home: Path):
         terminal.see("Hello.")
         terminal.type("/exit\n")
     assert "mcp__tiny__echo" in [tool["name"] for tool in model.requests[0].json["tools"]]
+
+
+# --- servers of agents ---
+
+
+def write_agent(folder: Path, name: str, servers: str, **more: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = "".join(f"{key}: {value}\n" for key, value in more.items())
+    (folder / f"{name}.md").write_text(f"---\ndescription: Helps.\n{keys}mcpServers:\n{servers}---\nHelp.\n")
+
+
+def inline(name: str, server: dict[str, Any], **more: str) -> str:
+    """An entry of `mcpServers` as Claude Code documents it."""
+    args = "".join(f"        - {json.dumps(word)}\n" for word in server["args"])
+    keys = "".join(f"      {key}: {value}\n" for key, value in more.items())
+    return f"  - {name}:\n      type: stdio\n      command: {server['command']}\n      args:\n{args}{keys}"
+
+
+def delegate(kind: str, number: int) -> Any:
+    return call("AgentTool", {"description": "d", "prompt": "p", "agent_type": kind}, id=f"toolu_{number}")
+
+
+async def test_a_sub_agent_brings_its_own_servers(opened: Open, home: Path):
+    agents = home / ".config" / "odin" / "agents"
+    mark = os.urandom(6).hex()
+    own = inline("tiny", tiny(mark=mark), sampling="false", timeout_s="30")
+    write_agent(agents, "first", own + "  - nowhere\n", tools="Read")
+    write_agent(agents, "second", own)
+    write_agent(agents, "third", inline("other", {"command": "", "args": []}))
+    script = [
+        delegate("first", 1), use("echo", 2, text="one"), say("first done"),
+        delegate("second", 3), use("echo", 4, text="two"), say("second done"),
+        delegate("third", 5), say("third done"), say("done"),
+    ]  # fmt: skip
+    session = await opened(script, allowed_tools=("mcp__*",))
+    assert (await session.client.get_info()).servers == ()
+    await session.ask()
+    assert [text for text in session.results() if text.startswith("echo")] == ["echo: one", "echo: two"]
+    assert ["mcp__tiny__echo" in session.tools(number) for number in (0, 1, 3, 4, 6, 8)] == [
+        *(False, True, False, True, False, False)
+    ]
+    assert "WriteFile" not in session.tools(1)
+    assert len(find_processes(mark)) == 1, "both agents share it"
+    state = await session.state_of("tiny")
+    assert (state.state, state.source) == ("ready", "agent first")
+    assert [text for text in session.warnings() if "the MCP server other is ignored: it has no command" in text]
+    assert await session.client.submit(ControlServers("reconnect", ("tiny",)))
+    with pytest.raises(UsageError, match="tiny is always on"):
+        await session.client.submit(ControlServers("disable", ("tiny",)))
+    await session.client.close()
+    assert find_processes(mark) == []
+
+
+async def test_a_server_of_the_session_is_not_connected_again_for_an_agent(opened: Open, home: Path):
+    agents = home / ".config" / "odin" / "agents"
+    mark = os.urandom(6).hex()
+    configure(home, {"tiny": tiny(mark=mark)})
+    write_agent(agents, "helper", inline("tiny", tiny(tools=1)), tools="Read")
+    session = await opened(
+        [use("echo", 1), delegate("helper", 2), use("echo", 3, text="same"), say("sub"), say("done")],
+        allowed_tools=("mcp__*",),
+    )
+    await session.ask()
+    assert (session.results()[1], len(find_processes(mark))) == ("echo: same", 1)
+    assert "The agent helper uses another MCP server tiny that is configured already." in session.warnings()
+
+
+def test_trust_covers_the_servers_of_agent_files(workspace: Path, run_odin: Any):
+    (workspace / "tool.py").write_text("serve()")
+    write_agent(workspace / ".claude" / "agents", "helper", inline("ours", {"command": "python", "args": ["tool.py"]}))
+    listed = run_odin("trust")
+    assert "MCP server ours: python tool.py" in listed.stdout
+    assert run_odin("trust", "add", "--yes").returncode == 0
+    (workspace / "tool.py").write_text("import evil")
+    assert "tool.py" in run_odin("trust").stdout

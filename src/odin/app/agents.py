@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from odin.app.skills import SessionSkills
     from odin.context.agent_definition import AgentDefinition
     from odin.engine.pipeline import CallPipeline
+    from odin.mcp.servers import AgentServers, SessionServers
     from odin.policy.policy import AgentLimits, Policy
     from odin.providers.web import WebFetcher
 
@@ -281,9 +282,9 @@ class AgentParts:
             config.cache, read_first=config.read_before_edit, writers=composition.writers, agent=agent
         )
         inbox = HookInbox(composition.recorder, composition.hooks)
-        servers, language_servers = composition.servers, composition.language_servers
+        self._servers, language_servers = self._find_servers(definition), composition.language_servers
         self._reviewer = None if language_servers is None else language_servers.make_call_reviewer(self.place)
-        prepared = tuple(part.prepare_request for part in (servers, self._reviewer) if part is not None)
+        prepared = tuple(part.prepare_request for part in (self._servers, self._reviewer) if part is not None)
         self.hooks = TurnHooks(inbox, composition.hook_tasks, agent, source=composition.source, preparations=prepared)
         self.registry = self._build_registry(inbox, more)
         self._compaction = composition.compaction.make_budget(agent, inbox, self.files)
@@ -301,6 +302,18 @@ class AgentParts:
         enabled, rollback_files = self._composition.config.speculate, self._composition.checkpoints.rollback_files
         speculation = SpeculationSettings(enabled, self.files, rollback_files)
         return CallPipeline(self._make_call_deps(self._inbox), speculation)
+
+    def _find_servers(self, definition: "AgentDefinition | None") -> "SessionServers | AgentServers | None":
+        if definition is None or not any(definition.servers.values()):
+            return self._composition.servers
+        from odin.app.mcp_servers import make_agent_servers
+
+        return make_agent_servers(self._composition, definition)
+
+    def has_tool(self, name: str) -> bool:
+        """True if this agent may use the tool: no rule denies it by name, and its type or role has it."""
+        definition = self._definition
+        return self.registry.get(name) is not None and (definition is None or definition.has_tool(name))
 
     def _build_registry(self, hooks: HookInbox, more: Sequence[Tool[Any]]) -> Registry:
         composition, agent = self._composition, self._agent
@@ -331,7 +344,7 @@ class AgentParts:
             tools.append(MemoryTool(composition.memory))
         wanted = composition.options.tools
         disabled = find_hidden_tools(tools, composition.rule_set.deny_rules, wanted)
-        sources = () if composition.servers is None else (VisibleTools(composition.servers, composition.rule_set),)
+        sources = () if self._servers is None else (VisibleTools(self._servers, composition.rule_set),)
         return Registry(tools, disabled=disabled, opted_in=wanted or (), sources=sources)
 
     def _make_call_deps(self, hooks: HookInbox) -> CallDeps:

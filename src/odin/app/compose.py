@@ -474,13 +474,13 @@ class SessionComposition:
         return ModelChanged(models.selected, pool=models.selection.pool)
 
     def set_system_prompt(self, text: str | None, agent: str = "") -> None:
-        self._get_parts(agent).system_prompt = text
+        self.get_parts(agent).system_prompt = text
 
     def set_tools(self, names: Collection[str] | None, agent: str = "") -> tuple[str, ...] | None:
-        return self._get_parts(agent).offer_only(names)
+        return self.get_parts(agent).offer_only(names)
 
     def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
-        self._get_parts(agent).add_tools(tools)
+        self.get_parts(agent).add_tools(tools)
 
     async def set_role(self, name: str) -> tuple[str, ModelChanged | None]:
         changed = await self.roles.switch(name)
@@ -555,13 +555,13 @@ class SessionComposition:
 
         return SessionVerification(self.config, self.env, self.recorder, self.approvals)
 
-    def _get_parts(self, agent: str) -> AgentParts:
+    def get_parts(self, agent: str) -> AgentParts:
         return self._team_factory.get_parts(agent) if agent else self.main_agent
 
     def make_loop_mode(self, agent: str) -> "LoopMode":
         from odin.engine.loop_mode import DoneTool, LoopMode
 
-        registry = self._get_parts(agent).registry
+        registry = self.get_parts(agent).registry
 
         def kind_of(name: str) -> Kind | None:
             tool = registry.get(name)

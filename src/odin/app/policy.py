@@ -11,7 +11,7 @@ import msgspec
 
 from odin.config import Config, Options, get_config_dir
 from odin.config.auth import read_auth_file
-from odin.config.settings import LayerDeclaration
+from odin.config.settings import LayerDeclaration, McpServerSettings
 from odin.core.call_events import ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
@@ -216,7 +216,11 @@ def _list_configured_secrets(config: Config) -> Iterator[tuple[str, str]]:
             (f"{header} of {name}", value) for header, value in settings.headers.items() if _is_secret_header(header)
         )
     yield "key of the search engine", config.web.search.api_key
-    for name, server in config.mcp.items():
+    yield from list_server_secrets(config.mcp)
+
+
+def list_server_secrets(servers: Mapping[str, McpServerSettings]) -> Iterator[tuple[str, str]]:
+    for name, server in servers.items():
         yield f"secret of {name}", server.oauth.client_secret
         for key, value in (*server.headers.items(), *server.env.items()):
             if _is_secret_header(key):

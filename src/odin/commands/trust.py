@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from odin.config.files import read_config_file
 from odin.config.trust import (
     PINNED_FILES,
     add_trusted_folder,
+    find_agent_servers,
     hash_pinned_files,
     read_trusted_folders,
     remove_trusted_folder,
@@ -118,11 +119,13 @@ def revoke_trust(cwd: str, env: Mapping[str, str]) -> tuple[str, bool]:
 def _list_started_programs(config: Config) -> Iterator[str]:
     for hook in parse_hooks(config.wanted.get("hooks", {}), "").hooks:
         yield f"{hook.event}: {hook.text}"
-    for name, server in config.wanted.get("mcp", {}).items():
-        words = (
-            [server.get("command", ""), *server.get("args", ())] if server.get("command") else [server.get("url", "")]
-        )
-        yield f"MCP server {name}: {' '.join(words)}"
+    for name, server in (*config.wanted.get("mcp", {}).items(), *find_agent_servers(config.root)):
+        if isinstance(server, dict):
+            settings = cast("dict[str, Any]", server)
+            args = cast("Sequence[Any]", settings.get("args") if isinstance(settings.get("args"), list | tuple) else ())
+            words = [str(word) for word in (settings.get("command", ""), *args)]
+            shown = " ".join(words) if settings.get("command") else settings.get("url", "")
+            yield f"MCP server {name}: {shown}"
     for name, server in config.wanted.get("lsp_servers", {}).items():
         words = (server.get("command", name), *server.get("args", ()))
         yield f"language server {name}: {' '.join(words)}"

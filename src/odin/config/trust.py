@@ -23,8 +23,9 @@ from odin.core.errors import ConfigError
 from odin.core.lazy_pattern import compile_lazily
 
 PINNED_FILES = (CONFIG_NAME, MCP_NAME, ".odin/SOUL.md", ".odin/USER.md", ".odin/IDENTITY.md")
+AGENT_FOLDERS = (".odin/agents", ".claude/agents")
 PINNED_FOLDERS = (
-    *(".odin/commands", ".claude/commands", ".odin/agents", ".claude/agents"),
+    *(".odin/commands", ".claude/commands", *AGENT_FOLDERS),
     *(".odin/skills", ".agents/skills", ".claude/skills"),
 )
 MAX_PINNED_FILES = 2_000
@@ -33,6 +34,7 @@ MAX_PINNED_BYTES = 10_000_000
 _PROJECT_VARIABLE = compile_lazily(
     r"\$(?:\{(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\}|(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\b)"
 )
+_SERVERS_KEY = compile_lazily(r"(?i)mcp[-_]?servers")
 _SEPARATOR = compile_lazily(r"[;|&()\n]+|\{|then|do|else|!")
 _SCRIPTS = (".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".ps1")
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "source", ""))  # "": `.`, whose path name is empty
@@ -161,7 +163,7 @@ def _list_command_lines(folder: str, config_text: bytes | None) -> Iterator[str]
     yield from _collect_texts(config.get("hooks"))
     path = Path(folder, MCP_NAME)
     listed = _parse_object(_read_pinned(path)).get("mcpServers") if path.is_file() else None
-    for servers in (config.get("mcp"), listed, config.get("lsp_servers")):
+    for servers in (config.get("mcp"), listed, config.get("lsp_servers"), dict(find_agent_servers(folder))):
         for server in cast("dict[str, Any]", servers).values() if isinstance(servers, dict) else ():
             if isinstance(server, dict):
                 fields = cast("dict[str, Any]", server)
@@ -170,6 +172,30 @@ def _list_command_lines(folder: str, config_text: bytes | None) -> Iterator[str]
                 line = _join_words([word for word in words if isinstance(word, str)])
                 cwd: Any = fields.get("cwd")
                 yield f"{_join_words(['cd', cwd])} && {line}" if isinstance(cwd, str) and cwd else line
+
+
+def find_agent_servers(folder: str) -> Iterator[tuple[str, Any]]:
+    """Yield the MCP servers that the agent files of a project bring, with their names."""
+    for top in AGENT_FOLDERS:
+        for path in _walk_files(Path(folder, top), folder):
+            raw = _read_pinned(path) if path.suffix == ".md" and path.is_file() else b""
+            text = raw.decode("utf-8-sig", "replace")
+            if _SERVERS_KEY.search(text):
+                yield from _parse_agent_servers(text)
+
+
+def _parse_agent_servers(text: str) -> Iterator[tuple[str, Any]]:
+    import yaml
+
+    try:
+        front: Any = yaml.safe_load(text.removeprefix("---").split("\n---")[0])
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return
+    for key, value in cast("dict[Any, Any]", front).items() if isinstance(front, dict) else ():
+        if _SERVERS_KEY.fullmatch(str(key)):
+            for item in cast("list[Any]", value if isinstance(value, list) else [value]):
+                if isinstance(item, dict):
+                    yield from cast("dict[str, Any]", item).items()
 
 
 def _parse_object(raw: bytes | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ For the code that starts sub-agents:
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -42,6 +43,10 @@ _TASK_TOOLS = frozenset({"Report", "Complete", "Escalate", "Done"})
 """With these an agent talks to its owner and ends its task or loop. It has them whatever tools its type names."""
 
 
+SERVER_TOOLS = ("ToolSearch", "McpCall", "ListMcpResources", "ReadMcpResource")
+"""Tools that exist while MCP servers are configured."""
+
+
 def _matches_server_tool(pattern: str, name: str) -> bool:
     """True if a pattern names a tool of an MCP server: `mcp__server__tool`, `mcp__server` or `mcp__server__*`."""
     return (
@@ -49,6 +54,11 @@ def _matches_server_tool(pattern: str, name: str) -> bool:
         or name.startswith(f"{pattern}__")
         or (pattern.endswith("*") and name.startswith(pattern.rstrip("*")))
     )
+
+
+def _prefix_of(server: str) -> str:
+    """Return how the names of a server's tools begin."""
+    return "mcp__" + re.sub(r"[^a-zA-Z0-9_-]", "_", server)
 
 
 class AgentDefinition(Struct, frozen=True, kw_only=True):
@@ -62,7 +72,8 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     sub-agent starts in, `venv` the virtual environment of its commands, `instructions` are files that are added to its
     prompt; all are relative to the project. `skills` are in its prompt with their full text, and it has no others; None
     means all skills on demand. `delegation` are the limits that differ from the session's, by the names of
-    `DelegationLimits`. `path` is the file it comes from.
+    `DelegationLimits`. `servers` are MCP servers that a sub-agent uses whatever tools it has: its own with their
+    settings, as in `.mcp.json`, and those of the session, with None. `path` is the file it comes from.
     """
 
     name: str
@@ -86,6 +97,7 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     instructions: tuple[str, ...] = ()
     skills: tuple[str, ...] | None = None
     delegation: Mapping[str, int | bool] = {}
+    servers: Mapping[str, Any] = {}
     source: AgentSource = "built-in"
     path: str = ""
 
@@ -105,8 +117,11 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
             return True
         if name.startswith("mcp__"):
             is_denied = any(_matches_server_tool(pattern, name) for pattern in self.denied_tools)
-            is_listed = self.tools is None or any(_matches_server_tool(pattern, name) for pattern in self.tools)
+            patterns = (*(self.tools or ()), *map(_prefix_of, self.servers))
+            is_listed = self.tools is None or any(_matches_server_tool(pattern, name) for pattern in patterns)
             return is_listed and not is_denied
+        if self.servers and name in SERVER_TOOLS:
+            return name not in self.denied_tools
         names = {name, "EditTool"} if name == "apply_patch" else {name}
         return not names & set(self.denied_tools) and (self.tools is None or not names.isdisjoint(self.tools))
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from odin.context.agent_definition import (
     BUILTIN_AGENTS,
+    SERVER_TOOLS,
     AgentCatalog,
     AgentDefinition,
     AgentProblem,
@@ -73,11 +74,13 @@ _KEYS = {
     "instructions": "instructions",
     "skills": "skills",
     "delegation": "delegation",
+    "mcpservers": "servers",
+    "mcp-servers": "servers",
     "prompt": "prompt",
 }
 """Keys of an agent file and the fields they set. `prompt` is for `--agents`; in a file the text below is the prompt."""
 
-_CLAUDE_KEYS = frozenset(("mcpservers", "hooks", "memory", "background", "effort", "initialprompt"))
+_CLAUDE_KEYS = frozenset(("hooks", "memory", "background", "effort", "initialprompt"))
 """Keys of Claude Code that have no effect here."""
 
 _CLAUDE_TOOLS = frozenset(
@@ -90,9 +93,6 @@ _CLAUDE_TOOLS = frozenset(
     )
 )
 """Tools of Claude Code that Odin does not have."""
-
-_SERVER_TOOLS = ("ToolSearch", "McpCall", "ListMcpResources", "ReadMcpResource")
-"""Tools that exist while MCP servers are configured."""
 
 _TEXT_FIELDS = frozenset(("name", "description", "model", "color", "tools", "denied_tools", "prompt", "skills"))
 """Fields whose value is read as plain text if it is not valid YAML."""
@@ -201,6 +201,8 @@ class _AgentReader:
         if found is not None and folder.source == "plugin" and found["name"].casefold() in _BUILTIN_NAMES:
             fields.report("name", f"{found['name']} is built in: a plugin cannot change it. This agent is ignored.")
             found = None
+        if found is not None and "servers" in found:
+            fields.check_servers(found, folder.source)
         if folder.within and folder.source == "project" and found is not None:
             fields.check_places(found, folder.within)
         yield from self._finish(found, fields, folder.source, page.path, front.body_line)
@@ -310,6 +312,19 @@ class _FieldReader:
                 kind = {"cwd": "folder", "venv": "virtual environment", "instructions": "file"}[key]
                 self.report(key, f"{key}: the project has no {kind} {to_plain_line(path)!r}.")
 
+    def check_servers(self, found: dict[str, Any], source: AgentSource) -> None:
+        """Leave out MCP servers where they have no effect. A plugin starts only programs that it was trusted with."""
+        key = "mcpservers" if "mcpservers" in self._front.values else "mcp-servers"
+        servers = cast("dict[str, Any]", found["servers"])
+        own = [name for name, settings in servers.items() if settings is not None]
+        if found.get("use") == "main":
+            self.report(key, "mcpServers is ignored: only sub-agents have servers of their own.")
+            found["servers"] = {}
+        elif own and source == "plugin":
+            shown = to_plain_line(own[0])
+            self.report(key, f"The MCP server {shown!r} is ignored: write it into the plugin's .mcp.json.")
+            found["servers"] = {name: None for name in servers if name not in own}
+
     def _read_field(self, key: str, name: str, value: Any) -> Any:
         if key in self._front.as_text and name not in _TEXT_FIELDS:
             raise _WrongValue(f"{key} is not valid YAML: {self._front.as_text[key]}.", fatal=True)
@@ -325,8 +340,8 @@ class _FieldReader:
                 return self._read_rules(key, value)
             case "write_scope" | "instructions":
                 return _read_paths(key, value, fatal=name == "write_scope")
-            case "skills":
-                return _read_skills(key, value)
+            case "skills" | "servers":
+                return {"skills": _read_skills, "servers": _read_servers}[name](key, value)
             case "pools":
                 return self._read_pools(key, value)
             case "cwd" | "venv":
@@ -375,7 +390,7 @@ class _FieldReader:
                     self.report(at, f"{pattern} is ignored: a tool has no pattern here. Use rules for that.")
                 else:
                     names.append(name)
-            elif name.startswith("mcp__") or name in _SERVER_TOOLS:
+            elif name.startswith("mcp__") or name in SERVER_TOOLS:
                 names.append(name)
             elif name.casefold() not in _CLAUDE_TOOLS:
                 hint = suggest_similar(item, (*self._known.tools, *map(user_name_of, self._known.tools)))
@@ -463,6 +478,23 @@ def _read_skills(key: str, value: Any) -> tuple[str, ...]:
         raise _WrongValue(f"{key} must be a list of skills.")
     names = tuple(dict.fromkeys(to_valid_unicode(item.strip()) for item in cast("list[str]", items)))
     return () if names == ("none",) else names
+
+
+def _read_servers(key: str, value: Any) -> dict[str, Any]:
+    """Return the settings of MCP servers by name, None for a server of the session.
+
+    They are a list of names and of mappings, as in Claude Code, or one mapping, as in `.mcp.json`.
+    """
+    items = cast("list[Any]", value if isinstance(value, list) else [value])
+    found: dict[str, Any] = {}
+    for item in split_names(value) if isinstance(value, str) else items:
+        named: Any = {item.strip(): None} if isinstance(item, str) else item
+        entries = list(cast("dict[str, Any]", named).items()) if isinstance(named, dict) else [("", "wrong")]
+        for name, settings in entries:
+            if settings and not isinstance(settings, dict):
+                raise _WrongValue(f"{key} must be a list of MCP servers: names, or a name with its settings.")
+            found[to_valid_unicode(name)] = settings or None
+    return found
 
 
 def _read_number(key: str, value: Any, kind: type[int] | type[float], unit: str) -> int | float:

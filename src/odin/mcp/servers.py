@@ -10,17 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.config import Config, get_cache_dir
+from odin.config.settings import McpServerSettings
 from odin.core.call_events import ActivityChanged, RequestStarted
 from odin.core.client import CustomCommand
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, NoteAdded, ServersChanged, Warned
 from odin.core.event_values import Question, ServerStatus
-from odin.core.format import clip, count_of
+from odin.core.format import clip
 from odin.core.op import ControlServers
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
@@ -29,15 +31,7 @@ from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavaila
 from odin.mcp.elicitation import Elicitation
 from odin.mcp.listing import ListedPrompt, ListingCache
 from odin.mcp.results import ResultReader
-from odin.mcp.tools import (
-    SEARCH_TOOL,
-    ListResourcesTool,
-    McpCallTool,
-    McpTool,
-    ReadResourceTool,
-    ToolSearchTool,
-    make_tools,
-)
+from odin.mcp.server_tools import ServerTools
 from odin.mcp.transport import Exchange, ServerProcesses
 
 _START_S = 2.0
@@ -46,16 +40,13 @@ _START_S = 2.0
 PROMPT_S = 20.0
 """How long a slash command waits for the prompt of its server, which may have to be started for it."""
 
-_INSTRUCTION_CHARS = 500
-_MAX_DESCRIBED = 40
-
 
 class ServerDeps(Struct, frozen=True):
     """What the servers need from the session.
 
     `ask_user` asks for the call with this id and agent, None if no user can be asked. `sample` asks the small model.
-    `is_busy` is True while a turn runs. `redact` removes secrets. With `is_lazy` known servers start with the first
-    call: a run that answers one prompt may need none of them.
+    `is_busy` is True while a turn runs. `redact` removes secrets. `has_tool` is False for a tool that an agent must not
+    use. With `is_lazy` known servers start with the first call: a run that answers one prompt may need none of them.
     """
 
     config: Config
@@ -67,6 +58,7 @@ class ServerDeps(Struct, frozen=True):
     is_busy: Callable[[], bool]
     ask_user: Callable[[str, tuple[Question, ...], str], Awaitable[tuple[tuple[str, ...], ...] | None]] | None
     sample: Callable[[str, Any], Awaitable[Any]]
+    has_tool: Callable[[str, str], bool] = lambda agent, tool: True
     is_lazy: bool = False
 
 
@@ -74,11 +66,10 @@ class SessionServers:
     """All servers. It is the `ToolSource` of every agent."""
 
     def __init__(self, deps: ServerDeps, enabled: Sequence[str] = ()) -> None:
-        self.version = 0
         self._deps = deps
         self._exchanges: dict[str, Exchange] = {}
         self._processes = ServerProcesses(deps.env, deps.config.env_passthrough)
-        shared = self._make_connection_deps()
+        self._shared = shared = self._make_connection_deps()
         sources = deps.config.sources.get("mcp", "")
         self._servers = {
             name: ServerConnection(name, settings, shared, sources) for name, settings in deps.config.mcp.items()
@@ -86,18 +77,17 @@ class SessionServers:
         for name in enabled:
             if name in self._servers:
                 self._servers[name].is_enabled = True
-        self._awaited = {name for name, server in self._list_enabled() if server.is_new}
+        self._agent_servers: dict[str, ServerConnection] = {}
+        self._pinned = set(deps.config.wanted.get("mcp", {}))
+        self._awaited = [server for _, server in self._list_enabled() if server.is_new]
         self._starting: asyncio.Task[None] | None = None
         self._changing: set[str] = set()
         self._reconnecting: list[ServerConnection] = []
         self._noted = {name for name, _ in self._list_enabled()}
         self._told: dict[str, ServerStatus] = {}
         self._warned: set[str] = set()
-        self._tools: tuple[Tool[Any], ...] = ()
-        self._mcp_tools: tuple[McpTool, ...] = ()
-        self._text = ""
-        self._is_stale = False
-        self._rebuild()
+        self._toolsets: WeakSet[ServerTools] = WeakSet()
+        self._main = self.make_tools_of(())
 
     def _make_connection_deps(self) -> ConnectionDeps:
         deps = self._deps
@@ -132,8 +122,7 @@ class SessionServers:
 
     def _explain_forbidden(self, name: str) -> str:
         """Return why a server must not start: files that it runs have changed since the folder was trusted."""
-        wanted = self._deps.config.wanted.get("mcp", {})
-        changed = self._deps.config.trust.find_changed_programs() if name in wanted else ()
+        changed = self._deps.config.trust.find_changed_programs() if name in self._pinned else ()
         return f"{', '.join(changed)} changed since you trusted this folder" if changed else ""
 
     def _list_enabled(self) -> list[tuple[str, ServerConnection]]:
@@ -142,15 +131,21 @@ class SessionServers:
     def _warn(self, text: str, agent: str = "") -> None:
         self._deps.emit(Warned(to_valid_unicode(self._deps.redact(text))), agent)
 
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._warn(text)
+
     # --- states ---
 
     def list_statuses(self) -> tuple[ServerStatus, ...]:
-        found = (server.status for server in self._servers.values())
-        return tuple(msgspec.structs.replace(item, detail=self._deps.redact(item.detail)) for item in found)
+        found = (server.status for server in (*self._servers.values(), *self._agent_servers.values()))
+        return tuple(replace(item, detail=self._deps.redact(item.detail)) for item in found)
 
     def _note_change(self) -> None:
         """Publish the states if they changed, and warn about a server that has failed."""
-        self._is_stale = True
+        for tools in self._toolsets:
+            tools.is_stale = True
         statuses = self.list_statuses()
         for status in statuses:
             before = self._told.get(status.name)
@@ -165,8 +160,8 @@ class SessionServers:
 
     def begin_prompt(self) -> None:
         """Called before a prompt starts. Servers that were never connected before start now."""
-        for name in self._awaited:
-            self._servers[name].start()
+        for server in self._awaited:
+            server.start()
 
     async def prepare_request(self, agent: str) -> None:
         """Apply what has changed. Wait for servers whose tools are not known yet, for a limited time."""
@@ -174,11 +169,11 @@ class SessionServers:
             await self._connect_again(server)
         self._reconnecting.clear()
         if self._awaited:
-            await self._wait_for_new(agent)
+            waiting, self._awaited = self._awaited, []
+            await self.wait_for(waiting, agent)
         if self._starting is None and not self._deps.is_lazy:
             self._starting = asyncio.create_task(self._start_after_request())
-        if self._is_stale:
-            self._rebuild()
+        self._main.refresh()
         for name in self._changing:
             if not self._servers[name].is_enabled:
                 await self._servers[name].close()
@@ -195,9 +190,8 @@ class SessionServers:
         if said:
             self._deps.emit(NoteAdded(" ".join(said)), "")
 
-    async def _wait_for_new(self, agent: str) -> None:
-        waiting = [self._servers[name] for name in self._awaited]
-        self._awaited.clear()
+    async def wait_for(self, waiting: Sequence[ServerConnection], agent: str) -> None:
+        """Start servers and wait until each is ready or has failed, for a limited time."""
         for server in waiting:
             server.start()
         if not all(server.is_settled for server in waiting):
@@ -220,72 +214,56 @@ class SessionServers:
         for _, server in self._list_enabled():
             server.start()
 
-    def _rebuild(self) -> None:
-        """Build the tools of all servers again."""
-        self._is_stale = False
-        found: list[McpTool] = []
-        problems: list[str] = []
-        for _, server in self._list_enabled():
-            made, faults = make_tools(server, self._deps.folder, (tool.name for tool in found))
-            found += made
-            problems += faults
-        self._defer(found)
-        self._mcp_tools = tuple(found)
-        self._tools = (*self._make_own_tools(), *found)
-        text = self._describe()
-        specs = msgspec.json.encode([text, *(tool.build_spec() for tool in self._tools if tool.is_offered())])
-        self._text = text
-        self.version += 1 if self.version == 0 or specs != self._specs else 0
-        self._specs = specs
-        for problem in problems:
-            if problem not in self._warned:
-                self._warned.add(problem)
-                self._warn(problem)
+    # --- as a tool source: what every agent has ---
 
-    _specs = b""
+    @property
+    def version(self) -> int:
+        return self._main.version
 
-    def _defer(self, tools: Sequence[McpTool]) -> None:
-        """Decide whether the schemas are sent: all of them, or only those of servers that always load."""
-        sizes = {tool.name: len(msgspec.json.encode(tool.build_spec())) for tool in tools}
-        is_large = sum(sizes.values()) > self._deps.config.mcp_limits.max_schema_bytes
-        for tool in tools:
-            tool.is_deferred = is_large and not self._servers[tool.server].settings.always_load
+    def list_tools(self) -> Sequence[Tool[Any]]:
+        return self._main.list_tools()
 
-    def _make_own_tools(self) -> list[Tool[Any]]:
-        own: list[Tool[Any]] = []
-        if any(tool.is_deferred for tool in self._mcp_tools):
-            own += [ToolSearchTool(lambda: self._mcp_tools), McpCallTool(self._has_tool)]
-        if any(server.listing is not None and server.listing.has_resources for _, server in self._list_enabled()):
-            own.append(ListResourcesTool(lambda: [server for _, server in self._list_enabled()]))
-            own.append(ReadResourceTool(self._find_enabled, self._deps.folder))
-        return own
+    def describe_to_model(self) -> str:
+        return self._main.describe_to_model()
 
-    def _has_tool(self, name: str) -> bool:
-        return any(tool.name == name for tool in self._mcp_tools)
+    # --- servers of agents ---
+
+    def add_agent_servers(
+        self, agent: str, servers: Mapping[str, McpServerSettings], *, pinned: bool
+    ) -> "AgentServers":
+        """Return the tool source of an agent that brings its own servers.
+
+        They are shared with every agent that brings one of the same name, and a server of the session takes the place
+        of one with its name. With `pinned`, they are the project's, whose programs must not have changed.
+        """
+        own: list[ServerConnection] = []
+        for name, settings in servers.items():
+            known = self._servers.get(name) or self._agent_servers.get(name)
+            if known is None:
+                known = ServerConnection(name, replace(settings, manual=False), self._shared, f"agent {agent}")
+                self._agent_servers[name] = known
+                if pinned:
+                    self._pinned.add(name)
+            elif known.settings != replace(settings, manual=known.settings.manual):
+                self._warn_once(f"The agent {agent} uses another MCP server {name} that is configured already.")
+            if name in self._agent_servers:
+                own.append(known)
+        return AgentServers(self, own)
+
+    def make_tools_of(self, own: Sequence[ServerConnection]) -> ServerTools:
+        """Return the tools of the session's servers and of these ones."""
+        tools = ServerTools(
+            lambda: [*(server for _, server in self._list_enabled()), *own],
+            self._deps.folder,
+            self._deps.config.mcp_limits.max_schema_bytes,
+            self._warn_once,
+            self._deps.has_tool,
+        )
+        self._toolsets.add(tools)
+        return tools
 
     def _find_enabled(self, name: str) -> ServerConnection | None:
         return dict(self._list_enabled()).get(name)
-
-    # --- as a tool source ---
-
-    def list_tools(self) -> Sequence[Tool[Any]]:
-        return self._tools
-
-    def describe_to_model(self) -> str:
-        return self._text
-
-    def _describe(self) -> str:
-        """Return the servers whose tools must be searched for, and what servers say about themselves."""
-        lines: list[str] = []
-        for name, server in self._list_enabled()[:_MAX_DESCRIBED]:
-            count = sum(tool.is_deferred for tool in self._mcp_tools if tool.server == name)
-            about = server.listing.instructions if server.listing is not None else ""
-            if count or about:
-                found = f" ({count_of(count, 'tool')}; find them with {SEARCH_TOOL})" if count else ""
-                lines.append(
-                    f"- {name}{found}{': ' if about else ''}{clip(' '.join(about.split()), _INSTRUCTION_CHARS)}"
-                )
-        return "\n".join(["# MCP servers", *lines]) if lines else ""
 
     # --- changes by the user ---
 
@@ -311,7 +289,7 @@ class SessionServers:
             if enabled:
                 self._await_server(server)
             else:
-                self._awaited.discard(server.name)
+                self._awaited = [other for other in self._awaited if other is not server]
                 if not self._deps.is_busy():
                     await server.close()
         if changed:
@@ -325,26 +303,27 @@ class SessionServers:
 
     def _await_server(self, server: ServerConnection) -> None:
         server.start()
-        self._awaited.add(server.name)
+        self._awaited.append(server)
 
     def _choose(self, op: ControlServers) -> list[ServerConnection]:
+        servers = {**self._agent_servers, **self._servers}
         for name in op.names:
-            if name not in self._servers:
+            if name not in servers:
                 raise UsageError(
-                    f"There is no MCP server {name!r}.{suggest_similar(name, self._servers)}",
-                    f"The servers are: {list_choices(tuple(self._servers))}." if self._servers else "",
+                    f"There is no MCP server {name!r}.{suggest_similar(name, servers)}",
+                    f"The servers are: {list_choices(tuple(servers))}." if servers else "",
                 )
-            if op.action == "reconnect" and not self._servers[name].is_enabled:
+            if op.action == "reconnect" and not servers[name].is_enabled:
                 raise UsageError(f"{name} is disabled.", f"Enable it with /mcp enable {name}.")
-            if op.action != "reconnect" and not op.force and not self._servers[name].settings.manual:
+            if op.action != "reconnect" and not op.force and not servers[name].settings.manual:
                 raise UsageError(
                     f"{name} is always on: only manual servers can be enabled and disabled.",
                     'Set "manual": true for it in the configuration.',
                 )
         if op.names:
-            return [self._servers[name] for name in op.names]
+            return [servers[name] for name in op.names]
         if op.action == "reconnect":
-            return [server for _, server in self._list_enabled() if server.is_failed]
+            return [server for server in servers.values() if server.is_enabled and server.is_failed]
         return [server for server in self._servers.values() if server.settings.manual]
 
     def add_exchange(self, name: str, exchange: Exchange) -> None:
@@ -439,8 +418,39 @@ class SessionServers:
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.wait([self._starting])
-        await asyncio.gather(*(server.close() for server in self._servers.values()), return_exceptions=True)
+        servers = (*self._servers.values(), *self._agent_servers.values())
+        await asyncio.gather(*(server.close() for server in servers), return_exceptions=True)
         await self._processes.close()
+
+
+class AgentServers:
+    """The `ToolSource` of an agent with servers of its own: their tools, and those of the session."""
+
+    def __init__(self, session: SessionServers, own: Sequence[ServerConnection]) -> None:
+        self._session = session
+        self._own = own
+        self._tools = session.make_tools_of(own)
+        self._is_awaited = False
+
+    @property
+    def version(self) -> int:
+        return self._tools.version
+
+    def list_tools(self) -> Sequence[Tool[Any]]:
+        return self._tools.list_tools()
+
+    def describe_to_model(self) -> str:
+        return self._tools.describe_to_model()
+
+    async def prepare_request(self, agent: str) -> None:
+        """Prepare the session's servers; start the own ones, and wait once for those that were never connected."""
+        await self._session.prepare_request(agent)
+        if not self._is_awaited:
+            self._is_awaited = True
+            for server in self._own:
+                server.start()
+            await self._session.wait_for([server for server in self._own if server.is_new], agent)
+        self._tools.refresh()
 
 
 def _hint_of(prompt: ListedPrompt) -> str:

@@ -129,14 +129,14 @@ class ToolSearchTool(Tool[ToolSearchArgs]):
     short = "Find tools of MCP servers."
     args = ToolSearchArgs
 
-    def __init__(self, list_tools: Callable[[], Sequence[McpTool]]) -> None:
+    def __init__(self, list_tools: Callable[[str], Sequence[McpTool]]) -> None:
         self._list_tools = list_tools
 
     def title_of(self, args: ToolSearchArgs) -> str:
         return args.query
 
     async def run(self, args: ToolSearchArgs, ctx: ToolContext) -> ToolOutput:
-        tools = self._list_tools()
+        tools = self._list_tools(ctx.agent)
         found = _select_tools(args.query, tools) or rank_tools(args.query, tools)
         if not found:
             names = ", ".join(sorted({tool.server for tool in tools}))
