@@ -106,6 +106,9 @@ _NOUNS: Mapping[str, str] = {
 }
 
 
+_INSIDE = re.compile(r"\b(?:in|under|inside|within|of)\s+(?:the\s+)?([\w@+./-]*[\w/])", re.IGNORECASE)
+
+
 def describe_counts(reading: PromptReading, facts: TurnFacts) -> list[str]:
     """Return the numbers that a prompt asks for, in the files that it means."""
     if not reading.counts:
@@ -118,8 +121,6 @@ def describe_counts(reading: PromptReading, facts: TurnFacts) -> list[str]:
     lines += [line for noun in nouns for line in _describe_noun(noun, scope, texts, facts)]
     if not nouns:
         lines += [line for path, text in texts.items() for line in _describe_items(path, text)]
-    if not lines:
-        lines += _describe_noun("lines", scope, texts, facts)
     return list(dict.fromkeys(lines))
 
 
@@ -127,7 +128,8 @@ def find_scope(reading: PromptReading, facts: TurnFacts) -> list[str]:
     """Return the files that a prompt names, itself or by their folder; all files if it names none."""
     project = facts.project
     named = [found for path in reading.paths if (found := project.resolve(path))]
-    named += [file for path in reading.paths for file in project.list_under(path)]
+    folders = [*reading.paths, *(match[1] for match in _INSIDE.finditer(reading.text))]
+    named += [file for path in folders for file in project.list_under(path)]
     return list(dict.fromkeys(named)) or list(facts.sizes)
 
 
@@ -214,7 +216,7 @@ def _describe_items(path: str, text: str) -> list[str]:
     if path.endswith(".json"):
         return _describe_json(path, text)
     if path.endswith((".csv", ".tsv")):
-        rows = [row for row in csv.reader(io.StringIO(text)) if any(row)]
+        rows = _read_rows(path, text)
         return [f"{path} has {_count(max(0, len(rows) - 1), 'rows')} below the header ({_count(len(rows), 'lines')})."]
     if path.endswith((".txt", ".md", ".log")):
         filled = sum(bool(line.strip()) for line in text.splitlines())
@@ -237,6 +239,51 @@ def _describe_json(path: str, text: str) -> list[str]:
 
 def _size_of(value: object) -> int:
     return len(cast("Sized", value)) if isinstance(value, list | dict) else 0
+
+
+# --- numbers ---
+
+_ASKS_NUMBERS = re.compile(
+    r"\b(?:sum|total|average|mean|median|max\w*|min\w*|largest|smallest|highest|lowest|biggest|greatest)\b",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+def describe_numbers(reading: PromptReading, facts: TurnFacts) -> list[str]:
+    """Return the sum and the extremes of the numbers in each data file that a question names."""
+    if not reading.is_question or not _ASKS_NUMBERS.search(reading.text):
+        return []
+    named = [found for path in reading.paths if (found := facts.project.resolve(path))]
+    texts = {path: facts.files[path] for path in named if path in facts.files}
+    return [line for path, text in texts.items() for line in _describe_columns(path, text)]
+
+
+def _describe_columns(path: str, text: str) -> list[str]:
+    if path.endswith((".csv", ".tsv")):
+        head, *rows = _read_rows(path, text) or [[]]
+        columns = {name.strip(): [row[at].strip() for row in rows if at < len(row)] for at, name in enumerate(head)}
+    elif path.endswith((".txt", ".dat", ".log")):
+        columns = {"": text.split()}
+    else:
+        return []
+    numbers = {name: [float(one) for one in column] for name, column in columns.items() if _is_numeric(column)}
+    return [f"{path}{f', column {name}' if name else ''}: {_sum_numbers(column)}" for name, column in numbers.items()]
+
+
+def _read_rows(path: str, text: str) -> list[list[str]]:
+    separator = "\t" if path.endswith(".tsv") else ","
+    return [row for row in csv.reader(io.StringIO(text), delimiter=separator) if any(row)]
+
+
+def _is_numeric(column: list[str]) -> bool:
+    return bool(column) and all(_NUMBER.fullmatch(one) for one in column)
+
+
+def _sum_numbers(numbers: list[float]) -> str:
+    total, mean = sum(numbers), sum(numbers) / len(numbers)
+    shown = [f"{number:.10g}" for number in (total, mean, min(numbers), max(numbers))]
+    return "{} numbers, sum {}, average {}, smallest {}, largest {}.".format(len(numbers), *shown)
 
 
 def _describe_occurrences(term: str, facts: TurnFacts, scope: set[str], texts: Mapping[str, str]) -> list[str]:

@@ -19,7 +19,7 @@ from odin.providers.whole_files.change_gaps import (
     list_leftovers,
     replace_name,
 )
-from odin.providers.whole_files.computed_facts import describe_counts, describe_places, find_scope
+from odin.providers.whole_files.computed_facts import describe_counts, describe_numbers, describe_places, find_scope
 from odin.providers.whole_files.file_change import make_calls
 from odin.providers.whole_files.project_lookup import find_words
 from odin.providers.whole_files.project_tests import has_new_failure
@@ -403,7 +403,8 @@ class TurnPlanner:
         if long and self.can_edit:
             sections.append(LONG_FORMAT.format(paths=", ".join(long)))
         counts = [] if facts.outputs and self.reading.runs_tests else describe_counts(self.reading, facts)
-        computed = [*describe_places(self.reading, facts), *counts, *self._describe_asked_call(facts)]
+        computed = [*describe_places(self.reading, facts), *counts, *describe_numbers(self.reading, facts)]
+        computed += self._describe_asked_call(facts)
         if computed:
             sections.append("\n".join(computed))
         return sections

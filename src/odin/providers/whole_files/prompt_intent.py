@@ -40,7 +40,8 @@ _TERMS = (_IDENTIFIER, _COUNTED_NAME, _NAME_AFTER, _NAME_BEFORE, _CAPITALIZED)
 _COMMON = re.compile(
     r"README|JSON|YAML|TOML|HTML|CSS|HTTP|API|CLI|Python|JavaScript|TypeScript|Go|Git|Markdown|an?|the|this|that|these"
     r"|those|each|every|both|all|any|one|no|new|same|first|second|last|single|small|main|tests?|which|what|python|named"
-    r"|called|helper|its|and|or|in|is|of|to|for|with|from"
+    r"|called|helper|its|and|or|in|is|of|to|for|with|from",
+    re.IGNORECASE,
 )
 _FOLDER = re.compile(r"\b([\w@+-][\w@+./-]*?)/?\s+(?:folder|directory)\b")
 _PATH = re.compile(
@@ -48,6 +49,14 @@ _PATH = re.compile(
     r"|(?:\.?[\w@+-][\w@.+-]*/)*\.[a-z][\w-]{2,}(?:\.[\w-]+)*|Makefile|Dockerfile|LICENSE)(?![\w/-])"
 )
 """A name with an ending, a path with a slash, a hidden file (.env), or one of the files without an ending."""
+_ENDING = re.compile(
+    r"(?:py|pyi|[cm]?[jt]sx?|json[5cl]?|toml|ya?ml|md|mdx|rst|txt|text|csv|tsv|go|mod|sum|rs|java|kts?|c|h|cc|cpp|hpp|cs|rb"
+    r"|php|sh|bash|zsh|bat|ps1|sql|html?|css|s[ac]ss|less|xml|svg|ini|cfg|conf|config|env|properties|lock|log|vue|svelte"
+    r"|swift|scala|lua|pl|r|dart|ex|exs|erl|hs|ml|clj|ipynb|tex|proto|graphql|tmpl|tpl|j2|jinja|png|jpe?g|gif|ico|pdf|zip"
+    r"|gz|tar|dat|data|bin|out|bak|old|orig|tmp|example|sample|template|dist|gradle|cmake|mk|in)",
+    re.IGNORECASE,
+)
+"""Endings of files. Other words with a dot, such as math.pi, are code."""
 
 # --- commands ---
 
@@ -134,7 +143,8 @@ _ASKS = re.compile(
 )
 """How a question starts."""
 _MAY_ASK = re.compile(
-    r"(?:is|are|was|were|do|has|have|can|could|list|tell|show|find|report|name|look|check|print|say|run|execute|test"
+    r"(?:is|are|was|were|do(?! (?:the same|it|that|this|so|not)\b)|has|have"
+    r"|can|could|list|tell|show|find|report|name|look|check|print|say|run|execute|test"
     r"|search|locate|verify|see|display|review|analy[sz]e|compare|give me|start)\b",
     re.IGNORECASE,
 )
@@ -206,7 +216,7 @@ class PromptReading(Struct, frozen=True):
 
 def read_prompt(text: str) -> PromptReading:
     """Return what the prompt names and asks for."""
-    written = [match[1].rstrip("/") for match in _PATH.finditer(text) if not match[1].startswith("//")]
+    written = [match[1].rstrip("/") for match in _PATH.finditer(text) if _is_written_path(match[1])]
     folders = [match[1] for match in _FOLDER.finditer(text) if not _COMMON.fullmatch(match[1])]
     paths = tuple(dict.fromkeys([*written, *folders]))
     intent = _read_intent(text)
@@ -218,13 +228,21 @@ def read_prompt(text: str) -> PromptReading:
         is_question=_is_question(text),
         removes=bool(_REMOVES.search(text)),
         counts=bool(_COUNTS.search(text)),
-        locates=bool(_LOCATES.search(text)),
+        locates=intent <= Intent.EITHER and bool(_LOCATES.search(text)),
         command=_find_command(text),
         runs_tests=bool(_RUN_TESTS.search(text)),
         mentions_tests=bool(_ABOUT_TESTS.search(text)),
         reports_failure=bool(_FAILURE.search(text)),
         fixes_failures=intent is Intent.EITHER and _has_order(text),
     )
+
+
+def _is_written_path(word: str) -> bool:
+    """True if a word is the path of a file or folder, not an address or an attribute such as math.pi."""
+    if word.startswith("//"):
+        return False
+    name = word.rpartition("/")[2]
+    return "/" in word or "." not in name[1:] or _ENDING.fullmatch(name.rpartition(".")[2]) is not None
 
 
 def _find_terms(text: str, paths: Collection[str]) -> tuple[str, ...]:
@@ -273,7 +291,7 @@ def _is_question(text: str) -> bool:
 
 def _read_intent(text: str) -> Intent:
     """Return what the prompt asks for: its clearest sentence decides."""
-    plain = _QUOTED.sub("X", text)
+    plain = _mask_code(text)
     found: list[Intent] = []
     for sentence in _SENTENCE_END.split(plain):
         if sentence.strip():
@@ -318,6 +336,11 @@ def _skip_to_verb(clause: str) -> str:
     return clause
 
 
+def _mask_code(text: str) -> str:
+    """Return a prompt without quotations and commands, whose words are no words of the prompt."""
+    return re.sub(r"\bmake (?:test|check)\b", "X", _COMMAND.sub("X", _QUOTED.sub("X", text)))
+
+
 def _has_order(text: str) -> bool:
-    sentences = _SENTENCE_END.split(_QUOTED.sub("X", text))
+    sentences = _SENTENCE_END.split(_mask_code(text))
     return any(_find_order(_CLAUSE_END.split(sentence)) >= 0 for sentence in sentences)
