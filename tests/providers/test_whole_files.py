@@ -3,8 +3,8 @@
 from typing import Any
 
 from odin.models.local_servers import choose_strategy, parse_parameter_count
-from odin.providers.whole_files.file_change import find_fault, make_calls, make_edits
-from odin.providers.whole_files.file_completion import complete_file, find_elision
+from odin.providers.whole_files.file_change import find_elision, find_fault, make_calls, make_edits
+from odin.providers.whole_files.file_completion import complete_file
 from odin.providers.whole_files.prompt_intent import read_prompt
 from odin.providers.whole_files.task_context import (
     ProjectFiles,

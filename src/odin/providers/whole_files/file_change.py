@@ -6,7 +6,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.providers.whole_files.file_completion import find_elision
 from odin.providers.whole_files.json_text import parse_json
 from odin.providers.whole_files.written_reply import find_commented_path
 
@@ -21,13 +20,13 @@ class FileEdit(Struct, frozen=True):
 
 
 def clean_text(path: str, text: str, old: str) -> str:
-    """Return what a model wrote for a file without what belongs to the reply: line numbers, the path in a comment.
+    """Return what a model wrote for a file, as it belongs there: without line numbers and its path, with tabs.
 
     Numbers in front of the lines of the old file, or of a new one, may be data.
     """
     if old.strip() and strip_line_numbers(old) == old:
         text = strip_line_numbers(text)
-    return _use_tabs(path, _strip_path_comment(path, text, old))
+    return _fit_tabs(path, _strip_path_comment(path, text, old), old)
 
 
 def strip_line_numbers(text: str) -> str:
@@ -52,11 +51,15 @@ def _strip_path_comment(path: str, text: str, old: str) -> str:
     return rest.lstrip("\n")
 
 
-def _use_tabs(path: str, text: str) -> str:
-    """Return a Makefile whose recipes start with tabs: with spaces, make refuses it."""
-    if path.rpartition("/")[2] not in ("Makefile", "makefile", "GNUmakefile") and not path.endswith(".mk"):
+def _fit_tabs(path: str, text: str, old: str) -> str:
+    """Return a text that is indented with tabs if its kind of file or the old text is: make refuses spaces."""
+    is_makefile = path.rpartition("/")[2] in ("Makefile", "makefile", "GNUmakefile") or path.endswith(".mk")
+    uses_tabs = is_makefile or path.endswith(".go") or "\n\t" in old
+    widths = [len(match[0]) for match in re.finditer(r"^ +(?=\S)", text, re.MULTILINE)]
+    if not uses_tabs or not widths or "\n\t" in text:
         return text
-    return re.sub(r"(?m)^ {2,8}(?=\S)", "\t", text)
+    unit = 8 if is_makefile else min(width for width in widths if width > 1) if max(widths) > 1 else 1
+    return re.sub(r"(?m)^ +(?=\S)", lambda match: "\t" * -(-len(match[0]) // unit), text)
 
 
 def replace_loosely(text: str, old: str, new: str) -> str | None:
@@ -82,6 +85,54 @@ def _fit_indentation(new: str, old: str, found: Sequence[str]) -> str:
         [known.get(line.strip(), f"{indent}{line}" if line.strip() else "") for line in new.split("\n")] if new else []
     )
     return "".join(f"{line}\n" for line in lines)
+
+
+# --- what is left out ---
+
+_ELISION = re.compile(
+    r"^\s*(?:#|//|--|;|/\*|<!--|\*)*\s*[\[(<{]?\s*(?:\.{3}|…)\s*"
+    r"(?:[^.…]*\b(?:exist|rest|remain|unchanged|same|other|previous|code|omitted|stay|keep|function|method|content|line)\w*.*)?"
+    r"(?:\.{3}|…)?\s*[\])>}]?\s*(?:\*/|-->)?$"
+    r"|^\s*(?:#|//|--|;|/\*|<!--)+\s*[\[(]?(?:\.{3}\s*)?(?:keep |the |all |leave )*"
+    r"(?:rest|remaining|existing|other|previous)\b"
+    r"(?: of)?(?: (?:the|your|existing))?[\w ]{0,30}?\b(?:code|file|functions?|methods?|contents?|lines|imports?|tests?"
+    r"|class|here|rest|definitions|remains?|unchanged|same)\b[\w ]{0,20}[\])]?(?:\.{3})?\s*(?:\*/|-->)?$",
+    re.IGNORECASE,
+)
+"""Three dots, alone or in a comment about what is left out; or a comment like `rest of the code`."""
+
+
+_CLASS = re.compile(r"(?:export\s+|default\s+|abstract\s+|public\s+)*class\b")
+
+
+def find_elision(text: str, old: str = "") -> str:
+    """Return the line that stands for something left out, or "". Nothing is left out if all old lines are there."""
+    kept = set(old.splitlines())
+    elided = next((line.strip() for line in text.splitlines() if line not in kept and _ELISION.match(line)), "")
+    if not old.strip():
+        return "" if elided == "..." else elided
+    return elided if len(_list_lines(old) - _list_lines(text)) > 1 else ""
+
+
+def _list_lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines() if line.strip()}
+
+
+def drop_elisions(text: str, old: str) -> str:
+    """Return a text without the lines between its parts that stand for other parts. Those in a function stay."""
+    kept = set(old.splitlines())
+    lines: list[str] = []
+    is_class, level = False, 0
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if line.strip() and not indent:
+            is_class, level = _CLASS.match(line) is not None, 0
+        elif line.strip() and not level:
+            level = indent
+        is_between = not indent or (is_class and indent == level)
+        if line in kept or not is_between or not _ELISION.match(line):
+            lines.append(line)
+    return "\n".join(lines) + "\n" if len(lines) < len(text.splitlines()) else text
 
 
 # --- checking ---

@@ -6,7 +6,7 @@ part; where that is not possible, `find_loss` says what would be lost.
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from odin.providers.whole_files.change_words import (
     is_reshaping,
     is_rewriting,
 )
+from odin.providers.whole_files.file_change import drop_elisions, find_elision
 from odin.providers.whole_files.file_outline import CODE, Part, join_outline, read_outline, strip_blank
 from odin.providers.whole_files.json_text import (
     append_items,
@@ -49,9 +50,10 @@ def complete_file(path: str, new: str, old: str, prompt: str) -> str:
     if path.endswith(".json"):
         return _complete_json(new, old, prompt)
     change = _OutlineChange.compare(path, new, old, prompt)
-    if change is None:
-        return _complete_text(path, new, old, prompt)
-    return change.complete()
+    if change is not None:
+        return change.complete()
+    whole = new if find_elision(new, old) else drop_elisions(new, old)
+    return _complete_text(path, whole, old, prompt)
 
 
 def find_loss(path: str, new: str, old: str, prompt: str) -> str:
@@ -129,7 +131,8 @@ class _OutlineChange(Struct):
     def compare(cls, path: str, new: str, old: str, prompt: str, *, is_final: bool = False) -> "_OutlineChange | None":
         """Return None for files without parts. `is_final`: the new text is the file, and no part of it."""
         old_parts = read_outline(path, old)
-        text, is_partial = (new, False) if is_final else _drop_elisions(new, old)
+        text = new if is_final else drop_elisions(new, old)
+        is_partial = text != new and bool(find_elision(new, old))
         new_parts = read_outline(path, text)
         if old_parts is None or new_parts is None:
             return None
@@ -139,19 +142,10 @@ class _OutlineChange(Struct):
         if not path.endswith(CODE) and not any(part.name for part in new_parts):
             return None
         have = {name for name, _ in new_names}
-        inner = {name.rpartition(".")[2] for name in have}
         lost = [
             name
             for name, part in old_names
-            if name not in have
-            and not (
-                "." in name
-                and part.kind != "entry"
-                and name.rpartition(".")[2] in inner
-                and name.partition(".")[0] not in have
-            )
-            and not ("." not in name and part.kind == "definition" and name in inner)
-            and (part.kind != "variable" or not path.endswith(CODE) or is_used(name, text))
+            if name not in have and not _is_moved(name, part, have) and _is_needed(path, part, text)
         ]
         known = {name for name, _ in old_names}
         added = [name for name, part in new_names if name not in known and part.kind != "variable"]
@@ -268,53 +262,24 @@ class _OutlineChange(Struct):
         return join_outline(PartMerge(self.path).merge(self.new, lost))
 
 
+def _is_moved(name: str, part: Part, have: Collection[str]) -> bool:
+    """True if a definition is now in a class, or a member of a class that is gone is now elsewhere."""
+    owner, _, short = name.rpartition(".")
+    inner = {one.rpartition(".")[2] for one in have}
+    return part.kind == "definition" and short in inner and (not owner or owner not in have)
+
+
+def _is_needed(path: str, part: Part, text: str) -> bool:
+    """True for all parts but the variables of a program that it does not use any more."""
+    return part.kind != "variable" or not path.endswith(CODE) or is_used(part.name, text)
+
+
 def _walk_names(parts: Iterable[Part], owner: str = "") -> Iterator[tuple[str, Part]]:
     """Yield the names of parts and of the parts in them, these after the name of their owner and a dot."""
     for part in parts:
         if part.name:
             yield f"{owner}{part.name}", part
             yield from _walk_names(part.parts, f"{owner}{part.name}.")
-
-
-_ELISION = re.compile(
-    r"^\s*(?:#|//|--|;|/\*|<!--|\*)*\s*[\[(<{]?\s*(?:\.{3}|…)\s*"
-    r"(?:[^.…]*\b(?:exist|rest|remain|unchanged|same|other|previous|code|omitted|stay|keep|function|method|content|line)\w*.*)?"
-    r"(?:\.{3}|…)?\s*[\])>}]?\s*(?:\*/|-->)?$"
-    r"|^\s*(?:#|//|--|;|/\*|<!--)+\s*[\[(]?(?:\.{3}\s*)?(?:keep |the |all |leave )*"
-    r"(?:rest|remaining|existing|other|previous)\b"
-    r"(?: of)?(?: (?:the|your|existing))?[\w ]{0,30}?\b(?:code|file|functions?|methods?|contents?|lines|imports?|tests?"
-    r"|class|here|rest|definitions|remains?|unchanged|same)\b[\w ]{0,20}[\])]?(?:\.{3})?\s*(?:\*/|-->)?$",
-    re.IGNORECASE,
-)
-"""Three dots, alone or in a comment about what is left out; or a comment like `rest of the code`."""
-
-
-def find_elision(text: str, old: str = "") -> str:
-    """Return the line that stands for something left out, or "". Nothing is left out if all old lines are there."""
-    kept = set(old.splitlines())
-    elided = next((line.strip() for line in text.splitlines() if line not in kept and _ELISION.match(line)), "")
-    if not old.strip():
-        return "" if elided == "..." else elided
-    left_out = set(_list_lines(old)) - set(_list_lines(text))
-    return elided if len(left_out) > 1 else ""
-
-
-def _drop_elisions(new: str, old: str) -> tuple[str, bool]:
-    """Return a text without the lines between its parts that stand for other parts, and if there were any."""
-    if not find_elision(new, old):
-        return new, False
-    kept = set(old.splitlines())
-    lines: list[str] = []
-    is_between = True
-    for line in new.splitlines():
-        is_elision = line not in kept and _ELISION.match(line) is not None
-        indent = len(line) - len(line.lstrip())
-        if is_elision and (not indent or (is_between and indent <= 4)):
-            continue
-        lines.append(line)
-        if line.strip():
-            is_between = re.match(r"\s*(?:export\s+|default\s+)*class\b", line) is not None
-    return "\n".join(lines) + "\n", len(lines) != len(new.splitlines())
 
 
 _PYTHON_METHOD = re.compile(r"(?:async\s+)?def\s+(?P<name>\w+)\(\s*(?:self|cls)\b")

@@ -27,7 +27,8 @@ def parse_json(text: str) -> Any:
 
 def strip_comments(text: str) -> str:
     """Return JSON without comments and without commas before a closing bracket."""
-    plain = _TOKEN.sub(lambda match: match[0] if match[0][0] in '",' else "", text)
+    plain = re.sub(r"(?m)^\s*//.*\n", "", text)
+    plain = _TOKEN.sub(lambda match: match[0] if match[0][0] in '",' else "", plain)
     plain = _TOKEN.sub(lambda match: match[0] if match[0][0] == '"' else "", plain)
     return "\n".join(line.rstrip() for line in plain.splitlines()) + ("\n" if text.endswith("\n") else "")
 

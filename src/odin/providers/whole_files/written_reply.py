@@ -280,8 +280,16 @@ class _ReplyParser:
             body = self._take_written_files(body)
             if not any(line.strip() for line in body):
                 return
+        if not path and block.intro.rstrip().endswith(":"):
+            self._drop_intro(block.intro)
         filled = WrittenBlock(_join(body), path, block.language, block.is_closed, block.intro)
         (self._files if path else self._loose).append(filled)
+
+    def _drop_intro(self, intro: str) -> None:
+        """Remove the sentence that announces a block from the prose, which does not show the block."""
+        at = next((at for at in range(len(self._prose) - 1, -1, -1) if self._prose[at].strip()), -1)
+        if at >= 0 and self._prose[at] == intro:
+            del self._prose[at:]
 
     def _read_replacement(self, lines: list[str], at: int, path: str) -> int:
         """Read the SEARCH/REPLACE block that starts here; return where the text goes on."""
