@@ -153,6 +153,12 @@ def answer(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    if "counter" in GIVEN:
+        with open(GIVEN["counter"], "a+") as counter:
+            counter.write("x")
+            counter.seek(0)
+            if len(counter.read()) <= GIVEN["crashes"]:
+                sys.exit("not yet")
     if FAULT == "crash":
         sys.exit("no licence found")
     if FAULT == "flood":

@@ -1,12 +1,14 @@
 """Servers that lie, break the protocol or never answer: each costs one message, never the session."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from mcp_types import JSONRPCNotification, JSONRPCResponse
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from odin.config.settings import McpServerSettings
 from odin.core.call_events import QuestionsAnswered, QuestionsAsked, ToolEnded
@@ -16,7 +18,8 @@ from odin.mcp.listing import ListedTool, ServerListing
 from odin.mcp.messages import FloodGate, find_request_id
 from odin.mcp.schema import SchemaRejected, repair_schema
 from odin.mcp.tools import make_tools
-from odin.testing import call, say
+from odin.mcp.transport import SdkTransport
+from odin.testing import say
 from tests.mcp_client.test_session import Open, configure, odd, opened, tiny, use
 from tests.table import each
 
@@ -157,6 +160,25 @@ async def test_a_server_that_always_announces_changes_is_asked_less_and_less(
     assert 2 <= int(session.results()[0]) <= 6, "after 10, 20, 40, 80, 160 ms"
 
 
+async def test_an_sdk_client_that_does_not_answer_fails_the_request():
+    async def ignore(message: dict[str, Any]) -> None:
+        return None
+
+    async with SdkTransport(ignore) as (read, write):
+        await write.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="ping")))
+        answer = (await read.receive()).message
+    assert (answer.id, answer.error.message) == (7, "the SDK client sent no answer")
+
+
+async def test_very_many_tools_are_cut_with_a_warning(opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("odin.mcp.listing.MAX_TOOLS", 3)
+    configure(home, {"tiny": tiny(tools=4)})
+    session = await opened([say("done")])
+    await session.ask()
+    assert len([name for name in session.tools() if name.startswith("mcp__")]) == 3
+    assert [text for text in session.warnings() if "offers more than 2,000 tools" in text]
+
+
 # --- questions ---
 
 
@@ -177,14 +199,23 @@ async def test_a_question_ends_with_the_call_that_is_interrupted(opened: Open, h
 
 async def test_a_question_ends_with_a_call_that_does_not_wait_for_it(opened: Open, home: Path):
     configure(home, {"tiny": tiny(tools=[odd("ask_and_go"), odd("echo")])})
-    session = await opened([use("ask_and_go", 1, text="50"), call("Bash", {"command": "touch a"}), say("done")])
+    session = await opened([use("ask_and_go", 1, text="50"), use("echo", 2), say("done")])
     await session.ask()
     assert session.results()[0] == "gone"
     assert session.asked[0] == "mcp__tiny__ask_and_go"
-    assert session.asked[-1] == "ExecuteCommand"
+    assert session.asked[-1] == "mcp__tiny__echo"
     assert len([text for text in session.asked if "Sure?" in text]) <= 1, "one question at a time"
     declined = [text for text in session.warnings() if "Odin declined" in text]
     assert 1 <= len(declined) <= 20
+
+
+async def test_a_question_with_too_many_parts_is_declined(opened: Open, home: Path):
+    configure(home, {"tiny": tiny()})
+    parts = json.dumps({f"part{number}": {"type": "string"} for number in range(21)})
+    session = await opened([use("ask", text=parts), say("done")], allowed_tools=("mcp__tiny",))
+    await session.ask()
+    assert json.loads(session.results()[0]) == {"action": "decline"}
+    assert [text for text in session.warnings() if "asked for 21 values at once, and Odin declined" in text]
 
 
 # --- waiting ---

@@ -15,12 +15,14 @@ import pytest
 
 from odin.app import open_session
 from odin.config import Options
+from odin.config.settings import McpLimits
 from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded, ToolProgressed
 from odin.core.errors import UsageError
-from odin.core.event import AnyEvent, Envelope, NoteAdded, TurnEnded, Warned
+from odin.core.event import AnyEvent, Envelope, NoteAdded, ServersChanged, TurnEnded, Warned
 from odin.core.event_values import ServerStatus
 from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prompt
 from odin.engine.client import LocalClient
+from odin.mcp.connection import _PAUSES_S, ATTEMPTS  # pyright: ignore[reportPrivateUsage]
 from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
 from tests.ui.pseudo import screen
@@ -211,12 +213,29 @@ async def test_progress_and_logs_of_a_call_are_shown(opened: Open, home: Path):
 
 async def test_a_server_that_died_is_started_again_by_the_next_call(opened: Open, home: Path):
     configure(home, {"tiny": tiny()})
-    session = await opened([use("die", 1), use("echo", 2, text="back"), say("done")])
+    times = 4
+    rounds = [use(tool, f"{tool}{number}", text=str(number)) for number in range(times) for tool in ("die", "echo")]
+    session = await opened([*rounds, say("done")], allowed_tools=("mcp__tiny",))
     await session.ask()
-    assert session.results()[1] == "echo: back"
-    assert [text for text in session.warnings() if "tiny" in text] == [
+    assert session.results()[1::2] == [f"echo: {number}" for number in range(times)]
+    assert [text for text in session.warnings() if "tiny" in text] == times * [
         "The MCP server tiny cannot be used: it ended with exit code 3: the disk is on fire. /mcp shows the servers."
     ]
+
+
+async def test_a_server_gets_three_attempts_with_pauses(
+    opened: Open, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert (ATTEMPTS, _PAUSES_S, McpLimits().connect_s) == (3, (0.5, 1.5), 20)
+    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
+    for crashes, state in ((2, "ready"), (3, "failed")):
+        counter = workspace / f"starts{crashes}"
+        configure(home, {"tiny": tiny(crashes=crashes, counter=str(counter))})
+        session = await opened([say("done")])
+        await session.ask()
+        found = [event.servers[0] for event in session.events if isinstance(event, ServersChanged)]
+        assert [item.attempt for item in found if item.state == "connecting"] == [1, 2, 3]
+        assert (found[-1].state, len(counter.read_text())) == (state, 3)
 
 
 @pytest.mark.parametrize(
@@ -343,6 +362,8 @@ async def test_many_tools_are_found_by_search_and_called_through_the_gate(opened
         ({"name": {"type": "string"}}, (), {"action": "cancel"}),
         ({"api_key": {"type": "string"}}, (("never asked",),), {"action": "decline"}),
         ({"x": {"type": "string", "description": "Your password"}}, (("never asked",),), {"action": "decline"}),
+        ({"card_pin": {"type": "integer"}}, (("never asked",),), {"action": "decline"}),
+        ({"max_tokens": {"type": "integer"}}, (("7",),), {"action": "accept", "content": {"max_tokens": 7}}),
     ],
 )
 async def test_a_question_of_a_server(opened: Open, home: Path, schema: Any, answers: Any, given: dict[str, Any]):

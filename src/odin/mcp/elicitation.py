@@ -8,10 +8,10 @@ from odin.core.event_values import Option, Question
 from odin.core.format import clip
 from odin.core.tool import AskUser, ToolContext
 
-_MAX_FIELDS = 8
-_SECRET = re.compile(
-    r"pass(?:word|phrase|wd)|secret|api[_ -]?key|token|credential|private[_ -]?key|\bpin\b|one[_ -]?time|cvv", re.I
-)
+_MAX_FIELDS = 20
+_NUMBER = r"(?<![a-z])(?:pin|otp|cvv|cvc)(?![a-z])|one[_ -]?time|pass[_ -]?code|security[_ -]?code"
+_SECRET_NUMBER = re.compile(_NUMBER, re.I)
+_SECRET = re.compile(rf"pass(?:word|phrase|wd)|secret|api[_ -]?key|token|credential|private[_ -]?key|{_NUMBER}", re.I)
 _SKIP = "(leave empty)"
 _ACCEPT, _DECLINE = "Accept", "Decline"
 
@@ -42,6 +42,12 @@ class Elicitation:
             self._warn(
                 f"The MCP server {server} asked for a secret ({clip(secret, 60)}), and Odin declined. "
                 "Give secrets to a server in its configuration, with env or headers."
+            )
+            return ElicitResult(action="decline")
+        if len(fields) > _MAX_FIELDS:
+            self._warn(
+                f"The MCP server {server} asked for {len(fields)} values at once, and Odin declined: "
+                f"it asks for at most {_MAX_FIELDS}."
             )
             return ElicitResult(action="decline")
         return await self._ask_form(server, params.message, fields, call_id)
@@ -77,17 +83,18 @@ def _fields_of(schema: Any) -> dict[str, dict[str, Any]]:
     required = cast("list[Any]", raw.get("required") or [])
     found: dict[str, dict[str, Any]] = {}
     for name, value in cast("dict[str, Any]", raw.get("properties") or {}).items():
-        if isinstance(value, dict) and len(found) < _MAX_FIELDS:
+        if isinstance(value, dict):
             found[name] = {**cast("dict[str, Any]", value), "required": name in required}
     return found
 
 
 def _is_secret(name: str, field: dict[str, Any], message: str) -> bool:
-    """True if a free text is asked for that sounds like a secret."""
-    if field.get("type") not in ("string", None) or "enum" in field or "oneOf" in field:
+    """True if a free text or number is asked for that sounds like a secret."""
+    if field.get("type") not in ("string", "integer", "number", None) or "enum" in field or "oneOf" in field:
         return False
+    secret = _SECRET if field.get("type") in ("string", None) else _SECRET_NUMBER
     words = " ".join(str(field.get(key, "")) for key in ("title", "description", "format"))
-    return bool(_SECRET.search(f"{name} {words}") or (_SECRET.search(message) and field.get("required")))
+    return bool(secret.search(f"{name} {words}") or (secret.search(message) and field.get("required")))
 
 
 def _question_of(server: str, message: str, name: str, field: dict[str, Any]) -> Question:

@@ -49,6 +49,7 @@ class ListedResource(Struct, frozen=True, omit_defaults=True):
 class ServerListing(Struct, frozen=True, omit_defaults=True):
     """Everything a server offers. `has_resources`: it has resources, perhaps more than are listed.
 
+    `is_cut` says that it offers more tools than `MAX_TOOLS`.
     `failed` stands in the cache for a server that has never been connected, although Odin tried.
     """
 
@@ -59,6 +60,7 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     instructions: str = ""
     server: str = ""
     failed: bool = False
+    is_cut: bool = False
     version: int = _VERSION
 
 
@@ -100,8 +102,8 @@ class ListingCache:
 class _Pages:
     """Collects the pages of a list, up to a limit of items."""
 
-    def __init__(self, limit: int = MAX_TOOLS) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
+        self.is_cut = False
 
     async def collect(self, fetch: Any, field: str) -> list[Any]:
         found: list[Any] = []
@@ -110,17 +112,18 @@ class _Pages:
             page = await fetch(cursor=cursor, cache_mode="bypass")
             found += getattr(page, field)
             following = page.next_cursor
-            if not following or following == cursor or len(found) >= self._limit:
+            if not following or following == cursor or len(found) > MAX_TOOLS:
                 break
             cursor = following
-        return found[: self._limit]
+        self.is_cut = len(found) > MAX_TOOLS
+        return found[:MAX_TOOLS]
 
 
 async def fetch_listing(client: Any) -> ServerListing:
     """Ask a connected server what it offers. `client` is an `mcp.Client`."""
     capabilities, pages = client.server_capabilities, _Pages()
     tools = await pages.collect(client.list_tools, "tools") if capabilities.tools is not None else []
-    prompts = await pages.collect(client.list_prompts, "prompts") if capabilities.prompts is not None else []
+    prompts = await _Pages().collect(client.list_prompts, "prompts") if capabilities.prompts is not None else []
     resources: Sequence[ListedResource] = await _fetch_resources(client) if capabilities.resources is not None else ()
     info = client.server_info
     return ServerListing(
@@ -130,6 +133,7 @@ async def fetch_listing(client: Any) -> ServerListing:
         has_resources=capabilities.resources is not None,
         instructions=client.instructions or "",
         server=f"{info.name} {info.version}".strip() if info is not None else "",
+        is_cut=pages.is_cut,
     )
 
 

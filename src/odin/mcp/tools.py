@@ -14,7 +14,7 @@ from odin.core.provider import ToolSpec
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput, fail
 from odin.mcp.connection import ServerConnection, ServerUnavailable
-from odin.mcp.listing import ListedTool
+from odin.mcp.listing import MAX_TOOLS, ListedTool
 from odin.mcp.results import ResultReader
 from odin.mcp.schema import MAX_DESCRIPTION_CHARS, SchemaRejected, make_tool_name, repair_schema
 
@@ -110,6 +110,8 @@ def make_tools(server: ServerConnection, folder: Path, taken: Iterable[str]) -> 
             continue
         tools.append(McpTool(name, listed, schema, server, folder))
         names.add(name)
+    if server.listing is not None and server.listing.is_cut:
+        problems.append(f"The MCP server {server.name} offers more than {MAX_TOOLS:,} tools; the others are left out.")
     return tools, problems
 
 
