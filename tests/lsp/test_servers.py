@@ -15,8 +15,16 @@ import pytest
 
 from odin.app import workspace as workspace_module
 from odin.config import LanguageServerSettings, load
-from odin.lsp.detection import KNOWN_SERVERS, LOCAL_FOLDERS, ServerSpec, find_for_project, find_servers
-from odin.lsp.launch import add_interpreter, plan_launch, remove_unused_caches
+from odin.lsp.detection import (
+    KNOWN_SERVERS,
+    LOCAL_FOLDERS,
+    ServerSpec,
+    add_interpreter,
+    find_for_project,
+    find_servers,
+    plan_launch,
+    remove_unused_caches,
+)
 from odin.lsp.protocol import ServerFault
 from tests.conftest import Here
 from tests.table import each
@@ -184,20 +192,26 @@ def test_a_folder_without_servers_loads_nothing_for_them(workspace: Path, tmp_pa
 
 
 @pytest.mark.slow  # in an interpreter of its own
-def test_a_trusted_session_without_servers_loads_nothing_of_the_package(workspace: Path, tmp_path: Path):
+@pytest.mark.parametrize("has_server", [False, True])
+def test_a_trusted_session_loads_nothing_before_it_asks_a_server(workspace: Path, tmp_path: Path, has_server: bool):
     program = (
         "import asyncio, os, sys\nfrom odin.app import open_session\nfrom odin.config import Options\n"
         "async def main():\n"
         "    client = await open_session(Options(trust=True, model='offline/planner'))\n"
-        "    print([name for name in sys.modules if 'lsp' in name or 'language_servers' in name])\n"
+        "    print(' '.join(name for name in sys.modules if 'lsp' in name or 'language_servers' in name))\n"
         "    await client.close()\n"
         "asyncio.run(main())\n"
     )
     env = {**os.environ, "PATH": str(tmp_path)}
+    if has_server:
+        install(tmp_path, "gopls")
+        (workspace / "go.mod").touch()
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=workspace, env=env, check=True
     )
-    assert run.stdout == "[]\n"
+    loaded = run.stdout.split()
+    assert "odin.lsp.symbols" not in loaded
+    assert ("odin.lsp.tool" in loaded) == bool(loaded) == has_server
 
 
 @pytest.mark.slow  # doctor tries every sandbox

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from odin.core.path_names import contains
-from odin.lsp.detection import ServerSpec
+from odin.lsp.detection import ServerSpec, plan_launch
 from odin.lsp.documents import (
     ERROR,
     WARNING,
@@ -27,7 +27,6 @@ from odin.lsp.documents import (
     parse_diagnostics,
     read_source,
 )
-from odin.lsp.launch import plan_launch
 from odin.lsp.protocol import (
     JsonRpcConnection,
     PositionEncoding,

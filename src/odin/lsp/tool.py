@@ -1,84 +1,28 @@
 """`lsp` and `lsp_rename`: what the model asks language servers, and a renaming that Odin carries out itself.
 
-Results are lines of the form `path:line:column`, bounded in number and length. A renaming is planned before the call is
-judged, so that the permission rules, the checkpoint and the preview see every file that it changes.
+`symbols` does the work, imported with the first call. A renaming is planned before the call is judged, so that the
+permission rules, the checkpoint and the preview see every file that it changes.
 """
 
-import asyncio
-import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from odin.context.file_cache import FileCache, hash_bytes
-from odin.core.format import count_of
-from odin.core.tool import Args, ResolvedPath, Subject, Tool, ToolContext, ToolOutput
-from odin.lsp.diagnostics import shorten_path
-from odin.lsp.documents import OpenDocument, read_source
-from odin.lsp.protocol import Position, PositionMap, Range, ServerFault, path_of
-from odin.lsp.server import LanguageServer
-from odin.lsp.servers import LanguageServers
-from odin.policy.paths import resolve_given
-from odin.tools.change_preview import preview_diff
-from odin.tools.diff import compare
-from odin.tools.file_patch import PlannedFile, write_all
-from odin.tools.files import FileTool, Refusal, decode, find_judged, to_printable
-from odin.tools.patch import FilePatch
-from odin.tools.staleness import read_current_bytes
+from odin.context.file_cache import FileCache
+from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
+from odin.tools.files import FileTool, Refusal
 
-MAX_LOCATIONS = 50
-MAX_SYMBOLS = 200
-MAX_LINE_CHARS = 200
-MAX_HOVER_CHARS = 4_000
-MAX_RENAMED_FILES = 200
+if TYPE_CHECKING:
+    from odin.lsp.servers import LanguageServers
+    from odin.lsp.symbols import RenamePlan
+
 _MAX_PLANS = 20
 
 Action = Literal["definition", "references", "implementation", "hover", "symbols"]
 
-_CAPABILITIES: dict[Action, str] = {
-    "definition": "definitionProvider",
-    "references": "referencesProvider",
-    "implementation": "implementationProvider",
-    "hover": "hoverProvider",
-    "symbols": "documentSymbolProvider",
-}
-
-_KINDS = (
-    "file",
-    "module",
-    "namespace",
-    "package",
-    "class",
-    "method",
-    "property",
-    "field",
-    "constructor",
-    "enum",
-    "interface",
-    "function",
-    "variable",
-    "constant",
-    "string",
-    "number",
-    "boolean",
-    "array",
-    "object",
-    "key",
-    "null",
-    "member",
-    "struct",
-    "event",
-    "operator",
-    "type-parameter",
-)
-"""The kinds of symbols; the protocol counts them from 1."""
-
-_LOADING = "{} is still loading the project, so this may be incomplete."
-
-FindServers = Callable[[], LanguageServers | None]
+FindServers = Callable[[], "LanguageServers | None"]
 
 
 class LspArgs(Args, frozen=True):
@@ -120,220 +64,9 @@ class LspTool(FileTool[LspArgs]):
         return "" if args.path and (args.line or args.symbol) else f"{args.action} needs path, and line or symbol."
 
     async def work(self, args: LspArgs, ctx: ToolContext) -> ToolOutput:
-        servers = _require(self._find_servers())
-        try:
-            if args.action == "symbols" and not args.path:
-                return await _list_project_symbols(servers, args.query, ctx)
-            place = find_judged(args.path, ctx)
-            server, document = await _open(servers, place)
-            if not server.supports(_CAPABILITIES[args.action]):
-                raise Refusal(f"{server.spec.name} does not support {args.action}.")
-            if args.action == "symbols":
-                return await _list_file_symbols(server, document, servers.root)
-            return await _look_up(args, server, document, servers.root, ctx)
-        except ServerFault as fault:
-            raise Refusal(f"The language server cannot answer: {fault}.") from None
+        from odin.lsp.symbols import answer
 
-
-def _require(servers: LanguageServers | None) -> LanguageServers:
-    if servers is None:
-        raise Refusal("Too many folders have language servers in this session.")
-    return servers
-
-
-async def _open(servers: LanguageServers, place: ResolvedPath) -> tuple[LanguageServer, OpenDocument]:
-    server = await servers.find_navigator(place.path)
-    servers.report_changes()
-    document = server.follow(place.path)
-    if document is None:
-        raise Refusal(f"{place.shown} does not exist, or is too large or no text.")
-    await server.settle(document)
-    return server, document
-
-
-def _find_position(
-    text: str, positions: PositionMap, path: str, line: int | None, character: int | None, symbol: str
-) -> Position:
-    """Return the position of a symbol. Raise Refusal if it is not there."""
-    if symbol:
-        pattern = re.compile(rf"(?<![^\W]){re.escape(symbol)}(?![^\W])")
-        found = pattern.search(text if line is None else positions.get_line(line))
-        if found is None:
-            where = f"in line {line} of {path}" if line else f"in {path}"
-            raise Refusal(f"{symbol!r} is not {where}.")
-        offset = found.start() if line is None else (positions.find_offset(line, found.start() + 1) or 0)
-        return positions.to_position(offset)
-    at = positions.find_offset(line or 1, character or _find_first_column(positions.get_line(line or 1)))
-    if at is None:
-        raise Refusal(f"{path} has no line {line}.")
-    return positions.to_position(at)
-
-
-def _find_first_column(line: str) -> int:
-    return len(line) - len(line.lstrip()) + 1
-
-
-async def _look_up(
-    args: LspArgs, server: LanguageServer, document: OpenDocument, root: str, ctx: ToolContext
-) -> ToolOutput:
-    text = document.source.text
-    position = _find_position(text, server.map_positions(text), args.path, args.line, args.character, args.symbol)
-    params: dict[str, Any] = {
-        "textDocument": {"uri": document.uri},
-        "position": {"line": position.line, "character": position.character},
-    }
-    if args.action == "references":
-        params["context"] = {"includeDeclaration": True}
-    result = await server.ask(f"textDocument/{args.action}", params)
-    if args.action == "hover":
-        text = _format_hover(result)
-        return ToolOutput(text=to_printable(text) or "Nothing is known about it.", note=to_printable(text[:60]))
-    lines = _format_locations(_parse_locations(result), server, root, ctx)
-    what = {"definition": "definition", "references": "reference", "implementation": "implementation"}[args.action]
-    text = "\n".join(lines) or f"No {what} found."
-    loading = f"\n{_LOADING.format(server.spec.name)}" if server.is_loading else ""
-    return _make_output(f"{text}{loading}", what, len(lines))
-
-
-def _make_output(text: str, what: str, count: int) -> ToolOutput:
-    note = count_of(count, what) if count else f"no {what}"
-    return ToolOutput(text=to_printable(text), note=note)
-
-
-class _RawLocation(Struct):
-    uri: str | None = None
-    range: Range | None = None
-    targetUri: str | None = None  # noqa: N815
-    targetSelectionRange: Range | None = None  # noqa: N815
-
-
-def _parse_locations(result: Any) -> Iterator[tuple[str, Range]]:
-    """Yield the files and ranges of a result. What is no location is left out."""
-    for item in cast("list[Any]", result) if isinstance(result, list) else [result]:
-        try:
-            raw = msgspec.convert(item, _RawLocation)
-        except msgspec.ValidationError:
-            continue
-        path, span = path_of(raw.uri or raw.targetUri), raw.range or raw.targetSelectionRange
-        if path and span is not None:
-            yield path, span
-
-
-def _format_locations(
-    found: Iterator[tuple[str, Range]], server: LanguageServer, root: str, ctx: ToolContext
-) -> list[str]:
-    """Return one line for each place, with its text if the file belongs to the project and may be shown."""
-    maps: dict[str, PositionMap | None] = {}
-    places: dict[tuple[str, int, int], str] = {}
-    for path, span in found:
-        if ctx.is_hidden(path):
-            continue
-        if path not in maps:
-            inside = path.startswith(f"{root}/")
-            source = read_source(path) if inside and len(maps) < MAX_LOCATIONS else None
-            maps[path] = server.map_positions(source.text) if source else None
-        positions = maps[path]
-        line, column = positions.to_place(span.start) if positions else (span.start.line + 1, span.start.character + 1)
-        text = positions.get_line(line).strip()[:MAX_LINE_CHARS] if positions else ""
-        places[path, line, column] = f"{shorten_path(path, root)}:{line}:{column}{f': {text}' if text else ''}"
-    lines = [places[key] for key in sorted(places)]
-    more = len(lines) - MAX_LOCATIONS
-    return [*lines[:MAX_LOCATIONS], f"... and {more} more"] if more > 0 else lines
-
-
-def _format_hover(result: Any) -> str:
-    contents = cast("dict[str, Any]", result).get("contents") if isinstance(result, dict) else None
-    parts = cast("list[Any]", contents) if isinstance(contents, list) else [contents]
-    texts = [cast("dict[str, Any]", part).get("value") if isinstance(part, dict) else part for part in parts]
-    text = "\n\n".join(text.strip() for text in texts if isinstance(text, str))
-    return text if len(text) <= MAX_HOVER_CHARS else f"{text[:MAX_HOVER_CHARS]}..."
-
-
-class _RawSymbol(Struct):
-    name: str
-    kind: int = 0
-    range: Range | None = None
-    selectionRange: Range | None = None  # noqa: N815
-    location: _RawLocation | None = None
-    containerName: str | None = None  # noqa: N815
-    children: list[Any] | None = None
-
-
-def _parse_symbols(result: Any, depth: int = 0) -> Iterator[tuple[int, _RawSymbol]]:
-    for item in cast("list[Any]", result) if isinstance(result, list) and depth < 20 else ():
-        try:
-            symbol = msgspec.convert(item, _RawSymbol)
-        except msgspec.ValidationError:
-            continue
-        yield depth, symbol
-        yield from _parse_symbols(symbol.children, depth + 1)
-
-
-def _kind_of(symbol: _RawSymbol) -> str:
-    return _KINDS[symbol.kind - 1] if 1 <= symbol.kind <= len(_KINDS) else "symbol"
-
-
-async def _list_file_symbols(server: LanguageServer, document: OpenDocument, root: str) -> ToolOutput:
-    result = await server.ask("textDocument/documentSymbol", {"textDocument": {"uri": document.uri}})
-    positions = server.map_positions(document.source.text)
-    lines: list[str] = []
-    for depth, symbol in _parse_symbols(result):
-        span = symbol.selectionRange or symbol.range or (symbol.location.range if symbol.location else None)
-        if span is not None:
-            number = positions.to_place(span.start)[0]
-            name = f"{'  ' * depth}{symbol.name[:MAX_LINE_CHARS]} ({_kind_of(symbol)})"
-            lines.append(f"{shorten_path(document.path, root)}:{number}: {name}")
-    return _make_output(_bound(lines) or "No symbols found.", "symbol", len(lines))
-
-
-async def _list_project_symbols(servers: LanguageServers, query: str, ctx: ToolContext) -> ToolOutput:
-    """Ask all servers of the project at once. Those that fail are named with the symbols of the others."""
-    asked = servers.list_navigators()
-    answers = await asyncio.gather(*(_find_symbols(servers, server, query) for server in asked), return_exceptions=True)
-    lines: list[str] = []
-    failures: list[str] = []
-    for server, answer in zip(asked, answers, strict=True):
-        if isinstance(answer, ServerFault):
-            failures.append(f"{server.spec.name} cannot answer: {answer}.")
-        elif isinstance(answer, BaseException):
-            raise answer
-        elif answer is not None:
-            lines += _format_symbols(answer, servers.root, ctx)
-    failures += [_LOADING.format(server.spec.name) for server in asked if server.is_loading]
-    if all(answer is None or isinstance(answer, ServerFault) for answer in answers):
-        reason = "No language server of this project can search for symbols. Use Grep."
-        raise Refusal("\n".join([*failures, reason]))
-    text = _bound(lines, MAX_LOCATIONS) or f"No symbol matches {query!r}."
-    return _make_output("\n".join([text, *failures]), "symbol", len(lines))
-
-
-async def _find_symbols(servers: LanguageServers, server: LanguageServer, query: str) -> list[_RawSymbol] | None:
-    """Return the symbols that a server finds in the project; None if it cannot search. Raise ServerFault."""
-    await servers.load_project(server)
-    if not server.supports("workspaceSymbolProvider"):
-        return None
-    result = await server.ask("workspace/symbol", {"query": query})
-    return [symbol for _, symbol in _parse_symbols(result)]
-
-
-def _format_symbols(symbols: Iterable[_RawSymbol], root: str, ctx: ToolContext) -> Iterator[str]:
-    for symbol in symbols:
-        path = path_of(symbol.location.uri if symbol.location else None)
-        if not path or ctx.is_hidden(path):
-            continue
-        span = symbol.location.range if symbol.location else None
-        line = f":{span.start.line + 1}" if span is not None else ""
-        owner = f" in {symbol.containerName[:100]}" if symbol.containerName else ""
-        shown = f"{symbol.name[:MAX_LINE_CHARS]} ({_kind_of(symbol)}{owner})"
-        yield f"{shorten_path(path, root)}{line}: {shown}"
-
-
-def _bound(lines: Sequence[str], limit: int = MAX_SYMBOLS) -> str:
-    more = [f"... and {len(lines) - limit} more"] if len(lines) > limit else []
-    return "\n".join([*lines[:limit], *more])
-
-
-# --- rename ---
+        return await answer(self._find_servers(), args, ctx)
 
 
 class RenameArgs(Args, frozen=True):
@@ -341,27 +74,6 @@ class RenameArgs(Args, frozen=True):
     symbol: str
     new_name: Annotated[str, Meta(min_length=1)]
     line: Annotated[int, Meta(ge=1)] | None = None
-
-
-class _RawTextEdit(Struct):
-    range: Range
-    newText: str  # noqa: N815
-
-
-class RenamedFile(Struct, frozen=True):
-    """The text of a file before and after a renaming, as the server read it."""
-
-    path: str
-    before: str
-    after: str
-    count: int
-
-
-class RenamePlan(Struct, frozen=True):
-    """The files of a renaming, or why there are none."""
-
-    files: tuple[RenamedFile, ...] = ()
-    failure: str = ""
 
 
 class LspRenameTool(FileTool[RenameArgs]):
@@ -387,33 +99,11 @@ class LspRenameTool(FileTool[RenameArgs]):
         return self._is_offered()
 
     async def prepare(self, args: RenameArgs, ctx: ToolContext) -> None:
-        try:
-            plan = RenamePlan(await self._plan(args, ctx))
-        except (Refusal, ServerFault, OSError) as error:
-            plan = RenamePlan(failure=str(error))
-        self._plans[args] = plan
+        from odin.lsp.symbols import plan_rename
+
+        self._plans[args] = await plan_rename(self._find_servers(), args, ctx)
         while len(self._plans) > _MAX_PLANS:
             self._plans.popitem(last=False)
-
-    async def _plan(self, args: RenameArgs, ctx: ToolContext) -> tuple[RenamedFile, ...]:
-        servers = _require(self._find_servers())
-        server, document = await _open(servers, resolve_given(args.path, ctx.cwd))
-        if not server.supports("renameProvider"):
-            raise Refusal(f"{server.spec.name} does not support renaming.")
-        if server.is_loading:
-            raise Refusal(
-                f"{server.spec.name} is still loading the project, so it does not know all places. Repeat the call."
-            )
-        text = document.source.text
-        position = _find_position(text, server.map_positions(text), args.path, args.line, None, args.symbol)
-        at = {"line": position.line, "character": position.character}
-        params = {"textDocument": {"uri": document.uri}, "position": at, "newName": args.new_name}
-        edits = _parse_workspace_edit(await server.ask("textDocument/rename", params))
-        if not edits:
-            raise Refusal(f"The language server finds nothing to rename at {args.symbol!r}.")
-        if len(edits) > MAX_RENAMED_FILES:
-            raise Refusal(f"This would change {len(edits)} files; {MAX_RENAMED_FILES} is the limit.")
-        return tuple(_apply_edits(path, items, server, servers.root) for path, items in sorted(edits.items()))
 
     def subject_of(self, args: RenameArgs) -> Subject:
         plan = self._plans.get(args)
@@ -427,98 +117,27 @@ class LspRenameTool(FileTool[RenameArgs]):
         return "The renaming was not planned. Repeat the call." if plan is None else plan.failure
 
     async def preview(self, args: RenameArgs) -> str:
-        async def diff() -> str:
-            return "".join(compare(file.before, file.after, file.path).text for file in self._plans[args].files)
+        from odin.lsp.symbols import preview_rename
 
-        return await preview_diff(diff())
+        return await preview_rename(self._plans[args])
 
-    def plan(self, args: RenameArgs, ctx: ToolContext) -> list[PlannedFile]:
+    def plan(self, args: RenameArgs, ctx: ToolContext) -> object:
+        from odin.lsp.symbols import plan_files
+
+        return plan_files(self._get_plan(args), self._files, ctx)
+
+    def _get_plan(self, args: RenameArgs) -> "RenamePlan":
         plan = self._plans.get(args)
         if plan is None or plan.failure:
             raise Refusal(self.refusal_of(args))
-        return [self._plan_file(file, ctx) for file in plan.files]
-
-    def _plan_file(self, file: RenamedFile, ctx: ToolContext) -> PlannedFile:
-        place = find_judged(file.path, ctx)
-        data = read_current_bytes(self._files, place, ctx.cwd, too_large="rename in")
-        decoded = decode(data or b"")
-        if decoded is None or to_printable(decoded.text) != file.before:
-            raise Refusal(f"{place.shown} has changed in the meantime. Nothing was renamed; repeat the call.")
-        if decoded.text != file.before:
-            raise Refusal(f"{place.shown} is not valid text in any known encoding. Nothing was renamed.")
-        decoded.check_text(file.after, "new_name")
-        return PlannedFile(FilePatch("update", file.path), place, data, decoded, file.after)
+        return plan
 
     async def work(self, args: RenameArgs, ctx: ToolContext) -> ToolOutput:
-        planned = self.plan(args, ctx)
-        counts = {file.path: file.count for file in self._plans.pop(args).files}
-        seen = [file.place.path for file in planned if self._has_seen_all(file)]
-        write_all(self._files, planned)
-        for file in planned:
-            if file.place.path not in seen:
-                self._files.forget(file.place.path)
-        diffs = [compare(file.style.text, file.text, file.name) for file in planned]
-        total = count_of(sum(counts.values()), "place")
-        done = f"Renamed {args.symbol} to {args.new_name}: {total} in {count_of(len(planned), 'file')}"
-        lines = [f"{file.place.shown} ({counts[file.patch.path]})" for file in planned]
-        return ToolOutput(
-            text=to_printable("\n".join([f"{done}.", *lines])),
-            note=to_printable(done),
-            view=to_printable("".join(diff.text for diff in diffs)),
-            files=tuple(to_printable(file.place.path) for file in planned),
-        )
+        from odin.lsp.symbols import write_rename
 
-    def _has_seen_all(self, file: PlannedFile) -> bool:
-        path = file.place.path
-        is_current = self._files.compare(path, hash_bytes(file.before or b"")) == "current"
-        return is_current and not self._files.list_unseen(path)
-
-
-def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
-    """Return the text edits by file. Raise Refusal for what is not a change of text."""
-    fields = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
-    pairs: list[tuple[Any, Any]] = []
-    for change in cast("list[Any]", fields.get("documentChanges") or ()):
-        item = cast("dict[str, Any]", change) if isinstance(change, dict) else {}
-        if "kind" in item:
-            raise Refusal("The language server wants to create, move or delete files, which lsp_rename does not do.")
-        document = item.get("textDocument")
-        uri = cast("dict[str, Any]", document).get("uri") if isinstance(document, dict) else ""
-        pairs.append((uri, item.get("edits")))
-    if not pairs and isinstance(fields.get("changes"), dict):
-        pairs = list(cast("dict[str, Any]", fields["changes"]).items())
-    edits: dict[str, list[_RawTextEdit]] = {}
-    for uri, items in pairs:
-        path = path_of(uri)
-        try:
-            parsed = msgspec.convert(items, list[_RawTextEdit])
-        except msgspec.ValidationError as error:
-            raise Refusal(f"The language server sent an edit that is none: {error}.") from None
-        if not path:
-            raise Refusal(f"The language server wants to change {str(uri)[:200]}, which is no file.")
-        edits.setdefault(path, []).extend(parsed)
-    return {path: items for path, items in edits.items() if items}
-
-
-def _apply_edits(path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, root: str) -> RenamedFile:
-    """Return the file with its edits. Raise Refusal if they are not for a file of the project, or overlap."""
-    if not path.startswith(f"{root}/"):
-        raise Refusal(f"The renaming would change {path}, which is outside the project.")
-    resolved = resolve_given(path, root)
-    source = read_source(resolved.path)
-    if source is None:
-        raise Refusal(f"The renaming would change {path}, which cannot be read as text.")
-    positions = server.map_positions(source.text)
-    to_offset = positions.to_offset
-    spans = sorted((to_offset(edit.range.start), to_offset(edit.range.end), edit.newText) for edit in edits)
-    parts: list[str] = []
-    at = 0
-    for start, end, text in spans:
-        if start < at or end < start:
-            raise Refusal(f"The language server sent overlapping edits for {path}.")
-        parts += [source.text[at:start], text]
-        at = end
-    return RenamedFile(resolved.path, source.text, "".join([*parts, source.text[at:]]), len(spans))
+        output = write_rename(self._get_plan(args), args, self._files, ctx)
+        del self._plans[args]
+        return output
 
 
 def make_tools(find_servers: FindServers, files: FileCache, is_offered: Callable[[], bool]) -> tuple[Tool[Any], ...]:
