@@ -198,6 +198,24 @@ async def test_a_change_is_not_blamed_for_what_was_red_or_missing_before(stage: 
     )
 
 
+async def test_what_is_to_be_implemented_has_to_work(stage: Stage) -> None:
+    """Tests and examples that fail because the function is missing fail for another reason afterwards."""
+    missing = (
+        'def half(n):\n    """Return half of n.\n\n    >>> half(4)\n    2\n    """\n    raise NotImplementedError\n'
+    )
+    wrong, right = (
+        missing.replace("raise NotImplementedError", "return n"),
+        missing.replace("raise NotImplementedError", "return n // 2"),
+    )
+    check = {"Makefile": "test:\n\tgrep -q '//' half.py || (echo half is wrong; exit 1)\n"}
+    replies = (block("half.py", wrong), block("half.py", right))
+    task = "Implement half in half.py as its docstring says."
+    await stage.play(
+        Case(task, {"half.py": missing}, replies, told="Expected:\n    2\nGot:\n    4", after={"half.py": right}),
+        Case(task, {"half.py": missing.replace(">>>", ""), **check}, replies, told="half is wrong"),
+    )
+
+
 async def test_hidden_ignored_empty_and_binary_files_exist(stage: Stage) -> None:
     env = {".env": "DEBUG=true\nPORT=1\n", "a.py": "x = 1\n"}
     await stage.play(

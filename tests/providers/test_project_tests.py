@@ -6,6 +6,7 @@ from odin.providers.whole_files.project_tests import (
     has_new_failure,
     is_test,
     is_unavailable,
+    lacks_same_modules,
     list_failing,
 )
 from tests.table import each
@@ -74,12 +75,19 @@ def test_what_is_not_installed_says_nothing_about_a_change(output: str, prompt: 
         ("FAILED test_a.py::test_x - assert", "FAILED test_a.py::test_x - other", False),
         ("not ok 1 - adds", "not ok 1 - adds\nnot ok 2 - subtracts", True),
         ("--- FAIL: TestA (0.00s)", "--- FAIL: TestA (0.10s)", False),
+        ('File "a.py", line 3, in a.half\nGot: 1', 'File "a.py", line 4, in a.half\nGot: 2', False),
         ("Error at line 3 after 10ms", "Error at line 4 after 12ms", False),
         ("No module named 'flask'", "SyntaxError", True),
     ],
 )
 def test_only_a_new_failure_is_the_fault_of_a_change(before: str | None, after: str, expected: bool) -> None:
     assert has_new_failure(before, after) is expected
+
+
+def test_a_module_that_was_missing_before_is_still_missing() -> None:
+    assert lacks_same_modules("No module named 'flask'", "x\nNo module named 'flask.app'")
+    assert not lacks_same_modules("No module named 'flask'", "No module named 'flsk'")
+    assert not lacks_same_modules("No module named 'flask'", "AssertionError")
 
 
 def test_failing_tests_have_names() -> None:

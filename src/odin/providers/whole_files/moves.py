@@ -22,7 +22,7 @@ from odin.providers.whole_files.change_gaps import (
 from odin.providers.whole_files.computed_facts import describe_counts, describe_numbers, describe_places, find_scope
 from odin.providers.whole_files.file_change import make_calls
 from odin.providers.whole_files.project_lookup import find_words
-from odin.providers.whole_files.project_tests import has_new_failure
+from odin.providers.whole_files.project_tests import has_new_failure, lacks_same_modules
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
 from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, ToolUse, cut_text
 from odin.providers.whole_files.survey import CODE_ENDINGS, MAX_LOOKUPS, ProjectSurvey
@@ -176,10 +176,19 @@ class TurnPlanner:
         """
         for call, result in step.list_results():
             command = str(call.args.get("command"))
-            if result.is_error and command in self.facts.failed_commands:
-                before = None if self.reading.reports_failure else self.facts.baseline.get(command)
-                if has_new_failure(before, result.text):
-                    yield command, result.text
+            is_failure = result.is_error and command in self.facts.failed_commands
+            if is_failure and self._is_blamed(self.facts.baseline.get(command), result.text):
+                yield command, result.text
+
+    def _is_blamed(self, before: str | None, after: str) -> bool:
+        is_task = self.reading.reports_failure or (self.reading.repairs and self._is_about_task(after))
+        is_excused = before is not None and (not is_task or lacks_same_modules(before, after))
+        return not is_excused or has_new_failure(before, after)
+
+    def _is_about_task(self, output: str) -> bool:
+        """True if an output mentions a name of the prompt: then it failed before because the task was not done."""
+        names = {*self.reading.terms, *self.facts.lookup.definitions}
+        return any(re.search(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", output) for name in names)
 
     def _is_settled(self, step: Step) -> bool:
         """True if a change was made, and what checks it has run without a failure."""

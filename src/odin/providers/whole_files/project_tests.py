@@ -25,14 +25,16 @@ _MAX_SCRIPTS = 5
 _UNAVAILABLE = re.compile(
     r"\(exit code 12[67]\)\s*$|No module named '?(?:pytest|unittest)\b|can't open file|No rule to make target"
     r"|^make: \S+: No such file or directory|^make: \*\*\* .* Error 127|no tests ran\b|\(exit code 5\)\s*$"
-    r"|no required module provides package|missing go\.sum entry|cannot find module providing|requireStack: \[\]",
+    r"|no required module provides package|missing go\.sum entry|cannot find module providing|requireStack: \[\]"
+    r"|attempted relative import with no known parent",
     re.MULTILINE | re.IGNORECASE,
 )
 """A program, a file or a module that is not there, or tests that are not there."""
 _MISSING_MODULE = re.compile(r"No module named '?([\w.]+)|Cannot find module '([^./'][^']*)'")
 _FAILING = re.compile(
     r"^\s*(?:FAIL|ERROR): (?P<unittest>\S+(?: \(\S+\))?)|^(?:FAILED|ERROR) (?P<pytest>\S+)"
-    r"|^\s*not ok \d+ - (?P<tap>.+)|^\s*✖ (?P<node>.+?)(?: \([\d.]+ms\))?$|^\s*--- FAIL: (?P<go>\S+)",
+    r"|^File \"[^\"\n]+\", line \d+, in (?P<doctest>[\w.]+)$|^\s*not ok \d+ - (?P<tap>.+)"
+    r"|^\s*✖ (?P<node>.+?)(?: \([\d.]+ms\))?$|^\s*--- FAIL: (?P<go>\S+)",
     re.MULTILINE,
 )
 _VARIABLE = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b|0x[0-9a-f]+|line \d+|:\d+\b")
@@ -108,6 +110,13 @@ def _join_discoveries(tests: Sequence[str], texts: Mapping[str, str]) -> str:
     return " && ".join(commands)
 
 
+def find_doctest_command(texts: Mapping[str, str]) -> str:
+    """Return the command that checks the examples in the docstrings of Python files, or "" if they have none."""
+    example = re.compile(r"^\s+>>> ", re.MULTILINE)
+    paths = [path for path, text in texts.items() if path.endswith(".py") and example.search(text)]
+    return f"PYTHONPATH=. python3 -B -m doctest {' '.join(paths)}" if paths else ""
+
+
 def is_unavailable(output: str, prompt: str) -> bool:
     """True if a command failed because something is not installed or not there, not because of the code.
 
@@ -115,8 +124,18 @@ def is_unavailable(output: str, prompt: str) -> bool:
     """
     if _UNAVAILABLE.search(output):
         return True
-    names = [(match[1] or match[2]).split(".")[0] for match in _MISSING_MODULE.finditer(output)]
+    names = _list_missing_modules(output)
     return any(re.search(rf"\b{re.escape(name)}\b", prompt, re.IGNORECASE) for name in names)
+
+
+def lacks_same_modules(before: str, after: str) -> bool:
+    """True if two outputs fail because of modules that are not installed, and none was missing only afterwards."""
+    missing = _list_missing_modules(after)
+    return bool(missing) and missing <= _list_missing_modules(before)
+
+
+def _list_missing_modules(output: str) -> set[str]:
+    return {(match[1] or match[2]).split(".")[0] for match in _MISSING_MODULE.finditer(output)}
 
 
 def has_new_failure(before: str | None, after: str) -> bool:

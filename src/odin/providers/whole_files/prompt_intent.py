@@ -96,6 +96,7 @@ _RUN_TESTS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _FAILURE = re.compile(r"\b(?:fail\w*|broken|red|crash\w*|error|traceback|exception)\b", re.IGNORECASE)
+_REPAIRS = re.compile(r"\b(?:implement|fix|correct|repair|complete|finish|solve|fill in)\b", re.IGNORECASE)
 _CHANGES_TESTS = re.compile(
     r"\b(?:write|add|create|update|adapt|adjust|change|extend|rewrite|rename|remove|delete)\s+(?:\w+\s+){0,3}tests?\b",
     re.IGNORECASE,
@@ -190,6 +191,8 @@ class PromptReading(Struct, frozen=True):
     mentions_tests: bool
     reports_failure: bool
     """It says that something fails."""
+    repairs: bool
+    """It asks for something that does not work yet."""
     fixes_failures: bool
     """It asks for a change only if something fails."""
 
@@ -233,6 +236,7 @@ def read_prompt(text: str) -> PromptReading:
         runs_tests=bool(_RUN_TESTS.search(text)),
         mentions_tests=bool(_ABOUT_TESTS.search(text)),
         reports_failure=bool(_FAILURE.search(text)),
+        repairs=bool(_REPAIRS.search(text)),
         fixes_failures=intent is Intent.EITHER and _has_order(text),
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from odin.providers.whole_files.asked_call import AskedCall, find_call
 from odin.providers.whole_files.project_lookup import build_lookup
-from odin.providers.whole_files.project_tests import find_test_command
+from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command
 from odin.providers.whole_files.prompt_intent import PromptReading
 from odin.providers.whole_files.reply_judgement import Calls
 from odin.providers.whole_files.task_context import choose_files, count_budget_lines
@@ -87,7 +87,7 @@ class ProjectSurvey:
         needs_tests = self.reading.runs_tests or self._needs_baseline()
         asked = self.find_asked_call(self.facts)
         own = self.reading.command or (asked.command if asked else "")
-        wanted = (own, self.find_tests() if needs_tests else "")
+        wanted = (own, *((self.find_tests(), self._find_doctests()) if needs_tests else ()))
         new = [one for one in dict.fromkeys(wanted) if one and one not in self.facts.commands]
         return tuple(("ExecuteCommand", {"command": one}) for one in new)
 
@@ -106,6 +106,13 @@ class ProjectSurvey:
     def find_tests(self) -> str:
         return find_test_command(self.facts.sizes, self.facts.test_texts, self.facts.unavailable)
 
+    def _find_doctests(self) -> str:
+        """Return the check of the examples in the files that the prompt names or defines something in."""
+        facts = self.facts
+        named = [facts.project.resolve(path) for path in self.reading.paths]
+        defining = [path for paths in facts.lookup.find_defining_files().values() for path in paths]
+        return find_doctest_command({path: facts.files[path] for path in (*named, *defining) if path in facts.files})
+
     def list_checks(self) -> list[str]:
         """Return the commands that show whether a change works: the one that the prompt is about, and the tests."""
         if not self.can_run:
@@ -113,5 +120,5 @@ class ProjectSurvey:
         tests = self.find_tests()
         own = self.reading.command if self.reading.checks_with_command else ""
         is_needed = own in self.facts.failed_commands or own in self.facts.unavailable or not tests
-        wanted = dict.fromkeys((own if is_needed else "", tests))
+        wanted = dict.fromkeys((own if is_needed else "", tests, self._find_doctests()))
         return [command for command in wanted if command and command not in self.facts.refused]
