@@ -1,6 +1,7 @@
 """`odin provider`, `/model add` and the settings they write: a server by its URL, with the models it lists itself."""
 
 import json
+import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -9,16 +10,17 @@ from threading import Thread
 import pytest
 
 from odin.app.sessions import open_switcher
-from odin.config import Options
+from odin.config import Options, load
 from odin.config.files import insert_key, remove_key
 from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.op import SetModel
+from odin.models.connector import ModelConnector
 from odin.models.server_setup import add_server
 from odin.providers.settings import ProviderSettings
 from odin.ui.slash_commands.actions import CommandContext, PermissionModeSwitch, set_model
 from tests.conftest import Here
 
-MODELS = {"object": "list", "data": [{"id": "small"}, {"id": "big"}, {"id": "small"}]}
+MODELS = {"object": "list", "data": [{"id": "small"}, {"id": "big", "context_length": 54_321}, {"id": "small"}]}
 KEY = "sk-0123456789abcdefghij"
 
 
@@ -71,6 +73,14 @@ def test_a_server_is_added_listed_used_and_removed(here: Here, home: Path, serve
     code, _, error = here("provider", "remove", name)
     assert code == 2 and "There is no provider" in error
     assert here("provider", "add")[0] == 2
+
+
+async def test_the_context_that_a_server_lists_is_used(home: Path, workspace: Path, server: str) -> None:
+    await add_server(server, {}, os.environ, name="mine")
+    connector = ModelConnector(load(str(workspace), os.environ), os.environ, eager=False)
+    found = [(await connector.connect(f"mine/{model}", warm=False))[1].context for model in ("big", "small")]
+    await connector.close()
+    assert found == [54_321, 0]
 
 
 PROBLEMS = [

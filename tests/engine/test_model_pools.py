@@ -107,6 +107,14 @@ async def test_a_model_that_cannot_answer_now_is_replaced_at_once(start: Start, 
     assert api.asked == ["one", "two"]
 
 
+async def test_a_misspelt_model_is_suggested_when_its_server_refuses_it(start: Start) -> None:
+    with ScriptedServer([], models=["claude-sonnet-4-5"]) as server:
+        talk = await start(None, server=server, model="anthropic/claude-sonet-4-5")
+        ended = await talk.say("go")
+    assert ended.error_kind == "ModelNotFound"
+    assert ended.hint.startswith("Did you mean anthropic/claude-sonnet-4-5? Run `odin models`")
+
+
 async def test_a_model_whose_proxy_cannot_be_used_is_replaced(start: Start) -> None:
     api = Failing()
     other = {"base_url": "https://other.test/v1", "proxy": "socks5://p:1080", "models": {"m": {"tools": "native"}}}

@@ -333,6 +333,12 @@ class ModelConnector:
         suggestion = suggest_similar(model, self._table.list_models(provider), f"{provider}/{{}}")
         return f"Odin does not know {provider}/{model}, and its server provides no list of models.{suggestion}"
 
+    def suggest_model(self, info: ModelInfo) -> str:
+        """Return a question whether another model of the provider is meant; "" if none has a similar name."""
+        own = self._settings.get(info.provider, ProviderSettings()).models
+        names = [name for name in (*own, *self._table.list_models(info.provider)) if name != info.id]
+        return suggest_similar(info.id, names, f"{info.provider}/{{}}").strip()
+
     def prepare(self, refs: Sequence[str]) -> None:
         """Connect to these models in the background, so that a failover does not wait for it.
 
@@ -455,7 +461,7 @@ class ModelConnector:
         return tuple(pool.count() for pool in self._key_pools.values() if pool.keys)
 
     async def _fit_context(self, info: ModelInfo, url: str = "") -> ModelInfo:
-        """Return the model with its real context window: the user's setting, the server's answer, or the table.
+        """Return the model with its real context window: as set, as the server answers or lists it, or from the table.
 
         Only the server knows how much context it was started with.
         """
@@ -467,6 +473,8 @@ class ModelConnector:
 
             real = await context_window_of(url, info.id, self.env, self._http)
             context = real or context
+        if url and not context and not _is_hosted(info.provider):
+            context = next((item.context for item in self._lists.find(url) if item.id == info.id), 0)
         most = self.config.max_context
         if most:
             context = min(context, most) if context else most
@@ -536,9 +544,10 @@ class ModelConnector:
 
 
 def _is_private_address(url: str) -> bool:
-    """True for a loopback address, one that begins with 10. or 192.168., and a name that ends with .local."""
+    """True for this machine, for the private networks 10/8, 172.16/12 and 192.168/16, and for names in .local."""
     address = parse_address(url)
-    return address.is_loopback or address.host.startswith(("10.", "192.168.")) or address.host.endswith(".local")
+    networks = ("10.", "192.168.", *(f"172.{number}." for number in range(16, 32)))
+    return address.is_loopback or address.host.startswith(networks) or address.host.endswith(".local")
 
 
 def _is_hosted(provider: str) -> bool:

@@ -393,6 +393,8 @@ class ModelSelector:
             from odin.models.pools import locate_variant
 
             error.hint = f"The variant {self.info.variant!r} is set in {locate_variant(self.info, self.connector.env)}."
+        if isinstance(error, ModelNotFound) and (suggestion := self.connector.suggest_model(self.info)):
+            error.hint = f"{suggestion} {error.hint}"
         if len(candidates) < 2 or not (error.retryable or isinstance(error, _FAILOVER_ERRORS)):
             return None
         if self.ref != failed:  # the user has switched meanwhile

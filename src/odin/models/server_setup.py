@@ -15,7 +15,7 @@ from odin.models.model_lists import ModelLists
 from odin.providers.address import Address, parse_address
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
-from odin.providers.wire import ListedModel
+from odin.providers.wire import ListedModel, parse_model_list
 
 ASK_TIMEOUT_S = 5.0
 _ENDPOINTS = re.compile(r"/(?:chat/completions|responses|models|completions)/?$")
@@ -32,14 +32,6 @@ class AddedServer(Struct, frozen=True):
     @property
     def first_ref(self) -> str:
         return f"{self.provider}/{self.models[0]}"
-
-
-class _ModelEntry(Struct, frozen=True):
-    id: str = ""
-
-
-class _ModelAnswer(Struct, frozen=True):
-    data: list[_ModelEntry]
 
 
 async def add_server(
@@ -63,8 +55,8 @@ async def add_server(
         file = set_key(f"providers.{provider}", {"type": "openai-chat", "base_url": base_url}, env)
     if key.strip():
         add_key(provider, key, known, env)
-    ModelLists(env).store(f"{base_url}/chat/completions", tuple(ListedModel(model) for model in models))
-    return AddedServer(provider, base_url, models, str(file))
+    ModelLists(env).store(f"{base_url}/chat/completions", models)
+    return AddedServer(provider, base_url, tuple(model.id for model in models), str(file))
 
 
 def _parse_url(url: str) -> Address:
@@ -91,7 +83,7 @@ def _list_base_urls(address: Address) -> Iterator[str]:
         yield f"{address.origin}{path}/v1"
 
 
-async def _find_models(address: Address, key: str, http: HttpClient) -> tuple[str, tuple[str, ...]]:
+async def _find_models(address: Address, key: str, http: HttpClient) -> tuple[str, tuple[ListedModel, ...]]:
     """Return the base URL that has a list of models, and the models."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     seen = ""
@@ -111,12 +103,12 @@ async def _find_models(address: Address, key: str, http: HttpClient) -> tuple[st
     )
 
 
-def _parse_models(body: bytes) -> tuple[str, ...]:
+def _parse_models(body: bytes) -> tuple[ListedModel, ...]:
     try:
-        entries = msgspec.json.decode(body, type=_ModelAnswer).data
+        models = parse_model_list(body)
     except (msgspec.MsgspecError, UnicodeError):
         return ()
-    return tuple(dict.fromkeys(entry.id for entry in entries if entry.id and entry.id.isprintable()))
+    return tuple({model.id: model for model in models if model.id.isprintable()}.values())
 
 
 def _check_name(name: str, base_url: str, settings: Mapping[str, ProviderSettings]) -> str:

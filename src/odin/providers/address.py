@@ -140,3 +140,12 @@ def _is_in_network(host: str, network: str) -> bool:
         return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
     except ValueError:
         return False
+
+
+def build_proxy_login(proxy: Address) -> list[str]:
+    if not proxy.login:
+        return []
+    import base64
+    from urllib.parse import unquote
+
+    return [f"proxy-authorization: Basic {base64.b64encode(unquote(proxy.login).encode()).decode()}"]

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from odin.core.errors import ConfigError, ProviderError
 from odin.providers import errors
-from odin.providers.address import Address, Route, find_route, parse_address
+from odin.providers.address import Address, Route, build_proxy_login, find_route, parse_address
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT
 
 if TYPE_CHECKING:
     import ssl
 
     from odin.providers.address_guard import AddressGuard
-    from odin.providers.inflater import Inflater
 
 MAX_HEAD = 64 * 1024
+MAX_DECODED = 16 * 1024 * 1024
 _HIGH_WATER = 1024 * 1024
 _NEXT_ADDRESS_SECONDS = 3.0
 """Seconds after which the next address of a host is tried."""
@@ -428,7 +428,7 @@ class HttpClient:
         """Ask the proxy to connect, then start TLS with the server."""
         host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
         place = f"{host}:{route.to.port}"
-        lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *_build_proxy_login(proxy), "", ""]
+        lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *build_proxy_login(proxy), "", ""]
         wire.write("\r\n".join(lines).encode("latin-1"))
         await self._await_tunnel(wire, route)
         await self._start_tls(wire, route.to)
@@ -475,7 +475,7 @@ class HttpClient:
             "accept-encoding: identity",
         ]
         if by_proxy and route.proxy is not None:
-            lines += _build_proxy_login(route.proxy)
+            lines += build_proxy_login(route.proxy)
         if length or method == "POST":
             lines.append(f"content-length: {length}")
         lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -560,21 +560,46 @@ def _parse_status(line: bytes) -> tuple[int, str]:
     return int(code), reason.strip()
 
 
-def _build_proxy_login(proxy: Address) -> list[str]:
-    if not proxy.login:
-        return []
-    import base64
-    from urllib.parse import unquote
+class _Inflater:
+    """Decompresses gzip, with any number of members, and deflate, which a proxy may apply unasked."""
 
-    return [f"proxy-authorization: Basic {base64.b64encode(unquote(proxy.login).encode()).decode()}"]
+    def __init__(self) -> None:
+        import zlib
+
+        self._zlib = zlib
+        self._inflate = zlib.decompressobj(47)
+        self._is_first = True
+
+    def feed(self, data: bytes) -> bytes:
+        plain = b""
+        while data and not (self._inflate.eof and data[0] != 0x1F):  # else it is padding
+            if self._inflate.eof:
+                self._inflate = self._zlib.decompressobj(31)
+            plain += self._decompress(data)
+            data = self._inflate.unused_data
+        return plain
+
+    def flush(self) -> bytes:
+        return self._inflate.flush()
+
+    def _decompress(self, data: bytes) -> bytes:
+        try:
+            plain = self._inflate.decompress(data, MAX_DECODED)
+        except self._zlib.error:
+            if not self._is_first:
+                raise ValueError("its compressed answer is damaged") from None
+            self._inflate, self._is_first = self._zlib.decompressobj(-15), False
+            return self._decompress(data)
+        self._is_first = False
+        if self._inflate.unconsumed_tail:
+            raise ValueError("its compressed answer is too large")
+        return plain
 
 
-def _make_decoder(encoding: str, address: Address) -> "Inflater | None":
+def _make_decoder(encoding: str, address: Address) -> _Inflater | None:
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return None
     if name in ("gzip", "x-gzip", "deflate"):
-        from odin.providers.inflater import Inflater
-
-        return Inflater()
+        return _Inflater()
     raise errors.make_protocol_error(address, f"its answer is compressed with {name}, which was not asked for")

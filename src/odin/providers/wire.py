@@ -276,6 +276,12 @@ class _ModelList(Struct):
     data: list[_ListedEntry] = field(default_factory=list[_ListedEntry])
 
 
+def parse_model_list(body: bytes) -> tuple[ListedModel, ...]:
+    """Return the models in the answer of `/models`. Raise MsgspecError if it is no such list."""
+    entries = msgspec.json.decode(body, type=_ModelList).data
+    return tuple(ListedModel(entry.id, entry.context) for entry in entries if entry.id)
+
+
 class WireProvider:
     """Base class of the adapters: address, keys and timeouts."""
 
@@ -322,8 +328,7 @@ class WireProvider:
         return models
 
     def parse_models(self, body: bytes) -> tuple[ListedModel, ...]:
-        entries = msgspec.json.decode(body, type=_ModelList).data
-        return tuple(ListedModel(entry.id, entry.context) for entry in entries if entry.id)
+        return parse_model_list(body)
 
     def make_peer(self, model: str, key: ApiKey) -> Peer:
         return Peer(self.name, self.url, model, key.value, self._options.key_places)
