@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odin.core.errors import ConfigError, ProviderError
 from odin.providers import errors
@@ -275,8 +275,13 @@ class HttpClient:
         if route.key in self._warming or any(wire.is_alive for wire in self._idle.get(route.key, ())):
             return
         task = asyncio.ensure_future(self._open(route))
-        task.add_done_callback(_retrieve_exception)
         self._warming[route.key] = task
+        task.add_done_callback(lambda done: self._forget_failure(route.key, done))
+
+    def _forget_failure(self, key: str, warming: "asyncio.Task[HttpConnection]") -> None:
+        failed = warming.cancelled() or warming.exception() is not None
+        if failed and self._warming.get(key) is warming:  # it may work later
+            del self._warming[key]
 
     async def lease(self, address: Address) -> HttpConnection:
         """Return a reused, warmed or new connection. It belongs to the caller until `send` takes it."""
@@ -287,7 +292,7 @@ class HttpClient:
         if kept is not None:
             return kept
         warming = self._warming.pop(route.key, None)
-        if warming is not None and not _has_failed(warming):  # what failed then may work now
+        if warming is not None:
             wire = await warming
             wire.is_reused = True
             if self._is_fresh(wire):
@@ -527,16 +532,6 @@ class HttpClient:
             name, separator, value = line.decode("latin-1").partition(":")
             if separator:
                 headers[name.strip().lower()] = value.strip()
-
-
-def _has_failed(task: "asyncio.Task[Any]") -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
-
-
-def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
-    """Ignore the failure of a warmed connection that was never used."""
-    if not task.cancelled():
-        task.exception()
 
 
 async def _drain_response(response: HttpResponse) -> None:
