@@ -185,11 +185,12 @@ def test_odd_files_harm_nothing(tmp_path: Path) -> None:
     assert [item.text for item in missing] == ["It is not a folder, so it has no skills."]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_cannot_be_read_costs_one_message(tmp_path: Path) -> None:
     write_skill(tmp_path, "good")
     write_skill(tmp_path, "closed").parent.chmod(0)
     write_skill(tmp_path, "secret").chmod(0)
+    if os.access(tmp_path / "closed", os.R_OK):
+        pytest.skip("root may read everything")
     try:
         catalog = load(tmp_path)
     finally:

@@ -1,5 +1,6 @@
 """Skills in a session: what the model is told, what it gets, what they allow, and where they count."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,22 @@ async def test_too_many_skills_cost_one_warning(start: Start, skills: Path, monk
     ]
     assert "+18 more; Skill without a name lists them" in system_of(talk)
     assert results_of(talk)[0].endswith("- s44: about s44\n+5 more")
+
+
+async def test_folders_that_cannot_be_read_do_not_harm_a_session(start: Start, home: Path, workspace: Path) -> None:
+    folders = [workspace / ".odin", workspace / ".claude", home / ".agents", home / ".claude"]
+    for folder in folders:
+        folder.mkdir()
+        folder.chmod(0)
+    if os.access(folders[0], os.R_OK):
+        pytest.skip("root may read everything")
+    try:
+        talk = await start([say("a")])
+        assert (await talk.say("go")).text == "a"
+        await talk.client.get_info()
+    finally:
+        for folder in folders:
+            folder.chmod(0o700)
 
 
 async def test_scripts_of_a_skill_run_in_the_sandbox(start: Start, skills: Path) -> None:

@@ -66,7 +66,7 @@ def list_project_files(root: str) -> list[str]:
     """Return the agent files of a project, relative to it. They are used only if the project is trusted."""
     return [
         str(path.relative_to(root))
-        for folder in list_project_agent_folders(root)
+        for folder in filter(os.path.isdir, list_project_agent_folders(root))
         for path in sorted(Path(folder).glob("**/*.md"))
     ]
 

@@ -1,7 +1,7 @@
 """What a front end shows of a session: its settings, its warnings and the use of the context window."""
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -122,7 +122,7 @@ def _list_agent_warnings(session: "SessionComposition") -> Iterator[str]:
         yield from problems[:_MAX_PROBLEMS]
         if len(problems) > _MAX_PROBLEMS:
             yield f"{len(problems) - _MAX_PROBLEMS} more problems with agent files. See `odin agents`."
-    if not config.trust.trusted and any(Path(name).is_dir() for name in list_project_agent_folders(config.root)):
+    if not config.trust.trusted and any(map(os.path.isdir, list_project_agent_folders(config.root))):
         from odin.app.roles import describe_unused_files
 
         yield from filter(None, [describe_unused_files(config)])

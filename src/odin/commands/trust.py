@@ -140,7 +140,7 @@ def _list_allowed_settings(config: Config) -> Iterator[str]:
             rules = RuleReader(declared.layer, declared.source).read(declared.value).rules
             yield from (f"rules: {rule.action} {rule.text}" for rule in rules if rule.action == "allow")
     yield from (f"agent file: {name}" for name in list_project_files(config.root))
-    files = (name for name in PINNED_FILES if name.startswith(".odin/") and Path(config.root, name).is_file())
+    files = (name for name in PINNED_FILES if name.startswith(".odin/") and os.path.isfile(f"{config.root}/{name}"))  # noqa: PTH113
     yield from (f"instruction file: {name}" for name in files)
     if list_project_skill_folders(config):
         from odin.app.skills import describe_allowed, list_project_skills

@@ -73,7 +73,7 @@ def hash_hook_programs(folder: str, config_text: bytes | None) -> dict[str, str]
 
 
 def hash_program(path: Path) -> str:
-    return _hash_bytes(_read_pinned(path)) if path.is_file() else ""
+    return _hash_bytes(_read_pinned(path)) if os.path.isfile(path) else ""  # noqa: PTH113
 
 
 def _list_pinned_files(folder: str, config_text: bytes | None) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _walk_files(top: Path, root: str, depth: int = 5) -> Iterator[Path]:
     """
     if not os.path.lexists(top):
         return
-    if not top.is_dir():
+    if not os.path.isdir(top):  # noqa: PTH112
         yield top
         return
     if top.is_symlink():
@@ -162,7 +162,7 @@ def _list_command_lines(folder: str, config_text: bytes | None) -> Iterator[str]
     config = _parse_object(config_text)
     yield from _collect_texts(config.get("hooks"))
     path = Path(folder, MCP_NAME)
-    listed = _parse_object(_read_pinned(path)).get("mcpServers") if path.is_file() else None
+    listed = _parse_object(_read_pinned(path)).get("mcpServers") if os.path.isfile(path) else None  # noqa: PTH113
     for servers in (config.get("mcp"), listed, config.get("lsp_servers"), dict(find_agent_servers(folder))):
         for server in cast("dict[str, Any]", servers).values() if isinstance(servers, dict) else ():
             if isinstance(server, dict):

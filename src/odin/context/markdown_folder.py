@@ -260,7 +260,7 @@ class _MarkdownWalk:
 
     def walk(self) -> Iterator[tuple[str, str, os.stat_result]]:
         """Yield the name of each file without suffix, its path, and its stat result."""
-        if Path(self._folder).is_dir() and self._is_inside(self._folder):
+        if os.path.isdir(self._folder) and self._is_inside(self._folder):  # noqa: PTH112
             yield from self._walk_folder(self._folder, (), MAX_DEPTH)
 
     def _walk_folder(

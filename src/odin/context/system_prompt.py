@@ -102,7 +102,7 @@ def load_personal_files(user: str, root: str, open_file: OpenFile = _open_plainl
     """
     reading = _BudgetedReader("/", open_file)
     found = [InstructionFile(name, text) for name in PERSONAL_FILES if (text := reading.read(Path(user, name)))]
-    if root and any(Path(root, name).is_file() for name in PROJECT_PERSONAL_FILES):
+    if root and any(os.path.isfile(f"{root}/{name}") for name in PROJECT_PERSONAL_FILES):  # noqa: PTH113
         reading.set_root(root)
         found += [
             InstructionFile(name, text) for name in PROJECT_PERSONAL_FILES if (text := reading.read(Path(root, name)))
@@ -141,7 +141,7 @@ def _list_folders(root: str, cwd: str) -> Iterator[Path]:
 
 
 def _list_candidates(folder: Path) -> Iterator[Path]:
-    yield next((folder / name for name in (AGENTS_MD, CLAUDE_MD) if (folder / name).is_file()), folder / AGENTS_MD)
+    yield next((folder / name for name in (AGENTS_MD, CLAUDE_MD) if os.path.isfile(folder / name)), folder / AGENTS_MD)  # noqa: PTH113
     yield folder / CLAUDE_LOCAL_MD
 
 
@@ -160,7 +160,7 @@ class _BudgetedReader:
         self._root = root
 
     def read(self, path: Path) -> str:
-        if not path.is_file():
+        if not os.path.isfile(path):  # noqa: PTH113
             return ""
         place = os.path.realpath(path)
         if place in self._seen:
