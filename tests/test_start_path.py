@@ -1,12 +1,21 @@
 """What may be loaded before the version is printed, and before the first request is on its way."""
 
+import asyncio
 import os
 import platform
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from odin.app.reply_modules import REPLY_MODULES
+from odin.core.event_values import DiscardReason
+from odin.core.provider import Chunk, Request, StopChunk, TextChunk, WaitChunk
+from odin.engine.event_bus import EventBus
+from odin.engine.recorder import Recorder
+from odin.engine.stream import ReplyStream, RetryPolicy
+from odin.session.state import SessionState
 from odin.testing import ScriptedServer, say
 
 SLOW = {
@@ -82,8 +91,6 @@ ODIN_LATE = {
     "odin.tools.atomic_write",
     "odin.tools.diff",
     "odin.tools.file_edit",
-    "odin.tools.grep",
-    "odin.tools.listing",
     "odin.tools.project_checks",
     "odin.tools.replacement",
     "odin.tools.ripgrep",
@@ -232,6 +239,52 @@ def test_the_first_request_waits_for_nothing_it_does_not_need(workspace: Path) -
     assert slow == set()
     assert modules & ODIN_LATE == set()
     assert len([name for name in modules if name.partition(".")[0] == "odin"]) <= MOST_OWN
+
+
+class LateObserver:
+    """Observes no call. It is made, which loads its modules, while the model works."""
+
+    def __init__(self) -> None:
+        self.is_made = asyncio.Event()
+
+    def make(self) -> "LateObserver":
+        self.is_made.set()
+        return self
+
+    def on_call_started(self, call_id: str) -> None: ...
+
+    def on_call_complete(self, call_id: str, name: str, args: object) -> None: ...
+
+    async def rollback(self, reason: DiscardReason) -> None: ...
+
+
+class SlowModel:
+    """Answers when the observer has been made."""
+
+    name = "slow"
+
+    def __init__(self, observer: LateObserver) -> None:
+        self._observer = observer
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        yield WaitChunk("waiting_headers")
+        assert not self._observer.is_made.is_set()
+        await self._observer.is_made.wait()
+        yield TextChunk("hi")
+        yield StopChunk("end_turn")
+
+    async def close(self) -> None: ...
+
+
+async def test_what_a_reply_needs_is_loaded_while_the_model_works() -> None:
+    observer = LateObserver()
+    stream = ReplyStream(Recorder(None, SessionState("s"), EventBus()), "", observer.make)
+    async with asyncio.timeout(30):
+        reply = await stream.run(
+            SlowModel(observer), Request("m", ()), RetryPolicy(), lambda usage, *, estimated=False: None
+        )
+    assert reply.message.text == "hi"
+    assert [name for name in REPLY_MODULES if find_spec(name) is None] == []
 
 
 def test_the_first_request_is_small_in_every_set_up(workspace: Path) -> None:

@@ -18,6 +18,8 @@ REPLY_MODULES = (
     "odin.policy.secret_patterns",
     "odin.checkpoints.checkpointer",
     "odin.sandbox.sandbox",
+    "odin.tools.listing",
+    "odin.tools.grep",
 )
 """In the order in which a reply with a tool call needs them."""
 
