@@ -7,7 +7,7 @@ import re
 
 _REMOVES = re.compile(
     r"\b(?:remov|delet|drop|get rid|no longer|unused|dead|inline|merg|mov(?:e|ing)|clean|replac|renam|extract|split"
-    r"|call(?:ed)?\b|name of|instead|convert|turn)",
+    r"|call(?:ed)?\b|name of|instead|convert|turn|filter|keep only|only keep|duplicate|dedup|unique|trim|truncat)",
     re.IGNORECASE,
 )
 """A task after which a name that it mentions may be gone."""
@@ -25,8 +25,9 @@ _REWRITES = re.compile(
 )
 """A task that gives a file a new content as a whole."""
 _REWRITES_TEXT = re.compile(
-    r"\b(?:rewrite|replace|empty|clear|reset|fill|change|set)\b[^.]{0,25}\b(?:file|contents?|text)\b|\btranslat|\bsummar|\bshorten"
-    r"|\bconvert\b|\bwith only\b|\bonly contains?\b|\b(?:contents?|text) (?:of|to)\b",
+    r"\b(?:replace|empty|clear|reset|fill|change|set)\b[^.]{0,25}\b(?:file|contents?|text)\b|\brewrit|\brestructur"
+    r"|\breorgani|\btranslat|\bsummar|\bshorten|\bconvert\b|\bwith only\b|\bonly contains?\b|\bcontains? only\b"
+    r"|\b(?:contents?|text) (?:of|to)\b",
     re.IGNORECASE,
 )
 """The same for files that are not code."""
@@ -34,7 +35,9 @@ _RESHAPES = re.compile(
     r"\b(?:simplif|refactor|rewrit|shorten|replac|reduc|clean|convert|us(?:e|ing)|remov|delet)", re.IGNORECASE
 )
 """A task after which a script may have far fewer lines."""
-_ADDS = re.compile(r"\b(?:add|append|insert|create|implement|write|new|include)\b", re.IGNORECASE)
+_ADDS = re.compile(r"\b(?:add|append|insert|include|put)\b", re.IGNORECASE)
+_ADDS_CODE = re.compile(r"\b(?:create|implement|write|new)\b", re.IGNORECASE)
+"""A task that adds something to code. With a text, it may also give it a new content."""
 _RENAMES = re.compile(r"\b(?:renam\w*|called?|name of)\b", re.IGNORECASE)
 _AT_TOP = re.compile(r"\b(?:at the (?:top|beginning|start)|first line|prepend|in front)\b", re.IGNORECASE)
 _IN_BETWEEN = re.compile(r"\b(?:after|before|between|under|below|above|middle)\b", re.IGNORECASE)
@@ -66,8 +69,8 @@ def is_reshaping(prompt: str) -> bool:
     return _is_mentioned(_RESHAPES, prompt)
 
 
-def is_adding(prompt: str) -> bool:
-    return _is_mentioned(_ADDS, prompt)
+def is_adding(prompt: str, *, is_code: bool) -> bool:
+    return _is_mentioned(_ADDS, prompt) or (is_code and _is_mentioned(_ADDS_CODE, prompt))
 
 
 def is_renaming(prompt: str) -> bool:

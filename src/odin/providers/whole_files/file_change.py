@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.providers.whole_files.json_text import parse_json
+from odin.providers.whole_files.part_merge import parse_json
 from odin.providers.whole_files.written_reply import find_commented_path
 
 _BRACKETED = (".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".go", ".rs", ".java", ".c", ".h", ".cpp", ".css")

@@ -26,14 +26,16 @@ from odin.providers.whole_files.change_words import (
 )
 from odin.providers.whole_files.file_change import drop_elisions, find_elision
 from odin.providers.whole_files.file_outline import CODE, Part, join_outline, read_outline, strip_blank
-from odin.providers.whole_files.json_text import (
+from odin.providers.whole_files.part_merge import (
+    PartMerge,
     append_items,
+    find_bound_names,
     is_json,
+    is_used,
     list_lost_keys,
     merge_objects,
     strip_comments,
 )
-from odin.providers.whole_files.part_merge import PartMerge, find_bound_names, is_used
 
 _ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s")
 _ALIKE = 0.7
@@ -41,26 +43,31 @@ _ALIKE = 0.7
 _USAGE_COMMENT = re.compile(r"(?:#|//)\s*(?:example|usage|sample|demo|test(?:ing)? the|run the)\b", re.IGNORECASE)
 
 
-def complete_file(path: str, new: str, old: str, prompt: str) -> str:
-    """Return the whole new file. `new` is what the model wrote, all of it or the parts that change."""
+def complete_file(path: str, new: str, old: str, prompt: str, elsewhere: Collection[str] = ()) -> str:
+    """Return the whole new file. `new` is what the model wrote, all of it or the parts that change.
+
+    `elsewhere` are the names that the same reply defines in other files.
+    """
     if path.endswith(CODE):
         new = _drop_usage(path, textwrap.dedent(new) if new[:1].isspace() else new, old, prompt)
     if not old.strip() or is_rewriting(prompt, is_code=path.endswith(CODE)):
         return new
     if path.endswith(".json"):
         return _complete_json(new, old, prompt)
-    change = _OutlineChange.compare(path, new, old, prompt)
+    change = _OutlineChange.compare(path, new, old, prompt, elsewhere)
     if change is not None:
         return change.complete()
     whole = new if find_elision(new, old) else drop_elisions(new, old)
     return _complete_text(path, whole, old, prompt)
 
 
-def find_loss(path: str, new: str, old: str, prompt: str) -> str:
+def find_loss(path: str, new: str, old: str, prompt: str, elsewhere: Collection[str] = ()) -> str:
     """Return what a file would lose that the task does not ask to lose, as a sentence for the model; "" if nothing."""
     if not old.strip() or not new.strip() or is_rewriting(prompt, is_code=path.endswith(CODE)):
         return ""
-    change = None if path.endswith(".json") else _OutlineChange.compare(path, new, old, prompt, is_final=True)
+    change = (
+        None if path.endswith(".json") else _OutlineChange.compare(path, new, old, prompt, elsewhere, is_final=True)
+    )
     names = _find_lost_keys(new, old, prompt) if path.endswith(".json") else change.list_kept() if change else []
     if names:
         return f"{path} would lose {_list_names(names)}. Write the complete file."
@@ -128,7 +135,9 @@ class _OutlineChange(Struct):
     """The model says that it left something out, or wrote a method without its class."""
 
     @classmethod
-    def compare(cls, path: str, new: str, old: str, prompt: str, *, is_final: bool = False) -> "_OutlineChange | None":
+    def compare(
+        cls, path: str, new: str, old: str, prompt: str, elsewhere: Collection[str], *, is_final: bool = False
+    ) -> "_OutlineChange | None":
         """Return None for files without parts. `is_final`: the new text is the file, and no part of it."""
         old_parts = read_outline(path, old)
         text = new if is_final else drop_elisions(new, old)
@@ -145,13 +154,17 @@ class _OutlineChange(Struct):
         lost = [
             name
             for name, part in old_names
-            if name not in have and not _is_moved(name, part, have) and _is_needed(path, part, text)
+            if name not in have and not _is_moved(name, part, have, elsewhere) and _is_needed(path, part, text)
         ]
         known = {name for name, _ in old_names}
         added = [name for name, part in new_names if name not in known and part.kind != "variable"]
         before, after = _list_lines(old), set(_list_lines(text))
         share = sum(line in after for line in before) / (len(before) or 1)
         return cls(path, old_parts, new_parts, text, prompt, lost, added, share, is_partial)
+
+    @property
+    def _is_adding(self) -> bool:
+        return is_adding(self.prompt, is_code=self.path.endswith(CODE))
 
     @property
     def has_definitions(self) -> bool:
@@ -207,13 +220,14 @@ class _OutlineChange(Struct):
         for name in self.lost:
             short = name.partition("#")[0].rpartition(".")[2]
             is_named = re.search(rf"(?<!\w){re.escape(short)}(?!\w)", said, flags) is not None
-            owner_is_gone = name.partition(".")[0] in self.lost and "." in name
-            if (is_named or owner_is_gone) and not re.search(rf"(?<![\w.]){re.escape(short)}\s*\(", self.text):
+            is_main = name == "if __name__" and re.search(r"\bmain\b|\bguard\b", said) is not None
+            if (is_named or is_main) and not re.search(rf"(?<![\w.]){re.escape(short)}\s*\(", self.text):
                 yield name
+                yield from (one for one in self.lost if one.startswith(f"{name}."))
 
     def _is_renaming(self) -> bool:
         """True if as many definitions are new as are lost in a text that is the same for the most part."""
-        is_addition = is_adding(self.prompt) and not is_renaming(self.prompt)
+        is_addition = self._is_adding and not is_renaming(self.prompt)
         return len(self.lost) == len(self.added) and self.share >= 0.5 and not is_addition
 
     def _is_removal(self, kept: list[str]) -> bool:
@@ -225,7 +239,7 @@ class _OutlineChange(Struct):
 
     def _merge(self) -> str:
         gone = set(self._list_gone())
-        text = join_outline(PartMerge(self.path, gone, is_adding=is_adding(self.prompt)).merge(self.old, self.new))
+        text = join_outline(PartMerge(self.path, gone, is_adding=self._is_adding).merge(self.old, self.new))
         rename = find_rename(self.prompt)
         if rename and rename.old in {name.rpartition(".")[2] for name in gone}:
             text = replace_name(text, rename)
@@ -262,16 +276,30 @@ class _OutlineChange(Struct):
         return join_outline(PartMerge(self.path).merge(self.new, lost))
 
 
-def _is_moved(name: str, part: Part, have: Collection[str]) -> bool:
-    """True if a definition is now in a class, or a member of a class that is gone is now elsewhere."""
+def _is_moved(name: str, part: Part, have: Collection[str], elsewhere: Collection[str]) -> bool:
+    """True if a definition is now in a class or another file, or the members of a class are now functions."""
     owner, _, short = name.rpartition(".")
-    inner = {one.rpartition(".")[2] for one in have}
-    return part.kind == "definition" and short in inner and (not owner or owner not in have)
+    if part.kind != "definition" or owner in have:
+        return False
+    inner = {one.rpartition(".")[2] for one in have} | set(elsewhere)
+    return short in inner or owner in inner or (bool(part.parts) and all(one.name in inner for one in part.parts))
+
+
+_MADE_BY_DECORATOR = re.compile(r"@(?:dataclass|define|attrs?)\b|\((?:NamedTuple|BaseModel|Struct)\b")
 
 
 def _is_needed(path: str, part: Part, text: str) -> bool:
-    """True for all parts but the variables of a program that it does not use any more."""
-    return part.kind != "variable" or not path.endswith(CODE) or is_used(part.name, text)
+    """True for all parts but those that something else makes superfluous."""
+    if not path.endswith(CODE):
+        return True
+    if part.kind == "trailer" and "export" in part.name:
+        return re.search(r"^export\b|\bexports\b", text, re.MULTILINE) is None
+    if part.name == "if __name__":
+        called = re.findall(r"(?<![\w.])([A-Za-z_]\w*)[.(]", "\n".join(part.lines[part.start + 1 :]))
+        return not called or any(is_used(name, text) for name in called)
+    if part.name == "__init__":
+        return _MADE_BY_DECORATOR.search(text) is None
+    return part.kind != "variable" or is_used(part.name, text)
 
 
 def _walk_names(parts: Iterable[Part], owner: str = "") -> Iterator[tuple[str, Part]]:
@@ -335,7 +363,7 @@ def _complete_text(path: str, new: str, old: str, prompt: str) -> str:
     before, after = _list_lines(old), _list_lines(new)
     if set(before) <= set(after):
         return new
-    if not is_adding(prompt):
+    if not is_adding(prompt, is_code=False):
         return _replace_alike(new, old)
     is_prose = path.endswith((".md", ".markdown", ".mdx", ".rst"))
     gap = "\n\n" if is_prose and not (_ITEM.match(before[-1]) and _ITEM.match(after[0])) else "\n"
@@ -358,7 +386,7 @@ def _replace_alike(new: str, old: str) -> str:
     from difflib import SequenceMatcher
 
     before, after = old.splitlines(), new.splitlines()
-    if 2 * len(after) > len(before):
+    if 2 * len(after) > len(before) or set(after) <= set(before):
         return new
     for line in filter(None, after):
         ratios = [SequenceMatcher(None, line, one).ratio() for one in before]
@@ -374,7 +402,7 @@ def _find_lost_lines(path: str, new: str, old: str, prompt: str) -> str:
     before, after = _list_lines(old), _list_lines(new)
     lost = [line for line in before if line not in set(after)]
     kept = len(before) - len(lost)
-    most = len(before) - 1 if is_removing(prompt) else 0 if is_adding(prompt) else max(2, kept)
+    most = len(before) - 1 if is_removing(prompt) else 0 if is_adding(prompt, is_code=False) else max(2, kept)
     if len(lost) <= most or len(after) >= len(before):
         return ""
     return f"{path} would lose {len(lost)} lines, for example {lost[0][:80]!r}. Write the complete file."
@@ -387,8 +415,8 @@ def _complete_json(new: str, old: str, prompt: str) -> str:
     if not is_json(new) or not is_json(old):
         return new
     if _find_lost_keys(new, old, prompt):
-        return merge_objects(new, old)
-    return append_items(new, old) if is_adding(prompt) else new
+        return merge_objects(new, old, is_adding=is_adding(prompt, is_code=False))
+    return append_items(new, old) if is_adding(prompt, is_code=False) else new
 
 
 def _find_lost_keys(new: str, old: str, prompt: str) -> list[str]:

@@ -100,6 +100,11 @@ def read_outline(path: str, text: str) -> list[Part] | None:
     return None
 
 
+def list_definitions(path: str, text: str) -> set[str]:
+    """Return the names that a program defines at its top."""
+    return {part.name for part in (read_outline(path, text) or ()) if part.kind == "definition"}
+
+
 def join_outline(parts: Iterable[Part]) -> str:
     text = "\n".join(line for part in parts for line in part.list_lines())
     return text.rstrip("\n") + "\n"
@@ -294,7 +299,8 @@ def _read_sections(lines: list[str]) -> list[Part]:
         is_code = is_code != bool(_FENCE.match(line))
         heading = None if is_code else _HEADING.match(line)
         if heading:
-            parts.append(Part(heading[2].casefold(), "entry", []))
+            is_title = heading[1] == "#" and not any(part.name for part in parts)
+            parts.append(Part("the title" if is_title else heading[2].casefold(), "entry", []))
         parts[-1].lines.append(line)
     return [part for part in parts if part.lines]
 

@@ -1,7 +1,8 @@
 """Judges a reply of a small model: it comes to tool calls, an answer, or a fault that the model has to correct."""
 
+import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -9,14 +10,48 @@ from msgspec.structs import replace
 
 from odin.providers.whole_files.file_change import clean_text, find_fault, make_calls, replace_loosely
 from odin.providers.whole_files.file_completion import complete_file, find_loss, is_continued
-from odin.providers.whole_files.loose_blocks import LooseBlocks
+from odin.providers.whole_files.file_outline import CODE, list_definitions
 from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading
 from odin.providers.whole_files.turn_history import TurnFacts
-from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, parse_reply, split_commands
+from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, is_path, parse_reply, split_commands
 
 NO_REPLY = "(The model replied nothing.)"
 _MAX_OUTPUT_CHARS = 3_000
+_ENDINGS = {
+    "python": (".py", ".pyi"),
+    "py": (".py", ".pyi"),
+    "javascript": (".js", ".mjs", ".cjs", ".jsx"),
+    "js": (".js", ".mjs", ".cjs", ".jsx"),
+    "typescript": (".ts", ".tsx"),
+    "ts": (".ts", ".tsx"),
+    "go": (".go",),
+    "rust": (".rs",),
+    "java": (".java",),
+    "c": (".c", ".h"),
+    "cpp": (".cpp", ".h"),
+    "ruby": (".rb",),
+    "html": (".html", ".htm"),
+    "css": (".css",),
+    "json": (".json",),
+    "toml": (".toml",),
+    "yaml": (".yaml", ".yml"),
+    "yml": (".yaml", ".yml"),
+    "markdown": (".md", ".mdx", ".markdown"),
+    "md": (".md", ".mdx", ".markdown"),
+    "csv": (".csv",),
+    "sql": (".sql",),
+}
+"""How the files of a language end. Other languages say nothing about the file."""
+_TEST_CODE = re.compile(
+    r"^\s*(?:def test_|class \w+\((?:unittest\.)?TestCase\)|import unittest|import pytest"
+    r"|(?:test|it|describe)\(\s*['\"`]|func Test\w+\()",
+    re.MULTILINE,
+)
+_SAVED_AS = re.compile(
+    r"\b(?:save|store|put|name|create|call)\w*\b[^.\n]{0,40}?[`*\"']+([^\s`*\"']+)[`*\"']+", re.IGNORECASE
+)
+"""`Save this as "sum.py"`, before or after the block."""
 
 ToolUse = tuple[str, dict[str, Any]]
 Calls = tuple[ToolUse, ...]
@@ -136,30 +171,44 @@ class ReplyJudge:
             return [block for block in files if block not in tests], ""
         return [], f"The tests are right. Fix the code, not {tests[0].path}."
 
-    def _make_file_calls(self, files: Iterable[WrittenBlock]) -> tuple[list[ToolUse], str, list[str]]:
+    def _make_file_calls(self, files: Sequence[WrittenBlock]) -> tuple[list[ToolUse], str, list[str]]:
         """Return the calls for whole files, what is wrong with one of them, and the files that stay as they are.
 
         Several blocks of one file are applied one after the other: a model may write its parts, or quote it first.
         """
         texts: dict[str, str] = {}
+        elsewhere = self._find_moved_names(files)
         for block in files:
             path = self._resolve_path(block.path)
-            old = self.facts.files.get(path)
-            written = clean_text(path, block.text, old or "")
+            old = self.facts.files.get(path, "")
+            written = clean_text(path, block.text, old)
             known = texts.get(path)
             if known is None or is_continued(path, written, known):
-                texts[path] = complete_file(path, written, old or "" if known is None else known, self.reading.text)
+                before = old if known is None else known
+                texts[path] = complete_file(path, written, before, self.reading.text, elsewhere(path))
         calls: list[ToolUse] = []
         unchanged: list[str] = []
         for path, text in texts.items():
             old = self.facts.files.get(path)
             if text == old:
                 unchanged.append(path)
-            elif fault := find_loss(path, text, old or "", self.reading.text) or find_fault(path, text, old or ""):
+            elif fault := self._find_fault(path, text, old or "", elsewhere(path)):
                 return [], fault, unchanged
             else:
                 calls.append(make_calls(path, text, old))
         return calls, "", unchanged
+
+    def _find_fault(self, path: str, text: str, old: str, elsewhere: Collection[str]) -> str:
+        return find_loss(path, text, old, self.reading.text, elsewhere) or find_fault(path, text, old)
+
+    def _find_moved_names(self, files: Iterable[WrittenBlock]) -> Callable[[str], set[str]]:
+        """Return a function that tells which names other files than this one get from the reply."""
+        added = {
+            path: list_definitions(path, block.text) - list_definitions(path, self.facts.files.get(path, ""))
+            for block in files
+            if (path := self._resolve_path(block.path))
+        }
+        return lambda path: {name for other, names in added.items() if other != path for name in names}
 
     def _resolve_path(self, written: str) -> str:
         """Return the file that a written path means. A model may invent folders: `src/calc.py` for the only calc.py."""
@@ -211,6 +260,85 @@ class ReplyJudge:
         if folders and self.can_run:
             calls.append(("ExecuteCommand", {"command": f"find {shlex.join(folders)} -depth -type d -empty -delete"}))
         return calls
+
+
+class LooseBlocks:
+    """Finds the file of a code block without a path by what the prompt names and the files contain."""
+
+    def __init__(self, reading: PromptReading, facts: TurnFacts) -> None:
+        self._facts = facts
+        named = (facts.project.resolve(path) or path for path in reading.paths if "." in path)
+        self._named = list(dict.fromkeys(named))
+
+    def place(self, reply: WrittenReply) -> list[WrittenBlock]:
+        """Return the blocks that belong to a file, with its path. Examples of use belong to none."""
+        blocks = [block for block in reply.loose if block.text.strip() and not block.is_shell]
+        if len(blocks) > 1:
+            blocks = [block for block in blocks if not block.is_usage]
+        defining = [block for block in blocks if list_definitions("a.py", block.text)]
+        if len(blocks) > len(defining) == 1:
+            blocks = defining
+        saved = [path for path in _SAVED_AS.findall(reply.prose) if is_path(path, self._facts.sizes)]
+        placed: list[WrittenBlock] = []
+        for block in blocks:
+            path = self.find_path(block.text, block.language)
+            if not path and len(blocks) == len(set(saved)) == 1:
+                path = saved[0]
+            if path:
+                placed.append(replace(block, path=path))
+        return placed
+
+    def find_path(self, text: str, language: str = "") -> str:
+        """Return the path of the file that a text is for; "" if that is not certain."""
+        named = self._keep_fitting(self._named, text, language)
+        if _TEST_CODE.search(text) and not named and self._named:
+            return self._find_test_path(self._keep_language(self._named, language))
+        if len(named) == 1:
+            return named[0]
+        alike = self._list_alike(text, named or self._facts.files)
+        if len(alike) == 1:
+            return alike[0]
+        new = [path for path in named if path not in self._facts.sizes]
+        return new[0] if len(new) == 1 and not alike else ""
+
+    def _keep_language(self, paths: Iterable[str], language: str) -> list[str]:
+        endings = _ENDINGS.get(language.casefold(), ())
+        return [path for path in paths if not endings or path.endswith(endings)]
+
+    def _keep_fitting(self, paths: Iterable[str], text: str, language: str) -> list[str]:
+        """Return the paths for a text of this language: tests for a test, other files for other code."""
+        fitting = self._keep_language(paths, language)
+        if _TEST_CODE.search(text):
+            return [path for path in fitting if is_test(path) or not path.endswith(CODE)]
+        code = [path for path in fitting if not is_test(path)]
+        return code or fitting
+
+    def _find_test_path(self, about: list[str]) -> str:
+        """Return where the test of a file is, or where it goes, if it is the only one that the prompt names."""
+        if len(about) != 1:
+            return ""
+        folder, _, name = about[0].rpartition("/")
+        stem, _, ending = name.rpartition(".")
+        wanted = {"py": f"test_{stem}.py", "go": f"{stem}_test.go"}.get(ending, f"{stem}.test.{ending}")
+        known = [path for path in self._facts.sizes if path.rpartition("/")[2] == wanted]
+        if known:
+            return known[0]
+        tests = [path.rpartition("/")[0] for path in self._facts.sizes if is_test(path)]
+        place = tests[0] if tests and ending != "go" else folder
+        return f"{place}/{wanted}" if place else wanted
+
+    def _list_alike(self, text: str, paths: Iterable[str]) -> list[str]:
+        """Return the files that have most lines of a text; if there are none, those that define a name of it."""
+        known = {path: self._facts.files[path] for path in paths if path in self._facts.files}
+        lines = [line for line in text.splitlines() if line.strip()]
+        alike = [
+            path for path, old in known.items() if sum(line in old.splitlines() for line in lines) * 2 >= len(lines)
+        ]
+        return alike or [
+            path
+            for path, old in known.items()
+            if path.endswith(CODE) and list_definitions(path, text) & list_definitions(path, old)
+        ]
 
 
 def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:
