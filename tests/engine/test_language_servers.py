@@ -13,7 +13,7 @@ from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.op import AnswerPermission, ControlLanguageServer, Interrupt, Rewind
-from odin.lsp import diagnostics
+from odin.lsp import servers as servers_module
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import format_language_servers, switch_language_servers
 from tests.lsp.conftest import FAKE
@@ -26,8 +26,8 @@ PROGRAMS = str(Path(sys.executable).parent)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine must not make a test about content fail."""
-    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 20.0)
-    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 20.0)
+    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 20.0)
+    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 20.0)
 
 
 def fake(*vices: str, **more: Any) -> dict[str, Any]:
@@ -72,8 +72,8 @@ async def test_every_edit_tool_gets_the_errors(start: Start, workspace: Path):
 async def test_late_errors_reach_the_next_request_of_the_turn_once(
     start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 0.0)
-    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 0.0)
+    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.0)
+    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 0.0)
     key = "k3y-9f8e7d6c5b4a"
     ask_a, ask_b = (call("lsp", {"action": "hover", "path": path, "symbol": "BAD"}) for path in ("a.txt", f"{key}.txt"))
     script = [write(workspace / "a.txt", "BAD\n"), say("done")]
@@ -81,11 +81,11 @@ async def test_late_errors_reach_the_next_request_of_the_turn_once(
     talk = await start(script, config=fake(), env={"SHOP_TOKEN": key}, trust=True)
     await talk.say("go")
     await talk.say("go on")  # what is found in the file of the first turn is not told
-    told = [str(request.body).count(diagnostics.LATE_HEADING) for request in talk.server.requests]
+    told = [str(request.body).count(servers_module.LATE_HEADING) for request in talk.server.requests]
     assert told in ([0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1])  # the server may be fast
     assert not any("bad word" in text for text in results(talk))
-    notes = [event.text for event in talk.all(NoteAdded) if event.text.startswith(diagnostics.LATE_HEADING)]
-    assert notes == [f"{diagnostics.LATE_HEADING}\n[redacted: SHOP_TOKEN].txt:1:1: bad word [fake B1]"]
+    notes = [event.text for event in talk.all(NoteAdded) if event.text.startswith(servers_module.LATE_HEADING)]
+    assert notes == [f"{servers_module.LATE_HEADING}\n[redacted: SHOP_TOKEN].txt:1:1: bad word [fake B1]"]
 
 
 async def test_the_tools_are_offered_once_there_is_a_file_for_them(start: Start, workspace: Path):

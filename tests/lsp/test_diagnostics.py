@@ -7,11 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odin.lsp import diagnostics
 from odin.lsp import server as server_module
-from odin.lsp.diagnostics import LateErrors, review_files, warm_up
+from odin.lsp import servers as servers_module
 from odin.lsp.documents import Diagnostic, WatchedChange
-from odin.lsp.servers import LanguageServers
+from odin.lsp.servers import LanguageServers, LateErrors, review_files, warm_up
 
 from .conftest import Serve
 
@@ -19,14 +18,14 @@ from .conftest import Serve
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine must not make a test about content fail."""
-    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 20.0)
-    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 20.0)
+    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 20.0)
+    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 20.0)
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 0.1)
-    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 0.05)
+    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.1)
+    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 0.05)
 
 
 def write(folder: Path, text: str, name: str = "a.txt") -> str:
@@ -102,7 +101,7 @@ async def test_errors_that_come_too_late_are_told_once(
     serve: Serve, tmp_path: Path, vices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ):
     """The server has just started, or it finds something only after it has loaded the project."""
-    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 0.0 if "push" in vices else 20.0)
+    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.0 if "push" in vices else 20.0)
     monkeypatch.setattr(server_module, "_REFRESH_PAUSE_S", 0.0)
     servers, late = serve(*vices), LateErrors()
     path = write(tmp_path, "BAD\n" * 12)
@@ -111,7 +110,7 @@ async def test_errors_that_come_too_late_are_told_once(
         await asyncio.sleep(0.01)
     told = late.take_note(servers.root).splitlines()
     assert (told[0], told[1], told[-1], len(told)) == (
-        diagnostics.LATE_HEADING,
+        servers_module.LATE_HEADING,
         "a.txt:1:1: bad word [fake B1]",
         "... and 2 more errors",
         12,
@@ -143,7 +142,7 @@ async def test_errors_that_the_result_had_or_that_are_outdated_are_not_told_late
     await review_files(servers, [path], late)
     for number in range(5):
         found = report(msgspec.structs.replace(first, message=str(number)))
-        assert len(found) == (number < diagnostics.MAX_NOTES)
+        assert len(found) == (number < servers_module.MAX_NOTES)
     await review_files(servers, [path], late)
     late.follow_turn("next")
     assert report(other) == []
@@ -157,7 +156,7 @@ async def test_a_lying_server_is_read_with_care(serve: Serve, tmp_path: Path):
 
 @pytest.mark.usefixtures("patient")
 async def test_errors_are_bounded_in_number_and_length(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(diagnostics, "MAX_MESSAGE_CHARS", 3)
+    monkeypatch.setattr(servers_module, "MAX_MESSAGE_CHARS", 3)
     found = await review(serve("pull"), write(tmp_path, "BAD\n" * 25))
     assert (found[0], found[-1], len(found)) == ("a.txt:1:1: bad... [fake B1]", "... and 15 more errors", 11)
 

@@ -19,10 +19,9 @@ from odin.app.sandbox import LazySandbox
 from odin.config import LanguageServerSettings, load
 from odin.context.file_cache import FileCache
 from odin.core.tool import ToolContext
-from odin.lsp import diagnostics
+from odin.lsp import servers as servers_module
 from odin.lsp.detection import find_servers
-from odin.lsp.diagnostics import LateErrors, review_files
-from odin.lsp.servers import LanguageServers
+from odin.lsp.servers import LanguageServers, LateErrors, review_files
 from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
 from odin.sandbox.runner import ProcessRunner
 
@@ -146,8 +145,8 @@ async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 @pytest.mark.slow  # basedpyright takes two seconds to start
 async def test_a_real_server_finds_renames_and_reviews(servers: LanguageServers, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(diagnostics, "COLD_WAIT_S", 30.0)
-    monkeypatch.setattr(diagnostics, "WARM_WAIT_S", 30.0)
+    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 30.0)
+    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 30.0)
     root, project = servers.root, PROJECTS[servers.all[0].spec.name]
     ctx = ToolContext(
         cwd=root, root=root, session="s", agent="", call_id="c", mode="edit_mode", progress=lambda text: None

@@ -22,10 +22,9 @@ from odin.core.op import LanguageServerAction
 from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.engine.recorder import Recorder
 from odin.lsp.detection import ServerSpec, find_for_project, find_servers
-from odin.lsp.diagnostics import LateErrors, review_files, warm_up
 from odin.lsp.documents import WatchedChange
 from odin.lsp.protocol import ServerFault
-from odin.lsp.servers import LanguageServers
+from odin.lsp.servers import LanguageServers, LateErrors, review_files, warm_up
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:

@@ -15,11 +15,10 @@ from msgspec import Struct
 from odin.context.file_cache import FileCache, hash_bytes
 from odin.core.format import count_of
 from odin.core.tool import ResolvedPath, ToolContext, ToolOutput
-from odin.lsp.diagnostics import shorten_path
 from odin.lsp.documents import OpenDocument, read_source
 from odin.lsp.protocol import Position, PositionMap, Range, ServerFault, path_of
 from odin.lsp.server import LanguageServer
-from odin.lsp.servers import LanguageServers
+from odin.lsp.servers import LanguageServers, shorten_path
 from odin.policy.paths import resolve_given
 from odin.tools.change_preview import preview_diff
 from odin.tools.diff import compare
