@@ -165,16 +165,17 @@ def _describe_invalid_choice(name: str, value: str, listed: str) -> str:
 
 
 def make_formatter(prog: str) -> argparse.HelpFormatter:
-    """Return a help formatter with a fixed width: argparse makes one per flag, and each would query the terminal."""
+    """Return a help formatter with a fixed width: argparse would query the terminal."""
     return argparse.RawDescriptionHelpFormatter(prog, width=100)
 
 
 def build_parser() -> argparse.ArgumentParser:
+    shared = make_formatter("odin")  # argparse would make one for each flag, to check it
     parser = Parser(
         prog="odin",
         description="A coding agent for the terminal.",
         epilog=EPILOG,
-        formatter_class=make_formatter,
+        formatter_class=lambda prog: shared,
         allow_abbrev=False,
     )
     add = parser.add_argument
@@ -189,6 +190,7 @@ def build_parser() -> argparse.ArgumentParser:
             add(name, action="append", help=argparse.SUPPRESS)
         else:
             add(name, action="store_true", help=argparse.SUPPRESS)
+    parser.formatter_class = make_formatter
     return parser
 
 
