@@ -1,4 +1,4 @@
-"""Computes what a prompt asks for and what files tell exactly: how many, how often, and where something is defined.
+"""Computes what a prompt asks for and what files tell exactly: how many, how often, where, and what a call returns.
 
 Small models count badly and copy well. Each fact is one short line next to the task.
 """
@@ -7,6 +7,7 @@ import ast
 import csv
 import io
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import cast
 
@@ -309,3 +310,115 @@ def _describe_occurrences(term: str, facts: TurnFacts, scope: set[str], texts: M
     if importing and "import" in facts.prompt:
         facts_found.append(f"{term} is imported in {_count(len(importing), 'files')} ({_name(importing)}).")
     return facts_found
+
+
+# --- the call that a prompt asks about ---
+
+_ASKS_RESULT = re.compile(
+    r"\b(?:what|which|value|result|output)\b.*\b(?:returns?|prints?|gives?|yields?|outputs?|results?|values?|evaluates?|is)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_PRINTS = re.compile(r"\b(?:prints?|outputs?)\b", re.IGNORECASE)
+_CALL_START = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
+_RESULT_FOR = re.compile(
+    r"\b([A-Za-z_]\w*)\s+(?:return|print|give|output)s?\s+(?:for|given|with|on)\s+(.+?)[?.]?\s*$", re.MULTILINE
+)
+"""The same call in words: `What does area return for 2?`"""
+_EXPORTS = re.compile(r"\bmodule\.exports\b|^exports\.", re.MULTILINE)
+_LITERAL = (
+    ast.Expression, ast.Call, ast.Name, ast.Attribute, ast.Constant, ast.List, ast.Dict, ast.Tuple, ast.Set,
+    ast.UnaryOp, ast.USub, ast.UAdd, ast.Not, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.keyword, ast.Load,
+)  # fmt: skip
+_NOT_RUN = re.compile(r"(?:ModuleNotFound|Import|Syntax|Indentation|Name|Reference)Error\b")
+"""Errors that say that the call was not made as the prompt means it."""
+_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt|Iteration)\b.*?)(?: \(exit code \d+\))?$", re.M)
+
+
+class AskedCall(Struct, frozen=True):
+    """The command that makes a call. `prints`: the prompt asks for what it prints, not for what it returns."""
+
+    expression: str
+    command: str
+    prints: bool
+
+    def describe_result(self, output: str, *, failed: bool) -> str:
+        """Return what the call returns, prints or raises; "" if that is not known."""
+        if _NOT_RUN.search(output):
+            return ""
+        text = output.strip()
+        raised = _RAISED.findall(text)
+        if failed:
+            return f"{self.expression} raises {raised[-1]}." if raised else ""
+        if not text or text == "(no output)":
+            return f"{self.expression} prints nothing."
+        verb = "prints" if self.prints else "returns"
+        return f"{self.expression} {verb}:\n{text}" if "\n" in text else f"{self.expression} {verb} {text}"
+
+
+def find_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[str, str]) -> AskedCall | None:
+    """Return the call that the prompt asks about, if it can be made.
+
+    `definitions` are the places `path:line` of each name, `texts` the contents of files.
+    """
+    if not _ASKS_RESULT.search(prompt):
+        return None
+    prints = _PRINTS.search(prompt) is not None
+    for name, expression in _list_expressions(prompt):
+        paths = {place.rpartition(":")[0] for place in definitions.get(name, ())}
+        if len(paths) == 1 and (command := _build_command(expression, name, paths.pop(), texts, prints=prints)):
+            return AskedCall(expression, command, prints)
+    return None
+
+
+def _list_expressions(prompt: str) -> list[tuple[str, str]]:
+    """Return the calls in a prompt, each with the name that it starts with."""
+    written = [(found[1], _cut_expression(prompt[found.start() :])) for found in _CALL_START.finditer(prompt)]
+    in_words = [(found[1], f"{found[1]}({found[2]})") for found in _RESULT_FOR.finditer(prompt)]
+    return written + in_words
+
+
+def _cut_expression(text: str) -> str:
+    """Return the call at the start of a text, with the methods called on its result: up to the last closed bracket."""
+    depth, end = 0, 0
+    quote = ""
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"" and depth:
+            quote = sign
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+            if not depth:
+                end = at + 1
+                if not re.match(r"\.\w+\(", text[end:]):
+                    break
+        elif not depth and not re.match(r"[\w.]", sign):
+            break
+    return text[:end]
+
+
+def _build_command(expression: str, name: str, path: str, texts: Mapping[str, str], *, prints: bool) -> str:
+    if path.endswith(".py") and _is_literal(expression, name):
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        is_defined = re.search(rf"^(?:async )?(?:def|class) {name}\b", texts.get(path, ""), re.MULTILINE)
+        call = expression if prints else f"print(repr({expression}))"
+        code = f"from {module} import {name}; {call}"
+        return f"python3 -B -c {shlex.quote(code)}" if is_defined and re.fullmatch(r"\w+(?:\.\w+)*", module) else ""
+    if path.endswith((".js", ".cjs")) and _EXPORTS.search(texts.get(path, "")) and _is_literal(expression, name):
+        call = expression if prints else f"console.log({expression})"
+        code = f"const {{ {name} }} = require('./{path}'); {call}"
+        return f"node -e {shlex.quote(code)}"
+    return ""
+
+
+def _is_literal(expression: str, name: str) -> bool:
+    """True if an expression calls only this name, or methods of its result, with literal arguments."""
+    try:
+        tree = ast.parse(re.sub(r"\b(?:true|false|null)\b", "0", expression), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    nodes = list(ast.walk(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names == {name} and all(isinstance(node, _LITERAL) for node in nodes)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
 
-from odin.providers.whole_files.change_gaps import find_rename, replace_name
 from odin.providers.whole_files.change_words import (
+    find_rename,
     is_about_comments,
     is_about_imports,
     is_about_middle,
@@ -23,6 +23,7 @@ from odin.providers.whole_files.change_words import (
     is_renaming,
     is_reshaping,
     is_rewriting,
+    replace_name,
 )
 from odin.providers.whole_files.file_change import drop_elisions, find_elision
 from odin.providers.whole_files.file_outline import CODE, Part, join_outline, read_outline, strip_blank

@@ -12,26 +12,27 @@ from msgspec import Struct
 from odin.core.errors import NoProgress
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.core.provider import Request
-from odin.providers.whole_files.change_gaps import (
-    describe_leftovers,
-    describe_missing_value,
-    find_rename,
-    list_leftovers,
-    replace_name,
-)
+from odin.providers.whole_files.change_words import find_rename, replace_name
 from odin.providers.whole_files.computed_facts import describe_counts, describe_numbers, describe_places, find_scope
 from odin.providers.whole_files.file_change import make_calls
-from odin.providers.whole_files.project_lookup import find_words
-from odin.providers.whole_files.project_tests import has_new_failure, lacks_same_modules
+from odin.providers.whole_files.project_tests import has_new_failure, is_module_still_missing
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
 from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, ToolUse, cut_text
-from odin.providers.whole_files.survey import CODE_ENDINGS, MAX_LOOKUPS, ProjectSurvey
+from odin.providers.whole_files.survey import (
+    CODE_ENDINGS,
+    MAX_LOOKUPS,
+    ProjectSurvey,
+    describe_leftovers,
+    describe_missing_value,
+    list_leftovers,
+)
 from odin.providers.whole_files.task_context import (
     EDIT_FORMAT,
     LONG_FORMAT,
     READ_FORMAT,
     block_of,
     build_examples,
+    find_words,
     format_outputs,
     format_task,
 )
@@ -182,7 +183,7 @@ class TurnPlanner:
 
     def _is_blamed(self, before: str | None, after: str) -> bool:
         is_task = self.reading.reports_failure or (self.reading.repairs and self._is_about_task(after))
-        is_excused = before is not None and (not is_task or lacks_same_modules(before, after))
+        is_excused = before is not None and (not is_task or is_module_still_missing(before, after))
         return not is_excused or has_new_failure(before, after)
 
     def _is_about_task(self, output: str) -> bool:

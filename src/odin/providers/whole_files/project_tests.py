@@ -128,7 +128,7 @@ def is_unavailable(output: str, prompt: str) -> bool:
     return any(re.search(rf"\b{re.escape(name)}\b", prompt, re.IGNORECASE) for name in names)
 
 
-def lacks_same_modules(before: str, after: str) -> bool:
+def is_module_still_missing(before: str, after: str) -> bool:
     """True if two outputs fail because of modules that are not installed, and none was missing only afterwards."""
     missing = _list_missing_modules(after)
     return bool(missing) and missing <= _list_missing_modules(before)

@@ -1,15 +1,16 @@
-"""What Odin looks at by itself: the files of the project, those that matter for a prompt, and outputs of commands."""
+"""What Odin looks at by itself: files that matter for a prompt, outputs of commands, and what a change has left out."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from odin.providers.whole_files.asked_call import AskedCall, find_call
-from odin.providers.whole_files.project_lookup import build_lookup
+from odin.providers.whole_files.change_words import Rename
+from odin.providers.whole_files.computed_facts import AskedCall, find_call
 from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command
 from odin.providers.whole_files.prompt_intent import PromptReading
 from odin.providers.whole_files.reply_judgement import Calls
-from odin.providers.whole_files.task_context import choose_files, count_budget_lines
-from odin.providers.whole_files.turn_history import EVERY_LINE, TurnFacts
+from odin.providers.whole_files.task_context import build_lookup, choose_files, count_budget_lines
+from odin.providers.whole_files.turn_history import EVERY_LINE, FoundLine, TurnFacts
 
 MAX_LOOKUPS = 200
 CODE_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".go", ".rs", ".java", ".c", ".cpp", ".rb", ".json", ".toml")
@@ -122,3 +123,43 @@ class ProjectSurvey:
         is_needed = own in self.facts.failed_commands or own in self.facts.unavailable or not tests
         wanted = dict.fromkeys((own if is_needed else "", tests, self._find_doctests()))
         return [command for command in wanted if command and command not in self.facts.refused]
+
+
+# --- what a change has left out ---
+
+_TEXT = (".md", ".txt", ".rst", ".adoc")
+_SET_VALUE = re.compile(
+    r"\b(?:set|change|bump|update|raise|lower|increase|decrease|reduce)\b[^.\n]*?\bto\s+[`\"']?(\d+(?:[._]\d+)*)(?!\w)",
+    re.IGNORECASE,
+)
+"""`set limit to 750`, `bump the version to 1.1.0`: the number is in the file afterwards."""
+_MAX_NAMED = 6
+
+
+def list_leftovers(rename: Rename, found: Iterable[FoundLine], named: Iterable[str]) -> list[FoundLine]:
+    """Return the lines that still use the old name. Files that the prompt names limit it, unless it says everywhere."""
+    limits = () if rename.everywhere else tuple(named)
+    word = re.compile(rf"(?<![\w$]){re.escape(rename.old)}(?![\w$])")
+    in_code = rf"(?<![\w$.]){re.escape(rename.old)}\s*\(|\b(?:import|require)\b.*{word.pattern}"
+    use = word if rename.is_certain else re.compile(in_code)
+    return [
+        line
+        for line in found
+        if use.search(line.text)
+        and (rename.everywhere or not line.path.endswith(_TEXT))
+        and (not limits or line.path in limits)
+    ]
+
+
+def describe_leftovers(rename: Rename, leftovers: list[FoundLine]) -> str:
+    places = ", ".join(f"{line.path}:{line.number}" for line in leftovers[:_MAX_NAMED])
+    return f"{rename.old} still occurs in {places}. Change these files, too." if leftovers else ""
+
+
+def describe_missing_value(prompt: str, facts: TurnFacts) -> str:
+    """Return which number of the prompt is in none of the files that were changed, or ""."""
+    found = _SET_VALUE.search(prompt)
+    texts = [facts.files.get(path, "").replace("_", "") for path in (*facts.changed, *facts.created)]
+    if found is None or not texts or any(found[1].replace("_", "") in text for text in texts):
+        return ""
+    return f"{found[1]} is not in {', '.join(dict.fromkeys((*facts.changed, *facts.created)))}."

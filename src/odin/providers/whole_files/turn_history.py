@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolResult
-from odin.providers.whole_files.project_lookup import LookupHits
 from odin.providers.whole_files.project_tests import TEST_LINE, is_unavailable
-from odin.providers.whole_files.task_context import ProjectFiles
+from odin.providers.whole_files.task_context import LookupHits, ProjectFiles
 
 GATHER_PREFIX = "gather_"
 VERIFY_PREFIX = "verify_"
