@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +23,8 @@ from odin.core.call_events import (
 from odin.core.errors import EmptyReply, Overloaded, RateLimited
 from odin.core.message import Usage
 from odin.core.op import Interrupt, Prompt
-from odin.engine.stream import RetryPolicy
+from odin.core.provider import Chunk, Request, RollbackChunk, TextChunk
+from odin.engine.stream import ReplyStream, RetryPolicy
 from odin.testing import call, fault, reply, retry_after, say
 
 from .conftest import Start, Talk
@@ -246,3 +249,32 @@ class TestInSight:
         (told_of,) = talk.all(RateLimitUpdated)
         assert (told_of.provider, told_of.requests_left, told_of.requests_limit) == ("anthropic", 49, 50)
         assert (told_of.tokens_left, told_of.tokens_limit, told_of.reset_s) == (12000, -1, 0.0)
+
+
+async def test_an_interrupt_closes_the_stream_while_its_reader_waits() -> None:
+    """Speculation is being rolled back; the connection must not wait for the garbage collector."""
+    closed: list[str] = []
+    waiting = asyncio.Event()
+
+    class Source:
+        name = "p"
+
+        async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
+            try:
+                yield RollbackChunk("again")
+                yield TextChunk("never")
+            finally:
+                closed.append(request.model)
+
+    async def rollback(reason: str) -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    recorder, observer = SimpleNamespace(emit=lambda *about: None), SimpleNamespace(rollback=rollback)
+    stream = ReplyStream(cast("Any", recorder), "", lambda: cast("Any", observer))
+    account = cast("Any", lambda usage, estimated=False: None)
+    asking = asyncio.create_task(stream.run(cast("Any", Source()), Request("m", ()), RetryPolicy(), account))
+    await waiting.wait()
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert closed == ["m"]

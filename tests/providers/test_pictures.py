@@ -17,7 +17,7 @@ from odin.models.catalog import lookup_model
 from odin.providers import anthropic, gemini, openai_chat, openai_responses
 from odin.providers.http import HttpClient
 from odin.providers.json_contract import flatten_messages
-from odin.providers.payload import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget
+from odin.providers.payload import MAX_IMAGE_CHARS, MAX_IMAGES, ImageBudget, is_about_images
 from odin.providers.settings import ModelSettings, ProviderSettings
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, fault, say
@@ -271,6 +271,11 @@ async def test_another_refusal_is_not_blamed_on_images(tmp_path: Path) -> None:
 )
 def test_which_models_are_shown_images(ref: str, sees: bool) -> None:
     assert lookup_model(ref, {}).images is sees
+
+
+def test_which_refusals_may_be_about_images() -> None:
+    texts = ("vision is not enabled", "the image is damaged", "no such provision", "an unknown revision")
+    assert [is_about_images(BadRequest(text)) for text in texts] == [True, True, False, False]
 
 
 def test_the_configuration_decides_who_can_see() -> None:

@@ -1,6 +1,7 @@
 """Providers of other packages: found by their entry points, imported only if a model names them."""
 
 import json
+import os
 import sys
 import tomllib
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from odin.config import load
+from odin.models.connector import ModelConnector
 from odin.models.keys import check_provider
 from odin.testing import ScriptedServer, say
 from tests.conftest import Here
@@ -89,6 +92,20 @@ def test_a_known_name_cannot_be_taken(install: Install, here: Here, monkeypatch:
         for name, value in server.env("anthropic").items():
             monkeypatch.setenv(name, value)
         assert here("-p", "hello")[1] == "hi\n"
+
+
+async def test_a_provider_that_was_replaced_is_closed_at_the_end(install: Install, workspace: Path, home: Path) -> None:
+    """Another agent may still use it. Closing a session twice does no harm."""
+    code = "closed = []\nclass connect:\n    def __init__(self, setup): pass\n"
+    code += "    async def stream(self, request): yield\n    async def close(self): closed.append(1)\n"
+    install("odin_mine", code, mine="odin_mine:connect")
+    connector = ModelConnector(load(str(workspace), os.environ), os.environ, eager=False)
+    await connector.connect("mine/m")
+    await connector.connect("mine/m", again=True)
+    assert sys.modules["odin_mine"].closed == []
+    await connector.close()
+    await connector.close()
+    assert sys.modules["odin_mine"].closed == [1, 1]
 
 
 @pytest.mark.parametrize(

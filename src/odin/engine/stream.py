@@ -55,6 +55,7 @@ from odin.core.provider import (
     ThinkingChunk,
     TimeSlice,
     WaitChunk,
+    open_stream,
     parse_arguments,
 )
 from odin.core.small_jobs import TITLE_JOB, SmallJob
@@ -297,11 +298,12 @@ class ReplyStream:
         started_at = time.monotonic()
         time_slice = TimeSlice()
         try:
-            async for chunk in provider.stream(request):
-                if isinstance(chunk, RollbackChunk):
-                    await self._get_observer().rollback("rollback")
-                self._handle_chunk(chunk, provider.name)
-                await time_slice.maybe_yield()
+            async with open_stream(provider, request) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk, RollbackChunk):
+                        await self._get_observer().rollback("rollback")
+                    self._handle_chunk(chunk, provider.name)
+                    await time_slice.maybe_yield()
             if self._builder.stop is None:
                 raise StreamCut("The reply ended before it was complete.", "Try again.")
         except ProviderError as error:
@@ -538,12 +540,13 @@ class SmallModel:
         usage = _JobUsage(len(text) + sum(map(len, job.system)))
         parts: list[str] = []
         try:
-            async for piece in provider.stream(request):
-                usage.add_chunk(piece)
-                if isinstance(piece, TextChunk):
-                    parts.append(piece.text)
-                elif isinstance(piece, RollbackChunk):
-                    parts.clear()
+            async with open_stream(provider, request) as pieces:
+                async for piece in pieces:
+                    usage.add_chunk(piece)
+                    if isinstance(piece, TextChunk):
+                        parts.append(piece.text)
+                    elif isinstance(piece, RollbackChunk):
+                        parts.clear()
         except ProviderError as error:
             usage.mark_failed(error)
             raise

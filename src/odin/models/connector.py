@@ -94,6 +94,7 @@ class ModelConnector:
         self._auth = read_auth_file(env)
         self._servers: dict[str, ProviderSettings] = {}
         self._open: dict[str, tuple[Provider, ModelInfo]] = {}
+        self._replaced: list[Provider] = []  # a request may still use them
         self._fixed_small: tuple[Provider, ModelInfo] | None = None
         self._key_pools: dict[str, KeyPool] = {}
         self._limits: dict[str, tuple[RateLimitChunk, float]] = {}
@@ -192,6 +193,7 @@ class ModelConnector:
         """Use keys that were stored since the last call."""
         auth = read_auth_file(self.env)
         if auth.keys != self._auth.keys:
+            self._replaced += [provider for provider, _ in self._open.values()]
             self._open.clear()
         self._auth = auth
 
@@ -357,8 +359,9 @@ class ModelConnector:
         if self._preparing is not None:
             self._preparing.cancel()
             await asyncio.wait([self._preparing])
-        for provider, _ in self._open.values():
+        for provider in (*self._replaced, *(provider for provider, _ in self._open.values())):
             await provider.close()
+        self._replaced, self._open = [], {}
         for http in (self._http, *self._proxied.values()):
             await http.close()
         self._stop_listening()
@@ -372,7 +375,9 @@ class ModelConnector:
         if ref in self.config.model_pools:
             ref = self.pools.list_usable(ref)[0]
         if again or ref not in self._open:
-            self._open[ref] = await self._connect(ref, warm=warm)
+            made = await self._connect(ref, warm=warm)
+            self._replaced += [self._open[ref][0]] if ref in self._open else []
+            self._open[ref] = made
         return self._open[ref]
 
     async def _connect(self, ref: str, *, warm: bool) -> tuple[Provider, ModelInfo]:

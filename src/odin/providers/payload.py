@@ -203,7 +203,7 @@ def make_data_url(media_type: str, data: str) -> str:
 
 def is_about_images(error: ProviderError) -> bool:
     """True if a rejection may be caused by the images. A temporary failure says so in more words."""
-    pattern = r"image.*(not|n't) support|mmproj" if error.retryable else r"image|vision|multi-?modal|media.type"
+    pattern = r"image.*(not|n't) support|mmproj" if error.retryable else r"image|\bvision|multi-?modal|media.type"
     return error.status == 413 or re.search(pattern, str(error), re.IGNORECASE) is not None
 
 
