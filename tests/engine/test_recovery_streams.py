@@ -256,25 +256,26 @@ async def test_an_interrupt_closes_the_stream_while_its_reader_waits() -> None:
     closed: list[str] = []
     waiting = asyncio.Event()
 
-    class Source:
-        name = "p"
-
-        async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
-            try:
-                yield RollbackChunk("again")
-                yield TextChunk("never")
-            finally:
-                closed.append(request.model)
+    async def produce() -> AsyncGenerator[Chunk]:
+        try:
+            yield RollbackChunk("again")
+            yield TextChunk("never")
+        finally:
+            closed.append("closed")
 
     async def rollback(reason: str) -> None:
         waiting.set()
         await asyncio.Event().wait()
 
-    recorder, observer = SimpleNamespace(emit=lambda *about: None), SimpleNamespace(rollback=rollback)
+    def ignore(*about: Any, **more: Any) -> None:
+        return
+
+    chunks = produce()
+    source: Any = SimpleNamespace(name="p", stream=lambda request: chunks)  # pyright: ignore
+    recorder, observer = SimpleNamespace(emit=ignore), SimpleNamespace(rollback=rollback)
     stream = ReplyStream(cast("Any", recorder), "", lambda: cast("Any", observer))
-    account = cast("Any", lambda usage, estimated=False: None)
-    asking = asyncio.create_task(stream.run(cast("Any", Source()), Request("m", ()), RetryPolicy(), account))
+    asking = asyncio.create_task(stream.run(source, Request("m", ()), RetryPolicy(), cast("Any", ignore)))
     await waiting.wait()
     asking.cancel()
     await asyncio.wait([asking])
-    assert closed == ["m"]
+    assert closed == ["closed"]
