@@ -9,7 +9,7 @@ from msgspec import Struct
 
 _REMOVES = re.compile(
     r"\b(?:remov|delet|drop|get rid|no longer|unused|dead|inline|merg|mov(?:e|ing)|clean|replac|renam|extract|split"
-    r"|call(?:ed)?\b|name of|instead|convert|turn|filter|keep only|only keep|duplicate|dedup|unique|trim|truncat)",
+    r"|called\b|chang\w* the name|instead|convert|turn|filter|keep only|only keep|duplicate|dedup|unique|trim|truncat)",
     re.IGNORECASE,
 )
 """A task after which a name that it mentions may be gone."""
@@ -40,7 +40,7 @@ _RESHAPES = re.compile(
 _ADDS = re.compile(r"\b(?:add|append|insert|include|put)\b", re.IGNORECASE)
 _ADDS_CODE = re.compile(r"\b(?:create|implement|write|new)\b", re.IGNORECASE)
 """A task that adds something to code. With a text, it may also give it a new content."""
-_RENAMES = re.compile(r"\b(?:renam\w*|called?|name of)\b", re.IGNORECASE)
+_RENAMES = re.compile(r"\b(?:renam\w*|called|chang\w* the name)\b", re.IGNORECASE)
 _AT_TOP = re.compile(r"\b(?:at the (?:top|beginning|start)|first line|prepend|in front)\b", re.IGNORECASE)
 _IN_BETWEEN = re.compile(r"\b(?:after|before|between|under|below|above|middle)\b", re.IGNORECASE)
 _WANTS_USAGE = re.compile(

@@ -221,7 +221,7 @@ class _OutlineChange(Struct):
         for name in self.lost:
             short = name.partition("#")[0].rpartition(".")[2]
             is_named = re.search(rf"(?<!\w){re.escape(short)}(?!\w)", said, flags) is not None
-            is_main = name == "if __name__" and re.search(r"\bmain\b|\bguard\b", said) is not None
+            is_main = name == "if __name__" and re.search(r"\bguard\b|\bmain block\b|__name__", said) is not None
             if (is_named or is_main) and not re.search(rf"(?<![\w.]){re.escape(short)}\s*\(", self.text):
                 yield name
                 yield from (one for one in self.lost if one.startswith(f"{name}."))
@@ -274,6 +274,8 @@ class _OutlineChange(Struct):
         ]
         if not lost:
             return self.text
+        if self.new[0].kind in ("definition", "variable", "statement") and self.new[0].name != "package":
+            return join_outline([*lost, *self.new])
         return join_outline(PartMerge(self.path).merge(self.new, lost))
 
 

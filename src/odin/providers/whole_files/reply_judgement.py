@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -86,7 +86,7 @@ class ReplyJudge:
         if text.strip() in ("", NO_REPLY):
             return ReplyOutcome(text, fault="The reply was empty.")
         reply = parse_reply(text, {*self.facts.sizes, *(path for path in self.reading.paths if "." in path)})
-        files = list(reply.files) or self._loose.place(reply)
+        files = [*reply.files, *self._loose.place(reply)]
         commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
         if not self.can_edit or self.reading.asks_only:
             files = []
@@ -273,6 +273,8 @@ class LooseBlocks:
     def place(self, reply: WrittenReply) -> list[WrittenBlock]:
         """Return the blocks that belong to a file, with its path. Examples of use belong to none."""
         blocks = [block for block in reply.loose if block.text.strip() and not block.is_shell]
+        if reply.files:
+            return [block for block in self._place_alike(blocks) if block.path not in {one.path for one in reply.files}]
         if len(blocks) > 1:
             blocks = [block for block in blocks if not block.is_usage]
         defining = [block for block in blocks if list_definitions("a.py", block.text)]
@@ -287,6 +289,13 @@ class LooseBlocks:
             if path:
                 placed.append(replace(block, path=path))
         return placed
+
+    def _place_alike(self, blocks: Iterable[WrittenBlock]) -> Iterator[WrittenBlock]:
+        """Yield the blocks that are certainly a version of a file."""
+        for block in blocks:
+            alike = self._list_alike(block.text, self._facts.files)
+            if len(alike) == 1:
+                yield replace(block, path=alike[0])
 
     def find_path(self, text: str, language: str = "") -> str:
         """Return the path of the file that a text is for; "" if that is not certain."""

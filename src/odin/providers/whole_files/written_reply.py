@@ -32,7 +32,7 @@ _LABELLED_PATH = re.compile(
 _QUOTED = re.compile(r"[`*\"']+([^\s`*\"']+)[`*\"']+")
 _WORD = re.compile(r"[^\s`*\"'(),:;]+")
 _USAGE = re.compile(
-    r"\b(?:run|running|runs|execute|usage|example|outputs?|prints?|result|imports?|calls?)\b"
+    r"\b(?:run|running|runs|execute|usage|example|outputs?|prints?|result|imports?|calls?|called|used)\b"
     r"|\b(?:use|using|test|try)\s+(?:it|this|the|your|[`*\"']*\S+\.\w+)",
     re.IGNORECASE,
 )
@@ -154,6 +154,8 @@ class _ReplyParser:
         self._lines = text.splitlines()
         self._known = known
         self._prose: list[str] = []
+        self._after_block = 0
+        """Where the prose after the last block starts."""
         self._files: list[WrittenBlock] = []
         self._loose: list[WrittenBlock] = []
         self._replacements: list[Replacement] = []
@@ -167,6 +169,7 @@ class _ReplyParser:
             fence = _FENCE.match(line)
             if fence is not None:
                 at = self._read_block(at, fence)
+                self._after_block = len(self._prose)
             elif _SEARCH.match(line):
                 at = self._read_replacement(self._lines, at, self._take_heading()[0])
             else:
@@ -317,14 +320,23 @@ class _ReplyParser:
                 path = named[1]
 
     def _take_heading(self) -> tuple[str, bool]:
-        """Return the path that the last line of prose names, and if the line is a sentence; remove that line."""
+        """Return the path that the prose above a block names, and if its line is a sentence; remove that line.
+
+        The path may also stand alone a few lines above, before a remark.
+        """
         at = next((at for at in range(len(self._prose) - 1, -1, -1) if self._prose[at].strip()), -1)
-        if at < max(0, len(self._prose) - 2):
+        if at < max(self._after_block, len(self._prose) - 2):
             return "", False
         path, is_sentence = _find_heading(self._prose[at] if at >= 0 else "", self._known)
         if path:
             del self._prose[at:]
-        return path, is_sentence
+            return path, is_sentence
+        for above in range(at - 1, max(self._after_block, at - 4) - 1, -1):
+            path, is_sentence = _find_heading(self._prose[above], self._known)
+            if path and not is_sentence:
+                del self._prose[above]
+                return path, False
+        return "", False
 
     def _find_close(self, at: int, fence: str, *, is_markdown: bool) -> int:
         """Return the line that closes the block; -1 if the reply ends before. A Markdown file has blocks of its own."""
