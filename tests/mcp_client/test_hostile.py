@@ -13,6 +13,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from odin.config.settings import McpServerSettings
 from odin.core.call_events import QuestionsAnswered, QuestionsAsked, ToolEnded
 from odin.core.errors import UsageError
+from odin.core.event import Warned
 from odin.core.op import Interrupt, Prompt
 from odin.mcp.listing import ListedTool, ServerListing
 from odin.mcp.messages import FloodGate, find_request_id
@@ -229,8 +230,10 @@ async def test_a_prompt_of_a_server_that_does_not_answer(opened: Open, home: Pat
     with pytest.raises(UsageError, match=r"tiny did not answer within 0\.1 s"):
         await session.ask("/tiny:greet Ada")
     monkeypatch.setattr("odin.mcp.servers.PROMPT_S", 20)
+    monkeypatch.setattr("odin.mcp.servers._SAY_WAITING_S", 0)
+    events = session.client.stream_events()
     waiting = asyncio.create_task(session.ask("/tiny:greet Ada"))
-    await asyncio.sleep(0.05)
+    assert (await session.wait_for(events, Warned)).text == "Waiting for the MCP server tiny, for at most 20 s."
     assert await session.client.submit(Interrupt())
     with pytest.raises(UsageError, match="interrupted"):
         await waiting

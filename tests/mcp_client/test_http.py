@@ -176,7 +176,7 @@ async def test_a_session_that_the_server_forgot_is_opened_again(opened: Open, ho
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_long_results_over_http(opened: Open, home: Path, streams: bool, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("odin.mcp.http_transport.MAX_MESSAGE_BYTES", 1_200_000)
+    monkeypatch.setattr("odin.mcp.transport.MAX_MESSAGE_BYTES", 1_200_000)
     web = OddWeb([odd("echo", description=5), odd("wrong", ["no"]), {"name": 5}], streams=streams)
     sizes = (1_100_000, 1_300_000, 3)
     with serving(web) as url:
@@ -197,7 +197,7 @@ async def test_long_results_over_http(opened: Open, home: Path, streams: bool, m
 async def test_a_server_that_does_not_say_goodbye_holds_up_nothing(
     opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("odin.mcp.http_transport._GOODBYE_S", 0.05)
+    monkeypatch.setattr("odin.mcp.transport._GOODBYE_S", 0.05)
     web = OddWeb([odd("echo")])
     web.is_mute = True
     with serving(web) as url:

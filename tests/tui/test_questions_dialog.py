@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from odin.core.op import AnswerQuestions
 from odin.testing import call, say
 from odin.ui.tui.dialogs.dialog import RequestDialog
+from tests.mcp_client.test_session import tiny, use
 from tests.tui.conftest import OpenApp, Stage
 from tests.tui.test_permission_dialog import asked, click, over, results
 
@@ -163,3 +166,22 @@ async def test_it_can_be_answered_on_a_small_screen(open_app: OpenApp) -> None:
         await stage.shows("› 4 ○ opt3", "Enter Answer")
         await stage.press("enter")
         assert "opt3" in await answered(stage)
+
+
+@pytest.mark.slow  # the official package takes seconds to load
+async def test_a_question_of_an_mcp_server(open_app: OpenApp) -> None:
+    turns = [use("ask", "q1"), say("One."), use("ask", "q2"), say("Two.")]
+    async with open_app(turns, config={"mcp": {"tiny": tiny()}}, allowed_tools=("mcp__tiny",)) as stage:
+        await stage.send("Ask me.")
+        await asked(stage, "MCP server tiny", "Who are you?")
+        await stage.type("Ada")
+        await stage.press("enter")
+        await stage.shows("One.")
+        await over(stage)
+        assert '"content": {"name": "Ada"}' in results(stage)["toolu_q1"]
+        await stage.send("Again.")
+        await asked(stage, "Who are you?")
+        await stage.press("escape")
+        await stage.shows("Two.")
+        await over(stage)
+        assert results(stage)["toolu_q2"] == '{"action": "cancel"}'

@@ -22,7 +22,7 @@ from odin.core.event_values import ServerStatus
 from odin.core.tool import ToolContext
 from odin.mcp.calls import RunningCalls
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
-from odin.mcp.transport import Exchange, SdkTransport, ServerProcesses, StdioTransport
+from odin.mcp.transport import Exchange, SdkTransport, ServerProcesses, StdioTransport, open_http
 
 ATTEMPTS = 3
 _PAUSES_S = (0.5, 1.5)
@@ -238,8 +238,6 @@ class ServerConnection:
             cwd = str(Path(self._deps.root, settings.cwd))
             yield StdioTransport(self._deps.processes, (settings.command, *settings.args), settings.env, cwd)
         else:
-            from odin.mcp.http_transport import open_http
-
             async with open_http(settings, self._deps.make_auth(self.name, settings)) as transport:
                 yield transport
 

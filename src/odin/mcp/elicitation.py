@@ -31,7 +31,7 @@ class Elicitation:
         call_id = context.call_id if context is not None else ""
         if params.mode == "url":
             question = Question(
-                server, clip(f"{params.message}\nOpen this address yourself: {params.url}", 2000), _CHOICES
+                _header_of(server), clip(f"{params.message}\nOpen this address yourself: {params.url}", 2000), _CHOICES
             )
             answers = await self._ask(call_id, (question,))
             if answers is None:
@@ -58,7 +58,7 @@ class Elicitation:
         assert self._ask is not None
         text = clip(message, 2000)
         questions = tuple(_question_of(server, text, name, field) for name, field in fields.items())
-        answers = await self._ask(call_id, questions or (Question(server, text, _CHOICES),))
+        answers = await self._ask(call_id, questions or (Question(_header_of(server), text, _CHOICES),))
         if answers is None:
             return ElicitResult(action="cancel")
         if not fields:
@@ -76,6 +76,11 @@ class Elicitation:
 
 
 _CHOICES = (Option(_ACCEPT), Option(_DECLINE))
+
+
+def _header_of(server: str) -> str:
+    """Return who asks: a server must not pass for Odin."""
+    return f"MCP server {clip(server, 30)}"
 
 
 def _fields_of(schema: Any) -> dict[str, dict[str, Any]]:
@@ -108,7 +113,7 @@ def _question_of(server: str, message: str, name: str, field: dict[str, Any]) ->
     if not field["required"]:
         options.append(Option(_SKIP))
     multiple = field.get("type") == "array"
-    return Question(clip(server, 30), clip(f"{message}\n{label}{about}", 2500), tuple(options), multiple)
+    return Question(_header_of(server), clip(f"{message}\n{label}{about}", 2500), tuple(options), multiple)
 
 
 def _choices_of(field: dict[str, Any]) -> list[str]:

@@ -261,7 +261,7 @@ async def log_in(
     from mcp import Client
     from mcp.client.auth import OAuthClientProvider
 
-    from odin.mcp.http_transport import open_http
+    from odin.mcp.transport import open_http
 
     callback = LoginCallback()
     redirect_uri = await callback.open(settings.oauth.callback_port)

@@ -31,7 +31,7 @@ from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavaila
 from odin.mcp.elicitation import Elicitation
 from odin.mcp.listing import ListedPrompt, ListingCache
 from odin.mcp.results import ResultReader
-from odin.mcp.server_tools import ServerTools
+from odin.mcp.tools import ServerTools
 from odin.mcp.transport import Exchange, ServerProcesses
 
 _START_S = 2.0
@@ -39,6 +39,8 @@ _START_S = 2.0
 
 PROMPT_S = 20.0
 """How long a slash command waits for the prompt of its server, which may have to be started for it."""
+
+_SAY_WAITING_S = 1.0
 
 
 class ServerDeps(Struct, frozen=True):
@@ -363,6 +365,8 @@ class SessionServers:
                 f"The argument {missing!r} is missing.", f"Usage: /{server.name}:{prompt.name} {_hint_of(prompt)}"
             )
         values = dict(zip(prompt.arguments, words, strict=False))
+        waiting = Warned(f"Waiting for the MCP server {server.name}, for at most {PROMPT_S:g} s.", "info")
+        timer = asyncio.get_running_loop().call_later(_SAY_WAITING_S, self._deps.emit, waiting, "")
         try:
             async with asyncio.timeout(PROMPT_S):
                 result = await server.get_prompt(prompt.name, values, self._make_context())
@@ -370,6 +374,8 @@ class SessionServers:
             raise UsageError(str(error), error.hint) from error
         except TimeoutError:
             raise UsageError(f"The MCP server {server.name} did not answer within {PROMPT_S:g} s.") from None
+        finally:
+            timer.cancel()
         return ResultReader(self._deps.folder, server.name).read_prompt(result)
 
     def find_resources(self, words: str, limit: int) -> tuple[str, ...]:
