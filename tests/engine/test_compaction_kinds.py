@@ -97,7 +97,7 @@ async def test_a_server_that_does_not_count(start: Start, api: str) -> None:
         assert (await talk.say(f"Prompt number {number}.")).reason == "end_turn"
     assert server.rejected == []
     assert talk.all(Compacted)
-    assert talk.all(UsageRecorded) == []
+    assert all(event.estimated for event in talk.all(UsageRecorded)), "a cost all the same"
     report = await talk.client.report_context()
     assert (report.measured, 0 < report.used <= WINDOW) == (False, True)
     assert talk.all(RequestStarted)[-1].tokens > 2_000
