@@ -286,7 +286,7 @@ async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage)
         Case("What's the sum in d.csv?", {"d.csv": "a,n\nx,2\ny,4.5\n"}, shown=("column n: 2 numbers, sum 6.5",)),
         Case("What is the largest number in n.txt?", {"n.txt": "3\n-7\n12\n"}, shown=("smallest -7, largest 12.",)),
         Case("How many lines are there in total?", todo, shown=("Together 3 lines.",)),
-        Case("How many times is print called in box.py?", {"box.py": BOX}, shown=("print occurs 1 time in box.py",)),
+        Case("How many times is print called in box.py?", {"box.py": BOX}, shown=("print is called 1 time.",)),
         Case("How many files import slugify?", text, shown=("slugify is imported in 1 file (main.py).",)),
         Case("How many tests are there?", {"test_calc.py": TEST}, shown=("test_calc.py has 1 test (test_add).",)),
         Case("Where is slugify defined?", text, shown=("slugify is defined in text/utils.py, line 1.",)),
@@ -331,6 +331,18 @@ async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
             told="750 is not in s.json.",
             after={"s.json": '{"limit": 750}\n'},
         ),
+    )
+
+
+async def test_a_project_with_too_many_files_to_list_is_searched(stage: Stage) -> None:
+    files = {f"a/part{number}.py": f"x = {number}\n" for number in range(140)}
+    files |= {"z/deep.py": "def find_deep():\n    return 1\n", "z/user.py": "find_deep()\n"}
+    await stage.play(
+        Case("What does find_deep return?", files, shown=("z/deep.py\n```python\ndef find_deep():",)),
+        Case("What is in deep.py?", files, shown=("z/deep.py\n```python\ndef find_deep():",)),
+        Case("How many times is find_deep called?", files, shown=("find_deep is called 1 time.",)),
+        Case("How many files are there?", files, shown=("There are 142 files.",)),
+        Case("How many functions are there?", files, hidden=("functions (", "Together")),
     )
 
 

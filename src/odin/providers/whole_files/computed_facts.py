@@ -114,24 +114,28 @@ def describe_counts(reading: PromptReading, facts: TurnFacts) -> list[str]:
     """Return the numbers that a prompt asks for, in the files that it means."""
     if not reading.counts:
         return []
-    scope = [path for path in find_scope(reading, facts) if path in facts.sizes]
+    named = find_scope(reading, facts)
+    scope = named or list(facts.sizes)
     texts = {path: facts.files[path] for path in scope if path in facts.files}
     terms = [term for term in reading.terms if term in facts.hits]
     nouns = [noun for noun in _find_nouns(reading.text) if not terms or noun not in ("files", "lines", "imports")]
-    lines = [line for term in terms for line in _describe_occurrences(term, facts, set(scope), texts)]
-    lines += [line for noun in nouns for line in _describe_noun(noun, scope, texts, facts)]
+    lines = [line for term in terms for line in _describe_occurrences(term, facts, named, texts)]
+    if not named and not facts.complete:
+        lines += [f"There are {facts.file_count} files."] if "files" in nouns else []
+    else:
+        lines += [line for noun in nouns for line in _describe_noun(noun, scope, texts, facts)]
     if not nouns:
         lines += [line for path, text in texts.items() for line in _describe_items(path, text)]
     return list(dict.fromkeys(lines))
 
 
 def find_scope(reading: PromptReading, facts: TurnFacts) -> list[str]:
-    """Return the files that a prompt names, itself or by their folder; all files if it names none."""
+    """Return the files that a prompt names, itself or by their folder; none if it means the whole project."""
     project = facts.project
     named = [found for path in reading.paths if (found := project.resolve(path))]
     folders = [*reading.paths, *(match[1] for match in _INSIDE.finditer(reading.text))]
     named += [file for path in folders for file in project.list_under(path)]
-    return list(dict.fromkeys(named)) or list(facts.sizes)
+    return list(dict.fromkeys(named))
 
 
 def _find_nouns(text: str) -> list[str]:
@@ -147,6 +151,8 @@ def _describe_noun(noun: str, scope: list[str], texts: Mapping[str, str], facts:
         return _describe_files(scope)
     if noun == "lines":
         return _sum_up("lines", {path: facts.sizes[path] for path in scope})
+    if any(path not in texts for path in scope if path.endswith(_COUNTABLE)):
+        return []  # a number that leaves out files is wrong
     if noun in ("functions", "methods", "classes", "tests"):
         return _describe_definitions(noun, texts)
     if noun == "rows":
@@ -155,6 +161,8 @@ def _describe_noun(noun: str, scope: list[str], texts: Mapping[str, str], facts:
     return _sum_up(noun, {path: count(text) for path, text in texts.items()})
 
 
+_DEFINES = re.compile(r"\s*(?:async |export )*(?:def|function|func|class)\b")
+_COUNTABLE = (".py", ".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".txt", ".md", ".csv", ".tsv")
 _IMPORT = re.compile(r"\s*(?:import|from|#include|use|export\s.*\sfrom)\b|.*\brequire\(")
 _COUNTERS: Mapping[str, Callable[[str], int]] = {
     "words": lambda text: len(text.split()),
@@ -287,25 +295,31 @@ def _sum_numbers(numbers: list[float]) -> str:
     return "{} numbers, sum {}, average {}, smallest {}, largest {}.".format(len(numbers), *shown)
 
 
-def _describe_occurrences(term: str, facts: TurnFacts, scope: set[str], texts: Mapping[str, str]) -> list[str]:
+def _describe_occurrences(term: str, facts: TurnFacts, named: list[str], texts: Mapping[str, str]) -> list[str]:
     """Return how often a word occurs: by the files if all of them were read, else by the lines that were found."""
+    if facts.hit_counts.get(term, 0) > len(facts.hits[term]):  # too many to list them
+        return [] if named else [f"{term} occurs in {_count(facts.hit_counts[term], 'lines')}."]
     word = re.compile(rf"(?<!\w){re.escape(term)}(?!\w)")
-    found = [line for line in facts.list_hits(term) if line.path in scope]
-    if scope <= texts.keys():
-        exact = {path: len(word.findall(text)) for path, text in texts.items()}
-        loose = sum(len(re.findall(word.pattern, text, re.IGNORECASE)) for text in texts.values())
-    else:
-        exact = {line.path: 0 for line in found}
-        for line in found:
-            exact[line.path] += len(word.findall(line.text))
-        loose = sum(exact.values())
+    found = [line for line in facts.list_hits(term) if not named or line.path in named]
+    exact = dict.fromkeys(dict.fromkeys(line.path for line in found), 0)
+    for line in found:
+        exact[line.path] += len(word.findall(line.text))
     total = sum(exact.values())
     files = [path for path, number in exact.items() if number]
     lines = sum(bool(word.search(line.text)) for line in found)
     where = f" in {files[0]}" if len(files) == 1 else f" in {len(files)} files ({_name(files)})" if files else ""
     facts_found = [f"{term} occurs {_count(total, 'times')}{where}, in {_count(lines, 'lines')}."]
-    if loose != total:
+    loose = sum(len(re.findall(word.pattern, text, re.IGNORECASE)) for text in texts.values())
+    if loose > total:
         facts_found.append(f"With any case, {term} occurs {_count(loose, 'times')}.")
+    if re.search(r"\bcall(?:s|ed)?\b", facts.prompt):
+        call = re.compile(rf"(?<!\w){re.escape(term)}\s*\(")
+        uses = (
+            line.text
+            for line in found
+            if not re.match(r"\s*(?:async |export )*(?:def|function|func|class)\b", line.text)
+        )
+        facts_found.append(f"{term} is called {_count(sum(len(call.findall(text)) for text in uses), 'times')}.")
     importing = dict.fromkeys(line.path for line in found if _IMPORT.match(line.text) and word.search(line.text))
     if importing and "import" in facts.prompt:
         facts_found.append(f"{term} is imported in {_count(len(importing), 'files')} ({_name(importing)}).")

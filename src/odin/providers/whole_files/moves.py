@@ -410,7 +410,7 @@ class TurnPlanner:
         sections += self._describe_hits(facts)
         sections += [f"Output of {command}:\n{cut_text(facts.outputs[command])}" for command in self._list_shown(facts)]
         long = [path for path, text in facts.files.items() if self._is_long(text)]
-        if long and self.can_edit:
+        if long and self.can_edit and not self.reading.asks_only:
             sections.append(LONG_FORMAT.format(paths=", ".join(long)))
         counts = [] if facts.outputs and self.reading.runs_tests else describe_counts(self.reading, facts)
         computed = [*describe_places(self.reading, facts), *counts, *describe_numbers(self.reading, facts)]
@@ -446,7 +446,7 @@ class TurnPlanner:
     def _keep_named(self, lines: tuple[str, ...], facts: TurnFacts) -> tuple[str, ...]:
         """Return the found lines in the files and folders that the prompt names; all if it names none."""
         scope = tuple(f"{path}:" for path in find_scope(self.reading, facts))
-        return tuple(line for line in lines if line.startswith(scope))
+        return tuple(line for line in lines if line.startswith(scope)) if scope else lines
 
     def _describe_others(self, facts: TurnFacts) -> list[str]:
         others = [path for path in facts.sizes if path not in facts.files]

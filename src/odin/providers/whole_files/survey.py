@@ -14,6 +14,7 @@ from odin.providers.whole_files.turn_history import EVERY_LINE, FoundLine, TurnF
 
 MAX_LOOKUPS = 200
 CODE_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".go", ".rs", ".java", ".c", ".cpp", ".rb", ".json", ".toml")
+_MAX_UNCOUNTED = 8
 _MAX_BASELINE_LINES = 4_000
 """Lines of a project whose tests run before a change, too: those of a larger one may take minutes."""
 
@@ -60,7 +61,18 @@ class ProjectSurvey:
         return (
             *(("LS", {"path": folder}) for folder in listed),
             *(("Grep", {"pattern": rf"\b{word}\b", "head_limit": MAX_LOOKUPS}) for word in words),
+            *(("Grep", {"pattern": EVERY_LINE, "output_mode": "count", **where}) for where in self._list_uncounted()),
         )
+
+    def _list_uncounted(self) -> list[dict[str, str]]:
+        """Return where to count lines in a project with too many files to list: in those that the prompt leads to."""
+        facts = self.facts
+        if facts.complete:
+            return []
+        names = [path for path in self.reading.paths if "/" not in path and not facts.project.resolve(path)]
+        hits = [path for paths in facts.find_hit_files().values() for path in paths if path not in facts.sizes]
+        wanted = [{"glob": name} for name in names] + [{"path": path} for path in dict.fromkeys(hits)][:_MAX_UNCOUNTED]
+        return [one for one in wanted if not facts.narrowed.intersection(one.values())]
 
     def _choose_unread(self) -> tuple[str, ...]:
         if self.facts.tried:

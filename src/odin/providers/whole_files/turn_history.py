@@ -116,9 +116,13 @@ class TurnFacts(Struct):
     """The lines of each file; 0 for a hidden, ignored, empty or binary one that the prompt names."""
     searched: set[str] = field(default_factory=set[str])
     """The files that a search finds."""
+    narrowed: set[str] = field(default_factory=set[str])
+    """The files of a large project whose lines were counted one by one."""
     listed: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """The entries of each folder that was listed; folders end with a slash."""
     complete: bool = True
+    file_count: int = 0
+    """All files, also those of a project with too many to list."""
     lookup: LookupHits = field(default_factory=LookupHits)
     hits: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """The lines `path:number:text` that contain a term of the prompt."""
@@ -247,9 +251,14 @@ class TurnFacts(Struct):
     def _add_search(self, call: ToolCall, result: ToolResult) -> None:
         lines = result.text.splitlines()
         pattern = str(call.args.get("pattern"))
-        if pattern == EVERY_LINE:
+        if pattern == EVERY_LINE and (narrowed := call.args.get("path") or call.args.get("glob")):
+            self.narrowed.add(str(narrowed))
+            self.sizes.update(self._parse_sizes(lines))
+        elif pattern == EVERY_LINE:
+            cut = _CUT.search(result.text)
             self._add_sizes(lines)
-            self.complete = _CUT.search(result.text) is None
+            self.complete = cut is None
+            self.file_count = int(cut[1]) if cut else len(self.searched)
         elif pattern.startswith(TEST_LINE):
             self.lookup = LookupHits()
             self.lookup.add_lines([self.to_relative(line) for line in lines], self.words)
@@ -262,9 +271,7 @@ class TurnFacts(Struct):
 
     def _add_sizes(self, lines: Iterable[str]) -> None:
         """Note the files and their lines. In a later survey, what a command has created or deleted."""
-        found = {
-            self.to_relative(match["path"]): int(match["count"]) for line in lines if (match := _COUNTED.match(line))
-        }
+        found = self._parse_sizes(lines)
         if self.searched and self.complete:
             self.created += [path for path in found if path not in self.sizes]
             gone = [path for path in self.searched if path not in found]
@@ -274,6 +281,10 @@ class TurnFacts(Struct):
             self.deleted += gone
         self.searched = set(found)
         self.sizes.update(found)
+
+    def _parse_sizes(self, lines: Iterable[str]) -> dict[str, int]:
+        found = (match for line in lines if (match := _COUNTED.match(line)))
+        return {self.to_relative(match["path"]): int(match["count"]) for match in found}
 
     def _add_file(self, call: ToolCall, result: ToolResult) -> None:
         """Note the content of a file. In a later reading, whether a command has changed it."""
