@@ -124,7 +124,11 @@ async def test_the_write_scope_of_a_type_cannot_be_widened(start: Start, home: P
             reply(calls=[ask("wrong", "docs", "src"), ask("a", "docs", "docs/a", "src"), ask("same", "docs")]),
             *(say("ok"), say("seen"), say("seen")),
         ],
-        a=[reply(calls=[ask("b", "general"), ask("out", "general", "src")]), complete("A").hold(hold)],
+        a=[
+            reply(calls=[ask("b", "general"), ask("out", "general", "src")]),
+            complete("A").hold(hold),
+            complete("A"),
+        ],
         b=[complete("B").hold(hold)],
     )
     talk = await start(cast, config={"team": {"max_depth": 2}})

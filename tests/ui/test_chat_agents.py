@@ -53,6 +53,8 @@ def test_one_agent_is_talked_to_interrupted_and_read_while_another_works(workspa
         terminal.type("/agents stop general-2 not needed\n")
         terminal.see("Cancelled task adhoc-2.")
         terminal.see("[general-2] cancelled: not needed")
+        wait_until(lambda: any(b"The user cancelled it: not needed" in seen.body for seen in server.requests))
+        terminal.see("I see.", times=sum("Delegate" in seen.tool_names for seen in server.requests) - 3)
         terminal.type("/agents\n")
         terminal.match(r"adhoc-1 \(general-1\): completed: job a → Counted it\.\r\nadhoc-2 \(general-2\): cancelled")
         terminal.type("/exit\n")
