@@ -33,6 +33,12 @@ _REWRITES_TEXT = re.compile(
     re.IGNORECASE,
 )
 """The same for files that are not code."""
+_SHORTENS = re.compile(
+    r"\b(?:remov|delet|drop|get rid|no longer|unused|clean|merg|join|combin|compact|minif|format|simplif|filter"
+    r"|keep only|only keep|duplicate|dedup|unique|trim|truncat|extract|mov(?:e|ing)\b)",
+    re.IGNORECASE,
+)
+"""A task after which a text may have fewer lines."""
 _RESHAPES = re.compile(
     r"\b(?:simplif|refactor|rewrit|shorten|replac|reduc|clean|convert|us(?:e|ing)|remov|delet)", re.IGNORECASE
 )
@@ -65,6 +71,10 @@ def is_removing_parts(prompt: str) -> bool:
 
 def is_rewriting(prompt: str, *, is_code: bool) -> bool:
     return _is_mentioned(_REWRITES, prompt) or (not is_code and _is_mentioned(_REWRITES_TEXT, prompt))
+
+
+def is_shortening(prompt: str) -> bool:
+    return _is_mentioned(_SHORTENS, prompt)
 
 
 def is_reshaping(prompt: str) -> bool:

@@ -23,6 +23,7 @@ from odin.providers.whole_files.change_words import (
     is_renaming,
     is_reshaping,
     is_rewriting,
+    is_shortening,
     replace_name,
 )
 from odin.providers.whole_files.file_change import drop_elisions, find_elision
@@ -401,12 +402,14 @@ def _replace_alike(new: str, old: str) -> str:
 
 
 def _find_lost_lines(path: str, new: str, old: str, prompt: str) -> str:
-    """Return a sentence if most lines of a file would be gone and fewer would be there instead."""
+    """Return a sentence if lines of a file would be gone and fewer would be there instead."""
     before, after = _list_lines(old), _list_lines(new)
     lost = [line for line in before if line not in set(after)]
     kept = len(before) - len(lost)
-    most = len(before) - 1 if is_removing(prompt) else 0 if is_adding(prompt, is_code=False) else max(2, kept)
-    if len(lost) <= most or len(after) >= len(before):
+    most = len(before) - 1 if is_shortening(prompt) else 0 if is_adding(prompt, is_code=False) else max(2, kept)
+    fewer = len(before) - len(after)
+    is_change = not path.endswith(CODE) and not is_shortening(prompt)
+    if fewer <= 0 or (len(lost) <= most and not (is_change and fewer > 1 and len(lost) > 2)):
         return ""
     return f"{path} would lose {len(lost)} lines, for example {lost[0][:80]!r}. Write the complete file."
 

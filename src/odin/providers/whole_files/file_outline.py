@@ -95,6 +95,8 @@ def read_outline(path: str, text: str) -> list[Part] | None:
         return _name_uniquely(_read_keys(lines, 0)) if not any(line.startswith("---") for line in lines[1:]) else None
     if path.endswith(_SECTIONED) or name.startswith(".env"):
         return None if any(line.startswith("[[") for line in lines) else _name_uniquely(_read_tables(lines))
+    if path.endswith((".css", ".scss", ".less")):
+        return _name_uniquely(_read_rules(lines))
     if name == "Makefile" or path.endswith(".mk"):
         return _name_uniquely(_read_targets(lines))
     return None
@@ -308,6 +310,8 @@ def _read_sections(lines: list[str]) -> list[Part]:
 _YAML_KEY = re.compile(r"\s*(?P<name>[\w./-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s|$)")
 _TABLE = re.compile(r"\[(?P<name>[^\[\]]+)\]\s*(?:#.*)?$")
 _SETTING = re.compile(r"(?:export\s+)?(?P<name>[\w.\"'-]+)\s*[=:]")
+_RULE = re.compile(r"(?P<name>[^\s{}/][^{}]*?)\s*\{")
+_PROPERTY = re.compile(r"\s+(?P<name>[\w-]+)\s*:")
 _TARGET = re.compile(r"(?P<name>[\w./%-]+(?: [\w./%-]+)*)\s*:(?!=)|(?P<variable>\w+)\s*[:?+]?=")
 
 
@@ -362,6 +366,25 @@ def _read_tables(lines: list[str]) -> list[Part]:
     if above:
         top.append(Part("", "comment", above))
     return top
+
+
+def _read_rules(lines: list[str]) -> list[Part]:
+    """Split a style sheet at its rules, and these at their properties unless there are rules in them."""
+    parts: list[Part] = [Part("", "comment", [])]
+    for line in lines:
+        rule = _RULE.match(line)
+        if rule:
+            parts.append(Part(rule["name"], "definition", []))
+        parts[-1].lines.append(line)
+    for part in parts:
+        inner = part.lines[1:]
+        end = next((at for at, line in enumerate(inner) if line.startswith("}")), 0)
+        found = [_PROPERTY.match(line) for line in inner[:end]]
+        if part.name and found and all(found):
+            properties = zip(found, inner[:end], strict=True)
+            part.parts = [Part(match["name"], "definition", [line]) for match, line in properties if match]
+            part.lines, part.tail = part.lines[:1], inner[end:]
+    return [part for part in parts if part.lines]
 
 
 def _read_targets(lines: list[str]) -> list[Part]:

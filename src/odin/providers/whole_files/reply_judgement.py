@@ -85,7 +85,7 @@ class ReplyJudge:
         """Return what a reply of the model comes to. `is_cut`: it was longer than replies may be."""
         if text.strip() in ("", NO_REPLY):
             return ReplyOutcome(text, fault="The reply was empty.")
-        reply = parse_reply(text, {*self.facts.sizes, *(path for path in self.reading.paths if "." in path)})
+        reply = parse_reply(text, {*self.facts.sizes, *filter(is_path, self.reading.paths)})
         files = [*reply.files, *self._loose.place(reply)]
         commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
         if not self.can_edit or self.reading.asks_only:
@@ -267,7 +267,7 @@ class LooseBlocks:
 
     def __init__(self, reading: PromptReading, facts: TurnFacts) -> None:
         self._facts = facts
-        named = (facts.project.resolve(path) or path for path in reading.paths if "." in path)
+        named = (facts.project.resolve(path) or path for path in reading.paths if is_path(path, facts.sizes))
         self._named = list(dict.fromkeys(named))
 
     def place(self, reply: WrittenReply) -> list[WrittenBlock]:
