@@ -350,12 +350,14 @@ async def test_many_tools_are_found_by_search_and_called_through_the_gate(opened
 
 # --- what servers ask ---
 
+SEVEN = {"action": "accept", "content": {"n": 7}}
+
 
 @pytest.mark.parametrize(
     ("schema", "answers", "given"),
     [
         ({"name": {"type": "string"}}, (("Ada",),), {"action": "accept", "content": {"name": "Ada"}}),
-        ({"n": {"type": "integer"}}, (("7",),), {"action": "accept", "content": {"n": 7}}),
+        ({"n": {"type": "integer"}}, (("7",),), SEVEN),
         ({"n": {"type": "integer"}}, (("seven",),), {"action": "decline"}),
         ({"ok": {"type": "boolean"}}, (("No",),), {"action": "accept", "content": {"ok": False}}),
         ({"c": {"type": "string", "enum": ["a", "b"]}}, (("b",),), {"action": "accept", "content": {"c": "b"}}),
@@ -364,6 +366,7 @@ async def test_many_tools_are_found_by_search_and_called_through_the_gate(opened
         ({"x": {"type": "string", "description": "Your password"}}, (("never asked",),), {"action": "decline"}),
         ({"card_pin": {"type": "integer"}}, (("never asked",),), {"action": "decline"}),
         ({"max_tokens": {"type": "integer"}}, (("7",),), {"action": "accept", "content": {"max_tokens": 7}}),
+        ({"n": {"type": "integer", "description": "A number (do not enter your pin number)"}}, (("7",),), SEVEN),
     ],
 )
 async def test_a_question_of_a_server(opened: Open, home: Path, schema: Any, answers: Any, given: dict[str, Any]):

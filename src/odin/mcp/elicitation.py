@@ -12,6 +12,9 @@ _MAX_FIELDS = 20
 _NUMBER = r"(?<![a-z])(?:pin|otp|cvv|cvc)(?![a-z])|one[_ -]?time|pass[_ -]?code|security[_ -]?code"
 _SECRET_NUMBER = re.compile(_NUMBER, re.I)
 _SECRET = re.compile(rf"pass(?:word|phrase|wd)|secret|api[_ -]?key|token|credential|private[_ -]?key|{_NUMBER}", re.I)
+_WARNING = re.compile(r"\b(?:do not|don't|never)\b[^.;]*", re.I)
+"""Asks for a number often warn: "do not enter your pin number"."""
+
 _SKIP = "(leave empty)"
 _ACCEPT, _DECLINE = "Accept", "Decline"
 
@@ -97,8 +100,10 @@ def _is_secret(name: str, field: dict[str, Any], message: str) -> bool:
     """True if a free text or number is asked for that sounds like a secret."""
     if field.get("type") not in ("string", "integer", "number", None) or "enum" in field or "oneOf" in field:
         return False
-    secret = _SECRET if field.get("type") in ("string", None) else _SECRET_NUMBER
     words = " ".join(str(field.get(key, "")) for key in ("title", "description", "format"))
+    secret = _SECRET
+    if field.get("type") in ("integer", "number"):
+        secret, words = _SECRET_NUMBER, _WARNING.sub("", words)
     return bool(secret.search(f"{name} {words}") or (secret.search(message) and field.get("required")))
 
 
