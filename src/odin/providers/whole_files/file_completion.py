@@ -134,7 +134,7 @@ class _OutlineChange(Struct):
     share: float
     """The share of the old lines that the new text has."""
     is_partial: bool
-    """The model says that it left something out, or wrote a method without its class."""
+    """The model says that it left something out, wrote a method without its class, or only what the file defines."""
 
     @classmethod
     def compare(
@@ -148,7 +148,8 @@ class _OutlineChange(Struct):
         if old_parts is None or new_parts is None:
             return None
         if path.endswith(CODE) and not is_final:
-            is_partial = _place_methods(path, old_parts, new_parts, prompt) or is_partial
+            has_placed = _place_methods(path, old_parts, new_parts, prompt)
+            is_partial = is_partial or has_placed or _is_without_statements(old_parts, new_parts, text)
         old_names, new_names = list(_walk_names(old_parts)), list(_walk_names(new_parts))
         if not path.endswith(CODE) and not any(part.name for part in new_parts):
             return None
@@ -303,7 +304,16 @@ def _is_needed(path: str, part: Part, text: str) -> bool:
         return not called or any(is_used(name, text) for name in called)
     if part.name == "__init__":
         return _MADE_BY_DECORATOR.search(text) is None
-    return part.kind != "variable" or is_used(part.name, text)
+    return part.kind != "variable" or (is_used(part.name, text) and part.first.strip() not in _list_lines(text))
+
+
+def _is_without_statements(old: list[Part], new: list[Part], text: str) -> bool:
+    """True if a text has only definitions, and nothing of what the old file does with them."""
+    loose = ("statement", "variable", "trailer")
+    if not any(part.kind == "definition" for part in new) or any(part.kind in loose for part in new):
+        return False
+    done = {part.first.strip() for part in old if part.kind == "statement"}
+    return bool(done) and not done & set(_list_lines(text))
 
 
 def _walk_names(parts: Iterable[Part], owner: str = "") -> Iterator[tuple[str, Part]]:

@@ -208,7 +208,7 @@ class _CodeReader:
             receiver = f"{found['receiver']}." if found["receiver"] else ""
             return f"{receiver}{found['name'] or found['func']}", "definition"
         if found := _EXPORTED.match(line):
-            return found["name"] or found["method"], "definition"
+            return found["method"] or f"exports.{found['name']}", "definition"
         if found := _TITLED.match(line):
             return f"{found['call']} {found['title']}", "definition"
         if found := _CONFIGURED.match(line):
