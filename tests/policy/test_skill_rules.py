@@ -145,3 +145,11 @@ def test_other_words_mean_what_they_say(skill: Skill) -> None:
     assert skill.judge("Bash(cp README.md:*)", f"cp {skill.folder}/README.md a") == "allow"
     assert skill.judge("Bash(cp README.md:*)", f"cp README.md {skill.folder}/README.md") == "ask"
     assert skill.judge("Bash(scripts/own.sh:*)", "scripts/own.sh a") == "allow"
+
+
+def test_changing_a_skill_needs_approval(skill: Skill) -> None:
+    """Also in a folder of `skills.paths`, which has no special name."""
+    for path, action in (("tools/skills/a/SKILL.md", "ask"), ("tools/skills/a/notes.md", "allow")):
+        assert skill.ask("Write", "Write", "edit", Subject(paths=(path,))) == action
+        edits = Policy(root=str(skill.root), permission_mode="acceptEdits")
+        assert edits.judge("Write", "edit", Subject(paths=(path,)), "edit_mode").action == action
