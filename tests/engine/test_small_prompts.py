@@ -119,6 +119,8 @@ async def test_ordinary_words_are_no_commands(stage: Stage) -> None:
             after={"sum.py": total},
             requests=1,
         ),
+        Case("What does main.py print?", {"main.py": "print(6 * 7)\n"}, shown=("Output of python3 main.py:\n42",)),
+        Case("Run the program and tell me what it prints", {"go.py": "print(6)\n"}, shown=("python3 go.py:\n6",)),
         Case("run main.py", {"main.py": "print(6 * 7)\n"}, shown=("Output of python3 main.py:\n42",), requests=1),
         Case(
             "Create hi.py that prints hi and run it with python3 hi.py.",
@@ -155,6 +157,7 @@ async def test_an_end_is_a_success_only_if_something_was_done(stage: Stage) -> N
     still = block("calc.py", WRONG.replace("a - b", "b - a"))
     await stage.play(
         Case("the test suite fails, fix it", files, ("Use +.", "Use +."), is_error=True, after={"calc.py": WRONG}),
+        Case("Fix the failing tests.", files, ("RUN cat calc.py", "It subtracts.", "It subtracts."), is_error=True),
         Case("The tests fail. Fix it.", files, (still, still, still), is_error=True, answer="still fails"),
         Case("The tests fail. Fix it.", files, (still, "Now it works.", "Now it works."), is_error=True),
         Case("The tests fail. Fix it.", files, (still, still, block("calc.py", ADD)), after={"calc.py": ADD}),
@@ -193,6 +196,14 @@ async def test_a_change_is_not_blamed_for_what_was_red_or_missing_before(stage: 
             told="Your change was made, but python3 -B -m unittest discover -s tests fails",
             answer="fails, as it did before.",
             after=after,
+        ),
+        Case(
+            "sub in sub.py is wrong. Fix it.",
+            {"sub.py": "sub = 1\n", "Makefile": "test:\n\tgrep -q 3 sub.py\n"},
+            (block("sub.py", "sub = 2\n"), "I cannot."),
+            told="It failed before, too. If the task is about it, write the complete files again.",
+            answer="I cannot.",
+            requests=2,
         ),
         Case(doc, {"calc.py": ADD, "Makefile": "test:\n\tno-such-program\n"}, reply, after=after, requests=1),
     )
@@ -325,7 +336,7 @@ async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
             after={**plus, "README.md": sums["README.md"]},
         ),
         Case(
-            "Set limit to 750 in s.json",
+            "Set the limit in s.json to 750",
             {"s.json": '{"limit": 500}\n'},
             (block("s.json", '{"limit": 700}\n'), block("s.json", '{"limit": 750}\n')),
             told="750 is not in s.json.",

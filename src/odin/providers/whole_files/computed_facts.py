@@ -124,7 +124,7 @@ def describe_counts(reading: PromptReading, facts: TurnFacts) -> list[str]:
         lines += [f"There are {facts.file_count} files."] if "files" in nouns else []
     else:
         lines += [line for noun in nouns for line in _describe_noun(noun, scope, texts, facts)]
-    if not nouns:
+    if not nouns and not terms:
         lines += [line for path, text in texts.items() for line in _describe_items(path, text)]
     return list(dict.fromkeys(lines))
 

@@ -85,6 +85,7 @@ class TurnPlanner:
         self._dialog: list[Message] = []
         self._rename = find_rename(self._turn.prompt) if self.can_edit else None
         self._gap_step: Step | None = None
+        self._doubted_step: Step | None = None
         self._unshown = ""
         for step in self._turn.steps:
             self._add_step(step)
@@ -163,11 +164,15 @@ class TurnPlanner:
     def _describe_checks(self, step: Step) -> str:
         """Return what the model reads about the checks of its change; note the failures among them."""
         failed = list(self._list_failed_checks(step))
-        self._failures += [f"{command}: {text}" for command, text in failed]
         if not failed:
             return ""
-        self.facts.failing_check = failed[0][0]
         found = "\n\n".join(f"Your change was made, but {command} fails:\n{cut_text(text)}" for command, text in failed)
+        if all(self._is_doubtful(command, text) for command, text in failed):
+            self._doubted_step = step
+            again = "It failed before, too. If the task is about it, write the complete files again."
+            return f"{found}\n\n{again}\n\nTask: {self._turn.prompt}"
+        self._failures += [f"{command}: {text}" for command, text in failed]
+        self.facts.failing_check = failed[0][0]
         return f"{found}\n\nFix it: write the complete files again.\n\nTask: {self._turn.prompt}"
 
     def _list_failed_checks(self, step: Step) -> Iterator[tuple[str, str]]:
@@ -177,14 +182,24 @@ class TurnPlanner:
         """
         for call, result in step.list_results():
             command = str(call.args.get("command"))
-            is_failure = result.is_error and command in self.facts.failed_commands
-            if is_failure and self._is_blamed(self.facts.baseline.get(command), result.text):
+            if not result.is_error or command not in self.facts.failed_commands:
+                continue
+            is_told = self._doubted_step not in (None, step)
+            if self._is_blamed(command, result.text) or (self._is_doubtful(command, result.text) and not is_told):
                 yield command, result.text
 
-    def _is_blamed(self, before: str | None, after: str) -> bool:
-        is_task = self.reading.reports_failure or (self.reading.repairs and self._is_about_task(after))
-        is_excused = before is not None and (not is_task or is_module_still_missing(before, after))
-        return not is_excused or has_new_failure(before, after)
+    def _is_blamed(self, command: str, output: str) -> bool:
+        """True if a failure is the fault of the change, or what the task is about."""
+        before = self.facts.baseline.get(command)
+        is_task = self.reading.reports_failure or (self.reading.repairs and self._is_about_task(output))
+        is_excused = before is not None and (not is_task or is_module_still_missing(before, output))
+        return not is_excused or has_new_failure(before, output)
+
+    def _is_doubtful(self, command: str, output: str) -> bool:
+        """True if something fails as it did before, and the task may be about it: the model is told once."""
+        before = self.facts.baseline.get(command, "")
+        is_excused = is_module_still_missing(before, output) or self._is_blamed(command, output)
+        return self.reading.repairs and not is_excused
 
     def _is_about_task(self, output: str) -> bool:
         """True if an output mentions a name of the prompt: then it failed before because the task was not done."""
@@ -260,7 +275,7 @@ class TurnPlanner:
 
     def _go_on(self) -> Move:
         """Return what comes after looking. A command that the prompt asks for and that may not run ends the turn."""
-        is_asked = self.reading.runs_tests or self.reading.command in self.facts.refused
+        is_asked = self.reading.runs_tests or self._survey.find_command() in self.facts.refused
         if self.facts.refused and is_asked and self.reading.intent <= Intent.EITHER and not self.facts.model_commands:
             return self._end_denied()
         if finish := self._finish_rename():
@@ -333,7 +348,7 @@ class TurnPlanner:
         lists = (("Created", facts.created), ("Changed", facts.changed), ("Deleted", facts.deleted))
         done = " ".join(f"{verb} {', '.join(dict.fromkeys(paths))}." for verb, paths in lists if paths)
         ran = next(reversed(facts.commands), "")
-        is_asked = self.reading.mentions_tests or ran == self.reading.command or ran in facts.model_commands
+        is_asked = self.reading.mentions_tests or ran == self._survey.find_command() or ran in facts.model_commands
         output = f"`{ran}`:\n{cut_text(facts.outputs[ran])}" if ran in facts.fresh and is_asked else ""
         if not output and (red := sorted(facts.failed_commands & facts.fresh)):
             output = f"`{red[0]}` fails, as it did before."
@@ -440,7 +455,9 @@ class TurnPlanner:
     def _list_shown(self, facts: TurnFacts) -> list[str]:
         """Return the commands whose outputs the model sees. What could not run is of interest only if it was asked."""
         is_change = self.reading.intent > Intent.EITHER
-        asked = [command for command in facts.outputs if self.reading.runs_tests or command == self.reading.command]
+        asked = [
+            command for command in facts.outputs if self.reading.runs_tests or command == self._survey.find_command()
+        ]
         return [command for command in asked if not (is_change and command in facts.unavailable)]
 
     def _keep_named(self, lines: tuple[str, ...], facts: TurnFacts) -> tuple[str, ...]:

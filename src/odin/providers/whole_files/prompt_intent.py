@@ -61,7 +61,8 @@ _ENDING = re.compile(
 # --- commands ---
 
 _ABOUT_RUNNING = re.compile(
-    r"\b(?:run|runs|running|execute|fails?|failing|failed|prints?|output|crash\w*|error|traceback)\b", re.I
+    r"\b(?:run|runs|running|execute|fails?|failing|failed|prints?|output|crash\w*|error|traceback)\b",
+    re.I,
 )
 _PROGRAMS = r"(?:python3?|node|npm|npx|pnpm|yarn|go|make|pytest|bash|sh|cargo|ruby|deno)"
 _QUOTED_COMMAND = re.compile(rf"`((?:\./|{_PROGRAMS}\b)[^`\n]*)`")
@@ -79,6 +80,17 @@ _COMMAND = re.compile(
 _RUN_FILE = re.compile(
     r"\b(?:run|execute|running)\s+(?:the\s+)?(?:script\s+|file\s+|program\s+)?`?([\w./-]*\w\.(py|js|mjs|sh))\b", re.I
 )
+_PRINTED_FILE = re.compile(
+    r"\bwhat\s+(?:does|will|would)\s+(?:the\s+)?(?:script\s+|file\s+|program\s+)?`?([\w./-]*\w\.(py|js|mjs|sh))`?"
+    r"\s+(?:print|output)",
+    re.IGNORECASE,
+)
+_PROGRAM = re.compile(
+    r"\b(?:run|execute)\s+(?:the|this|my)\s+(?:program|script|app|application|project|code)\b"
+    r"|\bwhat\s+(?:does|will)\s+(?:the|this|my)\s+(?:program|script|app|application|project|code)\s+(?:print|output|say)",
+    re.IGNORECASE,
+)
+"""A prompt about the output of the program, without its name."""
 _RUNNERS = {"py": "python3", "js": "node", "mjs": "node", "sh": "bash"}
 _MAKE = re.compile(
     r"\b(?:run|running|execute)\s+(make(?:\s+(?!and\b|to\b|in\b|it\b)[\w-]+)?)\b|\b(make (?:test|check))\b"
@@ -121,7 +133,8 @@ _CHANGE = re.compile(
 """How a clause that asks for a change starts."""
 _BEFORE_VERB = re.compile(
     r"(?:please|pls|kindly|now|then|also|just|next|first|finally|ok|okay|so|but|let's|let us|lets"
-    r"|(?:can|could|would|will) you|you (?:can|should|must|need to|have to)|help me(?: to)?|try to|go ahead(?: and)?"
+    r"|(?:can|could) we|(?:can|could|would|will) you|you (?:can|should|must|need to|have to)"
+    r"|help me(?: to)?|try to|go ahead(?: and)?"
     r"|(?:i|we)(?:'d| would)? (?:want|like|need)(?: you)?(?: to)?|(?:your|the) task is to"
     r"|if (?:not|so|yes|needed|necessary|possible)"
     r"|(?:in|for|inside|within) (?!which|what)(?:the )?(?:(?:file|function|class|method|script|module) )?[^\s,]+"
@@ -135,7 +148,12 @@ _STOPS = re.compile(r"\b(?:instead of|no longer|any ?more)\b", re.IGNORECASE)
 """Words of an order or statement that says how the code is not to be."""
 _HOW_TO = re.compile(r"\bhow (?:to|do|does|can|could|should|would)\b|^\W*(?:what|where) (?:do|should|can) i\b", re.I)
 """A question about changes that someone else makes."""
-_PASSIVE = re.compile(r"\b(?:can|could|should|must)\b.{0,60}\bbe \w+(?:ed|en|t|d)\b", re.IGNORECASE)
+_POLITE = re.compile(
+    r"\b(?:can|could|should|must)\b.{0,60}\bbe \w+(?:ed|en|t|d)\b|\bpossible to\b|\bwould you mind\b"
+    r"|^\W*(?:how about|what about|why not|why don't (?:you|we))\b",
+    re.IGNORECASE,
+)
+"""A question that may be an order: `Can it be changed?`, `How about renaming it?`"""
 _ASKS = re.compile(
     r"(?:(?:in|to|from|at|on|by|with) (?:what|which|whom)|what|which|where|who|whose|why|how|explain|describe"
     r"|summari[sz]e|tell me|does|did|do you|are there|is there"
@@ -150,6 +168,10 @@ _MAY_ASK = re.compile(
     re.IGNORECASE,
 )
 """How both questions and descriptions of what the code is to do may start."""
+_BY_COMMAND = re.compile(
+    r"\b(?:git|commit|branch|tag|push|pull|stash|install|npm|pip|folder|directory|permissions?|executable|chmod|docker|venv)\b",
+    re.IGNORECASE,
+)
 _FORBIDS = re.compile(
     r"\b(?:do not|don't|never|without)\s+(?:chang|edit|modif|touch|writ)\w*\s+(?:anything|any files?|files|the files?"
     r"|the code)(?=\W|$)(?!\s+\w)|\bchange nothing\b(?!\s+else)",
@@ -187,6 +209,7 @@ class PromptReading(Struct, frozen=True):
     locates: bool
     command: str
     """The command that the prompt is about, or ""."""
+    runs_program: bool
     runs_tests: bool
     mentions_tests: bool
     reports_failure: bool
@@ -203,6 +226,11 @@ class PromptReading(Struct, frozen=True):
     @property
     def asks_only(self) -> bool:
         return self.intent is Intent.ASK
+
+    @property
+    def is_done_by_command(self) -> bool:
+        """True if a command may do what the prompt asks for without changing a file."""
+        return not self.wants_change or _BY_COMMAND.search(self.text) is not None
 
     @property
     def trusts_tests(self) -> bool:
@@ -233,6 +261,7 @@ def read_prompt(text: str) -> PromptReading:
         counts=bool(_COUNTS.search(text)),
         locates=intent <= Intent.EITHER and bool(_LOCATES.search(text)),
         command=_find_command(text),
+        runs_program=bool(_PROGRAM.search(text)),
         runs_tests=bool(_RUN_TESTS.search(text)),
         mentions_tests=bool(_ABOUT_TESTS.search(text)),
         reports_failure=bool(_FAILURE.search(text)),
@@ -276,7 +305,7 @@ def _find_command(text: str) -> str:
     command = ""
     if found := _QUOTED_COMMAND.search(text) or _COMMAND.search(text):
         command = found[1].strip()
-    elif found := _RUN_FILE.search(text):
+    elif found := _RUN_FILE.search(text) or _PRINTED_FILE.search(text):
         command = f"{_RUNNERS[found[2]]} {found[1]}"
     elif found := _MAKE.search(text):
         command = found[1] or found[2]
@@ -321,7 +350,7 @@ def _read_sentence(sentence: str, *, follows_question: bool) -> Intent:
         depends = is_conditional and (follows_question or (ordered > 0 and (asks or may_ask)))
         return Intent.EITHER if depends or (asks and has_mark) else Intent.CHANGE
     if asks or has_mark:
-        return Intent.EITHER if _PASSIVE.search(sentence) and not asks else Intent.ASK
+        return Intent.EITHER if _POLITE.search(sentence) else Intent.ASK
     if _STOPS.search(sentence) or (_WISH.search(sentence) and not may_ask):
         return Intent.CHANGE
     return Intent.EITHER if may_ask else Intent.LIKELY
@@ -334,7 +363,7 @@ def _find_order(clauses: list[str]) -> int:
 
 def _skip_to_verb(clause: str) -> str:
     """Return a clause without the words that may stand before the verb of an order or a question."""
-    clause = clause.lstrip(" \t\n\"'*-")
+    clause = re.sub(r"^[\s\"'*-]*(?:\d+[.)]\s+)?", "", clause)
     while found := _BEFORE_VERB.match(clause):
         clause = clause[found.end() :]
     return clause

@@ -141,7 +141,7 @@ class ReplyJudge:
         if facts.has_changes or reading.asks_only:
             return False
         if reading.wants_change or (reading.fixes_failures and facts.failed_commands):
-            return not facts.model_commands or bool(reading.paths)
+            return not facts.model_commands or not reading.is_done_by_command
         is_doubtful = reading.intent is Intent.LIKELY and not facts.model_commands
         return not facts.rejected and (is_doubtful or bool(unchanged))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from odin.providers.whole_files.change_words import Rename
 from odin.providers.whole_files.computed_facts import AskedCall, find_call
-from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command
+from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command, is_test
 from odin.providers.whole_files.prompt_intent import PromptReading
 from odin.providers.whole_files.reply_judgement import Calls
 from odin.providers.whole_files.task_context import build_lookup, choose_files, count_budget_lines
@@ -15,6 +15,13 @@ from odin.providers.whole_files.turn_history import EVERY_LINE, FoundLine, TurnF
 MAX_LOOKUPS = 200
 CODE_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".go", ".rs", ".java", ".c", ".cpp", ".rb", ".json", ".toml")
 _MAX_UNCOUNTED = 8
+_PROGRAMS = {
+    "main.py": "python3 main.py",
+    "index.js": "node index.js",
+    "main.go": "go run .",
+    "main.sh": "bash main.sh",
+}
+_RUNNERS = {"py": "python3", "js": "node", "sh": "bash"}
 _MAX_BASELINE_LINES = 4_000
 """Lines of a project whose tests run before a change, too: those of a larger one may take minutes."""
 
@@ -99,7 +106,7 @@ class ProjectSurvey:
             return ()
         needs_tests = self.reading.runs_tests or self._needs_baseline()
         asked = self.find_asked_call(self.facts)
-        own = self.reading.command or (asked.command if asked else "")
+        own = self.find_command() or (asked.command if asked else "")
         wanted = (own, *((self.find_tests(), self._find_doctests()) if needs_tests else ()))
         new = [one for one in dict.fromkeys(wanted) if one and one not in self.facts.commands]
         return tuple(("ExecuteCommand", {"command": one}) for one in new)
@@ -110,6 +117,17 @@ class ProjectSurvey:
         is_code = not named or any(path.endswith(CODE_ENDINGS) for path in named)
         is_small = self.facts.complete and sum(self.facts.sizes.values()) <= _MAX_BASELINE_LINES
         return is_code and is_small and self.can_edit and not self.reading.asks_only
+
+    def find_command(self) -> str:
+        """Return the command that the prompt is about; for `the program` the only one that the project can mean."""
+        if self.reading.command or not self.reading.runs_program:
+            return self.reading.command
+        paths = self.facts.sizes
+        found = [command for path, command in _PROGRAMS.items() if path in paths]
+        scripts = [path for path in paths if re.fullmatch(r"[\w-]+\.(?:py|js|sh)", path) and not is_test(path)]
+        if not found and len(scripts) == 1:
+            found = [f"{_RUNNERS[scripts[0].rpartition('.')[2]]} {scripts[0]}"]
+        return found[0] if len(found) == 1 else ""
 
     def find_asked_call(self, facts: TurnFacts) -> AskedCall | None:
         """Return the call whose result a question asks for."""
@@ -141,7 +159,7 @@ class ProjectSurvey:
 
 _TEXT = (".md", ".txt", ".rst", ".adoc")
 _SET_VALUE = re.compile(
-    r"\b(?:set|change|bump|update|raise|lower|increase|decrease|reduce)\b[^.\n]*?\bto\s+[`\"']?(\d+(?:[._]\d+)*)(?!\w)",
+    r"\b(?:set|change|bump|update|raise|lower|increase|decrease|reduce)\b(?:[^.\n]|\.(?=\w))*?\bto\s+[`\"']?(\d+(?:[._]\d+)*)(?!\w)",
     re.IGNORECASE,
 )
 """`set limit to 750`, `bump the version to 1.1.0`: the number is in the file afterwards."""
