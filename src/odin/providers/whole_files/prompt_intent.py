@@ -113,10 +113,6 @@ _CHANGES_TESTS = re.compile(
     r"\b(?:write|add|create|update|adapt|adjust|change|extend|rewrite|rename|remove|delete)\s+(?:\w+\s+){0,3}tests?\b",
     re.IGNORECASE,
 )
-_REMOVES = re.compile(
-    r"\b(?:remove|delete|drop|rename|move|extract|split|replace|inline|merge|rewrite|get rid|clean|unused)\b",
-    re.IGNORECASE,
-)
 _COUNTS = re.compile(r"\b(?:how many|how often|count|number of)\b", re.IGNORECASE)
 _LOCATES = re.compile(r"\b(?:where|which file|what file|in which|find|locate|who calls|used|uses)\b", re.IGNORECASE)
 
@@ -204,7 +200,6 @@ class PromptReading(Struct, frozen=True):
     terms: tuple[str, ...]
     intent: Intent
     is_question: bool
-    removes: bool
     counts: bool
     locates: bool
     command: str
@@ -257,7 +252,6 @@ def read_prompt(text: str) -> PromptReading:
         terms=_find_terms(text, paths),
         intent=intent,
         is_question=_is_question(text),
-        removes=bool(_REMOVES.search(text)),
         counts=bool(_COUNTS.search(text)),
         locates=intent <= Intent.EITHER and bool(_LOCATES.search(text)),
         command=_find_command(text),

@@ -177,29 +177,31 @@ class ReplyJudge:
         Several blocks of one file are applied one after the other: a model may write its parts, or quote it first.
         """
         texts: dict[str, str] = {}
+        written: dict[str, str] = {}
         elsewhere = self._find_moved_names(files)
         for block in files:
             path = self._resolve_path(block.path)
             old = self.facts.files.get(path, "")
-            written = clean_text(path, block.text, old)
+            text = clean_text(path, block.text, old)
             known = texts.get(path)
-            if known is None or is_continued(path, written, known):
+            if known is None or is_continued(path, text, known):
                 before = old if known is None else known
-                texts[path] = complete_file(path, written, before, self.reading.text, elsewhere(path))
+                written[path] = text
+                texts[path] = complete_file(path, text, before, self.reading.text, elsewhere(path))
         calls: list[ToolUse] = []
         unchanged: list[str] = []
         for path, text in texts.items():
             old = self.facts.files.get(path)
             if text == old:
                 unchanged.append(path)
-            elif fault := self._find_fault(path, text, old or "", elsewhere(path)):
+            elif fault := find_loss(path, text, old or "", self.reading.text, elsewhere(path)):
                 return [], fault, unchanged
+            elif fault := find_fault(path, text, old or ""):
+                fits = text == written[path] or find_fault(path, written[path])
+                return [], fault if fits else f"These lines do not fit into {path}. Write the complete file.", unchanged
             else:
                 calls.append(make_calls(path, text, old))
         return calls, "", unchanged
-
-    def _find_fault(self, path: str, text: str, old: str, elsewhere: Collection[str]) -> str:
-        return find_loss(path, text, old, self.reading.text, elsewhere) or find_fault(path, text, old)
 
     def _find_moved_names(self, files: Iterable[WrittenBlock]) -> Callable[[str], set[str]]:
         """Return a function that tells which names other files than this one get from the reply."""
