@@ -13,6 +13,7 @@ from odin.providers.whole_files.file_completion import complete_file, find_loss,
 from odin.providers.whole_files.file_outline import CODE, list_definitions
 from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading
+from odin.providers.whole_files.task_context import EXAMPLE_FILES
 from odin.providers.whole_files.turn_history import TurnFacts
 from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, is_path, parse_reply, split_commands
 
@@ -86,7 +87,7 @@ class ReplyJudge:
         if text.strip() in ("", NO_REPLY):
             return ReplyOutcome(text, fault="The reply was empty.")
         reply = parse_reply(text, {*self.facts.sizes, *filter(is_path, self.reading.paths)})
-        files = [*reply.files, *self._loose.place(reply)]
+        files = [block for block in (*reply.files, *self._loose.place(reply)) if not self._is_example(block.path)]
         commands = reply.commands or (() if files else tuple(split_commands(reply.loose)))
         if not self.can_edit or self.reading.asks_only:
             files = []
@@ -111,6 +112,10 @@ class ReplyJudge:
         if commands and self.facts.outputs and not self._is_missing_change([]):
             return self._answer_with_output(commands)
         return self._judge_answer(text, reply, unchanged)
+
+    def _is_example(self, path: str) -> bool:
+        """True for the file of the examples in the request, which a model may repeat."""
+        return path in EXAMPLE_FILES and path not in self.facts.sizes and path not in self.reading.text
 
     def _judge_answer(self, text: str, reply: WrittenReply, unchanged: list[str]) -> ReplyOutcome:
         """Return the answer, unless the task wants a change and none was made."""

@@ -217,7 +217,7 @@ lines to replace
 new lines
 >>>>>>> REPLACE"""
 
-_EXAMPLE_FILES = {"door.py": 'def open_door(key):\n    return key == "gold"\n'}
+EXAMPLE_FILES = {"door.py": 'def open_door(key):\n    return key == "gold"\n'}
 _EXAMPLE_CHANGED = 'def open_door(key):\n    return key in ("gold", "silver")\n'
 
 
@@ -240,7 +240,7 @@ _LANGUAGES = {
 
 def build_examples(*, can_edit: bool, can_run: bool) -> tuple[Message, ...]:
     """Return the examples as earlier messages of the conversation: an edit, and a command with its answer."""
-    files = [block_of(*item) for item in _EXAMPLE_FILES.items()]
+    files = [block_of(*item) for item in EXAMPLE_FILES.items()]
     messages: list[Message] = []
     if can_edit:
         messages += [
