@@ -7,19 +7,23 @@ import re
 
 from msgspec import Struct
 
-_REMOVES = re.compile(
-    r"\b(?:remov|delet|drop|get rid|no longer|unused|dead|inline|merg|mov(?:e|ing)|clean|replac|renam|extract|split"
-    r"|called\b|chang\w* the name|instead|convert|turn|filter|keep only|only keep|duplicate|dedup|unique|trim|truncat)",
-    re.IGNORECASE,
+_TAKES_AWAY = (
+    r"\b(?i:remov\w*|delet\w*|drop\w*|get rid of|inlin\w*|merg\w*|mov(?:e|ing)|clean\w*|replac\w*|renam\w*|extract\w*"
+    r"|split\w*|convert\w*|turn\w*|combin\w*|instead of|chang\w* the (?:name|key|heading|title|section)(?: of)?)"
 )
-"""A task after which a name that it mentions may be gone."""
+_IS_TAKEN_AWAY = (
+    r"(?i:no longer|unused|dead|obsolete|not (?:used|needed)"
+    r"|should be (?:called|named|renamed|removed|deleted|replaced))"
+)
 _REMOVES_PARTS = re.compile(
     r"\b(?:unused|dead code|no longer (?:needed|used)|obsolete)\b"
+    r"|\bkeep only\b|\bonly keep\b|\b(?:all|every\w*)\b[^.]{0,20}\bexcept\b"
     r"|\b(?:remov|delet|drop|get rid|clean|inline|merg)\w*\b[^.]{0,40}"
     r"\b(?:duplicate\w*|functions?|class(?:es)?|methods?|constants?|definitions?|helpers?"
     r"|tests?|sections?|keys?|entr(?:y|ies))\b",
     re.IGNORECASE,
 )
+_KEEPS_ONLY = re.compile(r"\bkeep only\b|\bonly keep\b|\bexcept\b", re.IGNORECASE)
 _REWRITES = re.compile(
     r"\b(?:rewrite|overwrite|replace|redo)\b[^.]{0,15}\b(?:whole|entire|complete|everything)\b"
     r"|\bfrom scratch\b|\bstart over\b|\boverwrite\b",
@@ -61,12 +65,21 @@ def _is_mentioned(wording: re.Pattern[str], prompt: str) -> bool:
     return wording.search(_NAMES.sub(" ", prompt)) is not None
 
 
-def is_removing(prompt: str) -> bool:
-    return _is_mentioned(_REMOVES, prompt)
+def is_target(name: str, prompt: str, *, is_code: bool) -> bool:
+    """True if the prompt removes or replaces what has this name. After "of" or "in" it is only the place."""
+    quoted = re.escape(name)
+    after = rf"(?:{_TAKES_AWAY})\W+(?:(?!(?:of|in|from|to|with|by|inside|into|at|on)\b)[\w.]+\W+){{0,8}}?{quoted}(?!\w)"
+    before = rf"(?<!\w){quoted}\W+(?:\w+\W+){{0,3}}?(?:{_IS_TAKEN_AWAY})"
+    flags = re.NOFLAG if is_code else re.IGNORECASE
+    return re.search(f"{after}|{before}", prompt, flags) is not None
 
 
 def is_removing_parts(prompt: str) -> bool:
     return _is_mentioned(_REMOVES_PARTS, prompt)
+
+
+def is_keeping_only(prompt: str) -> bool:
+    return _is_mentioned(_KEEPS_ONLY, prompt)
 
 
 def is_rewriting(prompt: str, *, is_code: bool) -> bool:

@@ -18,12 +18,13 @@ from odin.providers.whole_files.change_words import (
     is_about_top,
     is_about_usage,
     is_adding,
-    is_removing,
+    is_keeping_only,
     is_removing_parts,
     is_renaming,
     is_reshaping,
     is_rewriting,
     is_shortening,
+    is_target,
     replace_name,
 )
 from odin.providers.whole_files.file_change import drop_elisions, find_elision
@@ -216,13 +217,10 @@ class _OutlineChange(Struct):
 
     def _list_gone(self) -> Iterator[str]:
         """Yield the lost names that the task mentions and that nothing uses any more."""
-        if not is_removing(self.prompt):
-            return
         said = self.prompt.replace(self.path, " ").replace(self.path.rpartition("/")[2], " ")
-        flags = re.NOFLAG if self.path.endswith(CODE) else re.IGNORECASE
         for name in self.lost:
             short = name.partition("#")[0].rpartition(".")[2]
-            is_named = re.search(rf"(?<!\w){re.escape(short)}(?!\w)", said, flags) is not None
+            is_named = is_target(short, said, is_code=self.path.endswith(CODE))
             is_main = name == "if __name__" and re.search(r"\bguard\b|\bmain block\b|__name__", said) is not None
             if (is_named or is_main) and not re.search(rf"(?<![\w.]){re.escape(short)}\s*\(", self.text):
                 yield name
@@ -235,6 +233,8 @@ class _OutlineChange(Struct):
 
     def _is_removal(self, kept: list[str]) -> bool:
         """True if the task removes parts without naming them. Parts that are named and still there are the place."""
+        if is_keeping_only(self.prompt) and not self.added:
+            return True
         if self.share < 0.5 or not is_removing_parts(self.prompt):
             return False
         places = {name.rpartition(".")[2] for name, part in _walk_names(self.new) if part.kind == "definition"}
@@ -438,6 +438,5 @@ def _complete_json(new: str, old: str, prompt: str) -> str:
 def _find_lost_keys(new: str, old: str, prompt: str) -> list[str]:
     """Return the keys of an object that another one lacks, if the task does not ask for it."""
     lost = list_lost_keys(new, old)
-    words = set(re.findall(r"[\w$-]+", prompt))
-    is_meant = is_removing(prompt) and all(key.rpartition(".")[2] in words for key in lost)
+    is_meant = all(is_target(key.rpartition(".")[2], prompt, is_code=False) for key in lost)
     return [] if is_meant or is_removing_parts(prompt) else lost
