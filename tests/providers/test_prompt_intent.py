@@ -179,3 +179,10 @@ def test_only_what_is_certainly_a_command_is_one(prompt: str, command: str) -> N
 def test_what_a_prompt_asks_for(prompt: str, expected: dict[str, Any]) -> None:
     reading: PromptReading = read_prompt(prompt)
     assert {name: getattr(reading, name) for name in expected} == expected
+
+
+def test_a_very_long_prompt_is_read_at_its_ends() -> None:
+    reading = read_prompt("Fix a.py.\n" + "word " * 9_000 + "x" * 50_000 + "\nRun the tests in b.py.")
+    assert reading.paths == ("a.py", "b.py")
+    assert reading.wants_change
+    assert len(reading.text) < 7_000

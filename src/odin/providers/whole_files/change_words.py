@@ -130,7 +130,7 @@ _RENAME = re.compile(
     rf"\brenam(?:e|ing)\s+{_KIND}{_NAME}(?:\s+(?:function|method|class|constant))?"
     rf"(?:\s+(?:in|of|from)\s+[\w./]+)?\s+(?:to|into|as)\s+{_NAME}(?![\w./])"
     rf"|\bchange\s+the\s+name\s+of\s+{_KIND}{_NAME}\s+(?:to|into)\s+{_NAME}(?![\w./])"
-    rf"|{_NAME}\s+should\s+be\s+(?:called|named|renamed to)\s+{_NAME}(?![\w./])",
+    rf"|(?<![\w$]){_NAME}\s+should\s+be\s+(?:called|named|renamed to)\s+{_NAME}(?![\w./])",
     re.IGNORECASE,
 )
 """`rename X to Y` in its usual forms, for names without a dot. Parameters are names in one function."""

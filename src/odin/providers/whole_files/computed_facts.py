@@ -329,7 +329,7 @@ def _describe_occurrences(term: str, facts: TurnFacts, named: list[str], texts: 
 # --- the call that a prompt asks about ---
 
 _ASKS_RESULT = re.compile(
-    r"\b(?:what|which|value|result|output)\b.*\b(?:returns?|prints?|gives?|yields?|outputs?|results?|values?|evaluates?|is)\b",
+    r"\b(?:what|which|value|result|output)\b.{0,120}\b(?:returns?|prints?|gives?|yields?|outputs?|results?|values?|evaluates?|is)\b",
     re.IGNORECASE | re.DOTALL,
 )
 _PRINTS = re.compile(r"\b(?:prints?|outputs?)\b", re.IGNORECASE)

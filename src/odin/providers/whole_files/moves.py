@@ -83,7 +83,7 @@ class TurnPlanner:
         self._survey = ProjectSurvey(self.reading, self.facts, context, can_edit=self.can_edit, can_run=self.can_run)
         self._failures: list[str] = []
         self._dialog: list[Message] = []
-        self._rename = find_rename(self._turn.prompt) if self.can_edit else None
+        self._rename = find_rename(self.reading.text) if self.can_edit else None
         self._gap_step: Step | None = None
         self._doubted_step: Step | None = None
         self._unshown = ""
@@ -222,7 +222,7 @@ class TurnPlanner:
         left = [] if self._finishes_rename else self._list_leftovers()
         if self._rename is not None and left:
             return describe_leftovers(self._rename, left)
-        return describe_missing_value(self._turn.prompt, self.facts)
+        return describe_missing_value(self.reading.text, self.facts)
 
     @property
     def _finishes_rename(self) -> bool:
@@ -278,8 +278,8 @@ class TurnPlanner:
         is_asked = self.reading.runs_tests or self._survey.find_command() in self.facts.refused
         if self.facts.refused and is_asked and self.reading.intent <= Intent.EITHER and not self.facts.model_commands:
             return self._end_denied()
-        if finish := self._finish_rename():
-            return finish
+        if self._finishes_rename and self._list_leftovers():
+            return self._finish_rename() or self._end()
         return self._verify_or_end() if self._has_command_changed() else self._ask()
 
     def _follow_up(self, last: Step) -> Move:

@@ -14,6 +14,8 @@ from msgspec import Struct
 from odin.providers.whole_files.project_tests import PYTEST, is_test
 
 _MAX_TERMS = 3
+_MAX_START = 4_000
+_MAX_END = 2_000
 
 _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"|(?<!\w)'([^'\n]{2,80})'(?!\w)")
 
@@ -193,7 +195,10 @@ class Intent(IntEnum):
 
 
 class PromptReading(Struct, frozen=True):
-    """What a prompt names and asks for. `is_question`: it is worded like one, whatever it asks for."""
+    """What a prompt names and asks for. `is_question`: it is worded like one, whatever it asks for.
+
+    `text` is the prompt, shortened if it is very long.
+    """
 
     text: str
     paths: tuple[str, ...]
@@ -240,8 +245,9 @@ class PromptReading(Struct, frozen=True):
         return bool(self.command) and _MAY_NOT_END.search(self.command) is None
 
 
-def read_prompt(text: str) -> PromptReading:
-    """Return what the prompt names and asks for."""
+def read_prompt(prompt: str) -> PromptReading:
+    """Return what the prompt names and asks for. Of a very long one, only the start and the end are read."""
+    text = _shorten(prompt)
     written = [match[1].rstrip("/") for match in _PATH.finditer(text) if _is_written_path(match[1])]
     folders = [match[1] for match in _FOLDER.finditer(text) if not _COMMON.fullmatch(match[1])]
     paths = tuple(dict.fromkeys([*written, *folders]))
@@ -262,6 +268,13 @@ def read_prompt(text: str) -> PromptReading:
         repairs=bool(_REPAIRS.search(text)),
         fixes_failures=intent is Intent.EITHER and _has_order(text),
     )
+
+
+def _shorten(prompt: str) -> str:
+    """Return a prompt of bounded length without long runs of letters or spaces, which patterns would take long for."""
+    if len(prompt) > _MAX_START + _MAX_END:
+        prompt = f"{prompt[:_MAX_START]}\n{prompt[-_MAX_END:]}"
+    return re.sub(r"[^\S\n]{2,}", " ", re.sub(r"\S{200,}", "X", re.sub(r"\n{3,}", "\n\n", prompt)))
 
 
 def _is_written_path(word: str) -> bool:

@@ -159,7 +159,7 @@ class ProjectSurvey:
 
 _TEXT = (".md", ".txt", ".rst", ".adoc")
 _SET_VALUE = re.compile(
-    r"\b(?:set|change|bump|update|raise|lower|increase|decrease|reduce)\b(?:[^.\n]|\.(?=\w))*?\bto\s+[`\"']?(\d+(?:[._]\d+)*)(?!\w)",
+    r"\b(?:set|change|bump|update|raise|lower|increase|decrease|reduce)\b(?:[^.\n]|\.(?=\w)){0,120}?\bto\s+[`\"']?(\d+(?:[._]\d+)*)(?!\w)",
     re.IGNORECASE,
 )
 """`set limit to 750`, `bump the version to 1.1.0`: the number is in the file afterwards."""

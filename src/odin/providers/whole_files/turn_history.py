@@ -43,6 +43,11 @@ def is_denied(result: ToolResult) -> bool:
     return result.is_error and _DENIED.match(result.text) is not None
 
 
+def is_survey(call: ToolCall) -> bool:
+    """True if a search counts the lines of all files."""
+    return call.args.get("pattern") == EVERY_LINE and not call.args.get("path") and not call.args.get("glob")
+
+
 class Step(Struct):
     """One reply of the turn and the results of its calls. `note` is what Odin said after a reply without calls."""
 
@@ -211,6 +216,8 @@ class TurnFacts(Struct):
                 self.denied.append(f"{call.args.get('file_path') or call.args.get('paths')}: {result.text}")
             if call.name == "LS":
                 self.listed[str(call.args.get("path"))] = set()
+            elif call.name == "Grep" and not is_survey(call):
+                self._add_search(call, ToolResult(call.id, ""))
         elif call.name == "LS":
             self._add_listing(str(call.args.get("path")), result.text)
         elif call.name == "Grep":
@@ -251,10 +258,10 @@ class TurnFacts(Struct):
     def _add_search(self, call: ToolCall, result: ToolResult) -> None:
         lines = result.text.splitlines()
         pattern = str(call.args.get("pattern"))
-        if pattern == EVERY_LINE and (narrowed := call.args.get("path") or call.args.get("glob")):
-            self.narrowed.add(str(narrowed))
+        if pattern == EVERY_LINE and not is_survey(call):
+            self.narrowed.add(str(call.args.get("path") or call.args.get("glob")))
             self.sizes.update(self._parse_sizes(lines))
-        elif pattern == EVERY_LINE:
+        elif is_survey(call):
             cut = _CUT.search(result.text)
             self._add_sizes(lines)
             self.complete = cut is None
