@@ -58,6 +58,8 @@ from tests.table import each
         ("Can we rename add to plus?", Intent.CHANGE),
         ("Is it possible to add a flag?", Intent.EITHER),
         ("How about renaming add?", Intent.EITHER),
+        ("Describe the options in README.md.", Intent.EITHER),
+        ("Summarize README.md", Intent.ASK),
         ("Two things:\n1. add a flag\n2. remove the other", Intent.CHANGE),
         ("make test fails with an error. why?", Intent.ASK),
         ("Can you check if main.py is correct and fix it if not?", Intent.EITHER),
@@ -152,7 +154,7 @@ def test_only_what_is_certainly_a_command_is_one(prompt: str, command: str) -> N
             {"paths": ("README.md",), "terms": ("recieve",), "wants_change": True},
         ),
         ("Add a docstring to the function discount in a/b.py.", {"terms": ("discount",), "paths": ("a/b.py",)}),
-        ("Rename calc_sum to totalOf everywhere", {"terms": ("calc_sum", "totalOf"), "removes": True}),
+        ("Rename calc_sum to totalOf everywhere", {"terms": ("calc_sum", "totalOf")}),
         ("How many TODO comments are in the shop folder?", {"counts": True, "is_question": True, "paths": ("shop",)}),
         (
             "In which file is the class Invoice defined?",

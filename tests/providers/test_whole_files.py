@@ -149,6 +149,10 @@ def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> 
     assert choose_files(reading, project, {"f_one": ["z.py"]}, 30) == ("b/c.py", "z.py")
     question = read_prompt("What does f_one in c.py return?")
     assert choose_files(question, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), "nothing else is shown"
+    data = ProjectFiles({"a.py": 10, "s.json": 4, "README.md": 9})
+    assert choose_files(read_prompt("Fix 'teh' in README.md."), data, {}, 400) == ("README.md",), "the text is quoted"
+    assert len(choose_files(read_prompt("Update the options in README.md."), data, {}, 400)) == 3
+    assert choose_files(read_prompt("Set limit to 7 in s.json."), data, {}, 400) == ("s.json",), "no code is needed"
     assert len(choose_files(read_prompt("What is this?"), project, {}, 400)) == 4, "the whole project, if it is small"
     assert choose_files(read_prompt("Fix long.py"), project, {}, 100)[0] == "long.py", "a named file is always read"
 

@@ -152,6 +152,11 @@ _POLITE = re.compile(
     re.IGNORECASE,
 )
 """A question that may be an order: `Can it be changed?`, `How about renaming it?`"""
+_INTO_TEXT = re.compile(
+    r"(?:explain|describe|summari[sz]e)\b.*\b(?:in|to|into)\s+(?:the\s+)?(?:file\s+)?\S+\.(?:md|rst|txt)\b",
+    re.IGNORECASE,
+)
+"""The same: `Describe the options in README.md.`"""
 _ASKS = re.compile(
     r"(?:(?:in|to|from|at|on|by|with) (?:what|which|whom)|what|which|where|who|whose|why|how|explain|describe"
     r"|summari[sz]e|tell me|does|did|do you|are there|is there"
@@ -222,6 +227,10 @@ class PromptReading(Struct, frozen=True):
     @property
     def wants_change(self) -> bool:
         return self.intent is Intent.CHANGE
+
+    @property
+    def has_quotes(self) -> bool:
+        return _QUOTED.search(self.text) is not None
 
     @property
     def asks_only(self) -> bool:
@@ -357,7 +366,7 @@ def _read_sentence(sentence: str, *, follows_question: bool) -> Intent:
         depends = is_conditional and (follows_question or (ordered > 0 and (asks or may_ask)))
         return Intent.EITHER if depends or (asks and has_mark) else Intent.CHANGE
     if asks or has_mark:
-        return Intent.EITHER if _POLITE.search(sentence) else Intent.ASK
+        return Intent.EITHER if _POLITE.search(sentence) or _INTO_TEXT.match(start) else Intent.ASK
     if _STOPS.search(sentence) or (_WISH.search(sentence) and not may_ask):
         return Intent.CHANGE
     return Intent.EITHER if may_ask else Intent.LIKELY

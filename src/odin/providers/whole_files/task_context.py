@@ -26,6 +26,9 @@ _SKIPPED = re.compile(
 )
 
 
+_DATA = re.compile(r"\.(?:json|toml|ya?ml|ini|cfg|conf|properties|txt|csv|tsv|log|lock)$|(?:^|/)\.[\w.-]+$")
+"""Files that can be changed without a look at any other."""
+
 # --- one search for the names of a prompt ---
 
 _MAX_WORDS = 16
@@ -158,7 +161,8 @@ def choose_files(
     for path in dict.fromkeys(path for path in (*ranked, *others) if _is_shown(path, project)):
         size = project.lines[path] + 3
         if chosen and ranked and path not in ranked:
-            is_closed = reading.is_question and bool(named or folders or found_names.has_leads)
+            is_answered = reading.is_question and bool(named or folders or found_names.has_leads)
+            is_closed = is_answered or (bool(named) and _is_self_contained(named, reading, found_names))
             left = min(left, 0 if is_closed else _OTHER_LINES - _count_lines(chosen, ranked, project))
         if size <= left or (path in named and not chosen):
             chosen.append(path)
@@ -166,6 +170,12 @@ def choose_files(
         if len(chosen) >= _MAX_FILES:
             break
     return tuple(chosen)
+
+
+def _is_self_contained(named: Iterable[str], reading: PromptReading, lookup: LookupHits) -> bool:
+    """True if the named files can be changed without a look at others: data, or texts whose words the prompt quotes."""
+    is_quoted = reading.has_quotes and not lookup.definitions
+    return all(_DATA.search(path) or (is_quoted and path.endswith((".md", ".rst"))) for path in named)
 
 
 def _count_lines(chosen: Iterable[str], ranked: Collection[str], project: ProjectFiles) -> int:
