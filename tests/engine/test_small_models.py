@@ -24,7 +24,9 @@ async def small(start: Start, workspace: Path) -> AsyncIterator[Any]:
 
     async def begin(*replies: str, window: int = 16_384, settings: Any = None, **options: Any) -> Talk:
         name = "qwen2.5-coder-1.5b"
-        server = ScriptedServer([say(text) for text in replies], local="llamacpp", models=[name], window=window)
+        server = ScriptedServer(
+            [say(text, chunk=24) for text in replies], local="llamacpp", models=[name], window=window
+        )
         server.start()
         servers.append(server)
         own: dict[str, Any] = {"base_url": server.openai_url, "type": "openai-chat", "models": {name: settings or {}}}
@@ -190,3 +192,22 @@ async def test_a_repeated_command_is_answered_with_its_output(small: Any) -> Non
     ended = await talk.say("What is 6 * 7?")
     assert ended.reason == "end_turn"
     assert ended.text.endswith("`python3 -c 'print(6 * 7)'`:\n42")
+
+
+async def test_a_reply_that_only_repeats_is_not_read_to_its_end(small: Any, workspace: Path) -> None:
+    other = "def half(n):\n    return n / 2\n"
+    for name in ("a.py", "b.py"):
+        (workspace / name).write_text(other)
+    worse = block("calc.py", FIXED.replace("a + b", "a * b"))
+    loops = (
+        [block("calc.py", FIXED), block("a.py", other), block("calc.py", FIXED), worse],
+        [block("calc.py", FIXED), block("a.py", other), block("b.py", other), worse],
+        [block("calc.py", FIXED), *["I have fixed it."] * 16, worse],
+    )
+    for blocks in loops:
+        (workspace / "calc.py").write_text(CALC)
+        talk = await small("\n\n".join(blocks))
+        ended: TurnEnded = await talk.say("add in calc.py subtracts. Fix it. half is fine.")
+        assert ended.reason == "end_turn"
+        assert (workspace / "calc.py").read_text() == FIXED
+        assert len(talk.server.requests) == 1

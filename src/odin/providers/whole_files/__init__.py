@@ -68,13 +68,17 @@ class WholeFilePlanner:
             yield chunk
 
     async def _ask(self, request: Request, planner: TurnPlanner) -> AsyncGenerator[Chunk]:
-        """Stream what can be shown of the reply, then what it comes to."""
+        """Stream what can be shown of the reply, then what it comes to. A reply that only repeats is not read on."""
         shown = _ShownText()
         async with open_stream(self._provider, request) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
                     if text := shown.feed(chunk.text):
                         yield TextChunk(text)
+                    if "\n" in chunk.text and planner.is_repeating(shown.text):
+                        for last in _finish(shown, planner, StopChunk("end_turn", request.model), request.model):
+                            yield last
+                        return
                 elif isinstance(chunk, StopChunk):
                     for last in _finish(shown, planner, chunk, request.model):
                         yield last

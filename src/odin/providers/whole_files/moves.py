@@ -485,6 +485,10 @@ class TurnPlanner:
             self._failures.append(outcome.fault)
         return outcome
 
+    def is_repeating(self, text: str) -> bool:
+        """True if a reply that is being written only repeats what is known."""
+        return ReplyJudge(self.reading, self.facts, self._offered).is_repeating(text)
+
     def _judge_again(self, text: str) -> ReplyOutcome:
         """Return why a reply was not accepted. If nothing else is wrong with it, it was too long."""
         outcome = self.judge_reply(text, is_cut=False)

@@ -19,6 +19,9 @@ from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply,
 
 NO_REPLY = "(The model replied nothing.)"
 _MAX_OUTPUT_CHARS = 3_000
+_MAX_KEPT_FILES = 2
+"""Files that a reply may repeat unchanged in a row after it has changed one."""
+_MAX_SAME_LINES = 12
 _ENDINGS = {
     "python": (".py", ".pyi"),
     "py": (".py", ".pyi"),
@@ -112,6 +115,20 @@ class ReplyJudge:
         if commands and self.facts.outputs and not self._is_missing_change([]):
             return self._answer_with_output(commands)
         return self._judge_answer(text, reply, unchanged)
+
+    def is_repeating(self, text: str) -> bool:
+        """True if a reply that is being written has begun to repeat itself, or the files as they are after a change.
+
+        A small model that has done its task may go on with all other files of the project, again and again.
+        """
+        blocks = parse_reply(text, self.facts.sizes).files
+        written = [(self._resolve_path(block.path), block.text) for block in blocks if block.is_closed]
+        kept = [self.facts.files.get(path) == content for path, content in written]
+        return (
+            any(written[-1:] == [earlier] for earlier in written[:-1])
+            or (len(kept) > _MAX_KEPT_FILES and all(kept[-_MAX_KEPT_FILES:]) and not all(kept))
+            or _is_stuck(text)
+        )
 
     def _is_example(self, path: str) -> bool:
         """True for the file of the examples in the request, which a model may repeat."""
@@ -355,6 +372,13 @@ class LooseBlocks:
             for path, old in known.items()
             if path.endswith(CODE) and list_definitions(path, text) & list_definitions(path, old)
         ]
+
+
+def _is_stuck(text: str) -> bool:
+    """True if a text ends with the same line many times."""
+    whole = text.rpartition("\n")[0]
+    lines = [line for line in whole.splitlines() if line.strip()][-_MAX_SAME_LINES:]
+    return len(lines) == _MAX_SAME_LINES and len(set(lines)) == 1 and any(map(str.isalnum, lines[0]))
 
 
 def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:
