@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from odin.core.message import ReplyMessage, ToolCall, ToolResult
 from odin.models.local_servers import choose_strategy, parse_parameter_count
 from odin.providers.whole_files.file_change import find_elision, find_fault, make_calls, make_edits
 from odin.providers.whole_files.file_completion import complete_file
@@ -11,6 +12,7 @@ from odin.providers.whole_files.task_context import (
     build_examples,
     choose_files,
 )
+from odin.providers.whole_files.turn_history import Step, TurnFacts
 from odin.providers.whole_files.written_reply import parse_reply, split_commands
 from tests.table import each
 
@@ -178,3 +180,11 @@ def test_the_examples_are_a_conversation() -> None:
 )
 def test_size_and_family_choose_the_strategy(name: str, strategy: str) -> None:
     assert choose_strategy(name, parse_parameter_count(name)) == strategy
+
+
+def test_tests_that_did_not_end_before_the_change_are_not_run_after_it() -> None:
+    call = ToolCall("gather_1", "ExecuteCommand", {"command": "make test"})
+    result = ToolResult("gather_1", "(timed out after 30s and was stopped)", is_error=True)
+    facts = TurnFacts()
+    facts.add_step(Step(ReplyMessage((call,)), {"gather_1": result}))
+    assert facts.unavailable == {"make test"}

@@ -22,6 +22,7 @@ _PROGRAMS = {
     "main.sh": "bash main.sh",
 }
 _RUNNERS = {"py": "python3", "js": "node", "sh": "bash"}
+_BASELINE_MS = 30_000
 _MAX_BASELINE_LINES = 4_000
 """Lines of a project whose tests run before a change, too: those of a larger one may take minutes."""
 
@@ -109,7 +110,8 @@ class ProjectSurvey:
         own = self.find_command() or (asked.command if asked else "")
         wanted = (own, *((self.find_tests(), self._find_doctests()) if needs_tests else ()))
         new = [one for one in dict.fromkeys(wanted) if one and one not in self.facts.commands]
-        return tuple(("ExecuteCommand", {"command": one}) for one in new)
+        limit = {} if self.reading.runs_tests else {"timeout": _BASELINE_MS}
+        return tuple(("ExecuteCommand", {"command": one, **({} if one == own else limit)}) for one in new)
 
     def _needs_baseline(self) -> bool:
         """True if code of a small project may be changed: its tests tell afterwards whether the change broke them."""
