@@ -21,7 +21,7 @@ NO_REPLY = "(The model replied nothing.)"
 _MAX_OUTPUT_CHARS = 3_000
 _MAX_KEPT_FILES = 2
 """Files that a reply may repeat unchanged in a row after it has changed one."""
-_MAX_SAME_LINES = 12
+_MAX_SAME_LINES = 100
 _ENDINGS = {
     "python": (".py", ".pyi"),
     "py": (".py", ".pyi"),
@@ -117,7 +117,7 @@ class ReplyJudge:
         return self._judge_answer(text, reply, unchanged)
 
     def is_repeating(self, text: str) -> bool:
-        """True if a reply that is being written has begun to repeat itself, or the files as they are after a change.
+        """True if a reply that is being written has started to repeat itself, or the files as they are after a change.
 
         A small model that has done its task may go on with all other files of the project, again and again.
         """
@@ -375,10 +375,9 @@ class LooseBlocks:
 
 
 def _is_stuck(text: str) -> bool:
-    """True if a text ends with the same line many times."""
-    whole = text.rpartition("\n")[0]
-    lines = [line for line in whole.splitlines() if line.strip()][-_MAX_SAME_LINES:]
-    return len(lines) == _MAX_SAME_LINES and len(set(lines)) == 1 and any(map(str.isalnum, lines[0]))
+    """True if a text ends with the same line very often."""
+    lines = [line for line in text.rpartition("\n")[0].splitlines() if line.strip()][-_MAX_SAME_LINES:]
+    return len(lines) == _MAX_SAME_LINES and len(set(lines)) == 1
 
 
 def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:
