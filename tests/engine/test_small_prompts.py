@@ -269,6 +269,8 @@ SERVER = "const f = (a) => a;\nfunction g() {}\nclass A {\n  run(x) {\n  }\n}\n"
 
 CALLED = {
     "lib/tags.py": "def tag(n, word):\n    if n < 0:\n        raise ValueError('too few')\n    return word * n\n",
+    "wipe.py": "import os\n\n\ndef wipe(n):\n    os.remove('a.js')\n    return n\n",
+    "loud.py": "def loud(n):\n    return n\n\n\nprint(loud(2))\n",
     "a.js": "function total(xs) {\n  console.log(xs.length);\n}\nmodule.exports = { total };\n",
 }
 
@@ -305,6 +307,8 @@ async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage)
         Case('What does tag(2, "x") return?', CALLED, shown=("tag(2, \"x\") returns 'xx'",)),
         Case("what does tag return for -1, 'b'?", CALLED, shown=("tag(-1, 'b') raises ValueError: too few.",)),
         Case("What does total([1, 2]) in a.js print?", CALLED, shown=("total([1, 2]) prints 2",)),
+        Case("What does wipe(1) return?", CALLED, hidden=("wipe(1) returns",)),
+        Case("What does loud(1) return?", CALLED, hidden=("loud(1) returns",)),
         Case("What does tag(n, word) return?", CALLED, hidden=("tag(n, word) returns",)),
         Case("what port does the server use by default?", ports, shown=("exports.port = 8080",)),
     )
@@ -373,14 +377,15 @@ async def test_tests_are_not_adapted_to_a_bug(stage: Stage) -> None:
 
 
 async def test_a_file_that_the_model_was_not_shown_is_shown_when_it_wants_to_write_it(stage: Stage) -> None:
-    files = {f"part{number}.py": "x = 1\n" * 60 for number in range(9)}
+    lines = "x = 1\n" + "".join(f"y{number} = 1\n" for number in range(60))
+    files = {f"part{number}.py": lines for number in range(9)}
     await stage.play(
         Case(
             "Set x to 2 in part0.py and wherever it is needed.",
             files,
-            (block("part8.py", "x = 2\n"), block("part8.py", "x = 2\n" * 60)),
+            (block("part8.py", "x = 2\n"), block("part8.py", lines.replace("x = 1", "x = 2"))),
             told="part8.py was not shown yet.\n\nTask: ",
-            after={"part8.py": "x = 2\n" * 60},
+            after={"part8.py": lines.replace("x = 1", "x = 2")},
         ),
         Case("Fix part0.py", files, ("", "So.", "part0.py\n```\nx = (\n```"), is_error=True, answer="3 times in a row"),
     )

@@ -379,7 +379,10 @@ def find_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[
     prints = _PRINTS.search(prompt) is not None
     for name, expression in _list_expressions(prompt):
         paths = {place.rpartition(":")[0] for place in definitions.get(name, ())}
-        if len(paths) == 1 and (command := _build_command(expression, name, paths.pop(), texts, prints=prints)):
+        path = paths.pop() if len(paths) == 1 else ""
+        if not path or not _is_read_only(path, texts.get(path, "")):
+            continue
+        if command := _build_command(expression, name, path, texts, prints=prints):
             return AskedCall(expression, command, prints)
     return None
 
@@ -411,6 +414,28 @@ def _cut_expression(text: str) -> str:
         elif not depth and not re.match(r"[\w.]", sign):
             break
     return text[:end]
+
+
+_EFFECTS = re.compile(
+    r"\b(?:subprocess|shutil|socket|requests|urllib|http|sqlite3|smtplib|unlink|rmtree|child_process|input|fetch|system)\b"
+    r"|\bos\.(?:remove|rename|mkdir|environ)|\.write|\bfs\b|\bopen\("
+)
+"""What a function does beside computing. Odin does not call into a file with such words only to answer a question."""
+
+
+def _is_read_only(path: str, text: str) -> bool:
+    """True if a file only defines things, and none of them reads or writes anything outside."""
+    if _EFFECTS.search(text):
+        return False
+    if not path.endswith(".py"):
+        return re.search(r"^(?!module|exports|require|function)[\w.]+\(", text, re.MULTILINE) is None
+    try:
+        nodes = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    runs = (ast.For, ast.While, ast.With, ast.Delete, ast.Assert)
+    calls = [node for node in nodes if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)]
+    return not calls and not any(isinstance(node, runs) for node in nodes)
 
 
 def _build_command(expression: str, name: str, path: str, texts: Mapping[str, str], *, prints: bool) -> str:

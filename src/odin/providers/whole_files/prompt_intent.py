@@ -101,6 +101,11 @@ _RUNS = re.compile(r"\b(?:run|execute|running|start)\b", re.I)
 _MAY_NOT_END = re.compile(r"\b(?:start|serve|dev|watch|http\.server|runserver|go run)\b|\bserver\.\w+|\bapp\.(?:py|js)")
 """Commands that may start a server: they run only if the prompt says so, and never to check a change."""
 
+_HAS_EFFECTS = re.compile(
+    r"deploy|publish|push|release|upload|delete|drop|clean|reset|migrat|install|\brm\b|seed|send|sync", re.IGNORECASE
+)
+"""Commands that may do more than compute: they run only if the prompt says `run` right before them."""
+
 # --- what is asked ---
 
 _ABOUT_TESTS = re.compile(r"\b(?:unit)?tests?\b|\b(?:pytest|checks)\b", re.IGNORECASE)
@@ -326,6 +331,8 @@ def _find_command(text: str) -> str:
     elif found := _MAKE.search(text):
         command = found[1] or found[2]
     if _MAY_NOT_END.search(command) and not _RUNS.search(text.replace(command, "")):
+        return ""
+    if _HAS_EFFECTS.search(command) and not re.search(rf"\b(?:run|execute)\s+`?{re.escape(command)}", text, re.I):
         return ""
     return re.sub(r"^pytest\b", PYTEST, command)
 
