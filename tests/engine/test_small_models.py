@@ -202,7 +202,7 @@ async def test_a_reply_that_only_repeats_is_not_read_to_its_end(small: Any, work
     loops = (
         [block("calc.py", FIXED), block("a.py", other), block("calc.py", FIXED), worse],
         [block("calc.py", FIXED), block("a.py", other), block("b.py", other), worse],
-        [block("calc.py", FIXED), *["I have fixed it."] * 103, worse],
+        [block("calc.py", FIXED), *["I have fixed it."] * 30, worse],
     )
     for blocks in loops:
         (workspace / "calc.py").write_text(CALC)

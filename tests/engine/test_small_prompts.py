@@ -346,6 +346,13 @@ async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
             told="750 is not in s.json.",
             after={"s.json": '{"limit": 750}\n'},
         ),
+        Case(
+            "Extract the number 0.19 in tax.py into a constant VAT",
+            {"tax.py": "def tax(net):\n    return net * 0.19\n"},
+            (block("tax.py", "VAT = 0.19\n"), block("tax.py", "VAT = 0.19\n\n\ndef tax(net):\n    return net * VAT\n")),
+            told="VAT is defined, but nothing uses it. Write it where its value is used in tax.py.",
+            after={"tax.py": "VAT = 0.19\n\n\ndef tax(net):\n    return net * VAT\n"},
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from odin.providers.whole_files.survey import (
     ProjectSurvey,
     describe_leftovers,
     describe_missing_value,
+    describe_unused_name,
     list_leftovers,
 )
 from odin.providers.whole_files.task_context import (
@@ -222,7 +223,8 @@ class TurnPlanner:
         left = [] if self._finishes_rename else self._list_leftovers()
         if self._rename is not None and left:
             return describe_leftovers(self._rename, left)
-        return describe_missing_value(self.reading.text, self.facts)
+        prompt = self.reading.text
+        return describe_missing_value(prompt, self.facts) or describe_unused_name(prompt, self.facts)
 
     @property
     def _finishes_rename(self) -> bool:

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +22,9 @@ NO_REPLY = "(The model replied nothing.)"
 _MAX_OUTPUT_CHARS = 3_000
 _MAX_KEPT_FILES = 2
 """Files that a reply may repeat unchanged in a row after it has changed one."""
-_MAX_SAME_LINES = 100
+_MIN_REPEATS = 4
+_MAX_REPEATED_CHARS = 400
+"""The same line so often that the model does not find an end. Data may repeat a short line."""
 _ENDINGS = {
     "python": (".py", ".pyi"),
     "py": (".py", ".pyi"),
@@ -375,9 +378,10 @@ class LooseBlocks:
 
 
 def _is_stuck(text: str) -> bool:
-    """True if a text ends with the same line very often."""
-    lines = [line for line in text.rpartition("\n")[0].splitlines() if line.strip()][-_MAX_SAME_LINES:]
-    return len(lines) == _MAX_SAME_LINES and len(set(lines)) == 1
+    """True if a text ends with the same line again and again."""
+    lines = [line for line in text.rpartition("\n")[0].splitlines() if line.strip()]
+    times = sum(1 for _ in takewhile(lambda line: line == lines[-1], reversed(lines)))
+    return times >= _MIN_REPEATS and times * len(lines[-1]) >= _MAX_REPEATED_CHARS
 
 
 def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:

@@ -165,6 +165,11 @@ _SET_VALUE = re.compile(
     re.IGNORECASE,
 )
 """`set limit to 750`, `bump the version to 1.1.0`: the number is in the file afterwards."""
+_EXTRACTED = re.compile(
+    r"\b(?:extract|pull|factor|move|turn|make)\b(?:[^.\n]|\.(?=\w)){0,120}?\b(?:constant|variable)\s+(?:called\s+|named\s+)?[`\"']?([A-Za-z_]\w*)",
+    re.IGNORECASE,
+)
+"""`extract 0.035 into a constant BASE_RATE`: the name is used afterwards."""
 _MAX_NAMED = 6
 
 
@@ -195,3 +200,14 @@ def describe_missing_value(prompt: str, facts: TurnFacts) -> str:
     if found is None or not texts or any(found[1].replace("_", "") in text for text in texts):
         return ""
     return f"{found[1]} is not in {', '.join(dict.fromkeys((*facts.changed, *facts.created)))}."
+
+
+def describe_unused_name(prompt: str, facts: TurnFacts) -> str:
+    """Return that a constant which the prompt wants extracted is defined but used nowhere, or ""."""
+    found = _EXTRACTED.search(prompt)
+    if found is None:
+        return ""
+    uses = [path for path, text in facts.files.items() for _ in re.finditer(rf"\b{found[1]}\b", text)]
+    if len(uses) != 1 or uses[0] not in (*facts.changed, *facts.created):
+        return ""
+    return f"{found[1]} is defined, but nothing uses it. Write it where its value is used in {uses[0]}."
