@@ -43,6 +43,11 @@ from odin.providers.whole_files.part_merge import (
 _ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s")
 _ALIKE = 0.7
 """How alike two lines of text are if one is a version of the other."""
+_REWRITTEN = re.compile(
+    r"\b(?:rewrite|refactor|simplify|implement|convert|shorten)\s+(?:the\s+)?(?:function\s+|method\s+)?[`'\"]?([A-Za-z_]\w*)",
+    re.IGNORECASE,
+)
+"""`rewrite the function total`: the task is about this function."""
 _USAGE_COMMENT = re.compile(r"(?:#|//)\s*(?:example|usage|sample|demo|test(?:ing)? the|run the)\b", re.IGNORECASE)
 
 
@@ -62,6 +67,25 @@ def complete_file(path: str, new: str, old: str, prompt: str, elsewhere: Collect
         return change.complete()
     whole = new if find_elision(new, old) else drop_elisions(new, old)
     return _complete_text(path, whole, old, prompt)
+
+
+def keep_others(path: str, new: str, old: str, prompt: str) -> str:
+    """Return a program in which only the function changes that the prompt wants rewritten, and what depends on it.
+
+    A small model that rewrites one function likes to rewrite its neighbours, too.
+    """
+    before = {part.name: part for part in (read_outline(path, old) or ()) if part.kind == "definition"}
+    found = _REWRITTEN.findall(prompt) if path.endswith(CODE) else []
+    named = {name for name in before if name in found}
+    parts = (read_outline(path, new) or []) if named else []
+    added = {part.name for part in parts if part.kind in ("definition", "variable")} - before.keys()
+    others = [part for part in parts if part.name in before and part.name not in named]
+    for part in others:
+        text = "\n".join(part.list_lines())
+        if not any(is_used(name, text) for name in named | added):
+            kept = before[part.name].copy()
+            part.lines, part.parts, part.tail = kept.lines, kept.parts, kept.tail
+    return join_outline(parts) if others else new
 
 
 def find_loss(path: str, new: str, old: str, prompt: str, elsewhere: Collection[str] = ()) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.providers.whole_files.file_change import clean_text, find_fault, make_calls, replace_loosely
-from odin.providers.whole_files.file_completion import complete_file, find_loss, is_continued
+from odin.providers.whole_files.file_completion import complete_file, find_loss, is_continued, keep_others
 from odin.providers.whole_files.file_outline import CODE, list_definitions
 from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading
@@ -212,7 +212,8 @@ class ReplyJudge:
             if known is None or is_continued(path, text, known):
                 before = old if known is None else known
                 written[path] = text
-                texts[path] = complete_file(path, text, before, self.reading.text, elsewhere(path))
+                whole = complete_file(path, text, before, self.reading.text, elsewhere(path))
+                texts[path] = keep_others(path, whole, before, self.reading.text)
         calls: list[ToolUse] = []
         unchanged: list[str] = []
         for path, text in texts.items():
