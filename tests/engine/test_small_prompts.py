@@ -193,7 +193,7 @@ async def test_a_change_is_not_blamed_for_what_was_red_or_missing_before(stage: 
             {"calc.py": ADD, "tests/test_calc.py": red},
             (block("calc.py", WRONG), *reply),
             hidden=("Output of",),
-            told="Your change was made, but python3 -B -m unittest discover -s tests fails",
+            told="python3 -B -m unittest discover -s tests fails:",
             answer="fails, as it did before.",
             after=after,
         ),

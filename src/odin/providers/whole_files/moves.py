@@ -86,6 +86,7 @@ class TurnPlanner:
         self._dialog: list[Message] = []
         self._rename = find_rename(self.reading.text) if self.can_edit else None
         self._gap_step: Step | None = None
+        self._correction = ""
         self._doubted_step: Step | None = None
         self._unshown = ""
         for step in self._turn.steps:
@@ -124,12 +125,23 @@ class TurnPlanner:
             feedback = f"{gap}\n\nTask: {self._turn.prompt}"
         if step.note.startswith("Odin ran the project's checks"):
             feedback = f"{feedback}\n\n{step.note}".strip()
+        self._note_correction(step, feedback)
         if not feedback:
             return
         if self._dialog and isinstance(self._dialog[-1], PromptMessage):
             self._dialog[-1] = PromptMessage(f"{self._dialog[-1].text}\n\n{feedback}")
         else:
             self._dialog.append(PromptMessage(feedback))
+
+    def _note_correction(self, step: Step, feedback: str) -> None:
+        """Keep what was wrong with the last change: the next request is a new one, with the files as they are then.
+
+        In a long conversation a small model repeats its instructions instead of correcting a file.
+        """
+        if step.is_by_model and any(call.name == "ExecuteCommand" for call in step.message.calls):
+            self._correction = ""
+        elif feedback and not step.is_gathering:
+            self._correction = feedback.removesuffix(f"Task: {self._turn.prompt}").strip()
 
     def _describe_results(self, step: Step) -> str:
         """Return what the model reads about its calls; note the failures among them."""
@@ -167,14 +179,14 @@ class TurnPlanner:
         failed = list(self._list_failed_checks(step))
         if not failed:
             return ""
-        found = "\n\n".join(f"Your change was made, but {command} fails:\n{cut_text(text)}" for command, text in failed)
+        found = "\n\n".join(f"{command} fails:\n{cut_text(text)}" for command, text in failed)
         if all(self._is_doubtful(command, text) for command, text in failed):
             self._doubted_step = step
             again = "It failed before, too. If the task is about it, write the complete files again."
             return f"{found}\n\n{again}\n\nTask: {self._turn.prompt}"
         self._failures += [f"{command}: {text}" for command, text in failed]
         self.facts.failing_check = failed[0][0]
-        return f"{found}\n\nFix it: write the complete files again.\n\nTask: {self._turn.prompt}"
+        return f"{found}\n\nTask: {self._turn.prompt}"
 
     def _list_failed_checks(self, step: Step) -> Iterator[tuple[str, str]]:
         """Yield the commands with their outputs that show that the change does not work.
@@ -392,12 +404,18 @@ class TurnPlanner:
 
     def _build_request(self) -> Request:
         form = EDIT_FORMAT if self.can_edit else READ_FORMAT
-        task = format_task(self._list_sections(), self._turn.prompt, self._list_notes())
+        if self._correction:
+            sections = [*self._list_sections(self.facts), self._correction]
+            dialog = []
+        else:
+            sections = self._list_sections(self._gather_first_facts())
+            dialog = self._dialog
+        task = format_task(sections, self._turn.prompt, self._list_notes())
         messages: list[Message] = [*build_examples(can_edit=self.can_edit, can_run=self.can_run)]
         for turn in self._earlier[-_MAX_EARLIER:]:
             answer = next((step.message.text for step in reversed(turn.steps) if step.message.text.strip()), "")
             messages += [PromptMessage(f"Task: {cut_text(turn.prompt)}"), _reply(cut_text(answer) or "Done.")]
-        messages += [PromptMessage(task), *self._dialog]
+        messages += [PromptMessage(task), *dialog]
         request = self._request
         return Request(
             model=request.model,
@@ -416,11 +434,15 @@ class TurnPlanner:
         """Return what Odin says about the prompt, without facts that a small model does not need."""
         return [note for note in self._turn.notes if not note.startswith(("Cached files:", "Working directory:"))]
 
-    def _list_sections(self) -> list[str]:
-        """Return the files as they were at the start of the turn, and what else was gathered."""
+    def _gather_first_facts(self) -> TurnFacts:
+        """Return what was known when the model was asked for the first time."""
         facts = self._make_facts()
         for step in itertools.takewhile(lambda step: step.is_gathering, self._turn.steps):
             facts.add_step(step)
+        return facts
+
+    def _list_sections(self, facts: TurnFacts) -> list[str]:
+        """Return the files, and what else was gathered."""
         files = reversed(facts.files.items())  # the most important last, next to the task
         sections = self._describe_others(facts)
         sections += [block_of(path, text) if text else f"{path} is empty." for path, text in files]
@@ -497,7 +519,8 @@ class TurnPlanner:
         return outcome if outcome.fault else self.judge_reply(text, is_cut=True)
 
     def _describe_fault(self, outcome: ReplyOutcome) -> str:
-        return f"{outcome.fault} {outcome.advice}".rstrip() + f"\n\nTask: {self._turn.prompt}"
+        told = outcome.told or f"{outcome.fault} {outcome.advice}".rstrip()
+        return f"{told}\n\nTask: {self._turn.prompt}"
 
 
 def _render_reply(step: Step, files: dict[str, str]) -> str:

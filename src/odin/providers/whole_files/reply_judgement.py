@@ -67,13 +67,15 @@ Calls = tuple[ToolUse, ...]
 class ReplyOutcome(Struct, frozen=True):
     """What a reply of the model comes to: calls, an answer (`text`), or a `fault` that the model has to correct.
 
-    `advice` is what the model is told beside the fault; `unshown` is a file that it has to see first.
+    `advice` is what the model is told beside the fault, `told` what it is told instead; `unshown` is a file that it has
+    to see first.
     """
 
     text: str = ""
     calls: Calls = ()
     fault: str = ""
     advice: str = ""
+    told: str = ""
     unshown: str = ""
 
 
@@ -148,8 +150,10 @@ class ReplyJudge:
         if unchanged and facts.has_changes:
             return ReplyOutcome(reply.prose or "Done.")
         if self.can_edit and self._is_missing_change(unchanged):
-            what = f"{', '.join(unchanged)} would stay exactly as it is" if unchanged else "no file was changed"
-            return ReplyOutcome(text, fault=f"The task is not done: {what}.", advice=self._advise(reply))
+            paths = ", ".join(unchanged)
+            what = f"{paths} would stay exactly as it is" if unchanged else "no file was changed"
+            told = f"{paths} is not right yet: a line of it must change." if unchanged else ""
+            return ReplyOutcome(text, fault=f"The task is not done: {what}.", advice=self._advise(reply), told=told)
         return ReplyOutcome(text)
 
     def _advise(self, reply: WrittenReply) -> str:
