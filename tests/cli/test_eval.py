@@ -58,7 +58,7 @@ def test_eval_prints_what_was_solved_and_what_it_cost(here: Here) -> None:
 
 def test_eval_lists_its_tasks_and_refuses_unknown_ones(here: Here) -> None:
     code, out, _ = here("eval", "--list", "--half", "held-out", "--only", "rename")
-    assert (code, len(out.splitlines())) == (0, 3)
+    assert (code, len(out.splitlines())) == (0, 5)
     code, _, err = here("eval", "--only", "nothing-like-this")
     assert code == 2
     assert "odin eval --list" in err
