@@ -1,5 +1,6 @@
 """What a small model is shown for a prompt, and how the turn ends: one session, many small projects."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from shutil import rmtree
@@ -29,7 +30,7 @@ class Case(Struct, frozen=True):
     """What is in the answer or in the error."""
     after: Mapping[str, str | None] = {}
     is_error: bool = False
-    requests: int = 0
+    requests: int | None = None
 
 
 class Player:
@@ -63,7 +64,7 @@ class Stage:
         checks = {
             f"error {ended.error_kind}: {text}": (ended.reason == "error") == case.is_error,
             f"the answer is {text!r}": case.answer in text,
-            f"{len(self.player.requests)} requests": case.requests in (0, len(self.player.requests)),
+            f"{len(self.player.requests)} requests": case.requests in (None, len(self.player.requests)),
             f"told {last}": case.told in "".join(last),
         }
         checks |= {f"{one!r} is not shown in {first[0]}": one in first[0] for one in case.shown}
@@ -325,7 +326,7 @@ async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
     plus = {path: text.replace("add", "plus") for path, text in sums.items()}
     await stage.play(
         Case(
-            "rename getUser to fetchUser in all files",
+            "rename getUser to fetchUser in all files, and keep it short",
             users,
             (block("a.js", renamed["a.js"]),),
             after=renamed,
@@ -333,7 +334,7 @@ async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
             requests=1,
         ),
         Case(
-            "Rename the function add to plus",
+            "Rename the function add to plus, and keep it short",
             sums,
             (block("calc.py", plus["calc.py"]), block("main.py", plus["main.py"])),
             told="add still occurs in main.py:1, main.py:3. Change these files, too.",
@@ -352,6 +353,31 @@ async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
             (block("tax.py", "VAT = 0.19\n"), block("tax.py", "VAT = 0.19\n\n\ndef tax(net):\n    return net * VAT\n")),
             told="VAT is defined, but nothing uses it. Write it where its value is used in tax.py.",
             after={"tax.py": "VAT = 0.19\n\n\ndef tax(net):\n    return net * VAT\n"},
+        ),
+    )
+
+
+async def test_a_certain_rename_needs_no_model(stage: Stage) -> None:
+    users = {"a.js": "function getUser() {}\nmodule.exports = { getUser };\n", "b.js": "const a = require('./a');\n"}
+    sums = {"calc.py": ADD, "main.py": "from calc import add\n\nprint(add(1, 2), 'add')\n", "test_calc.py": TEST}
+    plus = {path: re.sub(r"(?<!['_])add", "plus", text) for path, text in sums.items()}
+    store = {"s.go": "package s\n\nfunc (s *Store) Add(x int) {}\n", "f.go": "package s\n\nfunc f() {\n\ts.Add(1)\n}\n"}
+    more = {path: text.replace("Add", "Put") for path, text in store.items()}
+    await stage.play(
+        Case(
+            "rename getUser to fetchUser in all files",
+            users,
+            after={"a.js": users["a.js"].replace("getUser", "fetchUser")},
+            answer="Renamed getUser to fetchUser.\n\nChanged a.js.",
+            requests=0,
+        ),
+        Case("Rename the function add to plus.", sums, after=plus, requests=0),
+        Case(
+            "Rename the method Add to Put",
+            store,
+            (block("s.go", more["s.go"]), block("f.go", more["f.go"])),
+            told="Add still occurs in f.go:4. Change these files, too.",
+            after=more,
         ),
     )
 

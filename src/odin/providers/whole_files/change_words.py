@@ -5,8 +5,6 @@ Only the words of the prompt count, not the names and quotations in it.
 
 import re
 
-from msgspec import Struct
-
 _TAKES_AWAY = (
     r"\b(?i:remov\w*|delet\w*|drop\w*|get rid of|inlin\w*|merg\w*|mov(?:e|ing)|clean\w*|replac\w*|renam\w*|extract\w*"
     r"|split\w*|convert\w*|turn\w*|combin\w*|instead of|chang\w* the (?:name|key|heading|title|section)(?: of)?)"
@@ -120,48 +118,3 @@ def is_about_comments(prompt: str) -> bool:
 
 def is_about_usage(prompt: str) -> bool:
     return _WANTS_USAGE.search(prompt) is not None
-
-
-# --- renames ---
-
-_NAME = r"[`\"']?([A-Za-z_$][\w$]*)(?:\(\))?[`\"']?"
-_KIND = r"(?:the\s+)?(?:(?:function|method|class|constant|type|struct|interface|variable|helper|name of)\s+)*"
-_RENAME = re.compile(
-    rf"\brenam(?:e|ing)\s+{_KIND}{_NAME}(?:\s+(?:function|method|class|constant))?"
-    rf"(?:\s+(?:in|of|from)\s+[\w./]+)?\s+(?:to|into|as)\s+{_NAME}(?![\w./])"
-    rf"|\bchange\s+the\s+name\s+of\s+{_KIND}{_NAME}\s+(?:to|into)\s+{_NAME}(?![\w./])"
-    rf"|(?<![\w$]){_NAME}\s+should\s+be\s+(?:called|named|renamed to)\s+{_NAME}(?![\w./])",
-    re.IGNORECASE,
-)
-"""`rename X to Y` in its usual forms, for names without a dot. Parameters are names in one function."""
-_EVERYWHERE = re.compile(
-    r"\beverywhere\b|\b(?:all|every|each)\s+(?:\w+\s+)?(?:files?|uses?|usages?|callers?|occurrences?|places?)\b"
-    r"|\b(?:whole|entire)\s+project\b|\bthroughout\b",
-    re.IGNORECASE,
-)
-
-
-class Rename(Struct, frozen=True):
-    """A name that the prompt wants to be replaced. `everywhere`: in texts, too."""
-
-    old: str
-    new: str
-    everywhere: bool
-
-    @property
-    def is_certain(self) -> bool:
-        """True if the old name is written like code, so that each place where it occurs means it."""
-        return re.search(r"_|\d|[a-z][A-Z]|^[A-Z]+$", self.old) is not None
-
-
-def find_rename(prompt: str) -> Rename | None:
-    """Return what the prompt renames, if it says so in so many words."""
-    found = _RENAME.search(prompt)
-    if found is None:
-        return None
-    old, new = [name for name in found.groups() if name]
-    return Rename(old, new, _EVERYWHERE.search(prompt) is not None) if old != new else None
-
-
-def replace_name(text: str, rename: Rename) -> str:
-    return re.sub(rf"(?<![\w$]){re.escape(rename.old)}(?![\w$])", rename.new, text)

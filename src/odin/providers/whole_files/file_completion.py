@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator
 from msgspec import Struct
 
 from odin.providers.whole_files.change_words import (
-    find_rename,
     is_about_comments,
     is_about_imports,
     is_about_middle,
@@ -25,7 +24,6 @@ from odin.providers.whole_files.change_words import (
     is_rewriting,
     is_shortening,
     is_target,
-    replace_name,
 )
 from odin.providers.whole_files.file_change import drop_elisions, find_elision
 from odin.providers.whole_files.file_outline import CODE, Part, join_outline, read_outline, strip_blank
@@ -39,6 +37,7 @@ from odin.providers.whole_files.part_merge import (
     merge_objects,
     strip_comments,
 )
+from odin.providers.whole_files.rename import find_rename, replace_name
 
 _ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s")
 _ALIKE = 0.7

@@ -12,20 +12,26 @@ from msgspec import Struct
 from odin.core.errors import NoProgress
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.core.provider import Request
-from odin.providers.whole_files.change_words import find_rename, replace_name
 from odin.providers.whole_files.computed_facts import describe_counts, describe_numbers, describe_places, find_scope
 from odin.providers.whole_files.file_change import make_calls
 from odin.providers.whole_files.project_tests import has_new_failure, is_module_still_missing
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
+from odin.providers.whole_files.rename import (
+    Rename,
+    describe_leftovers,
+    find_rename,
+    is_method_name,
+    list_leftovers,
+    rename_in_project,
+    replace_name,
+)
 from odin.providers.whole_files.reply_judgement import Calls, ReplyJudge, ReplyOutcome, ToolUse, cut_text
 from odin.providers.whole_files.survey import (
     CODE_ENDINGS,
     MAX_LOOKUPS,
     ProjectSurvey,
-    describe_leftovers,
     describe_missing_value,
     describe_unused_name,
-    list_leftovers,
 )
 from odin.providers.whole_files.task_context import (
     EDIT_FORMAT,
@@ -232,7 +238,8 @@ class TurnPlanner:
         """Return what a change has left out for certain. The model is told once: it may have its reasons."""
         if not self.facts.has_changes:
             return ""
-        left = [] if self._finishes_rename else self._list_leftovers()
+        is_by_model = any(step.is_by_model for step in self._turn.steps)
+        left = self._list_leftovers() if is_by_model and not self._finishes_rename else []
         if self._rename is not None and left:
             return describe_leftovers(self._rename, left)
         prompt = self.reading.text
@@ -246,14 +253,14 @@ class TurnPlanner:
 
     def _list_leftovers(self) -> list[FoundLine]:
         """Return the uses of a name that the model should have renamed, as far as they were searched for."""
-        if self._rename is None or not self.facts.has_changes or self._pattern_of_rename not in self.facts.fresh:
+        rename = self._rename
+        if rename is None or not self.facts.has_changes or rename.pattern not in self.facts.fresh:
             return []
-        named = [found for path in self.reading.paths if (found := self.facts.project.resolve(path))]
-        return list_leftovers(self._rename, self.facts.list_hits(self._rename.old), named)
+        is_method = is_method_name(rename.old, self._gather_first_facts().files.values())
+        return list_leftovers(rename, self.facts.list_hits(rename.old), self._list_named(), is_method=is_method)
 
-    @property
-    def _pattern_of_rename(self) -> str:
-        return rf"\b{self._rename.old}\b" if self._rename else ""
+    def _list_named(self) -> list[str]:
+        return [found for path in self.reading.paths if (found := self.facts.project.resolve(path))]
 
     # --- the next move ---
 
@@ -262,14 +269,14 @@ class TurnPlanner:
         steps = self._turn.steps
         if not steps:
             return Move(self._survey.look_around(), "gather_")
-        if all(step.is_gathering for step in steps) and (calls := self._survey.gather()):
-            return Move(calls, "gather_")
+        if all(step.is_gathering for step in steps) and (first := self._prepare()):
+            return first
         last = steps[-1]
         if last is self._gap_step:
             return self._ask()
         if last.is_gathering:
             return self._go_on()
-        if last.is_by_model and any(is_denied(result) for _, result in last.list_results()):
+        if not last.is_verifying and any(is_denied(result) for _, result in last.list_results()):
             return self._end_denied()
         if last.note.startswith("Odin ran the project's checks"):
             return self._ask_again()
@@ -277,7 +284,7 @@ class TurnPlanner:
             return self._ask_again() if any(self._list_failed_checks(last)) else self._finish_rename() or self._end()
         if last.is_finishing:
             has_error = any(result.is_error for _, result in last.list_results())
-            return self._end() if has_error else self._verify_or_end()
+            return self._ask() if has_error else self._verify_or_end()
         if last.message.calls:
             return self._follow_up(last)
         if last.message.stop == "unfinished":
@@ -286,6 +293,11 @@ class TurnPlanner:
         if checks := self._list_wanted_checks(last.note):
             return Move(checks, "verify_")
         return Move(answer=last.message.text) if last.note else self._ask()
+
+    def _prepare(self) -> Move | None:
+        """Return what is done before the model is asked: looking, or the whole task if it is a certain rename."""
+        calls = self._survey.gather()
+        return Move(calls, "gather_") if calls else self._rename_alone()
 
     def _go_on(self) -> Move:
         """Return what comes after looking. A command that the prompt asks for and that may not run ends the turn."""
@@ -326,9 +338,32 @@ class TurnPlanner:
         """Return what has to run after a change and has not run since: tests, and the search for an old name."""
         commands = self._survey.list_checks() if self._has_changed_code() else []
         calls: list[ToolUse] = [("ExecuteCommand", {"command": one}) for one in commands if one not in self.facts.fresh]
-        if self._rename is not None and self._pattern_of_rename not in self.facts.fresh:
-            calls.append(("Grep", {"pattern": self._pattern_of_rename, "head_limit": MAX_LOOKUPS}))
+        if self._rename is not None and self._rename.pattern not in self.facts.fresh:
+            calls.append(self._search_old_name(self._rename))
         return tuple(calls)
+
+    def _search_old_name(self, rename: Rename) -> ToolUse:
+        return "Grep", {"pattern": rename.pattern, "head_limit": MAX_LOOKUPS}
+
+    def _rename_alone(self) -> Move | None:
+        """Do a rename that is the whole task without the model: search, read, then change exactly."""
+        rename, facts = self._rename, self.facts
+        if rename is None or not rename.is_all:
+            return None
+        if rename.pattern not in facts.fresh:
+            return Move((self._search_old_name(rename),), "gather_")
+        paths = dict.fromkeys(line.path for line in facts.list_hits(rename.old))
+        if facts.hit_counts[rename.old] > MAX_LOOKUPS:
+            return None
+        if unread := [path for path in paths if path not in facts.tried]:
+            return Move(self._survey.read(unread), "gather_")
+        if not all(path in facts.files for path in paths):
+            return None
+        texts = rename_in_project(rename, {path: facts.files[path] for path in paths}, self._list_named())
+        if not texts:
+            return None
+        calls = tuple(make_calls(path, text, facts.files[path]) for path, text in texts.items())
+        return Move(calls, "finish_")
 
     def _finish_rename(self) -> Move | None:
         """Rename what the model has left out: read the files that it was not shown, then change them exactly."""
@@ -359,6 +394,8 @@ class TurnPlanner:
         said = next(
             (step.message.text for step in reversed(self._turn.steps) if step.is_by_model and step.message.calls), ""
         ).strip()
+        if self._rename is not None and any(step.is_finishing for step in self._turn.steps):
+            said = said or f"Renamed {self._rename.old} to {self._rename.new}."
         lists = (("Created", facts.created), ("Changed", facts.changed), ("Deleted", facts.deleted))
         done = " ".join(f"{verb} {', '.join(dict.fromkeys(paths))}." for verb, paths in lists if paths)
         ran = next(reversed(facts.commands), "")

@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from odin.providers.whole_files.change_words import Rename
 from odin.providers.whole_files.computed_facts import AskedCall, find_call
 from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command, is_test
 from odin.providers.whole_files.prompt_intent import PromptReading
 from odin.providers.whole_files.reply_judgement import Calls
 from odin.providers.whole_files.task_context import build_lookup, choose_files, count_budget_lines
-from odin.providers.whole_files.turn_history import EVERY_LINE, FoundLine, TurnFacts
+from odin.providers.whole_files.turn_history import EVERY_LINE, TurnFacts
 
 MAX_LOOKUPS = 200
 CODE_ENDINGS = (".py", ".js", ".mjs", ".cjs", ".ts", ".go", ".rs", ".java", ".c", ".cpp", ".rb", ".json", ".toml")
@@ -159,7 +158,6 @@ class ProjectSurvey:
 
 # --- what a change has left out ---
 
-_TEXT = (".md", ".txt", ".rst", ".adoc")
 _SET_VALUE = re.compile(
     r"\b(?:set|change|bump|update|raise|lower|increase|decrease|reduce)\b(?:[^.\n]|\.(?=\w)){0,120}?\bto\s+[`\"']?(\d+(?:[._]\d+)*)(?!\w)",
     re.IGNORECASE,
@@ -170,27 +168,6 @@ _EXTRACTED = re.compile(
     re.IGNORECASE,
 )
 """`extract 0.035 into a constant BASE_RATE`: the name is used afterwards."""
-_MAX_NAMED = 6
-
-
-def list_leftovers(rename: Rename, found: Iterable[FoundLine], named: Iterable[str]) -> list[FoundLine]:
-    """Return the lines that still use the old name. Files that the prompt names limit it, unless it says everywhere."""
-    limits = () if rename.everywhere else tuple(named)
-    word = re.compile(rf"(?<![\w$]){re.escape(rename.old)}(?![\w$])")
-    in_code = rf"(?<![\w$.]){re.escape(rename.old)}\s*\(|\b(?:import|require)\b.*{word.pattern}"
-    use = word if rename.is_certain else re.compile(in_code)
-    return [
-        line
-        for line in found
-        if use.search(line.text)
-        and (rename.everywhere or not line.path.endswith(_TEXT))
-        and (not limits or line.path in limits)
-    ]
-
-
-def describe_leftovers(rename: Rename, leftovers: list[FoundLine]) -> str:
-    places = ", ".join(f"{line.path}:{line.number}" for line in leftovers[:_MAX_NAMED])
-    return f"{rename.old} still occurs in {places}. Change these files, too." if leftovers else ""
 
 
 def describe_missing_value(prompt: str, facts: TurnFacts) -> str:
