@@ -71,7 +71,7 @@ async def test_one_request_with_the_files_becomes_a_minimal_edit_that_can_be_und
 
 async def test_the_first_request_is_short_and_a_correction_shows_the_files_again(small: Any) -> None:
     talk = await small("No idea.", block("calc.py", FIXED))
-    ended = await talk.say("Fix add in calc.py.")
+    ended = await talk.say("Fix add in calc.py, then run it.")
     assert ended.reason == "end_turn"
     first, second = asked(talk, 0), asked(talk, 1)
     assert second[:-1] == first[:-1], "the server's prompt cache holds the examples"

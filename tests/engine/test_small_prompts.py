@@ -357,6 +357,35 @@ async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
     )
 
 
+async def test_a_new_test_that_the_model_cannot_compute_expects_what_the_code_returns(stage: Stage) -> None:
+    test = TEST.replace("3)", "4)\n        self.assertEqual(add(2, 2), 5)")
+    right = TEST.replace("3)", "3)\n        self.assertEqual(add(2, 2), 4)")
+    await stage.play(
+        Case(
+            "Write a unittest for add in test_calc.py",
+            {"calc.py": ADD},
+            (block("test_calc.py", test), block("test_calc.py", test)),
+            told="add(1, 2) is 3: line 8 of test_calc.py expects a wrong value.",
+            after={"calc.py": ADD, "test_calc.py": right},
+            answer="test_calc.py now expects what the code returns. Check that these values are right.",
+            requests=2,
+        ),
+        Case(
+            "The tests fail. Fix them.",
+            {"calc.py": WRONG, "test_calc.py": TEST},
+            (block("calc.py", WRONG.replace("- b", "* b")), block("calc.py", WRONG)),
+            is_error=True,
+        ),
+        Case(
+            "Write a test of f with node:test in f.test.js",
+            {"f.js": "exports.f = (n) => n;\n"},
+            (block("f.test.js", "test('f', () => {});\n"), block("f.test.js", "require('node:test');\n")),
+            told="node:test must be used in f.test.js.",
+            after={"f.test.js": "require('node:test');\n"},
+        ),
+    )
+
+
 async def test_a_certain_rename_needs_no_model(stage: Stage) -> None:
     users = {"a.js": "function getUser() {}\nmodule.exports = { getUser };\n", "b.js": "const a = require('./a');\n"}
     sums = {"calc.py": ADD, "main.py": "from calc import add\n\nprint(add(1, 2), 'add')\n", "test_calc.py": TEST}

@@ -3,6 +3,7 @@
 from odin.providers.whole_files.project_tests import (
     PYTEST,
     find_test_command,
+    find_wrong_values,
     has_new_failure,
     is_module_still_missing,
     is_test,
@@ -99,3 +100,45 @@ def test_files_of_tests(path: str) -> None:
     assert is_test(path)
     assert not is_test("latest/a.py")
     assert not is_test("tests/data.json")
+
+
+_UNITTEST = """\
+FAIL: test_add (test_a.TestA.test_add)
+Traceback (most recent call last):
+  File "/p/test_a.py", line 2, in test_add
+    self.assertEqual(add(1, 2), 4)
+AssertionError: 3 != 4
+"""
+_NODE = """\
+  expected: '1:02'
+  actual: '1:01'
+  operator: 'strictEqual'
+  stack: |-
+    TestContext.<anonymous> (/p/a.test.js:2:10)
+    Test.run (node:internal/test_runner/test:796:25)
+"""
+_PYTEST = """\
+>       assert add(1, 2) == 4
+E       assert 3 == 4
+E        +  where 3 = add(1, 2)
+
+test_a.py:2: AssertionError
+"""
+
+
+@each(
+    "output, path, line, corrected",
+    [
+        (_UNITTEST, "test_a.py", "    self.assertEqual(add(1, 2), 4)", "    self.assertEqual(add(1, 2), 3)"),
+        (_UNITTEST, "t/test_a.py", "    self.assertEqual(add(1, 2), [4, 4])", "    self.assertEqual(add(1, 2), 3)"),
+        (_UNITTEST, "test_a.py", "    self.assertTrue(add(1, 2))", None),
+        (_UNITTEST, "test_b.py", "    self.assertEqual(add(1, 2), 4)", None),
+        (_UNITTEST.replace("3 !=", "<object at 0x1> !="), "test_a.py", "    self.assertEqual(add(1, 2), 4)", None),
+        (_NODE, "a.test.js", '  assert.strictEqual(f(61), "1:02");', "  assert.strictEqual(f(61), '1:01');"),
+        (_PYTEST, "test_a.py", "    assert add(1, 2) == 4", "    assert add(1, 2) == 3"),
+    ],
+)
+def test_values_that_a_test_expects_wrongly(output: str, path: str, line: str, corrected: str | None) -> None:
+    text = f"first\n{line}\n"
+    found = find_wrong_values(output, {path: text})
+    assert [value.correct(text) for value in found] == ([f"first\n{corrected}\n"] if corrected else [])

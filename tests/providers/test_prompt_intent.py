@@ -157,6 +157,12 @@ def test_only_what_is_certainly_a_command_is_one(prompt: str, command: str) -> N
             {"paths": ("README.md",), "terms": ("recieve",), "wants_change": True},
         ),
         ("Add a docstring to the function discount in a/b.py.", {"terms": ("discount",), "paths": ("a/b.py",)}),
+        ("count.py should print the number of lines", {"wants_change": True, "changes_code": True, "only_edits": True}),
+        ("Write the number of words of a.txt to b.md", {"wants_change": True, "changes_code": False}),
+        ("Delete old.txt", {"wants_change": True, "only_edits": False}),
+        ("Create run.py and run it", {"wants_change": True, "only_edits": False}),
+        ("Write a test for add and run it", {"wants_change": True, "only_edits": True}),
+        ("What does add return?", {"only_edits": False}),
         ("Rename calc_sum to totalOf everywhere", {"terms": ("calc_sum", "totalOf")}),
         ("How many TODO comments are in the shop folder?", {"counts": True, "is_question": True, "paths": ("shop",)}),
         (

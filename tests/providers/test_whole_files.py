@@ -147,8 +147,10 @@ def test_a_small_change_of_a_long_file_is_a_small_edit() -> None:
 def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> None:
     project = ProjectFiles({"z.py": 10, "a.py": 10, "b/c.py": 10, "b/d.py": 10, "long.py": 5000, "x.lock": 3})
     reading = read_prompt("Rename f_one in c.py.")
-    assert choose_files(reading, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py", "a.py", "b/d.py")
-    assert choose_files(reading, project, {"f_one": ["z.py"]}, 30) == ("b/c.py", "z.py")
+    assert choose_files(reading, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), "others distract"
+    assert choose_files(reading, project, {"f_one": ["z.py"]}, 20) == ("b/c.py",)
+    either = read_prompt("Is f_one in c.py right? Could it be shorter?")
+    assert choose_files(either, project, {"f_one": ["z.py"]}, 400)[:2] == ("b/c.py", "z.py")
     question = read_prompt("What does f_one in c.py return?")
     assert choose_files(question, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), "nothing else is shown"
     data = ProjectFiles({"a.py": 10, "s.json": 4, "README.md": 9})

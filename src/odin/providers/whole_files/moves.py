@@ -5,16 +5,22 @@ A move depends only on the request, so the same history always gives the same mo
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from odin.core.errors import NoProgress
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.core.provider import Request
-from odin.providers.whole_files.computed_facts import describe_counts, describe_numbers, describe_places, find_scope
+from odin.providers.whole_files.context_sections import CHARS_PER_TOKEN, ContextSections
 from odin.providers.whole_files.file_change import make_calls
-from odin.providers.whole_files.project_tests import has_new_failure, is_module_still_missing
+from odin.providers.whole_files.project_tests import (
+    WrongValue,
+    find_wrong_values,
+    has_new_failure,
+    is_module_still_missing,
+    is_test,
+)
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading, read_prompt
 from odin.providers.whole_files.rename import (
     Rename,
@@ -30,18 +36,20 @@ from odin.providers.whole_files.survey import (
     CODE_ENDINGS,
     MAX_LOOKUPS,
     ProjectSurvey,
+    describe_missing_module,
     describe_missing_value,
     describe_unused_name,
 )
 from odin.providers.whole_files.task_context import (
+    CHANGE_FORMAT,
     EDIT_FORMAT,
-    LONG_FORMAT,
     READ_FORMAT,
     block_of,
     build_examples,
     find_words,
     format_outputs,
     format_task,
+    is_partner,
 )
 from odin.providers.whole_files.turn_history import (
     FoundLine,
@@ -59,8 +67,9 @@ MAX_FAULTS = 3
 """Replies in a row that come to nothing. The engine ends a turn after as many, without saying what was wrong."""
 MAX_ASKS = 6
 _MAX_EARLIER = 2
+_MAX_CORRECTIONS = 8
+"""Runs of a new test after which Odin corrects the values that it expects."""
 _REPLY_TOKENS = 700
-_CHARS_PER_TOKEN = 3
 _CHECK_NOTE = re.compile(r"Its checks: (.*?)\.(?: Run| \()", re.DOTALL)
 _TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b|0x[0-9a-f]+")
 """What differs between two outputs although nothing has changed."""
@@ -186,6 +195,8 @@ class TurnPlanner:
         if not failed:
             return ""
         found = "\n\n".join(f"{command} fails:\n{cut_text(text)}" for command, text in failed)
+        for value in self._find_wrong_values(failed):
+            found += f"\n\n{value.code} is {value.actual}: line {value.line} of {value.path} expects a wrong value."
         if all(self._is_doubtful(command, text) for command, text in failed):
             self._doubted_step = step
             again = "It failed before, too. If the task is about it, write the complete files again."
@@ -193,6 +204,14 @@ class TurnPlanner:
         self._failures += [f"{command}: {text}" for command, text in failed]
         self.facts.failing_check = failed[0][0]
         return f"{found}\n\nTask: {self._turn.prompt}"
+
+    def _find_wrong_values(self, failed: Iterable[tuple[str, str]]) -> list[WrongValue]:
+        """Return which values a new test expects wrongly. The code that it tests has not changed."""
+        done = {*self.facts.created, *self.facts.changed}
+        if not self.reading.mentions_tests or self.reading.reports_failure or not all(map(is_test, done)):
+            return []
+        texts = {path: self.facts.files[path] for path in done if path in self.facts.files}
+        return [value for _, output in failed for value in find_wrong_values(output, texts)]
 
     def _list_failed_checks(self, step: Step) -> Iterator[tuple[str, str]]:
         """Yield the commands with their outputs that show that the change does not work.
@@ -243,7 +262,11 @@ class TurnPlanner:
         if self._rename is not None and left:
             return describe_leftovers(self._rename, left)
         prompt = self.reading.text
-        return describe_missing_value(prompt, self.facts) or describe_unused_name(prompt, self.facts)
+        return (
+            describe_missing_value(prompt, self.facts)
+            or describe_unused_name(prompt, self.facts)
+            or describe_missing_module(prompt, self.facts)
+        )
 
     @property
     def _finishes_rename(self) -> bool:
@@ -281,18 +304,27 @@ class TurnPlanner:
         if last.note.startswith("Odin ran the project's checks"):
             return self._ask_again()
         if last.is_verifying:
-            return self._ask_again() if any(self._list_failed_checks(last)) else self._finish_rename() or self._end()
+            return self._judge_checks(last)
         if last.is_finishing:
             has_error = any(result.is_error for _, result in last.list_results())
             return self._ask() if has_error else self._verify_or_end()
         if last.message.calls:
             return self._follow_up(last)
         if last.message.stop == "unfinished":
-            is_new = self._unshown and self._unshown not in self.facts.tried
-            return Move(self._survey.read([self._unshown]), "gather_") if is_new else self._ask_again()
+            return self._ask_after_fault()
         if checks := self._list_wanted_checks(last.note):
             return Move(checks, "verify_")
         return Move(answer=last.message.text) if last.note else self._ask()
+
+    def _judge_checks(self, last: Step) -> Move:
+        if any(self._list_failed_checks(last)):
+            return self._correct_values() or self._ask_again()
+        return self._finish_rename() or self._end()
+
+    def _ask_after_fault(self) -> Move:
+        if self._unshown and self._unshown not in self.facts.tried:
+            return Move(self._survey.read([self._unshown]), "gather_")
+        return self._correct_values() or self._ask_again()
 
     def _prepare(self) -> Move | None:
         """Return what is done before the model is asked: looking, or the whole task if it is a certain rename."""
@@ -365,6 +397,19 @@ class TurnPlanner:
         calls = tuple(make_calls(path, text, facts.files[path]) for path, text in texts.items())
         return Move(calls, "finish_")
 
+    def _correct_values(self) -> Move | None:
+        """Let a new test expect what the code returns, if the model was told and cannot: small models compute badly."""
+        checks = [step for step in self._turn.steps if step.is_verifying and any(self._list_failed_checks(step))]
+        asked = sum(step.is_by_model for step in self._turn.steps)
+        if asked < 2 or not 0 < len(checks) <= _MAX_CORRECTIONS:
+            return None
+        values = self._find_wrong_values(self._list_failed_checks(checks[-1]))
+        texts = {value.path: self.facts.files[value.path] for value in values}
+        for value in values:
+            texts[value.path] = value.correct(texts[value.path])
+        calls = tuple(make_calls(path, text, self.facts.files[path]) for path, text in texts.items())
+        return Move(calls, "finish_") if calls else None
+
     def _finish_rename(self) -> Move | None:
         """Rename what the model has left out: read the files that it was not shown, then change them exactly."""
         rename = self._rename
@@ -394,9 +439,16 @@ class TurnPlanner:
         said = next(
             (step.message.text for step in reversed(self._turn.steps) if step.is_by_model and step.message.calls), ""
         ).strip()
-        if self._rename is not None and any(step.is_finishing for step in self._turn.steps):
-            said = said or f"Renamed {self._rename.old} to {self._rename.new}."
-        lists = (("Created", facts.created), ("Changed", facts.changed), ("Deleted", facts.deleted))
+        if any(step.is_finishing for step in self._turn.steps):
+            tests = ", ".join(path for path in dict.fromkeys((*facts.created, *facts.changed)) if is_test(path))
+            adapted = f"{tests} now expects what the code returns. Check that these values are right."
+            said = (
+                f"{said}\n\n{adapted}".strip()
+                if self._rename is None
+                else said or f"Renamed {self._rename.old} to {self._rename.new}."
+            )
+        changed = [path for path in facts.changed if path not in facts.created]
+        lists = (("Created", facts.created), ("Changed", changed), ("Deleted", facts.deleted))
         done = " ".join(f"{verb} {', '.join(dict.fromkeys(paths))}." for verb, paths in lists if paths)
         ran = next(reversed(facts.commands), "")
         is_asked = self.reading.mentions_tests or ran == self._survey.find_command() or ran in facts.model_commands
@@ -440,15 +492,19 @@ class TurnPlanner:
     # --- asking ---
 
     def _build_request(self) -> Request:
-        form = EDIT_FORMAT if self.can_edit else READ_FORMAT
+        """Return the request. After a reply that came to nothing, the other format may lead to another one."""
+        only_edits = self.can_edit and self.reading.only_edits and not self.facts.rejected % 2
+        form = CHANGE_FORMAT if only_edits else EDIT_FORMAT if self.can_edit else READ_FORMAT
+        shown = ContextSections(self._survey, self._request.max_tokens)
         if self._correction:
-            sections = [*self._list_sections(self.facts), self._correction]
+            sections = [*shown.list_sections(self.facts, self._list_concerned()), self._correction]
             dialog = []
         else:
-            sections = self._list_sections(self._gather_first_facts())
+            first = self._gather_first_facts()
+            sections = shown.list_sections(first, first.files)
             dialog = self._dialog
         task = format_task(sections, self._turn.prompt, self._list_notes())
-        messages: list[Message] = [*build_examples(can_edit=self.can_edit, can_run=self.can_run)]
+        messages: list[Message] = [*build_examples(can_edit=self.can_edit, can_run=self.can_run and not only_edits)]
         for turn in self._earlier[-_MAX_EARLIER:]:
             answer = next((step.message.text for step in reversed(turn.steps) if step.message.text.strip()), "")
             messages += [PromptMessage(f"Task: {cut_text(turn.prompt)}"), _reply(cut_text(answer) or "Done.")]
@@ -465,7 +521,7 @@ class TurnPlanner:
 
     def _limit_reply(self) -> int:
         """Return the tokens that a reply may have: all shown files again, and something more."""
-        return _REPLY_TOKENS + sum(len(text) for text in self.facts.files.values()) // _CHARS_PER_TOKEN
+        return _REPLY_TOKENS + sum(len(text) for text in self.facts.files.values()) // CHARS_PER_TOKEN
 
     def _list_notes(self) -> list[str]:
         """Return what Odin says about the prompt, without facts that a small model does not need."""
@@ -478,64 +534,21 @@ class TurnPlanner:
             facts.add_step(step)
         return facts
 
-    def _list_sections(self, facts: TurnFacts) -> list[str]:
-        """Return the files, and what else was gathered."""
-        files = reversed(facts.files.items())  # the most important last, next to the task
-        sections = self._describe_others(facts)
-        sections += [block_of(path, text) if text else f"{path} is empty." for path, text in files]
-        sections += self._describe_hits(facts)
-        sections += [f"Output of {command}:\n{cut_text(facts.outputs[command])}" for command in self._list_shown(facts)]
-        long = [path for path, text in facts.files.items() if self._is_long(text)]
-        if long and self.can_edit and not self.reading.asks_only:
-            sections.append(LONG_FORMAT.format(paths=", ".join(long)))
-        counts = [] if facts.outputs and self.reading.runs_tests else describe_counts(self.reading, facts)
-        computed = [*describe_places(self.reading, facts), *counts, *describe_numbers(self.reading, facts)]
-        computed += self._describe_asked_call(facts)
-        if computed:
-            sections.append("\n".join(computed))
-        return sections
+    def _list_concerned(self) -> list[str]:
+        """Return the files that a correction is about, those that the turn has changed first.
 
-    def _describe_asked_call(self, facts: TurnFacts) -> list[str]:
-        asked = self._survey.find_asked_call(facts)
-        if asked is None or asked.command not in facts.outputs:
-            return []
-        failed = asked.command in (facts.failed_commands | facts.unavailable)
-        return list(filter(None, [asked.describe_result(facts.outputs[asked.command], failed=failed)]))
-
-    def _describe_hits(self, facts: TurnFacts) -> Iterator[str]:
-        """Yield the lines that contain the names of the prompt, if it asks for them or no file is shown."""
-        if not self.reading.counts and not self.reading.locates and facts.files:
-            return
-        for term, lines in facts.hits.items():
-            lines = self._keep_named(lines, facts)
-            rows = "\n".join(lines)
-            count = facts.hit_counts.get(term, 0) if len(lines) == len(facts.hits[term]) else len(lines)
-            found = f"{term} occurs in {count} {'line' if count == 1 else 'lines'}:\n{rows}"
-            yield found if lines else f"{term} does not occur in any file."
-
-    def _list_shown(self, facts: TurnFacts) -> list[str]:
-        """Return the commands whose outputs the model sees. What could not run is of interest only if it was asked."""
-        is_change = self.reading.intent > Intent.EITHER
-        asked = [
-            command for command in facts.outputs if self.reading.runs_tests or command == self._survey.find_command()
+        Other files distract: a small model writes them again instead.
+        """
+        facts = self.facts
+        hits = {path for paths in facts.find_hit_files().values() for path in paths}
+        changed = dict.fromkeys((*facts.created, *facts.changed))
+        leads = {*self._list_named(), *hits}
+        others = [
+            path
+            for path in facts.files
+            if path in leads or path.rpartition("/")[2] in self._correction or is_partner(path, changed)
         ]
-        return [command for command in asked if not (is_change and command in facts.unavailable)]
-
-    def _keep_named(self, lines: tuple[str, ...], facts: TurnFacts) -> tuple[str, ...]:
-        """Return the found lines in the files and folders that the prompt names; all if it names none."""
-        scope = tuple(f"{path}:" for path in find_scope(self.reading, facts))
-        return tuple(line for line in lines if line.startswith(scope)) if scope else lines
-
-    def _describe_others(self, facts: TurnFacts) -> list[str]:
-        others = [path for path in facts.sizes if path not in facts.files]
-        if not others:
-            return []
-        more = "" if len(others) <= 60 else f" and {len(others) - 60} more"
-        return [f"Other files: {', '.join(sorted(others)[:60])}{more}"]
-
-    def _is_long(self, text: str) -> bool:
-        """True if the model cannot repeat a file within one reply."""
-        return len(text) // _CHARS_PER_TOKEN > self._request.max_tokens * 3 // 4
+        return [path for path in dict.fromkeys((*changed, *others)) if path in facts.files] or list(facts.files)
 
     # --- judging a reply ---
 

@@ -6,6 +6,8 @@ A command that cannot run says nothing about a change, and neither does a test t
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from msgspec import Struct
+
 TEST_LINE = (
     r"^\s*(?:import|from)\s+(?:unittest|pytest)\b|^(?:async )?def test_|unittest\.TestCase"
     r"|^test\s*:|\"test\"\s*:|node:test|^\s*(?:describe|it|test)\("
@@ -152,3 +154,75 @@ def list_failing(output: str) -> list[str]:
     """Return the names of the tests that an output reports as failed."""
     found = (next(filter(None, match.groups())).strip() for match in _FAILING.finditer(output))
     return list(dict.fromkeys(found))
+
+
+# --- values that a new test expects wrongly ---
+
+_UNEQUAL = (
+    re.compile(
+        r"^  File \"[^\"\n]*?(?P<path>[^/\"\n]+)\", line (?P<line>\d+), in .*\n.*\n(?:[ ^~]+\n)?"
+        r"AssertionError: (?P<actual>.+) != .+$",
+        re.MULTILINE,
+    ),
+    re.compile(
+        r"^\s+actual: (?P<actual>.+)\n\s+operator:.*\n\s+stack: .*\n.*?(?P<path>[^/\s(]+):(?P<line>\d+):\d+\)?$",
+        re.MULTILINE,
+    ),
+    re.compile(
+        r"^E\s+(?:AssertionError: )?assert (?P<actual>.+?) == .+"
+        r"(?:\n(?!>).*)*?\n(?P<path>[^\s:/]+):(?P<line>\d+): AssertionError",
+        re.MULTILINE,
+    ),
+)
+"""What unittest, node and pytest say about two values that should be equal."""
+_COMPARED = re.compile(r"\s*(?:self\.assertEqual|assert\.\w+)\((?P<values>.+)\);?\s*|\s*assert (?P<sides>.+ == .+)")
+_LITERAL = re.compile(
+    r"-?[\d.]+(?:e-?\d+)?|'[^'\\\n]*'|\"[^\"\\\n]*\"|True|False|None|true|false|null|undefined|[\[{(][\w\s'\",.:-]*[\])}]"
+)
+
+
+class WrongValue(Struct, frozen=True):
+    """A value that a line of a test expects, and what the code returns instead."""
+
+    path: str
+    line: int
+    code: str
+    expected: str
+    actual: str
+
+    def correct(self, text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        head, _, tail = lines[self.line - 1].rpartition(self.expected)
+        lines[self.line - 1] = f"{head}{self.actual}{tail}"
+        return "".join(lines)
+
+
+def find_wrong_values(output: str, texts: Mapping[str, str]) -> list[WrongValue]:
+    """Return the values that tests in `texts` expect wrongly, as far as an output of theirs tells."""
+    names = {path.rpartition("/")[2]: path for path in texts}
+    found: list[WrongValue] = []
+    for match in (match for form in _UNEQUAL for match in form.finditer(output)):
+        path = names.get(match["path"], "")
+        lines = texts.get(path, "").splitlines()
+        line = int(match["line"])
+        compared = _COMPARED.fullmatch(lines[line - 1]) if 0 < line <= len(lines) else None
+        actual = match["actual"].strip()
+        values = _split_compared(compared) if compared else []
+        if len(values) > 1 and _LITERAL.fullmatch(actual) and _LITERAL.fullmatch(values[1]):
+            found.append(WrongValue(path, line, values[0], values[1], actual))
+    return list({(one.path, one.line): one for one in found}.values())
+
+
+def _split_compared(compared: re.Match[str]) -> list[str]:
+    """Return the two sides of a comparison, or the arguments of an assertion."""
+    if compared["sides"]:
+        return [side.strip() for side in compared["sides"].rsplit(" == ", 1)]
+    parts = [""]
+    depth = 0
+    for token in re.findall(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|.", compared["values"]):
+        depth += (token in "([{") - (token in ")]}")
+        if token == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += token
+    return [part.strip() for part in parts]

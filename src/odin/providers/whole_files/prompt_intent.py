@@ -180,6 +180,9 @@ _BY_COMMAND = re.compile(
     r"\b(?:git|commit|branch|tag|push|pull|stash|install|npm|pip|folder|directory|permissions?|executable|chmod|docker|venv)\b",
     re.IGNORECASE,
 )
+_TAKES_MORE = re.compile(
+    r"\b(?:delet\w*|run|execute|commands?|mov(?:e|ing)|renam\w*|cop(?:y|ies))\b|\bfiles\b", re.IGNORECASE
+)
 _FORBIDS = re.compile(
     r"\b(?:do not|don't|never|without)\s+(?:chang|edit|modif|touch|writ)\w*\s+(?:anything|any files?|files|the files?"
     r"|the code)(?=\W|$)(?!\s+\w)|\bchange nothing\b(?!\s+else)",
@@ -187,6 +190,9 @@ _FORBIDS = re.compile(
 )
 _SMALL_TALK = re.compile(r"\W*(?:hi|hello|hey|thanks?|thank you|ok|okay|great|nice|good|bye|yes|no)\b", re.IGNORECASE)
 _IF = re.compile(r"\bif\b", re.IGNORECASE)
+TEXT_ENDINGS = (".md", ".txt", ".rst", ".adoc")
+_FILE_NAME = re.compile(r"(?<![\w./])[\w./-]*\w\.[A-Za-z]\w*(?![\w./(])")
+"""`count.py`: its words are no words of the prompt."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _CLAUSE_END = re.compile(r"[;:,]\s+|\s+(?:and|then|but)\s+", re.IGNORECASE)
 
@@ -245,6 +251,17 @@ class PromptReading(Struct, frozen=True):
     def is_done_by_command(self) -> bool:
         """True if a command may do what the prompt asks for without changing a file."""
         return not self.wants_change or _BY_COMMAND.search(self.text) is not None
+
+    @property
+    def changes_code(self) -> bool:
+        """True if the prompt certainly wants a change, and no text is named that may be changed."""
+        return self.wants_change and not any(path.endswith(TEXT_ENDINGS) for path in self.paths)
+
+    @property
+    def only_edits(self) -> bool:
+        """True if the prompt certainly wants files to be written, and nothing that takes a command or a deletion."""
+        takes_more = _TAKES_MORE.search(self.text) and not self.mentions_tests
+        return self.wants_change and not (takes_more or self.command or self.runs_program or self.is_done_by_command)
 
     @property
     def trusts_tests(self) -> bool:
@@ -341,7 +358,7 @@ def _find_command(text: str) -> str:
 
 
 def _is_question(text: str) -> bool:
-    start = _skip_to_verb(text)
+    start = _skip_to_verb(_FILE_NAME.sub("X", text))
     return bool(_ASKS.match(start) or _MAY_ASK.match(start)) or text.rstrip().endswith("?")
 
 
@@ -394,7 +411,7 @@ def _skip_to_verb(clause: str) -> str:
 
 def _mask_code(text: str) -> str:
     """Return a prompt without quotations and commands, whose words are no words of the prompt."""
-    return re.sub(r"\bmake (?:test|check)\b", "X", _COMMAND.sub("X", _QUOTED.sub("X", text)))
+    return re.sub(r"\bmake (?:test|check)\b", "X", _COMMAND.sub("X", _QUOTED.sub("X", _FILE_NAME.sub("X", text))))
 
 
 def _has_order(text: str) -> bool:

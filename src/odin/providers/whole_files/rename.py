@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
+from odin.providers.whole_files.prompt_intent import TEXT_ENDINGS
 from odin.providers.whole_files.turn_history import FoundLine
 
 _NAME = r"[`\"']?([A-Za-z_$][\w$]*)(?:\(\))?[`\"']?"
@@ -32,19 +33,17 @@ _EVERYWHERE = re.compile(
     r"|\b(?:whole|entire)\s+(?:project|code ?base)\b|\bthroughout\b|\bwherever\b",
     re.IGNORECASE,
 )
-_USES = r"(?:files?|uses?|usages?|callers?|calls?|imports?|references?|occurrences?|places?|tests?|code)"
-_NOTHING_MORE = re.compile(
-    rf"\b(?:please|can|could|would|you|we|i|want|like|need|let'?s|now|just|the|everywhere|{_KINDS})\b"
-    rf"|\b(?:and|also|then)?\s*(?:update|chang\w*|fix|adapt|adjust|correct|includ\w*|with|in|of|to|across|throughout)?\s+"
-    rf"(?:(?:all|every|each|both|its|the|any|other|of)\s+)*(?:\w+\s+)?{_USES}"
-    r"(?:\s+(?:of it|to it|that use it|that calls? it|where it is used|in the project|accordingly|too|as well))*\b"
-    r"|\b(?:in|across|throughout)?\s*the\s+(?:whole|entire)?\s*(?:project|code ?base)\b"
-    r"|\b(?:(?:wherever|where|in which)\s+)?(?:it|they)(?:'s|\s+is|\s+are)\s+(?:used|called|imported)\b"
-    r"|\b(?:in|of|from)\s+[`\"']?[\w./]+\.\w+[`\"']?",
-    re.IGNORECASE,
+_FILLER = re.compile(
+    r"a|accordingly|across|adapt|adjust|all|also|and|any|are|as|be|both|called|caller|"
+    r"callers|calls|can|change|changing|code|codebase|correct|correctly|could|each|entire|"
+    r"every|everything|everywhere|file|files|fix|from|i|import|imported|imports|in|include|"
+    r"including|is|it|its|itself|just|let|lets|like|make|name|need|new|now|occurrence|"
+    r"occurrences|of|old|other|place|places|please|project|reference|references|rename|"
+    r"renaming|s|so|source|sure|test|tests|that|the|their|them|then|they|this|those|"
+    r"throughout|to|too|update|updating|usage|usages|used|uses|want|we|well|where|wherever|"
+    r"which|whole|with|would|you"
 )
-"""What a prompt may say beside the rename without asking for anything else."""
-_TEXT = (".md", ".txt", ".rst", ".adoc")
+"""Words that a prompt may contain beside the rename without asking for anything else."""
 _MAX_NAMED = 6
 
 
@@ -75,8 +74,10 @@ def find_rename(prompt: str) -> Rename | None:
     old, new = [name for name in found.groups() if name]
     if old == new:
         return None
-    rest = _NOTHING_MORE.sub(" ", f"{prompt[: found.start()]} . {prompt[found.end() :]}")
-    return Rename(old, new, _EVERYWHERE.search(prompt) is not None, is_all=not re.search(r"\w", rest))
+    rest = re.sub(r"[`\"']?[\w./]*\w\.\w+[`\"']?", " ", f"{prompt[: found.start()]} {prompt[found.end() :]}")
+    rest = re.sub(rf"\b{_KINDS}\b", " ", rest)
+    is_all = all(map(_FILLER.fullmatch, re.findall(r"\w+", rest.casefold())))
+    return Rename(old, new, _EVERYWHERE.search(prompt) is not None, is_all)
 
 
 def replace_name(text: str, rename: Rename) -> str:
@@ -103,7 +104,7 @@ def list_leftovers(
         line
         for line in found
         if use.search(line.text)
-        and (rename.everywhere or not line.path.endswith(_TEXT))
+        and (rename.everywhere or not line.path.endswith(TEXT_ENDINGS))
         and (not limits or line.path in limits)
     ]
 
@@ -111,6 +112,19 @@ def list_leftovers(
 def describe_leftovers(rename: Rename, leftovers: list[FoundLine]) -> str:
     places = ", ".join(f"{line.path}:{line.number}" for line in leftovers[:_MAX_NAMED])
     return f"{rename.old} still occurs in {places}. Change these files, too." if leftovers else ""
+
+
+def limit_to_rename(old: str, new: str, rename: Rename) -> str:
+    """Return the old text with the lines that the new one renames, and no other change."""
+    written = {replace_name(line, rename).strip(): line.strip() for line in new.splitlines()}
+    word = re.compile(_word_of(rename.old))
+    lines = [
+        line.replace(line.strip(), written.get(replace_name(line, rename).strip(), line.strip()))
+        if word.search(line)
+        else line
+        for line in old.splitlines(keepends=True)
+    ]
+    return "".join(lines)
 
 
 # --- a rename without the model ---
@@ -134,33 +148,88 @@ def rename_in_project(rename: Rename, files: Mapping[str, str], named: Collectio
     """
     code = {path: text for path, text in files.items() if path.endswith((*_PYTHON, *_BRACES))}
     masks = {path: _mask_quoted(path, text) for path, text in code.items()}
+    definers = [path for path, mask in masks.items() if _top_definition_of(rename.old).search(mask)]
+    is_limited = bool(named) and not rename.everywhere
     if any(re.search(_word_of(rename.new), mask) for mask in masks.values()):
         return None
-    definers = [path for path, mask in masks.items() if _top_definition_of(rename.old).search(mask)]
-    if len(definers) == 1:
-        is_elsewhere = bool(named) and definers[0] not in named and not rename.everywhere
+    if is_limited and definers and definers[0] not in named:
+        return None
+    if not rename.is_certain:
+        spans = _find_uses(rename.old, masks, definers)
+        if spans is None:
+            return None
+        texts = {path: _replace_spans(code[path], found, rename.new) for path, found in spans.items()}
+        texts = {path: _rename_in_comment(rename, text) for path, text in texts.items()}
     else:
-        is_limited = bool(named) and not is_method_name(rename.old, masks.values())
-        is_elsewhere = not rename.everywhere and (bool(definers) or is_limited)
-    if is_elsewhere or (len(definers) != 1 and not rename.is_certain):
-        return None
-    if not rename.is_certain and any(_is_ambiguous(rename.old, mask) for mask in masks.values()):
-        return None
-    return {path: new for path, text in files.items() if (new := _rename_in_file(rename, path, text, masks)) != text}
+        is_inner = bool(definers) or is_method_name(rename.old, masks.values())
+        if not rename.everywhere and (len(definers) > 1 or (is_limited and not is_inner)):
+            return None
+        meant = [path for path in files if path in code or (rename.everywhere and path.endswith(TEXT_ENDINGS))]
+        texts = {path: replace_name(files[path], rename) for path in meant}
+    return {path: text for path, text in texts.items() if text != files[path]}
 
 
-def _rename_in_file(rename: Rename, path: str, text: str, masks: Mapping[str, str]) -> str:
-    if path not in masks:
-        is_meant = rename.everywhere and path.endswith(_TEXT)
-        return replace_name(text, rename) if is_meant and rename.is_certain else text
-    if rename.is_certain:
-        return replace_name(text, rename)
-    spans = [found.span() for found in re.finditer(rf"(?<![\w$.]){re.escape(rename.old)}(?![\w$])", masks[path])]
-    spans += [found.span(1) for found in _member_of(rename.old, masks).finditer(masks[path])]
-    spans += _list_exports(rename.old, text)
+def _find_uses(name: str, masks: Mapping[str, str], definers: list[str]) -> dict[str, list[tuple[int, int]]] | None:
+    """Return where files use a definition whose name is an ordinary word; None if that is not certain."""
+    if not definers:
+        return _find_method_uses(name, masks)
+    if len(definers) > 1 or any(_is_ambiguous(name, mask) for mask in masks.values()):
+        return None
+    stem = re.escape(definers[0].rpartition("/")[2].partition(".")[0])
+    use = re.compile(rf"(?<![\w$.])(?:{stem}\.)?(?P<name>{re.escape(name)})(?![\w$])")
+    return {path: [found.span("name") for found in use.finditer(mask)] for path, mask in masks.items()}
+
+
+def _find_method_uses(name: str, masks: Mapping[str, str]) -> dict[str, list[tuple[int, int]]] | None:
+    """Return where files define and use a method; None if it is not the only one, or some object may be another's."""
+    found = [(path, match) for path, mask in masks.items() for match in _inner_definition_of(name).finditer(mask)]
+    if len(found) != 1:
+        return None
+    definer, definition = found[0]
+    before = masks[definer][: definition.start()]
+    owner = definition["owner"] or next(
+        iter(re.findall(r"^(?:export\s+|default\s+)*class\s+(\w+)", before, re.M)[-1:]), ""
+    )
+    use = re.compile(rf"(?:(?P<object>[\w$]+)(?:\([^()]*\)|\[[^\[\]]*\])?\.)?(?<![\w$]){re.escape(name)}(?![\w$])")
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for path, mask in masks.items():
+        for match in use.finditer(mask):
+            is_definition = path == definer and definition.start() <= match.start() < definition.end()
+            if not is_definition and not _is_instance(match["object"], owner, mask, is_inside=path == definer):
+                return None
+            spans.setdefault(path, []).append((match.end() - len(name), match.end()))
+    return spans
+
+
+def _is_instance(name: str | None, owner: str, mask: str, *, is_inside: bool) -> bool:
+    """True if a variable is certainly an object of a class: it is called like it, or made or declared as one."""
+    if not name or not owner:
+        return False
+    if name in ("self", "this"):
+        return is_inside
+    made = r":?=\s*(?:await\s+)?(?:new\s+|&)?(?:\w+\.)?(?:New)?"
+    declared = r":?\s*[*&]?(?:\w+\.)?"
+    is_alike = len(name) > 2 and (
+        owner.casefold().endswith(name.casefold()) or name.casefold().endswith(owner.casefold())
+    )
+    return is_alike or re.search(rf"(?<![\w$.]){re.escape(name)}\b\s*(?:{made}|{declared}){owner}\b", mask) is not None
+
+
+def _replace_spans(text: str, spans: Iterable[tuple[int, int]], new: str) -> str:
     for start, end in sorted(spans, reverse=True):
-        text = f"{text[:start]}{rename.new}{text[end:]}"
+        text = f"{text[:start]}{new}{text[end:]}"
     return text
+
+
+def _rename_in_comment(rename: Rename, text: str) -> str:
+    """Rename in Go's comment above a definition, which starts with the name, and in Python's list of exports."""
+    old = re.escape(rename.old)
+    defined = rf"(?:func\s+(?:\([^)]*\)\s*)?|type\s+|const\s+|var\s+){re.escape(rename.new)}(?!\w)"
+    text = re.sub(rf"^(//\s*){old}(?!\w)(?=.*\n(?://.*\n)*{defined})", rf"\g<1>{rename.new}", text, flags=re.M)
+    exported = re.search(r"^__all__\s*=\s*[\[(][^\])]*", text, re.MULTILINE)
+    if exported is None:
+        return text
+    return text.replace(exported[0], re.sub(rf"(?<=[\"']){old}(?=[\"'])", rename.new, exported[0]), 1)
 
 
 def _top_definition_of(name: str) -> re.Pattern[str]:
@@ -181,16 +250,9 @@ def _inner_definition_of(name: str) -> re.Pattern[str]:
     """Return the pattern of a method."""
     return re.compile(
         rf"^[ \t]+(?:async\s+|static\s+)*(?:def\s+{re.escape(name)}\b|{re.escape(name)}\s*\([^()]*\)\s*\{{)"
-        rf"|^func\s+\([^)]*\)\s*{re.escape(name)}\(",
+        rf"|^func\s+\(\s*(?:\w+\s+)?\*?(?P<owner>\w+)[^)]*\)\s*{re.escape(name)}\(",
         re.MULTILINE,
     )
-
-
-def _member_of(name: str, masks: Mapping[str, str]) -> re.Pattern[str]:
-    """Return the pattern of uses through the module that defines a name: `checks.valid`."""
-    definers = [path for path, mask in masks.items() if _top_definition_of(name).search(mask)]
-    stems = "|".join(re.escape(path.rpartition("/")[2].partition(".")[0]) for path in definers)
-    return re.compile(rf"(?<![\w$.])(?:{stems or '(?!)'})\.({re.escape(name)})(?![\w$])")
 
 
 def _is_ambiguous(name: str, mask: str) -> bool:
@@ -203,15 +265,6 @@ def _is_ambiguous(name: str, mask: str) -> bool:
     )
     rest = _top_definition_of(name).sub("", mask)
     return re.search(bound, rest, re.MULTILINE) is not None or is_method_name(name, (rest,))
-
-
-def _list_exports(name: str, text: str) -> list[tuple[int, int]]:
-    """Return where Python's `__all__` names a definition."""
-    listed = re.search(r"^__all__\s*=\s*[\[(][^\])]*", text, re.MULTILINE)
-    if listed is None:
-        return []
-    found = re.finditer(rf"(?<=[\"']){re.escape(name)}(?=[\"'])", listed[0])
-    return [(listed.start() + match.start(), listed.start() + match.end()) for match in found]
 
 
 def _mask_quoted(path: str, text: str) -> str:

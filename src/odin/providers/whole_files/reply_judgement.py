@@ -14,7 +14,9 @@ from odin.providers.whole_files.file_completion import complete_file, find_loss,
 from odin.providers.whole_files.file_outline import CODE, list_definitions
 from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading
+from odin.providers.whole_files.rename import find_rename, limit_to_rename
 from odin.providers.whole_files.task_context import EXAMPLE_FILES
+from odin.providers.whole_files.text_additions import correct_additions
 from odin.providers.whole_files.turn_history import TurnFacts
 from odin.providers.whole_files.written_reply import WrittenBlock, WrittenReply, is_path, parse_reply, split_commands
 
@@ -89,6 +91,7 @@ class ReplyJudge:
         self.can_run = "ExecuteCommand" in offered
         self._can_delete = "Delete" in offered
         self._loose = LooseBlocks(reading, facts)
+        self._rename = find_rename(reading.text)
 
     def judge_reply(self, text: str, *, is_cut: bool = False) -> ReplyOutcome:
         """Return what a reply of the model comes to. `is_cut`: it was longer than replies may be."""
@@ -100,7 +103,8 @@ class ReplyJudge:
         if not self.can_edit or self.reading.asks_only:
             files = []
             reply = replace(reply, replacements=(), deletions=())
-        if unshown := next((path for block in files if self._is_unshown(path := self._resolve_path(block.path))), ""):
+        files, unshown = self._split_unshown(files)
+        if unshown:
             return ReplyOutcome(text, fault=f"{unshown} was not shown yet.", unshown=unshown)
         files, fault = self._keep_tests(files)
         if fault:
@@ -152,7 +156,8 @@ class ReplyJudge:
         if self.can_edit and self._is_missing_change(unchanged):
             paths = ", ".join(unchanged)
             what = f"{paths} would stay exactly as it is" if unchanged else "no file was changed"
-            told = f"{paths} is not right yet: a line of it must change." if unchanged else ""
+            verb, what_of = ("is", "it") if len(unchanged) == 1 else ("are", "them")
+            told = f"{paths} {verb} not right yet: a line of {what_of} must change." if unchanged else ""
             return ReplyOutcome(text, fault=f"The task is not done: {what}.", advice=self._advise(reply), told=told)
         return ReplyOutcome(text)
 
@@ -186,6 +191,20 @@ class ReplyJudge:
     def _is_unshown(self, path: str) -> bool:
         return path in self.facts.sizes and path not in self.facts.files
 
+    def _split_unshown(self, files: list[WrittenBlock]) -> tuple[list[WrittenBlock], str]:
+        """Return the files that the model may write, and one that it has to see first.
+
+        A file that it makes up beside those that the prompt names is left out.
+        """
+        paths = [self._resolve_path(block.path) for block in files]
+        named = [
+            path for path in paths if path in self.facts.files and path in map(self._resolve_path, self.reading.paths)
+        ]
+        unshown = [path for path in paths if self._is_unshown(path)]
+        if not named:
+            return files, next(iter(unshown), "")
+        return [block for block, path in zip(files, paths, strict=True) if path not in unshown], ""
+
     def _keep_tests(self, files: list[WrittenBlock]) -> tuple[list[WrittenBlock], str]:
         """Return the files without tests that a model adapts to a bug, and a fault if no other file is left.
 
@@ -218,13 +237,16 @@ class ReplyJudge:
                 written[path] = text
                 whole = complete_file(path, text, before, self.reading.text, elsewhere(path))
                 texts[path] = keep_others(path, whole, before, self.reading.text)
+                texts[path] = correct_additions(path, texts[path], old, self.reading.text)
+                if old and self._rename and self._rename.is_all:
+                    texts[path] = limit_to_rename(old, texts[path], self._rename)
         calls: list[ToolUse] = []
         unchanged: list[str] = []
         for path, text in texts.items():
             old = self.facts.files.get(path)
             if text == old:
                 unchanged.append(path)
-            elif fault := find_loss(path, text, old or "", self.reading.text, elsewhere(path)):
+            elif fault := self._find_loss(path, text, elsewhere(path)):
                 return [], fault, unchanged
             elif fault := find_fault(path, text, old or ""):
                 fits = text == written[path] or find_fault(path, written[path])
@@ -232,6 +254,11 @@ class ReplyJudge:
             else:
                 calls.append(make_calls(path, text, old))
         return calls, "", unchanged
+
+    def _find_loss(self, path: str, text: str, elsewhere: Collection[str]) -> str:
+        """Return what the file would lose. The model may write again what it has created itself."""
+        old = "" if path in self.facts.created else self.facts.files.get(path, "")
+        return find_loss(path, text, old, self.reading.text, elsewhere)
 
     def _find_moved_names(self, files: Iterable[WrittenBlock]) -> Callable[[str], set[str]]:
         """Return a function that tells which names other files than this one get from the reply."""

@@ -168,6 +168,12 @@ _EXTRACTED = re.compile(
     re.IGNORECASE,
 )
 """`extract 0.035 into a constant BASE_RATE`: the name is used afterwards."""
+_MODULE = (
+    r"`?(?:node:\w+|argparse|unittest|pytest|dataclass(?:es)?|asyncio|pathlib|logging|functools|itertools"
+    r"|collections)`?"
+)
+_WITH_MODULES = re.compile(rf"\b(?:with|using|use|uses)\s+(?:the\s+)?({_MODULE}(?:(?:,|\s+and)\s+{_MODULE})*)")
+"""`with node:test and node:assert`: the changed files use them."""
 
 
 def describe_missing_value(prompt: str, facts: TurnFacts) -> str:
@@ -188,3 +194,14 @@ def describe_unused_name(prompt: str, facts: TurnFacts) -> str:
     if len(uses) != 1 or uses[0] not in (*facts.changed, *facts.created):
         return ""
     return f"{found[1]} is defined, but nothing uses it. Write it where its value is used in {uses[0]}."
+
+
+def describe_missing_module(prompt: str, facts: TurnFacts) -> str:
+    """Return which modules the prompt wants to be used are in none of the files that were changed, or ""."""
+    found = _WITH_MODULES.search(prompt)
+    paths = [path for path in dict.fromkeys((*facts.changed, *facts.created)) if path in facts.files]
+    if found is None or not paths:
+        return ""
+    text = "\n".join(facts.files[path] for path in paths)
+    missing = [name for name in re.findall(_MODULE, found[1]) if name.strip("`") not in text]
+    return f"{' and '.join(missing)} must be used in {', '.join(paths)}." if missing else ""

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text
 from odin.providers.whole_files.project_tests import TEST_LINE, is_test
-from odin.providers.whole_files.prompt_intent import PromptReading
+from odin.providers.whole_files.prompt_intent import Intent, PromptReading
 
 TOKENS_PER_LINE = 11
 _GATHERED_SHARE = 0.3
@@ -26,6 +26,7 @@ _SKIPPED = re.compile(
 )
 
 
+_CODE = re.compile(r"\.(?:py|[cm]?[jt]sx?|go|rs|java|c|h|cpp|rb|sh|kt|cs|php)$")
 _DATA = re.compile(r"\.(?:json|toml|ya?ml|ini|cfg|conf|properties|txt|csv|tsv|log|lock)$|(?:^|/)\.[\w.-]+$")
 """Files that can be changed without a look at any other."""
 
@@ -153,7 +154,7 @@ def choose_files(
     by_hit = [path for paths in hits.values() for path in paths]
     ranked = [*named, *folders, *by_hit, *found_names.setters, *by_stem]
     tests = [path for path in project.lines if is_test(path)] if reading.mentions_tests else []
-    partners = [path for path in project.lines if _is_partner(path, named)]
+    partners = [path for path in project.lines if is_partner(path, named)]
     ranked += [*tests, *partners]
     others = sorted(project.lines.keys() - set(ranked), key=lambda path: (path.count("/"), path))
     chosen: list[str] = []
@@ -162,7 +163,10 @@ def choose_files(
         size = project.lines[path] + 3
         if chosen and ranked and path not in ranked:
             is_answered = reading.is_question and bool(named or folders or found_names.has_leads)
-            is_closed = is_answered or (bool(named) and _is_self_contained(named, reading, found_names))
+            is_led = reading.intent > Intent.EITHER and any(
+                _is_code(one) and not is_test(one) for one in chosen if one in ranked
+            )
+            is_closed = is_answered or is_led or (bool(named) and _is_self_contained(named, reading, found_names))
             left = min(left, 0 if is_closed else _OTHER_LINES - _count_lines(chosen, ranked, project))
         if size <= left or (path in named and not chosen):
             chosen.append(path)
@@ -170,6 +174,10 @@ def choose_files(
         if len(chosen) >= _MAX_FILES:
             break
     return tuple(chosen)
+
+
+def _is_code(path: str) -> bool:
+    return _CODE.search(path) is not None
 
 
 def _is_self_contained(named: Iterable[str], reading: PromptReading, lookup: LookupHits) -> bool:
@@ -192,7 +200,7 @@ def _is_named_by_stem(path: str, text: str) -> bool:
     return len(stem) > 3 and re.search(rf"\b{re.escape(stem)}\b", text, re.IGNORECASE) is not None
 
 
-def _is_partner(path: str, named: Collection[str]) -> bool:
+def is_partner(path: str, named: Collection[str]) -> bool:
     """True for the test of a named file, and for the file that a named test is about."""
     stem = _stem_of(path)
     return path not in named and any(stem == _stem_of(other) for other in named)
@@ -213,6 +221,10 @@ content of the file, every line of it. Only files that change. Keep everything e
 - To run a command, for example to count, to compute or to test: RUN command
   You get its output and then answer.
 - To answer a question that the files or outputs below answer: one or two sentences."""
+
+CHANGE_FORMAT = """\
+You get files of a project and a task. Reply with each file that changes: its path on a line of its own, then a code \
+block with the complete new content of the file, every line of it. Keep everything else in it as it is."""
 
 READ_FORMAT = """\
 You get files of a project and a question. Answer it in one or two sentences. Change nothing.
