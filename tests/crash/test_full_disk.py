@@ -54,7 +54,13 @@ def log_of(home: Path) -> Path:
     return next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
 
 
-@pytest.mark.parametrize("room", [0, 1, 150, 700, 1100, 1600, 1900, 2400, 2800, 3200, 4200, 5000])
+@pytest.mark.parametrize(
+    "room",
+    [
+        *(0, 700, 2400),
+        *(pytest.param(room, marks=pytest.mark.slow) for room in (1, 150, 1100, 1600, 1900, 2800, 3200, 4200, 5000)),
+    ],
+)
 def test_a_disk_that_fills_up_in_the_middle_of_a_line(
     room: int, run_odin_process: Run, workspace: Path, home: Path
 ) -> None:
@@ -153,7 +159,7 @@ def test_a_list_needs_no_room(run_odin_process: Run, workspace: Path) -> None:
         assert run_odin_process("-p", "a first question", env=server.env("anthropic")).returncode == 0
     shown = limited_odin(["sessions"], workspace, 0, {})
     assert shown.returncode == 0
-    assert "a first question" in shown.stdout
+    assert "a first question" in shown.stdout.casefold()
 
 
 @pytest.mark.parametrize("place", ["/proc/odin", "a file"])

@@ -8,7 +8,7 @@ import pytest
 from tests.monkey.monkey import play
 
 SEEDS = range(int(os.environ.get("ODIN_MONKEY_FROM", "0")), int(os.environ.get("ODIN_MONKEY_TO", "8")))
-QUICK = 2
+QUICK = 1
 """How many of them `make test` plays; `make test-all` plays them all."""
 
 ENDINGS = ("end_turn", "error", "max_tokens", "loop_detected", "max_turns", "interrupted")

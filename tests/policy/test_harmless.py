@@ -619,6 +619,7 @@ def test_everything_else_is_not(repo: Path):
 # --- options ---
 
 
+@pytest.mark.slow
 def test_an_option_that_is_not_listed_is_always_a_question(repo: Path):
     """Try every letter and a few hundred words as options of every command, alone and bundled."""
     words = re.findall(

@@ -545,6 +545,7 @@ OPENINGS = [
 ]
 
 
+@pytest.mark.slow
 @each("opening", OPENINGS)
 def test_deep_nesting_ends(opening: str):
     """The time is bounded at any nesting depth, and overlong texts are read to their end."""

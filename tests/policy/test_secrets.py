@@ -292,6 +292,7 @@ ENDLESS = [
 ]
 
 
+@pytest.mark.slow
 def test_no_text_takes_the_square_of_its_length():
     """Each of these takes a fraction of a second; with quadratic time they would take hours."""
     made = Redactor(

@@ -68,7 +68,10 @@ def play(**wish: Any) -> list[dict[str, Any]]:
     return json.loads(ran.stdout)
 
 
-@pytest.mark.parametrize("permission_mode", PERMISSION_MODES)
+@pytest.mark.parametrize(
+    "permission_mode",
+    [PERMISSION_MODES[-1], *(pytest.param(mode, marks=pytest.mark.slow) for mode in PERMISSION_MODES[:-1])],
+)
 def test_the_worst_never_runs_whoever_says_yes(permission_mode: str) -> None:
     outcomes = play(attacks=ATTACKS["never"], modes=MODES, permission_mode=permission_mode)
     assert [_short(item) for item in outcomes if item["changed"] or item["status"] != "denied" or item["asked"]] == []
@@ -106,7 +109,9 @@ def test_a_person_who_says_no_keeps_everything() -> None:
     assert _suffered(play(attacks=[*ATTACKS["outside"], *ATTACKS["broom"]], modes=MODES, person="no")) == []
 
 
-@pytest.mark.parametrize("permission_mode", ["default", "acceptEdits", "dontAsk"])
+@pytest.mark.parametrize(
+    "permission_mode", ["default", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("acceptEdits", "dontAsk"))]
+)
 def test_with_nobody_to_ask_nothing_happens(permission_mode: str) -> None:
     attacks = [*ATTACKS["outside"], *ATTACKS["broom"]]
     assert _suffered(play(attacks=attacks, modes=MODES, permission_mode=permission_mode, person="nobody")) == []

@@ -189,6 +189,7 @@ def test_shortened_names_are_put_together_exactly(
     assert list_submodules(str(path), 20) == expected
 
 
+@pytest.mark.slow
 @each("algorithm", ["sha1", "sha256"])
 def test_what_git_writes_itself_is_read(algorithm: str, tmp_path: Path) -> None:
     repo = tmp_path / algorithm

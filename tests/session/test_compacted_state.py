@@ -1,5 +1,6 @@
 """Conversations that were made shorter: whatever the log says, the history is one that every provider accepts."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def seen(state: SessionState) -> tuple[object, ...]:
     return state.build_history(), thread.summary, thread.prompt, state.turns, state.conversation.tokens, state.files
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(EVENTS, max_size=40), st.data())
 def test_any_prefix_folds_and_going_on_from_it_is_the_same(events: list[AnyEvent], data: st.DataObject) -> None:

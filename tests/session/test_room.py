@@ -5,6 +5,7 @@ import tracemalloc
 from itertools import count
 
 import msgspec
+import pytest
 
 from odin.core.call_events import Replied, ToolEnded, ToolStarted, UsageRecorded
 from odin.core.event import AnyEvent, Compacted, Envelope, TurnEnded, TurnStarted
@@ -15,6 +16,7 @@ TURNS = 400
 MOST_BYTES = 900
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_over_takes_less_than_a_kilobyte() -> None:
     state, numbers = SessionState("s"), count()
 

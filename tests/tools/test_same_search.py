@@ -248,6 +248,7 @@ def is_binary_file(path: Path) -> bool:
     return path.is_file() and is_binary(str(path))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(
     trees, questions(PATTERNS, multiline=False), st.sampled_from(("lines", "lines", "counts", "paths")), st.booleans()
@@ -270,6 +271,7 @@ def test_within_lines(tree: Tree, query: SearchQuery, answer: SearchMode, in_ord
     compare(tree, query, answer, in_order)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(trees, questions(ACROSS, multiline=True), st.sampled_from(("lines", "paths")), st.booleans())
 @example(Tree({"x.py": b"o\r\r\n\nbar"}, {}, []), SearchQuery(pattern="o$", path="", multiline=True), "lines", False)
@@ -319,6 +321,7 @@ GLOB_PATTERNS = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(trees, st.sampled_from(GLOB_PATTERNS))
 @example(Tree({"src/y.ts": b"", ".x.py": b"", "src/.hid/deep/x.py": b""}, {".gitignore": "!.x.py"}, []), "**/*.py")

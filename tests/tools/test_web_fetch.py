@@ -364,6 +364,7 @@ def test_a_page_without_a_type_that_begins_with_comments_is_html():
     assert not _is_html("<!-- never closed <html>")
 
 
+@pytest.mark.slow
 async def test_html_made_to_fill_the_memory_is_stopped(browser: Browser):
     """Every nested quotation adds one more mark to all of its lines."""
     output = await browser.call(browser.site.page("/deep", "<blockquote>x" * 380_000))

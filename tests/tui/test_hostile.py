@@ -202,6 +202,7 @@ def test_an_end_mark_inside_of_a_paste_makes_no_keys() -> None:
     assert [type(event).__name__ for event in found] == ["Paste", "Key", "Paste"]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         TEXTS | st.sampled_from([PASTE_BEGIN, PASTE_END, "\x1b[<0;9999999;1M", "\x1b[?1;2c", "\x1b[24;80R", "y", "\r"])

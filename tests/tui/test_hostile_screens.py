@@ -62,6 +62,7 @@ class HostileSessions(PlayedSessions):
         return SessionPreview(session, (Exchange(self._nasty, self._nasty),))
 
 
+@pytest.mark.slow
 @TEXTS
 async def test_the_whole_screen(nasty: str) -> None:
     maker = Maker(lambda: nasty, random.Random(7).choice)
