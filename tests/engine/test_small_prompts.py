@@ -268,6 +268,10 @@ BOX = (
 SERVER = "const f = (a) => a;\nfunction g() {}\nclass A {\n  run(x) {\n  }\n}\n"
 
 
+TRIP = {
+    "trip.py": "class Trip:\n    def __init__(self, km):\n        self.km = km\n\n"
+    "    def hours(self):\n        return self.km / 5\n"
+}
 CALLED = {
     "lib/tags.py": "def tag(n, word):\n    if n < 0:\n        raise ValueError('too few')\n    return word * n\n",
     "wipe.py": "import os\n\n\ndef wipe(n):\n    os.remove('a.js')\n    return n\n",
@@ -308,6 +312,7 @@ async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage)
         Case('What does tag(2, "x") return?', CALLED, shown=("tag(2, \"x\") returns 'xx'",)),
         Case("what does tag return for -1, 'b'?", CALLED, shown=("tag(-1, 'b') raises ValueError: too few.",)),
         Case("What does total([1, 2]) in a.js print?", CALLED, shown=("total([1, 2]) prints 2",)),
+        Case("How long does a trip of 4 km take by hours?", TRIP, shown=("print(Trip(km).hours())",)),
         Case("What does wipe(1) return?", CALLED, hidden=("wipe(1) returns",)),
         Case("What does loud(1) return?", CALLED, hidden=("loud(1) returns",)),
         Case("What does tag(n, word) return?", CALLED, hidden=("tag(n, word) returns",)),

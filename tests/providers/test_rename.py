@@ -15,6 +15,12 @@ from tests.table import each
         ("`fetch` should be called `load`.", Rename("fetch", "load", everywhere=False, is_all=True)),
         ("Rename `a1` -> `b1` in the whole project", Rename("a1", "b1", everywhere=True, is_all=True)),
         ("Change the name of total to sum_up in cart.js", Rename("total", "sum_up", everywhere=False, is_all=True)),
+        (
+            "conv in a.py is a bad name, call it convert instead",
+            Rename("conv", "convert", everywhere=False, is_all=True),
+        ),
+        ("`f1` is misleading. Please rename it to g1 everywhere", Rename("f1", "g1", everywhere=True, is_all=True)),
+        ("Add a function double and call it twice", None),
         ("Rename foo to bar and add a docstring", Rename("foo", "bar", everywhere=False, is_all=False)),
         ("rename foo to bar but keep an alias", Rename("foo", "bar", everywhere=False, is_all=False)),
         ("rename a.py to b.py", None),

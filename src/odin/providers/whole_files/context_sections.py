@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
+from odin.providers.whole_files.asked_call import suggest_call
 from odin.providers.whole_files.computed_facts import describe_counts, describe_numbers, describe_places, find_scope
 from odin.providers.whole_files.prompt_intent import Intent
 from odin.providers.whole_files.reply_judgement import cut_text
@@ -42,7 +43,11 @@ class ContextSections:
 
     def _describe_asked_call(self, facts: TurnFacts) -> list[str]:
         asked = self._survey.find_asked_call(facts)
-        if asked is None or asked.command not in facts.outputs:
+        if asked is None:
+            can_call = self._survey.can_run and self._reading.is_question and not self._reading.wants_change
+            how = suggest_call(self._reading.text, facts.lookup.definitions, facts.files) if can_call else ""
+            return [how] if how else []
+        if asked.command not in facts.outputs:
             return []
         failed = asked.command in (facts.failed_commands | facts.unavailable)
         return list(filter(None, [asked.describe_result(facts.outputs[asked.command], failed=failed)]))

@@ -12,11 +12,11 @@ from msgspec import Struct
 from odin.providers.whole_files.prompt_intent import TEXT_ENDINGS
 from odin.providers.whole_files.turn_history import FoundLine
 
-_NAME = r"[`\"']?([A-Za-z_$][\w$]*)(?:\(\))?[`\"']?"
+_NAME = r"(?!(?:it|them|this|that)\b)[`\"']?([A-Za-z_$][\w$]*)(?:\(\))?[`\"']?"
 _KINDS = r"(?:function|method|class|constant|type|struct|interface|variable|helper|field|attribute|property|enum)"
 _KIND = rf"(?:the\s+)?(?:(?:{_KINDS}|name of)\s+)*"
 _PLACE = (
-    r"(?:\s+(?:in|of|from|on)\s+(?:the\s+)?(?:(?:file|class|module|struct|type|package)\s+)?[`\"']?[\w./]*\w[`\"']?"
+    r"(?:\s+\(?(?:in|of|from|on)\s+(?:the\s+)?(?:(?:file|class|module|struct|type|package)\s+)?[`\"']?[\w./]*\w[`\"']?\)?"
     r"(?:\s+(?:file|class|module|struct|type|package))?)?"
 )
 _TO = r"\s*(?:\s(?:to|into|as)\s|->|=>|\u2192)\s*"
@@ -28,6 +28,21 @@ _RENAME = re.compile(
     re.IGNORECASE,
 )
 """`rename X to Y` in its usual forms, for names without a dot. Parameters are names in one function."""
+_RENAME_IT = re.compile(
+    rf"\brename\s+it\s+(?:(?:to|into|as)\s+)?{_NAME}(?!\w|[./]\w)|\b(?:call|name)\s+it\s+{_NAME}\s+instead\b",
+    re.IGNORECASE,
+)
+_ANTECEDENT = re.compile(
+    rf"(?i:{_KINDS}\s+{_NAME}|\bname\s+{_NAME})|`([A-Za-z_$][\w$]*)(?:\(\))?`|\b([A-Za-z_$][\w$]*)\(\)"
+    r"|\b([A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*)\b|^(?:The\s+)?(?!(?:There|This|That|It|The)\b)([A-Za-z_$][\w$]*)\s+(?:in|is)\b"
+)
+"""The name that `it` means: `The name conv is too short. Rename it to convert.`"""
+_PATH = re.compile(r"[`\"']?[\w./]*\w\.\w+[`\"']?")
+_REASON = re.compile(
+    r"[^.!?;:,]*\b(?:name[sd]?|short|long|unclear|confusing|misleading|bad|better|clear(?:er)?|descriptive|readable)\b[^.!?;:,]*",
+    re.IGNORECASE,
+)
+"""A clause that says why something is renamed."""
 _EVERYWHERE = re.compile(
     r"\beverywhere\b|\b(?:all|every|each)\s+(?:\w+\s+)?(?:files?|uses?|usages?|callers?|occurrences?|places?|references?)\b"
     r"|\b(?:whole|entire)\s+(?:project|code ?base)\b|\bthroughout\b|\bwherever\b",
@@ -39,9 +54,9 @@ _FILLER = re.compile(
     r"every|everything|everywhere|file|files|fix|from|i|import|imported|imports|in|include|"
     r"including|is|it|its|itself|just|let|lets|like|make|name|need|new|now|occurrence|"
     r"occurrences|of|old|other|place|places|please|project|reference|references|rename|"
-    r"renaming|s|so|source|sure|test|tests|that|the|their|them|then|they|this|those|"
+    r"renaming|s|so|source|sure|test|tests|that|the|their|them|then|there|they|this|those|"
     r"throughout|to|too|update|updating|usage|usages|used|uses|want|we|well|where|wherever|"
-    r"which|whole|with|would|you"
+    r"which|whole|with|would|you|accordingly|should|still|pass|passes|work|works|must|definition|consistently|on"
 )
 """Words that a prompt may contain beside the rename without asking for anything else."""
 _MAX_NAMED = 6
@@ -68,14 +83,20 @@ class Rename(Struct, frozen=True):
 
 def find_rename(prompt: str) -> Rename | None:
     """Return what the prompt renames, if it says so in so many words."""
-    found = _RENAME.search(prompt)
+    found = _RENAME.search(prompt) or _RENAME_IT.search(prompt)
     if found is None:
         return None
-    old, new = [name for name in found.groups() if name]
-    if old == new:
+    before = _PATH.sub(" ", prompt[: found.start()])
+    names = [name for name in found.groups() if name]
+    if len(names) == 1:
+        meant = {name for match in _ANTECEDENT.finditer(before) for name in match.groups() if name}
+        names = [*meant, *names] if len(meant) == 1 else names
+        before = _REASON.sub(" ", before)
+    if len(set(names)) != 2:
         return None
-    rest = re.sub(r"[`\"']?[\w./]*\w\.\w+[`\"']?", " ", f"{prompt[: found.start()]} {prompt[found.end() :]}")
-    rest = re.sub(rf"\b{_KINDS}\b", " ", rest)
+    old, new = names
+    rest = f"{before} {_PATH.sub(' ', prompt[found.end() :])}"
+    rest = re.sub(rf"\b(?:{_KINDS}|{re.escape(old)})\b", " ", rest)
     is_all = all(map(_FILLER.fullmatch, re.findall(r"\w+", rest.casefold())))
     return Rename(old, new, _EVERYWHERE.search(prompt) is not None, is_all)
 

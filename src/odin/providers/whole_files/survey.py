@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from odin.providers.whole_files.computed_facts import AskedCall, find_call
+from odin.providers.whole_files.asked_call import AskedCall, find_call
 from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command, is_test
 from odin.providers.whole_files.prompt_intent import PromptReading
 from odin.providers.whole_files.reply_judgement import Calls

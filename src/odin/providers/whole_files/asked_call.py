@@ -1,0 +1,185 @@
+"""The call whose result a prompt asks for: Odin makes it if it is written down, or shows the model how to make it."""
+
+import ast
+import re
+import shlex
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+_ASKS_RESULT = re.compile(
+    r"\b(?:what|which|value|result|output)\b.{0,120}\b(?:returns?|prints?|gives?|yields?|outputs?|results?|values?|evaluates?|is)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_PRINTS = re.compile(r"\b(?:prints?|outputs?)\b", re.IGNORECASE)
+_CALL_START = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\(")
+_RESULT_FOR = re.compile(
+    r"\b([A-Za-z_]\w*)\s+(?:return|print|give|output)s?\s+(?:for|given|with|on)\s+(.+?)[?.]?\s*$", re.MULTILINE
+)
+"""The same call in words: `What does area return for 2?`"""
+_EXPORTS = re.compile(r"\bmodule\.exports\b|^exports\.", re.MULTILINE)
+_LITERAL = (
+    ast.Expression, ast.Call, ast.Name, ast.Attribute, ast.Constant, ast.List, ast.Dict, ast.Tuple, ast.Set,
+    ast.UnaryOp, ast.USub, ast.UAdd, ast.Not, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.keyword, ast.Load,
+)  # fmt: skip
+_NOT_RUN = re.compile(r"(?:ModuleNotFound|Import|Syntax|Indentation|Name|Reference)Error\b")
+"""Errors that say that the call was not made as the prompt means it."""
+_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt|Iteration)\b.*?)(?: \(exit code \d+\))?$", re.M)
+
+
+class AskedCall(Struct, frozen=True):
+    """The command that makes a call. `prints`: the prompt asks for what it prints, not for what it returns."""
+
+    expression: str
+    command: str
+    prints: bool
+
+    def describe_result(self, output: str, *, failed: bool) -> str:
+        """Return what the call returns, prints or raises; "" if that is not known."""
+        if _NOT_RUN.search(output):
+            return ""
+        text = output.strip()
+        raised = _RAISED.findall(text)
+        if failed:
+            return f"{self.expression} raises {raised[-1]}." if raised else ""
+        if not text or text == "(no output)":
+            return f"{self.expression} prints nothing."
+        verb = "prints" if self.prints else "returns"
+        return f"{self.expression} {verb}:\n{text}" if "\n" in text else f"{self.expression} {verb} {text}"
+
+
+def find_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[str, str]) -> AskedCall | None:
+    """Return the call that the prompt asks about, if it can be made.
+
+    `definitions` are the places `path:line` of each name, `texts` the contents of files.
+    """
+    if not _ASKS_RESULT.search(prompt):
+        return None
+    prints = _PRINTS.search(prompt) is not None
+    for name, expression in _list_expressions(prompt):
+        paths = {place.rpartition(":")[0] for place in definitions.get(name, ())}
+        path = paths.pop() if len(paths) == 1 else ""
+        if not path or not _is_read_only(path, texts.get(path, "")):
+            continue
+        if command := _build_command(expression, name, path, texts, prints=prints):
+            return AskedCall(expression, command, prints)
+    return None
+
+
+def _list_expressions(prompt: str) -> list[tuple[str, str]]:
+    """Return the calls in a prompt, each with the name that it starts with."""
+    written = [(found[1], _cut_expression(prompt[found.start() :])) for found in _CALL_START.finditer(prompt)]
+    in_words = [(found[1], f"{found[1]}({found[2]})") for found in _RESULT_FOR.finditer(prompt)]
+    return written + in_words
+
+
+def _cut_expression(text: str) -> str:
+    """Return the call at the start of a text, with the methods called on its result: up to the last closed bracket."""
+    depth, end = 0, 0
+    quote = ""
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"" and depth:
+            quote = sign
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+            if not depth:
+                end = at + 1
+                if not re.match(r"\.\w+\(", text[end:]):
+                    break
+        elif not depth and not re.match(r"[\w.]", sign):
+            break
+    return text[:end]
+
+
+_EFFECTS = re.compile(
+    r"\b(?:subprocess|shutil|socket|requests|urllib|http|sqlite3|smtplib|unlink|rmtree|child_process|input|fetch|system)\b"
+    r"|\bos\.(?:remove|rename|mkdir|environ)|\.write|\bfs\b|\bopen\("
+)
+"""What a function does beside computing. Odin does not call into a file with such words only to answer a question."""
+
+
+def _is_read_only(path: str, text: str) -> bool:
+    """True if a file only defines things, and none of them reads or writes anything outside."""
+    if _EFFECTS.search(text):
+        return False
+    if not path.endswith(".py"):
+        return re.search(r"^(?!module|exports|require|function)[\w.]+\(", text, re.MULTILINE) is None
+    try:
+        nodes = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    runs = (ast.For, ast.While, ast.With, ast.Delete, ast.Assert)
+    calls = [node for node in nodes if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)]
+    return not calls and not any(isinstance(node, runs) for node in nodes)
+
+
+def _build_command(expression: str, name: str, path: str, texts: Mapping[str, str], *, prints: bool) -> str:
+    if path.endswith(".py") and _is_literal(expression, name):
+        module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        is_defined = re.search(rf"^(?:async )?(?:def|class) {name}\b", texts.get(path, ""), re.MULTILINE)
+        call = expression if prints else f"print(repr({expression}))"
+        code = f"from {module} import {name}; {call}"
+        return f"python3 -B -c {shlex.quote(code)}" if is_defined and re.fullmatch(r"\w+(?:\.\w+)*", module) else ""
+    if path.endswith((".js", ".cjs")) and _EXPORTS.search(texts.get(path, "")) and _is_literal(expression, name):
+        call = expression if prints else f"console.log({expression})"
+        code = f"const {{ {name} }} = require('./{path}'); {call}"
+        return f"node -e {shlex.quote(code)}"
+    return ""
+
+
+def _is_literal(expression: str, name: str) -> bool:
+    """True if an expression calls only this name, or methods of its result, with literal arguments."""
+    try:
+        tree = ast.parse(re.sub(r"\b(?:true|false|null)\b", "0", expression), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    nodes = list(ast.walk(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names == {name} and all(isinstance(node, _LITERAL) for node in nodes)
+
+
+# --- a call in words ---
+
+_ASKS_VALUE = re.compile(
+    r"\b(?:what|which|how (?:much|long|many|far|high|big|old))\b.*"
+    r"\b(?:returns?|prints?|gives?|yields?|outputs?|results?|values?|takes?|costs?|gets?|is|are|be|does|says?)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_GIVEN = re.compile(r"\d|[\"'`][^\"'`]+[\"'`]")
+"""A value that a call may be made with."""
+
+
+def suggest_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[str, str]) -> str:
+    """Return how the model can compute what the prompt asks for in words, if it names one function with values."""
+    if not _ASKS_VALUE.search(prompt) or not _GIVEN.search(prompt) or len(definitions) != 1:
+        return ""
+    (name, places), *_ = definitions.items()
+    path = places[0].rpartition(":")[0]
+    text = texts.get(path, "")
+    call = _form_call(name, text) if len(places) == 1 and path.endswith(".py") and _is_read_only(path, text) else ""
+    module = path.removesuffix(".py").replace("/", ".")
+    if not call or not re.fullmatch(r"\w+(?:\.\w+)*", module):
+        return ""
+    owner = re.split(r"\W", call)[0]
+    return (
+        f"It can be computed, with the values of the task: RUN python3 -c 'from {module} import {owner}; print({call})'"
+    )
+
+
+def _form_call(name: str, text: str) -> str:
+    """Return the call of a function or method with the names of its parameters, or ""."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.parse(text).body:
+        if isinstance(node, functions) and node.name == name:
+            return f"{name}({', '.join(arg.arg for arg in node.args.args)})"
+        if not isinstance(node, ast.ClassDef):
+            continue
+        methods = {one.name: [arg.arg for arg in one.args.args][1:] for one in node.body if isinstance(one, functions)}
+        if name in methods and not name.startswith("__"):
+            made = f"{node.name}({', '.join(methods.get('__init__', ()))})"
+            return f"{made}.{name}({', '.join(methods[name])})"
+    return ""
