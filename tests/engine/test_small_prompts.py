@@ -268,6 +268,10 @@ BOX = (
 SERVER = "const f = (a) => a;\nfunction g() {}\nclass A {\n  run(x) {\n  }\n}\n"
 
 
+SHOP = {
+    "shop.py": "def price(count):\n    return count * 3\n\n\nclass Pot:\n    def __init__(self, level):\n"
+    "        self.level = level\n\n    def add(self, more):\n        self.level += more\n        return self.level\n"
+}
 TRIP = {
     "trip.py": "class Trip:\n    def __init__(self, km):\n        self.km = km\n\n"
     "    def hours(self):\n        return self.km / 5\n"
@@ -312,6 +316,10 @@ async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage)
         Case('What does tag(2, "x") return?', CALLED, shown=("tag(2, \"x\") returns 'xx'",)),
         Case("what does tag return for -1, 'b'?", CALLED, shown=("tag(-1, 'b') raises ValueError: too few.",)),
         Case("What does total([1, 2]) in a.js print?", CALLED, shown=("total([1, 2]) prints 2",)),
+        Case("Which price does shop.py compute for 12 plants?", SHOP, shown=("price(12) returns 36",)),
+        Case(
+            "I make a Pot(5), call add(3) and then add(4). What does the last call return?", SHOP, shown=("returns 12",)
+        ),
         Case("How long does a trip of 4 km take by hours?", TRIP, shown=("print(Trip(km).hours())",)),
         Case("What does wipe(1) return?", CALLED, hidden=("wipe(1) returns",)),
         Case("What does loud(1) return?", CALLED, hidden=("loud(1) returns",)),
@@ -385,8 +393,21 @@ async def test_a_new_test_that_the_model_cannot_compute_expects_what_the_code_re
             "Write a test of f with node:test in f.test.js",
             {"f.js": "exports.f = (n) => n;\n"},
             (block("f.test.js", "test('f', () => {});\n"), block("f.test.js", "require('node:test');\n")),
-            told="node:test must be used in f.test.js.",
+            told='f.test.js must start with const test = require("node:test");',
             after={"f.test.js": "require('node:test');\n"},
+        ),
+    )
+
+
+async def test_a_new_script_is_run(stage: Stage) -> None:
+    wrong, right = "import sys\n\nprint(sys.argv[1])\n", "print(add(1, 2))\n"
+    await stage.play(
+        Case(
+            "Create a script sum.py that prints what add(1, 2) returns",
+            {"calc.py": ADD},
+            (block("sum.py", wrong), block("sum.py", right)),
+            told="python3 sum.py fails:",
+            after={"sum.py": f"from calc import add\n\n\n{right}"},
         ),
     )
 

@@ -20,6 +20,14 @@ from tests.table import each
             Rename("conv", "convert", everywhere=False, is_all=True),
         ),
         ("`f1` is misleading. Please rename it to g1 everywhere", Rename("f1", "g1", everywhere=True, is_all=True)),
+        (
+            "The method name `free` is odd. Call it left, and adapt its uses",
+            Rename("free", "left", everywhere=False, is_all=True),
+        ),
+        (
+            "calc is a bad name. feeOf would be better. Change that in all files",
+            Rename("calc", "feeOf", everywhere=True, is_all=True),
+        ),
         ("Add a function double and call it twice", None),
         ("Rename foo to bar and add a docstring", Rename("foo", "bar", everywhere=False, is_all=False)),
         ("rename foo to bar but keep an alias", Rename("foo", "bar", everywhere=False, is_all=False)),

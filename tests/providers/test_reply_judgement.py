@@ -6,7 +6,7 @@ from typing import Any
 
 from odin.core.message import ToolCall
 from odin.providers.whole_files.prompt_intent import read_prompt
-from odin.providers.whole_files.reply_judgement import ReplyJudge
+from odin.providers.whole_files.reply_judgement import ReplyJudge, cut_assertions
 from odin.providers.whole_files.turn_history import TurnFacts, apply_call
 from tests.table import each
 
@@ -37,3 +37,21 @@ def test_a_reply_becomes_files_or_a_fault(case: dict[str, Any]) -> None:
     after, fault = apply_reply(case.get("files", {}), case["prompt"], case["reply"])
     assert after == case.get("after", {})
     assert fault == case.get("fault", "")
+
+
+def _count_on(form: str, times: int) -> str:
+    return "t.py\n```python\n" + "".join(form.format(n=n) for n in range(times))
+
+
+@each(
+    "form, times, kept",
+    [
+        ("assert f({n}) == {n}0\n", 8, 8),
+        ("assert f({n}) == {n}0\n", 20, 3),
+        ("    def test_{n}(self):\n        self.assertEqual(f({n}), '{n}')\n\n", 9, 3),
+        ("{n},name\n", 40, 40),
+    ],
+)
+def test_assertions_that_only_count_on_are_cut(form: str, times: int, kept: int) -> None:
+    cut = cut_assertions(_count_on(form, times))
+    assert cut.rstrip("`\n") == _count_on(form, kept).rstrip("`\n")

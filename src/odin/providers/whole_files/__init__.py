@@ -24,7 +24,7 @@ from odin.core.provider import (
 )
 from odin.providers.json_contract import JsonContract, flatten_messages, make_call_id
 from odin.providers.whole_files.moves import Move, TurnPlanner
-from odin.providers.whole_files.reply_judgement import NO_REPLY, Calls
+from odin.providers.whole_files.reply_judgement import NO_REPLY, Calls, cut_assertions
 from odin.providers.whole_files.written_reply import starts_action
 
 _NEEDED_TOOLS = frozenset(("Grep", "LS", "Read"))
@@ -76,6 +76,7 @@ class WholeFilePlanner:
                     if text := shown.feed(chunk.text):
                         yield TextChunk(text)
                     if "\n" in chunk.text and planner.is_repeating(shown.text):
+                        shown.text = cut_assertions(shown.text)
                         for last in _finish(shown, planner, StopChunk("end_turn", request.model), request.model):
                             yield last
                         return

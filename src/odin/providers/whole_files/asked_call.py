@@ -3,12 +3,13 @@
 import ast
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 _ASKS_RESULT = re.compile(
-    r"\b(?:what|which|value|result|output)\b.{0,120}\b(?:returns?|prints?|gives?|yields?|outputs?|results?|values?|evaluates?|is)\b",
+    r"\b(?:what|which|value|result|output)\b.{0,120}"
+    r"\b(?:returns?|prints?|gives?|yields?|outputs?|results?|values?|evaluates?|is|get|gets|computes?|calculates?)\b",
     re.IGNORECASE | re.DOTALL,
 )
 _PRINTS = re.compile(r"\b(?:prints?|outputs?)\b", re.IGNORECASE)
@@ -42,6 +43,8 @@ class AskedCall(Struct, frozen=True):
         raised = _RAISED.findall(text)
         if failed:
             return f"{self.expression} raises {raised[-1]}." if raised else ""
+        if re.match(r"<[\w.]+ object at 0x", text):
+            return ""
         if not text or text == "(no output)":
             return f"{self.expression} prints nothing."
         verb = "prints" if self.prints else "returns"
@@ -56,14 +59,36 @@ def find_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[
     if not _ASKS_RESULT.search(prompt):
         return None
     prints = _PRINTS.search(prompt) is not None
-    for name, expression in _list_expressions(prompt):
+    for name, expression in [*_list_expressions(prompt), *_list_worded_calls(prompt, definitions, texts)]:
         paths = {place.rpartition(":")[0] for place in definitions.get(name, ())}
         path = paths.pop() if len(paths) == 1 else ""
         if not path or not _is_read_only(path, texts.get(path, "")):
             continue
-        if command := _build_command(expression, name, path, texts, prints=prints):
-            return AskedCall(expression, command, prints)
+        steps = _list_method_calls(prompt.partition(expression)[2], name, texts[path])
+        if command := _build_command(expression, name, path, texts, steps, prints=prints):
+            return AskedCall(", ".join((expression, *steps)), command, prints)
     return None
+
+
+def _list_worded_calls(
+    prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the call of the only function that the prompt names, with its numbers, if it has as many parameters."""
+    numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)", prompt)
+    for name, places in definitions.items():
+        text = texts.get(places[0].rpartition(":")[0], "")
+        called = re.search(rf"^(?:async )?def {re.escape(name)}\(([^)]*)\)", text, re.MULTILINE)
+        wanted = [one for one in called[1].split(",") if one.strip() and "=" not in one] if called else []
+        if len(definitions) == 1 and numbers and len(wanted) == len(numbers):
+            yield name, f"{name}({', '.join(numbers)})"
+
+
+def _list_method_calls(rest: str, name: str, text: str) -> list[str]:
+    """Return the calls of methods that follow an object in a prompt: `make a Tank(50), call fill(35)`."""
+    if not re.search(rf"^class {re.escape(name)}\b", text, re.MULTILINE):
+        return []
+    calls = [(found[1], _cut_expression(rest[found.start() :])) for found in _CALL_START.finditer(rest)]
+    return [call for method, call in calls if re.search(rf"^\s+def {re.escape(method)}\(", text, re.MULTILINE)]
 
 
 def _list_expressions(prompt: str) -> list[tuple[str, str]]:
@@ -95,7 +120,7 @@ def _cut_expression(text: str) -> str:
     return text[:end]
 
 
-_EFFECTS = re.compile(
+EFFECTS = re.compile(
     r"\b(?:subprocess|shutil|socket|requests|urllib|http|sqlite3|smtplib|unlink|rmtree|child_process|input|fetch|system)\b"
     r"|\bos\.(?:remove|rename|mkdir|environ)|\.write|\bfs\b|\bopen\("
 )
@@ -104,7 +129,7 @@ _EFFECTS = re.compile(
 
 def _is_read_only(path: str, text: str) -> bool:
     """True if a file only defines things, and none of them reads or writes anything outside."""
-    if _EFFECTS.search(text):
+    if EFFECTS.search(text):
         return False
     if not path.endswith(".py"):
         return re.search(r"^(?!module|exports|require|function)[\w.]+\(", text, re.MULTILINE) is None
@@ -117,7 +142,16 @@ def _is_read_only(path: str, text: str) -> bool:
     return not calls and not any(isinstance(node, runs) for node in nodes)
 
 
-def _build_command(expression: str, name: str, path: str, texts: Mapping[str, str], *, prints: bool) -> str:
+def _build_command(
+    expression: str, name: str, path: str, texts: Mapping[str, str], steps: Sequence[str], *, prints: bool
+) -> str:
+    if path.endswith(".py") and steps:
+        if not all(_is_literal(step, step.partition("(")[0]) for step in steps) or not _is_literal(expression, name):
+            return ""
+        *first, last = [f"made.{step}" for step in steps]
+        lines = [f"made = {expression}", *first, last if prints else f"print(repr({last}))"]
+        module = path.removesuffix(".py").replace("/", ".")
+        return f"python3 -B -c {shlex.quote(f'from {module} import {name}; ' + '; '.join(lines))}"
     if path.endswith(".py") and _is_literal(expression, name):
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         is_defined = re.search(rf"^(?:async )?(?:def|class) {name}\b", texts.get(path, ""), re.MULTILINE)
@@ -160,7 +194,7 @@ def suggest_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mappi
     (name, places), *_ = definitions.items()
     path = places[0].rpartition(":")[0]
     text = texts.get(path, "")
-    call = _form_call(name, text) if len(places) == 1 and path.endswith(".py") and _is_read_only(path, text) else ""
+    call = _write_call(name, text) if len(places) == 1 and path.endswith(".py") and _is_read_only(path, text) else ""
     module = path.removesuffix(".py").replace("/", ".")
     if not call or not re.fullmatch(r"\w+(?:\.\w+)*", module):
         return ""
@@ -170,7 +204,7 @@ def suggest_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mappi
     )
 
 
-def _form_call(name: str, text: str) -> str:
+def _write_call(name: str, text: str) -> str:
     """Return the call of a function or method with the names of its parameters, or ""."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.parse(text).body:

@@ -54,7 +54,7 @@ class ContextSections:
 
     def _describe_hits(self, facts: TurnFacts) -> Iterator[str]:
         """Yield the lines that contain the names of the prompt, if it asks for them or no file is shown."""
-        if not self._reading.counts and not self._reading.locates and facts.files:
+        if self._reading.changes_code or (not self._reading.counts and not self._reading.locates and facts.files):
             return
         for term, lines in facts.hits.items():
             lines = self._keep_named(lines, facts)

@@ -147,6 +147,12 @@ _BEFORE_VERB = re.compile(
 """What may stand before the verb of an order."""
 _WISH = re.compile(r"\b(?:should|shall|must|needs? to|has to|have to|ought to)\b", re.IGNORECASE)
 """Words of a statement that says how the code is to be."""
+_WANTS_THING = re.compile(
+    r"(?:i|we)(?:'d| would)? (?:like|want|need)(?: to have)? (?:an?|another|some|the|more)\b.*"
+    r"\b(?:files?|tests?|unittests?|functions?|methods?|scripts?|modules?|class(?:es)?|flags?|options?|sections?|entry)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""`I need a script that …`: an order without a verb of change."""
 _STOPS = re.compile(r"\b(?:instead of|no longer|any ?more)\b", re.IGNORECASE)
 """Words of an order or statement that says how the code is not to be."""
 _HOW_TO = re.compile(r"\bhow (?:to|do|does|can|could|should|would)\b|^\W*(?:what|where) (?:do|should|can) i\b", re.I)
@@ -191,8 +197,8 @@ _FORBIDS = re.compile(
 _SMALL_TALK = re.compile(r"\W*(?:hi|hello|hey|thanks?|thank you|ok|okay|great|nice|good|bye|yes|no)\b", re.IGNORECASE)
 _IF = re.compile(r"\bif\b", re.IGNORECASE)
 TEXT_ENDINGS = (".md", ".txt", ".rst", ".adoc")
-_FILE_NAME = re.compile(r"(?<![\w./])[\w./-]*\w\.[A-Za-z]\w*(?![\w./(])")
-"""`count.py`: its words are no words of the prompt."""
+_FILE_NAME = re.compile(r"(?<![\w./])[\w./-]*\w\.[A-Za-z]\w*(?![\w./(])|(?<![\w.])[\w.]+\([^()\n]*\)")
+"""`count.py` and `fill(35)`: their words are no words of the prompt."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _CLAUSE_END = re.compile(r"[;:,]\s+|\s+(?:and|then|but)\s+", re.IGNORECASE)
 
@@ -254,8 +260,9 @@ class PromptReading(Struct, frozen=True):
 
     @property
     def changes_code(self) -> bool:
-        """True if the prompt certainly wants a change, and no text is named that may be changed."""
-        return self.wants_change and not any(path.endswith(TEXT_ENDINGS) for path in self.paths)
+        """True if the prompt certainly wants code to be written: it names code, or at least no text."""
+        files = [path for path in self.paths if "." in path]
+        return self.wants_change and not (files and all(path.endswith(TEXT_ENDINGS) for path in files))
 
     @property
     def only_edits(self) -> bool:
@@ -389,6 +396,8 @@ def _read_sentence(sentence: str, *, follows_question: bool) -> Intent:
         is_conditional = any(_IF.search(clause) for clause in clauses[:ordered]) or _IF.match(clauses[ordered].lstrip())
         depends = is_conditional and (follows_question or (ordered > 0 and (asks or may_ask)))
         return Intent.EITHER if depends or (asks and has_mark) else Intent.CHANGE
+    if _WANTS_THING.match(sentence.strip()) and not has_mark:
+        return Intent.CHANGE
     if asks or has_mark:
         return Intent.EITHER if _POLITE.search(sentence) or _INTO_TEXT.match(start) else Intent.ASK
     if _STOPS.search(sentence) or (_WISH.search(sentence) and not may_ask):

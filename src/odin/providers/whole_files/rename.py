@@ -29,20 +29,21 @@ _RENAME = re.compile(
 )
 """`rename X to Y` in its usual forms, for names without a dot. Parameters are names in one function."""
 _RENAME_IT = re.compile(
-    rf"\brename\s+it\s+(?:(?:to|into|as)\s+)?{_NAME}(?!\w|[./]\w)|\b(?:call|name)\s+it\s+{_NAME}\s+instead\b",
+    rf"\brename\s+it\s+(?:(?:to|into|as)\s+)?{_NAME}(?!\w|[./]\w)|\b(?:call|name)\s+it\s+{_NAME}(?!\w|[./]\w)(?:\s+instead)?"
+    rf"|(?<![\w$]){_NAME}\s+(?:would\s+be|is)\s+(?:an?\s+)?(?:much\s+)?better(?:\s+name)?\b",
     re.IGNORECASE,
 )
 _ANTECEDENT = re.compile(
-    rf"(?i:{_KINDS}\s+{_NAME}|\bname\s+{_NAME})|`([A-Za-z_$][\w$]*)(?:\(\))?`|\b([A-Za-z_$][\w$]*)\(\)"
+    rf"(?i:{_KINDS}\s+(?!name\b){_NAME}|\bname\s+{_NAME})|`([A-Za-z_$][\w$]*)(?:\(\))?`|\b([A-Za-z_$][\w$]*)\(\)"
     r"|\b([A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*)\b|^(?:The\s+)?(?!(?:There|This|That|It|The)\b)([A-Za-z_$][\w$]*)\s+(?:in|is)\b"
 )
 """The name that `it` means: `The name conv is too short. Rename it to convert.`"""
 _PATH = re.compile(r"[`\"']?[\w./]*\w\.\w+[`\"']?")
 _REASON = re.compile(
-    r"[^.!?;:,]*\b(?:name[sd]?|short|long|unclear|confusing|misleading|bad|better|clear(?:er)?|descriptive|readable)\b[^.!?;:,]*",
+    r"\b(?:name[sd]?|short|long|unclear|confusing|misleading|bad|better|clear(?:er)?|descriptive|readable|meaningless)\b",
     re.IGNORECASE,
 )
-"""A clause that says why something is renamed."""
+"""Why something is renamed."""
 _EVERYWHERE = re.compile(
     r"\beverywhere\b|\b(?:all|every|each)\s+(?:\w+\s+)?(?:files?|uses?|usages?|callers?|occurrences?|places?|references?)\b"
     r"|\b(?:whole|entire)\s+(?:project|code ?base)\b|\bthroughout\b|\bwherever\b",
@@ -55,7 +56,7 @@ _FILLER = re.compile(
     r"including|is|it|its|itself|just|let|lets|like|make|name|need|new|now|occurrence|"
     r"occurrences|of|old|other|place|places|please|project|reference|references|rename|"
     r"renaming|s|so|source|sure|test|tests|that|the|their|them|then|there|they|this|those|"
-    r"throughout|to|too|update|updating|usage|usages|used|uses|want|we|well|where|wherever|"
+    r"throughout|to|too|update|updating|usage|usages|use|used|uses|want|we|well|where|wherever|"
     r"which|whole|with|would|you|accordingly|should|still|pass|passes|work|works|must|definition|consistently|on"
 )
 """Words that a prompt may contain beside the rename without asking for anything else."""
@@ -90,8 +91,8 @@ def find_rename(prompt: str) -> Rename | None:
     names = [name for name in found.groups() if name]
     if len(names) == 1:
         meant = {name for match in _ANTECEDENT.finditer(before) for name in match.groups() if name}
-        names = [*meant, *names] if len(meant) == 1 else names
-        before = _REASON.sub(" ", before)
+        names = [*meant, *names] if len(meant) == 1 and _REASON.search(prompt) else names
+        before = ""
     if len(set(names)) != 2:
         return None
     old, new = names

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from odin.providers.whole_files.file_change import clean_text, find_fault, make_calls, replace_loosely
 from odin.providers.whole_files.file_completion import complete_file, find_loss, is_continued, keep_others
 from odin.providers.whole_files.file_outline import CODE, list_definitions
+from odin.providers.whole_files.missing_imports import add_missing_imports
 from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_intent import Intent, PromptReading
 from odin.providers.whole_files.rename import find_rename, limit_to_rename
@@ -27,6 +28,12 @@ _MAX_KEPT_FILES = 2
 _MIN_REPEATS = 4
 _MAX_REPEATED_CHARS = 400
 """The same line so often that the model does not find an end. Data may repeat a short line."""
+_MAX_ALIKE = 9
+_KEPT_ALIKE = 3
+_MAX_CYCLE = 3
+"""Assertions in a row that differ only in their values, how many of them are enough, and the lines of one."""
+_ASSERTION = re.compile(r"(?:self\.assert\w+|assert(?:\.\w+)?|expect)\b")
+_COUNTED = re.compile(r"\d+(?:\.\d+)?|\"[^\"]*\"|'[^']*'")
 _ENDINGS = {
     "python": (".py", ".pyi"),
     "py": (".py", ".pyi"),
@@ -137,6 +144,7 @@ class ReplyJudge:
             any(written[-1:] == [earlier] for earlier in written[:-1])
             or (len(kept) > _MAX_KEPT_FILES and all(kept[-_MAX_KEPT_FILES:]) and not all(kept))
             or _is_stuck(text)
+            or cut_assertions(text) != text
         )
 
     def _is_example(self, path: str) -> bool:
@@ -158,8 +166,14 @@ class ReplyJudge:
             what = f"{paths} would stay exactly as it is" if unchanged else "no file was changed"
             verb, what_of = ("is", "it") if len(unchanged) == 1 else ("are", "them")
             told = f"{paths} {verb} not right yet: a line of {what_of} must change." if unchanged else ""
+            new = next((path for path in self.reading.paths if self._is_to_create(path)), "")
+            told = f"Write {new}: its path, then a code block with its content." if new else told
             return ReplyOutcome(text, fault=f"The task is not done: {what}.", advice=self._advise(reply), told=told)
         return ReplyOutcome(text)
+
+    def _is_to_create(self, path: str) -> bool:
+        """True for a file that the prompt names and that does not exist yet."""
+        return "." in path.rpartition("/")[2] and not self.facts.project.resolve(path) and self.reading.wants_change
 
     def _advise(self, reply: WrittenReply) -> str:
         """Return what the model should write, after a reply that changes nothing."""
@@ -237,6 +251,7 @@ class ReplyJudge:
                 written[path] = text
                 whole = complete_file(path, text, before, self.reading.text, elsewhere(path))
                 texts[path] = keep_others(path, whole, before, self.reading.text)
+                texts[path] = add_missing_imports(path, texts[path], old, self.facts.files)
                 texts[path] = correct_additions(path, texts[path], old, self.reading.text)
                 if old and self._rename and self._rename.is_all:
                     texts[path] = limit_to_rename(old, texts[path], self._rename)
@@ -414,6 +429,21 @@ def _is_stuck(text: str) -> bool:
     lines = [line for line in text.rpartition("\n")[0].splitlines() if line.strip()]
     times = sum(1 for _ in takewhile(lambda line: line == lines[-1], reversed(lines)))
     return times >= _MIN_REPEATS and times * len(lines[-1]) >= _MAX_REPEATED_CHARS
+
+
+def cut_assertions(text: str) -> str:
+    """Return a reply without the assertions at its end that only count on: a small model does not stop writing them."""
+    lines = text.rpartition("\n")[0].splitlines()
+    filled = [at for at, line in enumerate(lines) if line.strip()]
+    forms = [_COUNTED.sub("#", lines[at].strip()) for at in filled[-_MAX_CYCLE * _MAX_ALIKE :]]
+    for size in range(1, _MAX_CYCLE + 1):
+        cycle = forms[-size:]
+        groups = [forms[at : at + size] for at in range(len(forms) - size, -1, -size)]
+        times = next((count for count, group in enumerate(groups) if group != cycle), len(groups))
+        if times >= _MAX_ALIKE and any(map(_ASSERTION.match, cycle)):
+            kept = lines[: filled[-size * (times - _KEPT_ALIKE) - 1] + 1]
+            return "\n".join(kept) + "\n```\n"
+    return text
 
 
 def cut_text(text: str, most: int = _MAX_OUTPUT_CHARS) -> str:

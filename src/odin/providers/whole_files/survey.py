@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from odin.providers.whole_files.asked_call import AskedCall, find_call
+from odin.providers.whole_files.asked_call import EFFECTS, AskedCall, find_call
 from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command, is_test
 from odin.providers.whole_files.prompt_intent import PromptReading
 from odin.providers.whole_files.reply_judgement import Calls
@@ -21,6 +21,7 @@ _PROGRAMS = {
     "main.sh": "bash main.sh",
 }
 _RUNNERS = {"py": "python3", "js": "node", "sh": "bash"}
+_WANTS_SCRIPT = re.compile(r"\b(?:scripts?|programs?)\b|\bprints?\b", re.IGNORECASE)
 _BASELINE_MS = 30_000
 _MAX_BASELINE_LINES = 4_000
 """Lines of a project whose tests run before a change, too: those of a larger one may take minutes."""
@@ -130,6 +131,15 @@ class ProjectSurvey:
             found = [f"{_RUNNERS[scripts[0].rpartition('.')[2]]} {scripts[0]}"]
         return found[0] if len(found) == 1 else ""
 
+    def _find_new_script(self) -> str:
+        """Return the command that runs the script that the prompt wants and that now exists, if it only computes."""
+        made = [path for path in self.facts.created if path in self.reading.paths and path.endswith((".py", ".js"))]
+        if len(made) != 1 or not _WANTS_SCRIPT.search(self.reading.text) or is_test(made[0]):
+            return ""
+        text = self.facts.files.get(made[0], "")
+        is_safe = not EFFECTS.search(text) and not re.search(r"argparse|argv\[", self.reading.text)
+        return f"{_RUNNERS[made[0].rpartition('.')[2]]} {made[0]}" if is_safe else ""
+
     def find_asked_call(self, facts: TurnFacts) -> AskedCall | None:
         """Return the call whose result a question asks for."""
         asks = self.reading.is_question and self.can_run
@@ -150,7 +160,7 @@ class ProjectSurvey:
         if not self.can_run:
             return []
         tests = self.find_tests()
-        own = self.reading.command if self.reading.checks_with_command else ""
+        own = self.reading.command if self.reading.checks_with_command else self._find_new_script()
         is_needed = own in self.facts.failed_commands or own in self.facts.unavailable or not tests
         wanted = dict.fromkeys((own if is_needed else "", tests, self._find_doctests()))
         return [command for command in wanted if command and command not in self.facts.refused]
@@ -172,7 +182,9 @@ _MODULE = (
     r"`?(?:node:\w+|argparse|unittest|pytest|dataclass(?:es)?|asyncio|pathlib|logging|functools|itertools"
     r"|collections)`?"
 )
-_WITH_MODULES = re.compile(rf"\b(?:with|using|use|uses)\s+(?:the\s+)?({_MODULE}(?:(?:,|\s+and)\s+{_MODULE})*)")
+_WITH_MODULES = re.compile(
+    rf"\b(?:with|using|use|uses)\s+(?:the\s+)?({_MODULE}(?:(?:,|\s+and)\s+{_MODULE})*)", re.IGNORECASE
+)
 """`with node:test and node:assert`: the changed files use them."""
 
 
@@ -204,4 +216,7 @@ def describe_missing_module(prompt: str, facts: TurnFacts) -> str:
         return ""
     text = "\n".join(facts.files[path] for path in paths)
     missing = [name for name in re.findall(_MODULE, found[1]) if name.strip("`") not in text]
+    if "node:test" in missing:
+        start = 'const test = require("node:test"); const assert = require("node:assert");'
+        return f"{', '.join(paths)} must start with {start} It compares with assert.strictEqual(actual, expected)."
     return f"{' and '.join(missing)} must be used in {', '.join(paths)}." if missing else ""
