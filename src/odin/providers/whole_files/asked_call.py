@@ -3,7 +3,7 @@
 import ast
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -72,15 +72,17 @@ def find_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[
 
 def _list_worded_calls(
     prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield the call of the only function that the prompt names, with its numbers, if it has as many parameters."""
+) -> list[tuple[str, str]]:
+    """Return the call of the only function that the prompt names, with its numbers, if it has as many parameters."""
     numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)", prompt)
+    calls: list[tuple[str, str]] = []
     for name, places in definitions.items():
         text = texts.get(places[0].rpartition(":")[0], "")
         called = re.search(rf"^(?:async )?def {re.escape(name)}\(([^)]*)\)", text, re.MULTILINE)
         wanted = [one for one in called[1].split(",") if one.strip() and "=" not in one] if called else []
-        if len(definitions) == 1 and numbers and len(wanted) == len(numbers):
-            yield name, f"{name}({', '.join(numbers)})"
+        if numbers and len(wanted) == len(numbers):
+            calls.append((name, f"{name}({', '.join(numbers)})"))
+    return calls if len(calls) == 1 else []
 
 
 def _list_method_calls(rest: str, name: str, text: str) -> list[str]:
@@ -189,25 +191,30 @@ _GIVEN = re.compile(r"\d|[\"'`][^\"'`]+[\"'`]")
 
 def suggest_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[str, str]) -> str:
     """Return how the model can compute what the prompt asks for in words, if it names one function with values."""
-    if not _ASKS_VALUE.search(prompt) or not _GIVEN.search(prompt) or len(definitions) != 1:
+    if not _ASKS_VALUE.search(prompt) or not _GIVEN.search(prompt):
         return ""
-    (name, places), *_ = definitions.items()
-    path = places[0].rpartition(":")[0]
-    text = texts.get(path, "")
-    call = _write_call(name, text) if len(places) == 1 and path.endswith(".py") and _is_read_only(path, text) else ""
-    module = path.removesuffix(".py").replace("/", ".")
-    if not call or not re.fullmatch(r"\w+(?:\.\w+)*", module):
+    found = [
+        (path.removesuffix(".py").replace("/", "."), call)
+        for name, places in definitions.items()
+        if len(places) == 1
+        and (path := places[0].rpartition(":")[0]).endswith(".py")
+        and (call := _write_call(name, texts.get(path, "")))
+    ]
+    if len(found) != 1 or not re.fullmatch(r"\w+(?:\.\w+)*", found[0][0]):
         return ""
-    owner = re.split(r"\W", call)[0]
-    return (
-        f"It can be computed, with the values of the task: RUN python3 -c 'from {module} import {owner}; print({call})'"
-    )
+    module, call = found[0]
+    code = f"from {module} import {call.partition('(')[0]}; print({call})"
+    return f"It can be computed, with the values of the task: RUN python3 -c '{code}'"
 
 
 def _write_call(name: str, text: str) -> str:
     """Return the call of a function or method with the names of its parameters, or ""."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.parse(text).body:
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return ""
+    for node in body:
         if isinstance(node, functions) and node.name == name:
             return f"{name}({', '.join(arg.arg for arg in node.args.args)})"
         if not isinstance(node, ast.ClassDef):
