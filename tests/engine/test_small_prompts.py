@@ -384,6 +384,12 @@ async def test_a_new_test_that_the_model_cannot_compute_expects_what_the_code_re
             requests=2,
         ),
         Case(
+            "Write a unittest in test_calc.py that shows the bug in add",
+            {"calc.py": WRONG},
+            (block("test_calc.py", TEST), block("test_calc.py", TEST)),
+            is_error=True,
+        ),
+        Case(
             "The tests fail. Fix them.",
             {"calc.py": WRONG, "test_calc.py": TEST},
             (block("calc.py", WRONG.replace("- b", "* b")), block("calc.py", WRONG)),

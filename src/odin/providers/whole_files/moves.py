@@ -73,6 +73,8 @@ _REPLY_TOKENS = 700
 _CHECK_NOTE = re.compile(r"Its checks: (.*?)\.(?: Run| \()", re.DOTALL)
 _TIMES = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b|0x[0-9a-f]+")
 """What differs between two outputs although nothing has changed."""
+_ABOUT_BUG = re.compile(r"\b(?:bugs?|wrong\w*|reproduc\w*|regressions?|incorrect\w*)\b", re.IGNORECASE)
+"""A test that is to show a bug must not expect what the code returns."""
 _HINT = "Try a smaller step, name the files and what to change in them, or use a larger model with --model."
 
 
@@ -208,7 +210,8 @@ class TurnPlanner:
     def _find_wrong_values(self, failed: Iterable[tuple[str, str]]) -> list[WrongValue]:
         """Return which values a new test expects wrongly. The code that it tests has not changed."""
         done = {*self.facts.created, *self.facts.changed}
-        if not self.reading.mentions_tests or self.reading.reports_failure or not all(map(is_test, done)):
+        is_about_bug = self.reading.reports_failure or _ABOUT_BUG.search(self.reading.text) is not None
+        if not self.reading.mentions_tests or is_about_bug or not all(map(is_test, done)):
             return []
         texts = {path: self.facts.files[path] for path in done if path in self.facts.files}
         return [value for _, output in failed for value in find_wrong_values(output, texts)]
