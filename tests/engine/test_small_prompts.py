@@ -321,6 +321,8 @@ async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage)
             "I make a Pot(5), call add(3) and then add(4). What does the last call return?", SHOP, shown=("returns 12",)
         ),
         Case("How long does a trip of 4 km take by hours?", TRIP, shown=("print(Trip(km).hours())",)),
+        Case("What does tag(2 return?", CALLED, hidden=("returns",)),
+        Case("What is wrong with price in line 12?", SHOP, hidden=("price(12) returns",)),
         Case("What does wipe(1) return?", CALLED, hidden=("wipe(1) returns",)),
         Case("What does loud(1) return?", CALLED, hidden=("loud(1) returns",)),
         Case("What does tag(n, word) return?", CALLED, hidden=("tag(n, word) returns",)),
@@ -418,10 +420,31 @@ async def test_a_new_script_is_run(stage: Stage) -> None:
     )
 
 
+async def test_old_assertions_stay_as_they_are(stage: Stage) -> None:
+    old = TEST.replace("3)", "4)")
+    new = old + "\n    def test_more(self):\n        self.assertEqual(add(2, 2), 5)\n"
+    await stage.play(
+        Case(
+            "Add a test of add with 2 and 2 to test_calc.py",
+            {"calc.py": ADD, "test_calc.py": old},
+            (block("test_calc.py", new),) * 2,
+            after={"test_calc.py": new.replace("5)", "4)")},
+        ),
+        Case(
+            "Should I rename add to plus?",
+            {"calc.py": ADD},
+            ("Yes.",),
+            answer="Yes.",
+            after={"calc.py": ADD},
+            requests=1,
+        ),
+    )
+
+
 async def test_a_certain_rename_needs_no_model(stage: Stage) -> None:
     users = {"a.js": "function getUser() {}\nmodule.exports = { getUser };\n", "b.js": "const a = require('./a');\n"}
-    sums = {"calc.py": ADD, "main.py": "from calc import add\n\nprint(add(1, 2), 'add')\n", "test_calc.py": TEST}
-    plus = {path: re.sub(r"(?<!['_])add", "plus", text) for path, text in sums.items()}
+    sums = {"calc.py": ADD, "main.py": "from calc import add\n\nprint(add(1, 2), 'to add')\n", "test_calc.py": TEST}
+    plus = {path: re.sub(r"(?<!to )(?<!_)add", "plus", text) for path, text in sums.items()}
     store = {"s.go": "package s\n\nfunc (s *Store) Add(x int) {}\n", "f.go": "package s\n\nfunc f() {\n\ts.Add(1)\n}\n"}
     more = {path: text.replace("Add", "Put") for path, text in store.items()}
     await stage.play(

@@ -4,6 +4,7 @@ from odin.providers.whole_files.missing_imports import add_missing_imports
 from tests.table import each
 
 _FILES = {
+    "circle.py": "import test_a\n\n\ndef back():\n    pass\n",
     "water.py": "LIMIT = 3\n\n\ndef days_left(day):\n    return LIMIT - day\n",
     "shop/price.py": "def price(count):\n    return count\n",
     "shop/cart.py": "class Cart:\n    pass\n\n\ndef total():\n    return 0\n",
@@ -28,6 +29,10 @@ _FILES = {
             "",
         ),
         ("import x\nprint(days_left(\n", ""),
+        ("import x\nprint(" + "-" * 20_000 + "days_left(1))\n", ""),
+        ("import x; print(days_left(1))\n", ""),
+        ("import x\nprint(back())\n", ""),
+        ("import x\nprint(days_left(1))\nimport z\n", "from water import days_left\n"),
     ],
 )
 def test_names_that_the_project_defines_once_are_imported(text: str, added: str) -> None:
@@ -38,6 +43,9 @@ def test_names_that_the_project_defines_once_are_imported(text: str, added: str)
 
 
 def test_the_first_imports_come_after_the_docstring() -> None:
+    assert add_missing_imports("a.py", "#!/usr/bin/env python3\nprint(price(1))\n", "", _FILES) == (
+        "#!/usr/bin/env python3\n\nfrom shop.price import price\n\n\nprint(price(1))\n"
+    )
     assert add_missing_imports("a.py", "print(price(1))\n", "", _FILES) == (
         "from shop.price import price\n\n\nprint(price(1))\n"
     )

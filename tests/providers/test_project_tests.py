@@ -130,7 +130,15 @@ test_a.py:2: AssertionError
     "output, path, line, corrected",
     [
         (_UNITTEST, "test_a.py", "    self.assertEqual(add(1, 2), 4)", "    self.assertEqual(add(1, 2), 3)"),
-        (_UNITTEST, "t/test_a.py", "    self.assertEqual(add(1, 2), [4, 4])", "    self.assertEqual(add(1, 2), 3)"),
+        (_UNITTEST, "test_a.py", "    self.assertEqual(add(1, 2), [4, 4])", "    self.assertEqual(add(1, 2), 3)"),
+        (
+            _UNITTEST,
+            "test_a.py",
+            "    self.assertEqual(add(1, 2), 4, 'not 4')",
+            "    self.assertEqual(add(1, 2), 3, 'not 4')",
+        ),
+        (_PYTEST, "test_a.py", "    assert not add(1, 2) == 4", None),
+        (_NODE, "a.test.js", '  assert.notStrictEqual(f(61), "1:02");', None),
         (_UNITTEST, "test_a.py", "    self.assertTrue(add(1, 2))", None),
         (_UNITTEST, "test_b.py", "    self.assertEqual(add(1, 2), 4)", None),
         (_UNITTEST.replace("3 !=", "<object at 0x1> !="), "test_a.py", "    self.assertEqual(add(1, 2), 4)", None),

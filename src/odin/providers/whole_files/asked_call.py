@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from odin.providers.whole_files.program_source import is_pure_program, parse_python
+
 _ASKS_RESULT = re.compile(
     r"\b(?:what|which|value|result|output)\b.{0,120}"
     r"\b(?:returns?|prints?|gives?|yields?|outputs?|results?|values?|evaluates?|is|get|gets|computes?|calculates?)\b",
@@ -62,7 +64,7 @@ def find_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[
     for name, expression in [*_list_expressions(prompt), *_list_worded_calls(prompt, definitions, texts)]:
         paths = {place.rpartition(":")[0] for place in definitions.get(name, ())}
         path = paths.pop() if len(paths) == 1 else ""
-        if not path or not _is_read_only(path, texts.get(path, "")):
+        if not path or not is_pure_program(path, texts):
             continue
         steps = _list_method_calls(prompt.partition(expression)[2], name, texts[path])
         if command := _build_command(expression, name, path, texts, steps, prints=prints):
@@ -70,10 +72,20 @@ def find_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[
     return None
 
 
+_WORDED = re.compile(
+    r"\b(?:returns?|gives?|prints?|yields?|computes?|calculates?|costs?|takes?|charges?)\b.*\b(?:for|of|with|after|on|at)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A question for the result of a function with values."""
+_ABOUT_LINES = re.compile(r"\blines?\s+\d|\b(?:wrong|errors?|bugs?|fails?|crash\w*)\b", re.IGNORECASE)
+
+
 def _list_worded_calls(
     prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     """Return the call of the only function that the prompt names, with its numbers, if it has as many parameters."""
+    if not _WORDED.search(prompt) or _ABOUT_LINES.search(prompt):
+        return []
     numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\w)", prompt)
     calls: list[tuple[str, str]] = []
     for name, places in definitions.items():
@@ -90,14 +102,14 @@ def _list_method_calls(rest: str, name: str, text: str) -> list[str]:
     if not re.search(rf"^class {re.escape(name)}\b", text, re.MULTILINE):
         return []
     calls = [(found[1], _cut_expression(rest[found.start() :])) for found in _CALL_START.finditer(rest)]
-    return [call for method, call in calls if re.search(rf"^\s+def {re.escape(method)}\(", text, re.MULTILINE)]
+    return [call for method, call in calls if call and re.search(rf"^\s+def {re.escape(method)}\(", text, re.MULTILINE)]
 
 
 def _list_expressions(prompt: str) -> list[tuple[str, str]]:
     """Return the calls in a prompt, each with the name that it starts with."""
     written = [(found[1], _cut_expression(prompt[found.start() :])) for found in _CALL_START.finditer(prompt)]
     in_words = [(found[1], f"{found[1]}({found[2]})") for found in _RESULT_FOR.finditer(prompt)]
-    return written + in_words
+    return [(name, expression) for name, expression in written + in_words if expression]
 
 
 def _cut_expression(text: str) -> str:
@@ -120,28 +132,6 @@ def _cut_expression(text: str) -> str:
         elif not depth and not re.match(r"[\w.]", sign):
             break
     return text[:end]
-
-
-EFFECTS = re.compile(
-    r"\b(?:subprocess|shutil|socket|requests|urllib|http|sqlite3|smtplib|unlink|rmtree|child_process|input|fetch|system)\b"
-    r"|\bos\.(?:remove|rename|mkdir|environ)|\.write|\bfs\b|\bopen\("
-)
-"""What a function does beside computing. Odin does not call into a file with such words only to answer a question."""
-
-
-def _is_read_only(path: str, text: str) -> bool:
-    """True if a file only defines things, and none of them reads or writes anything outside."""
-    if EFFECTS.search(text):
-        return False
-    if not path.endswith(".py"):
-        return re.search(r"^(?!module|exports|require|function)[\w.]+\(", text, re.MULTILINE) is None
-    try:
-        nodes = ast.parse(text).body
-    except (SyntaxError, ValueError):
-        return False
-    runs = (ast.For, ast.While, ast.With, ast.Delete, ast.Assert)
-    calls = [node for node in nodes if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)]
-    return not calls and not any(isinstance(node, runs) for node in nodes)
 
 
 def _build_command(
@@ -169,11 +159,10 @@ def _build_command(
 
 def _is_literal(expression: str, name: str) -> bool:
     """True if an expression calls only this name, or methods of its result, with literal arguments."""
-    try:
-        tree = ast.parse(re.sub(r"\b(?:true|false|null)\b", "0", expression), mode="eval")
-    except (SyntaxError, ValueError):
+    tree = parse_python(re.sub(r"\b(?:true|false|null)\b", "0", expression))
+    if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
         return False
-    nodes = list(ast.walk(tree))
+    nodes = list(ast.walk(tree.body[0].value))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     return names == {name} and all(isinstance(node, _LITERAL) for node in nodes)
 
@@ -210,11 +199,8 @@ def suggest_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mappi
 def _write_call(name: str, text: str) -> str:
     """Return the call of a function or method with the names of its parameters, or ""."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError):
-        return ""
-    for node in body:
+    tree = parse_python(text)
+    for node in tree.body if tree else ():
         if isinstance(node, functions) and node.name == name:
             return f"{name}({', '.join(arg.arg for arg in node.args.args)})"
         if not isinstance(node, ast.ClassDef):

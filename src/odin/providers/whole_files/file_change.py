@@ -167,6 +167,8 @@ def _find_syntax_fault(path: str, text: str) -> str:
         return f"line {error.lineno}: {error.msg}: {line}" if line else f"line {error.lineno}: {error.msg}"
     except ValueError as error:
         return str(error)
+    except (RecursionError, MemoryError):
+        return "it is nested too deeply"
     return ""
 
 

@@ -101,7 +101,7 @@ class TurnPlanner:
         self._survey = ProjectSurvey(self.reading, self.facts, context, can_edit=self.can_edit, can_run=self.can_run)
         self._failures: list[str] = []
         self._dialog: list[Message] = []
-        self._rename = find_rename(self.reading.text) if self.can_edit else None
+        self._rename = find_rename(self.reading.text) if self.can_edit and self.reading.wants_change else None
         self._gap_step: Step | None = None
         self._correction = ""
         self._doubted_step: Step | None = None
@@ -214,7 +214,9 @@ class TurnPlanner:
         if not self.reading.mentions_tests or is_about_bug or not all(map(is_test, done)):
             return []
         texts = {path: self.facts.files[path] for path in done if path in self.facts.files}
-        return [value for _, output in failed for value in find_wrong_values(output, texts)]
+        before = self._gather_first_facts().files
+        values = [value for _, output in failed for value in find_wrong_values(output, texts)]
+        return [value for value in values if value.source not in before.get(value.path, "").splitlines()]
 
     def _list_failed_checks(self, step: Step) -> Iterator[tuple[str, str]]:
         """Yield the commands with their outputs that show that the change does not work.
@@ -386,7 +388,10 @@ class TurnPlanner:
         if rename is None or not rename.is_all:
             return None
         if rename.pattern not in facts.fresh:
-            return Move((self._search_old_name(rename),), "gather_")
+            new = ("Grep", {"pattern": rf"\b{rename.new}\b", "head_limit": MAX_LOOKUPS})
+            return Move((self._search_old_name(rename), new), "gather_")
+        if any(line.path.endswith(CODE_ENDINGS) for line in facts.list_hits(rename.new)):
+            return None
         paths = dict.fromkeys(line.path for line in facts.list_hits(rename.old))
         if facts.hit_counts[rename.old] > MAX_LOOKUPS:
             return None

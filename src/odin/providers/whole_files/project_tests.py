@@ -160,25 +160,31 @@ def list_failing(output: str) -> list[str]:
 
 _UNEQUAL = (
     re.compile(
-        r"^  File \"[^\"\n]*?(?P<path>[^/\"\n]+)\", line (?P<line>\d+), in .*\n.*\n(?:[ ^~]+\n)?"
+        r"^  File \"(?P<path>[^\"\n]+)\", line (?P<line>\d+), in .*\n.*\n(?:[ ^~]+\n)?"
         r"AssertionError: (?P<actual>.+) != .+$",
         re.MULTILINE,
     ),
     re.compile(
-        r"^\s+actual: (?P<actual>.+)\n\s+operator:.*\n\s+stack: .*\n.*?(?P<path>[^/\s(]+):(?P<line>\d+):\d+\)?$",
+        r"^\s+actual: (?P<actual>.+)\n\s+operator:.*\n\s+stack: .*\n.*?(?P<path>[^\s(]+):(?P<line>\d+):\d+\)?$",
         re.MULTILINE,
     ),
     re.compile(
         r"^E\s+(?:AssertionError: )?assert (?P<actual>.+?) == .+"
-        r"(?:\n(?!>).*)*?\n(?P<path>[^\s:/]+):(?P<line>\d+): AssertionError",
+        r"(?:\n(?!>).*)*?\n(?P<path>[^\s:]+):(?P<line>\d+): AssertionError",
         re.MULTILINE,
     ),
 )
 """What unittest, node and pytest say about two values that should be equal."""
-_COMPARED = re.compile(r"\s*(?:self\.assertEqual|assert\.\w+)\((?P<values>.+)\);?\s*|\s*assert (?P<sides>.+ == .+)")
+_COMPARED = re.compile(
+    r"\s*(?:self\.assertEqual|assert\.(?:strictEqual|equal|deepStrictEqual|deepEqual))\((?P<values>.+)\);?\s*"
+    r"|\s*assert (?!not\b)(?P<sides>(?:(?! == | and | or ).)+ == (?:(?! == | and | or ).)+)"
+)
 _LITERAL = re.compile(
     r"-?[\d.]+(?:e-?\d+)?|'[^'\\\n]*'|\"[^\"\\\n]*\"|True|False|None|true|false|null|undefined|[\[{(][\w\s'\",.:-]*[\])}]"
 )
+
+
+_MAX_LINE = 1_000
 
 
 class WrongValue(Struct, frozen=True):
@@ -186,30 +192,36 @@ class WrongValue(Struct, frozen=True):
 
     path: str
     line: int
+    source: str
+    """The line."""
     code: str
     expected: str
     actual: str
 
     def correct(self, text: str) -> str:
-        lines = text.splitlines(keepends=True)
-        head, _, tail = lines[self.line - 1].rpartition(self.expected)
-        lines[self.line - 1] = f"{head}{self.actual}{tail}"
-        return "".join(lines)
+        """Return the test with the right value in this line, if it still is what it was."""
+        lines = text.split("\n")
+        if lines[self.line - 1 : self.line] == [self.source]:
+            head, sign, tail = self.source.partition(self.code)
+            lines[self.line - 1] = f"{head}{sign}{tail.replace(self.expected, self.actual, 1)}"
+        return "\n".join(lines)
 
 
 def find_wrong_values(output: str, texts: Mapping[str, str]) -> list[WrongValue]:
     """Return the values that tests in `texts` expect wrongly, as far as an output of theirs tells."""
-    names = {path.rpartition("/")[2]: path for path in texts}
     found: list[WrongValue] = []
-    for match in (match for form in _UNEQUAL for match in form.finditer(output)):
-        path = names.get(match["path"], "")
-        lines = texts.get(path, "").splitlines()
+    short = "\n".join(line for line in output.split("\n") if len(line) < _MAX_LINE)
+    for match in (match for form in _UNEQUAL for match in form.finditer(short)):
+        paths = [path for path in texts if match["path"].endswith(path) or path.endswith(f"/{match['path']}")]
+        path = paths[0] if len(paths) == 1 else ""
+        lines = texts.get(path, "").split("\n")
         line = int(match["line"])
-        compared = _COMPARED.fullmatch(lines[line - 1]) if 0 < line <= len(lines) else None
+        is_line = 0 < line <= len(lines) and len(lines[line - 1]) < _MAX_LINE
+        compared = _COMPARED.fullmatch(lines[line - 1]) if is_line else None
         actual = match["actual"].strip()
         values = _split_compared(compared) if compared else []
         if len(values) > 1 and _LITERAL.fullmatch(actual) and _LITERAL.fullmatch(values[1]):
-            found.append(WrongValue(path, line, values[0], values[1], actual))
+            found.append(WrongValue(path, line, lines[line - 1], values[0], values[1], actual))
     return list({(one.path, one.line): one for one in found}.values())
 
 

@@ -40,7 +40,7 @@ _ANTECEDENT = re.compile(
 """The name that `it` means: `The name conv is too short. Rename it to convert.`"""
 _PATH = re.compile(r"[`\"']?[\w./]*\w\.\w+[`\"']?")
 _REASON = re.compile(
-    r"\b(?:name[sd]?|short|long|unclear|confusing|misleading|bad|better|clear(?:er)?|descriptive|readable|meaningless)\b",
+    r"\b(?:name[sd]?|short|long|unclear|confusing|misleading|bad|better|clearer|descriptive|readable|meaningless)\b",
     re.IGNORECASE,
 )
 """Why something is renamed."""
@@ -74,7 +74,7 @@ class Rename(Struct, frozen=True):
     @property
     def is_certain(self) -> bool:
         """True if the old name is written like code, so that each place where it occurs means it."""
-        return re.search(r"_|\d|[a-z][A-Z]|^[A-Z]+$", self.old) is not None
+        return re.search(r"[^\W_]_|\d|[a-z][A-Z]", self.old) is not None
 
     @property
     def pattern(self) -> str:
@@ -91,7 +91,10 @@ def find_rename(prompt: str) -> Rename | None:
     names = [name for name in found.groups() if name]
     if len(names) == 1:
         meant = {name for match in _ANTECEDENT.finditer(before) for name in match.groups() if name}
-        names = [*meant, *names] if len(meant) == 1 and _REASON.search(prompt) else names
+        is_better = re.search(r"\bbetter\b", found[0], re.IGNORECASE) is not None
+        reason = re.search(r"\bname[ds]?\b", before, re.IGNORECASE) if is_better else _REASON.search(before)
+        is_order = re.match(r"rename", found[0], re.IGNORECASE) is not None
+        names = [*meant, *names] if len(meant) == 1 and (reason or is_order) else names
         before = ""
     if len(set(names)) != 2:
         return None
@@ -154,13 +157,21 @@ def limit_to_rename(old: str, new: str, rename: Rename) -> str:
 _PYTHON = (".py", ".pyi")
 _BRACES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".java", ".c", ".h", ".cpp", ".cs", ".kt")
 _PYTHON_QUOTED = re.compile(
-    r"#[^\n]*|(?P<prefix>\b[rRbBuUfF]{1,2})?(?:\"\"\"[\s\S]*?\"\"\"|'''[\s\S]*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
+    r"(?P<remark>#[^\n]*|\"\"\"[\s\S]*?\"\"\"|\'\'\'[\s\S]*?\'\'\')"
+    r"|(?P<prefix>\b[rRbBuUfF]{1,2})?(?:\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
 )
 _BRACES_QUOTED = re.compile(
-    r"//[^\n]*|/\*[\s\S]*?\*/|(?P<prefix>)`(?:\\.|[^`\\])*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+    r"(?P<remark>//[^\n]*|/\*[\s\S]*?\*/)|(?P<prefix>)`(?:\\.|[^`\\])*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
 )
 _INSERTED = re.compile(r"\{[^{}]*\}")
 """Code in an f-string or a template."""
+_CALLED_BY_OTHERS = re.compile(r"String|Error|Len|Less|Swap|Read|Write|Close|ServeHTTP|MarshalJSON|Scan|Next|run")
+"""Methods that a library calls by their name."""
+_DATA = (".csv", ".tsv", ".log", ".lock", ".jsonl")
+_MAX_CHARS = 200_000
+_MAX_LINE = 2_000
+
+Spans = dict[str, list[tuple[int, int]]]
 
 
 def rename_in_project(rename: Rename, files: Mapping[str, str], named: Collection[str]) -> dict[str, str] | None:
@@ -169,89 +180,114 @@ def rename_in_project(rename: Rename, files: Mapping[str, str], named: Collectio
     `files` are all files that contain the old name, `named` those that the prompt names.
     """
     code = {path: text for path, text in files.items() if path.endswith((*_PYTHON, *_BRACES))}
-    masks = {path: _mask_quoted(path, text) for path, text in code.items()}
-    definers = [path for path, mask in masks.items() if _top_definition_of(rename.old).search(mask)]
-    is_limited = bool(named) and not rename.everywhere
-    if any(re.search(_word_of(rename.new), mask) for mask in masks.values()):
+    if any(len(text) > _MAX_CHARS or max(map(len, text.split("\n"))) > _MAX_LINE for text in files.values()):
         return None
-    if is_limited and definers and definers[0] not in named:
+    uses = _NameUses(rename, code)
+    spans = uses.find_uses(named)
+    if spans is None:
         return None
-    if not rename.is_certain:
-        spans = _find_uses(rename.old, masks, definers)
-        if spans is None:
-            return None
-        texts = {path: _replace_spans(code[path], found, rename.new) for path, found in spans.items()}
-        texts = {path: _rename_in_comment(rename, text) for path, text in texts.items()}
-    else:
-        is_inner = bool(definers) or is_method_name(rename.old, masks.values())
-        if not rename.everywhere and (len(definers) > 1 or (is_limited and not is_inner)):
-            return None
-        meant = [path for path in files if path in code or (rename.everywhere and path.endswith(TEXT_ENDINGS))]
-        texts = {path: replace_name(files[path], rename) for path in meant}
+    texts = {path: _replace_spans(code[path], found, rename.new) for path, found in spans.items()}
+    texts = {path: _rename_in_remarks(rename, path, text) for path, text in texts.items()}
+    others = [path for path in files if path not in code and not path.endswith(_DATA)]
+    if rename.is_certain and rename.everywhere:
+        texts.update({path: replace_name(files[path], rename) for path in others})
+    elif rename.is_certain and not all(path.endswith(TEXT_ENDINGS) for path in others):
+        return None
     return {path: text for path, text in texts.items() if text != files[path]}
 
 
-def _find_uses(name: str, masks: Mapping[str, str], definers: list[str]) -> dict[str, list[tuple[int, int]]] | None:
-    """Return where files use a definition whose name is an ordinary word; None if that is not certain."""
-    if not definers:
-        return _find_method_uses(name, masks)
-    if len(definers) > 1 or any(_is_ambiguous(name, mask) for mask in masks.values()):
-        return None
-    stem = re.escape(definers[0].rpartition("/")[2].partition(".")[0])
-    use = re.compile(rf"(?<![\w$.])(?:{stem}\.)?(?P<name>{re.escape(name)})(?![\w$])")
-    return {path: [found.span("name") for found in use.finditer(mask)] for path, mask in masks.items()}
+class _NameUses:
+    """The uses of a name in the code of a project. `masks` are the texts without strings and comments."""
 
+    def __init__(self, rename: Rename, code: Mapping[str, str]) -> None:
+        self.rename = rename
+        self.name = re.escape(rename.old)
+        self.code = code
+        self.masks = {path: _mask_quoted(path, text) for path, text in code.items()}
+        self.definers = [path for path, mask in self.masks.items() if _top_definition_of(rename.old).search(mask)]
 
-def _find_method_uses(name: str, masks: Mapping[str, str]) -> dict[str, list[tuple[int, int]]] | None:
-    """Return where files define and use a method; None if it is not the only one, or some object may be another's."""
-    found = [(path, match) for path, mask in masks.items() for match in _inner_definition_of(name).finditer(mask)]
-    if len(found) != 1:
-        return None
-    definer, definition = found[0]
-    before = masks[definer][: definition.start()]
-    owner = definition["owner"] or next(
-        iter(re.findall(r"^(?:export\s+|default\s+)*class\s+(\w+)", before, re.M)[-1:]), ""
-    )
-    use = re.compile(rf"(?:(?P<object>[\w$]+)(?:\([^()]*\)|\[[^\[\]]*\])?\.)?(?<![\w$]){re.escape(name)}(?![\w$])")
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for path, mask in masks.items():
-        for match in use.finditer(mask):
-            is_definition = path == definer and definition.start() <= match.start() < definition.end()
-            if not is_definition and not _is_instance(match["object"], owner, mask, is_inside=path == definer):
+    def find_uses(self, named: Collection[str]) -> Spans | None:
+        rename, definers = self.rename, self.definers
+        if any(re.search(_word_of(rename.new), mask) for mask in self.masks.values()):
+            return None
+        if named and not rename.everywhere and definers and definers[0] not in named:
+            return None
+        if rename.is_certain and rename.everywhere and (len(definers) > 1 or not self._has_definition()):
+            spans: Spans | None = {path: self._find_words(path) for path in self.code}
+        elif len(definers) == 1:
+            spans = self._find_top_uses(definers[0])
+        else:
+            spans = None if definers else self._find_method_uses()
+        if spans is None or any(self._is_quoted(path, spans) for path in self.code):
+            return None
+        return spans
+
+    def _has_definition(self) -> bool:
+        return bool(self.definers) or is_method_name(self.rename.old, self.masks.values())
+
+    def _find_words(self, path: str) -> list[tuple[int, int]]:
+        return [found.span() for found in re.finditer(_word_of(self.rename.old), self.masks[path])]
+
+    def _find_top_uses(self, definer: str) -> Spans | None:
+        """Return the uses of what one file defines for all; None if another thing may have the same name."""
+        stem = definer.rpartition("/")[2].partition(".")[0]
+        use = re.compile(rf"(?<![\w$.])(?:{re.escape(stem)}\.)?(?P<name>{self.name})(?![\w$])")
+        for path, mask in self.masks.items():
+            text = self.code[path]
+            if _is_ambiguous(self.rename.old, mask) or _is_imported_elsewhere(self.name, text, definer):
                 return None
-            spans.setdefault(path, []).append((match.end() - len(name), match.end()))
-    return spans
+            members = re.findall(rf"([\w$]+|[)\]])\s*\.\s*{self.name}(?![\w$])", mask)
+            if any(one != stem and (one in ")]" or _is_imported(one, text)) for one in members):
+                return None
+        return {path: [found.span("name") for found in use.finditer(mask)] for path, mask in self.masks.items()}
 
+    def _find_method_uses(self) -> Spans | None:
+        """Return where files define and use a method; None if it is not the only one, or some object is another's."""
+        found = [
+            (path, match)
+            for path, mask in self.masks.items()
+            for match in _inner_definition_of(self.rename.old).finditer(mask)
+        ]
+        if len(found) != 1 or _CALLED_BY_OTHERS.fullmatch(self.rename.old):
+            return None
+        definer, definition = found[0]
+        owner = definition["owner"] or _find_class(self.masks[definer], definition.start())
+        if not owner or re.search(
+            rf"^(?:export\s+|default\s+)*class\s+{owner}\s*(?:\([^)\s]|extends)", self.masks[definer], re.M
+        ):
+            return None
+        use = re.compile(
+            rf"(?:(?P<object>[\w$]+)(?:\([^()]{{0,200}}\)|\[[^\[\]]{{0,200}}\])?\.)?(?<![\w$]){self.name}(?![\w$])"
+        )
+        spans: Spans = {}
+        for path, mask in self.masks.items():
+            for match in use.finditer(mask):
+                is_definition = path == definer and definition.start() <= match.start() < definition.end()
+                inside = path == definer and _find_class(mask, match.start()) in (owner, "")
+                if not is_definition and not self._is_meant(match["object"], owner, path, is_inside=inside):
+                    return None
+                spans.setdefault(path, []).append((match.end() - len(self.rename.old), match.end()))
+        return spans
 
-def _is_instance(name: str | None, owner: str, mask: str, *, is_inside: bool) -> bool:
-    """True if a variable is certainly an object of a class: it is called like it, or made or declared as one."""
-    if not name or not owner:
-        return False
-    if name in ("self", "this"):
-        return is_inside
-    made = r":?=\s*(?:await\s+)?(?:new\s+|&)?(?:\w+\.)?(?:New)?"
-    declared = r":?\s*[*&]?(?:\w+\.)?"
-    is_alike = len(name) > 2 and (
-        owner.casefold().endswith(name.casefold()) or name.casefold().endswith(owner.casefold())
-    )
-    return is_alike or re.search(rf"(?<![\w$.]){re.escape(name)}\b\s*(?:{made}|{declared}){owner}\b", mask) is not None
+    def _is_meant(self, variable: str | None, owner: str, path: str, *, is_inside: bool) -> bool:
+        """True if a method is called on an object of the class. A name like code is hardly that of another method."""
+        if not variable or _is_imported(variable, self.code[path]):
+            return False
+        if variable in ("self", "this"):
+            return is_inside
+        return self.rename.is_certain or _is_instance(variable, owner, self.masks[path])
 
-
-def _replace_spans(text: str, spans: Iterable[tuple[int, int]], new: str) -> str:
-    for start, end in sorted(spans, reverse=True):
-        text = f"{text[:start]}{new}{text[end:]}"
-    return text
-
-
-def _rename_in_comment(rename: Rename, text: str) -> str:
-    """Rename in Go's comment above a definition, which starts with the name, and in Python's list of exports."""
-    old = re.escape(rename.old)
-    defined = rf"(?:func\s+(?:\([^)]*\)\s*)?|type\s+|const\s+|var\s+){re.escape(rename.new)}(?!\w)"
-    text = re.sub(rf"^(//\s*){old}(?!\w)(?=.*\n(?://.*\n)*{defined})", rf"\g<1>{rename.new}", text, flags=re.M)
-    exported = re.search(r"^__all__\s*=\s*[\[(][^\])]*", text, re.MULTILINE)
-    if exported is None:
-        return text
-    return text.replace(exported[0], re.sub(rf"(?<=[\"']){old}(?=[\"'])", rename.new, exported[0]), 1)
+    def _is_quoted(self, path: str, spans: Spans) -> bool:
+        """True if a string may mean the name: one with exactly it, or any if the name is written like code."""
+        rest = _replace_spans(self.code[path], spans.get(path, ()), self.rename.new)
+        pattern = _PYTHON_QUOTED if path.endswith(_PYTHON) else _BRACES_QUOTED
+        strings = [found[0] for found in pattern.finditer(rest) if found["remark"] is None]
+        exported = re.search(r"^__all__\s*=\s*[\[(][^\])]*", rest, re.MULTILINE)
+        strings = [one for one in strings if not (exported and one in exported[0])]
+        if self.rename.is_certain:
+            return not self.rename.everywhere and any(re.search(_word_of(self.rename.old), one) for one in strings)
+        alone = re.compile(rf"[rbu]?[\"'`](?:[\w.]*\.)?{self.name}[\"'`]")
+        return any(alone.fullmatch(one) or re.search(rf"\{{.*(?<![\w$.]){self.name}\s*\(", one) for one in strings)
 
 
 def _top_definition_of(name: str) -> re.Pattern[str]:
@@ -277,16 +313,83 @@ def _inner_definition_of(name: str) -> re.Pattern[str]:
     )
 
 
+def _find_class(mask: str, at: int) -> str:
+    """Return the class around a place in Python or JavaScript, or ""."""
+    found = re.findall(r"^(?:export\s+|default\s+)*(?:class\s+(\w+)|(?:def|function|func)\b)", mask[:at], re.MULTILINE)
+    return found[-1] if found else ""
+
+
+def _is_imported(name: str, text: str) -> bool:
+    """True if a name stands for a module, or comes from one."""
+    word = re.escape(name)
+    return (
+        re.search(
+            rf"^\s*(?:from\s+\S+\s+)?import\b.*(?<![\w$]){word}(?![\w$])|(?<![\w$]){word}\s*=\s*require\("
+            rf"|^\s*(?:{word}\s+)?\"(?:[^\"\n]*/)?{word}\"\s*$|^\s*(?:import\s+)?{word}\s+\"[^\"\n]+\"\s*$",
+            text,
+            re.MULTILINE,
+        )
+        is not None
+    )
+
+
+def _is_imported_elsewhere(name: str, text: str, definer: str) -> bool:
+    """True if a file imports the same name from elsewhere."""
+    stem = re.escape(definer.rpartition("/")[2].partition(".")[0])
+    stem = stem if stem != "__init__" else re.escape(definer.split("/")[-2])
+    sources = re.findall(rf"^\s*from\s+(\S+)\s+import\b[^\n]*(?<![\w$]){name}(?![\w$])", text, re.MULTILINE)
+    sources += re.findall(rf"\{{[^{{}}]*(?<![\w$]){name}(?![\w$])[^{{}}]*\}}\s*(?:=|from)\s*([^;\n]+)", text)
+    return any(re.search(rf"(?<![\w-]){stem}(?:\.\w+)?[\"')]*\s*;?$", source.strip()) is None for source in sources)
+
+
 def _is_ambiguous(name: str, mask: str) -> bool:
-    """True if something else may have the same name: a variable, a parameter, a key or a method."""
+    """True if something else may have the same name: a variable, a parameter, a key, a field or a method."""
     word = _word_of(name)
     bound = (
-        rf"(?:^|[^\S\n]|[(,])(?<!\.){word}\s*(?:[-+*/|&]?=(?!=)|:(?!:))|\bfor\s+[\w, ]*{word}[\w, ]*\s(?:in|of)\b"
-        rf"|\b(?:as|lambda)\s+{word}|\bdef\s+\w+\([^)]*{word}|\bfunction\s*\w*\([^)]*{word}|\([^()]*{word}[^()]*\)\s*=>"
-        rf"|^func\s.*\(.*{word}\s[^()]*\)|{word}\s*:="
+        rf"(?:^|[^\S\n]|[(,])(?<!\.){word}\s*(?:[-+*/|&]?=(?!=)|:(?!:))|\bfor\s+[^\n:]{{0,80}}?{word}[^\n:]{{0,80}}?\s(?:in|of)\b"
+        rf"|\b(?:as|lambda)\s+{word}|\bdef\s+\w+\([^)]{{0,400}}?{word}|\bfunction\s*\w*\([^)]{{0,400}}?{word}"
+        rf"|\([^()]{{0,400}}?{word}[^()]{{0,400}}?\)\s*=[>\s]|^func\s.*\(.*{word}\s[^()]*\)|{word}\s*(?::=|,[^\n]{{0,80}}:=)"
+        rf"|^\s+{word}\s+[\w\[\]*.]+\s*$|{word}\s+as\s"
     )
     rest = _top_definition_of(name).sub("", mask)
     return re.search(bound, rest, re.MULTILINE) is not None or is_method_name(name, (rest,))
+
+
+def _is_instance(name: str, owner: str, mask: str) -> bool:
+    """True if a variable is certainly an object of a class: it is called like it, or made or declared as one."""
+    variable = rf"(?<![\w$.]){re.escape(name)}\b\s*"
+    of_class = rf"(?:await\s+)?(?:new\s+|&)?(?:\w+\.)?(?:New)?{owner}\b"
+    made = re.findall(rf"{variable}:?=(?!=)\s*(.{{0,80}})", mask)
+    if made:
+        return all(re.match(of_class, value) for value in made)
+    is_alike = len(name) > 2 and (
+        owner.casefold().endswith(name.casefold()) or name.casefold().endswith(owner.casefold())
+    )
+    return is_alike or re.search(rf"{variable}:?\s*[*&]?(?:\w+\.)?{owner}\b", mask) is not None
+
+
+def _replace_spans(text: str, spans: Iterable[tuple[int, int]], new: str) -> str:
+    for start, end in sorted(spans, reverse=True):
+        text = f"{text[:start]}{new}{text[end:]}"
+    return text
+
+
+def _rename_in_remarks(rename: Rename, path: str, text: str) -> str:
+    """Rename in comments and docstrings if the name is written like code, else only where they certainly mean it."""
+    if rename.is_certain:
+        pattern = _PYTHON_QUOTED if path.endswith(_PYTHON) else _BRACES_QUOTED
+        return pattern.sub(
+            lambda found: replace_name(found[0], rename) if rename.everywhere or found["remark"] else found[0], text
+        )
+    old = re.escape(rename.old)
+    defined = rf"(?:func\s+(?:\([^)]*\)\s*)?|type\s+|const\s+|var\s+){re.escape(rename.new)}(?!\w)"
+    if path.endswith(".go") and (found := re.search(rf"^(?://.*\n)+(?={defined})", text, re.MULTILINE)):
+        told = re.sub(rf"^(//\s*){old}(?!\w)", rf"\g<1>{rename.new}", found[0], count=1, flags=re.MULTILINE)
+        text = f"{text[: found.start()]}{told}{text[found.end() :]}"
+    exported = re.search(r"^__all__\s*=\s*[\[(][^\])]*", text, re.MULTILINE)
+    if exported is None:
+        return text
+    return text.replace(exported[0], re.sub(rf"(?<=[\"']){old}(?=[\"'])", rename.new, exported[0]), 1)
 
 
 def _mask_quoted(path: str, text: str) -> str:
@@ -299,7 +402,7 @@ def _mask_match(found: re.Match[str]) -> str:
     text = found[0]
     blank = re.sub(r"[^\n]", " ", text)
     prefix = found["prefix"]
-    if prefix is None or (prefix and "f" not in prefix.casefold()):
+    if found["remark"] is not None or prefix is None or (prefix and "f" not in prefix.casefold()):
         return blank
     for inserted in _INSERTED.finditer(text):
         blank = f"{blank[: inserted.start()]}{inserted[0]}{blank[inserted.end() :]}"

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from odin.providers.whole_files.asked_call import EFFECTS, AskedCall, find_call
+from odin.providers.whole_files.asked_call import AskedCall, find_call
+from odin.providers.whole_files.program_source import is_pure_program
 from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command, is_test
 from odin.providers.whole_files.prompt_intent import PromptReading
 from odin.providers.whole_files.reply_judgement import Calls
@@ -21,7 +22,7 @@ _PROGRAMS = {
     "main.sh": "bash main.sh",
 }
 _RUNNERS = {"py": "python3", "js": "node", "sh": "bash"}
-_WANTS_SCRIPT = re.compile(r"\b(?:scripts?|programs?)\b|\bprints?\b", re.IGNORECASE)
+_PRINTS = re.compile(r"\bprint(?:s|ing)?\b", re.IGNORECASE)
 _BASELINE_MS = 30_000
 _MAX_BASELINE_LINES = 4_000
 """Lines of a project whose tests run before a change, too: those of a larger one may take minutes."""
@@ -134,11 +135,11 @@ class ProjectSurvey:
     def _find_new_script(self) -> str:
         """Return the command that runs the script that the prompt wants and that now exists, if it only computes."""
         made = [path for path in self.facts.created if path in self.reading.paths and path.endswith((".py", ".js"))]
-        if len(made) != 1 or not _WANTS_SCRIPT.search(self.reading.text) or is_test(made[0]):
+        if len(made) != 1 or not _PRINTS.search(self.reading.text) or is_test(made[0]):
             return ""
-        text = self.facts.files.get(made[0], "")
-        is_safe = not EFFECTS.search(text) and not re.search(r"argparse|argv\[", self.reading.text)
-        return f"{_RUNNERS[made[0].rpartition('.')[2]]} {made[0]}" if is_safe else ""
+        is_safe = is_pure_program(made[0], self.facts.files, is_script=True)
+        takes_arguments = re.search(r"\bargument|\bargv\b|\bcommand line\b|\bflag|--\w", self.reading.text) is not None
+        return f"{_RUNNERS[made[0].rpartition('.')[2]]} {made[0]}" if is_safe and not takes_arguments else ""
 
     def find_asked_call(self, facts: TurnFacts) -> AskedCall | None:
         """Return the call whose result a question asks for."""

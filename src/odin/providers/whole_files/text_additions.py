@@ -49,7 +49,7 @@ def _drop_copies(before: list[Part], parts: list[Part], prompt: str) -> bool:
             and part.name in known
             and line not in known[part.name]
             and line in others
-            and item[1].rstrip(".") not in prompt
+            and item[1].rstrip(".").casefold() not in prompt.casefold()
         ]
         part.lines = [line for line in part.lines if line not in copies]
         changed = changed or bool(copies)
@@ -62,15 +62,23 @@ def _place_section(before: list[Part], parts: list[Part], prompt: str) -> list[P
     added = [part for part in parts if part.name and part.name not in names]
     if len(added) != 1:
         return []
+    clause = re.split(r"\bwith\b|\bthat\b|\bsaying\b|\bwhich\b|[.:](?:\s|$)", prompt)[0]
     for place, step in _PLACES:
-        found = place.search(prompt)
+        found = place.search(clause)
         target = _find_section(parts, found["name"]) if found else None
         if target is not None and target is not added[0]:
             rest = [part for part in parts if part is not added[0]]
             at = rest.index(target) + step
+            while step and at < len(rest) and _level_of(rest[at]) > _level_of(added[0]):
+                at += 1
             ordered = [*rest[:at], added[0], *rest[at:]]
             return [] if ordered == parts else _separate_sections(ordered)
     return []
+
+
+def _level_of(part: Part) -> int:
+    """Return how deep the heading of a section is; 9 for what has none."""
+    return len(part.first) - len(part.first.lstrip("#")) or 9
 
 
 def _find_section(parts: list[Part], words: str) -> Part | None:
