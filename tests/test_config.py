@@ -662,6 +662,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.unknown_keys
 @given(st.dictionaries(st.sampled_from(ConfigKeys.__struct_encode_fields__) | st.text(max_size=6), VALUES, max_size=6))
 def test_any_object_loads_or_is_reported_never_crashes(

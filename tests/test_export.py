@@ -313,6 +313,7 @@ def test_there_is_no_other_form():
         format_of("", "pdf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", ["markdown", *(pytest.param(form, marks=pytest.mark.slow) for form in ("html", "json"))]
 )

@@ -1,6 +1,7 @@
 from typing import get_args
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 
 from odin.core import call_events
@@ -12,6 +13,7 @@ from tests.table import each
 from .strategies import EVENT_TYPES, envelopes
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(envelopes)
 def test_every_event_survives_json(envelope: Envelope) -> None:

@@ -84,6 +84,7 @@ def test_lone_surrogates_become_replacement_characters() -> None:
     assert parse_arguments("") == {}
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers() | st.text(max_size=5)))
 def test_any_split_of_the_arguments_gives_the_same_call(args: dict[str, object]) -> None:
     raw = json.dumps(args)

@@ -529,6 +529,7 @@ def test_a_character_after_a_brace_ends_nothing(before: str):
             assert not never_fails(f"{before}{chr(code)}").is_complete
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200))
 def test_any_text_is_surveyed(text: str):
     never_fails(text)

@@ -47,6 +47,7 @@ events = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(events, st.sampled_from(["\n", "\r", "\r\n"]), st.lists(st.integers(0, 400), max_size=12), st.booleans())
 def test_events_are_the_same_wherever_the_bytes_are_split(

@@ -3,6 +3,7 @@
 import itertools
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +82,7 @@ def test_every_prefix_gives_a_legal_history(events: list[AnyEvent]) -> None:
         assert_legal(SessionState.fold(log[:length]).build_history())
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(envelopes, max_size=12))
 def test_any_events_in_any_order_fold(log: list[Envelope]) -> None:

@@ -274,6 +274,7 @@ async def test_esc_goes_back_a_step_and_wrong_keys_are_refused(begin: Any, home:
 async def test_by_mouse(begin: Any) -> None:
     async with begin() as stage:
         await welcomed(stage)
+        await ready(stage)
         await click(stage, "Enter an API key")
         await stage.shows("Which provider is the key for?")
         await click(stage, "Back")
