@@ -456,6 +456,7 @@ async def test_a_certain_rename_needs_no_model(stage: Stage) -> None:
             requests=0,
         ),
         Case("Rename the function add to plus.", sums, after=plus, requests=0),
+        Case("add in calc.py is a bad name, plus would be better", sums, after=plus, requests=0),
         Case(
             "Rename the method Add to Put",
             store,

@@ -101,7 +101,8 @@ class TurnPlanner:
         self._survey = ProjectSurvey(self.reading, self.facts, context, can_edit=self.can_edit, can_run=self.can_run)
         self._failures: list[str] = []
         self._dialog: list[Message] = []
-        self._rename = find_rename(self.reading.text) if self.can_edit and self.reading.wants_change else None
+        is_change = self.can_edit and self.reading.intent > Intent.EITHER
+        self._rename = find_rename(self.reading.text) if is_change else None
         self._gap_step: Step | None = None
         self._correction = ""
         self._doubted_step: Step | None = None

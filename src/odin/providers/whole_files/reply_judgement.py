@@ -98,7 +98,7 @@ class ReplyJudge:
         self.can_run = "ExecuteCommand" in offered
         self._can_delete = "Delete" in offered
         self._loose = LooseBlocks(reading, facts)
-        self._rename = find_rename(reading.text) if reading.wants_change else None
+        self._rename = find_rename(reading.text) if reading.intent > Intent.EITHER else None
 
     def judge_reply(self, text: str, *, is_cut: bool = False) -> ReplyOutcome:
         """Return what a reply of the model comes to. `is_cut`: it was longer than replies may be."""
