@@ -22,7 +22,10 @@ from tests.table import each
 
 from .conftest import Start, Talk
 
-TODAY = time.strftime("%Y-%m-%d")
+
+def today() -> str:
+    """Return the date now: a run may go past midnight."""
+    return time.strftime("%Y-%m-%d")
 
 
 def use(**args: Any) -> Any:
@@ -82,7 +85,7 @@ async def test_the_model_keeps_and_reads_facts(start: Start, home: Path) -> None
         use(action="note", text="fixed the parser"),
         use(action="replace", old="make", text="ninja"),
         use(action="read"),
-        use(action="read", text=TODAY),
+        use(action="read", text=today()),
         use(action="read", text="yesterday"),
         use(action="remove", old="nothing like it"),
         use(action="add", text=" "),
@@ -96,14 +99,14 @@ async def test_the_model_keeps_and_reads_facts(start: Start, home: Path) -> None
     await talk.say("again")
     results = [event.text for event in talk.all(ToolEnded)]
     assert results[3] == "- the build needs ninja"
-    assert results[4] == f"# {TODAY}\n- fixed the parser"
+    assert results[4] == f"# {today()}\n- fixed the parser"
     assert results[5].startswith("'yesterday' is not a day.")
     assert results[6].startswith("The text does not occur in ") and "needs a text" in results[7]
     assert "memory changed" not in last_message_of(talk)
     assert [event.args["scope"] for event in talk.all(PermissionAsked)] == ["user"]
     assert (home / ".config/odin/memory/MEMORY.md").read_text() == "- likes tabs\n"
     folder = (await path_of(talk)).parent
-    assert (folder / TODAY[:7].replace("-", "") / f"{TODAY.replace('-', '')}.md").exists()
+    assert (folder / today()[:7].replace("-", "") / f"{today().replace('-', '')}.md").exists()
     text = await format_memory(talk.client)
     assert "- likes tabs" in text and "- fixed the parser" in text
 
@@ -182,7 +185,7 @@ def test_two_sessions_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     folder = MemoryFolder(tmp_path, "project")
-    lines = folder.read(folder.long_term).splitlines() + folder.read(folder.note_of(TODAY)).splitlines()[1:]
+    lines = folder.read(folder.long_term).splitlines() + folder.read(folder.note_of(today())).splitlines()[1:]
     assert sorted(lines) == sorted(f"- {name}{number}" for name in "abc" for number in range(10))
 
 
@@ -276,7 +279,7 @@ def test_the_model_is_told_what_others_changed_before_its_own_change(tmp_path: P
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_sentence(tmp_path: Path) -> None:
     folder = MemoryFolder(tmp_path, "project")
-    folder.note_of(TODAY).parent.symlink_to("nowhere")
+    folder.note_of(today()).parent.symlink_to("nowhere")
     with pytest.raises(ConfigError, match="cannot be written: File exists"):
         folder.add("x", daily=True)
 
