@@ -15,6 +15,7 @@ _PURE = "import math\nfrom shop import price\n\nLIMIT = price(2)\n\n\ndef f(n):\
         ("for n in range(3):\n    print(n)\n", False, True),
         ("def f():\n    return open('a').read()\n", False, True),
         ("open('a', 'w').write('x')\n", False, False),
+        ("f = open\nf('a', 'w')\n", False, False),
         ("import os\n\n\ndef f():\n    os.rmdir('x')\n", False, False),
         ("from pathlib import Path\n", False, False),
         ("from evil import f\n", False, False),

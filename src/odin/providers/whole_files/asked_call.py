@@ -137,20 +137,16 @@ def _cut_expression(text: str) -> str:
 def _build_command(
     expression: str, name: str, path: str, texts: Mapping[str, str], steps: Sequence[str], *, prints: bool
 ) -> str:
-    if path.endswith(".py") and steps:
-        if not all(_is_literal(step, step.partition("(")[0]) for step in steps) or not _is_literal(expression, name):
-            return ""
-        *first, last = [f"made.{step}" for step in steps]
-        lines = [f"made = {expression}", *first, last if prints else f"print(repr({last}))"]
-        module = path.removesuffix(".py").replace("/", ".")
-        return f"python3 -B -c {shlex.quote(f'from {module} import {name}; ' + '; '.join(lines))}"
-    if path.endswith(".py") and _is_literal(expression, name):
+    if not _is_literal(expression, name) or not all(_is_literal(step, step.partition("(")[0]) for step in steps):
+        return ""
+    if path.endswith(".py"):
         module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        is_defined = re.search(rf"^(?:async )?(?:def|class) {name}\b", texts.get(path, ""), re.MULTILINE)
-        call = expression if prints else f"print(repr({expression}))"
-        code = f"from {module} import {name}; {call}"
-        return f"python3 -B -c {shlex.quote(code)}" if is_defined and re.fullmatch(r"\w+(?:\.\w+)*", module) else ""
-    if path.endswith((".js", ".cjs")) and _EXPORTS.search(texts.get(path, "")) and _is_literal(expression, name):
+        if not re.search(rf"^(?:async )?(?:def|class) {name}\b", texts.get(path, ""), re.MULTILINE):
+            return ""
+        *first, last = [f"made = {expression}", *(f"made.{step}" for step in steps)] if steps else [expression]
+        code = "; ".join([f"from {module} import {name}", *first, last if prints else f"print(repr({last}))"])
+        return f"python3 -B -c {shlex.quote(code)}" if re.fullmatch(r"\w+(?:\.\w+)*", module) else ""
+    if path.endswith((".js", ".cjs")) and _EXPORTS.search(texts.get(path, "")):
         call = expression if prints else f"console.log({expression})"
         code = f"const {{ {name} }} = require('./{path}'); {call}"
         return f"node -e {shlex.quote(code)}"

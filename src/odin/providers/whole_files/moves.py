@@ -333,7 +333,7 @@ class TurnPlanner:
         return self._correct_values() or self._ask_again()
 
     def _prepare(self) -> Move | None:
-        """Return what is done before the model is asked: looking, or the whole task if it is a certain rename."""
+        """Return the calls that gather context or make a certain rename; None if it is time to ask the model."""
         calls = self._survey.gather()
         return Move(calls, "gather_") if calls else self._rename_alone()
 

@@ -59,10 +59,10 @@ def _list_sources(path: str, text: str, texts: Mapping[str, str], *, is_script: 
     if tree is None or not (is_script or all(map(_is_definition, tree.body))):
         return None
     sources: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and (node.id in _ACTS or (node.id == "open" and not is_script)):
-            return None
-        if _is_opening_to_write(node):
+    nodes = list(ast.walk(tree))
+    reading = [node.func for node in nodes if is_script and isinstance(node, ast.Call) and _is_reading(node)]
+    for node in nodes:
+        if isinstance(node, ast.Name) and (node.id in _ACTS or (node.id == "open" and node not in reading)):
             return None
         if isinstance(node, ast.Import | ast.ImportFrom):
             found = _resolve_import(node, texts)
@@ -72,10 +72,9 @@ def _list_sources(path: str, text: str, texts: Mapping[str, str], *, is_script: 
     return sources
 
 
-def _is_opening_to_write(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "open":
-        return False
-    return len(node.args) != 1 or any(one.arg != "encoding" for one in node.keywords)
+def _is_reading(node: ast.Call) -> bool:
+    """True for a call that may be `open` for reading: one argument, and at most the encoding."""
+    return len(node.args) == 1 and all(one.arg == "encoding" for one in node.keywords)
 
 
 def _is_definition(node: ast.stmt) -> bool:

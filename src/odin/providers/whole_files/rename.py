@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
+from odin.providers.whole_files.file_outline import CODE
 from odin.providers.whole_files.prompt_intent import TEXT_ENDINGS
 from odin.providers.whole_files.turn_history import FoundLine
 
@@ -155,7 +156,6 @@ def limit_to_rename(old: str, new: str, rename: Rename) -> str:
 # --- a rename without the model ---
 
 _PYTHON = (".py", ".pyi")
-_BRACES = (".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".go", ".rs", ".java", ".c", ".h", ".cpp", ".cs", ".kt")
 _PYTHON_QUOTED = re.compile(
     r"(?P<remark>#[^\n]*|\"\"\"[\s\S]*?\"\"\"|\'\'\'[\s\S]*?\'\'\')"
     r"|(?P<prefix>\b[rRbBuUfF]{1,2})?(?:\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
@@ -179,7 +179,7 @@ def rename_in_project(rename: Rename, files: Mapping[str, str], named: Collectio
 
     `files` are all files that contain the old name, `named` those that the prompt names.
     """
-    code = {path: text for path, text in files.items() if path.endswith((*_PYTHON, *_BRACES))}
+    code = {path: text for path, text in files.items() if path.endswith(CODE) and not path.endswith(".rb")}
     if any(len(text) > _MAX_CHARS or max(map(len, text.split("\n"))) > _MAX_LINE for text in files.values()):
         return None
     uses = _NameUses(rename, code)

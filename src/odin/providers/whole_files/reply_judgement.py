@@ -98,7 +98,6 @@ class ReplyJudge:
         self.can_run = "ExecuteCommand" in offered
         self._can_delete = "Delete" in offered
         self._loose = LooseBlocks(reading, facts)
-        self._rename = find_rename(reading.text) if reading.intent > Intent.EITHER else None
 
     def judge_reply(self, text: str, *, is_cut: bool = False) -> ReplyOutcome:
         """Return what a reply of the model comes to. `is_cut`: it was longer than replies may be."""
@@ -241,6 +240,7 @@ class ReplyJudge:
         texts: dict[str, str] = {}
         written: dict[str, str] = {}
         elsewhere = self._find_moved_names(files)
+        rename = find_rename(self.reading.text) if self.reading.intent > Intent.EITHER else None
         for block in files:
             path = self._resolve_path(block.path)
             old = self.facts.files.get(path, "")
@@ -253,8 +253,8 @@ class ReplyJudge:
                 texts[path] = keep_others(path, whole, before, self.reading.text)
                 texts[path] = add_missing_imports(path, texts[path], old, self.facts.files)
                 texts[path] = correct_additions(path, texts[path], old, self.reading.text)
-                if old and self._rename and self._rename.is_all:
-                    texts[path] = limit_to_rename(old, texts[path], self._rename)
+                if old and rename and rename.is_all:
+                    texts[path] = limit_to_rename(old, texts[path], rename)
         calls: list[ToolUse] = []
         unchanged: list[str] = []
         for path, text in texts.items():
