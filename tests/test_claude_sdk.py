@@ -110,6 +110,7 @@ async def test_a_prompt_with_tools(configure: Configure, workspace: Path) -> Non
     assert result.usage["output_tokens"] > 0
 
 
+@pytest.mark.slow
 async def test_only_the_chosen_skills_are_offered(configure: Configure, home: Path) -> None:
     for name in ("pdf", "xls"):
         write_skill(home / ".claude/skills", name)
@@ -139,6 +140,7 @@ async def test_partial_messages_whatever_the_provider(configure: Configure, work
     assert ids == [start["message"]["id"] for start in starts]
 
 
+@pytest.mark.slow
 async def test_partial_messages_only_when_wanted(configure: Configure) -> None:
     with ScriptedServer([say("Hi.")]) as server:
         messages = await collect(query(prompt="Hello.", options=configure(server)))
@@ -172,6 +174,7 @@ async def test_a_permission_that_is_given(configure: Configure, workspace: Path)
     assert the_result(messages).permission_denials == []
 
 
+@pytest.mark.slow
 async def test_a_permission_that_is_refused(configure: Configure, workspace: Path) -> None:
     target = workspace / "new.txt"
     args = {"file_path": str(target), "content": "made\n"}
@@ -190,6 +193,7 @@ async def test_a_permission_that_is_refused(configure: Configure, workspace: Pat
     assert result.result == "Understood."
 
 
+@pytest.mark.slow
 async def test_a_permission_with_changed_input(configure: Configure, workspace: Path) -> None:
     target = workspace / "new.txt"
     changed = {"file_path": str(target), "content": "changed\n"}
@@ -200,6 +204,7 @@ async def test_a_permission_with_changed_input(configure: Configure, workspace: 
     assert target.read_text() == "changed\n"
 
 
+@pytest.mark.slow
 async def test_a_refusal_that_also_stops_the_turn(configure: Configure, workspace: Path) -> None:
     gate = Gatekeeper(PermissionResultDeny(message="stop here", interrupt=True))
     args = {"file_path": str(workspace / "x"), "content": "x"}
@@ -209,6 +214,7 @@ async def test_a_refusal_that_also_stops_the_turn(configure: Configure, workspac
     assert the_result(messages).subtype == "error_during_execution"
 
 
+@pytest.mark.slow
 async def test_a_permission_callback_that_fails_refuses(configure: Configure, workspace: Path) -> None:
     async def broken(name: str, args: dict[str, Any], context: ToolPermissionContext) -> PermissionResultAllow:
         raise RuntimeError("the callback broke")
@@ -248,6 +254,7 @@ async def test_a_question_comes_with_one_narrow_rule_to_remember(configure: Conf
     assert (workspace / "two").exists()
 
 
+@pytest.mark.slow
 async def test_rules_of_an_answer_are_kept_where_they_belong(configure: Configure, workspace: Path) -> None:
     def update(kind: Any, behavior: Any, destination: Any, *rules: str) -> PermissionUpdate:
         values = [PermissionRuleValue("Bash", rule) for rule in rules]
@@ -286,6 +293,7 @@ async def test_rules_of_an_answer_are_kept_where_they_belong(configure: Configur
     assert not (workspace / "three").exists()
 
 
+@pytest.mark.slow
 async def test_a_rule_that_cannot_be_read_is_said_and_the_answer_holds(configure: Configure, workspace: Path) -> None:
     bad = PermissionUpdate("addRules", [PermissionRuleValue("", "(")], "allow", destination="session")
     other = PermissionUpdate("addDirectories", directories=["/"], destination="session")
@@ -301,6 +309,7 @@ async def test_a_rule_that_cannot_be_read_is_said_and_the_answer_holds(configure
     assert (workspace / "one").exists()
 
 
+@pytest.mark.slow
 async def test_the_path_that_was_asked_about(configure: Configure, tmp_path: Path) -> None:
     gate = Gatekeeper(PermissionResultDeny(message="no"))
     args = {"file_path": str(tmp_path / "elsewhere.txt"), "content": "x"}
@@ -341,6 +350,7 @@ async def test_a_question_is_put_to_the_callback_and_answered_by_its_input(confi
     assert the_result(messages).result == "Done."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
@@ -357,6 +367,7 @@ async def test_a_question_that_the_callback_does_not_answer(configure: Configure
     assert the_result(messages).result == "Done."
 
 
+@pytest.mark.slow
 async def test_an_interrupt_takes_a_question_back(configure: Configure) -> None:
     asked = asyncio.Event()
 
@@ -378,6 +389,7 @@ async def test_an_interrupt_takes_a_question_back(configure: Configure) -> None:
         assert not server.rejected
 
 
+@pytest.mark.slow
 async def test_without_a_callback_no_question_is_offered(configure: Configure) -> None:
     with ScriptedServer([call("Question", {"questions": QUESTIONS}, id="toolu_q"), say("I chose.")]) as server:
         await collect(query(prompt="Set it up.", options=configure(server)))
@@ -385,6 +397,7 @@ async def test_without_a_callback_no_question_is_offered(configure: Configure) -
         assert "No user can be asked" in server.requests[1].results["toolu_q"]
 
 
+@pytest.mark.slow
 async def test_without_a_callback_nothing_is_written(configure: Configure, workspace: Path) -> None:
     args = {"file_path": str(workspace / "x"), "content": "x"}
     with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("I may not.")]) as server:
@@ -399,6 +412,7 @@ async def prompts(*texts: str) -> AsyncIterator[dict[str, Any]]:
         yield {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": text}]}}
 
 
+@pytest.mark.slow
 async def test_several_prompts_in_one_stream_each_have_their_question_and_result(
     configure: Configure, workspace: Path
 ) -> None:
@@ -448,6 +462,7 @@ async def test_an_interrupt_while_a_command_runs(configure: Configure, workspace
     assert not (workspace / "finished").exists()
 
 
+@pytest.mark.slow
 async def test_an_interrupt_while_the_model_writes(configure: Configure) -> None:
     gate = threading.Event()
     with ScriptedServer([say("A very long story", chunk=4).hold(gate, after=4), say("Yes.")]) as server:
@@ -465,6 +480,7 @@ async def test_an_interrupt_while_the_model_writes(configure: Configure) -> None
         assert not server.rejected
 
 
+@pytest.mark.slow
 async def test_a_prompt_right_behind_an_interrupt_has_its_own_result(configure: Configure, workspace: Path) -> None:
     """Nobody waits for the end of the interrupted turn before the next prompt is sent."""
     command = {"command": f"touch {workspace}/started; trap '' TERM INT; sleep 60"}
@@ -501,6 +517,7 @@ async def test_permission_mode_and_model_change_in_the_middle(configure: Configu
     assert target.read_text() == "x"
 
 
+@pytest.mark.slow
 async def test_plan_mode_offers_no_writing_tools(configure: Configure) -> None:
     with ScriptedServer([say("Edit."), say("Plan.")]) as server:
         async with ClaudeSDKClient(configure(server)) as client:
@@ -514,6 +531,7 @@ async def test_plan_mode_offers_no_writing_tools(configure: Configure) -> None:
     assert "WriteFile" not in offered[1]
 
 
+@pytest.mark.slow
 async def test_what_the_client_may_ask_about(configure: Configure) -> None:
     with ScriptedServer([say("Hi.")]) as server:
         async with ClaudeSDKClient(configure(server)) as client:
@@ -539,6 +557,7 @@ async def test_a_wrong_key_is_an_error_with_a_sentence(configure: Configure) -> 
     assert caught.value.errors
 
 
+@pytest.mark.slow
 async def test_the_limit_of_turns_is_an_error_result(configure: Configure, workspace: Path) -> None:
     script = [call("LS", {"path": str(workspace)}), say("never asked for")]
     with ScriptedServer(script) as server, pytest.raises(ResultError) as caught:
@@ -556,6 +575,7 @@ async def test_a_session_goes_on_in_another_process(configure: Configure) -> Non
     assert second.session_id == first.session_id
 
 
+@pytest.mark.slow
 async def test_other_names_for_tools_and_the_options_that_shape_a_session(
     configure: Configure, workspace: Path
 ) -> None:
@@ -578,6 +598,7 @@ async def test_other_names_for_tools_and_the_options_that_shape_a_session(
     assert replayed[0].uuid
 
 
+@pytest.mark.slow
 async def test_the_default_prompt_is_ours(configure: Configure) -> None:
     """The SDK passes an empty system prompt when its user gives none."""
     with ScriptedServer([say("Hi.")]) as server:
@@ -587,6 +608,7 @@ async def test_the_default_prompt_is_ours(configure: Configure) -> None:
     assert text.text == "Hi."
 
 
+@pytest.mark.slow
 def test_every_flag_the_sdk_may_pass_is_understood(workspace: Path) -> None:
     options = ClaudeAgentOptions(
         cli_path="odin",
@@ -651,6 +673,7 @@ async def test_a_plan_is_put_to_the_callback_and_carried_out_in_the_same_turn(
     assert (workspace / "x").read_text() == "x"
 
 
+@pytest.mark.slow
 async def test_a_plan_that_the_callback_denies_is_changed(configure: Configure, workspace: Path) -> None:
     script = [call("ExitPlanMode", {"plan": PLAN}, id="toolu_p"), say("What then?")]
     with ScriptedServer(script) as server:
@@ -662,6 +685,7 @@ async def test_a_plan_that_the_callback_denies_is_changed(configure: Configure, 
     assert the_result(messages).result == "What then?"
 
 
+@pytest.mark.slow
 async def test_a_plan_that_the_callback_edits_is_saved_so(configure: Configure, workspace: Path) -> None:
     script = [call("ExitPlanMode", {"plan": PLAN}, id="toolu_p"), say("Done.")]
     with ScriptedServer(script) as server:
@@ -672,12 +696,14 @@ async def test_a_plan_that_the_callback_edits_is_saved_so(configure: Configure, 
     assert (workspace / ".odin/plans/plan-001.md").read_text() == "1. Half of it.\n"
 
 
+@pytest.mark.slow
 async def test_without_a_callback_the_plan_is_the_result(configure: Configure, workspace: Path) -> None:
     with ScriptedServer([call("ExitPlanMode", {"plan": PLAN}, id="toolu_p")]) as server:
         messages = await collect(query(prompt="Plan it.", options=configure(server, permission_mode="plan")))
     assert the_result(messages).result == PLAN
 
 
+@pytest.mark.slow
 async def test_agents_of_the_client_work_at_the_same_time_and_are_told_apart(
     configure: Configure, workspace: Path
 ) -> None:

@@ -29,6 +29,7 @@ def before(**said: Any) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}}
 
 
+@pytest.mark.slow
 async def test_a_hook_before_a_tool_can_deny(configure: Configure, workspace: Path) -> None:
     hook = Listener(before(permissionDecision="deny", permissionDecisionReason="not on a Friday"))
     hooks = {"PreToolUse": [HookMatcher(matcher="Bash", hooks=[hook])]}
@@ -47,6 +48,7 @@ async def test_a_hook_before_a_tool_can_deny(configure: Configure, workspace: Pa
     assert [item["tool_use_id"] for item in the_result(messages).permission_denials or []] == ["c1"]
 
 
+@pytest.mark.slow
 async def test_a_hook_before_a_tool_can_change_and_allow_it(configure: Configure, workspace: Path) -> None:
     hook = Listener(before(permissionDecision="allow", updatedInput={"command": "touch other"}))
     with ScriptedServer([touch("made", "c1"), say("Done.")]) as server:
@@ -56,6 +58,7 @@ async def test_a_hook_before_a_tool_can_change_and_allow_it(configure: Configure
     assert not (workspace / "made").exists()
 
 
+@pytest.mark.slow
 async def test_a_hook_can_have_a_person_asked(configure: Configure, workspace: Path) -> None:
     hook = Listener(before(permissionDecision="ask", permissionDecisionReason="Look twice."))
     gate = Gatekeeper(PermissionResultAllow())
@@ -68,6 +71,7 @@ async def test_a_hook_can_have_a_person_asked(configure: Configure, workspace: P
     assert "Look twice." in (context.decision_reason or "")
 
 
+@pytest.mark.slow
 async def test_hooks_around_a_turn(configure: Configure, workspace: Path) -> None:
     submitted = Listener(
         {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": "It is a Friday."}}
@@ -97,6 +101,7 @@ async def broken(told: Any, tool_use_id: str | None, context: Any) -> Any:
     raise RuntimeError("the hook broke")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("on_failure", "made"), [(None, True), ("continue", True), ("block", False)])
 async def test_a_hook_that_fails(configure: Configure, workspace: Path, on_failure: Any, made: bool) -> None:
     matcher = HookMatcher(hooks=[broken], on_failure=on_failure)
@@ -111,6 +116,7 @@ async def test_a_hook_that_fails(configure: Configure, workspace: Path, on_failu
     assert the_result(messages).result == "Done."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("on_failure", "made"), [(None, True), ("block", False)])
 async def test_a_hook_that_takes_too_long(configure: Configure, workspace: Path, on_failure: Any, made: bool) -> None:
     ended: list[str] = []
@@ -130,6 +136,7 @@ async def test_a_hook_that_takes_too_long(configure: Configure, workspace: Path,
     assert ended == ["cancelled"]
 
 
+@pytest.mark.slow
 async def test_an_event_that_does_not_exist_is_refused_rather_than_forgotten(configure: Configure) -> None:
     options = configure(None, hooks={"BeforeLunch": [HookMatcher(hooks=[Listener()])]})
     with pytest.raises(Exception, match="BeforeLunch"):

@@ -152,6 +152,7 @@ def test_flags_that_name_a_session(run_odin: Run, run_odin_process: Run, store: 
         assert run_odin("-p", "x", *args).returncode == 2, args
 
 
+@pytest.mark.slow
 def test_of_many_that_go_on_with_one_session_each_is_answered_or_told_who_has_it(
     store: SessionStore, workspace: Path
 ) -> None:

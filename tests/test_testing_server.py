@@ -276,6 +276,7 @@ def joined(api: str, got: Got) -> tuple[str, str]:
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(APIS), WORDS, st.dictionaries(WORDS, WORDS, min_size=1, max_size=3), st.integers(1, 40))
 def test_the_deltas_add_up_to_what_the_script_says(api: str, text: str, args: dict[str, str], chunk: int) -> None:
     with ScriptedServer([reply(text, [call("Echo", args)], chunk=chunk)]) as server:
@@ -833,6 +834,7 @@ def code_blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", DOC.read_text(), flags=re.S | re.M)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
     example = tmp_path / "test_example.py"
     example.write_text(next(block for block in code_blocks("python") if "def test_" in block))

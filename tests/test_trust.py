@@ -436,6 +436,7 @@ def test_a_store_that_others_may_write_is_not_believed(poisoned: Path, run_odin:
     assert any("is writable by other users" in text for text in config.warnings)
 
 
+@pytest.mark.slow
 def test_two_who_give_trust_at_once_do_not_lose_it(tmp_path: Path):
     folders = [tmp_path / f"p{number}" for number in range(6)]
     for folder in folders:

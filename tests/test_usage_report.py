@@ -178,6 +178,7 @@ def test_everywhere_is_every_project(store: SessionStore, home: Path, workspace:
     assert report(workspace, "session", everywhere=True) == {"a": (1, 1), "b": (1, 2)}
 
 
+@pytest.mark.slow
 def test_thousands_of_sessions_are_read_once(store: SessionStore, workspace: Path) -> None:
     """The second report looks at no log: they could not be read any more."""
     for number in range(3_000):

@@ -108,6 +108,7 @@ PRINTING = [
 """Command lines, the exit code if nobody reads what they print, and whether Python writes it at once."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "code", "unbuffered"), PRINTING)
 def test_a_full_disk_is_told_and_a_reader_that_left_is_not(
     workspace: Path, line: tuple[str, ...], code: int, unbuffered: bool

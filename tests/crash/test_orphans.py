@@ -53,7 +53,7 @@ def everywhere(words: str) -> set[int]:
 
 @pytest.mark.parametrize("sandbox", ["off", "auto"])
 @pytest.mark.parametrize("kind", ["command", "spawn", "hook", "sub-agent", "own"])
-@pytest.mark.parametrize("whole_group", [False, True])
+@pytest.mark.parametrize("whole_group", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nothing_runs_on(kind: str, sandbox: str, whole_group: bool, workspace: Path, home: Path) -> None:
     mark = f"7{os.getpid()}.{len(kind)}{len(sandbox)}{int(whole_group)}"
     tree = TREE.format(mark)

@@ -127,6 +127,7 @@ def test_a_reply_is_stored_before_its_results_and_a_prompt_once(recording: Recor
     assert len(prompts) == len(set(prompts))
 
 
+@pytest.mark.slow
 def test_every_cut_in_the_middle_of_a_line_leaves_the_lines_before_it(recording: Recording, tmp_path: Path) -> None:
     """The reader passes over what is torn, the writer goes on after it, and both see the same session afterwards."""
     whole = recording.data
@@ -146,6 +147,7 @@ def test_every_cut_in_the_middle_of_a_line_leaves_the_lines_before_it(recording:
         assert list(read_log(path))[number : number + 1] != []
 
 
+@pytest.mark.slow
 def test_any_line_may_be_lost(recording: Recording) -> None:
     """At the end, and right after the loss, where the wound is fresh."""
     events = recording.events
@@ -166,6 +168,7 @@ def test_any_lines_may_be_lost(recording: Recording) -> None:
         assert objections(kept, recording) == [], number
 
 
+@pytest.mark.slow
 def test_blocks_of_lines_may_be_lost(recording: Recording) -> None:
     """As a damaged sector takes them."""
     chance = random.Random(17)
@@ -176,6 +179,7 @@ def test_blocks_of_lines_may_be_lost(recording: Recording) -> None:
         assert objections(events[:start] + events[end:], recording) == [], (number, start, end)
 
 
+@pytest.mark.slow
 def test_a_summary_may_come_anywhere(recording: Recording) -> None:
     """Also where it was never meant to be: in the middle of calls, or when what it speaks of is gone."""
     chance = random.Random(23)

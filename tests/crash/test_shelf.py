@@ -12,6 +12,7 @@ from .shelf import ACTS
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ACTS)
 def test_the_shelf_survives_being_killed(act: str, tmp_path: Path) -> None:
     found = subprocess.run(

@@ -13,11 +13,12 @@ KILLS = 10
 QUICK_KILLS = 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "kills"),
     [
         (FIRST, QUICK_KILLS),
-        *(pytest.param(FIRST + number, KILLS, marks=[pytest.mark.slow]) for number in range(1, CHAINS)),
+        *((FIRST + number, KILLS) for number in range(1, CHAINS)),
     ],
 )
 def test_a_team_survives_being_killed(seed: int, kills: int, workspace: Path, home: Path) -> None:

@@ -86,6 +86,7 @@ def assert_one_after_the_other(events: list[Envelope], lines: int) -> list[str]:
     return [envelope.event.id for envelope in events if isinstance(envelope.event, TurnStarted)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resume", "begin"])
 def test_a_race_for_one_session(kind: str, run_odin_process: Run, workspace: Path, home: Path) -> None:
     """Whoever comes second is told that it is open, or comes when the first has left; nothing is ever mixed."""

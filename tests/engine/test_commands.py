@@ -74,6 +74,7 @@ async def test_a_flood_of_output_is_a_trickle_of_events(start: Start) -> None:
     assert all(len(event.text) <= 200 for event in talk.all(ToolProgressed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_odin_takes_everything_with_it(workspace: Path, number: signal.Signals) -> None:
     spawned = {"command": "echo $$ >>pids; setsid sleep 1000 & echo $! >>pids; wait; sleep 1000"}

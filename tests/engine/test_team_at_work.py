@@ -6,6 +6,8 @@ import re
 import threading
 from pathlib import Path
 
+import pytest
+
 from odin.core.call_events import PermissionAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.event import Envelope, FilesChanged
@@ -103,6 +105,7 @@ async def answer_all(client: Client, heard: list[Envelope]) -> None:
             await client.submit(AnswerQuestions(event.ask_id, (("left",),)))
 
 
+@pytest.mark.slow
 async def test_ten_agents_work_at_once(start: Start, workspace: Path, home: Path) -> None:
     (workspace / "readme.txt").write_text("A project.\n")
     make_repository(workspace)

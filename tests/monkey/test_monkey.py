@@ -8,18 +8,14 @@ import pytest
 from tests.monkey.monkey import play
 
 SEEDS = range(int(os.environ.get("ODIN_MONKEY_FROM", "0")), int(os.environ.get("ODIN_MONKEY_TO", "8")))
-QUICK = 1
-"""How many of them `make test` plays; `make test-all` plays them all."""
 
 ENDINGS = ("end_turn", "error", "max_tokens", "loop_detected", "max_turns", "interrupted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
-    [
-        pytest.param(seed, marks=[pytest.mark.slow] if number >= QUICK else [], id=str(seed))
-        for number, seed in enumerate(SEEDS)
-    ],
+    SEEDS,
 )
 async def test_the_session_never_dies(seed: int, workspace: Path, home: Path) -> None:
     person, server = await play(seed, workspace, home, acts=int(os.environ.get("ODIN_MONKEY_ACTS", "40")))

@@ -85,6 +85,7 @@ def conversation(model: str, folder: Path) -> tuple[Message, ...]:
     )
 
 
+@pytest.mark.slow
 @each("api", ENCODERS)
 def test_every_request_is_what_the_vendor_declares(api: str, tmp_path: Path) -> None:
     for model in MODELS[api]:

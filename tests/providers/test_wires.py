@@ -110,6 +110,7 @@ def test_each_request_continues_the_bytes_of_the_one_before(wire: Wire, history:
         assert later.startswith(open_end(earlier))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wire", [*WIRES, MISTRALS_CHAT], ids=named)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories)

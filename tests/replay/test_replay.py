@@ -522,6 +522,7 @@ async def test_from_a_folder_below_the_root(start: Start, workspace: Path):
     assert report.calls == 1
 
 
+@pytest.mark.slow
 async def test_the_command_line_says_it_and_ends_with_a_code(start: Start, workspace: Path, home: Path, run_odin: Run):
     talk = await start([call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"}, id="w"), say("Done.")])
     await talk.say("one")
@@ -539,6 +540,7 @@ async def test_the_command_line_says_it_and_ends_with_a_code(start: Start, works
     assert "WriteFile" in run_odin("replay", session, "--verbose").stderr
 
 
+@pytest.mark.slow
 async def test_a_recording_knows_nothing_of_the_machine(
     start: Start, workspace: Path, home: Path, tmp_path: Path, run_odin: Run
 ):

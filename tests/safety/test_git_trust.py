@@ -331,6 +331,7 @@ BORROWED = [
 ]
 
 
+@pytest.mark.slow
 def test_nothing_of_another_repository_is_printed_unasked(tmp_path: Path, private: Path) -> None:
     shown: list[tuple[int, str, str]] = []
     for number, borrow in enumerate(BORROWED):

@@ -217,8 +217,8 @@ async def play(start: Start, world: World, tools: dict[str, Make], mode: str, **
     ("mode", "options"),
     [
         ("edit_mode", {}),
-        ("ask_mode", {}),
-        ("edit_mode", {"permission_mode": "dontAsk"}),
+        pytest.param("ask_mode", {}, marks=pytest.mark.slow),
+        pytest.param("edit_mode", {"permission_mode": "dontAsk"}, marks=pytest.mark.slow),
         ("edit_mode", {"config": {"restrict_to_workspace": True}}),
     ],
     ids=["default", "ask mode", "dontAsk", "restrict_to_workspace"],

@@ -140,6 +140,7 @@ MANAGERS = [
 QUERIES = ["node --version", "node -v", "npm ls", "python3 --version", "pip list", "go version", "jq --version", "ls"]
 
 
+@pytest.mark.slow
 @each("folder, text", MANAGERS)
 @each("file", VERSION_FILES)
 @each("command", QUERIES)
@@ -258,6 +259,7 @@ def fill_with_secrets(project: Path) -> None:
     (project / "conf" / "open.txt").write_text("TODO open\n")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("search_path")
 @each("ignores", IGNORES)
 def test_no_search_prints_a_secret_file_unasked(ignores: dict[str, str], project: Path) -> None:

@@ -103,6 +103,7 @@ def _content_of(path: Path) -> tuple[bytes, int]:
         return b"", 0
 
 
+@pytest.mark.slow
 def test_a_change_within_one_clock_tick_is_found(tmp_path: Path) -> None:
     """The times and the size of a file that was just written may stay the same when it is written again."""
     files = ProtectedFiles(str(tmp_path))
@@ -113,6 +114,7 @@ def test_a_change_within_one_clock_tick_is_found(tmp_path: Path) -> None:
         assert find_tampered_files(before, files.read_state(), str(tmp_path)) == (".envrc",)
 
 
+@pytest.mark.slow
 def test_a_name_within_one_clock_tick_is_found(tmp_path: Path) -> None:
     files = ProtectedFiles(str(tmp_path))
     for number in range(200):

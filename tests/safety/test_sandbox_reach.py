@@ -63,7 +63,9 @@ print(f"{len(found)} writable", *found[:5], flush=True)
 """
 
 
-@pytest.mark.parametrize("writes", [True, False], ids=["writable", "read-only"])
+@pytest.mark.parametrize(
+    "writes", [pytest.param(True, id="writable"), pytest.param(False, id="read-only", marks=pytest.mark.slow)]
+)
 def test_no_kernel_setting_can_be_opened_for_writing(project: UserProject, writes: bool) -> None:
     (project.root / "open.py").write_text(_OPEN_FOR_WRITING)
     done = project.run(
@@ -137,7 +139,9 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("writes", [True, False], ids=["writable", "read-only"])
+@pytest.mark.parametrize(
+    "writes", [pytest.param(True, id="writable"), pytest.param(False, id="read-only", marks=pytest.mark.slow)]
+)
 def test_the_users_terminal_is_out_of_reach(project: UserProject, writes: bool) -> None:
     """Neither written to, which would forge what Odin shows, nor read, nor typed into (TIOCSTI)."""
     master, slave = os.openpty()

@@ -352,6 +352,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_left_when_odin_is_killed(use: str, tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()

@@ -14,6 +14,7 @@ from .users import AS_NOBODY, BACKENDS, NOBODY, USERS, UserProject, python_for, 
 INSIDE = ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--unshare-net", "--die-with-parent"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("around", [[], INSIDE], ids=["plain", "nested"])
 @pytest.mark.parametrize("who", USERS)
 @pytest.mark.parametrize("use", BACKENDS)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _TESTS = """
 import pytest
 
@@ -21,6 +23,7 @@ def test_it():
 """
 
 
+@pytest.mark.slow
 def test_a_run_says_which_sandbox_tests_were_skipped(tmp_path: Path) -> None:
     for name, text in (("test_sandbox_copy", _TESTS), ("test_network", _TESTS), ("test_other", _OTHER)):
         (tmp_path / f"{name}.py").write_text(text)

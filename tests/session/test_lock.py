@@ -130,6 +130,7 @@ def test_an_owner_that_cannot_be_read_is_said(
         assert bool(SessionIndex(store.folder).list_summaries()[0].locked) is (damage is not None)
 
 
+@pytest.mark.slow
 def test_an_owner_that_comes_and_goes_is_never_unknown(tmp_path: Path, store: SessionStore, log: Path) -> None:
     with held(tmp_path, program=HOLD_AGAIN_AND_AGAIN):
         for _ in range(1500):

@@ -135,6 +135,7 @@ time.sleep(3600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found by /proc")
 def test_esc_stops_what_does_not_want_to_be_stopped(workspace: Path) -> None:
     """A command that ignores every signal, with a child and a grandchild in sessions of their own.

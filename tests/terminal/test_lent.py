@@ -66,6 +66,7 @@ def test_suspended_with_a_question_open_and_stopped_by_surprise(workspace: Path)
         odin.nothing_runs()
 
 
+@pytest.mark.slow
 def test_ended_while_it_is_suspended(workspace: Path) -> None:
     """`kill %1` ends a job that is stopped, and leaves the terminal to the shell."""
     marker = f"sleep {3600 + os.getpid() % 1000}.5"

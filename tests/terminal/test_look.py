@@ -27,6 +27,7 @@ def leave(odin: Emulator) -> None:
     odin.end()
 
 
+@pytest.mark.slow
 def test_the_title_says_what_goes_on_and_is_given_back(workspace: Path) -> None:
     with (
         ScriptedServer([say("Hello there.").delay(1.0)]) as server,
@@ -93,12 +94,13 @@ def test_the_environment_may_say_it_before(workspace: Path) -> None:
         assert b"\x1b]11;?" not in odin.bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "forbidden"),
     [
         pytest.param({"NO_COLOR": "1"}, rb"\x1b\[(?:[\d;]*;)?(?:[34][0-8]|9[0-7]|10[0-7])(?:;[\d;]*)?m", id="no-color"),
-        pytest.param({"COLORTERM": "", "TERM": "xterm-256color"}, rb"[34]8;2;", id="256", marks=pytest.mark.slow),
-        pytest.param({"COLORTERM": "", "TERM": "xterm"}, rb"[34]8;[25];", id="16", marks=pytest.mark.slow),
+        pytest.param({"COLORTERM": "", "TERM": "xterm-256color"}, rb"[34]8;2;", id="256"),
+        pytest.param({"COLORTERM": "", "TERM": "xterm"}, rb"[34]8;[25];", id="16"),
         pytest.param({"COLORTERM": "", "TERM": "linux"}, rb"[34]8;[25];|\x1b\](?:0|9|11);", id="linux-console"),
     ],
 )

@@ -35,7 +35,8 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("when", [pytest.param("before the first frame", marks=pytest.mark.slow), "while it connects"])
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before the first frame", "while it connects"])
 def test_while_it_begins(workspace: Path, when: str) -> None:
     command = [sys.executable, "-c", SLOW.replace("{when!r}", repr(when))]
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k"}, command=command) as odin:
@@ -85,7 +86,8 @@ def test_the_window_is_closed_while(workspace: Path, phase: str) -> None:
         odin.nothing_runs()
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGHUP])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_told_more_than_once(workspace: Path, number: signal.Signals) -> None:
     """A shell passes on what the terminal has already said; nothing may be torn off by that."""
     act, turn, args = PHASES["a command runs"]

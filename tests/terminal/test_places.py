@@ -14,6 +14,7 @@ from odin.testing import ScriptedServer, say
 from tests.terminal.emulator import ODIN, terminal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env",
     [
@@ -24,7 +25,6 @@ from tests.terminal.emulator import ODIN, terminal
         pytest.param(
             {"TERM": "never-heard-of-it", "COLORTERM": "", "NO_COLOR": "1", "LC_ALL": "POSIX"},
             id="unheard of, no colour",
-            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -55,7 +55,8 @@ def test_keys_that_are_no_utf8(workspace: Path) -> None:
         odin.given_back()
 
 
-@pytest.mark.parametrize("term", ["dumb", *(pytest.param(term, marks=pytest.mark.slow) for term in ("unknown", ""))])
+@pytest.mark.slow
+@pytest.mark.parametrize("term", ["dumb", "unknown", ""])
 def test_terminals_that_understand_nothing_get_lines(workspace: Path, term: str) -> None:
     with terminal(cwd=workspace, env={"ANTHROPIC_API_KEY": "k", "TERM": term}) as odin:
         odin.see("edit>")
@@ -158,6 +159,7 @@ def test_two_in_one_project_and_one_session_for_one(workspace: Path) -> None:
             holder.ends(143)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full(workspace: Path) -> None:
     """No file may grow beyond a few kilobytes: the log cannot be written on, and that is said, not died of."""
     with (

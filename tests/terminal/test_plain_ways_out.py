@@ -42,13 +42,14 @@ def until(holds: Callable[[], bool], odin: Emulator) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [
         pytest.param("\x04", id="ctrl-d"),
-        pytest.param("/exit\r", id="exit", marks=pytest.mark.slow),
-        pytest.param("quit\r", id="quit", marks=pytest.mark.slow),
-        pytest.param("\x03\x03", id="ctrl-c", marks=pytest.mark.slow),
+        pytest.param("/exit\r", id="exit"),
+        pytest.param("quit\r", id="quit"),
+        pytest.param("\x03\x03", id="ctrl-c"),
     ],
 )
 def test_by_key_and_the_command_to_come_back(workspace: Path, keys: str) -> None:
@@ -78,9 +79,8 @@ def test_nothing_was_asked_so_there_is_nothing_to_come_back_to(workspace: Path) 
         assert FAREWELL not in odin.text
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_by_signal_while_a_command_runs(workspace: Path, number: signal.Signals, code: int) -> None:
     marker, script = waiting(number)
     server = ScriptedServer(script)
@@ -120,6 +120,7 @@ def test_the_window_is_closed(workspace: Path) -> None:
     assert not running(marker)
 
 
+@pytest.mark.slow
 def test_suspended_and_brought_back(workspace: Path) -> None:
     gate = Event()
     answer = "".join(f"line {number} of many\n" for number in range(60)) + "THE END"

@@ -48,6 +48,7 @@ def tmux(tmp_path: Path) -> Generator[Tmux]:
         made("kill-server")
 
 
+@pytest.mark.slow
 def test_typed_resized_and_closed(workspace: Path, tmux: Tmux) -> None:
     with ScriptedServer([say("Hello from tmux."), say("Small now.")]) as server:
         env = {**os.environ, **server.env("anthropic"), **dict([MARK.split("=")])}

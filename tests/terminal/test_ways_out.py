@@ -73,6 +73,7 @@ def test_a_storm_of_interrupts(workspace: Path) -> None:
         assert "Traceback" not in "\n".join(odin.scrollback)
 
 
+@pytest.mark.slow
 def test_the_window_is_closed(workspace: Path) -> None:
     marker = f"sleep {3600 + os.getpid() % 1000}.77"
     script = [call("Bash", {"command": f"trap '' HUP TERM; {marker}", "description": "wait"})]
@@ -132,6 +133,7 @@ def test_a_fault_of_our_own(workspace: Path) -> None:
         assert "do-not-show-me" not in "\n".join(odin.scrollback)
 
 
+@pytest.mark.slow
 def test_suspended_and_brought_back(workspace: Path) -> None:
     gate = Event()
     script = [say("one two three " * 50).hold(gate, after=12)]
@@ -162,6 +164,7 @@ def test_suspended_and_brought_back(workspace: Path) -> None:
             odin.end()
 
 
+@pytest.mark.slow
 def test_the_next_start_mends_what_a_kill_left(workspace: Path) -> None:
     once = f"{sys.executable} -I -m odin"
     with terminal(cwd=workspace, command=["/bin/sh", "-c", f"{once}; sleep 0.2; {once}"]) as odin:

@@ -6,6 +6,7 @@ The expected bytes are built here from the parts, without the code under test.
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ async def test_all_edits_or_none(
     assert [entry.name for entry in workspace.iterdir()] == ["f"]
 
 
+@pytest.mark.slow
 @slow
 @given(lines=st.lists(st.tuples(ascii_only, st.sampled_from(["\n", "\r\n"])), min_size=1, max_size=8), data=st.data())
 async def test_a_block_given_with_plain_line_feeds_keeps_the_ends_of_its_lines(
@@ -110,6 +112,7 @@ async def test_a_block_given_with_plain_line_feeds_keeps_the_ends_of_its_lines(
     assert Path(path).read_bytes() == "".join(text + end for text, end in expected).encode()
 
 
+@pytest.mark.slow
 @slow
 @given(before=st.text(max_size=60), after=st.text(max_size=60))
 async def test_writing_gives_exactly_the_content(workspace: Path, before: str, after: str) -> None:

@@ -231,6 +231,7 @@ class TestTime:
         assert _walkers(endless) == []
         assert await finder("b.py") == ()
 
+    @pytest.mark.slow
     async def test_three_hundred_thousand_names_take_little_memory(self) -> None:
         kept = PathIndex()
         for number in range(300):

@@ -58,6 +58,7 @@ async def test_encrypted_broken_and_scanned_files_each_have_their_own_sentence(b
     assert "2 pages with no text on any page; it may be scanned" in await box.refused("Read", file_path=scanned)
 
 
+@pytest.mark.slow
 async def test_a_page_that_cannot_be_unpacked_is_not_called_scanned(box: Toolbox) -> None:
     said = await box.refused("Read", file_path=box.write("bomb.pdf", bomb()))
     assert "1 pages, but no text could be extracted because of errors or size limits (" in said

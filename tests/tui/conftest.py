@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from textual import events
@@ -113,7 +114,12 @@ class Stage:
 
     async def shows(self, *words: str, seconds: float = 30) -> None:
         """Wait until all of these are on the screen."""
-        await self.until(lambda: all(word in self.screen() for word in words), seconds)
+
+        def all_seen() -> bool:
+            seen = self.screen()
+            return all(word in seen for word in words)
+
+        await self.until(all_seen, seconds)
 
     async def idle(self) -> None:
         """Wait until no turn runs and everything that happened is drawn."""
@@ -264,8 +270,13 @@ _parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
 """The style rules of the widgets, which are the same in every app with the same colours."""
 
 
+_variables_of: WeakKeyDictionary[Stylesheet, tuple[dict[str, str], frozenset[tuple[str, str]]]] = WeakKeyDictionary()
+
+
 def _parse_once(self: Stylesheet, css: str, *args: Any, **named: Any) -> list[RuleSet]:
-    key = (frozenset(self._variables.items()), css, args, *named.values())
+    if _variables_of.get(self, (None,))[0] is not self._variables:
+        _variables_of[self] = self._variables, frozenset(self._variables.items())
+    key = (_variables_of[self][1], css, args, *named.values())
     if key not in _parsed:
         _parsed[key] = _parse(self, css, *args, **named)
     return _parsed[key]

@@ -136,13 +136,8 @@ def stage_for(scene: Scene, size: tuple[int, int] = (100, 30)) -> Any:
     return play(scene.sessions, size=size, settings=settings, clock=lambda: scene.client.now)
 
 
-BASIC = ("PermissionDialog", "QuestionsDialog", "TrustDialog")
-"""`make test` clicks everything in these; all others are slow."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in BASIC else pytest.mark.slow) for name in DIALOGS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DIALOGS)
 async def test_everything_that_is_offered_can_be_clicked_and_esc_leaves(name: str) -> None:
     scene = Scene()
     async with stage_for(scene) as stage:

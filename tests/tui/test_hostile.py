@@ -87,6 +87,7 @@ def test_the_transcript_on_the_way_out_is_harmless(tmp_path: Path) -> None:
 # --- nothing is slow because of what it says ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letter", ["x", "漢", "e\u0301", "👩\u200d👩"])
 def test_a_line_without_an_end_is_cut_by_looking_at_each_letter_once(letter: str) -> None:
     """The time must grow linearly with the length of the line, not quadratically."""

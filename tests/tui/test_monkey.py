@@ -30,7 +30,8 @@ def settings() -> dict[str, Any]:
     return {"providers": {"anthropic": {"models": models}}, "retry": {"base_s": 0.01, "attempts": 3}}
 
 
-@pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_the_app_never_dies(
     seed: int, open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -249,6 +249,7 @@ MORE = {"conversation-search-100x30-dark", "conversation-split-160x24-dark", "wo
 """Other sizes, where there is more to see."""
 
 
+@pytest.mark.slow
 @LOOKS
 @pytest.mark.parametrize("name", PICTURES)
 async def test_picture(name: str, size: tuple[int, int], theme: ThemeSetting, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_the_first_picture_waits_for_nothing_it_does_not_need() -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-c", FIRST_PICTURE], capture_output=True, text=True, timeout=120, check=True
@@ -72,6 +73,7 @@ def test_the_first_picture_waits_for_nothing_it_does_not_need() -> None:
     assert [name for name in loaded if any(name == item or name.startswith(f"{item}.") for item in LATE)] == []
 
 
+@pytest.mark.slow
 async def test_an_answer_that_streams_in_moves_no_widget() -> None:
     """Textual's layout pass runs only when a widget changes its size."""
     client = PlayedClient([BEGUN])
@@ -91,6 +93,7 @@ async def test_an_answer_that_streams_in_moves_no_widget() -> None:
         assert view.scroll_offset.y == view.max_scroll_y
 
 
+@pytest.mark.slow
 async def test_what_arrives_between_two_frames_is_not_painted_before_the_next() -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
@@ -117,6 +120,7 @@ SHAPES: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_only_so_much_of_an_answer_is_painted_again(shape: str) -> None:
     """Of 12,000 lines without a blank line, a frame parses only a bounded part."""
@@ -134,6 +138,7 @@ WORDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(WORDS, min_size=1, max_size=12))
 def test_plain_words_look_as_if_they_had_been_parsed(words: list[str]) -> None:
     text = "".join(["Words that may have to be wrapped ", *words]).rstrip()

@@ -60,6 +60,7 @@ def test_documented_signatures_are_those_of_the_code() -> None:
     assert checked >= 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("example", "printed"), list(zip(EXAMPLES, PRINTED, strict=False)), ids=PRINTED)
 def test_an_example_runs(example: str, printed: str, workspace: Path) -> None:
     (workspace / "auth.py").write_text("def login(): ...\n")

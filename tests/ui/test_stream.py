@@ -295,6 +295,7 @@ def test_a_client_that_writes_before_it_reads(workspace: Path) -> None:
     assert [answer["response"]["request_id"] for answer in answers] == [f"r{number}" for number in range(many)]
 
 
+@pytest.mark.slow
 def test_many_small_pieces_all_arrive(run_odin_process: Run) -> None:
     answer = "".join(f"{number} " for number in range(3000))
     with ScriptedServer([say(answer, chunk=1)]) as server:
