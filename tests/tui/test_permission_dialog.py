@@ -367,7 +367,7 @@ async def test_an_answer_from_elsewhere_closes_it_and_names_who(open_app: OpenAp
 
 
 async def test_a_question_nobody_answers_goes_away(open_app: OpenApp, workspace: Path) -> None:
-    async with open_app(SCRIPT, config={"confirm_timeout_s": 3}) as stage:
+    async with open_app(SCRIPT, config={"confirm_timeout_s": 4}) as stage:
         await stage.send("Make it.")
         await stage.shows("s left")
         await stage.shows("No answer in time: denied.", "Done.")

@@ -149,7 +149,7 @@ async def test_a_question_answered_elsewhere_or_too_late_goes_away(open_app: Ope
         await stage.app.client.submit(AnswerQuestions(ask_id, (("Blue",),), by="phone"))
         await stage.shows("Answered elsewhere.")
         assert "Blue" in await answered(stage)
-    async with open_app(script(ONE), config={"question_timeout_s": 1.5}) as stage:
+    async with open_app(script(ONE), config={"question_timeout_s": 4}) as stage:
         await stage.send("Ask me.")
         await stage.shows("s left")
         await stage.shows("No answer in time")

@@ -5,6 +5,7 @@ reported and ignored. Files are written atomically, by one process at a time, re
 changes one key of odinconfig.json and leaves every other byte as it is.
 """
 
+import functools
 import os
 import re
 import stat
@@ -28,6 +29,12 @@ MAX_DEPTH = 50
 
 _VARIABLE = r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\})"
 _SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
+
+
+@functools.cache
+def types_of(shape: type[Struct]) -> Mapping[str, Any]:
+    """Return the type of every field by its name, with limits. Evaluating the annotations takes long."""
+    return get_type_hints(shape, include_extras=True)
 
 
 def parse_json_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -152,7 +159,7 @@ class ConfigValidator:
 
     def validate_keys(self, raw: dict[str, Any], shape: type[Struct], at: str = "") -> dict[str, Any]:
         """Return the valid keys of one object as plain values."""
-        hints = get_type_hints(shape, include_extras=True)
+        hints = types_of(shape)
         types = {
             key: hints[name] for name, key in zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True)
         }

@@ -7,11 +7,18 @@ model or start programs only in a trusted folder. It can never set API addresses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
-from odin.config.files import ConfigProblem, ConfigValidator, VariablePolicy, parse_json_object, read_config_file
+from odin.config.files import (
+    ConfigProblem,
+    ConfigValidator,
+    VariablePolicy,
+    parse_json_object,
+    read_config_file,
+    types_of,
+)
 from odin.config.paths import CONFIG_NAME, MCP_NAME, PLUGINS_NAME, find_project_root, get_config_dir
 from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, Plugin, VerifySettings
 from odin.config.trust import TrustStatus, evaluate_trust
@@ -383,7 +390,7 @@ def _validate_value(name: str, value: Any, where: str) -> Any:
             if where.startswith("--"):
                 raise
             raise ConfigError(f"{where}: {error}", error.hint) from error
-    kind = get_type_hints(ConfigKeys, include_extras=True)[name]
+    kind = types_of(ConfigKeys)[name]
     try:
         return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
     except msgspec.ValidationError as error:
