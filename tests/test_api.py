@@ -451,6 +451,7 @@ async def test_a_program_may_edit_without_reading_first(workspace: Path, read_be
     assert (workspace / "a").read_text() == ("x\n" if read_before_edit else "y\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "steps"), [({}, 100), ({"max_turns": 0}, 130), ({"max_turns": 3}, 3)])
 async def test_a_program_has_a_limit_of_model_calls_unless_it_says_otherwise(
     configure: Configure, workspace: Path, limit: dict[str, Any], steps: int

@@ -191,6 +191,7 @@ def test_a_flag_that_has_no_effect_says_so(run_odin: Run) -> None:
     calm(run_odin("-p", "list files", "--json-schema", "{}"), 0, "--json-schema is ignored")
 
 
+@pytest.mark.slow
 def test_bytes_that_are_not_utf8_do_no_harm(workspace: Path) -> None:
     """In a file's name, in the prompt, in the name of the folder and of the model."""
     folder = os.fsencode(workspace) + b"/caf\xe9"
@@ -251,6 +252,7 @@ def test_permission_mode_plan_is_plan_mode_for_the_model_too(run_odin: Run) -> N
     assert "# Mode: plan" in str(server.requests[0].json["system"])
 
 
+@pytest.mark.slow
 def test_a_folder_deleted_under_us(run_odin: Run, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

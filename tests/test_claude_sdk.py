@@ -565,6 +565,7 @@ async def test_the_limit_of_turns_is_an_error_result(configure: Configure, works
     assert caught.value.subtype == "error_max_turns"
 
 
+@pytest.mark.slow
 async def test_a_session_goes_on_in_another_process(configure: Configure) -> None:
     with ScriptedServer([say("Noted."), say("Blue.")]) as server:
         first = the_result(await collect(query(prompt="My colour is blue.", options=configure(server))))
@@ -756,6 +757,7 @@ async def test_agents_of_the_client_work_at_the_same_time_and_are_told_apart(
     assert [item.result for item in messages if isinstance(item, ResultMessage)][-1] == "It is good."
 
 
+@pytest.mark.slow
 async def test_tools_that_the_client_hosts(configure: Configure) -> None:
     """`create_sdk_mcp_server`: the server runs in the client's process, and its messages are control requests."""
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.sources import PACKAGE, list_modules, parse
+from tests.sources import PACKAGE, list_modules, parse, walk_statements
 from tests.table import each
 
 # ruff: noqa: SIM905  (word lists are easier to read as text)
@@ -174,7 +174,7 @@ def test_functions_are_short():
     found = [
         f"{path.relative_to(PACKAGE)}: {node.name} has {length} lines"
         for path in list_modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in walk_statements(parse(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_FUNCTION_LINES
     ]

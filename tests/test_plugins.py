@@ -60,6 +60,7 @@ def test_a_plugin_of_claude_code_works_for_one_run(run_odin: Run, tmp_path: Path
     assert run_odin("plugin", "--json").stdout == '{"plugins":[],"problems":[]}\n'
 
 
+@pytest.mark.slow
 def test_a_plugin_is_added_listed_pinned_and_removed(run_odin: Run, tmp_path: Path, home: Path) -> None:
     folder = make_plugin(tmp_path / "office")
     done = run_odin("plugin", "add", str(folder))

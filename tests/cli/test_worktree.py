@@ -154,6 +154,7 @@ def test_what_is_secret_stays_hidden_from_commands_in_it(
     assert str(state) not in hidden
 
 
+@pytest.mark.slow
 def test_an_agents_work_is_listed_shown_and_applied(here: Here, repository: Path, trees: Path) -> None:
     env = dict(os.environ)
     made = asyncio.run(AgentWorktrees(Worktrees.from_folder(env, str(repository))).create("s1-agent-1"))

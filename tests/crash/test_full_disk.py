@@ -93,6 +93,7 @@ def assert_recorded(events: list[Envelope], workspace: Path) -> None:
         assert path.read_text() == "new\n" * 50
 
 
+@pytest.mark.slow
 def test_room_again_in_the_same_session(workspace: Path, home: Path) -> None:
     """Nothing is answered without a record, and what waited is written when there is room."""
     steps = (("first", -1), ("second", 300), ("context of no use", 5), ("third", 5), ("fourth", -1))
@@ -154,6 +155,7 @@ def test_an_output_that_cannot_be_kept_whole(workspace: Path, home: Path) -> Non
     assert isinstance(list(read_log(log_of(home)))[-1].event, TurnEnded)
 
 
+@pytest.mark.slow
 def test_a_list_needs_no_room(run_odin_process: Run, workspace: Path) -> None:
     with ScriptedServer([say("hello")]) as server:
         assert run_odin_process("-p", "a first question", env=server.env("anthropic")).returncode == 0
@@ -162,6 +164,7 @@ def test_a_list_needs_no_room(run_odin_process: Run, workspace: Path) -> None:
     assert "a first question" in shown.stdout.casefold()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["/proc/odin", "a file"])
 def test_a_state_folder_that_cannot_be_made(place: str, run_odin_process: Run, tmp_path: Path) -> None:
     blocked = tmp_path / "file"

@@ -51,7 +51,7 @@ def everywhere(words: str) -> set[int]:
     return {pid for pid in parents() if named({pid}, words)}
 
 
-@pytest.mark.parametrize("sandbox", ["off", "auto"])
+@pytest.mark.parametrize("sandbox", [pytest.param("off", marks=pytest.mark.slow), "auto"])
 @pytest.mark.parametrize("kind", ["command", "spawn", "hook", "sub-agent", "own"])
 @pytest.mark.parametrize("whole_group", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nothing_runs_on(kind: str, sandbox: str, whole_group: bool, workspace: Path, home: Path) -> None:

@@ -76,6 +76,7 @@ def test_every_prefix_can_go_on(recording: Recording) -> None:
         assert objections(recording.events[:length], recording) == [], length
 
 
+@pytest.mark.slow
 def test_every_prefix_can_be_continued_without_a_prompt(recording: Recording) -> None:
     for length in range(len(recording.events) + 1):
         state = closed(SessionState.fold(recording.events[:length]))
@@ -85,6 +86,7 @@ def test_every_prefix_can_be_continued_without_a_prompt(recording: Recording) ->
             assert judged(state.build_history(), recording) == [], length
 
 
+@pytest.mark.slow
 def test_closing_closes_everything_and_changes_nothing_that_was_sent(recording: Recording) -> None:
     for length in range(len(recording.events) + 1):
         before = SessionState.fold(recording.events[:length])
@@ -207,6 +209,7 @@ def test_the_title_that_a_person_gave_stays(recording: Recording) -> None:
     assert SessionState.fold(recording.events).title == "A rich session"
 
 
+@pytest.mark.slow
 def test_numbers_go_past_those_that_were_used(recording: Recording) -> None:
     """Also when the line that used one is lost."""
     for lost in range(len(recording.events)):

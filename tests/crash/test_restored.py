@@ -105,6 +105,7 @@ async def test_a_call_that_ran_and_one_that_waited(start: Start, workspace: Path
     server.stop()
 
 
+@pytest.mark.slow
 async def test_whoever_listens_hears_of_the_new_turn_only(run_odin: Run, workspace: Path, home: Path) -> None:
     """A client that waits for a result must not take the end of the dead turn for it."""
     script = [call("ExecuteCommand", {"command": "touch begun; sleep 1000"}), say("I see.")]
@@ -130,6 +131,7 @@ async def test_a_reader_of_the_whole_log_misses_no_number(start: Start, workspac
     server.stop()
 
 
+@pytest.mark.slow
 async def test_a_turn_that_was_undone_before_it_was_closed(
     run_odin: Run, start: Start, workspace: Path, home: Path
 ) -> None:
@@ -346,6 +348,7 @@ sys.exit(main())
 """Odin, killed in the moment in which it would record what a call made of the files."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["edit", "command"])
 async def test_what_a_killed_call_had_changed_is_recorded_told_and_can_be_undone(
     how: str, start: Start, run_odin: Run, workspace: Path, home: Path

@@ -118,6 +118,7 @@ def test_a_race_for_one_session(kind: str, run_odin_process: Run, workspace: Pat
         assert server.rejected == []
 
 
+@pytest.mark.slow
 async def test_one_that_is_open_is_refused_and_not_harmed(run_odin_process: Run, workspace: Path, home: Path) -> None:
     gate = threading.Event()
     with ScriptedServer([say("one"), say("two").hold(gate, 2), say("three")]) as server:
@@ -145,6 +146,7 @@ async def test_one_that_is_open_is_refused_and_not_harmed(run_odin_process: Run,
         assert server.rejected == []
 
 
+@pytest.mark.slow
 async def test_a_fork_of_what_is_being_written(workspace: Path, home: Path) -> None:
     """It is a beginning of the original, whole to the last line, and can go on by itself."""
 

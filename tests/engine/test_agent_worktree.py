@@ -66,6 +66,7 @@ async def test_it_starts_from_the_project_as_it_is_and_changes_nothing_in_it(yar
     assert git(yard.root, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
 
 
+@pytest.mark.slow
 async def test_everything_comes_back_as_one_diff(yard: Yard) -> None:
     tree, root = await yard.create()
     (root / "b.txt").write_text("committed\n")

@@ -223,6 +223,7 @@ async def test_after_two_failures_nobody_is_asked_for_a_summary_during_some_turn
     server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("summary", GARBAGE.values(), ids=GARBAGE.keys())
 async def test_a_summariser_that_fails_does_not_stop_the_session(start: Start, summary: Turn) -> None:
     """COMP8, B7: the local summary uses the same headings."""
@@ -455,6 +456,7 @@ async def test_nothing_to_compact_is_said(start: Start) -> None:
     assert not (await talk.client.snapshot()).messages
 
 
+@pytest.mark.slow
 async def test_a_summary_that_would_not_be_shorter_is_not_used(start: Start) -> None:
     """Also when it is only longer because it names its archive, so every length around that is tried."""
     ended = dict[str, int](shorter=0, left=0)

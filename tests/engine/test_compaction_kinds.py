@@ -52,6 +52,7 @@ async def test_every_mode_has_its_own_words_after_a_summary(start: Start) -> Non
     server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [9_000, 60_000])
 @pytest.mark.parametrize("kind", ["anthropic", "vllm"])
 async def test_thinking_and_the_answer_fit_beside_the_conversation(
@@ -104,6 +105,7 @@ async def test_a_server_that_does_not_count(start: Start, api: str) -> None:
     server.stop()
 
 
+@pytest.mark.slow
 async def test_tools_by_contract_in_a_small_window(start: Start, workspace: Path) -> None:
     """A local model without tool calls of its own, which says itself how little it holds."""
     server = ScriptedServer(

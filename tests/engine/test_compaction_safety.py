@@ -6,6 +6,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pytest
+
 from odin.core.event import Compacted, CompactionChanged, ResultsPruned
 from odin.core.op import Compact, Interrupt, Redo, Rewind
 from odin.session.log import read_log
@@ -133,6 +135,7 @@ async def test_a_crash_while_a_summary_is_made(start: Start, home: Path) -> None
     talk.server.stop()
 
 
+@pytest.mark.slow
 async def test_hooks_are_told_once_and_may_say_no(start: Start, tmp_path: Path) -> None:
     kit = new_kit(tmp_path)
     told = {"PreCompact": [hook(kit.script("exit 0"))], "PostCompact": [hook(kit.script("exit 0"))]}
@@ -164,6 +167,7 @@ async def test_a_hook_that_says_no_leaves_pruning(start: Start, tmp_path: Path, 
     server.stop()
 
 
+@pytest.mark.slow
 async def test_a_sub_agent_is_kept_within_its_window_too(start: Start, workspace: Path) -> None:
     for number in range(60):
         (workspace / f"f{number}.txt").write_text(f"line {number} of this file says hello\n" * 60)
@@ -224,6 +228,7 @@ async def test_todos_and_the_pairs_survive(start: Start, workspace: Path) -> Non
     server.stop()
 
 
+@pytest.mark.slow
 async def test_a_long_session_does_not_keep_what_was_summarised(start: Start, home: Path) -> None:
     talk = await filled(start, talker(), 150)
     state = SessionState.fold(read_log(log_of(home)), read_log=lambda: ())

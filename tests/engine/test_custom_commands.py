@@ -166,6 +166,7 @@ async def test_one_that_joins_keeps_both(start: Start) -> None:
     assert (joined.text, joined.display_text) == ("Fix issue 7, then test.", "/fix 7")
 
 
+@pytest.mark.slow
 async def test_lists_titles_and_exports_show_what_was_typed(start: Start, run_odin: Run) -> None:
     talk = await start([say("fixed")])
     await talk.say("/fix 12")

@@ -90,6 +90,7 @@ async def test_seventy_images_fit_and_the_next_turn_succeeds(start: Start, works
     assert len(last) >= 10
 
 
+@pytest.mark.slow
 async def test_bad_images_are_refused_when_they_are_read(start: Start, workspace: Path) -> None:
     bad = {
         "huge.png": pictures.png(12_000, 9_000),

@@ -20,6 +20,7 @@ from .conftest import Start
 from .test_turn import results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [{}, {"max_turns": 0}])
 async def test_there_is_no_limit_of_model_calls_unless_one_is_set(start: Start, limit: dict[str, int]) -> None:
     """C29: a long task is not cut off. The repetition guard and the budget hold instead."""

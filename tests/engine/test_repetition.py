@@ -115,6 +115,7 @@ async def test_progress_in_between_starts_the_count_anew(start: Start, workspace
     assert [event.status for event in talk.all(ToolEnded)] == [*["success"] * 4, *["error"] * 2, *["success"] * 5]
 
 
+@pytest.mark.slow
 async def test_work_that_looks_alike_is_no_circle(start: Start, workspace: Path) -> None:
     """Fifty files in a row: the calls differ by a number, and so do their results."""
     for number in range(50):
@@ -133,6 +134,7 @@ async def test_work_that_looks_alike_is_no_circle(start: Start, workspace: Path)
     assert {event.status for event in talk.all(ToolEnded)} == {"success"}
 
 
+@pytest.mark.slow
 async def test_waiting_for_something_is_no_circle(start: Start, workspace: Path) -> None:
     """The same look at different states of the world, with other work in between."""
 
@@ -145,6 +147,7 @@ async def test_waiting_for_something_is_no_circle(start: Start, workspace: Path)
     assert ended.text == "done"
 
 
+@pytest.mark.slow
 async def test_the_same_look_is_no_circle_while_it_shows_something_else(start: Start, workspace: Path) -> None:
     """A build is watched: with the very same call again and again, or in turn with a pause."""
     watch, pause = call("ExecuteCommand", {"command": "echo . >> log; wc -l < log"}), call("LS", {"path": "."})

@@ -133,6 +133,7 @@ async def test_ordinary_words_are_no_commands(stage: Stage) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_reply_decides_unless_the_prompt_is_a_pure_question(stage: Stage) -> None:
     fixed = {"calc.py": ADD}
     await stage.play(
@@ -153,6 +154,7 @@ async def test_a_reply_decides_unless_the_prompt_is_a_pure_question(stage: Stage
     )
 
 
+@pytest.mark.slow
 async def test_an_end_is_a_success_only_if_something_was_done(stage: Stage) -> None:
     files = {"calc.py": WRONG, "Makefile": "test:\n\tgrep -q 'a + b' calc.py\n"}
     still = block("calc.py", WRONG.replace("a - b", "b - a"))
@@ -284,6 +286,7 @@ CALLED = {
 }
 
 
+@pytest.mark.slow
 async def test_what_can_be_counted_and_looked_up_is_in_the_request(stage: Stage) -> None:
     todo = {"utils.py": "# TODO a\n# TODO b\n", "main.py": "# TODO c\n"}
     text = {"text/utils.py": "def slugify(text):\n    return text\n", "main.py": "from text.utils import slugify\n"}
@@ -372,6 +375,7 @@ async def test_what_a_change_left_out_is_noticed(stage: Stage) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_new_test_that_the_model_cannot_compute_expects_what_the_code_returns(stage: Stage) -> None:
     test = TEST.replace("3)", "4)\n        self.assertEqual(add(2, 2), 5)")
     right = TEST.replace("3)", "3)\n        self.assertEqual(add(2, 2), 4)")
@@ -420,6 +424,7 @@ async def test_a_new_script_is_run(stage: Stage) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_old_assertions_stay_as_they_are(stage: Stage) -> None:
     old = TEST.replace("3)", "4)")
     new = old + "\n    def test_more(self):\n        self.assertEqual(add(2, 2), 5)\n"
@@ -441,6 +446,7 @@ async def test_old_assertions_stay_as_they_are(stage: Stage) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_certain_rename_needs_no_model(stage: Stage) -> None:
     users = {"a.js": "function getUser() {}\nmodule.exports = { getUser };\n", "b.js": "const a = require('./a');\n"}
     sums = {"calc.py": ADD, "main.py": "from calc import add\n\nprint(add(1, 2), 'to add')\n", "test_calc.py": TEST}
@@ -467,6 +473,7 @@ async def test_a_certain_rename_needs_no_model(stage: Stage) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_project_with_too_many_files_to_list_is_searched(stage: Stage) -> None:
     files = {f"a/part{number}.py": f"x = {number}\n" for number in range(140)}
     files |= {"z/deep.py": "def find_deep():\n    return 1\n", "z/user.py": "find_deep()\n"}

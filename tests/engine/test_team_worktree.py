@@ -31,6 +31,7 @@ def iso(name: str) -> Turn:
     return delegate(name, agent_type="iso")
 
 
+@pytest.mark.slow
 async def test_its_changes_stay_apart_until_they_are_applied(start: Start, workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\n")
     make_repository(workspace)
@@ -71,6 +72,7 @@ async def apply_to(start: Start, workspace: Path, **options: Any) -> Talk:
     return talk
 
 
+@pytest.mark.slow
 async def test_apply_asks_with_the_diff_and_the_paths(start: Start, workspace: Path) -> None:
     talk = await apply_to(start, workspace, yes=False, can_ask=True, allowed_tools=("WriteFile",))
     await talk.until_live(PermissionAsked)

@@ -297,6 +297,7 @@ class InMemoryAuth:
         return self._make_tokens(client, scopes)
 
 
+@pytest.mark.slow
 async def test_signing_in_with_oauth(opened: Open, home: Path):
     provider: Any = InMemoryAuth()
     with socket.socket() as found:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
+
 from odin.core.event_values import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy.modes import PERMISSION_MODES
@@ -34,6 +36,7 @@ def judge(policy: Policy, name: str, kind: Kind, mode: Mode = "edit_mode", **sub
     return policy.judge(name, kind, Subject(**subject), mode).action
 
 
+@pytest.mark.slow
 def test_no_limits_ever_allow_more(workspace: Path) -> None:
     sets = (
         limits(),

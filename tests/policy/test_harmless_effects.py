@@ -82,6 +82,7 @@ def random_command(chosen: random.Random) -> str:
     return " ".join([name, *words, chosen.choice(OPERANDS)]).strip()
 
 
+@pytest.mark.slow
 async def test_no_listed_option_writes_anything(workspace: Path):
     make_repository(workspace)
     before = state(workspace)

@@ -124,6 +124,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PIECES, min_size=1, max_size=8).map("".join))
 def test_words_that_count_as_literal_are_those_that_bash_makes(tmp_path_factory: pytest.TempPathFactory, text: str):

@@ -116,6 +116,7 @@ def test_a_reader_never_sees_half_a_file_and_nothing_is_left_behind(path: Path, 
     assert sorted(item.name for item in path.parent.iterdir()) == ["rules.json", "rules.json.lock"]
 
 
+@pytest.mark.slow
 def test_many_processes_lose_no_rule(path: Path, workspace: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from odin.policy.rules.rule_file import RuleFile\n"

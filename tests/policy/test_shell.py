@@ -143,6 +143,7 @@ def quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(QUOTED, min_size=1, max_size=4), min_size=1, max_size=5),
     st.sampled_from([";", "&&", "||", "|", "\n"]),

@@ -79,6 +79,7 @@ def test_the_whole_request() -> None:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps("here", OLD, True), min_size=2, max_size=4).map(joined))
 def test_inside_a_tool_loop_thinking_does_not_disturb_that(steps_taken: tuple[Message, ...]) -> None:

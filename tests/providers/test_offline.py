@@ -846,6 +846,7 @@ def converse(prompts: list[str], offered: tuple[str, ...], answer: Answers) -> t
     return longest, last
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.sampled_from(sorted(PHRASES)) | st.text(max_size=60), min_size=1, max_size=4),
@@ -866,6 +867,7 @@ def test_every_phrase_ends_whatever_the_tools_say(prompt: str):
         assert longest <= MAX_STEPS + 1
 
 
+@pytest.mark.slow
 def test_a_plan_that_needs_too_many_steps_is_stopped():
     def answer(call: ToolCall) -> tuple[str, bool]:
         if call.name == "Grep":

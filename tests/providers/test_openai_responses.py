@@ -94,6 +94,7 @@ def sealed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(steps("here", MODEL, True), min_size=2, max_size=4).map(joined).map(sealed))
 def test_inside_a_tool_loop_reasoning_does_not_disturb_that(steps_taken: tuple[Message, ...]) -> None:

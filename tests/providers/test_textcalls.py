@@ -190,6 +190,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(OFFERED), st.dictionaries(st.text(), json_values, max_size=4))
 def test_any_arguments_survive(name: str, args: dict[str, Any]) -> None:
     if args.get("type") == "object" and "properties" in args:

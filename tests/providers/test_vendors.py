@@ -101,6 +101,7 @@ def test_every_request_is_what_the_vendor_declares(api: str, tmp_path: Path) -> 
     assert vendor_types.find_problems(api, json.loads(ENCODERS[api](first))) == []
 
 
+@pytest.mark.slow
 @each(
     "api, change, problem",
     [
@@ -228,6 +229,7 @@ def test_the_client_of_openai_for_chat(server: ScriptedServer) -> None:
             client.chat.completions.create(messages=messages[:-1], **options)
 
 
+@pytest.mark.slow
 def test_the_client_of_openai_for_responses(server: ScriptedServer) -> None:
     sdk = imported("openai")
     with sdk.OpenAI(base_url=server.openai_url, api_key="k", max_retries=0) as client:

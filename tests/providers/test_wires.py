@@ -101,7 +101,11 @@ def named(wire: Wire) -> str:
     return wire.name
 
 
-@pytest.mark.parametrize("wire", [*WIRES, MISTRALS_CHAT], ids=named)
+@pytest.mark.parametrize(
+    "wire",
+    [ANTHROPIC, *(pytest.param(wire, marks=pytest.mark.slow) for wire in (*WIRES[1:], MISTRALS_CHAT))],
+    ids=named,
+)
 @settings(max_examples=45, deadline=None)
 @given(histories)
 def test_each_request_continues_the_bytes_of_the_one_before(wire: Wire, history: tuple[Message, ...]) -> None:

@@ -281,6 +281,7 @@ def test_no_search_prints_a_secret_file_unasked(ignores: dict[str, str], project
         (project / name).unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("search_path")
 @each("command", SEARCHES)
 def test_the_search_still_finds_the_rest(command: str, project: Path) -> None:

@@ -70,6 +70,7 @@ def project(request: pytest.FixtureRequest) -> Iterator[UserProject]:
         yield made
 
 
+@pytest.mark.slow
 def test_what_is_planted_is_prevented_or_named(project: UserProject) -> None:
     before = [_content_of(project.root / planted) for _, planted, _ in PLANTED]
     done = project.run(*(command for command, _, _ in PLANTED))

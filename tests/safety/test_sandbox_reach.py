@@ -63,6 +63,7 @@ print(f"{len(found)} writable", *found[:5], flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "writes", [pytest.param(True, id="writable"), pytest.param(False, id="read-only", marks=pytest.mark.slow)]
 )

@@ -203,6 +203,7 @@ def test_a_log_that_loses_its_name_while_it_is_opened_is_gone(store: SessionStor
         os.close(fd)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["with", "without"])
 def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path, store: SessionStore, log: Path, way: str) -> None:
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)

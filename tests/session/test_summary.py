@@ -1,5 +1,6 @@
 """A summary takes the place of what it covers, in every history that follows and after every resume."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +115,7 @@ def test_going_back_to_before_the_summary_brings_the_originals_back():
 summaries = st.lists(st.sampled_from("abcdx"), max_size=4).map(lambda calls: ContextSummarized("s", tuple(calls)))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.one_of(turn_events, summaries, st.just(NoteAdded("n"))), max_size=16))
 def test_every_prefix_gives_a_legal_history_with_summaries_anywhere(events: list[AnyEvent]):

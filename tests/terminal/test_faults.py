@@ -57,6 +57,7 @@ BASIC = ("widget",)
 """`make test` tries these; the others are slow."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where", [pytest.param(where, marks=() if where in BASIC else pytest.mark.slow) for where in FAULTS]
 )

@@ -69,6 +69,7 @@ def test_messages_go_into_a_file(workspace: Path) -> None:
         assert "odin --resume" in (workspace / "said.txt").read_text()
 
 
+@pytest.mark.slow
 def test_answers_go_into_a_pipe(workspace: Path) -> None:
     """Standard output is no terminal, but somebody types and reads what is said: the answers go where they should."""
     with ScriptedServer([say("One.\nTwo."), say("Three.")]) as server:

@@ -228,6 +228,7 @@ pieces = st.sampled_from(
 spans = st.tuples(st.integers(1, 12), st.integers(1, 12))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.one_of(

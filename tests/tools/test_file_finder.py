@@ -189,6 +189,7 @@ class TestTime:
         monkeypatch.setattr(file_finder, "FRESH_S", 0.0)
         assert await settled(finder, "a") == ("ab.py",)
 
+    @pytest.mark.slow
     async def test_a_newer_question_ends_an_older_one(self) -> None:
         chunks = ["\n" + "\n".join(f"d{number}/{each}.txt" for each in range(2000)) + "\n" for number in range(400)]
         search = PathSearch()

@@ -191,6 +191,7 @@ async def test_ignore_files_of_the_folders_above_hold(box: Toolbox) -> None:
     assert await lines(box, "x", path=here, glob="other/*.py") == ["deep/other/y.py:1:x"], "what is named is searched"
 
 
+@pytest.mark.slow
 async def test_a_flood_is_stopped_and_shows_the_first_by_path(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odin.tools.search._LINES_BYTES", 200_000)
     monkeypatch.setattr("odin.tools.search._FIRST_BYTES", 100_000)
@@ -222,6 +223,7 @@ async def test_half_a_character_is_refused(box: Toolbox) -> None:
     assert "glob" in await box.refused("Grep", pattern="x", glob="\ud83d")
 
 
+@pytest.mark.slow
 async def test_context_belongs_to_content(box: Toolbox) -> None:
     box.write("a.txt", "1\nx\n3\n")
     assert await lines(box, "x", output_mode="count", **{"-C": 1, "-n": True}) == ["a.txt:1"]
@@ -259,6 +261,7 @@ async def test_the_list_of_files_is_cut_loudly(box: Toolbox) -> None:
     assert rows[250:] == ["(showing the first 250 of 260 results; narrow it down or raise head_limit)"]
 
 
+@pytest.mark.slow
 async def test_an_endless_expression_is_stopped(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odin.tools.search.SEARCH_SECONDS", 1.0)
     box = Toolbox(workspace, without_ripgrep=True)

@@ -135,6 +135,7 @@ def test_no_place_is_guessed(text: str, lines: tuple[str, ...], problem: str) ->
 TEXTS = st.lists(st.sampled_from(["a", "b", "", "  a", "}"]), max_size=12)
 
 
+@pytest.mark.slow
 @given(TEXTS, TEXTS, st.sampled_from([1, 3]), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_a_patch_gives_the_new_text_or_is_refused(old: list[str], new: list[str], context: int, ended: bool) -> None:

@@ -38,6 +38,7 @@ async def test_offset_and_limit_count_lines_of_the_text(box: Toolbox) -> None:
     assert "has only 6 lines of text" in await box.refused("Read", file_path=path, offset=7)
 
 
+@pytest.mark.slow
 async def test_reading_on_does_not_start_over(box: Toolbox, workspace: Path) -> None:
     path = box.write("a.pdf", pdf("one", "two"))
     reader = PdfReader(box.runner)
@@ -49,6 +50,7 @@ async def test_reading_on_does_not_start_over(box: Toolbox, workspace: Path) -> 
         assert (await reader.read_text(path, file, os.stat(path))).pages == 1
 
 
+@pytest.mark.slow
 async def test_encrypted_broken_and_scanned_files_each_have_their_own_sentence(box: Toolbox) -> None:
     locked = box.write("locked.pdf", encrypted(pdf("secret"), "key"))
     assert "is an encrypted PDF and needs a password" in await box.refused("Read", file_path=locked)

@@ -249,6 +249,7 @@ async def test_a_page_without_text_is_an_error(browser: Browser):
     assert "has no text (12 bytes)" in await browser.refused(browser.site.page("/", "<html></html"))
 
 
+@pytest.mark.slow
 async def test_a_page_that_scripts_would_fill_is_suspect(browser: Browser):
     shell = '<title>App</title><body><div id="root">{}</div><script src="/app.js"></script>'
     said = await browser.refused(browser.site.page("/empty", shell.format("")))
@@ -279,6 +280,7 @@ async def test_the_same_page_twice_is_fetched_once_and_asked_twice(browser: Brow
     assert [question.prompt for _, question in browser.asked] == ["One?", "Two?"]
 
 
+@pytest.mark.slow
 async def test_html_that_breaks_the_converter_is_an_error_and_odin_goes_on(browser: Browser, box: Toolbox):
     deep = browser.site.page("/deep", "<div>" * 200_000 + "text")
     output = await browser.call(deep)

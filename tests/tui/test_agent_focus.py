@@ -4,6 +4,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import pytest
 from rich.segment import Segment
 
 from odin.core.call_events import PermissionAsked, ToolStarted, UsageRecorded
@@ -101,6 +102,7 @@ async def test_shift_tab_cycles_through_main_and_the_live_agents() -> None:
         assert stage.app.agent == "scout-2"
 
 
+@pytest.mark.slow
 async def test_prompts_commands_queue_and_keys_follow_the_focus() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
@@ -155,6 +157,7 @@ async def test_esc_at_an_idle_main_agent_stops_the_sub_agents_only_if_pressed_tw
         assert ops(client, Interrupt)[-1] == Interrupt()
 
 
+@pytest.mark.slow
 async def test_leaving_while_agents_work_says_so_and_asks() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
@@ -254,6 +257,7 @@ async def test_a_command_for_an_agent_shows_in_its_transcript(open_app: OpenApp,
         assert not any("echo mine" in getattr(block, "command", "") for block in stage.app.transcripts[""].blocks)
 
 
+@pytest.mark.slow
 async def test_commands_list_focus_and_stop_agents(open_app: OpenApp) -> None:
     cast = Cast([delegate("a"), say("Started."), say("ok")], a=[say("Waiting " * 99).stall(after=4)])
     async with open_app(cast) as stage:

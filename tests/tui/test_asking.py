@@ -96,6 +96,7 @@ async def test_whoever_is_writing_is_not_interrupted(person: Person) -> None:
         assert stage.app.composer.text == "I am still writing this"
 
 
+@pytest.mark.slow
 async def test_a_second_question_waits_and_is_not_answered_by_the_key_for_the_first(person: Person) -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
@@ -111,6 +112,7 @@ async def test_a_second_question_waits_and_is_not_answered_by_the_key_for_the_fi
         await stage.until(lambda: len(answers(client)) == 2)
 
 
+@pytest.mark.slow
 async def test_a_question_of_a_sub_agent_says_so_and_takes_no_note() -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
@@ -189,6 +191,7 @@ async def test_it_waits_until_another_dialog_is_closed() -> None:
         await asked(stage, "git push origin main")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(40, 12), (60, 20), (300, 60)], ids=str)
 async def test_the_answers_are_in_sight_at_every_size(size: tuple[int, int]) -> None:
     client = PlayedClient([BEGUN])
@@ -254,6 +257,7 @@ async def test_the_next_session_does_not_inherit_a_question() -> None:
         await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
 
 
+@pytest.mark.slow
 async def test_two_calls_of_one_reply_are_asked_one_after_the_other(open_app: OpenApp, workspace: Path) -> None:
     calls = [ScriptedCall("ExecuteCommand", {"command": f"touch {name}"}, id=name) for name in ("one", "two")]
     async with open_app([reply(calls=calls), say("Done.")]) as stage:

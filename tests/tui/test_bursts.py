@@ -36,6 +36,7 @@ async def test_a_word_with_the_letter_of_an_answer_in_it(open_app: OpenApp, work
         assert len(stage.server.requests) == 1
 
 
+@pytest.mark.slow
 async def test_a_rule_is_not_remembered_by_the_enter_behind_a_word(
     open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,6 +50,7 @@ async def test_a_rule_is_not_remembered_by_the_enter_behind_a_word(
         await stage.until(lambda: (workspace / "made").exists())
 
 
+@pytest.mark.slow
 async def test_the_same_key_by_itself_is_an_answer(
     open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

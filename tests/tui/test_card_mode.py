@@ -23,6 +23,7 @@ async def click_everything(stage: Stage, scene: Scene) -> None:
     await stage.pilot.mouse_up(offset=(12, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 20), (100, 30), (150, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_letters_reach_the_composer_whatever_was_clicked(size: tuple[int, int]) -> None:
     scene = Scene()
@@ -37,6 +38,7 @@ async def test_letters_reach_the_composer_whatever_was_clicked(size: tuple[int, 
         assert not scene.sessions.forked and not scene.client.submitted
 
 
+@pytest.mark.slow
 async def test_a_click_then_a_prompt_and_ctrl_c_copies_the_selection() -> None:
     scene = Scene()
     async with play(scene.sessions) as stage:
@@ -99,6 +101,7 @@ async def test_a_paste_returns_to_the_composer() -> None:
         await stage.until(lambda: stage.app.composer.text == "exit")
 
 
+@pytest.mark.slow
 async def test_a_fork_asks_first() -> None:
     scene = Scene()
     async with play(scene.sessions) as stage:

@@ -42,6 +42,7 @@ async def test_a_model_that_does_not_exist_is_refused(open_app: OpenApp) -> None
             assert (await stage.app.client.get_info()).model == "anthropic/house-model"
 
 
+@pytest.mark.slow
 async def test_a_theme_and_a_model_are_kept_for_later_sessions(open_app: OpenApp, home: Path) -> None:
     path = home / ".config" / "odin" / "odinconfig.json"
     async with open_app() as stage:
@@ -63,6 +64,7 @@ async def test_a_theme_and_a_model_are_kept_for_later_sessions(open_app: OpenApp
         assert stage.app.current_theme.dark and path.read_text() == "{]"
 
 
+@pytest.mark.slow
 async def test_the_prompt_of_the_command_line_may_be_a_command(open_app: OpenApp) -> None:
     async with open_app([], first="/hlep") as stage:
         await stage.shows("Unknown command /hlep. Did you mean /help?")
@@ -71,6 +73,7 @@ async def test_the_prompt_of_the_command_line_may_be_a_command(open_app: OpenApp
         assert stage.server.requests == []
 
 
+@pytest.mark.slow
 async def test_commands_act_while_the_model_is_at_work_and_never_reach_it(open_app: OpenApp, workspace: Path) -> None:
     async with open_app([say("Never said.").stall()]) as stage:
         await stage.send("Go on for ever")
@@ -173,6 +176,7 @@ async def test_each_command_refuses_what_it_does_not_understand(open_app: OpenAp
         assert stage.server.requests == []
 
 
+@pytest.mark.slow
 async def test_small_commands_say_what_holds(open_app: OpenApp) -> None:
     async with open_app() as stage:
         for written, said in (

@@ -52,6 +52,7 @@ async def test_a_backslash_at_the_end_begins_a_new_line() -> None:
         assert (await sent(stage, client))[0].text == "a\nb"
 
 
+@pytest.mark.slow
 async def test_it_grows_to_a_third_of_the_screen_and_then_scrolls() -> None:
     async with play(PlayedSessions(PlayedClient()), size=(60, 24)) as stage:
         for _ in range(4):
@@ -201,6 +202,7 @@ async def test_while_a_turn_runs_the_border_says_how_to_steer_it() -> None:
         await stage.until(lambda: "Enter queues" not in stage.screen())
 
 
+@pytest.mark.slow
 async def test_up_and_down_walk_through_what_was_written() -> None:
     sessions = PlayedSessions(PlayedClient())
     sessions.prompted = ("of yesterday", "older")

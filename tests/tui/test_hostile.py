@@ -74,6 +74,7 @@ def test_titles_and_notifications_cannot_be_ended_from_within(nasty: str) -> Non
     assert not steering(format_title(nasty)[2:-1])
 
 
+@pytest.mark.slow
 def test_the_transcript_on_the_way_out_is_harmless(tmp_path: Path) -> None:
     maker = Maker(lambda: "".join(NASTY), random.Random(3).choice)
     stories = TranscriptModels()
@@ -104,6 +105,7 @@ def test_a_line_without_an_end_is_cut_by_looking_at_each_letter_once(letter: str
     assert min(spent(40_000) for _ in range(3)) < 60 * max(min(spent(2_000) for _ in range(3)), 0.001)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(TEXTS, st.booleans()), max_size=4), st.integers(2, 30))
 def test_cutting_a_line_loses_nothing_and_fits(parts: list[tuple[str, bool]], width: int) -> None:
     line = [Segment(sanitize(text).replace("\n", ""), None) for text, _ in parts]

@@ -89,6 +89,7 @@ BASIC = ("composer", "transcript", "dialog", "popup")
 """`make test` presses the keys of these places; all others are slow."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scope", [pytest.param(scope, marks=() if scope in BASIC else pytest.mark.slow) for scope in by_place(CASES)]
 )
@@ -221,6 +222,7 @@ def test_while_a_line_is_written_keys_that_write_do_nothing_else() -> None:
     assert KeyTable({"rename_session": "r,f7"}).label_of("rename_session", typing=True) == "F7"
 
 
+@pytest.mark.slow
 def test_no_key_is_written_anywhere_but_in_the_table() -> None:
     """What is compared with the key of an event would not follow when the person chooses another key."""
     known = {one for key in KEYS for one in split_keys(key.keys) if len(one) > 1}

@@ -44,6 +44,7 @@ async def test_y_allows_it_once(open_app: OpenApp, workspace: Path) -> None:
         assert await stage.app.client.list_rules() == ()
 
 
+@pytest.mark.slow
 async def test_n_denies_it_and_the_model_goes_on(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -54,6 +55,7 @@ async def test_n_denies_it_and_the_model_goes_on(open_app: OpenApp, workspace: P
         assert "said no" in results(stage)["c1"]
 
 
+@pytest.mark.slow
 async def test_enter_and_the_space_bar_answer_nothing(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -66,6 +68,7 @@ async def test_enter_and_the_space_bar_answer_nothing(open_app: OpenApp, workspa
         await over(stage)
 
 
+@pytest.mark.slow
 async def test_the_arrows_and_enter_choose(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -88,6 +91,7 @@ async def test_a_no_with_words_reaches_the_model(open_app: OpenApp, workspace: P
         assert not (workspace / "made").exists()
 
 
+@pytest.mark.slow
 async def test_a_yes_with_a_note_is_read_after_the_result(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -141,6 +145,7 @@ async def test_a_rule_is_seen_before_it_is_remembered(open_app: OpenApp, workspa
         assert (workspace / "made").exists()
 
 
+@pytest.mark.slow
 async def test_the_rule_and_how_long_it_holds_can_be_changed(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -171,6 +176,7 @@ async def test_d_denies_and_remembers_it(open_app: OpenApp, workspace: Path) -> 
         assert not (workspace / "made").exists()
 
 
+@pytest.mark.slow
 async def test_another_of_the_rules_on_offer(open_app: OpenApp, workspace: Path) -> None:
     script = [call("ExecuteCommand", {"command": "git tag v1"}, id="c1"), say("Done.")]
     async with open_app(script) as stage:
@@ -204,6 +210,7 @@ async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, works
         assert not (workspace / "made").exists()
 
 
+@pytest.mark.slow
 async def test_code_is_edited_as_lines_and_the_edit_is_shown_as_a_diff(open_app: OpenApp, workspace: Path) -> None:
     content = "def f():\n    return 1\n"
     script = [call("Write", {"file_path": str(workspace / "a.py"), "content": content}, id="c1"), say("Done.")]
@@ -229,6 +236,7 @@ async def test_code_is_edited_as_lines_and_the_edit_is_shown_as_a_diff(open_app:
         assert (workspace / "a.py").read_text() == "def f():\n    return 2\n# two\n"
 
 
+@pytest.mark.slow
 async def test_tab_goes_on_to_other_arguments_and_to_all_as_json(open_app: OpenApp, workspace: Path) -> None:
     script = [call("Write", {"file_path": str(workspace / "a.txt"), "content": "one\n"}, id="c1"), say("Done.")]
     async with open_app(script) as stage:
@@ -250,6 +258,7 @@ async def test_tab_goes_on_to_other_arguments_and_to_all_as_json(open_app: OpenA
         assert (workspace / "a.tx").read_text() == "two\n"
 
 
+@pytest.mark.slow
 async def test_ctrl_x_opens_the_editor_as_in_the_composer(
     open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +305,7 @@ async def test_five_answers_and_the_rest_behind_a_key(open_app: OpenApp, workspa
         await over(stage)
 
 
+@pytest.mark.slow
 async def test_esc_denies_it_and_stops_the_work(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -322,6 +332,7 @@ async def test_everything_and_the_keys_are_shown(open_app: OpenApp, workspace: P
         assert len(stage.server.requests) == 2
 
 
+@pytest.mark.slow
 async def test_hidden_characters_and_long_commands_are_readable(open_app: OpenApp, workspace: Path) -> None:
     command = "touch " + " ".join(f"file{number}" for number in range(300)) + " \u202eend"
     script = [call("ExecuteCommand", {"command": command}, id="c1"), say("Done.")]
@@ -334,6 +345,7 @@ async def test_hidden_characters_and_long_commands_are_readable(open_app: OpenAp
         await over(stage)
 
 
+@pytest.mark.slow
 async def test_a_click_answers(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -355,6 +367,7 @@ async def click(stage: Stage, words: str) -> None:
             return
 
 
+@pytest.mark.slow
 async def test_an_answer_from_elsewhere_closes_it_and_names_who(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -366,6 +379,7 @@ async def test_an_answer_from_elsewhere_closes_it_and_names_who(open_app: OpenAp
         await over(stage)
 
 
+@pytest.mark.slow
 async def test_a_question_nobody_answers_goes_away(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT, config={"confirm_timeout_s": 4}) as stage:
         await stage.send("Make it.")

@@ -74,6 +74,7 @@ async def test_the_chosen_model_and_the_one_that_stands_in_are_told_apart() -> N
         await stage.press("escape")
 
 
+@pytest.mark.slow
 async def test_local_servers_are_looked_for_only_when_asked() -> None:
     async with play(PlayedSessions(PlayedClient())) as stage:
         await stage.press("ctrl+p")
@@ -108,6 +109,7 @@ async def test_a_model_is_chosen_with_the_mouse() -> None:
         await stage.until(lambda: client.submitted == [SetModel("offline/planner", check=True)])
 
 
+@pytest.mark.slow
 async def test_the_model_of_a_real_session_is_another_one_from_then_on(open_app: OpenApp) -> None:
     async with open_app([say("Hello.")]) as stage:
         await stage.press("ctrl+p")
@@ -123,6 +125,7 @@ async def test_the_model_of_a_real_session_is_another_one_from_then_on(open_app:
 # --- rules ---
 
 
+@pytest.mark.slow
 async def test_rules_are_added_followed_and_taken_back(open_app: OpenApp, workspace: Path, home: Path) -> None:
     async with open_app(config={"rules": [{"rule": "Bash(curl:*)", "action": "deny"}]}) as stage:
         await stage.app.run_command("rules")
@@ -164,6 +167,7 @@ async def test_rules_are_added_followed_and_taken_back(open_app: OpenApp, worksp
         assert {rule.text for rule in await stage.app.client.list_rules()} >= {"Bash(make:*)", "Bash(curl:*)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_rules_with_the_mouse(size: tuple[int, int]) -> None:
     client = PlayedClient()
@@ -183,6 +187,7 @@ async def test_rules_with_the_mouse(size: tuple[int, int]) -> None:
         await stage.until(lambda: client.submitted[1:] == [AddRule("Read", "ask", "project")])
 
 
+@pytest.mark.slow
 async def test_a_rule_that_changed_its_number_meanwhile_is_not_removed() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
@@ -234,6 +239,7 @@ async def test_a_prompt_and_its_files_are_taken_back(open_app: OpenApp, workspac
         await stage.shows("Rewind undone.")
 
 
+@pytest.mark.slow
 async def test_what_somebody_else_changed_comes_back_only_when_that_is_wanted(
     open_app: OpenApp, workspace: Path
 ) -> None:
@@ -257,6 +263,7 @@ async def test_what_somebody_else_changed_comes_back_only_when_that_is_wanted(
         assert not stage.app.composer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("downs", "op"), [(0, Rewind("t2")), (1, Rewind("t2", files=False)), (2, Rewind("t2", chat=False))]
 )
@@ -312,6 +319,7 @@ PROMPTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_prompt_of_the_conversation_is_gone_to(size: tuple[int, int]) -> None:
     async with play(PlayedSessions(PlayedClient(PROMPTS)), size=size) as stage:
@@ -334,6 +342,7 @@ async def test_a_prompt_of_the_conversation_is_gone_to(size: tuple[int, int]) ->
         await stage.until(lambda: "Prompt number 0" in stage.screen())
 
 
+@pytest.mark.slow
 async def test_a_prompt_is_edited_in_a_copy_from_the_contents(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two.")]) as stage:
         for prompt, answer in (("First?", "One."), ("Second?", "Two.")):
@@ -445,6 +454,7 @@ async def test_help_finds_keys_and_commands(size: tuple[int, int]) -> None:
         await stage.until(lambda: stage.app.composer.text == "/compact ")
 
 
+@pytest.mark.slow
 async def test_help_shows_the_persons_own_keys_and_commands(open_app: OpenApp, workspace: Path, home: Path) -> None:
     folder = home / ".config" / "odin" / "commands"
     folder.mkdir(parents=True)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from odin.core.op import Interrupt
 from odin.testing import call, say
 from odin.ui.tui.dialogs.dialog import RequestDialog
@@ -33,6 +35,7 @@ async def test_yes_goes_on_in_edit_mode(open_app: OpenApp) -> None:
         assert "WriteFile" in stage.server.requests[1].tool_names
 
 
+@pytest.mark.slow
 async def test_changes_are_told_to_the_model(open_app: OpenApp) -> None:
     again = present("1. Shorter.", "h2", plan_path=".odin/plans/plan-001.md")
     async with open_app([present(), again, say("Fine.")]) as stage:

@@ -66,6 +66,7 @@ async def test_an_option_by_arrow_and_by_number(open_app: OpenApp) -> None:
             assert "Blue" in await answered(stage)
 
 
+@pytest.mark.slow
 async def test_words_of_ones_own(open_app: OpenApp) -> None:
     async with open_app(script(ONE)) as stage:
         await stage.send("Ask me.")
@@ -78,6 +79,7 @@ async def test_words_of_ones_own(open_app: OpenApp) -> None:
         assert "Greenish" in await answered(stage)
 
 
+@pytest.mark.slow
 async def test_several_in_turn_with_a_way_back_and_a_review(open_app: OpenApp) -> None:
     async with open_app(script(THREE)) as stage:
         await stage.send("Ask me.")
@@ -102,6 +104,7 @@ async def test_several_in_turn_with_a_way_back_and_a_review(open_app: OpenApp) -
         assert "Blue" not in found
 
 
+@pytest.mark.slow
 async def test_esc_is_a_no_and_asks_before_answers_are_lost(open_app: OpenApp) -> None:
     async with open_app(script(ONE)) as stage:
         await stage.send("Ask me.")
@@ -120,6 +123,7 @@ async def test_esc_is_a_no_and_asks_before_answers_are_lost(open_app: OpenApp) -
         assert "cancelled by user" in (await answered(stage)).casefold()
 
 
+@pytest.mark.slow
 async def test_by_mouse(open_app: OpenApp) -> None:
     async with open_app(script(THREE)) as stage:
         await stage.send("Ask me.")
@@ -140,6 +144,7 @@ async def test_by_mouse(open_app: OpenApp) -> None:
         assert all(word in found for word in ("Blue", "M", "Bob"))
 
 
+@pytest.mark.slow
 async def test_a_question_answered_elsewhere_or_too_late_goes_away(open_app: OpenApp) -> None:
     async with open_app(script(ONE)) as stage:
         await stage.send("Ask me.")

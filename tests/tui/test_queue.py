@@ -125,6 +125,7 @@ def test_joined_drafts_keep_their_images_and_pastes_apart() -> None:
     assert joined.expand().endswith("xxxxxxxxx as well")
 
 
+@pytest.mark.slow
 async def test_a_waiting_prompt_is_edited() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:
@@ -252,6 +253,7 @@ async def test_prompts_of_an_earlier_run_rest_and_follow_the_next_one() -> None:
         assert isinstance(client.submitted[0], Prompt)
 
 
+@pytest.mark.slow
 async def test_what_an_interrupt_laid_down_is_marked_and_waits_until_it_is_sent(open_app: OpenApp) -> None:
     gate = Event()
     script = [say("Counting " * 400).hold(gate, after=12), say("Something new."), say("What waited.")]

@@ -34,6 +34,7 @@ async def stats(stage: Stage, rest: str = "") -> None:
     await stage.shows("cost")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_stats_by_every_key(size: tuple[int, int]) -> None:
     sessions = Asked(PlayedClient())
@@ -62,6 +63,7 @@ async def test_stats_by_every_key(size: tuple[int, int]) -> None:
         assert not isinstance(stage.app.screen, StatsDialog)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_stats_with_the_mouse(size: tuple[int, int]) -> None:
     sessions = Asked(PlayedClient())
@@ -82,6 +84,7 @@ async def test_stats_with_the_mouse(size: tuple[int, int]) -> None:
         assert not isinstance(stage.app.screen, StatsDialog)
 
 
+@pytest.mark.slow
 async def test_stats_are_true(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two.")]) as stage:
         await stage.send("First?")

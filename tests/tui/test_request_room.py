@@ -51,6 +51,7 @@ async def test_a_conversation_that_was_scrolled_up_goes_to_its_end() -> None:
         await stage.shows("the newest prompt")
 
 
+@pytest.mark.slow
 async def test_wheel_and_keys_scroll_the_conversation_and_space_the_request() -> None:
     scene = Scene()
     async with play(scene.sessions) as stage:

@@ -106,6 +106,7 @@ async def test_no_other_session_while_a_turn_runs(open_app: OpenApp) -> None:
         await stage.idle()
 
 
+@pytest.mark.slow
 async def test_words_are_found_in_what_was_answered(open_app: OpenApp) -> None:
     async with open_app(SAID) as stage:
         first, _ = await two_sessions(stage)
@@ -115,6 +116,7 @@ async def test_words_are_found_in_what_was_answered(open_app: OpenApp) -> None:
         await stage.shows("Found (answer):", "Parsers make trees.")
 
 
+@pytest.mark.slow
 async def test_a_session_is_renamed_and_deleted_but_not_the_open_one(open_app: OpenApp) -> None:
     async with open_app(SAID) as stage:
         first, second = await two_sessions(stage)
@@ -140,6 +142,7 @@ async def test_a_session_is_renamed_and_deleted_but_not_the_open_one(open_app: O
         assert [item.id for item in await stage.app.sessions.list_sessions()] == [second]
 
 
+@pytest.mark.slow
 async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
     async with open_app(SAID) as stage:
         first, second = await two_sessions(stage)
@@ -168,6 +171,7 @@ async def test_a_fork_at_a_prompt_brings_it_back_to_be_edited(open_app: OpenApp)
         assert "Two." not in str(stage.server.requests[-1].body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_every_key_of_the_list(size: tuple[int, int]) -> None:
     async with play(played(), size=size, clock=lambda: START) as stage:
@@ -211,6 +215,7 @@ async def test_letters_act_where_nothing_is_typed() -> None:
         await stage.until(lambda: len(picker(stage).rows.items) == 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_everything_can_be_done_with_the_mouse(size: tuple[int, int]) -> None:
     sessions = played()

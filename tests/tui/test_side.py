@@ -120,6 +120,7 @@ async def test_the_list_of_tasks_folds_to_a_line() -> None:
         await stage.shows("Task 4")
 
 
+@pytest.mark.slow
 async def test_what_is_being_done_is_in_sight_wherever_it_stands() -> None:
     for now in range(1, 13):
         client = PlayedClient([TurnStarted("p", "go", "edit_mode"), todos(*range(1, now), now=now)])
@@ -142,6 +143,7 @@ async def test_beside_the_panel_the_list_is_one_line_above_the_composer() -> Non
         await stage.shows("1/12: Doing 2", "▸ Doing 2")
 
 
+@pytest.mark.slow
 async def test_it_shows_how_hard_the_agent_in_focus_thinks(open_app: OpenApp) -> None:
     async with open_app([say("ok")], size=(140, 30)) as stage:
         await stage.shows("Model")

@@ -74,6 +74,7 @@ async def test_a_storm_of_sizes_keeps_the_words_and_the_end(storm: int) -> None:
         assert stage.app.transcript.following
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storm", [20, pytest.param(50, marks=pytest.mark.slow)])
 async def test_a_storm_of_sizes_keeps_the_place_one_reads(storm: int) -> None:
     chance = random.Random(8)

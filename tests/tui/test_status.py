@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from odin.core.call_events import (
     ActivityChanged,
     CallQueued,
@@ -96,6 +98,7 @@ async def test_an_answer_on_its_way_is_said_and_esc_ends_it(open_app: OpenApp) -
         await stage.until(lambda: "Esc stops" not in stage.screen())
 
 
+@pytest.mark.slow
 async def test_a_retry_is_counted_down_on_the_screen(open_app: OpenApp) -> None:
     script = [fault(429, retry_after(3)), say("There.")]
     async with open_app(script) as stage:

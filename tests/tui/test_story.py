@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -349,6 +350,7 @@ def _reply(draw: st.DrawFn, number: int) -> tuple[list[AnyEvent], list[AnyEvent]
     return [*live, end, *queued, *results], [*log, end, *results]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_live_and_log_end_the_same(data: st.DataObject) -> None:
     live: list[AnyEvent] = []

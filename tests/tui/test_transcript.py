@@ -94,6 +94,7 @@ async def test_folding_keeps_the_head_where_it_is() -> None:
         await stage.until(lambda: all(block.folded for block in view.blocks if isinstance(block, ReasoningBlock)))
 
 
+@pytest.mark.slow
 async def test_searching_finds_what_is_folded_and_far_away() -> None:
     _, played = sessions(turns(40))
     async with play(played) as stage:
@@ -114,6 +115,7 @@ async def test_searching_finds_what_is_folded_and_far_away() -> None:
         assert stage.app.transcript.has_focus
 
 
+@pytest.mark.slow
 async def test_what_was_found_stays_in_view_when_the_view_shrinks() -> None:
     """So it does when a line of help appears after the search, however late the screen is laid out."""
     _, played = sessions(turns(40))
@@ -204,6 +206,7 @@ async def test_what_changes_above_leaves_the_screen_alone() -> None:
         await stage.shows("More?")
 
 
+@pytest.mark.slow
 async def test_the_place_is_kept_when_the_width_changes() -> None:
     _, played = sessions([event for n in range(30) for event in turn(n, f"Answer {n} " + "with many words " * 20)])
     async with play(played) as stage:

@@ -102,6 +102,7 @@ def live() -> list[AnyEvent]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", [THEMES[0], pytest.param(THEMES[1], marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.slow)], ids=lambda size: f"{size[0]}x{size[1]}"

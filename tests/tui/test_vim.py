@@ -1,5 +1,7 @@
 """Vim-style navigation, as an option: Esc leaves the prompt for the conversation, letters move in it."""
 
+import pytest
+
 from odin.core.event import TurnStarted
 from odin.core.op import Interrupt
 from odin.core.tui_settings import TuiSettings
@@ -38,6 +40,7 @@ async def test_esc_and_then_letters_move() -> None:
         assert scene.app.composer.has_focus and scene.app.composer.text == "a draft"
 
 
+@pytest.mark.slow
 async def test_cards_are_folded_prompts_edited_and_help_shown() -> None:
     scene = Scene()
     async with play(scene.sessions, settings=VIM) as stage:

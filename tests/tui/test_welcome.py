@@ -129,6 +129,7 @@ async def test_one_key_and_the_conversation_begins(begin: Any, home: Path) -> No
             assert stage.app.info.model.startswith("anthropic/")
 
 
+@pytest.mark.slow
 async def test_esc_goes_on_without_a_model_and_once_there_is_a_session_it_is_asked_no_more(
     begin: Any, counting: Counting, home: Path
 ) -> None:
@@ -170,6 +171,7 @@ async def test_going_without_a_model_holds_for_this_run_only(begin: Any, home: P
             await stage.shows("Hello yourself.")
 
 
+@pytest.mark.slow
 async def test_esc_closes_it_when_it_is_shown_again(begin: Any, home: Path) -> None:
     with ScriptedServer([say("Hello yourself.")]) as server:
         async with begin(key_of(server)) as stage:
@@ -186,6 +188,7 @@ async def test_esc_closes_it_when_it_is_shown_again(begin: Any, home: Path) -> N
             await stage.shows("Hello yourself.")
 
 
+@pytest.mark.slow
 async def test_servers_are_looked_for_only_when_asked(begin: Any, counting: Counting) -> None:
     async with begin({"ODIN_LOCAL_PORTS": str(counting.port)}) as stage:
         await welcomed(stage)
@@ -197,6 +200,7 @@ async def test_servers_are_looked_for_only_when_asked(begin: Any, counting: Coun
         await opened(stage)
 
 
+@pytest.mark.slow
 async def test_a_server_is_added_by_its_url(begin: Any, home: Path) -> None:
     async with listening(answer_models) as server, begin() as stage:
         await welcomed(stage)
@@ -224,6 +228,7 @@ async def answer_models(line: Line) -> None:
         await line.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
 
 
+@pytest.mark.slow
 async def test_a_key_is_hidden_and_stored_for_this_user_alone(begin: Any, home: Path) -> None:
     secret = "sk-ant-api03-0123456789abcdefghijklmnopqrstuvwxyz"
     async with begin() as stage:
@@ -256,6 +261,7 @@ def _line(stage: Stage, mark: str) -> str:
     return next((line for line in stage.screen().split("\n") if mark in line), "")
 
 
+@pytest.mark.slow
 async def test_esc_goes_back_a_step_and_wrong_keys_are_refused(begin: Any, home: Path) -> None:
     async with begin() as stage:
         await welcomed(stage)
@@ -283,6 +289,7 @@ async def test_by_mouse(begin: Any) -> None:
         await opened(stage)
 
 
+@pytest.mark.slow
 async def test_setup_shows_it_again_and_the_session_takes_the_model(begin: Any) -> None:
     with ScriptedServer([say("Hello yourself.")]) as server:
         async with begin(key_of(server)) as stage:

@@ -320,6 +320,7 @@ PIECES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(PIECES)
 def test_any_order_of_pieces_gives_well_formed_stream_events(pieces: list[AnyEvent]) -> None:
     (blocks,) = assemble(raw_events(translate(START, *pieces, replied(Text("x")), partial=True)))
