@@ -1,5 +1,6 @@
 """Loop mode and custom commands in plain mode, in a real terminal."""
 
+import sys
 import threading
 from pathlib import Path
 
@@ -57,6 +58,41 @@ def test_it_is_switched_while_a_turn_runs_and_ctrl_c_ends_it(workspace: Path) ->
         terminal.see("Third.")
         leave(terminal)
         assert server.rejected == []
+
+
+CTRL_C_AT_A_PROMPT = """
+import signal, sys
+from odin.commands import run
+from odin.ui.plain.turn_output import TurnView
+
+show = TurnView.show_prompt
+
+def show_and_interrupt(self, before, prompt):
+    show(self, before, prompt)
+    if "iteration 2" in prompt:
+        signal.raise_signal(signal.SIGINT)
+
+TurnView.show_prompt = show_and_interrupt
+sys.exit(run(sys.argv[1:]))
+"""
+"""Presses Ctrl-C when the second prompt of the loop has been printed, before its turn handles signals."""
+
+
+def test_ctrl_c_stops_an_iteration_that_has_just_begun(workspace: Path) -> None:
+    driver = workspace.parent / "driver.py"
+    driver.write_text(CTRL_C_AT_A_PROMPT)
+    shell = f"exec {sys.executable} -I {driver} --plain --yes"
+    with (
+        ScriptedServer([say("First."), say("Second.").stall(after=1), say("Third.")]) as server,
+        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True, shell=shell) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/loop on all of it\n")
+        terminal.see("Loop mode is off: You interrupted it.")
+        assert "Press Ctrl-C again" not in terminal.shown
+        terminal.type("by hand\n")
+        terminal.see("Third.")
+        leave(terminal)
 
 
 def test_custom_commands_are_listed_and_sent_as_what_they_stand_for(workspace: Path) -> None:

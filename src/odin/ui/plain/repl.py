@@ -299,6 +299,7 @@ class _PlainRepl:
             self._busy_agents.clear()
             async for envelope in events:
                 if isinstance(envelope.event, TurnStarted) and not envelope.agent:
+                    self._sender.expect()  # also if Odin started the turn: Ctrl-C is for it from now on
                     code = await self._turns.show(client, envelope, envelope.event, events, dialogs)
                     if code == EXIT_INTERRUPTED:
                         await self._tell_paused(client)
