@@ -172,6 +172,7 @@ def test_a_disallowed_tool_is_neither_offered_nor_run(run_odin: Run, workspace: 
     assert not (workspace / "made").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
 def test_streams_that_were_never_open_do_no_harm(workspace: Path, closed: str) -> None:
     (workspace / "a.txt").write_text("TODO\n")

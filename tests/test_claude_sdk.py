@@ -122,6 +122,7 @@ async def test_only_the_chosen_skills_are_offered(configure: Configure, home: Pa
     assert isinstance(first, SystemMessage) and first.data["skills"] == ["pdf"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
 async def test_partial_messages_whatever_the_provider(configure: Configure, workspace: Path, api: str) -> None:
     answer = "A long answer, said in many small pieces. " * 40
@@ -230,6 +231,7 @@ def touch(name: str, id: str) -> Any:
     return call("ExecuteCommand", {"command": f"touch {name}"}, id=id)
 
 
+@pytest.mark.slow
 async def test_a_question_comes_with_one_narrow_rule_to_remember(configure: Configure, workspace: Path) -> None:
     """Callbacks like to give back every suggestion they got, so there is one, and it is no broader than the call."""
 
@@ -497,6 +499,7 @@ async def test_a_prompt_right_behind_an_interrupt_has_its_own_result(configure: 
         assert not server.rejected
 
 
+@pytest.mark.slow
 async def test_permission_mode_and_model_change_in_the_middle(configure: Configure, workspace: Path) -> None:
     target = workspace / "x"
     args = {"file_path": str(target), "content": "x"}

@@ -314,9 +314,7 @@ def test_there_is_no_other_form():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "form", ["markdown", *(pytest.param(form, marks=pytest.mark.slow) for form in ("html", "json"))]
-)
+@pytest.mark.parametrize("form", ["markdown", "html", "json"])
 def test_a_long_session_is_not_held_in_memory(session: Session, tmp_path: Path, form: str):
     """The file is written event by event: what is in memory does not grow with what results hold."""
     import tracemalloc

@@ -44,6 +44,7 @@ def bash(script: str, line: str, workspace: Path, path: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes(here: Here, workspace: Path, home: Path, store: SessionStore) -> None:
     code, script, _ = here("completions", "bash")

@@ -142,6 +142,7 @@ async def test_a_three_way_merge_with_what_the_project_changed_meanwhile(yard: Y
     assert not end.is_removed and (root / "gone").read_text() == "edited\n", "nothing is lost"
 
 
+@pytest.mark.slow
 async def test_only_the_wanted_files_are_merged(yard: Yard) -> None:
     tree, root = await yard.create()
     for name in ("late", "ok"):

@@ -170,6 +170,7 @@ async def test_the_model_may_read_what_was_put_away(start: Start, workspace: Pat
     server.stop()
 
 
+@pytest.mark.slow
 async def test_thirty_images(start: Start, workspace: Path) -> None:
     from tests import pictures
 
@@ -330,6 +331,7 @@ async def test_a_configured_local_server_is_asked_for_its_window(start: Start, k
     server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", ["anthropic", "chat", "responses", "gemini"])
 async def test_an_unknown_window_is_learned_from_the_refusal(start: Start, api: str) -> None:
     """RECOV6: nothing is assumed; the first refusal teaches how much fits, and the turn goes on."""

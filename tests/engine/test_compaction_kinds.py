@@ -36,6 +36,7 @@ def reader(file: Path, **said: Any) -> Model:
     return Model(answer)
 
 
+@pytest.mark.slow
 async def test_every_mode_has_its_own_words_after_a_summary(start: Start) -> None:
     """A summary made in one mode must not claim that mode in another."""
     server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER}")), window=WINDOW).start()

@@ -62,6 +62,7 @@ async def test_the_request_after_a_resume_is_the_same_to_the_byte(start: Start, 
     talk.server.stop()
 
 
+@pytest.mark.slow
 async def test_a_rewind_behind_a_compaction_and_forward_again(start: Start, home: Path) -> None:
     talk = await filled(start, talker(), 60)
     turns = (await talk.client.snapshot()).messages
@@ -77,6 +78,7 @@ async def test_a_rewind_behind_a_compaction_and_forward_again(start: Start, home
     talk.server.stop()
 
 
+@pytest.mark.slow
 async def test_a_redo_brings_the_summary_back(start: Start) -> None:
     talk = await filled(start, talker(), 60)
     turns = (await talk.client.snapshot()).messages
@@ -147,6 +149,7 @@ async def test_hooks_are_told_once_and_may_say_no(start: Start, tmp_path: Path) 
     talk.server.stop()
 
 
+@pytest.mark.slow
 async def test_a_hook_that_says_no_leaves_pruning(start: Start, tmp_path: Path, workspace: Path) -> None:
     kit = new_kit(tmp_path)
     for number in range(40):

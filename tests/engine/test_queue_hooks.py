@@ -45,6 +45,7 @@ async def test_what_joins_is_judged_and_may_be_refused(start: Start, workspace: 
     assert "forbidden words" not in request
 
 
+@pytest.mark.slow
 async def test_what_is_changed_while_it_is_judged_is_judged_again(start: Start, workspace: Path) -> None:
     gate = threading.Event()
     talk = await start([call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=judge(workspace))

@@ -71,6 +71,7 @@ async def test_calls_taking_turns(start: Start, workspace: Path, count: int) -> 
     assert len(talk.all(ToolStarted)) == 5 * count - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "field", "form"),
     [
@@ -162,6 +163,7 @@ async def test_the_same_look_is_no_circle_while_it_shows_something_else(start: S
     assert not any("loop detected" in event.text for event in talk.all(ToolEnded))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoints", [True, False])
 async def test_a_test_that_fails_the_same_way_after_every_edit_is_no_circle(
     start: Start, workspace: Path, checkpoints: bool

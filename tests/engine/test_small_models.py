@@ -105,6 +105,7 @@ async def test_a_file_that_would_not_parse_is_not_written(small: Any, workspace:
     assert [event.name for event in talk.all(ToolEnded)].count("EditTool") == 1
 
 
+@pytest.mark.slow
 async def test_the_tests_of_the_project_run_after_a_change_and_failures_go_back(small: Any, workspace: Path) -> None:
     test = "import unittest\n\nfrom calc import add\n\n\nclass TestAdd(unittest.TestCase):\n"
     (workspace / "test_calc.py").write_text(test + "    def test_add(self):\n        self.assertEqual(add(2, 3), 5)\n")

@@ -109,6 +109,7 @@ TEST = (
 )
 
 
+@pytest.mark.slow
 async def test_ordinary_words_are_no_commands(stage: Stage) -> None:
     total = "print(sum(range(1, 11)))\n"
     await stage.play(
@@ -230,6 +231,7 @@ async def test_what_is_to_be_implemented_has_to_work(stage: Stage) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_hidden_ignored_empty_and_binary_files_exist(stage: Stage) -> None:
     env = {".env": "DEBUG=true\nPORT=1\n", "a.py": "x = 1\n"}
     await stage.play(

@@ -208,6 +208,7 @@ async def test_a_fork_leaves_the_files_of_the_other_session_alone(start: Start, 
     assert [event.restored for event in talk.all(CallDiscarded)] == [()]
 
 
+@pytest.mark.slow
 async def test_undo_puts_it_back_as_well(
     start: Start, workspace: Path, home: Path, killed: Kill, run_odin: Callable[..., Any]
 ) -> None:

@@ -253,6 +253,7 @@ PIECES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=8))
 def test_a_second_look_changes_nothing(pieces: list[str]):
     once = MINE("".join(pieces))

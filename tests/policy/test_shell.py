@@ -180,6 +180,7 @@ def test_any_text_is_read_or_declared_unclear(text: str):
 SHELLISH = st.text(st.sampled_from(list("ab '\"\\$(){}`;|&<>#*~=\n")), max_size=24)
 
 
+@pytest.mark.slow
 @given(SHELLISH)
 def test_a_shell_agrees_about_what_is_incomplete(text: str):
     """Text that bash rejects never counts as read-only."""

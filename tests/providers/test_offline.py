@@ -860,6 +860,7 @@ def test_any_conversation_ends_and_keeps_to_the_tools_it_was_offered(
     assert longest <= MAX_STEPS + 1
 
 
+@pytest.mark.slow
 @each("prompt", sorted(PHRASES))
 def test_every_phrase_ends_whatever_the_tools_say(prompt: str):
     for result in (("Denied: no.", True), ("     1\tx\n(showing lines 1-1 of 9 total)", False), ("", False)):

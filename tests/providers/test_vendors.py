@@ -140,6 +140,7 @@ def wires() -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_the_known_fields_are_those_of_the_locked_sdks() -> None:
     script = wires()
     known = json.loads(script.KNOWN.read_text())

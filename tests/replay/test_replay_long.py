@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from odin.core.call_events import PermissionAsked, PlanAsked, ToolStarted
@@ -88,6 +89,7 @@ async def test_context_commands_and_continuing(start: Start, workspace: Path):
     assert report.prompts == 3
 
 
+@pytest.mark.slow
 async def test_a_conversation_that_was_summarised(start: Start, workspace: Path):
     (workspace / "big.txt").write_text("a line of some words\n" * 400)
 

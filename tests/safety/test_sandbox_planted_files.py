@@ -84,6 +84,7 @@ def test_what_is_planted_is_prevented_or_named(project: UserProject) -> None:
     assert reported == (len(PLANTED) if project.use == "landlock" else 9)
 
 
+@pytest.mark.slow
 def test_ordinary_work_is_not_reported(project: UserProject) -> None:
     work = [
         "echo more >>src/a.txt && mkdir -p build/x && echo y >build/x/y",

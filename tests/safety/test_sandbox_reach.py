@@ -64,9 +64,7 @@ print(f"{len(found)} writable", *found[:5], flush=True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "writes", [pytest.param(True, id="writable"), pytest.param(False, id="read-only", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("writes", [True, False], ids=["writable", "read-only"])
 def test_no_kernel_setting_can_be_opened_for_writing(project: UserProject, writes: bool) -> None:
     (project.root / "open.py").write_text(_OPEN_FOR_WRITING)
     done = project.run(
@@ -92,6 +90,7 @@ sys.exit(subprocess.run(sys.argv[2:]).returncode)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", BACKENDS)
 def test_a_chroot_in_the_project_leads_to_no_kernel_setting(use: str) -> None:
     if os.getuid() != 0:
@@ -140,9 +139,8 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize(
-    "writes", [pytest.param(True, id="writable"), pytest.param(False, id="read-only", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("writes", [True, False], ids=["writable", "read-only"])
 def test_the_users_terminal_is_out_of_reach(project: UserProject, writes: bool) -> None:
     """Neither written to, which would forge what Odin shows, nor read, nor typed into (TIOCSTI)."""
     master, slave = os.openpty()

@@ -147,6 +147,7 @@ async def test_nothing_outside_is_reached_in_many_rounds(world: SwappedWorld, ki
     await race(world, kind, 300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Grep", "Glob"])
 async def test_nothing_outside_is_reached_by_the_built_in_search(world: SwappedWorld, kind: str) -> None:
     await race(world, kind, 3, without_ripgrep=True)
@@ -187,6 +188,7 @@ async def race_session(start: Start, world: SwappedWorld, rounds: int) -> None:
     assert world.state() == world.before
 
 
+@pytest.mark.slow
 async def test_a_session_changes_rewinds_and_redoes_nothing_outside(start: Start, world: SwappedWorld) -> None:
     await race_session(start, world, 10)
 

@@ -90,7 +90,7 @@ async def test_without_a_pidfd_a_thread_waits(
 async def test_a_timeout_ends_the_whole_group(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"echo before; (sleep 1000 & echo $! >>{pids}; sleep 1000) & echo $! >>{pids}; wait"
-    finished = await runner.run(script, cwd=str(tmp_path), timeout=0.3)
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5)
     assert finished.timed_out
     assert finished.output == "before\n"
     assert not finished.has_survivors
@@ -102,7 +102,7 @@ async def test_what_ignores_term_and_left_the_group_is_killed(runner: ProcessRun
     pids = tmp_path / "pids"
     child = f"{STUBBORN}; echo $$ >>{pids}; while :; do sleep 1; done"
     script = f"setsid bash -c '{child.replace(chr(39), chr(34))}' & {child}"
-    finished = await runner.run(script, cwd=str(tmp_path), timeout=0.4)
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5)
     assert finished.timed_out
     for pid in await pids_in(pids, 2):
         await until(lambda pid=pid: not alive(pid))

@@ -237,6 +237,7 @@ async def test_a_daemon_that_began_later_is_not_reached_either(open_project: Ope
             assert "reached" not in (await project.run(f"{SPEAK} {path}", how)).output
 
 
+@pytest.mark.slow
 async def test_a_sandbox_where_a_server_of_a_command_listens_still_reaches_it(open_project: Open) -> None:
     project = open_project("bubblewrap").skip_if_unavailable()
     server = "import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('own.sock'); s.listen(); time.sleep(100)"

@@ -77,6 +77,7 @@ def test_children_of_earlier_commands_go_too(tmp_path: Path) -> None:
         gone(found)
 
 
+@pytest.mark.slow
 def test_a_kill_of_one_ends_nothing_of_another(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

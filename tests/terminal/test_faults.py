@@ -53,14 +53,8 @@ FAULTS = {
 }
 
 
-BASIC = ("widget",)
-"""`make test` tries these; the others are slow."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "where", [pytest.param(where, marks=() if where in BASIC else pytest.mark.slow) for where in FAULTS]
-)
+@pytest.mark.parametrize("where", FAULTS)
 def test_in(workspace: Path, home: Path, where: str) -> None:
     command = [sys.executable, "-c", BEGIN.replace("{fault}", FAULTS[where])]
     with (

@@ -27,6 +27,7 @@ def place(odin: Emulator, word: str) -> tuple[int, int]:
     raise AssertionError(f"no {word!r} on the screen:\n{odin.text}")
 
 
+@pytest.mark.slow
 def test_clicks_the_wheel_and_a_selection(workspace: Path) -> None:
     (workspace / "lines.txt").write_text("".join(f"row {number}\n" for number in range(40)))
     answer = "".join(f"Paragraph {number}.\n\n" for number in range(60)) + "Take me with you."

@@ -99,6 +99,7 @@ class TestOrder:
         assert await settled(finder, "") == ("src/a.py", "docs/x.md", "docs/", "src/", "b.txt", ".hidden")
         assert await finder("", 2) == ("src/a.py", "docs/x.md")
 
+    @pytest.mark.slow
     async def test_more_letters_narrow_and_fewer_widen(self, make: Make) -> None:
         finder = make(*(f"pkg{number}/some_module_{number}.py" for number in range(300)))
         await settled(finder, "smd")

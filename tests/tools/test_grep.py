@@ -136,6 +136,7 @@ async def test_a_range_of_one_file(box: Toolbox) -> None:
     assert "one file" in await box.refused("Grep", pattern="x", offset=1)
 
 
+@pytest.mark.slow
 async def test_only_content_is_remembered(box: Toolbox) -> None:
     path = box.write("a.txt", "x\ny\nz\n")
     os.utime(path, (1, 1))
@@ -203,6 +204,7 @@ async def test_a_flood_is_stopped_and_shows_the_first_by_path(box: Toolbox, monk
     assert len((await box.ok("Grep", pattern="x")).text) < 40_000
 
 
+@pytest.mark.slow
 async def test_a_range_far_down_in_a_flood(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odin.tools.search._LINES_BYTES", 20_000)
     path = box.write("a.txt", "".join(f"x {number}\n" for number in range(1, 100_001)))
@@ -253,6 +255,7 @@ async def test_a_glob_does_not_open_the_repository(box: Toolbox) -> None:
     assert await lines(box, "x") == ["a.txt:1:x"]
 
 
+@pytest.mark.slow
 async def test_the_list_of_files_is_cut_loudly(box: Toolbox) -> None:
     for number in range(260):
         box.write(f"f{number:03}", "x\n")

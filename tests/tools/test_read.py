@@ -91,6 +91,7 @@ async def test_a_huge_binary_file_is_not_read_to_its_end(box: Toolbox, monkeypat
     assert "is a binary file (2000000000 bytes)" in await box.refused("Read", file_path=path, offset=1, limit=5)
 
 
+@pytest.mark.slow
 async def test_a_huge_file_is_read_in_parts_only(box: Toolbox) -> None:
     path = str(box.folder / "huge.txt")
     line = b"0123456789" * 10 + b"\n"

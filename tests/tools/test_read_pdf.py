@@ -66,6 +66,7 @@ async def test_a_page_that_cannot_be_unpacked_is_not_called_scanned(box: Toolbox
     assert "1 pages, but no text could be extracted because of errors or size limits (" in said
 
 
+@pytest.mark.slow
 async def test_a_file_that_only_its_owner_may_change_is_read(box: Toolbox) -> None:
     path = box.write("a.pdf", encrypted(pdf("for everybody"), ""))
     assert "for everybody" in (await box.ok("Read", file_path=path)).text

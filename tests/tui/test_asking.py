@@ -148,6 +148,7 @@ async def test_running_outside_the_sandbox_is_allowed_once_or_not_at_all() -> No
         await stage.until(lambda: answers(client) == [AnswerPermission("ask-2", allow=True)])
 
 
+@pytest.mark.slow
 async def test_a_refused_answer_keeps_the_question() -> None:
     client = Refusing([BEGUN])
     async with play(PlayedSessions(client)) as stage:
@@ -171,6 +172,7 @@ async def test_the_end_of_the_turn_closes_everything() -> None:
         assert not isinstance(stage.app.screen, RequestDialog)
 
 
+@pytest.mark.slow
 async def test_a_question_that_was_answered_before_is_not_asked_again() -> None:
     done = PermissionAnswered("ask-1", "c1", True)
     client = PlayedClient([BEGUN, EDIT, done, QUESTIONS, QuestionsAnswered("ask-3", "c3"), COMMAND])
@@ -179,6 +181,7 @@ async def test_a_question_that_was_answered_before_is_not_asked_again() -> None:
         assert "more waiting" not in stage.screen()
 
 
+@pytest.mark.slow
 async def test_it_waits_until_another_dialog_is_closed() -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
@@ -212,6 +215,7 @@ async def test_the_answers_are_in_sight_at_every_size(size: tuple[int, int]) -> 
         await stage.until(lambda: answers(client) == [AnswerPermission("ask-1", allow=False)])
 
 
+@pytest.mark.slow
 async def test_an_interrupt_from_elsewhere_takes_the_question_away(open_app: OpenApp, workspace: Path) -> None:
     async with open_app([*SCRIPT, say("Again.")]) as stage:
         await stage.send("Make it.")
@@ -224,6 +228,7 @@ async def test_an_interrupt_from_elsewhere_takes_the_question_away(open_app: Ope
         assert stage.server.rejected == []
 
 
+@pytest.mark.slow
 async def test_ctrl_c_leaves_from_a_dialog_too() -> None:
     client = PlayedClient([BEGUN])
     async with play(PlayedSessions(client)) as stage:
@@ -234,6 +239,7 @@ async def test_ctrl_c_leaves_from_a_dialog_too() -> None:
         assert answers(client) == []
 
 
+@pytest.mark.slow
 async def test_other_keys_for_the_answers() -> None:
     client = PlayedClient([BEGUN])
     settings = TuiSettings(bell=False, title=False, keys={"allow_once": "f5", "deny": "x"})

@@ -23,6 +23,7 @@ async def asked(stage: Stage) -> None:
     await stage.until(lambda: isinstance(stage.app.screen, RequestDialog) and stage.app.screen.ready)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["xy", "/compact", "ok push", "has", "may", "vast"])
 async def test_a_word_with_the_letter_of_an_answer_in_it(open_app: OpenApp, workspace: Path, words: str) -> None:
     async with open_app(SCRIPT) as stage:

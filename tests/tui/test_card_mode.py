@@ -69,6 +69,7 @@ async def test_the_hint_names_the_keys_and_the_way_back() -> None:
         await stage.shows("Cards:", "  Esc back")
 
 
+@pytest.mark.slow
 async def test_esc_leaves_the_cards_before_it_stops_the_work() -> None:
     scene = Scene()
     async with play(scene.sessions) as stage:
@@ -118,6 +119,7 @@ async def test_a_fork_asks_first() -> None:
         await stage.until(lambda: scene.sessions.forked == ["t11"])
 
 
+@pytest.mark.slow
 async def test_sending_goes_to_the_end(open_app: OpenApp) -> None:
     long = "\n\n".join(f"Line {number}." for number in range(80))
     async with open_app([say(long), say("The second answer.")]) as stage:

@@ -93,6 +93,7 @@ async def test_commands_act_while_the_model_is_at_work_and_never_reach_it(open_a
         await stage.idle()
 
 
+@pytest.mark.slow
 async def test_a_mode_is_chosen_by_its_name_and_its_text_is_sent(open_app: OpenApp) -> None:
     async with open_app([say("Planned.")]) as stage:
         await stage.send("/ask")
@@ -103,6 +104,7 @@ async def test_a_mode_is_chosen_by_its_name_and_its_text_is_sent(open_app: OpenA
         assert "/plan how" not in str(stage.server.requests[0].body)
 
 
+@pytest.mark.slow
 async def test_words_for_the_turn_that_runs_are_told_to_it(open_app: OpenApp, workspace: Path) -> None:
     command = "touch begun; until test -e go; do sleep 0.05; done"
     async with open_app([call("Bash", {"command": command}), say("Heard.")], yes=True) as stage:
@@ -115,6 +117,7 @@ async def test_words_for_the_turn_that_runs_are_told_to_it(open_app: OpenApp, wo
         assert "Be quick" in str(stage.server.requests[1].body)
 
 
+@pytest.mark.slow
 async def test_what_was_said_is_forgotten_and_asked_for_again(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two.")]) as stage:
         await stage.send("First")
@@ -223,6 +226,7 @@ async def test_commands_become_ops() -> None:
     assert prompts == [("Look left", "steer", "edit_mode"), ("go", None, "edit_mode")]
 
 
+@pytest.mark.slow
 async def test_the_colours_can_be_changed(open_app: OpenApp) -> None:
     async with open_app(tui={"theme": "dark"}) as stage:
         await stage.send("/theme light")
@@ -231,6 +235,7 @@ async def test_the_colours_can_be_changed(open_app: OpenApp) -> None:
         await stage.until(lambda: stage.app.current_theme.dark)
 
 
+@pytest.mark.slow
 async def test_an_answer_is_copied(open_app: OpenApp) -> None:
     async with open_app([say("The **first** answer."), say("The second.")]) as stage:
         await stage.send("One?")

@@ -152,6 +152,7 @@ async def test_commands_are_listed_with_their_sentences_and_tab_completes() -> N
         assert sent.text.strip() == "/team/review"
 
 
+@pytest.mark.slow
 async def test_enter_runs_a_command_and_a_space_sends_any_text_to_the_model() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:

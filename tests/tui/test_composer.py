@@ -392,6 +392,7 @@ async def test_long_text_can_be_undone_and_deleted_at_once() -> None:
         assert composer.text == "more"
 
 
+@pytest.mark.slow
 async def test_the_editor_changes_the_prompt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The terminal of a test cannot be left to an editor, so the leaving alone is left out here."""
     from contextlib import nullcontext

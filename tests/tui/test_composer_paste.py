@@ -124,6 +124,7 @@ async def test_a_dropped_picture_goes_with_the_prompt(open_app: OpenApp, workspa
         assert base64.b64encode(PNG).decode()[:40] in body
 
 
+@pytest.mark.slow
 async def test_only_five_pictures_and_only_small_ones(workspace: Path) -> None:
     (workspace / "a.png").write_bytes(PNG)
     (workspace / "big.png").write_bytes(PNG + b"\0" * 5_000_000)

@@ -85,14 +85,8 @@ def by_place(cases: Iterable[Case]) -> dict[str, list[Case]]:
     return places
 
 
-BASIC = ("composer", "transcript", "dialog", "popup")
-"""`make test` presses the keys of these places; all others are slow."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "scope", [pytest.param(scope, marks=() if scope in BASIC else pytest.mark.slow) for scope in by_place(CASES)]
-)
+@pytest.mark.parametrize("scope", by_place(CASES))
 async def test_the_keys_of_a_place_do_what_they_say(scope: str) -> None:
     async with opened() as place:
         for case in by_place(CASES)[scope]:

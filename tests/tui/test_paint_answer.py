@@ -53,6 +53,7 @@ def shown(text: str, width: int = 60, live: bool = False) -> list[str]:
     return [line.text.rstrip() for line in lines][1:]
 
 
+@pytest.mark.slow
 @given(st.lists(PIECES, max_size=30), st.integers(1, 9))
 def test_an_answer_that_arrived_in_pieces_looks_like_one_that_came_as_a_whole(pieces: list[str], size: int) -> None:
     text = "".join(pieces)

@@ -106,6 +106,7 @@ async def test_a_yes_with_a_note_is_read_after_the_result(open_app: OpenApp, wor
         assert len(stage.server.requests) == 2
 
 
+@pytest.mark.slow
 async def test_tab_goes_from_a_no_to_a_note_and_esc_back(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -164,6 +165,7 @@ async def test_the_rule_and_how_long_it_holds_can_be_changed(open_app: OpenApp, 
         ]
 
 
+@pytest.mark.slow
 async def test_d_denies_and_remembers_it(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -193,6 +195,7 @@ async def test_another_of_the_rules_on_offer(open_app: OpenApp, workspace: Path)
         assert "git tag:*" in (await stage.app.client.list_rules())[0].text
 
 
+@pytest.mark.slow
 async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")

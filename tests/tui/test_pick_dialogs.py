@@ -363,6 +363,7 @@ async def test_a_prompt_is_edited_in_a_copy_from_the_contents(open_app: OpenApp)
 # --- errors ---
 
 
+@pytest.mark.slow
 async def test_the_last_errors_are_kept_with_their_keys_masked(open_app: OpenApp) -> None:
     async with open_app([fault(401, message="bad key sk-ant-REDACTED")]) as stage:
         await stage.send("Hi")
@@ -377,6 +378,7 @@ async def test_the_last_errors_are_kept_with_their_keys_masked(open_app: OpenApp
         assert "abcdefgh12345678" not in stage.app.clipboard
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_errors_are_looked_at_narrowed_and_copied(size: tuple[int, int]) -> None:
     client = PlayedClient()
@@ -403,6 +405,7 @@ async def test_errors_are_looked_at_narrowed_and_copied(size: tuple[int, int]) -
         await click_on(stage, "close")
 
 
+@pytest.mark.slow
 async def test_what_is_refused_is_among_the_errors() -> None:
     async with play(PlayedSessions(PlayedClient())) as stage:
         await stage.send("/stats yesterday")

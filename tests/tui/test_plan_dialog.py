@@ -68,6 +68,7 @@ async def test_arrows_numbers_and_clicks_choose(open_app: OpenApp) -> None:
             await stage.shows("Done.")
 
 
+@pytest.mark.slow
 async def test_a_new_session_begins_with_the_plan(open_app: OpenApp) -> None:
     async with open_app([present(), say("Done.")]) as stage:
         await presented(stage)

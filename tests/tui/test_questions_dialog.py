@@ -161,6 +161,7 @@ async def test_a_question_answered_elsewhere_or_too_late_goes_away(open_app: Ope
         await stage.shows("Done.")
 
 
+@pytest.mark.slow
 async def test_it_can_be_answered_on_a_small_screen(open_app: OpenApp) -> None:
     many = {"questions": [{"header": "N", "question": "Which?", "options": [{"label": f"opt{n}"} for n in range(9)]}]}
     many["questions"][0]["options"] = many["questions"][0]["options"][:4]

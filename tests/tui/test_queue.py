@@ -93,6 +93,7 @@ async def test_after_an_interrupt_queued_prompts_are_back_in_the_composer(open_a
         await stage.shows("Answered.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["escape", "ctrl+c"])
 async def test_beside_a_draft_they_stay_queued_and_the_draft_stays(open_app: OpenApp, key: str) -> None:
     async with interrupted(open_app, "then this", draft="my draft", key=key) as stage:

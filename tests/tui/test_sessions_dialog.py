@@ -155,6 +155,7 @@ async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
         assert any(item.forked_from == first for item in await stage.app.sessions.list_sessions())
 
 
+@pytest.mark.slow
 async def test_a_fork_at_a_prompt_brings_it_back_to_be_edited(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two."), say("Other.")]) as stage:
         await stage.send("First?")
@@ -199,6 +200,7 @@ async def test_every_key_of_the_list(size: tuple[int, int]) -> None:
         assert not isinstance(stage.app.screen, SessionPicker)
 
 
+@pytest.mark.slow
 async def test_letters_act_where_nothing_is_typed() -> None:
     sessions = played(3)
     async with play(sessions, clock=lambda: START) as stage:
@@ -253,6 +255,7 @@ async def click_on(stage: Stage, words: str) -> None:
     await stage.pilot.pause()
 
 
+@pytest.mark.slow
 async def test_five_thousand_sessions_are_narrowed_at_once() -> None:
     async with play(played(5_000), clock=lambda: START) as stage:
         shown = await opened(stage)

@@ -73,6 +73,7 @@ async def test_a_key_shows_and_hides_it_at_any_width() -> None:
         assert stage.app.transcript.region.width < 130
 
 
+@pytest.mark.slow
 async def test_a_changed_file_leads_to_the_card_of_its_change(open_app: OpenApp, workspace: Path) -> None:
     (workspace / "a.py").write_text("x = 1\n")
     script = [

@@ -61,7 +61,8 @@ async def test_no_size_ends_the_app() -> None:
             await stage.shows("somewhere", "x" * number, "edit")
 
 
-@pytest.mark.parametrize("storm", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("storm", [10, 100])
 async def test_a_storm_of_sizes_keeps_the_words_and_the_end(storm: int) -> None:
     chance = random.Random(7)
     async with play(PlayedSessions(talk()), size=(80, 24)) as stage:
@@ -75,7 +76,7 @@ async def test_a_storm_of_sizes_keeps_the_words_and_the_end(storm: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("storm", [20, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("storm", [20, 50])
 async def test_a_storm_of_sizes_keeps_the_place_one_reads(storm: int) -> None:
     chance = random.Random(8)
     async with play(PlayedSessions(talk()), size=(80, 24)) as stage:

@@ -154,6 +154,7 @@ async def test_words_change_with_what_happens() -> None:
         assert "!" in told(stage)
 
 
+@pytest.mark.slow
 async def test_nothing_ticks_when_nothing_happens() -> None:
     client = PlayedClient()
     async with play(PlayedSessions(client)) as stage:

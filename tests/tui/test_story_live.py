@@ -45,7 +45,7 @@ class Onlooker(Person):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_live_and_log_tell_the_same_story(
     seed: int, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ async def test_keys_move_among_the_cards() -> None:
         assert stage.app.composer.has_focus
 
 
+@pytest.mark.slow
 async def test_folding_keeps_the_head_where_it_is() -> None:
     _, played = sessions(turns(6))
     async with play(played) as stage:
@@ -161,6 +162,7 @@ async def test_the_other_keys_are_those_of_the_app(monkeypatch: pytest.MonkeyPat
         assert done == ["stats", "help", "quit"]
 
 
+@pytest.mark.slow
 async def test_editing_a_prompt_goes_on_in_a_copy(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two."), say("Other.")], yes=True) as stage:
         await stage.send("First question")
@@ -221,6 +223,7 @@ async def test_the_place_is_kept_when_the_width_changes() -> None:
             assert block in stage.app.transcript.list_visible()
 
 
+@pytest.mark.slow
 async def test_only_what_is_looked_at_is_painted(monkeypatch: pytest.MonkeyPatch) -> None:
     from odin.ui.tui.paint.painter import PaintedBlock
 

@@ -103,10 +103,8 @@ def live() -> list[AnyEvent]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("theme", [THEMES[0], pytest.param(THEMES[1], marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "size", [SIZES[0], pytest.param(SIZES[1], marks=pytest.mark.slow)], ids=lambda size: f"{size[0]}x{size[1]}"
-)
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_the_conversation(size: tuple[int, int], theme: ThemeSetting) -> None:
     name = f"{size[0]}x{size[1]}-{theme}"
     client = PlayedClient(past(), cwd=CWD)

@@ -13,6 +13,7 @@ from tests.tui.key_cases import Scene, cursor, folds
 VIM = TuiSettings(bell=False, title=False, side_panel=False, vim=True)
 
 
+@pytest.mark.slow
 async def test_esc_and_then_letters_move() -> None:
     scene = Scene()
     async with play(scene.sessions, settings=VIM) as stage:

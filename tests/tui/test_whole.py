@@ -73,6 +73,7 @@ async def test_at_work(size: tuple[int, int], theme: ThemeSetting) -> None:
     await picture("work", WORK, size, theme)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("size", SIZES[:2], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_at_rest(size: tuple[int, int], theme: ThemeSetting) -> None:

@@ -112,6 +112,7 @@ def test_every_prompt_has_its_result(run_odin_process: Run) -> None:
     assert ran.returncode == 0
 
 
+@pytest.mark.slow
 def test_an_image_in_a_prompt(run_odin_process: Run) -> None:
     data = base64.b64encode(pictures.png(4, 4)).decode()
     source = {"type": "base64", "media_type": "image/png", "data": data}
@@ -304,6 +305,7 @@ def test_many_small_pieces_all_arrive(run_odin_process: Run) -> None:
     assert "".join(delta.get("text", "") for delta in deltas) == answer
 
 
+@pytest.mark.slow
 def test_a_client_defines_agents_and_switches_the_role(workspace: Path) -> None:
     agents = {"judge": {"description": "Judges", "prompt": "Judge.", "model": "haiku"}, "bad": {"tools": "Read"}}
     with (
@@ -336,6 +338,7 @@ def test_a_client_defines_agents_and_switches_the_role(workspace: Path) -> None:
     assert (second["max_tokens"], second.get("temperature", 0.5)) == (99, 0.5)
 
 
+@pytest.mark.slow
 def test_an_unknown_role_or_wrong_agents_on_the_command_line_are_usage_errors(workspace: Path) -> None:
     for args, message in (
         (("--role", "nobody"), "There is no role 'nobody'. The roles are: builder, planner."),

@@ -143,6 +143,7 @@ def test_interrupting_a_question(workspace: Path) -> None:
     assert "Interrupted." in terminal.shown
 
 
+@pytest.mark.slow
 def test_a_run_in_the_background_does_not_ask(workspace: Path) -> None:
     """Reading the terminal there would stop the process for good."""
     target = workspace / "x"
