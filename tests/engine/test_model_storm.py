@@ -66,6 +66,11 @@ class SkippingLoop(asyncio.SelectorEventLoop):
     def _leave_thread(self) -> None:
         self._in_threads -= 1
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Wait for the threads in real time: skipping would end the time that they have for it."""
+        self._in_threads += 1
+        await super().shutdown_default_executor()
+
     def _run_once(self) -> None:
         ready, timers = self._ready, self._scheduled  # type: ignore[attr-defined]  # pyright: ignore
         waiting = [timer._when for timer in timers if not timer._cancelled]  # pyright: ignore
