@@ -1,7 +1,9 @@
 """Victims that begin in an instant: a program that has loaded everything forks once for each of them."""
 
 import functools
+import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -31,9 +33,15 @@ class Child:
             raise subprocess.TimeoutExpired("a victim", timeout)
         return code
 
+    def kill(self) -> None:
+        """Kill it if it still runs, and wait until it is gone."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.wait(60.0)
+
     def _look(self, timeout: float) -> int | None:
         if self.returncode is None:
-            self.returncode = self._nursery.hear(timeout)
+            self.returncode = self._nursery.read_number(f"exit code of {self.pid}", timeout)
         return self.returncode
 
 
@@ -41,6 +49,7 @@ class Nursery:
     """Begins one process at a time."""
 
     def __init__(self, path: str) -> None:
+        self._last: Child | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.victim"],
             cwd=ROOT,
@@ -53,18 +62,29 @@ class Nursery:
     def begin(self, told: Path, env: Mapping[str, str], out: Path) -> Child:
         """A process that lives as the file says; what it prints goes to another file."""
         assert self._process.stdin is not None
+        if self._last is not None:
+            self._last.kill()  # a test that failed may have left it
         birth = Birth(str(told), dict(env), str(ROOT), str(out))
         self._process.stdin.write(msgspec.json.encode(birth) + b"\n")
-        pid = self.hear(60.0)
+        pid = self.read_number("pid", 60.0)
         assert pid is not None
-        return Child(self, pid)
+        self._last = Child(self, pid)
+        return self._last
 
-    def hear(self, timeout: float) -> int | None:
-        """The next number that the program tells; None if there is none in that time."""
+    def read_number(self, name: str, timeout: float) -> int | None:
+        """Return the number that the program reports under this name; None if it reports nothing in that time.
+
+        The name is checked, because an exit code that is taken for a process id would kill the wrong processes.
+        """
         stdout = self._process.stdout
         assert stdout is not None
         ready, _, _ = select.select([stdout], [], [], timeout)
-        return int(stdout.readline()) if ready else None
+        if not ready:
+            return None
+        line = stdout.readline().decode()
+        found, _, number = line.rpartition(": ")
+        assert found == name, f"expected the {name}, got {line!r}"
+        return int(number)
 
 
 @functools.cache

@@ -280,15 +280,15 @@ class Birth(msgspec.Struct, frozen=True):
 
 
 def serve() -> None:
-    """Begin one life after the other; tell the number of each process when it begins and its code when it is over."""
+    """Begin one life after the other; report the id of each process when it begins and its exit code when it ends."""
     for line in sys.stdin:
         birth = msgspec.json.decode(line, type=Birth)
         pid = os.fork()
         if not pid:
             _begin_forked(birth)
-        os.write(1, b"%d\n" % pid)
+        os.write(1, b"pid: %d\n" % pid)
         _, status = os.waitpid(pid, 0)
-        os.write(1, b"%d\n" % os.waitstatus_to_exitcode(status))
+        os.write(1, b"exit code of %d: %d\n" % (pid, os.waitstatus_to_exitcode(status)))
 
 
 def _begin_forked(birth: Birth) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -508,6 +509,7 @@ async def test_the_copy_is_kept_when_asked(start: Start, workspace: Path):
     await talk.say("one")
     report = await played(await recorded(talk), workspace, keep=True)
     assert (Path(report.scratch) / "x").read_text() == "kept"
+    shutil.rmtree(Path(report.scratch).parent)
 
 
 async def test_from_a_folder_below_the_root(start: Start, workspace: Path):

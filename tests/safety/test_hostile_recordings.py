@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ async def test_an_honest_one_with_a_folder_below_the_root_is_played(tmp_path: Pa
     folder = recording(tmp_path / "recording", [TOUCH], cwd="/project/sub", root="/project")
     report = await played(folder, keep=True)
     assert (Path(report.scratch) / "sub" / "made-by-a-recording").exists()
+    shutil.rmtree(Path(report.scratch).parent)
 
 
 @pytest.mark.parametrize("root", ["/", "{home}", "{above}"])
@@ -137,6 +139,7 @@ async def test_its_settings_start_nothing_and_hand_over_nothing(
     seen = Path(report.scratch) / "env.txt"
     assert seen.exists(), format_report(report, verbose=True)
     assert "not-for-strangers" not in seen.read_text()
+    shutil.rmtree(Path(report.scratch).parent)
     assert os.listdir(victim) == ["mine.txt"]
 
 
