@@ -208,35 +208,43 @@ class _PossibleMatch:
 
     def _take_pieces(self, states: set[_State], pieces: Sequence[WordPiece]) -> set[_State]:
         for piece in pieces:
-            states = {after for state in states for after in self._take(state, piece)}
+            if not states:
+                break
+            states = set(self._take_many(states) if piece.is_many else self._take(states, piece))
         return states
 
-    def _take(self, state: _State, piece: WordPiece) -> Iterator[_State]:
-        at, may_skip = state
+    def _take_many(self, states: set[_State]) -> Iterator[_State]:
+        first = min(at for at, _ in states)
+        return product(range(first, len(self._wanted) + 1), (False, True))
+
+    def _take(self, states: set[_State], piece: WordPiece) -> Iterator[_State]:
         size = len(self._wanted)
-        if piece.is_many:
-            yield from ((later, skip) for later in range(at, size + 1) for skip in (False, True))
-            return
-        if at == 0:
-            yield from self._take_program(piece)
-            return
-        if may_skip:
-            yield at, False
-        if _may_be_option(piece):
-            yield at, not piece.is_exact or self._may_take_value(piece.text)
-        if piece.is_exact and len(piece.text) > 1 and piece.text.startswith("-"):
-            return
-        if at == size:
-            if self._is_prefix:
+        is_exact = piece.is_exact
+        may_be_option = _may_be_option(piece)
+        may_take_value = may_be_option and (not is_exact or self._may_take_value(piece.text))
+        is_option = is_exact and len(piece.text) > 1 and piece.text.startswith("-")
+        fits = {wanted: _fits(wanted, piece) for wanted in set(self._wanted)}
+        for at, may_skip in states:
+            if at == 0:
+                yield from self._take_program(piece)
+                continue
+            if may_skip:
                 yield at, False
-            return
-        wanted = self._wanted[at]
-        if wanted == "*":
-            yield at, False
-        if wanted == "*" or _fits(wanted, piece) or self._is_abbreviation(wanted, piece):
-            yield at + 1, False
-        if wanted == "*" and at + 1 < size and _fits(self._wanted[at + 1], piece):
-            yield at + 2, False
+            if may_be_option:
+                yield at, may_take_value
+            if is_option:
+                continue
+            if at == size:
+                if self._is_prefix:
+                    yield at, False
+                continue
+            wanted = self._wanted[at]
+            if wanted == "*" or fits[wanted] or self._is_abbreviation(wanted, piece):
+                yield at + 1, False
+            if wanted == "*":
+                yield at, False
+                if at + 1 < size and fits[self._wanted[at + 1]]:
+                    yield at + 2, False
 
     def _take_program(self, piece: WordPiece) -> Iterator[_State]:
         wanted = self._wanted[0]
