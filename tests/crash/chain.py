@@ -102,14 +102,16 @@ class Chain:
         self.torn = 0
         self._process: Process | None = None
         self._out = home / "printed"
+        self._log: Path | None = None
         self._seen = b""
         self._inode = 0
         self._seq = -1
 
     @property
     def log(self) -> Path:
-        found = list(self.home.glob(f".local/state/odin/sessions/*/{self.session}/main.jsonl"))
-        return found[0] if found else self.home / "nothing"
+        if self._log is None:
+            self._log = next(self.home.glob(f".local/state/odin/sessions/*/{self.session}/main.jsonl"), None)
+        return self._log or self.home / "nothing"
 
     def where(self) -> str:
         return f"seed {self.seed}, life {self.lives}"
@@ -236,7 +238,7 @@ class Chain:
         deadline = time.monotonic() + PATIENCE
         while process.poll() is None and not condition():
             assert time.monotonic() < deadline, self.where()
-            time.sleep(0.0005)
+            time.sleep(0.002)
 
     def _wait(self, process: Process) -> bytes:
         """Its end, and what it printed."""

@@ -201,3 +201,30 @@ def test_agents_that_continue_each_other_in_a_damaged_log() -> None:
     started = [AgentStarted("a", "t", "edit_mode", continues="b"), AgentStarted("b", "t", "edit_mode", continues="a")]
     log = [Envelope(number, 0.0, "s", event) for number, event in enumerate(started)]
     assert SessionState.fold(log).build_history("b") == ()
+
+
+def test_agents_that_continue_others_are_read_once_and_only_if_they_are_live() -> None:
+    """A resume of a session with many of them would otherwise read the log once for each pair."""
+    log: list[Envelope] = []
+    for number in range(1, 31):
+        continues = f"a-{number - 1}" if number > 1 else ""
+        log += wrap(AgentStarted(f"a-{number}", "dig", "edit_mode", continues=continues))
+        log += wrap(TurnStarted(f"t-{number}", f"part {number}", "edit_mode"), reply(), agent=f"a-{number}")
+        log += wrap(TurnEnded(f"t-{number}", "end_turn", "ok"), agent=f"a-{number}")
+        log += wrap(AgentEnded(f"a-{number}", "end_turn")) if number < 30 else []
+    reads: list[int] = []
+
+    def read_log() -> list[Envelope]:
+        reads.append(len(log))
+        return log
+
+    live = SessionState.fold(iter(log), read_log=read_log)
+    assert len(reads) == 1
+    prompts = [message.text for message in live.build_history("a-30") if isinstance(message, PromptMessage)]
+    assert prompts == [f"part {number}" for number in range(1, 31)]
+    log += wrap(AgentEnded("a-30", "end_turn"))
+    ended = SessionState.fold(iter(log), read_log=read_log)
+    assert (len(reads), ended.sub_agents.threads) == (1, {})
+    (started,) = wrap(AgentStarted("a-31", "dig", "edit_mode", continues="a-30"))
+    ended.apply(started)
+    assert (len(reads), ended.build_history("a-31")) == (2, live.build_history("a-30"))

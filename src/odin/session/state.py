@@ -425,8 +425,9 @@ class SessionState:
     def fold(cls, envelopes: Iterable[Envelope], session: str = "", read_log: ReadLog | None = None) -> "SessionState":
         """Fold the events. `read_log` reads them again; it is not needed if `envelopes` is a list or tuple."""
         in_memory = envelopes if isinstance(envelopes, list | tuple) else None
-        state = cls(session, read_log or (None if in_memory is None else lambda: in_memory))
-        with pause_collection():
+        read_again = read_log if in_memory is None else lambda: in_memory
+        state = cls(session, read_log or read_again)
+        with pause_collection(), state.sub_agents.load_late(read_again):
             for envelope in envelopes:
                 state.apply(envelope)
         return state

@@ -1,6 +1,8 @@
 """The sub-agents of a session with their threads, the delegated tasks, and the mail that is not delivered yet."""
 
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Generator, Iterable
+from contextlib import contextmanager
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -46,6 +48,9 @@ class SubAgentThreads:
         self.threads: dict[str, Thread] = {}
         self._records: dict[str, SubAgentRecord] = {}
         self._read_log = read_log
+        self._continued: dict[str, str] = {}
+        self._unloaded: set[str] = set()
+        self._is_loading_late = False
 
     @property
     def records(self) -> tuple[SubAgentRecord, ...]:
@@ -60,11 +65,21 @@ class SubAgentThreads:
             thread = self.threads[agent] = Thread()
         return thread
 
+    @contextmanager
+    def load_late(self, read_log: ReadLog | None) -> Generator[None]:
+        """While a log is folded, load the threads that continue others at its end: once, and only if still needed."""
+        self._is_loading_late = read_log is not None
+        yield
+        self._is_loading_late = False
+        if self._unloaded:
+            self.threads |= self._load_threads(self._unloaded, read_log)
+            self._unloaded.clear()
+
     def apply(self, envelope: Envelope) -> None:
         event, agent = envelope.event, envelope.agent
         if agent:
             self.agent_count = max(self.agent_count, _number_of(agent))
-            if type(event) in Thread.EVENTS:
+            if type(event) in Thread.EVENTS and agent not in self._unloaded:
                 self.thread_of(agent).apply(event)
         match event:
             case SessionOpened():
@@ -74,6 +89,7 @@ class SubAgentThreads:
             case AgentEnded():
                 self._records.pop(event.id, None)
                 self.threads.pop(event.id, None)
+                self._unloaded.discard(event.id)
             case TodosChanged() if agent in self._records:
                 self._records[agent] = replace(self._records[agent], todos=event.todos)
             case UsageRecorded() if agent in self._records and event.purpose == "main" and not event.estimated:
@@ -95,7 +111,12 @@ class SubAgentThreads:
     def _start(self, event: AgentStarted, started: float) -> None:
         self.agent_count = max(self.agent_count + 1, _number_of(event.id))
         if event.continues:
-            self.threads[event.id] = self._load_thread(event.continues)
+            self._continued[event.id] = event.continues
+            if self._is_loading_late:
+                self._unloaded.add(event.id)
+            else:
+                loaded = self._load_threads((event.continues,), self._read_log)
+                self.threads[event.id] = loaded[event.continues]
         self._records[event.id] = SubAgentRecord(
             event.id,
             event.task,
@@ -111,17 +132,26 @@ class SubAgentThreads:
             color=event.color,
         )
 
-    def _load_thread(self, agent: str, later: tuple[str, ...] = ()) -> Thread:
-        """Return the thread of an ended agent, folded from the log again. `later` are agents that continue it."""
-        thread = Thread()
-        for envelope in self._read_log() if self._read_log is not None else ():
-            event = envelope.event
-            if isinstance(event, AgentStarted) and event.id == agent and event.continues:
-                is_circle = event.continues in (agent, *later)  # only in a damaged log
-                thread = Thread() if is_circle else self._load_thread(event.continues, (agent, *later))
-            elif envelope.agent == agent and type(event) in Thread.EVENTS:
-                thread.apply(event)
-        return thread
+    def _load_threads(self, agents: Iterable[str], read_log: ReadLog | None) -> dict[str, Thread]:
+        """Return the threads of these agents, folded from the log. Each begins with what it continues."""
+        threads = {agent: Thread() for agent in agents}
+        threads_by_source: defaultdict[str, list[Thread]] = defaultdict(list)
+        for agent, thread in threads.items():
+            for source in self._list_sources(agent):
+                threads_by_source[source].append(thread)
+        for envelope in () if read_log is None else read_log():
+            if envelope.agent in threads_by_source and type(envelope.event) in Thread.EVENTS:
+                for thread in threads_by_source[envelope.agent]:
+                    thread.apply(envelope.event)
+        return threads
+
+    def _list_sources(self, agent: str) -> list[str]:
+        """Return the agent, the one it continues, and so on. Agents continue each other only in a damaged log."""
+        sources: list[str] = []
+        while agent and agent not in sources:
+            sources.append(agent)
+            agent = self._continued.get(agent, "")
+        return sources
 
 
 def _number_of(name: str) -> int:
