@@ -2,13 +2,15 @@
 
 import asyncio
 import gc
+import importlib
 import itertools
 import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,27 @@ def pytest_xdist_auto_num_workers() -> int:
     """Three workers for two cores: many tests wait for processes and timers."""
     cores = os.cpu_count() or 2
     return cores + cores // 2
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect the tests without garbage collections, and rewrite the assertions of a module in one worker only.
+
+    In a fresh clone nothing is cached yet, and all workers would rewrite all modules in the same order. Each begins
+    with a share of its own, so that it finds those of the others in the cache.
+    """
+    gc.disable()
+    worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
+    if worker is not None and session.config.args == session.config.getini("testpaths"):
+        first, step = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        for path in sorted(Path(__file__).parent.rglob("test_*.py"))[first::step]:
+            name = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
+            with suppress(Exception, pytest.skip.Exception):  # reported when the module is collected
+                importlib.import_module(name)
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

@@ -113,7 +113,7 @@ RETIRED_WORDS = {
 
 A `"nobody"` in quotes is the value of `AnswerPermission.by`, and `colour?` in quotes is an option of grep.
 """
-ANY_RETIRED_WORD = re.compile(rf"(?<![A-Za-z])(?:{'|'.join(RETIRED_WORDS)})(?![A-Za-z])", re.IGNORECASE)
+ANY_RETIRED_WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(RETIRED_WORDS)})(?![a-z])")
 
 
 def find_functions(tree: ast.AST) -> Iterator[str]:
@@ -203,9 +203,10 @@ def list_texts() -> list[Path]:
 
 def find_retired_words(text: str) -> Iterator[str]:
     """Yield the line, the retired word and its replacement."""
-    for match in ANY_RETIRED_WORD.finditer(text):
+    lowered = text.encode().lower().decode()  # three times as fast as to ignore the case; only ASCII changes
+    for match in ANY_RETIRED_WORD.finditer(lowered):
         word = match[0]
-        instead = next(new for old, new in RETIRED_WORDS.items() if re.fullmatch(old, word, re.IGNORECASE))
+        instead = next(new for old, new in RETIRED_WORDS.items() if re.fullmatch(old, word))
         yield f"{text.count(chr(10), 0, match.start()) + 1}: {word!r}, write {instead}"
 
 
