@@ -90,15 +90,7 @@ def by_place(cases: Iterable[Case]) -> dict[str, list[Case]]:
 async def test_the_keys_of_a_place_do_what_they_say(scope: str) -> None:
     async with opened() as place:
         for case in by_place(CASES)[scope]:
-            await place.press(case, split_keys(NAMES[case.name].keys)[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scope", by_place(CASES))
-async def test_the_other_keys_for_the_same_do_it_too(scope: str) -> None:
-    async with opened() as place:
-        for case in by_place(CASES)[scope]:
-            for key in split_keys(NAMES[case.name].keys)[1:]:
+            for key in split_keys(NAMES[case.name].keys):
                 await place.press(case, key)
 
 

@@ -206,8 +206,12 @@ def _rename_fields(value: Any) -> Any:
     found = as_object(value)
     if found is None:
         return value
-    named = {re.sub(r"_([a-z])", lambda letter: letter[1].upper(), key): item for key, item in found.items()}
+    named = {_to_camel_case(key) if "_" in key else key: item for key, item in found.items()}
     return {key: item if key in _PAYLOADS else _rename_fields(item) for key, item in named.items()}
+
+
+def _to_camel_case(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
 
 
 def _check_keys(found: dict[str, Any], known: Collection[str], where: str, accepts: Collection[str] | None) -> None:
