@@ -20,10 +20,11 @@ test test-all: setup
 	  && echo "Retrying the failed tests alone. Tests that pass now are unsteady; fix them:" \
 	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0 -rA --no-header $(SELECTION) $(ARGS); }
 
+# The type checker collects garbage less often with a larger young generation: a tenth of its time.
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/basedpyright -p pyproject.toml --level error
+	NODE_OPTIONS="--max-semi-space-size=256 $$NODE_OPTIONS" $(BIN)/basedpyright -p pyproject.toml --level error
 
 format: setup
 	$(BIN)/ruff check --fix .
