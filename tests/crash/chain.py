@@ -238,7 +238,7 @@ class Chain:
         deadline = time.monotonic() + PATIENCE
         while process.poll() is None and not condition():
             assert time.monotonic() < deadline, self.where()
-            time.sleep(0.002)
+            time.sleep(0.0005)
 
     def _wait(self, process: Process) -> bytes:
         """Its end, and what it printed."""

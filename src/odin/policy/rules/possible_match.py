@@ -218,16 +218,18 @@ class _PossibleMatch:
         return product(range(first, len(self._wanted) + 1), (False, True))
 
     def _take(self, states: set[_State], piece: WordPiece) -> Iterator[_State]:
+        started = [state for state in states if state[0]]
+        if len(started) < len(states):
+            yield from self._take_program(piece)
+        if not started:
+            return
         size = len(self._wanted)
         is_exact = piece.is_exact
         may_be_option = _may_be_option(piece)
         may_take_value = may_be_option and (not is_exact or self._may_take_value(piece.text))
         is_option = is_exact and len(piece.text) > 1 and piece.text.startswith("-")
         fits = {wanted: _fits(wanted, piece) for wanted in set(self._wanted)}
-        for at, may_skip in states:
-            if at == 0:
-                yield from self._take_program(piece)
-                continue
+        for at, may_skip in started:
             if may_skip:
                 yield at, False
             if may_be_option:
