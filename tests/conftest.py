@@ -88,6 +88,16 @@ def _check_descriptor(fd: int) -> None:
     os.fstat(fd)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_python_shim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let `python3` be the interpreter of the tests; the shim of a version manager takes longer than Python itself."""
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "python3").symlink_to(sys._base_executable)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """An empty project folder, free of symbolic links in its path."""
