@@ -100,6 +100,16 @@ async def test_a_place_for_temporary_files_is_there_in_every_mode(open_project: 
         assert (done.code, done.output) == (0, "x\n")
 
 
+async def test_a_place_for_temporary_files_may_be_beside_the_home(open_project: Open, tmp_path: Path, use: str) -> None:
+    (tmp_path / "tmp").mkdir()
+    project = open_project(use, environ={"TMPDIR": str(tmp_path / "tmp")})
+    done = await project.run('f=$(mktemp) && echo x >"$f" && cat "$f" && dirname "$f"')
+    assert (done.code, done.output) == (0, f"x\n{tmp_path}/tmp\n")
+    assert (await project.run(f"touch {project.home}/made {tmp_path}/made")).code == 1
+    assert not (project.home / "made").exists()
+    assert not (tmp_path / "made").exists()
+
+
 async def test_a_link_out_of_the_project_leads_nowhere(open_project: Open, use: str) -> None:
     project = open_project(use)
     canary = project.beside / "canary"

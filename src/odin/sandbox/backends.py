@@ -130,10 +130,8 @@ def build_bubblewrap_argv(
     argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *spaces, *_list_capability_flags(variant)]
     argv += _list_run_mounts()
     argv += _list_granted_mounts(layout, temporary=False)
-    for path in layout.temporary:
-        argv += ["--bind", path, path]
-    for path in layout.persistent:
-        argv += ["--ro-bind", path, path]
+    for path in sorted((*layout.temporary, *layout.persistent), key=len):  # inner folders after the outer ones
+        argv += ["--ro-bind" if path in layout.persistent else "--bind", path, path]
     argv += _list_granted_mounts(layout, temporary=True)
     for path in (*layout.writable, *layout.pinned):
         argv += ["--bind", path, path]

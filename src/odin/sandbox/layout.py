@@ -330,8 +330,7 @@ def add_grants(
 
 def is_writable(path: str, layout: SandboxLayout) -> bool:
     """True if a resolved path lies in a writable folder of the layout."""
-    is_persistent = _is_covered_by(path, layout.persistent)
-    return _is_covered_by(path, (*layout.writable, *(() if is_persistent else layout.temporary)))
+    return _is_covered_by(path, layout.writable) or _is_in_temporary(path, layout.temporary, layout.persistent)
 
 
 def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession) -> list[str]:
@@ -343,7 +342,7 @@ def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession) -> list
 def is_temporary(path: str, env: Mapping[str, str], home: str) -> bool:
     """True if a resolved path lies in a temporary folder, which commands may write to anyway."""
     temporary = find_temp_folders(env)
-    return _is_covered_by(path, temporary) and not _is_covered_by(path, _find_persistent(temporary, home))
+    return _is_in_temporary(path, temporary, _find_persistent(temporary, home))
 
 
 def build_programs_path(session: SandboxSession) -> str:
@@ -354,7 +353,7 @@ def build_programs_path(session: SandboxSession) -> str:
 
     def is_safe(folder: str) -> bool:
         real = os.path.realpath(folder)
-        is_temp = _is_covered_by(real, temporary) and not _is_covered_by(real, persistent)
+        is_temp = _is_in_temporary(real, temporary, persistent)
         return folder.startswith("/") and not is_temp and not _is_covered_by(real, writable)
 
     return os.pathsep.join(filter(is_safe, (session.env.get("PATH") or os.defpath).split(os.pathsep)))
@@ -389,6 +388,12 @@ def _is_covered(path: str, hidden: Iterable[str], root: str) -> bool:
 
 def _is_covered_by(path: str, folders: Iterable[str]) -> bool:
     return any(contains(folder, path) for folder in folders)
+
+
+def _is_in_temporary(path: str, temporary: Iterable[str], persistent: Iterable[str]) -> bool:
+    """True if the innermost of these folders that contains the path is a temporary one."""
+    depth = max((len(folder) for folder in temporary if contains(folder, path)), default=-1)
+    return depth > max((len(folder) for folder in persistent if contains(folder, path)), default=-1)
 
 
 def find_temp_folders(env: Mapping[str, str]) -> list[str]:
