@@ -92,7 +92,7 @@ def _check_descriptor(fd: int) -> None:
 def no_python_shim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let `python3` be the interpreter of the tests; the shim of a version manager takes longer than Python itself."""
     folder = tmp_path_factory.mktemp("bin")
-    (folder / "python3").symlink_to(sys._base_executable)
+    (folder / "python3").symlink_to(os.path.realpath(sys.executable))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(folder), prepend=os.pathsep)
         yield

@@ -9,7 +9,7 @@ import pytest
 
 from odin.core.tool import SandboxProfile
 from odin.policy.commands.analysis import is_read_only
-from odin.policy.commands.git_config import has_safe_git_config
+from odin.policy.commands.git_config import find_git_problem, has_safe_git_config
 from odin.policy.commands.git_folder import list_submodules
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday import make_repository
@@ -175,6 +175,7 @@ def test_a_hook_that_a_look_would_start_is_a_question(repo: Path):
 
 
 def test_without_a_repository_git_only_says_so(workspace: Path):
+    assert find_git_problem(str(workspace), str(workspace)) == ""
     assert harmless("git status", workspace)
     (workspace / "src").mkdir(exist_ok=True)
     assert harmless("cd src && git log --oneline", workspace)
