@@ -598,12 +598,14 @@ def test_the_root_is_the_nearest_marked_folder(workspace: Path, marker: str):
     assert find_project_root(str(deep), os.environ) == str(workspace / "a")
 
 
-def test_home_is_no_project_seen_from_below(home: Path):
+def test_home_is_no_project_seen_from_below(tmp_path: Path):
+    home = tmp_path / "home"
+    (home / "src").mkdir(parents=True)
     (home / ".git").mkdir()
-    (home / "src").mkdir()
-    (home.parent / ".git").mkdir(exist_ok=True)
-    assert find_project_root(str(home / "src"), os.environ) == str(home / "src")
-    assert find_project_root(str(home), os.environ) == str(home)
+    (tmp_path / ".git").mkdir()
+    env = {"HOME": str(home)}
+    assert find_project_root(str(home / "src"), env) == str(home / "src")
+    assert find_project_root(str(home), env) == str(home)
 
 
 def test_a_folder_open_to_all_is_no_project_seen_from_below(tmp_path: Path):
