@@ -2,13 +2,14 @@
 
 import os
 import socket
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from odin.sandbox.backends import BUBBLEWRAP_VARIANTS, build_bubblewrap_argv, list_readable
-from odin.sandbox.layout import SandboxLayout, SandboxSession, plan_layout
+from odin.sandbox.layout import SandboxLayout, SandboxSession, is_writable, plan_layout
 from odin.sandbox.probe import (
     ProbeResult,
     SandboxCandidate,
@@ -69,6 +70,20 @@ def test_sockets_among_temporary_files_are_hidden(tmp_path: Path, monkeypatch: p
 def test_a_home_among_temporary_files_is_no_temporary_file(tmp_path: Path) -> None:
     plan = plan_layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
     assert str(tmp_path / "home") in plan.persistent
+
+
+def test_the_innermost_folder_decides_what_is_temporary() -> None:
+    nested = msgspec.structs.replace(NOTHING, temporary=("/tmp/ci/tmp", "/tmp"), persistent=("/tmp/ci",))
+    paths = ("/tmp/x", "/tmp/ci", "/tmp/ci/home", "/tmp/ci/tmp", "/tmp/ci/tmp/x", "/etc")
+    assert [path for path in paths if is_writable(path, nested)] == ["/tmp/x", "/tmp/ci/tmp", "/tmp/ci/tmp/x"]
+    home = msgspec.structs.replace(NOTHING, temporary=("/tmp/ci",), persistent=("/tmp/ci",))
+    assert not is_writable("/tmp/ci/x", home)
+    for layout, mounts in ((nested, "--bind /tmp --ro-bind /tmp/ci --bind /tmp/ci/tmp"), (home, "--ro-bind /tmp/ci")):
+        argv = build_bubblewrap_argv("bwrap", BUBBLEWRAP_VARIANTS[0], layout, "python", 3, network=False)
+        pairs = [(flag, path) for flag, path in pairwise(argv) if flag in ("--bind", "--ro-bind")]
+        wanted = mounts.split()
+        found = [word for flag, path in pairs if path.startswith("/tmp") for word in (flag, path)]
+        assert found[-len(wanted) :] == wanted
 
 
 def test_the_whole_machine_is_never_writable(tmp_path: Path) -> None:
