@@ -1,4 +1,4 @@
-"""A temporary home and workspace for every test, and the `odin` command: in this process, or in one of its own."""
+"""Fixtures for all tests: a temporary HOME and workspace, and the `odin` command in this or in another process."""
 
 import asyncio
 import gc
@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
@@ -20,12 +21,16 @@ import pytest
 from tests import inprocess
 from tests.unknown_keys import find_unknown_keys, record_unknown_keys
 
-for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # a `make` that a test starts is not a part of `make test`
+for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # a `make` that a test starts must not take part in `make test`
     os.environ.pop(_name, None)
 
 hypothesis.settings.register_profile("odin", deadline=None, derandomize=bool(os.environ.get("CI")))
 hypothesis.settings.load_profile("odin")
-"""Time is measured by `make bench`, not here; and a check that gates others plays the same examples every time."""
+"""No deadline, because `make bench` measures time. In CI, Hypothesis tries the same examples every time."""
+
+if len(tempfile.gettempdir()) > len("/private/tmp"):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/tmp")
+"""Screens and requests that the tests compare contain paths, so these must be short. On macOS $TMPDIR is not."""
 
 _CLEARED = ("ODIN_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_", "XDG_", "OLLAMA_", "CLAUDE")
 
@@ -35,9 +40,9 @@ _homes = itertools.count()
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty HOME, so that nothing of the machine reaches a test and nothing of a test reaches the machine.
+    """An empty HOME and a clean environment, which isolate the test from the machine.
 
-    It is numbered here and removed after the test: `mktemp` would look at all earlier ones for the next number.
+    The folder gets its number here and is removed after the test: `mktemp` would search all earlier ones for the next.
     """
     folder = tmp_path_factory.getbasetemp() / f"home{next(_homes)}"
     folder.mkdir()
@@ -57,28 +62,28 @@ def no_unknown_keys(request: pytest.FixtureRequest, home: Path, monkeypatch: pyt
     if request.node.get_closest_marker("unknown_keys"):
         yield
         return
-    said = record_unknown_keys(monkeypatch)
+    unknown = record_unknown_keys(monkeypatch)
     project: list[Path] = [request.getfixturevalue("workspace")] if "workspace" in request.fixturenames else []
     yield
-    said |= find_unknown_keys(*(folder / "odinconfig.json" for folder in (home / ".config" / "odin", *project)))
-    assert not said, "the test sets configuration keys that do not exist; `unknown_keys` marks tests about them"
+    unknown |= find_unknown_keys(*(folder / "odinconfig.json" for folder in (home / ".config" / "odin", *project)))
+    assert not unknown, "the test sets configuration keys that do not exist; `unknown_keys` marks tests about them"
 
 
 if os.environ.get("ODIN_REFEREE"):
 
     @pytest.fixture(autouse=True)
-    def referee(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Fail a test in which Odin sends a request that is not what the SDK of the vendor declares."""
-        from tests.referee import find_foul_requests, record_servers
+    def validate_requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Fail a test in which Odin sends a request that the types of the vendor's SDK do not allow."""
+        from tests.request_validation import find_invalid_requests, record_servers
 
         servers = record_servers(monkeypatch)
         yield
-        assert find_foul_requests(servers) == [], "the SDK of the vendor has other types"
+        assert find_invalid_requests(servers) == [], "the types of the vendor's SDK do not allow these requests"
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_waiting_for_the_disk() -> Iterator[None]:
-    """Nobody cuts the power during the tests; those about that put something else in the place of `fsync`."""
+def no_fsync() -> Iterator[None]:
+    """Replace `fsync` by a check of its descriptor, which is faster. Tests about power cuts replace it themselves."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", _check_descriptor)
         yield
@@ -107,15 +112,14 @@ def workspace(tmp_path: Path) -> Path:
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Here = Callable[..., tuple[int, str, str]]
+RunHere = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def run_odin(run_odin_process: Run, workspace: Path) -> Run:
     """Run `odin ARGS…` in the workspace: run_odin("-p", "hi", env={...}, input="...").
 
-    It runs in this process, which is faster than one of its own. Beside a running event loop and in a thread it cannot,
-    so there it gets a process.
+    It runs in this process, which is faster than starting one. In a thread or with a running event loop it starts one.
     """
 
     def run(
@@ -125,7 +129,7 @@ def run_odin(run_odin_process: Run, workspace: Path) -> Run:
         cwd: Path | None = None,
         timeout: float = 60,
     ) -> "subprocess.CompletedProcess[str]":
-        if threading.current_thread() is not threading.main_thread() or _loop_is_running():
+        if threading.current_thread() is not threading.main_thread() or _is_loop_running():
             return run_odin_process(*args, env=env, input=input, cwd=cwd, timeout=timeout)
         return inprocess.run_odin(args, env or {}, input, cwd or workspace)
 
@@ -133,25 +137,25 @@ def run_odin(run_odin_process: Run, workspace: Path) -> Run:
 
 
 @pytest.fixture
-def here(workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Here:
-    """`odin ARGS…` in this process and the workspace: the exit code, what was printed, and what was said."""
+def run_here(workspace: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> RunHere:
+    """Run `odin ARGS…` in this process and the workspace. Return the exit code, stdout and stderr."""
     monkeypatch.chdir(workspace)
 
-    def run_here(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
+    def call_command(*args: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
         from odin.commands import run
 
         for name, value in (env or {}).items():
             monkeypatch.setenv(name, value)
         code = run([*args])
-        printed, said = capfd.readouterr()
-        return code, printed, said
+        stdout, stderr = capfd.readouterr()
+        return code, stdout, stderr
 
-    return run_here
+    return call_command
 
 
 @pytest.fixture
 def run_odin_process(workspace: Path) -> Run:
-    """Run `odin ARGS…` as a user does: in a process of its own."""
+    """Run `odin ARGS…` as a user does: in a new process."""
 
     def run(
         *args: str,
@@ -185,8 +189,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect the tests without garbage collections, and rewrite the assertions of a module in one worker only.
 
-    In a fresh clone nothing is cached yet, and all workers would rewrite all modules in the same order. Each begins
-    with a share of its own, so that it finds those of the others in the cache.
+    In a fresh clone nothing is cached yet, and all workers would rewrite all modules in the same order. Each starts
+    with a different share, so that it finds the modules of the others in the cache.
     """
     gc.disable()
     worker: dict[str, Any] | None = getattr(session.config, "workerinput", None)
@@ -203,14 +207,14 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from walking the imported modules again and again."""
+    """Exclude the imported modules from garbage collection, and make collections rare."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which sandbox tests were skipped, and why: without them, nothing proves that the sandbox holds."""
+    """List the skipped sandbox tests and the reasons: without these tests, nothing proves that the sandbox works."""
     reports: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
     names_by_reason: dict[str, list[str]] = {}
     for report in reports:
@@ -225,7 +229,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(f"  {name}")
 
 
-def _loop_is_running() -> bool:
+def _is_loop_running() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

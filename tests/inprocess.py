@@ -1,4 +1,4 @@
-"""The `odin` command in this process, with what it may change put back afterwards."""
+"""Runs the `odin` command in this process, and restores the process state that it may change."""
 
 import contextlib
 import gc
@@ -21,14 +21,18 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT, signal
 def run_odin(
     args: Sequence[str], env: Mapping[str, str], given: str | None, cwd: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """Run `odin ARGS…` and return what a process would have returned."""
+    """Run `odin ARGS…` with standard input `given`, and return the result as of a process."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with _restored(env, cwd), _standard_input(given) as stdin, _streams(stdin, out.fileno(), err.fileno()):
-            code = _exit_code([*args])
-        return subprocess.CompletedProcess([*args], code, _text(out), _text(err))
+        with (
+            _restore_process_state(env, cwd),
+            _open_input(given) as stdin,
+            _redirect_streams(stdin, out.fileno(), err.fileno()),
+        ):
+            code = _run_to_exit_code([*args])
+        return subprocess.CompletedProcess([*args], code, _read_text(out), _read_text(err))
 
 
-def _exit_code(argv: list[str]) -> int:
+def _run_to_exit_code(argv: list[str]) -> int:
     try:
         return run(argv)
     except KeyboardInterrupt:
@@ -37,14 +41,14 @@ def _exit_code(argv: list[str]) -> int:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
 
 
-def _text(written: IO[bytes]) -> str:
+def _read_text(written: IO[bytes]) -> str:
     written.seek(0)
     return written.read().decode().replace("\r\n", "\n").replace("\r", "\n")
 
 
 @contextlib.contextmanager
-def _restored(env: Mapping[str, str], cwd: Path) -> Generator[None]:
-    """Set the environment and the current folder, and put back everything that belongs to the whole process."""
+def _restore_process_state(env: Mapping[str, str], cwd: Path) -> Generator[None]:
+    """Set the environment and the current folder, and restore all state of the process at the end."""
     environ = dict(os.environ)
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     level, loggers = logging.root.level, list(logging.root.handlers)
@@ -68,8 +72,8 @@ def _restored(env: Mapping[str, str], cwd: Path) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _standard_input(given: str | None) -> Generator[int]:
-    """A descriptor to read from: a pipe with the text, or nothing at all."""
+def _open_input(given: str | None) -> Generator[int]:
+    """Yield a descriptor for reading: a pipe with the text, or the null device if `given` is None."""
     if given is None:
         reading = os.open(os.devnull, os.O_RDONLY)
         try:
@@ -93,14 +97,14 @@ def _feed(writing: int, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _streams(stdin: int, stdout: int, stderr: int) -> Generator[None]:
-    """Put descriptors in the place of the standard ones, for this process and for those it starts."""
+def _redirect_streams(stdin: int, stdout: int, stderr: int) -> Generator[None]:
+    """Redirect the standard streams to these descriptors, for this process and for those it starts."""
     before = sys.stdin, sys.stdout, sys.stderr
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    kept = [os.dup(number) for number in range(3)]
-    for number, wanted in enumerate((stdin, stdout, stderr)):
-        os.dup2(wanted, number)
+    saved = [os.dup(number) for number in range(3)]
+    for number, target in enumerate((stdin, stdout, stderr)):
+        os.dup2(target, number)
     opened = [open(number, mode, closefd=False) for number, mode in enumerate("rww")]  # noqa: SIM115
     sys.stdin, sys.stdout, sys.stderr = opened
     try:
@@ -109,6 +113,6 @@ def _streams(stdin: int, stdout: int, stderr: int) -> Generator[None]:
         sys.stdin, sys.stdout, sys.stderr = before
         for stream in opened:
             stream.close()
-        for number, old in enumerate(kept):
+        for number, old in enumerate(saved):
             os.dup2(old, number)
             os.close(old)

@@ -1,8 +1,8 @@
-"""Real PDFs, written by hand."""
+"""Makes small, valid PDF files."""
 
 
 def pdf(*pages: str, drawn: str = "") -> bytes:
-    """A file with these texts, one a page. `drawn` is put into every page before its text."""
+    """Return a PDF with one page per text. `drawn` holds drawing commands for every page, before its text."""
     kids = " ".join(f"{4 + 2 * at} 0 R" for at in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
@@ -10,23 +10,23 @@ def pdf(*pages: str, drawn: str = "") -> bytes:
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
     for at, text in enumerate(pages):
-        lines = "".join(f"({_escaped(line)}) Tj T*\n" for line in text.split("\n")) if text else ""
+        lines = "".join(f"({_escape(line)}) Tj T*\n" for line in text.split("\n")) if text else ""
         stream = f"{drawn}BT /F1 12 Tf 14 TL 72 720 Td\n{lines}ET"
         objects += [
             f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * at} 0 R "
             "/Resources << /Font << /F1 3 0 R >> >> >>",
             f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
         ]
-    return _file(objects)
+    return _build_file(objects)
 
 
 def bomb() -> bytes:
-    """A file whose only page unpacks to far more than it is."""
+    """Return a decompression bomb: a PDF whose only page decompresses to 200 MB."""
     import zlib
 
     packed = zlib.compress(zlib.compress(b" " * 200_000_000), 9).decode("latin-1")
     page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 5 0 R /Resources << /Font << /F1 3 0 R >> >> >>"
-    return _file(
+    return _build_file(
         [
             "<< /Type /Catalog /Pages 2 0 R >>",
             "<< /Type /Pages /Kids [4 0 R] /Count 1 >>",
@@ -37,11 +37,11 @@ def bomb() -> bytes:
     )
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
 
 
-def _file(objects: list[str]) -> bytes:
+def _build_file(objects: list[str]) -> bytes:
     out = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n")
     offsets: list[int] = []
     for number, body in enumerate(objects, 1):

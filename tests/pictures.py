@@ -1,4 +1,4 @@
-"""Real images, made by hand: small enough to read, whole enough for any decoder."""
+"""Makes small images that every decoder accepts."""
 
 import binascii
 import struct
@@ -12,7 +12,7 @@ _JPEG = bytes.fromhex(
 
 
 def png(width: int = 3, height: int = 2, *, shade: int = 0, noise: bytes = b"") -> bytes:
-    """Grey. `noise` goes into a text chunk and makes the file larger."""
+    """Return a gray PNG. `noise` goes into a text chunk and makes the file larger."""
     rows = (b"\0" + bytes([shade]) * width) * height
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     extra = _chunk(b"tEXt", b"Comment\0" + noise) if noise else b""
@@ -24,7 +24,7 @@ def _chunk(name: bytes, body: bytes = b"") -> bytes:
 
 
 def jpeg(padding: int = 0) -> bytes:
-    """One pixel. `padding` are bytes of comments in the header."""
+    """Return a JPEG of one pixel with `padding` bytes of comments in its header."""
     comments = b"".join(
         b"\xff\xfe" + struct.pack(">H", min(65_000, padding - at) + 2) + b"c" * min(65_000, padding - at)
         for at in range(0, padding, 65_000)

@@ -1,4 +1,4 @@
-"""The modules of the package and their parsed source."""
+"""Lists and parses the modules of the package `odin`."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Rules, remembered answers and hooks from Python."""
+"""Permission rules, remembered answers and hooks of the Python API."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ import odin
 from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
 from odin.testing import ScriptedServer, call, say
-from tests.test_api import Configure, configure, done
+from tests.test_api import Configure, configure, result_of
 
 __all__ = ["configure"]
 
@@ -19,7 +19,7 @@ def touch(name: str, id: str = "c1") -> Any:
     return call("ExecuteCommand", {"command": f"touch {name}"}, id=id)
 
 
-async def test_a_yes_that_is_remembered(configure: Configure, workspace: Path) -> None:
+async def test_call_allowed_for_the_session_is_not_asked_again(configure: Configure, workspace: Path) -> None:
     asked: list[PermissionAsked] = []
 
     def checker(name: str, args: dict[str, Any], ask: PermissionAsked) -> odin.Allow:
@@ -29,14 +29,14 @@ async def test_a_yes_that_is_remembered(configure: Configure, workspace: Path) -
     script = [touch("one"), touch("one", "c2"), touch("two", "c3"), say("Done.")]
     with ScriptedServer(script) as server:
         async with odin.new(None, configure(server), can_use_tool=checker) as session:
-            await done(session.query("Go."))
+            await result_of(session.query("Go."))
             rules = [(line.layer, line.action, line.text) for line in await session.rules()]
     assert [ask.subject for ask in asked] == ["touch one", "touch two"]
     assert [rule for rule in rules if rule[0] == "session"] == [("session", "allow", ask.rules[0]) for ask in asked]
 
 
 @pytest.mark.parametrize("verdict", [odin.Allow(rule="Bash(touch:*)", remember="session")])
-async def test_a_rule_of_the_programs_own(configure: Configure, workspace: Path, verdict: odin.Allow) -> None:
+async def test_checker_can_remember_its_own_rule(configure: Configure, workspace: Path, verdict: odin.Allow) -> None:
     asked: list[str] = []
 
     async def checker(name: str, args: dict[str, Any]) -> odin.Allow:
@@ -44,12 +44,12 @@ async def test_a_rule_of_the_programs_own(configure: Configure, workspace: Path,
         return verdict
 
     with ScriptedServer([touch("one"), touch("two", "c2"), say("Done.")]) as server:
-        await done(odin.query("Go.", configure(server), can_use_tool=checker))
+        await result_of(odin.query("Go.", configure(server), can_use_tool=checker))
     assert asked == ["touch one"]
     assert (workspace / "two").exists()
 
 
-async def test_a_no_that_is_remembered(configure: Configure, workspace: Path) -> None:
+async def test_call_denied_for_the_session_is_not_asked_again(configure: Configure, workspace: Path) -> None:
     asked: list[str] = []
 
     def checker(name: str, args: dict[str, Any]) -> odin.Deny:
@@ -57,7 +57,7 @@ async def test_a_no_that_is_remembered(configure: Configure, workspace: Path) ->
         return odin.Deny("never", remember="session")
 
     with ScriptedServer([touch("one"), touch("one", "c2"), say("Done.")]) as server:
-        await done(odin.query("Go.", configure(server), can_use_tool=checker))
+        await result_of(odin.query("Go.", configure(server), can_use_tool=checker))
         assert "never" in server.requests[1].results["c1"]
         assert "enied" in server.requests[2].results["c2"]
     assert asked == ["touch one"]
@@ -69,7 +69,7 @@ async def test_rules_are_listed_added_and_removed(configure: Configure, workspac
             await session.add_rule("Bash(touch one)")
             await session.add_rule("Bash(touch two)", "deny")
             query = session.query("Go.")
-            await done(query)
+            await result_of(query)
             (allowed, denied) = [line for line in await query.rules() if line.layer == "session"]
             assert {(line.action, line.text) for line in (allowed, denied)} == {
                 ("allow", "Bash(touch one)"),
@@ -77,7 +77,7 @@ async def test_rules_are_listed_added_and_removed(configure: Configure, workspac
             }
             await session.remove_rule(next(line.number for line in (allowed, denied) if line.action == "deny"))
             assert [line.text for line in await session.rules() if line.layer == "session"] == ["Bash(touch one)"]
-            await done(session.query("Again."))
+            await result_of(session.query("Again."))
             assert "requires confirmation" in server.requests[3].results["c2"]
             with pytest.raises(UsageError):
                 await session.add_rule("(((")
@@ -87,29 +87,29 @@ async def test_rules_are_listed_added_and_removed(configure: Configure, workspac
 
 
 async def test_hooks_are_plain_or_async_functions(configure: Configure, workspace: Path) -> None:
-    told: list[dict[str, Any]] = []
+    hook_inputs: list[dict[str, Any]] = []
 
     def before(given: dict[str, Any]) -> dict[str, Any] | None:
-        told.append(given)
+        hook_inputs.append(given)
         if given["tool_input"].get("command") == "touch one":
             return {"decision": "block", "reason": "not one"}
         return None
 
     async def after(given: dict[str, Any]) -> dict[str, Any]:
-        told.append(given)
+        hook_inputs.append(given)
         return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": "It went well."}}
 
     hooks = {"PreToolUse": [odin.Hook(before, matcher="Bash")], "PostToolUse": [after]}
     with ScriptedServer([touch("one"), touch("two", "c2"), say("Done.")]) as server:
-        await done(odin.query("Go.", configure(server), hooks=hooks))
+        await result_of(odin.query("Go.", configure(server), hooks=hooks))
         assert "not one" in server.requests[1].results["c1"]
         assert "It went well." in server.requests[2].body.decode()
-    assert [item["hook_event_name"] for item in told] == ["PreToolUse", "PreToolUse", "PostToolUse"]
+    assert [item["hook_event_name"] for item in hook_inputs] == ["PreToolUse", "PreToolUse", "PostToolUse"]
     assert not (workspace / "one").exists()
     assert (workspace / "two").exists()
 
 
-async def test_a_hook_that_fails_or_hangs_harms_nothing(configure: Configure, workspace: Path) -> None:
+async def test_failing_or_hanging_hook_does_not_stop_the_run(configure: Configure, workspace: Path) -> None:
     def broken(given: dict[str, Any]) -> None:
         raise RuntimeError("broken")
 
@@ -118,16 +118,16 @@ async def test_a_hook_that_fails_or_hangs_harms_nothing(configure: Configure, wo
 
     hooks = {"PreToolUse": [broken, odin.Hook(hangs, timeout=0.1)]}
     with ScriptedServer([touch("one"), say("Done.")]) as server:
-        assert (await done(odin.query("Go.", configure(server), hooks=hooks))).result == "Done."
+        assert (await result_of(odin.query("Go.", configure(server), hooks=hooks))).result == "Done."
     assert (workspace / "one").exists()
 
 
-async def test_an_event_that_does_not_exist(configure: Configure) -> None:
+async def test_unknown_hook_event_is_refused(configure: Configure) -> None:
     with ScriptedServer([]) as server, pytest.raises(UsageError, match="BeforeLunch"):
-        await done(odin.query("Go.", configure(server), hooks={"BeforeLunch": [lambda given: None]}))
+        await result_of(odin.query("Go.", configure(server), hooks={"BeforeLunch": [lambda given: None]}))
 
 
-async def test_a_checker_that_never_answers_does_not_hold_the_run_up(configure: Configure, workspace: Path) -> None:
+async def test_checker_that_never_answers_times_out(configure: Configure, workspace: Path) -> None:
     ended: list[str] = []
 
     async def checker(name: str, args: dict[str, Any]) -> bool:
@@ -139,7 +139,7 @@ async def test_a_checker_that_never_answers_does_not_hold_the_run_up(configure: 
 
     (workspace / "odinconfig.json").write_text('{"confirm_timeout_s": 1}')
     with ScriptedServer([touch("one"), say("Nobody there.")]) as server:
-        result = await done(odin.query("Go.", configure(server), can_use_tool=checker))
+        result = await result_of(odin.query("Go.", configure(server), can_use_tool=checker))
         assert "timed out" in server.requests[1].results["c1"]
     assert result.result == "Nobody there."
     assert ended == ["ExecuteCommand"]

@@ -30,7 +30,7 @@ def test_a_missed_row_is_replaced_by_its_second_result(
         row.Row(name, value, None, 5.0, "ms", False) for name, value in zip("abc", next(results), strict=True)
     ]
     monkeypatch.setitem(sys.modules, "group", group)
-    monkeypatch.setattr(run, "measure", run.measure_here)  # here and not in a process of its own
+    monkeypatch.setattr(run, "measure", run.measure_here)  # in this process
     rows = run.measure_twice("group", argparse.Namespace())
     assert [(found.odin, found.good) for found in rows] == [(1.0, True), (2.0, True), (8.0, False)]
     assert "group: measuring again, because of: b; c" in capsys.readouterr().err

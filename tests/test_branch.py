@@ -1,4 +1,4 @@
-"""The checked-out branch, compared with real git."""
+"""`branch_of`: the checked-out git branch of a folder."""
 
 import subprocess
 from pathlib import Path
@@ -21,7 +21,7 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def repository(folder: Path) -> Path:
+def make_repository(folder: Path) -> Path:
     folder.mkdir()
     git(folder, "init", "-q")
     git(folder, "commit", "-q", "--allow-empty", "-m", "first")
@@ -29,7 +29,7 @@ def repository(folder: Path) -> Path:
 
 
 def test_a_branch_is_found_from_any_folder_inside(tmp_path: Path) -> None:
-    root = repository(tmp_path / "repo")
+    root = make_repository(tmp_path / "repo")
     inside = root / "src" / "deep"
     inside.mkdir(parents=True)
     git(root, "switch", "-q", "-c", "feature/one")
@@ -41,20 +41,20 @@ def test_a_repository_without_a_commit_has_a_branch(tmp_path: Path) -> None:
     assert branch_of(str(tmp_path)) == "main"
 
 
-def test_a_detached_head_is_the_beginning_of_its_commit(tmp_path: Path) -> None:
-    root = repository(tmp_path / "repo")
+def test_branch_of_a_detached_head_is_the_short_commit_id(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "repo")
     git(root, "switch", "-q", "--detach")
     assert branch_of(str(root)) == git(root, "rev-parse", "HEAD")[:8]
 
 
-def test_a_linked_work_tree_has_a_branch_of_its_own(tmp_path: Path) -> None:
-    root = repository(tmp_path / "repo")
+def test_linked_worktree_has_its_own_branch(tmp_path: Path) -> None:
+    root = make_repository(tmp_path / "repo")
     git(root, "worktree", "add", "-q", "-b", "other", str(tmp_path / "linked"))
     assert branch_of(str(tmp_path / "linked")) == "other"
     assert branch_of(str(root)) == "main"
 
 
-def test_outside_of_git_and_with_damaged_files_there_is_none(tmp_path: Path) -> None:
+def test_folder_without_git_or_with_damaged_git_files_has_no_branch(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     assert branch_of(str(tmp_path)) == ""
     (tmp_path / ".git" / "HEAD").write_bytes(b"\xff\xfe\n")

@@ -1,4 +1,4 @@
-"""A client that others wrote: the package claude-agent-sdk starts our command and speaks its own protocol with it."""
+"""Odin as the command of the package claude-agent-sdk, which starts `odin` and speaks its stream-json protocol."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ async def collect(stream: AsyncIterator[Message]) -> list[Message]:
         return [message async for message in stream]
 
 
-def blocks(messages: list[Message], kind: type[Any]) -> list[Any]:
+def find_blocks(messages: list[Message], kind: type[Any]) -> list[Any]:
     found: list[Any] = []
     for message in messages:
         content = message.content if isinstance(message, AssistantMessage | UserMessage) else []
@@ -71,12 +71,12 @@ def blocks(messages: list[Message], kind: type[Any]) -> list[Any]:
     return found
 
 
-def the_result(messages: list[Message]) -> ResultMessage:
+def result_of(messages: list[Message]) -> ResultMessage:
     (result,) = [message for message in messages if isinstance(message, ResultMessage)]
     return result
 
 
-async def test_a_prompt_with_tools(configure: Configure, workspace: Path) -> None:
+async def test_prompt_with_tool_calls_yields_all_messages(configure: Configure, workspace: Path) -> None:
     (workspace / "a.txt").write_text("alpha\n")
     (workspace / "b.txt").write_text("beta\n")
     reads = [call("Read", {"file_path": str(workspace / name)}) for name in ("a.txt", "b.txt")]
@@ -97,12 +97,12 @@ async def test_a_prompt_with_tools(configure: Configure, workspace: Path) -> Non
         AssistantMessage,
         ResultMessage,
     ]
-    uses = cast("list[ToolUseBlock]", blocks(messages, ToolUseBlock))
-    results = cast("list[ToolResultBlock]", blocks(messages, ToolResultBlock))
+    uses = cast("list[ToolUseBlock]", find_blocks(messages, ToolUseBlock))
+    results = cast("list[ToolResultBlock]", find_blocks(messages, ToolResultBlock))
     assert [use.id for use in uses] == [result.tool_use_id for result in results]
     assert ["alpha" in str(results[0].content), "beta" in str(results[1].content)] == [True, True]
-    assert [block.thinking for block in blocks(messages, ThinkingBlock)] == ["two files"]
-    result = the_result(messages)
+    assert [block.thinking for block in find_blocks(messages, ThinkingBlock)] == ["two files"]
+    result = result_of(messages)
     assert (result.subtype, result.is_error, result.result) == ("success", False, "They say alpha and beta.")
     assert result.num_turns == 2
     assert result.session_id == first.data["session_id"]
@@ -124,7 +124,7 @@ async def test_only_the_chosen_skills_are_offered(configure: Configure, home: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
-async def test_partial_messages_whatever_the_provider(configure: Configure, workspace: Path, api: str) -> None:
+async def test_partial_messages_work_with_every_provider(configure: Configure, workspace: Path, api: str) -> None:
     answer = "A long answer, said in many small pieces. " * 40
     script = [call("LS", {"path": str(workspace)}, text="Looking."), say(answer, chunk=3)]
     with ScriptedServer(script) as server:
@@ -142,14 +142,14 @@ async def test_partial_messages_whatever_the_provider(configure: Configure, work
 
 
 @pytest.mark.slow
-async def test_partial_messages_only_when_wanted(configure: Configure) -> None:
+async def test_partial_messages_are_sent_only_on_request(configure: Configure) -> None:
     with ScriptedServer([say("Hi.")]) as server:
         messages = await collect(query(prompt="Hello.", options=configure(server)))
     assert not [message for message in messages if isinstance(message, StreamEvent)]
 
 
 class Gatekeeper:
-    """A permission callback that remembers what it was asked."""
+    """A permission callback that records its calls and returns the given answers."""
 
     def __init__(self, *answers: PermissionResultAllow | PermissionResultDeny) -> None:
         self._answers = list(answers)
@@ -162,7 +162,7 @@ class Gatekeeper:
         return self._answers.pop(0)
 
 
-async def test_a_permission_that_is_given(configure: Configure, workspace: Path) -> None:
+async def test_allowed_call_is_run(configure: Configure, workspace: Path) -> None:
     target = workspace / "new.txt"
     args = {"file_path": str(target), "content": "made\n"}
     gate = Gatekeeper(PermissionResultAllow())
@@ -172,30 +172,30 @@ async def test_a_permission_that_is_given(configure: Configure, workspace: Path)
     ((name, shown, context),) = gate.asked
     assert (name, shown, context.tool_use_id) == ("WriteFile", args, "toolu_w")
     assert context.decision_reason
-    assert the_result(messages).permission_denials == []
+    assert result_of(messages).permission_denials == []
 
 
 @pytest.mark.slow
-async def test_a_permission_that_is_refused(configure: Configure, workspace: Path) -> None:
+async def test_denied_call_returns_an_error_result(configure: Configure, workspace: Path) -> None:
     target = workspace / "new.txt"
     args = {"file_path": str(target), "content": "made\n"}
     gate = Gatekeeper(PermissionResultDeny(message="not on a Friday"))
     with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("Understood.")]) as server:
         messages = await collect(query(prompt="Make it.", options=configure(server, can_use_tool=gate)))
-        told = server.requests[1].results["toolu_w"]
+        result_text = server.requests[1].results["toolu_w"]
     assert not target.exists()
-    assert "not on a Friday" in told
-    (block,) = cast("list[ToolResultBlock]", blocks(messages, ToolResultBlock))
+    assert "not on a Friday" in result_text
+    (block,) = cast("list[ToolResultBlock]", find_blocks(messages, ToolResultBlock))
     assert block.is_error
-    result = the_result(messages)
+    result = result_of(messages)
     assert result.permission_denials == [
-        {"tool_name": "WriteFile", "tool_use_id": "toolu_w", "tool_input": args, "reason": told}
+        {"tool_name": "WriteFile", "tool_use_id": "toolu_w", "tool_input": args, "reason": result_text}
     ]
     assert result.result == "Understood."
 
 
 @pytest.mark.slow
-async def test_a_permission_with_changed_input(configure: Configure, workspace: Path) -> None:
+async def test_callback_can_change_the_input_of_a_call(configure: Configure, workspace: Path) -> None:
     target = workspace / "new.txt"
     changed = {"file_path": str(target), "content": "changed\n"}
     gate = Gatekeeper(PermissionResultAllow(updated_input=changed))
@@ -206,17 +206,17 @@ async def test_a_permission_with_changed_input(configure: Configure, workspace: 
 
 
 @pytest.mark.slow
-async def test_a_refusal_that_also_stops_the_turn(configure: Configure, workspace: Path) -> None:
+async def test_denial_can_interrupt_the_turn(configure: Configure, workspace: Path) -> None:
     gate = Gatekeeper(PermissionResultDeny(message="stop here", interrupt=True))
     args = {"file_path": str(workspace / "x"), "content": "x"}
     with ScriptedServer([call("WriteFile", args), say("never said")]) as server:
         messages = await collect(query(prompt="Make it.", options=configure(server, can_use_tool=gate)))
         assert len(server.requests) == 1
-    assert the_result(messages).subtype == "error_during_execution"
+    assert result_of(messages).subtype == "error_during_execution"
 
 
 @pytest.mark.slow
-async def test_a_permission_callback_that_fails_refuses(configure: Configure, workspace: Path) -> None:
+async def test_failing_permission_callback_denies_the_call(configure: Configure, workspace: Path) -> None:
     async def broken(name: str, args: dict[str, Any], context: ToolPermissionContext) -> PermissionResultAllow:
         raise RuntimeError("the callback broke")
 
@@ -232,8 +232,8 @@ def touch(name: str, id: str) -> Any:
 
 
 @pytest.mark.slow
-async def test_a_question_comes_with_one_narrow_rule_to_remember(configure: Configure, workspace: Path) -> None:
-    """Callbacks like to give back every suggestion they got, so there is one, and it is no broader than the call."""
+async def test_permission_request_suggests_one_rule_for_the_exact_call(configure: Configure, workspace: Path) -> None:
+    """Callbacks often return all suggestions, so there is only one, and it allows nothing but the call."""
 
     class Trusting(Gatekeeper):
         async def __call__(
@@ -257,7 +257,7 @@ async def test_a_question_comes_with_one_narrow_rule_to_remember(configure: Conf
 
 
 @pytest.mark.slow
-async def test_rules_of_an_answer_are_kept_where_they_belong(configure: Configure, workspace: Path) -> None:
+async def test_rules_of_an_answer_are_saved_in_their_destination(configure: Configure, workspace: Path) -> None:
     def update(kind: Any, behavior: Any, destination: Any, *rules: str) -> PermissionUpdate:
         values = [PermissionRuleValue("Bash", rule) for rule in rules]
         return PermissionUpdate(kind, values, behavior, destination=destination)
@@ -296,7 +296,7 @@ async def test_rules_of_an_answer_are_kept_where_they_belong(configure: Configur
 
 
 @pytest.mark.slow
-async def test_a_rule_that_cannot_be_read_is_said_and_the_answer_holds(configure: Configure, workspace: Path) -> None:
+async def test_invalid_rule_in_an_answer_is_reported_and_the_call_is_run(configure: Configure, workspace: Path) -> None:
     bad = PermissionUpdate("addRules", [PermissionRuleValue("", "(")], "allow", destination="session")
     other = PermissionUpdate("addDirectories", directories=["/"], destination="session")
     gate = Gatekeeper(PermissionResultAllow(updated_permissions=[bad, other]))
@@ -312,7 +312,7 @@ async def test_a_rule_that_cannot_be_read_is_said_and_the_answer_holds(configure
 
 
 @pytest.mark.slow
-async def test_the_path_that_was_asked_about(configure: Configure, tmp_path: Path) -> None:
+async def test_permission_request_names_the_blocked_path(configure: Configure, tmp_path: Path) -> None:
     gate = Gatekeeper(PermissionResultDeny(message="no"))
     args = {"file_path": str(tmp_path / "elsewhere.txt"), "content": "x"}
     with ScriptedServer([call("WriteFile", args), say("Done.")]) as server:
@@ -336,10 +336,10 @@ QUESTIONS = [
         "multiSelect": True,
     },
 ]
-"""As the SDK's users know questions."""
+"""Questions in the format of the SDK."""
 
 
-async def test_a_question_is_put_to_the_callback_and_answered_by_its_input(configure: Configure) -> None:
+async def test_question_goes_to_the_callback_which_answers_in_its_input(configure: Configure) -> None:
     answers = {"Which database?": "SQLite", "Which extras?": "a, b"}
     gate = Gatekeeper(PermissionResultAllow(updated_input={"questions": QUESTIONS, "answers": answers}))
     script = [call("AskUserQuestion", {"questions": QUESTIONS}, id="toolu_q"), say("Done.")]
@@ -349,28 +349,30 @@ async def test_a_question_is_put_to_the_callback_and_answered_by_its_input(confi
         assert server.requests[1].results["toolu_q"] == "The user answered:\nDatabase: SQLite\nExtras: a, b"
     ((name, shown, context),) = gate.asked
     assert (name, shown, context.tool_use_id) == ("AskUserQuestion", {"questions": QUESTIONS}, "toolu_q")
-    assert the_result(messages).result == "Done."
+    assert result_of(messages).result == "Done."
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected_result"),
     [
         (PermissionResultAllow(), "Database: PostgreSQL\nExtras: a"),
         (PermissionResultDeny(message="not now"), "cancelled by user"),
     ],
 )
-async def test_a_question_that_the_callback_does_not_answer(configure: Configure, answer: Any, told: str) -> None:
+async def test_question_without_an_answer_uses_defaults_or_is_cancelled(
+    configure: Configure, answer: Any, expected_result: str
+) -> None:
     script = [call("Question", {"questions": QUESTIONS}, id="toolu_q"), say("Done.")]
     with ScriptedServer(script) as server:
         options = configure(server, can_use_tool=Gatekeeper(answer))
         messages = await collect(query(prompt="Set it up.", options=options))
-        assert told in server.requests[1].results["toolu_q"]
-    assert the_result(messages).result == "Done."
+        assert expected_result in server.requests[1].results["toolu_q"]
+    assert result_of(messages).result == "Done."
 
 
 @pytest.mark.slow
-async def test_an_interrupt_takes_a_question_back(configure: Configure) -> None:
+async def test_interrupt_cancels_an_open_question(configure: Configure) -> None:
     asked = asyncio.Event()
 
     async def never(name: str, args: dict[str, Any], context: ToolPermissionContext) -> PermissionResultAllow:
@@ -385,14 +387,14 @@ async def test_an_interrupt_takes_a_question_back(configure: Configure) -> None:
             async with asyncio.timeout(20):
                 await asked.wait()
             await client.interrupt()
-            assert the_result(await collect(client.receive_response())).subtype == "error_during_execution"
+            assert result_of(await collect(client.receive_response())).subtype == "error_during_execution"
             await client.query("Are you there?")
-            assert the_result(await collect(client.receive_response())).result == "Here."
+            assert result_of(await collect(client.receive_response())).result == "Here."
         assert not server.rejected
 
 
 @pytest.mark.slow
-async def test_without_a_callback_no_question_is_offered(configure: Configure) -> None:
+async def test_without_a_callback_the_question_tool_is_not_offered(configure: Configure) -> None:
     with ScriptedServer([call("Question", {"questions": QUESTIONS}, id="toolu_q"), say("I chose.")]) as server:
         await collect(query(prompt="Set it up.", options=configure(server)))
         assert "Question" not in server.requests[0].tool_names
@@ -406,7 +408,7 @@ async def test_without_a_callback_nothing_is_written(configure: Configure, works
         messages = await collect(query(prompt="Make it.", options=configure(server)))
         assert "--permission-mode" in server.requests[1].results["toolu_w"]
     assert not (workspace / "x").exists()
-    assert the_result(messages).permission_denials
+    assert result_of(messages).permission_denials
 
 
 async def prompts(*texts: str) -> AsyncIterator[dict[str, Any]]:
@@ -415,7 +417,7 @@ async def prompts(*texts: str) -> AsyncIterator[dict[str, Any]]:
 
 
 @pytest.mark.slow
-async def test_several_prompts_in_one_stream_each_have_their_question_and_result(
+async def test_each_prompt_of_a_stream_has_its_own_permission_request_and_result(
     configure: Configure, workspace: Path
 ) -> None:
     gate = Gatekeeper(PermissionResultAllow(), PermissionResultAllow())
@@ -436,9 +438,9 @@ async def test_a_conversation_in_one_process(configure: Configure) -> None:
     with ScriptedServer([say("Hello, Ada."), say("Ada.")]) as server:
         async with ClaudeSDKClient(configure(server)) as client:
             await client.query("I am Ada.")
-            first = the_result(await collect(client.receive_response()))
+            first = result_of(await collect(client.receive_response()))
             await client.query("Who am I?")
-            second = the_result(await collect(client.receive_response()))
+            second = result_of(await collect(client.receive_response()))
             assert (first.result, second.result) == ("Hello, Ada.", "Ada.")
             assert first.session_id == second.session_id
         spoken = [str(message["content"]) for message in server.requests[1].messages]
@@ -456,10 +458,10 @@ async def test_an_interrupt_while_a_command_runs(configure: Configure, workspace
                 while not (workspace / "started").exists():
                     await asyncio.sleep(0.01)
             await client.interrupt()
-            result = the_result(await collect(client.receive_response()))
+            result = result_of(await collect(client.receive_response()))
             assert (result.subtype, result.terminal_reason) == ("error_during_execution", "aborted_tools")
             await client.query("Are you there?")
-            assert the_result(await collect(client.receive_response())).result == "Here again."
+            assert result_of(await collect(client.receive_response())).result == "Here again."
         assert not server.rejected
     assert not (workspace / "finished").exists()
 
@@ -474,17 +476,17 @@ async def test_an_interrupt_while_the_model_writes(configure: Configure) -> None
                 if isinstance(message, StreamEvent) and message.event["type"] == "content_block_delta":
                     break
             await client.interrupt()
-            result = the_result(await collect(client.receive_response()))
+            result = result_of(await collect(client.receive_response()))
             assert result.terminal_reason == "aborted_streaming"
             gate.set()
             await client.query("Still there?")
-            assert the_result(await collect(client.receive_response())).result == "Yes."
+            assert result_of(await collect(client.receive_response())).result == "Yes."
         assert not server.rejected
 
 
 @pytest.mark.slow
-async def test_a_prompt_right_behind_an_interrupt_has_its_own_result(configure: Configure, workspace: Path) -> None:
-    """Nobody waits for the end of the interrupted turn before the next prompt is sent."""
+async def test_prompt_right_after_an_interrupt_has_its_own_result(configure: Configure, workspace: Path) -> None:
+    """The client does not wait for the end of the interrupted turn before it sends the next prompt."""
     command = {"command": f"touch {workspace}/started; trap '' TERM INT; sleep 60"}
     with ScriptedServer([call("ExecuteCommand", command), say("Here again.")]) as server:
         async with ClaudeSDKClient(configure(server, permission_mode="bypassPermissions")) as client:
@@ -494,13 +496,13 @@ async def test_a_prompt_right_behind_an_interrupt_has_its_own_result(configure: 
                     await asyncio.sleep(0.01)
             await client.interrupt()
             await client.query("Are you there?")
-            assert the_result(await collect(client.receive_response())).terminal_reason == "aborted_tools"
-            assert the_result(await collect(client.receive_response())).result == "Here again."
+            assert result_of(await collect(client.receive_response())).terminal_reason == "aborted_tools"
+            assert result_of(await collect(client.receive_response())).result == "Here again."
         assert not server.rejected
 
 
 @pytest.mark.slow
-async def test_permission_mode_and_model_change_in_the_middle(configure: Configure, workspace: Path) -> None:
+async def test_permission_mode_and_model_can_change_between_prompts(configure: Configure, workspace: Path) -> None:
     target = workspace / "x"
     args = {"file_path": str(target), "content": "x"}
     script = [call("WriteFile", args), say("I may not."), call("WriteFile", args), say("Written.")]
@@ -535,7 +537,7 @@ async def test_plan_mode_offers_no_writing_tools(configure: Configure) -> None:
 
 
 @pytest.mark.slow
-async def test_what_the_client_may_ask_about(configure: Configure) -> None:
+async def test_control_requests_return_server_info_and_context_usage(configure: Configure) -> None:
     with ScriptedServer([say("Hi.")]) as server:
         async with ClaudeSDKClient(configure(server)) as client:
             info = await client.get_server_info()
@@ -552,7 +554,7 @@ async def test_what_the_client_may_ask_about(configure: Configure) -> None:
                 await client.set_permission_mode(cast("Any", "anything goes"))
 
 
-async def test_a_wrong_key_is_an_error_with_a_sentence(configure: Configure) -> None:
+async def test_wrong_key_is_an_error_with_a_message(configure: Configure) -> None:
     with ScriptedServer([fault(401, message="invalid x-api-key")]) as server, pytest.raises(ResultError) as caught:
         await collect(query(prompt="Hello.", options=configure(server)))
     assert caught.value.exit_code == 1
@@ -569,20 +571,18 @@ async def test_the_limit_of_turns_is_an_error_result(configure: Configure, works
 
 
 @pytest.mark.slow
-async def test_a_session_goes_on_in_another_process(configure: Configure) -> None:
+async def test_session_can_be_resumed_in_another_process(configure: Configure) -> None:
     with ScriptedServer([say("Noted."), say("Blue.")]) as server:
-        first = the_result(await collect(query(prompt="My colour is blue.", options=configure(server))))
+        first = result_of(await collect(query(prompt="My colour is blue.", options=configure(server))))
         options = configure(server, resume=first.session_id)
-        second = the_result(await collect(query(prompt="Which colour?", options=options)))
+        second = result_of(await collect(query(prompt="Which colour?", options=options)))
         assert "My colour is blue." in str(server.requests[1].messages[0])
     assert second.result == "Blue."
     assert second.session_id == first.session_id
 
 
 @pytest.mark.slow
-async def test_other_names_for_tools_and_the_options_that_shape_a_session(
-    configure: Configure, workspace: Path
-) -> None:
+async def test_tool_aliases_and_session_options_are_applied(configure: Configure, workspace: Path) -> None:
     with ScriptedServer([call("Bash", {"command": "echo made > out.txt"}), say("Ran.")]) as server:
         options = configure(
             server,
@@ -603,12 +603,12 @@ async def test_other_names_for_tools_and_the_options_that_shape_a_session(
 
 
 @pytest.mark.slow
-async def test_the_default_prompt_is_ours(configure: Configure) -> None:
+async def test_empty_system_prompt_is_replaced_by_the_default(configure: Configure) -> None:
     """The SDK passes an empty system prompt when its user gives none."""
     with ScriptedServer([say("Hi.")]) as server:
         messages = await collect(query(prompt="Hello.", options=configure(server)))
         assert len(str(server.requests[0].json["system"])) > 500
-    (text,) = cast("list[TextBlock]", blocks(messages, TextBlock))
+    (text,) = cast("list[TextBlock]", find_blocks(messages, TextBlock))
     assert text.text == "Hi."
 
 
@@ -651,9 +651,7 @@ def test_every_flag_the_sdk_may_pass_is_understood(workspace: Path) -> None:
 PLAN = "1. Rename it.\n2. Test it."
 
 
-async def test_a_plan_is_put_to_the_callback_and_carried_out_in_the_same_turn(
-    configure: Configure, workspace: Path
-) -> None:
+async def test_approved_plan_is_carried_out_in_the_same_turn(configure: Configure, workspace: Path) -> None:
     write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"}, id="toolu_w")
     update = PermissionUpdate(type="setMode", mode="acceptEdits", destination="session")
     gate = Gatekeeper(PermissionResultAllow(updated_permissions=[update]))
@@ -664,10 +662,10 @@ async def test_a_plan_is_put_to_the_callback_and_carried_out_in_the_same_turn(
             await client.query("Plan it.")
             messages = await collect(client.receive_response())
             await client.query("And now?")
-            assert the_result(await collect(client.receive_response())).result == "Next."
+            assert result_of(await collect(client.receive_response())).result == "Next."
             modes = [message.data["permissionMode"] for message in messages if isinstance(message, SystemMessage)]
             assert modes == ["plan", "acceptEdits"]
-            assert the_result(messages).result == "Done."
+            assert result_of(messages).result == "Done."
         assert "WriteFile" not in server.requests[0].tool_names
         assert "WriteFile" in server.requests[3].tool_names, "later prompts are in edit mode, too"
     ((name, shown, context),) = gate.asked
@@ -678,7 +676,7 @@ async def test_a_plan_is_put_to_the_callback_and_carried_out_in_the_same_turn(
 
 
 @pytest.mark.slow
-async def test_a_plan_that_the_callback_denies_is_changed(configure: Configure, workspace: Path) -> None:
+async def test_denied_plan_returns_the_reason_to_the_model(configure: Configure, workspace: Path) -> None:
     script = [call("ExitPlanMode", {"plan": PLAN}, id="toolu_p"), say("What then?")]
     with ScriptedServer(script) as server:
         gate = Gatekeeper(PermissionResultDeny(message="too long"))
@@ -686,11 +684,11 @@ async def test_a_plan_that_the_callback_denies_is_changed(configure: Configure, 
         messages = await collect(query(prompt="Plan it.", options=options))
         assert "The user says: too long" in server.requests[1].results["toolu_p"]
         assert "WriteFile" not in server.requests[1].tool_names
-    assert the_result(messages).result == "What then?"
+    assert result_of(messages).result == "What then?"
 
 
 @pytest.mark.slow
-async def test_a_plan_that_the_callback_edits_is_saved_so(configure: Configure, workspace: Path) -> None:
+async def test_plan_edited_by_the_callback_is_saved(configure: Configure, workspace: Path) -> None:
     script = [call("ExitPlanMode", {"plan": PLAN}, id="toolu_p"), say("Done.")]
     with ScriptedServer(script) as server:
         gate = Gatekeeper(PermissionResultAllow(updated_input={"plan": "1. Half of it."}))
@@ -704,14 +702,14 @@ async def test_a_plan_that_the_callback_edits_is_saved_so(configure: Configure, 
 async def test_without_a_callback_the_plan_is_the_result(configure: Configure, workspace: Path) -> None:
     with ScriptedServer([call("ExitPlanMode", {"plan": PLAN}, id="toolu_p")]) as server:
         messages = await collect(query(prompt="Plan it.", options=configure(server, permission_mode="plan")))
-    assert the_result(messages).result == PLAN
+    assert result_of(messages).result == PLAN
 
 
 @pytest.mark.slow
-async def test_agents_of_the_client_work_at_the_same_time_and_are_told_apart(
+async def test_agents_of_the_client_work_in_parallel_with_separate_messages(
     configure: Configure, workspace: Path
 ) -> None:
-    """One type comes with the handshake, one with --agents; three agents of both work at once, each with its parent."""
+    """One agent type comes with the handshake, one with --agents. Messages of the agents name their parent call."""
     agents = {"judge": AgentDefinition("Judges the work.", "You judge.", tools=["Read"], model="inherit")}
     flag = json.dumps({"scout": {"description": "Looks around.", "prompt": "You look."}})
     tasks = {"a": "judge", "b": "scout", "c": "judge"}
@@ -761,7 +759,7 @@ async def test_agents_of_the_client_work_at_the_same_time_and_are_told_apart(
 
 
 @pytest.mark.slow
-async def test_tools_that_the_client_hosts(configure: Configure) -> None:
+async def test_tools_hosted_by_the_client_can_be_called(configure: Configure) -> None:
     """`create_sdk_mcp_server`: the server runs in the client's process, and its messages are control requests."""
 
     @tool("add", "Adds two numbers.", {"a": int, "b": int})
@@ -778,6 +776,6 @@ async def test_tools_that_the_client_hosts(configure: Configure) -> None:
             await client.query("What is 2 + 3?")
             messages = await collect(client.receive_response())
             status = await client.get_mcp_status()
-    assert [block.content for block in blocks(messages, ToolResultBlock)] == ["sum: 5"]
+    assert [block.content for block in find_blocks(messages, ToolResultBlock)] == ["sum: 5"]
     assert [(item["name"], item["status"]) for item in status["mcpServers"]] == [("calc", "connected")]
     assert "mcp__calc__add" in [one["name"] for one in server.requests[0].json["tools"]]

@@ -1,4 +1,4 @@
-"""odinconfig.json as a user meets it: real files in a real HOME, in layers."""
+"""odinconfig.json: layers, validation, variables, project files, folders and the schema."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def load_trusted(workspace: Path, **env: str):
 # --- layers ---
 
 
-def test_without_any_file_the_defaults_hold(workspace: Path):
+def test_defaults_apply_without_any_file(workspace: Path):
     config = load_here(workspace)
     assert (config.mode, config.permission_mode) == ("edit_mode", "default")
     assert (config.max_turns, config.max_budget_usd, config.max_tokens, config.thinking) == (0, 0, 8192, 0)
@@ -100,20 +100,20 @@ def test_forbidden_commands_and_denied_tools_add_up(workspace: Path, user: Write
     assert config.disallowed_tools == ("WebFetch", "Bash(curl:*)", "Write")
 
 
-def test_a_nested_object_keeps_what_a_later_layer_does_not_say(workspace: Path, user: Write, project: Write):
+def test_nested_objects_of_layers_are_merged_key_by_key(workspace: Path, user: Write, project: Write):
     user({"retry": {"attempts": 3, "base_s": 0.5}})
     project({"retry": {"attempts": 2}})
     retry = load_here(workspace).retry
     assert (retry.attempts, retry.base_s, retry.max_s) == (2, 0.5, 60.0)
 
 
-def test_a_project_may_only_make_the_cache_smaller_and_warier(workspace: Path, user: Write, project: Write):
+def test_project_may_only_make_the_cache_smaller_and_stricter(workspace: Path, user: Write, project: Write):
     user({"cache": {"max_entries": 50}})
     project({"cache": {"max_bytes": 1000, "validation": "always", "ttl_s": 60}})
     cache = load_here(workspace).cache
     assert (cache.max_entries, cache.max_bytes, cache.validation, cache.ttl_s) == (50, 1000, "always", 60)
-    for bolder in ({"validation": "never"}, {"auto_refresh": False}, {"max_entries": 60}, {"max_file_bytes": 10**9}):
-        project({"cache": bolder})
+    for looser in ({"validation": "never"}, {"auto_refresh": False}, {"max_entries": 60}, {"max_file_bytes": 10**9}):
+        project({"cache": looser})
         config = load_here(workspace)
         assert config.cache == CacheSettings(max_entries=50)
         assert any("ignored because this folder is not trusted: cache." in warning for warning in config.warnings)
@@ -143,7 +143,7 @@ def test_the_environment_sets_keys(workspace: Path, variable: str, value: str, n
     assert config.sources[name] == variable
 
 
-def test_an_empty_variable_is_no_value(workspace: Path):
+def test_empty_variable_is_ignored(workspace: Path):
     assert load_here(workspace, ODIN_MAX_TURNS="").max_turns == 0
 
 
@@ -179,11 +179,11 @@ def test_a_mode_is_always_its_wire_value(workspace: Path, user: Write):
     assert load_here(workspace).mode == "ask_mode"
 
 
-# --- what is wrong is said ---
+# --- problems are reported ---
 
 
 @pytest.mark.unknown_keys
-def test_an_unknown_key_is_reported_with_what_was_meant_and_ignored(workspace: Path, user: Write):
+def test_unknown_key_is_ignored_and_reported_with_a_suggestion(workspace: Path, user: Write):
     keys = {"modle": "a/b", "max_turns": 5, "allowedCommands": ["ls"], "retry": {"atempts": 2}}
     where = user({**keys, "stream_retry_rounds": 0, "providers": {"w": {"stream_idle_timeout": 5}}})
     config = load_here(workspace)
@@ -199,7 +199,7 @@ def test_an_unknown_key_is_reported_with_what_was_meant_and_ignored(workspace: P
 
 
 @pytest.mark.unknown_keys
-def test_a_key_that_resembles_nothing_gets_no_suggestion(workspace: Path, user: Write):
+def test_unknown_key_without_a_similar_key_gets_no_suggestion(workspace: Path, user: Write):
     user({"zzzzzz": 1})
     (warning,) = load_here(workspace).warnings
     assert "zzzzzz" in warning
@@ -240,7 +240,7 @@ def test_a_key_that_resembles_nothing_gets_no_suggestion(workspace: Path, user: 
         ({"providers": {"x": 1}}, "providers.x is ignored: it must be an object, not 1."),
     ],
 )
-def test_a_wrong_value_is_reported_with_what_is_allowed_and_ignored(
+def test_wrong_value_is_ignored_and_reported_with_the_allowed_values(
     workspace: Path, user: Write, content: dict[str, Any], problem: str
 ):
     where = user({**content, "max_tokens": 77})
@@ -251,7 +251,7 @@ def test_a_wrong_value_is_reported_with_what_is_allowed_and_ignored(
     assert config.max_turns == default.max_turns == 0
 
 
-def test_a_wrong_entry_does_not_take_the_other_prohibitions_with_it(workspace: Path, user: Write):
+def test_wrong_entry_of_a_list_does_not_remove_the_other_entries(workspace: Path, user: Write):
     user({"ForbiddenCommands": ["rm", 3, "", "git push"]})
     config = load_here(workspace)
     assert config.forbidden_commands == ("rm", "git push")
@@ -283,7 +283,7 @@ def test_a_syntax_error_stops_with_file_line_and_column(workspace: Path, user: W
 
 
 @pytest.mark.parametrize("content", ["[]", '"x"', "3", "null"])
-def test_a_file_that_is_no_object_stops(workspace: Path, project: Write, content: str):
+def test_file_that_is_not_an_object_is_an_error(workspace: Path, project: Write, content: str):
     where = project(content)
     with pytest.raises(ConfigError, match="one JSON object") as caught:
         load_here(workspace)
@@ -291,7 +291,7 @@ def test_a_file_that_is_no_object_stops(workspace: Path, project: Write, content
 
 
 @pytest.mark.parametrize("content", ['{"max_tokens": NaN}', '{"max_tokens": ' + "9" * 5000 + "}", "[" * 100_000])
-def test_json_beyond_reason_is_a_clear_error(workspace: Path, user: Write, content: str):
+def test_extreme_json_is_a_clear_error(workspace: Path, user: Write, content: str):
     where = user(content)
     with pytest.raises(ConfigError) as caught:
         load_here(workspace)
@@ -311,12 +311,12 @@ def test_invalid_utf8_names_the_line(workspace: Path, home: Path, user: Write):
         load_here(workspace)
 
 
-def test_a_byte_order_mark_is_no_error(workspace: Path, user: Write):
+def test_byte_order_mark_is_accepted(workspace: Path, user: Write):
     user("{}").write_bytes(b'\xef\xbb\xbf{"max_turns": 3}')
     assert load_here(workspace).max_turns == 3
 
 
-def test_a_folder_or_pipe_in_the_files_place_is_a_clear_error(workspace: Path, home: Path):
+def test_folder_or_pipe_instead_of_the_file_is_a_clear_error(workspace: Path, home: Path):
     folder = home / ".config" / "odin" / "odinconfig.json"
     folder.mkdir(parents=True)
     with pytest.raises(ConfigError, match="is a folder"):
@@ -390,7 +390,7 @@ def test_no_secret_is_in_the_public_view_nor_written_back(workspace: Path, user:
     assert where.read_bytes() == before
 
 
-def test_a_web_page_may_take_two_minutes_at_most(workspace: Path, user: Write):
+def test_web_timeout_is_at_most_two_minutes(workspace: Path, user: Write):
     assert load_here(workspace).web.timeout_s == 30
     user({"web": {"timeout_s": 120}})
     assert load_here(workspace).web.timeout_s == 120
@@ -400,7 +400,7 @@ def test_a_web_page_may_take_two_minutes_at_most(workspace: Path, user: Write):
     assert config.warnings == (f"{where}: web.timeout_s is ignored: it must be more than 0 and at most 120, not 121.",)
 
 
-def test_a_warning_does_not_show_what_a_variable_held(workspace: Path, user: Write):
+def test_warning_does_not_show_the_value_of_a_variable(workspace: Path, user: Write):
     user({"permission_mode": "$A_KEY", "max_turns": "${A_KEY}"})
     config = load_here(workspace, A_KEY=SECRET)
     assert len(config.warnings) == 2
@@ -423,7 +423,7 @@ def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
     }
 
 
-# --- the project's file is somebody else's word ---
+# --- project files have limited rights ---
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_the_public_view_names_every_key_but_the_private_ones(workspace: Path):
     ],
 )
 @pytest.mark.parametrize("trusted", [False, True])
-def test_a_project_file_cannot_redirect_or_expose(
+def test_project_file_cannot_set_user_only_keys(
     workspace: Path, user: Write, project: Write, content: dict[str, Any], trusted: bool
 ):
     mine = user({})
@@ -447,7 +447,7 @@ def test_a_project_file_cannot_redirect_or_expose(
     assert config.warnings == (f"{where}: {key} is ignored in a project file: set it in your user file, {mine}.",)
 
 
-BOLD: list[dict[str, Any]] = [
+LOOSER_SETTINGS: list[dict[str, Any]] = [
     {"AllowedCommands": ["make"]},
     {"allowed_tools": ["Bash"]},
     {"permission_mode": "acceptEdits"},
@@ -460,14 +460,14 @@ BOLD: list[dict[str, Any]] = [
     {"mode": "edit"},
 ]
 
-CAUTIOUS: dict[str, Any] = {"max_budget_usd": 1, "restrict_to_workspace": True, "mode": "ask", "max_turns": 50}
+STRICT_SETTINGS: dict[str, Any] = {"max_budget_usd": 1, "restrict_to_workspace": True, "mode": "ask", "max_turns": 50}
 
 
-@pytest.mark.parametrize("content", BOLD)
-def test_an_untrusted_project_cannot_make_odin_bolder(
+@pytest.mark.parametrize("content", LOOSER_SETTINGS)
+def test_untrusted_project_cannot_loosen_settings(
     workspace: Path, user: Write, project: Write, content: dict[str, Any]
 ):
-    user(CAUTIOUS)
+    user(STRICT_SETTINGS)
     before = load_here(workspace).to_public()
     project(content)
     config = load_here(workspace)
@@ -478,9 +478,9 @@ def test_an_untrusted_project_cannot_make_odin_bolder(
     assert "`odin trust add`" in warning
 
 
-@pytest.mark.parametrize("content", BOLD)
-def test_a_trusted_project_may_allow_things(workspace: Path, user: Write, project: Write, content: dict[str, Any]):
-    user(CAUTIOUS)
+@pytest.mark.parametrize("content", LOOSER_SETTINGS)
+def test_trusted_project_may_loosen_settings(workspace: Path, user: Write, project: Write, content: dict[str, Any]):
+    user(STRICT_SETTINGS)
     before = load_here(workspace).to_public()
     project(content)
     config = load_trusted(workspace)
@@ -488,7 +488,7 @@ def test_a_trusted_project_may_allow_things(workspace: Path, user: Write, projec
     assert config.warnings == ()
 
 
-def test_no_project_switches_every_question_off(workspace: Path, project: Write):
+def test_no_project_can_set_bypass_permissions(workspace: Path, project: Write):
     project({"permission_mode": "bypassPermissions"})
     for trusted in (False, True):
         config = load(str(workspace), os.environ, trust=trusted)
@@ -496,7 +496,7 @@ def test_no_project_switches_every_question_off(workspace: Path, project: Write)
         assert "bypassPermissions is ignored" in config.warnings[0]
 
 
-def test_what_each_layer_says_of_rules_and_hooks_is_kept_apart(workspace: Path, user: Write, project: Write):
+def test_rules_and_hooks_are_kept_separate_for_each_layer(workspace: Path, user: Write, project: Write):
     hook = {"hooks": [{"type": "command", "command": "echo $HOME"}]}
     mine = user({"rules": ["a"], "hooks": {"Stop": [hook]}, "ForbiddenCommands": ["x"], "AllowedCommands": ["ls"]})
     theirs = project({"rules": {"deny": ["b"]}, "hooks": {"Stop": [hook], "PreToolUse": [hook]}})
@@ -519,7 +519,7 @@ def test_what_each_layer_says_of_rules_and_hooks_is_kept_apart(workspace: Path, 
     assert [item.trusted for item in trusted.declared["rules"]] == [True, True]
 
 
-def test_a_project_may_always_be_more_careful(workspace: Path, user: Write, project: Write):
+def test_untrusted_project_may_tighten_settings(workspace: Path, user: Write, project: Write):
     user({"AllowedCommands": ["make", "ls"], "permission_mode": "acceptEdits", "max_turns": 0})
     project(
         {
@@ -547,14 +547,14 @@ def test_a_project_file_cannot_read_secrets_from_the_environment(workspace: Path
     assert len(config.warnings) == 2
 
 
-def test_the_users_own_folder_is_not_a_project_of_its_own(home: Path, user: Write):
+def test_user_config_folder_is_not_loaded_as_a_project(home: Path, user: Write):
     where = user({"AllowedCommands": ["make"], "providers": {"a": {"api_key": "k"}}})
     config = load(str(where.parent), os.environ)
     assert config.warnings == ()
     assert config.allowed_commands == ("make",)
 
 
-# --- where things are ---
+# --- folders ---
 
 
 def test_folders_follow_odins_variables_then_xdg_then_home(home: Path):
@@ -575,13 +575,13 @@ def test_the_user_file_moves_with_its_folder(workspace: Path, tmp_path: Path):
     assert load_here(workspace, ODIN_CONFIG_DIR=str(tmp_path)).max_turns == 3
 
 
-def test_folders_we_make_are_private(tmp_path: Path):
+def test_created_folders_are_private(tmp_path: Path):
     folder = make_private_folder(tmp_path / "a" / "b")
     assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
     assert make_private_folder(folder) == folder
 
 
-def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path):
+def test_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateUnwritable, match="cannot be created"):
         make_private_folder(tmp_path / "file" / "state")
@@ -598,7 +598,7 @@ def test_the_root_is_the_nearest_marked_folder(workspace: Path, marker: str):
     assert find_project_root(str(deep), os.environ) == str(workspace / "a")
 
 
-def test_home_is_no_project_seen_from_below(tmp_path: Path):
+def test_home_is_not_the_project_root_of_its_subfolders(tmp_path: Path):
     home = tmp_path / "home"
     (home / "src").mkdir(parents=True)
     (home / ".git").mkdir()
@@ -608,7 +608,7 @@ def test_home_is_no_project_seen_from_below(tmp_path: Path):
     assert find_project_root(str(home), env) == str(home)
 
 
-def test_a_folder_open_to_all_is_no_project_seen_from_below(tmp_path: Path):
+def test_world_writable_folder_is_not_the_project_root_of_its_subfolders(tmp_path: Path):
     shared = tmp_path / "shared"
     mine = shared / "mine"
     mine.mkdir(parents=True)
@@ -618,7 +618,7 @@ def test_a_folder_open_to_all_is_no_project_seen_from_below(tmp_path: Path):
     assert find_project_root(str(mine), os.environ) == str(mine)
 
 
-def test_a_project_reached_by_a_link_is_the_real_one(workspace: Path, tmp_path: Path):
+def test_project_root_resolves_symbolic_links(workspace: Path, tmp_path: Path):
     link = tmp_path / "link"
     link.symlink_to(workspace)
     assert find_project_root(str(link), os.environ) == str(workspace)
@@ -692,7 +692,7 @@ def test_any_object_loads_or_is_reported_never_crashes(
         ({"loop": {"max_iterations": 0}}, "run", ("make test",), 10),
     ],
 )
-def test_a_project_that_is_not_trusted_starts_no_checks_and_no_longer_loops(
+def test_untrusted_project_cannot_add_checks_or_lengthen_loops(
     user: Write, project: Write, workspace: Path, theirs: Any, mode: str, commands: tuple[str, ...], limit: int
 ):
     user({"verify": {"mode": "run", "commands": "make test"}})
@@ -701,7 +701,7 @@ def test_a_project_that_is_not_trusted_starts_no_checks_and_no_longer_loops(
     assert (config.verify.mode, config.verify.configured, config.loop.max_iterations) == (mode, commands, limit)
 
 
-def test_checks_are_a_command_or_a_list_and_keys_are_merged(user: Write, project: Write, workspace: Path):
+def test_verify_commands_are_text_or_a_list_and_keys_are_merged(user: Write, project: Write, workspace: Path):
     user({"verify": {"mode": "run", "timeout_s": 5}})
     project({"verify": {"commands": ["make test", "$LINTER ."]}})
     config = load(str(workspace), {**os.environ, "LINTER": "ruff check"}, trust=True)

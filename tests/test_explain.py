@@ -1,4 +1,4 @@
-"""`odin explain`: the verdict of a session, without a session."""
+"""`odin explain`: the permission verdict for a tool call, without a session."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Run
 
 
-def explained(run_odin: Run, *args: str) -> dict[str, Any]:
+def explain(run_odin: Run, *args: str) -> dict[str, Any]:
     done = run_odin("explain", "--json", *args)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -39,14 +39,14 @@ def explained(run_odin: Run, *args: str) -> dict[str, Any]:
         (("--tool", "TodoWrite", ""), "auto", "talking"),
     ],
 )
-def test_verdict_and_rule(run_odin: Run, args: tuple[str, ...], verdict: str, rule: str) -> None:
-    found = explained(run_odin, *args)
+def test_verdict_and_rule_of_a_call(run_odin: Run, args: tuple[str, ...], verdict: str, rule: str) -> None:
+    found = explain(run_odin, *args)
     assert (found["verdict"], found["rule"]) == (verdict, rule)
     assert found["reason"]
     assert found["builtin"] is (rule in ("destructive commands", "special files"))
 
 
-def test_it_judges_with_the_rules_of_every_place(run_odin: Run, home: Path, workspace: Path) -> None:
+def test_rules_of_all_layers_are_applied(run_odin: Run, home: Path, workspace: Path) -> None:
     user = home / ".config" / "odin"
     user.mkdir(parents=True)
     (user / "odinconfig.json").write_text(json.dumps({"AllowedCommands": ["make"], "mode": "edit"}))
@@ -55,19 +55,18 @@ def test_it_judges_with_the_rules_of_every_place(run_odin: Run, home: Path, work
     )
     run_odin("rules", "add", "Bash(cargo test:*)")
     assert (
-        explained(run_odin, "make all")["rule"]
-        == f"allow Bash(make:*) (user, AllowedCommands in {user}/odinconfig.json)"
+        explain(run_odin, "make all")["rule"] == f"allow Bash(make:*) (user, AllowedCommands in {user}/odinconfig.json)"
     )
-    assert explained(run_odin, "make all && cargo test")["verdict"] == "auto"
-    denied = explained(run_odin, "make all && make deploy")
+    assert explain(run_odin, "make all && cargo test")["verdict"] == "auto"
+    denied = explain(run_odin, "make all && make deploy")
     assert denied["verdict"] == "deny"
     assert denied["rule"] == f"deny Bash(make deploy:*) (project, {workspace}/odinconfig.json)"
-    assert explained(run_odin, "npm test")["verdict"] == "ask"
-    assert explained(run_odin, "npm test", "--trust")["verdict"] == "auto"
+    assert explain(run_odin, "npm test")["verdict"] == "ask"
+    assert explain(run_odin, "npm test", "--trust")["verdict"] == "auto"
 
 
-def test_the_parts_of_a_command_with_a_verdict_for_each(run_odin: Run) -> None:
-    found = explained(run_odin, "ls && sudo touch x; pwd | head -1")
+def test_every_part_of_a_command_has_its_own_verdict(run_odin: Run) -> None:
+    found = explain(run_odin, "ls && sudo touch x; pwd | head -1")
     assert [(part["command"], part["inside"], part["verdict"]) for part in found["parts"]] == [
         ("ls", False, "auto"),
         ("sudo touch x", False, "ask"),
@@ -77,26 +76,26 @@ def test_the_parts_of_a_command_with_a_verdict_for_each(run_odin: Run) -> None:
     ]
 
 
-def test_what_is_unclear_is_said(run_odin: Run) -> None:
-    found = explained(run_odin, "make a\u202eb")
+def test_unclear_part_of_a_command_is_reported(run_odin: Run) -> None:
+    found = explain(run_odin, "make a\u202eb")
     assert found["verdict"] == "ask"
     assert "202E" in found["unclear"]
-    assert explained(run_odin, "ls 'unclosed")["unclear"]
-    assert explained(run_odin, "ls")["unclear"] == ""
+    assert explain(run_odin, "ls 'unclosed")["unclear"]
+    assert explain(run_odin, "ls")["unclear"] == ""
     shown = run_odin("explain", "make a\u202eb").stdout
     assert "\u202e" not in shown
     assert "unclear" in shown
 
 
-def test_rules_that_would_allow_it_are_offered_and_do(run_odin: Run) -> None:
-    found = explained(run_odin, "npm run test 2>&1 | tail -3")
+def test_suggested_rule_allows_the_command(run_odin: Run) -> None:
+    found = explain(run_odin, "npm run test 2>&1 | tail -3")
     assert found["suggestions"] == ["Bash(npm run test 2>&1 | tail -3)", "Bash(npm run test:*)"]
     run_odin("rules", "add", found["suggestions"][1])
-    assert explained(run_odin, "npm run test 2>&1 | tail -3")["verdict"] == "auto"
-    assert explained(run_odin, "npm run tests")["verdict"] == "ask"
+    assert explain(run_odin, "npm run test 2>&1 | tail -3")["verdict"] == "auto"
+    assert explain(run_odin, "npm run tests")["verdict"] == "ask"
 
 
-def test_the_page_for_people(run_odin: Run) -> None:
+def test_text_output(run_odin: Run) -> None:
     lines = run_odin("explain", "make all && ls").stdout.splitlines()
     assert lines[0] == "ask: ExecuteCommand make all && ls"
     assert lines[1].split() == ["why", "Runs", "make,", "which", "can", "change", "files."]
@@ -110,7 +109,7 @@ def test_the_page_for_people(run_odin: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (("--tool", "Nothing", "x"), "Unknown tool 'Nothing'"),
         ((), "required"),
@@ -120,13 +119,13 @@ def test_the_page_for_people(run_odin: Run) -> None:
         (("ls", "--allowedTools", "(("), "is not a rule"),
     ],
 )
-def test_wrong_usage_is_a_sentence(run_odin: Run, args: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_is_reported(run_odin: Run, args: tuple[str, ...], message: str) -> None:
     done = run_odin("explain", *args)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
-def test_nothing_is_left_behind(run_odin: Run, workspace: Path, home: Path) -> None:
-    explained(run_odin, "make")
+def test_explain_creates_no_files(run_odin: Run, workspace: Path, home: Path) -> None:
+    explain(run_odin, "make")
     assert list(workspace.iterdir()) == []
     assert list(home.iterdir()) == []

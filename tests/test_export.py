@@ -1,4 +1,4 @@
-"""A session as a file: Markdown, JSON and one HTML page, with nothing in them that a session could do harm with."""
+"""Exports of a session as Markdown, JSON and one HTML page, all safe against hostile content of the session."""
 
 import json
 import os
@@ -30,7 +30,7 @@ Session = Callable[..., Path]
 
 @pytest.fixture
 def session(tmp_path: Path) -> Session:
-    """session(event, event, …) is the log of a session in which these things happened."""
+    """Return a function that writes a session log with the given events and returns its path."""
 
     def write(*events: AnyEvent | tuple[str, AnyEvent]) -> Path:
         path = tmp_path / "sessions" / "20260101120000000" / "main.jsonl"
@@ -44,7 +44,7 @@ def session(tmp_path: Path) -> Session:
     return write
 
 
-def turn(number: int, text: str, answer: str) -> list[AnyEvent]:
+def turn_events(number: int, text: str, answer: str) -> list[AnyEvent]:
     return [
         TurnStarted(f"p{number}", text, "edit_mode"),
         Replied(ReplyMessage((Text(answer),), "anthropic", "m-1")),
@@ -53,7 +53,7 @@ def turn(number: int, text: str, answer: str) -> list[AnyEvent]:
     ]
 
 
-def worked() -> list[AnyEvent | tuple[str, AnyEvent]]:
+def sample_events() -> list[AnyEvent | tuple[str, AnyEvent]]:
     edit = ToolCall("c1", "Edit", {"file_path": "/project/x.py"})
     return [
         SessionOpened("/project", "anthropic/m-1", "0.1"),
@@ -63,8 +63,8 @@ def worked() -> list[AnyEvent | tuple[str, AnyEvent]]:
         ToolEnded("c1", "Edit", "success", "Changed.", display=DIFF, duration_ms=12),
         TodosChanged((Todo("1", "mend it", "completed"), Todo("2", "test it", "pending"))),
         ("agent-1", Replied(ReplyMessage((Text("From the sub-agent."),)))),
-        *turn(1, "unused", "All **done**: see `x.py`.\n\n```python\nprint(1)\n```")[1:],
-        *turn(2, "Something wrong", "Never mind."),
+        *turn_events(1, "unused", "All **done**: see `x.py`.\n\n```python\nprint(1)\n```")[1:],
+        *turn_events(2, "Something wrong", "Never mind."),
         Rewound("r1", "p2", files=True, chat=True),
         TitleSet("Mending x"),
     ]
@@ -74,7 +74,7 @@ def test_markdown_is_the_default_and_goes_to_the_current_directory(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    path = export_session(session(*worked()))
+    path = export_session(session(*sample_events()))
     assert path == str(tmp_path / "odin-20260101120000000.md")
     text = Path(path).read_text()
     assert "# Mending x" in text
@@ -92,21 +92,21 @@ def test_markdown_is_the_default_and_goes_to_the_current_directory(
 
 
 def test_json_has_the_messages_and_the_usage(session: Session, tmp_path: Path):
-    path = export_session(session(*worked()), path=str(tmp_path / "out.json"))
+    path = export_session(session(*sample_events()), path=str(tmp_path / "out.json"))
     assert path == str(tmp_path / "out.json")
-    told = json.loads(Path(path).read_text())
-    assert (told["odin_export"], told["session"], told["title"]) == (1, "20260101120000000", "Mending x")
-    assert told["usage"]["input"] == 2000
-    assert told["usage_by_model"]["anthropic/m-1"]["output"] == 40
-    assert [(prompt["id"], prompt["taken_back"]) for prompt in told["prompts"]] == [("p1", False), ("p2", True)]
-    kinds = [message["type"] for message in told["messages"]]
+    exported = json.loads(Path(path).read_text())
+    assert (exported["odin_export"], exported["session"], exported["title"]) == (1, "20260101120000000", "Mending x")
+    assert exported["usage"]["input"] == 2000
+    assert exported["usage_by_model"]["anthropic/m-1"]["output"] == 40
+    assert [(prompt["id"], prompt["taken_back"]) for prompt in exported["prompts"]] == [("p1", False), ("p2", True)]
+    kinds = [message["type"] for message in exported["messages"]]
     assert kinds[:4] == ["prompt", "answer", "call", "todos"]
-    call = told["messages"][2]
+    call = exported["messages"][2]
     assert (call["name"], call["args"], call["view"]) == ("Edit", {"file_path": "/project/x.py"}, DIFF)
 
 
 class Page(HTMLParser):
-    """What a browser would see: the tags with their attributes, and the words."""
+    """An HTML page as a browser sees it: the tags with their attributes, and the text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -130,13 +130,13 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
-def html(log: Path, tmp_path: Path) -> tuple[str, Page]:
+def export_html(log: Path, tmp_path: Path) -> tuple[str, Page]:
     text = Path(export_session(log, "html", str(tmp_path / "page.html"))).read_text()
     return text, Page(text)
 
 
-def test_the_page_is_whole_and_folds_what_is_long(session: Session, tmp_path: Path):
-    text, page = html(session(*worked()), tmp_path)
+def test_html_page_is_well_formed_and_folds_long_parts(session: Session, tmp_path: Path):
+    text, page = export_html(session(*sample_events()), tmp_path)
     assert page.open == []
     assert len(page.all("details")) == 2
     assert {"class": "p"} in page.all("span")
@@ -148,8 +148,8 @@ def test_the_page_is_whole_and_folds_what_is_long(session: Session, tmp_path: Pa
     assert "+new &amp; better" in text
 
 
-def test_the_page_asks_nobody_for_anything(session: Session, tmp_path: Path):
-    text, page = html(session(*worked()), tmp_path)
+def test_html_page_loads_nothing_from_the_network(session: Session, tmp_path: Path):
+    text, page = export_html(session(*sample_events()), tmp_path)
     policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv"))
     assert policy is not None
     assert policy.startswith("default-src 'none'")
@@ -158,8 +158,8 @@ def test_the_page_asks_nobody_for_anything(session: Session, tmp_path: Path):
     assert "@import" not in text
 
 
-def everywhere(evil: str) -> list[AnyEvent | tuple[str, AnyEvent]]:
-    """A session in which everybody says the same."""
+def events_with(evil: str) -> list[AnyEvent | tuple[str, AnyEvent]]:
+    """Return events that contain `evil` in every text."""
     call = ToolCall("c1", "Read", {evil: evil})
     return [
         SessionOpened(evil, evil, "0.1"),
@@ -174,8 +174,8 @@ def everywhere(evil: str) -> list[AnyEvent | tuple[str, AnyEvent]]:
     ]
 
 
-def test_nothing_that_was_said_becomes_part_of_the_page(session: Session, tmp_path: Path):
-    text, page = html(session(*everywhere(EVIL)), tmp_path)
+def test_session_text_is_escaped_in_the_html_page(session: Session, tmp_path: Path):
+    text, page = export_html(session(*events_with(EVIL)), tmp_path)
     assert page.open == []
     assert not page.all("script")
     assert not page.all("img")
@@ -187,9 +187,9 @@ def test_nothing_that_was_said_becomes_part_of_the_page(session: Session, tmp_pa
 
 
 @pytest.mark.parametrize("form", ["markdown", "html", "json"])
-def test_what_steers_a_terminal_and_broken_text_do_no_harm(session: Session, tmp_path: Path, form: str):
+def test_exports_contain_no_raw_control_characters(session: Session, tmp_path: Path, form: str):
     evil = "a\x1b[2Jb\x1b]0;t\x07c\x00d\ufffd\u202ee</pre></details>```\n````\n"
-    path = export_session(session(*everywhere(evil)), form, str(tmp_path / "out"))
+    path = export_session(session(*events_with(evil)), form, str(tmp_path / "out"))
     data = Path(path).read_bytes().decode("utf-8")
     assert "\x1b" not in data
     assert "\x00" not in data
@@ -197,8 +197,8 @@ def test_what_steers_a_terminal_and_broken_text_do_no_harm(session: Session, tmp
         assert json.loads(data)["title"] == evil
 
 
-def test_a_line_that_is_no_utf8_is_passed_over(session: Session, tmp_path: Path):
-    log = session(*worked())
+def test_log_line_with_invalid_utf8_is_skipped(session: Session, tmp_path: Path):
+    log = session(*sample_events())
     with log.open("ab") as file:
         file.write(b'{"seq":99,"ts":1,"session":"x","event":{"type":"TitleSet","title":"\xff\xfe"}}\n')
     assert "Mending x" in Path(export_session(log, "html", str(tmp_path / "out.html"))).read_text()
@@ -220,7 +220,7 @@ def test_a_line_that_is_no_utf8_is_passed_over(session: Session, tmp_path: Path)
         ("```\nno end", "<pre><code>no end</code></pre>"),
     ],
 )
-def test_markdown_becomes_html_that_can_do_nothing(source: str, expected: str):
+def test_markdown_is_rendered_as_safe_html(source: str, expected: str):
     assert expected in render_markdown(source)
 
 
@@ -238,7 +238,7 @@ def test_markdown_becomes_html_that_can_do_nothing(source: str, expected: str):
         "![a](https://evil.example/i.png)",
     ],
 )
-def test_no_other_target_becomes_a_link(source: str):
+def test_unsafe_targets_do_not_become_links_or_images(source: str):
     page = Page(render_markdown(source))
     assert not page.all("a")
     assert not page.all("img")
@@ -248,32 +248,32 @@ def test_no_other_target_becomes_a_link(source: str):
 @pytest.mark.parametrize(
     "piece", ["> ", "- ", "**a ", "[a](", "`", "*a*", "| a |\n|-|-|\n", "```\n", "\n- x\n\n", "~~"]
 )
-def test_no_markdown_takes_long(piece: str):
+def test_repeated_markdown_is_rendered_in_time(piece: str):
     assert render_markdown(piece * 3000)
 
 
-def test_pictures_of_the_session_are_in_the_page_and_others_are_not(session: Session, tmp_path: Path):
+def test_only_images_of_the_session_are_embedded(session: Session, tmp_path: Path):
     folder = tmp_path / "sessions" / "20260101120000000"
     folder.mkdir(parents=True)
     (folder / "seen.png").write_bytes(png(4, 4))
     (tmp_path / "other.png").write_bytes(png(4, 4))
     own, other = Image(str(folder / "seen.png"), "image/png"), Image(str(tmp_path / "other.png"), "image/png")
-    events = [*worked(), ToolEnded("c9", "Read", "success", "seen", images=(own, other))]
-    _, page = html(session(*events), tmp_path)
+    events = [*sample_events(), ToolEnded("c9", "Read", "success", "seen", images=(own, other))]
+    _, page = export_html(session(*events), tmp_path)
     (shown,) = page.all("img")
     assert (shown["src"] or "").startswith("data:image/png;base64,iVBOR")
 
 
-def test_secrets_are_taken_out_again(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_secrets_are_redacted(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SHOP_API_KEY", "hunter2-but-longer-7731")
-    events = [event for event in everywhere("key hunter2-but-longer-7731") if not isinstance(event, tuple)]
+    events = [event for event in events_with("key hunter2-but-longer-7731") if not isinstance(event, tuple)]
     for form in ("markdown", "json", "html"):
         path = export_session(session(*events), form, str(tmp_path / f"out.{form}"))
         assert "hunter2" not in Path(path).read_text().replace(str(tmp_path), "")
 
 
-def test_a_file_of_somebody_else_is_not_replaced(session: Session, tmp_path: Path):
-    log = session(*worked())
+def test_existing_file_that_is_not_an_export_is_not_replaced(session: Session, tmp_path: Path):
+    log = session(*sample_events())
     target = tmp_path / "notes.md"
     target.write_text("mine\n")
     with pytest.raises(UsageError, match="exists and is not"):
@@ -288,12 +288,14 @@ def test_a_file_of_somebody_else_is_not_replaced(session: Session, tmp_path: Pat
         export_session(log, path=str(link))
 
 
-def test_a_folder_gets_the_file_by_its_usual_name(session: Session, tmp_path: Path):
-    assert export_session(session(*worked()), "html", str(tmp_path)) == str(tmp_path / "odin-20260101120000000.html")
+def test_export_into_a_folder_uses_the_default_name(session: Session, tmp_path: Path):
+    assert export_session(session(*sample_events()), "html", str(tmp_path)) == str(
+        tmp_path / "odin-20260101120000000.html"
+    )
 
 
-def test_what_cannot_be_written_is_said_and_leaves_nothing(session: Session, tmp_path: Path):
-    log = session(*worked())
+def test_export_that_cannot_be_written_is_an_error_and_leaves_no_file(session: Session, tmp_path: Path):
+    log = session(*sample_events())
     (tmp_path / "file").write_text("")
     with pytest.raises(OdinError, match="Cannot write"):
         export_session(log, path=str(tmp_path / "file" / "x.md"))
@@ -304,11 +306,11 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(session: Session, tmp
     ("path", "form", "expected"),
     [("", "", "markdown"), ("x.json", "", "json"), ("x.HTML", "", "html"), ("x.json", "md", "markdown")],
 )
-def test_the_form_is_named_or_read_from_the_path(path: str, form: str, expected: str):
+def test_format_is_given_or_derived_from_the_path(path: str, form: str, expected: str):
     assert format_of(path, form) == expected
 
 
-def test_there_is_no_other_form():
+def test_unknown_format_is_refused():
     with pytest.raises(UsageError, match="Unknown export format"):
         format_of("", "pdf")
 
@@ -316,7 +318,7 @@ def test_there_is_no_other_form():
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["markdown", "html", "json"])
 def test_a_long_session_is_not_held_in_memory(session: Session, tmp_path: Path, form: str):
-    """The file is written event by event: what is in memory does not grow with what results hold."""
+    """The file is written event by event, so the memory does not grow with the size of the results."""
     import tracemalloc
 
     call = ToolCall("c", "Read", {"file_path": "/project/x"})

@@ -154,7 +154,7 @@ def test_a_violation_is_found(here: str, source: str):
         ("app", "import odin.engine.turn"),
     ],
 )
-def test_what_the_table_allows_is_no_violation(here: str, source: str):
+def test_allowed_import_is_no_violation(here: str, source: str):
     assert find_violations(ast.parse(source), here) == []
 
 
@@ -215,12 +215,12 @@ def find_runtime_imports(tree: ast.Module, here: str) -> set[str]:
     return {target for node in nodes for target, _ in find_imports(node, here)} - {here, ""}
 
 
-def test_no_module_imports_itself_through_others():
+def test_modules_form_no_import_cycle():
     graph = {name_of(path): find_runtime_imports(parse(path), name_of(path)) for path in list_modules()}
     assert find_cycles(graph) == []
 
 
-def test_packages_form_no_cycle():
+def test_packages_form_no_import_cycle():
     graph = {package: {name.split(".")[0] for name in known} - {""} for package, known in MAY_IMPORT.items()}
     graph["config"] = {"core"}  # config reads settings types of three packages that know nothing of config
     assert find_cycles(graph) == []
@@ -230,7 +230,7 @@ def test_a_cycle_is_found():
     assert find_cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [["a", "b", "c"]]
 
 
-def test_importing_the_package_loads_nothing_else_of_it():
+def test_importing_the_package_loads_no_submodule():
     code = "import sys, odin; print(sorted(name for name in sys.modules if name.startswith('odin')))"
     run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=30)
     assert run.stdout.strip() == "['odin']"

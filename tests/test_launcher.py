@@ -1,4 +1,4 @@
-"""The launcher's set-up, with a Python package index that is never asked: it stops before that, or finds all done."""
+"""bin/prepare, which sets up the environment for the launcher. No test installs packages from an index."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def prepare(checkout: Path, **env: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.slow
-def test_an_interrupted_set_up_leaves_no_lock_and_is_made_again(checkout: Path) -> None:
+def test_interrupted_setup_leaves_no_lock_and_can_be_repeated(checkout: Path) -> None:
     first = prepare(checkout)
     assert first.stdout is not None
     assert "making an environment" in first.stdout.readline()
@@ -44,12 +44,12 @@ def test_an_interrupted_set_up_leaves_no_lock_and_is_made_again(checkout: Path) 
     assert first.returncode != 0
     assert not (checkout / ".venv.lock").exists()
     assert not (checkout / ".venv" / ".odin-ready").exists()
-    said, _ = prepare(checkout).communicate(timeout=100)
-    assert "No module named pip" not in said
-    assert "the installation failed" in said
+    output, _ = prepare(checkout).communicate(timeout=100)
+    assert "No module named pip" not in output
+    assert "the installation failed" in output
 
 
-def test_a_second_start_waits_for_the_first_and_does_nothing_itself(checkout: Path) -> None:
+def test_second_setup_waits_for_the_first_and_does_nothing(checkout: Path) -> None:
     lock = checkout / ".venv.lock"
     lock.mkdir()
     (lock / "pid").write_text(str(os.getpid()))
@@ -62,11 +62,11 @@ def test_a_second_start_waits_for_the_first_and_does_nothing_itself(checkout: Pa
     future = time.time() + 5
     os.utime(venv / ".odin-ready", (future, future))
     shutil.rmtree(lock)
-    said, _ = second.communicate(timeout=60)
-    assert (second.returncode, said) == (0, "")
+    output, _ = second.communicate(timeout=60)
+    assert (second.returncode, output) == (0, "")
 
 
-def test_a_lock_whose_owner_is_gone_is_taken_over(checkout: Path) -> None:
+def test_lock_of_a_dead_process_is_taken_over(checkout: Path) -> None:
     lock = checkout / ".venv.lock"
     lock.mkdir()
     gone = subprocess.Popen(["true"])
@@ -76,6 +76,6 @@ def test_a_lock_whose_owner_is_gone_is_taken_over(checkout: Path) -> None:
     tools.mkdir()
     for name in ("cat", "dirname", "mkdir", "rm", "sleep"):
         (tools / name).symlink_to(shutil.which(name) or name)
-    said, _ = prepare(checkout, PYTHON="/nonexistent", PATH=str(tools)).communicate(timeout=100)
+    output, _ = prepare(checkout, PYTHON="/nonexistent", PATH=str(tools)).communicate(timeout=100)
     assert not lock.exists()
-    assert "odin: no Python 3.11 or newer was found" in said
+    assert "odin: no Python 3.11 or newer was found" in output

@@ -156,18 +156,18 @@ def test_modules_are_nouns():
     assert [str(path.relative_to(PACKAGE)) for name, path in names.items() if not is_noun(name)] == []
 
 
-MOST_MODULES = 450
-MOST_LINES = 600
-"""Of a module. Most have 100 to 400: a reader can keep one in mind."""
+MAX_MODULES = 450
+MAX_LINES = 600
+"""The limit for a module. Most have 100 to 400 lines."""
 
-MOST_FUNCTION_LINES = 60
+MAX_FUNCTION_LINES = 60
 
 
 def test_modules_are_few_and_short():
     modules = list_modules()
-    assert len(modules) <= MOST_MODULES, "merge small modules that are always read together"
+    assert len(modules) <= MAX_MODULES, "merge small modules that are always read together"
     lines = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8").count("\n") for path in modules}
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
 
 
 def test_functions_are_short():
@@ -176,7 +176,7 @@ def test_functions_are_short():
         for path in list_modules()
         for node in walk_statements(parse(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_FUNCTION_LINES
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
     ]
     assert found == [], "split a long function by meaning"
 
@@ -191,7 +191,7 @@ def test_public_class_names_are_unique():
 
 
 def list_texts() -> list[Path]:
-    """The package without the phrases that the offline planner must understand, and the pages for users."""
+    """Return the modules, except those with phrases that the offline planner must understand, and the documentation."""
     pages = [
         ROOT / "README.md",
         ROOT / "ARCHITECTURE.md",
@@ -210,7 +210,7 @@ def find_retired_words(text: str) -> Iterator[str]:
         yield f"{text.count(chr(10), 0, match.start()) + 1}: {word!r}, write {instead}"
 
 
-def test_retired_words_are_gone():
+def test_retired_words_are_not_used():
     found = [
         f"{path.relative_to(ROOT)}:{hit}"
         for path in list_texts()
@@ -226,12 +226,12 @@ def test_every_exception_is_used():
 
 
 @each("name", ["told", "lines", "text_shown", "_kept", "listing", "named_keys"])
-def test_other_function_names_are_found(name: str):
+def test_function_names_that_are_not_verb_phrases_are_found(name: str):
     assert not is_verb_phrase(name)
 
 
 @each("name", ["load_rules", "_is_open", "name_of", "to_json", "__init__", "on_key", "has_room"])
-def test_verb_phrases_pass(name: str):
+def test_verb_phrases_are_allowed(name: str):
     assert is_verb_phrase(name)
 
 
@@ -246,5 +246,5 @@ def test_retired_words_are_found(text: str):
 
 
 @each("text", ['by="nobody"', '"colour? regexp="', "a plane", "a workflow tree", "color", "recommended"])
-def test_other_words_pass(text: str):
+def test_similar_words_are_allowed(text: str):
     assert list(find_retired_words(text)) == []

@@ -1,4 +1,4 @@
-"""Plugins: Claude Code's layout works unchanged, content is pinned, and mistakes cost one sentence."""
+"""Plugins: the layout of Claude Code, pinned content, name conflicts and mistakes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def make_plugin(folder: Path, **manifest: Any) -> Path:
-    """A plugin with every part that Claude Code knows."""
+    """Write a plugin with every part that Claude Code supports, and return its folder."""
     about = {"name": "office", "version": "1.2.0", "description": "Office work", "author": {"name": "A"}, **manifest}
     write(folder / ".claude-plugin/plugin.json", json.dumps(about))
     write(folder / "commands/letter.md", "---\ndescription: Write a letter\n---\nWrite a letter to $ARGUMENTS.")
@@ -155,19 +155,21 @@ def test_parts_are_found_where_the_manifest_says(tmp_path: Path, env: dict[str, 
         ),
     ],
 )
-def test_a_mistake_costs_one_sentence(tmp_path: Path, env: dict[str, str], files: dict[str, str], problem: str) -> None:
+def test_mistake_in_a_plugin_is_reported_in_one_message(
+    tmp_path: Path, env: dict[str, str], files: dict[str, str], problem: str
+) -> None:
     folder = tmp_path / str(len(list(tmp_path.iterdir())))
     folder.mkdir()
     for name, text in files.items():
         write(folder / name, text)
     try:
-        said = [item.describe() for item in read_plugin(str(folder), env).problems]
+        messages = [item.describe() for item in read_plugin(str(folder), env).problems]
     except ConfigError as error:
-        said = [error.describe()]
-    assert len(said) == 1 and problem in said[0], said
+        messages = [error.describe()]
+    assert len(messages) == 1 and problem in messages[0], messages
 
 
-def test_what_is_pinned(tmp_path: Path, env: dict[str, str]) -> None:
+def test_plugin_with_changed_files_is_not_used(tmp_path: Path, env: dict[str, str]) -> None:
     folder = make_plugin(tmp_path / "office")
     add_plugin(read_plugin(str(folder), env), env)
 
@@ -204,8 +206,8 @@ def test_what_is_pinned(tmp_path: Path, env: dict[str, str]) -> None:
     assert list_problems()[0].startswith("No added plugin is used.")
 
 
-def test_everything_that_is_used_is_pinned(tmp_path: Path, env: dict[str, str]) -> None:
-    """Files in folders that other tools skip are pinned, too; only the bytecode of a module is not."""
+def test_all_files_that_a_plugin_uses_are_pinned(tmp_path: Path, env: dict[str, str]) -> None:
+    """Files in folders that other tools skip are pinned, too; only bytecode of a present module is not."""
     folder = make_plugin(tmp_path / "office", hooks="./__pycache__/h.json", skills="./vendor/.git/pdf/SKILL.md")
     write(folder / "scripts/note.py", "x")
     own = write(folder / "__pycache__/h.json", '{"Stop": []}')
@@ -249,7 +251,7 @@ def test_a_link_must_lead_to_a_pinned_file(tmp_path: Path, env: dict[str, str], 
         assert read_plugin(str(folder), env).name == "office"
 
 
-def test_of_two_plugins_with_one_name_the_first_counts(tmp_path: Path, env: dict[str, str]) -> None:
+def test_first_of_two_plugins_with_the_same_name_is_used(tmp_path: Path, env: dict[str, str]) -> None:
     one, two = make_plugin(tmp_path / "one"), make_plugin(tmp_path / "two")
     plugins, problems = load_plugins(env, [str(one), str(two)], "/")
     assert [plugin.folder for plugin in plugins] == [str(one)]
@@ -260,7 +262,7 @@ def test_of_two_plugins_with_one_name_the_first_counts(tmp_path: Path, env: dict
     assert load_agents(config, env).find_type("clerk").description == "files papers"
 
 
-def test_texts_of_a_plugin_know_its_folder(tmp_path: Path, env: dict[str, str]) -> None:
+def test_plugin_root_variables_are_expanded_in_prompts(tmp_path: Path, env: dict[str, str]) -> None:
     folder = make_plugin(tmp_path / "of fice" / ("x" * 200), agents="./crew/one.md", commands="./more/one.md")
     write(folder / "crew/one.md", "---\ndescription: d\n---\nRun ${CLAUDE_PLUGIN_ROOT}/x.")
     write(folder / "more/one.md", "Run ${ODIN_PLUGIN_ROOT}/x on $ARGUMENTS.")
@@ -270,7 +272,7 @@ def test_texts_of_a_plugin_know_its_folder(tmp_path: Path, env: dict[str, str]) 
     assert found is not None and found[0].fill(found[1]) == f"Run {folder}/x on a."
 
 
-def test_names_that_two_have(run_odin: Run, tmp_path: Path, home: Path) -> None:
+def test_conflicting_names_of_commands_and_agents_are_resolved(run_odin: Run, tmp_path: Path, home: Path) -> None:
     folder = make_plugin(tmp_path / "office")
     write(folder / "commands/review.md", "The plugin's review.")
     write(folder / "commands/help.md", "The plugin's help.")

@@ -16,13 +16,13 @@ def user(home: Path) -> Path:
     return folder
 
 
-def listed(run_odin: Run, *args: str) -> list[dict[str, Any]]:
+def list_rules(run_odin: Run, *args: str) -> list[dict[str, Any]]:
     done = run_odin("rules", "--json", *args)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["rules"]
 
 
-def test_without_rules_it_says_so(run_odin: Run) -> None:
+def test_empty_list_of_rules(run_odin: Run) -> None:
     assert run_odin("rules").stdout == "No rules besides the defaults.\n"
 
 
@@ -34,7 +34,7 @@ def test_rules_are_added_listed_and_removed_by_number(run_odin: Run, user: Path,
     assert added.stdout == "Rule added for all projects: deny Bash(git push:*)\n"
     assert run_odin("rules", "add", "--ask", "Edit(docs/**)").returncode == 0
     source = str(user / "rules.json")
-    assert listed(run_odin) == [
+    assert list_rules(run_odin) == [
         {"number": 1, "layer": "user", "action": "deny", "text": "Bash(git push:*)", "source": source},
         {"number": 2, "layer": "project", "action": "allow", "text": "Bash(npm test:*)", "source": source},
         {"number": 3, "layer": "project", "action": "ask", "text": "Edit(docs/**)", "source": source},
@@ -42,20 +42,20 @@ def test_rules_are_added_listed_and_removed_by_number(run_odin: Run, user: Path,
     shown = run_odin("rules").stdout.splitlines()
     assert shown[0].split() == ["1", "user", "deny", "Bash(git", "push:*)", source]
     assert run_odin("rules", "remove", "2").stdout == "Rule removed: allow Bash(npm test:*)\n"
-    assert [rule["text"] for rule in listed(run_odin)] == ["Bash(git push:*)", "Edit(docs/**)"]
+    assert [rule["text"] for rule in list_rules(run_odin)] == ["Bash(git push:*)", "Edit(docs/**)"]
     assert "npm" not in (user / "rules.json").read_text()
     assert list(workspace.iterdir()) == []
 
 
-def test_the_rules_of_a_project_stay_in_it(run_odin: Run, user: Path, tmp_path: Path) -> None:
+def test_project_rules_apply_only_to_their_project(run_odin: Run, user: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     run_odin("rules", "add", "Bash(make)")
     run_odin("rules", "add", "--scope", "user", "Bash(ls)")
-    assert [rule["text"] for rule in listed(run_odin, "--cwd", str(other))] == ["Bash(ls)"]
+    assert [rule["text"] for rule in list_rules(run_odin, "--cwd", str(other))] == ["Bash(ls)"]
 
 
-def test_rules_of_files_are_listed_with_where_they_are_written_and_cannot_be_removed(
+def test_rules_from_files_are_listed_with_their_source_and_cannot_be_removed(
     run_odin: Run, user: Path, workspace: Path
 ) -> None:
     mine = user / "odinconfig.json"
@@ -73,7 +73,7 @@ def test_rules_of_files_are_listed_with_where_they_are_written_and_cannot_be_rem
     theirs.write_text(
         json.dumps({"ForbiddenCommands": ["deploy"], "rules": [{"ask": ["Edit(law/**)"], "allow": ["Bash"]}]})
     )
-    rules = listed(run_odin)
+    rules = list_rules(run_odin)
     assert {rule["number"] for rule in rules} == {0}
     found = [(rule["layer"], rule["action"], rule["text"], rule["source"]) for rule in rules]
     assert ("user", "allow", "Bash(make:*)", f"AllowedCommands in {mine}") in found
@@ -88,7 +88,7 @@ def test_rules_of_files_are_listed_with_where_they_are_written_and_cannot_be_rem
     assert "No removable rule with number 1" in refused.stderr
 
 
-def test_what_an_untrusted_project_allows_is_ignored_and_said(run_odin: Run, workspace: Path) -> None:
+def test_allow_rules_of_an_untrusted_project_are_ignored_and_reported(run_odin: Run, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text(json.dumps({"rules": ["Bash(make:*)"]}))
     done = run_odin("rules")
     assert "rules[0] (Bash(make:*)) is ignored" in done.stderr
@@ -96,7 +96,7 @@ def test_what_an_untrusted_project_allows_is_ignored_and_said(run_odin: Run, wor
     assert done.stdout == "No rules besides the defaults.\n"
 
 
-def test_what_is_wrong_in_a_file_is_said_with_its_place(run_odin: Run, user: Path) -> None:
+def test_wrong_rules_in_a_file_are_reported_with_their_position(run_odin: Run, user: Path) -> None:
     (user / "odinconfig.json").write_text(
         json.dumps(
             {"rules": ["Bash(a)", "((", "Delete(x/**)"], "allowed_tools": ["b))", "Read"], "AllowedCommands": ["c"]}
@@ -110,7 +110,7 @@ def test_what_is_wrong_in_a_file_is_said_with_its_place(run_odin: Run, user: Pat
     assert [line.split()[3] for line in done.stdout.splitlines()] == ["Bash(a)", "Read", "Bash(c:*)"]
 
 
-def test_a_damaged_file_of_rules_is_said_and_left_alone(run_odin: Run, user: Path) -> None:
+def test_damaged_rules_file_is_reported_and_not_changed(run_odin: Run, user: Path) -> None:
     (user / "rules.json").write_text("{")
     done = run_odin("rules")
     assert done.returncode == 0
@@ -121,7 +121,7 @@ def test_a_damaged_file_of_rules_is_said_and_left_alone(run_odin: Run, user: Pat
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (("add",), "`odin rules add` needs a rule"),
         (("add", "(("), "is not a rule"),
@@ -135,13 +135,13 @@ def test_a_damaged_file_of_rules_is_said_and_left_alone(run_odin: Run, user: Pat
         (("add", "--deny", "--ask", "Bash"), "not allowed with argument"),
     ],
 )
-def test_wrong_usage_is_a_sentence(run_odin: Run, args: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_is_reported(run_odin: Run, args: tuple[str, ...], message: str) -> None:
     done = run_odin("rules", *args)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""
 
 
-def test_a_hostile_rule_cannot_steer_the_terminal(run_odin: Run, workspace: Path) -> None:
+def test_hostile_rule_cannot_send_terminal_sequences(run_odin: Run, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text(json.dumps({"rules": [{"deny": ["Bash(\x1b[2Jx)"]}]}))
     assert "\x1b" not in run_odin("rules").stdout

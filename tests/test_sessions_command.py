@@ -15,86 +15,93 @@ from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, say
-from tests.session.logs import opened, titled, turn, write
+from tests.session.logs import opened, titled, turn, write_session
 
-from .conftest import Here, Run
-from .ui.pseudo import ODIN, screen
+from .conftest import Run, RunHere
+from .ui.pseudo_terminal import ODIN, open_terminal
 
 
 @pytest.fixture
 def store(home: Path, workspace: Path) -> SessionStore:
     """Two sessions of this project and one of another."""
     store = SessionStore(home / ".local/state/odin", str(workspace))
-    write(store, "aa1", [opened(), *turn("t1", "first prompt"), *turn("t2", "second prompt", "A marmalade.")], 1000)
-    write(store, "bb2", [opened(), titled("Evil\x1b]0;x\x07 title\n two"), *turn("t1", "hello")], 2000)
-    write(SessionStore(home / ".local/state/odin", "/elsewhere"), "cc3", [opened(), *turn("t1", "far away")], 3000)
+    write_session(
+        store, "aa1", [opened(), *turn("t1", "first prompt"), *turn("t2", "second prompt", "A marmalade.")], 1000
+    )
+    write_session(store, "bb2", [opened(), titled("Evil\x1b]0;x\x07 title\n two"), *turn("t1", "hello")], 2000)
+    write_session(
+        SessionStore(home / ".local/state/odin", "/elsewhere"), "cc3", [opened(), *turn("t1", "far away")], 3000
+    )
     return store
 
 
-def test_the_list(here: Here, store: SessionStore) -> None:
-    code, printed, _ = here("sessions")
-    lines = printed.splitlines()
+def test_list_of_sessions(run_here: RunHere, store: SessionStore) -> None:
+    code, stdout, _ = run_here("sessions")
+    lines = stdout.splitlines()
     assert code == 0
     assert [line[:3] for line in lines] == ["bb2", "aa1"]
-    assert "\x1b" not in printed and "Evil\\x1b]0;x\\x07 title two" in lines[0]
+    assert "\x1b" not in stdout and "Evil\\x1b]0;x\\x07 title two" in lines[0]
     assert lines[1].endswith("first prompt  (2 prompts)")
-    rows = json.loads(here("sessions", "list", "--json")[1])
+    rows = json.loads(run_here("sessions", "list", "--json")[1])
     assert [(row["id"], row["turns"], row["locked"]) for row in rows] == [("bb2", 1, ""), ("aa1", 2, "")]
-    assert [row["id"] for row in json.loads(here("sessions", "--all", "--json", "--limit", "2")[1])] == ["cc3", "bb2"]
+    assert [row["id"] for row in json.loads(run_here("sessions", "--all", "--json", "--limit", "2")[1])] == [
+        "cc3",
+        "bb2",
+    ]
     held = store.open("aa1")
     held.hold()
-    assert "open: PID" in here("sessions")[1]
+    assert "open: PID" in run_here("sessions")[1]
     held.close()
 
 
-def test_search_and_show(here: Here, store: SessionStore) -> None:
-    code, printed, _ = here("sessions", "search", "MARMALADE")
+def test_search_and_show(run_here: RunHere, store: SessionStore) -> None:
+    code, stdout, _ = run_here("sessions", "search", "MARMALADE")
     assert code == 0
-    assert printed.splitlines()[0].startswith("aa1")
-    assert printed.splitlines()[1] == "    answer: A marmalade."
-    assert here("sessions", "search", "nowhere")[1] == "No matching sessions.\n"
-    assert here("sessions", "search")[0] == 2
-    (match,) = json.loads(here("sessions", "search", "far", "away", "--all", "--json")[1])
+    assert stdout.splitlines()[0].startswith("aa1")
+    assert stdout.splitlines()[1] == "    answer: A marmalade."
+    assert run_here("sessions", "search", "nowhere")[1] == "No matching sessions.\n"
+    assert run_here("sessions", "search")[0] == 2
+    (match,) = json.loads(run_here("sessions", "search", "far", "away", "--all", "--json")[1])
     assert (match["session"]["id"], match["where"]) == ("cc3", "prompt")
-    shown = here("sessions", "show", "aa")[1]
+    shown = run_here("sessions", "show", "aa")[1]
     assert "  2  first prompt\n" in shown
     assert "  1  second prompt\n     A marmalade.\n" in shown
-    assert json.loads(here("sessions", "show", "aa1", "--json")[1])["prompts"][1]["body"] == "second prompt"
-    code, _, said = here("sessions", "show", "zzz")
-    assert (code, "There is no session zzz" in said) == (2, True)
+    assert json.loads(run_here("sessions", "show", "aa1", "--json")[1])["prompts"][1]["body"] == "second prompt"
+    code, _, stderr = run_here("sessions", "show", "zzz")
+    assert (code, "There is no session zzz" in stderr) == (2, True)
 
 
-def test_rename_and_what_is_wrong(here: Here, store: SessionStore) -> None:
-    assert here("sessions", "rename", "aa", "A", "better", "name") == (0, "Renamed session aa1.\n", "")
+def test_rename_and_its_errors(run_here: RunHere, store: SessionStore) -> None:
+    assert run_here("sessions", "rename", "aa", "A", "better", "name") == (0, "Renamed session aa1.\n", "")
     assert SessionState.fold(read_log(store.path_of("aa1"))).title == "A better name"
-    assert here("sessions", "rename", "aa")[0] == 2
-    assert here("sessions", "rename", "aa", " ")[0] == 2
-    assert here("sessions", "dance")[0] == 2
+    assert run_here("sessions", "rename", "aa")[0] == 2
+    assert run_here("sessions", "rename", "aa", " ")[0] == 2
+    assert run_here("sessions", "dance")[0] == 2
     held = store.open("aa1")
     held.hold()
-    code, _, said = here("sessions", "rename", "aa", "No")
-    assert (code, "already open" in said) == (1, True)
+    code, _, stderr = run_here("sessions", "rename", "aa", "No")
+    assert (code, "already open" in stderr) == (1, True)
     held.close()
 
 
-def test_fork_and_export(here: Here, store: SessionStore, workspace: Path) -> None:
-    made = json.loads(here("sessions", "fork", "aa1", "--at", "1", "--json")[1])
+def test_fork_and_export(run_here: RunHere, store: SessionStore, workspace: Path) -> None:
+    made = json.loads(run_here("sessions", "fork", "aa1", "--at", "1", "--json")[1])
     assert made["draft"] == "second prompt"
     assert [item.body for item in SessionState.fold(read_log(store.path_of(made["session"]))).turns] == ["first prompt"]
-    assert here("sessions", "fork", "aa1", "--at", "9")[0] == 2
-    code, printed, _ = here("sessions", "export", "aa1")
+    assert run_here("sessions", "fork", "aa1", "--at", "9")[0] == 2
+    code, stdout, _ = run_here("sessions", "export", "aa1")
     assert code == 0
-    assert "first prompt" in Path(printed.strip()).read_text()
-    code, printed, _ = here("sessions", "export", "aa1", "-o", "out.html")
-    assert printed == f"{workspace / 'out.html'}\n"
+    assert "first prompt" in Path(stdout.strip()).read_text()
+    code, stdout, _ = run_here("sessions", "export", "aa1", "-o", "out.html")
+    assert stdout == f"{workspace / 'out.html'}\n"
     assert "<html" in (workspace / "out.html").read_text()
 
 
 @pytest.mark.parametrize("how", [("--json",), ("--format", "json"), ("--json", "--format", "json"), ("-o", "a.json")])
-def test_an_export_as_json(here: Here, store: SessionStore, workspace: Path, how: tuple[str, ...]) -> None:
-    code, printed, _ = here("sessions", "export", "aa1", *how)
+def test_an_export_as_json(run_here: RunHere, store: SessionStore, workspace: Path, how: tuple[str, ...]) -> None:
+    code, stdout, _ = run_here("sessions", "export", "aa1", *how)
     assert code == 0
-    path = Path(printed.removesuffix("\n"))
+    path = Path(stdout.removesuffix("\n"))
     assert path == (workspace / "a.json" if "-o" in how else workspace / "odin-aa1.json")
     written = json.loads(path.read_text())
     assert "second prompt" in str(written["messages"])
@@ -102,31 +109,31 @@ def test_an_export_as_json(here: Here, store: SessionStore, workspace: Path, how
     assert set(written["usage"]) >= {"input", "output"}
 
 
-def test_an_export_in_two_forms_at_once_is_refused(here: Here, store: SessionStore) -> None:
-    code, _, said = here("sessions", "export", "aa1", "--json", "--format", "html")
-    assert (code, "cannot be combined" in said) == (2, True)
+def test_export_in_two_formats_at_once_is_refused(run_here: RunHere, store: SessionStore) -> None:
+    code, _, stderr = run_here("sessions", "export", "aa1", "--json", "--format", "html")
+    assert (code, "cannot be combined" in stderr) == (2, True)
 
 
-def test_delete(here: Here, store: SessionStore) -> None:
-    code, _, said = here("sessions", "delete", "aa1")
-    assert (code, "Add --yes to delete." in said) == (2, True)
+def test_delete(run_here: RunHere, store: SessionStore) -> None:
+    code, _, stderr = run_here("sessions", "delete", "aa1")
+    assert (code, "Add --yes to delete." in stderr) == (2, True)
     held = store.open("aa1")
     held.hold()
-    code, printed, said = here("sessions", "delete", "aa1", "bb2", "--yes")
-    assert (code, printed) == (1, "Deleted session bb2.\n")
-    assert "already open" in said
+    code, stdout, stderr = run_here("sessions", "delete", "aa1", "bb2", "--yes")
+    assert (code, stdout) == (1, "Deleted session bb2.\n")
+    assert "already open" in stderr
     held.close()
-    assert here("sessions", "delete", "../aa1", "--yes")[0] == 2
-    assert here("sessions", "delete", "aa1", "--yes") == (0, "Deleted session aa1.\n", "")
+    assert run_here("sessions", "delete", "../aa1", "--yes")[0] == 2
+    assert run_here("sessions", "delete", "aa1", "--yes") == (0, "Deleted session aa1.\n", "")
     assert store.list() == ()
 
 
-def test_delete_asks(store: SessionStore, workspace: Path) -> None:
+def test_delete_asks_for_confirmation(store: SessionStore, workspace: Path) -> None:
     for answer, left in (("n\n", ["bb2", "aa1"]), ("y\n", ["bb2"])):
-        with screen("sessions", "delete", "aa1", cwd=workspace, env={}, all_of_it=True) as terminal:
+        with open_terminal("sessions", "delete", "aa1", cwd=workspace, env={}, with_stdout=True) as terminal:
             terminal.see("Delete this session permanently? [y/N] ")
             terminal.type(answer)
-            assert terminal.end()[0] == (1 if answer == "n\n" else 0)
+            assert terminal.wait_for_exit()[0] == (1 if answer == "n\n" else 0)
         assert [entry.id for entry in store.list()] == left
 
 
@@ -138,7 +145,9 @@ def test_flags_that_name_a_session(run_odin: Run, run_odin_process: Run, store: 
         held = store.open("aa1")
         held.hold()
         assert run_odin("-p", "go on", "--continue", env=env).stdout == "two\n"
-        assert "hello" in server.requests[1].body.decode(), "the latest is open elsewhere, so the one before it"
+        assert "hello" in server.requests[1].body.decode(), (
+            "the latest session is open elsewhere, so the one before it is resumed"
+        )
         done = run_odin_process("-p", "x", "--resume", "aa1", env=env)
         assert (done.returncode, done.stdout) == (1, "")
         assert "already open in another process (PID " in done.stderr
@@ -153,9 +162,7 @@ def test_flags_that_name_a_session(run_odin: Run, run_odin_process: Run, store: 
 
 
 @pytest.mark.slow
-def test_of_many_that_go_on_with_one_session_each_is_answered_or_told_who_has_it(
-    store: SessionStore, workspace: Path
-) -> None:
+def test_parallel_resumes_are_answered_or_refused_with_the_lock_holder(store: SessionStore, workspace: Path) -> None:
     with ScriptedServer(lambda request: say("yes")) as server:
         env = {**os.environ, **server.env("anthropic")}
         odins = [
@@ -178,12 +185,14 @@ def test_of_many_that_go_on_with_one_session_each_is_answered_or_told_who_has_it
     assert len(answered) + len(refused) == len(done)
     assert all("already open in another process (PID " in err for err in refused)
     envelopes = list(read_log(store.path_of("aa1")))
-    assert [item.seq for item in envelopes] == list(range(len(envelopes))), "nobody wrote between the lines of another"
+    assert [item.seq for item in envelopes] == list(range(len(envelopes))), (
+        "two processes must not write at the same time"
+    )
     bodies = [item.body for item in SessionState.fold(envelopes).turns][2:]
     assert sorted(bodies) == [f"number {number}" for number in answered]
 
 
-def test_continue_also_passes_over_a_lock_that_no_list_shows(run_odin: Run, store: SessionStore) -> None:
+def test_continue_skips_a_locked_session_whose_lock_names_a_dead_process(run_odin: Run, store: SessionStore) -> None:
     held = store.open("bb2")
     held.hold()
     lock_file_of(held.path).write_bytes(msgspec.json.encode(LockHolder(2**22 + 1, get_host_name(), 1.0)))
@@ -193,7 +202,7 @@ def test_continue_also_passes_over_a_lock_that_no_list_shows(run_odin: Run, stor
     held.close()
 
 
-def test_continue_says_who_has_the_only_sessions_there_are(run_odin: Run, store: SessionStore) -> None:
+def test_continue_names_the_lock_holder_if_all_sessions_are_locked(run_odin: Run, store: SessionStore) -> None:
     held = [store.open(session) for session in ("aa1", "bb2")]
     for log in held:
         log.hold()
@@ -206,12 +215,12 @@ def test_continue_says_who_has_the_only_sessions_there_are(run_odin: Run, store:
         log.close()
 
 
-def test_nothing_yet(here: Here) -> None:
-    assert here("sessions") == (0, "No sessions yet.\n", "")
-    assert json.loads(here("sessions", "--json")[1]) == []
+def test_empty_list_of_sessions(run_here: RunHere) -> None:
+    assert run_here("sessions") == (0, "No sessions yet.\n", "")
+    assert json.loads(run_here("sessions", "--json")[1]) == []
 
 
-def test_a_copy_of_nothing_is_refused(run_odin: Run) -> None:
+def test_fork_session_without_a_session_is_refused(run_odin: Run) -> None:
     done = run_odin("-p", "hello", "--fork-session")
     assert done.returncode == 2
     assert "--fork-session requires --resume or --continue." in done.stderr

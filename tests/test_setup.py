@@ -1,4 +1,4 @@
-"""What a first run finds and what it writes down, and that it reaches out to nobody unasked."""
+"""Onboarding: the model options of a first run, the saved choice, and no network access before the user chooses."""
 
 import asyncio
 import json
@@ -17,21 +17,21 @@ from odin.core.setup import ModelOption, Setup
 from odin.models.onboarding import Onboarding
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer
-from tests.providers.servers import Line, listening
-from tests.session.logs import opened, turn, write
+from tests.providers.servers import Connection, serve
+from tests.session.logs import opened, turn, write_session
 from tests.table import each
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 CONFIG = Path("odinconfig.json")
 
 
-def setup_in(workspace: Path, **more: str) -> Setup:
+def make_setup(workspace: Path, **more: str) -> Setup:
     return Onboarding(Options(cwd=str(workspace), env={**os.environ, **more}))
 
 
-async def test_keys_and_the_planner_are_found_without_a_network(workspace: Path) -> None:
+async def test_keys_and_the_planner_are_found_without_network_access(workspace: Path) -> None:
     with ScriptedServer([], local="ollama") as server:
-        setup = setup_in(
+        setup = make_setup(
             workspace, OPENAI_API_KEY="sk-abcdefghijklmnopqrst", XAI_API_KEY=" ", ODIN_LOCAL_PORTS=str(server.port)
         )
         assert not setup.is_done
@@ -48,8 +48,8 @@ async def test_keys_and_the_planner_are_found_without_a_network(workspace: Path)
     assert setup.providers[:2] == ("anthropic", "openai") and "ollama" not in setup.providers
 
 
-async def test_a_key_that_is_stored_is_found(workspace: Path, home: Path) -> None:
-    setup = setup_in(workspace)
+async def test_stored_key_is_found(workspace: Path, home: Path) -> None:
+    setup = make_setup(workspace)
     stored = await setup.store_key("anthropic", f" {KEY}\n")
     assert stored == ModelOption("stored", "anthropic", "anthropic/claude-sonnet-5-5", "auth.json (sk-ant-…1234)")
     assert (await setup.find_options())[0] == stored
@@ -60,8 +60,8 @@ async def test_a_key_that_is_stored_is_found(workspace: Path, home: Path) -> Non
     assert json.loads((home / ".config/odin/auth.json").read_text()) == {"anthropic": KEY}
 
 
-async def test_a_choice_is_written_into_the_users_file(workspace: Path, home: Path) -> None:
-    setup = setup_in(workspace)
+async def test_chosen_model_is_written_to_the_user_file(workspace: Path, home: Path) -> None:
+    setup = make_setup(workspace)
     path = Path(await setup.choose_model("ollama/qwen3"))
     assert path == home / ".config/odin/odinconfig.json"
     assert path.read_text() == '{\n  "model": "ollama/qwen3"\n}\n'
@@ -71,15 +71,15 @@ async def test_a_choice_is_written_into_the_users_file(workspace: Path, home: Pa
         await setup.choose_model(" ")
 
 
-async def test_when_a_run_is_not_the_first(workspace: Path, home: Path) -> None:
-    assert not setup_in(workspace).is_done
-    assert setup_in(workspace, ODIN_MODEL="offline").is_done
+async def test_setup_is_done_after_a_configuration_or_a_session(workspace: Path, home: Path) -> None:
+    assert not make_setup(workspace).is_done
+    assert make_setup(workspace, ODIN_MODEL="offline").is_done
     assert Onboarding(Options(cwd=str(workspace), model="offline")).is_done
-    write(SessionStore(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
-    assert setup_in(workspace).is_done
+    write_session(SessionStore(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
+    assert make_setup(workspace).is_done
 
 
-async def test_a_first_run_at_a_terminal_looks_for_no_server_unasked(workspace: Path) -> None:
+async def test_first_run_searches_for_local_servers_only_on_request(workspace: Path) -> None:
     with ScriptedServer([], local="ollama") as local:
         env = {**os.environ, "ODIN_LOCAL_PORTS": str(local.port)}
         host = await open_switcher(Options(cwd=str(workspace), env=env))
@@ -94,45 +94,45 @@ async def test_a_first_run_at_a_terminal_looks_for_no_server_unasked(workspace: 
         await host.close()
 
 
-async def test_a_first_run_at_a_terminal_connects_to_nobody_whose_key_it_found(workspace: Path, home: Path) -> None:
-    async with listening(_tiny) as spot:
+async def test_first_run_connects_to_no_provider_before_a_choice(workspace: Path, home: Path) -> None:
+    async with serve(_serve_model_list) as spot:
         env = {**os.environ, "ANTHROPIC_BASE_URL": spot.url, "ANTHROPIC_API_KEY": KEY}
 
-        async def opened_and_closed(expected: int) -> int:
+        async def count_connections(expected: int) -> int:
             host = await open_switcher(Options(cwd=str(workspace), env=env))
             assert (await host.client.get_info()).model == "anthropic/claude-sonnet-5-5"
             async with asyncio.timeout(30):
                 while spot.accepted < expected:
                     await asyncio.sleep(0.01)
-            await asyncio.sleep(0.2)  # one that nobody asked for would be begun at once
+            await asyncio.sleep(0.2)  # an unwanted connection would be opened at once
             await host.close()
             return spot.accepted
 
-        assert await opened_and_closed(0) == 0
+        assert await count_connections(0) == 0
         await Onboarding(Options(cwd=str(workspace), env=env)).choose_model("anthropic/claude-sonnet-5-5")
-        assert await opened_and_closed(1) == 1
+        assert await count_connections(1) == 1
 
 
-async def _tiny(line: Line) -> None:
-    """A server that tells the name of its model and nothing about itself."""
+async def _serve_model_list(connection: Connection) -> None:
+    """A server that lists its model, but does not identify its program."""
     while True:
-        head, _ = await line.request()
+        head, _ = await connection.read_request()
         found = b'{"data":[{"id":"tiny"}]}' if head.startswith("GET /v1/models ") else b""
         status = b"200 OK" if found else b"404 Not Found"
-        await line.send(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(found), found))
+        await connection.send(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(found), found))
 
 
-async def test_a_run_that_is_not_the_first_looks_around_as_before(workspace: Path, home: Path) -> None:
-    write(SessionStore(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
+async def test_later_run_searches_for_local_servers(workspace: Path, home: Path) -> None:
+    write_session(SessionStore(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
     with ScriptedServer([], local="ollama") as local:
         host = await open_switcher(Options(cwd=str(workspace), env={**os.environ, "ODIN_LOCAL_PORTS": str(local.port)}))
         assert (await host.client.get_info()).model == "ollama/scripted-model"
         await host.close()
 
 
-async def test_a_nameless_server_can_be_chosen_for_good(workspace: Path) -> None:
-    """A server that only speaks the common API has the name `local`, and is looked for when that is named."""
-    async with listening(_tiny) as spot:
+async def test_unidentified_local_server_can_be_saved_as_the_model(workspace: Path) -> None:
+    """A server with only the common API gets the provider name `local`, which finds it again in later runs."""
+    async with serve(_serve_model_list) as spot:
         env = {**os.environ, "ODIN_LOCAL_PORTS": spot.url.rpartition(":")[2]}
         setup = Onboarding(Options(cwd=str(workspace), env=env))
         assert [item.ref for item in await setup.find_local_servers()] == ["local/tiny"]
@@ -142,7 +142,7 @@ async def test_a_nameless_server_can_be_chosen_for_good(workspace: Path) -> None
         await host.close()
 
 
-# --- the file keeps what stands in it ---
+# --- changes of the configuration file ---
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ async def test_a_nameless_server_can_be_chosen_for_good(workspace: Path) -> None
         ('{"y": "\\"model\\": 1"}', '{"model": "a/b", "y": "\\"model\\": 1"}'),
     ],
 )
-def test_everything_else_stays_byte_for_byte(before: str | None, after: str) -> None:
+def test_setting_a_key_keeps_all_other_bytes(before: str | None, after: str) -> None:
     raw = None if before is None else before.encode()
     assert insert_key(raw, CONFIG, "model", "a/b") == after
 
@@ -183,12 +183,12 @@ def test_everything_else_stays_byte_for_byte(before: str | None, after: str) -> 
         ),
     ],
 )
-def test_a_key_inside_an_object_is_set_alone(before: str | None, after: str) -> None:
+def test_setting_a_nested_key_keeps_the_other_keys(before: str | None, after: str) -> None:
     raw = None if before is None else before.encode()
     assert insert_key(raw, CONFIG, "tui.theme", "dark") == after
 
 
-def test_a_file_that_is_not_json_is_left_alone(home: Path) -> None:
+def test_invalid_json_file_is_not_changed(home: Path) -> None:
     path = home / ".config/odin/odinconfig.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"model": }')
@@ -197,7 +197,7 @@ def test_a_file_that_is_not_json_is_left_alone(home: Path) -> None:
     assert path.read_text() == '{"model": }'
 
 
-def test_a_link_stays_a_link_and_rights_stay_rights(home: Path, tmp_path: Path) -> None:
+def test_setting_a_key_keeps_links_and_permissions(home: Path, tmp_path: Path) -> None:
     real = tmp_path / "dotfiles.json"
     real.write_text("{}")
     real.chmod(0o644)

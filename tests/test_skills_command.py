@@ -1,4 +1,4 @@
-"""`odin skills` and what other commands say about skills."""
+"""`odin skills`, and skills in `odin trust` and `odin doctor`."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_skills_are_listed_with_their_mistakes(run_odin: Run, home: Path, worksp
     assert ".agents/skills/own/run.sh" in run_odin("trust").stdout
 
 
-def test_a_folder_is_checked(run_odin: Run, tmp_path: Path) -> None:
+def test_check_reports_problems_in_a_folder(run_odin: Run, tmp_path: Path) -> None:
     path = write_skill(tmp_path, "pdf", allowed_tools="\n  - Read\n  - Bash(*:*)\n  - E*")
     done = run_odin("skills", "check", str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "1 skill, 2 problems\n")
@@ -50,7 +50,7 @@ def test_a_folder_is_checked(run_odin: Run, tmp_path: Path) -> None:
     assert done.returncode == 2 and "is not a folder" in done.stderr
 
 
-def test_skills_of_the_projects_own_folders_are_shown(run_odin: Run, workspace: Path) -> None:
+def test_skills_of_configured_project_folders_are_shown(run_odin: Run, workspace: Path) -> None:
     write_skill(workspace / "tools/s", "own", allowed_tools="Bash(make:*) Bash")
     (workspace / "odinconfig.json").write_text('{"skills": {"paths": ["tools/s"]}}')
     assert "skill: tools/s/own/SKILL.md, which allows Bash(make:*)\n" in run_odin("trust").stdout

@@ -1,4 +1,4 @@
-"""The scripted Gemini server refuses what the real one refuses, in its words and shapes."""
+"""The scripted Gemini server refuses what the real API refuses, with the same messages and formats."""
 
 import base64
 import copy
@@ -11,7 +11,7 @@ from odin.testing.gemini_api import FOREIGN_SIGNATURES, check_request, make_sign
 from odin.testing.strict import IssuedIds, RequestRefused
 from tests import pictures
 from tests.table import each
-from tests.test_testing_strict import DELETE, put
+from tests.test_testing_strict import DELETE, set_at
 
 MODEL = "gemini-3.8-flash"
 PATH = f"/v1beta/models/{MODEL}:"
@@ -42,10 +42,10 @@ GOOD: dict[str, Any] = {
 }
 
 
-def refusal(changes: list[tuple[str, Any]]) -> str:
+def find_refusal(changes: list[tuple[str, Any]]) -> str:
     body = copy.deepcopy(GOOD)
     for path, value in changes:
-        put(body, path, value)
+        set_at(body, path, value)
     try:
         check_request(body, IssuedIds(), ())
     except RequestRefused as refused:
@@ -110,8 +110,8 @@ WORDS = {"role": "user", "parts": [{"text": "Go on."}]}
         (f"{ANSWERS}.2+", {"text": "a note"}, ""),
     ],
 )
-def test_what_is_refused_and_what_is_not(path: str, value: Any, sentence: str) -> None:
-    found = refusal([(path, value)])
+def test_invalid_requests_are_refused_and_valid_ones_accepted(path: str, value: Any, sentence: str) -> None:
+    found = find_refusal([(path, value)])
     assert any(part in found for part in sentence.split("|")) if sentence else found == ""
 
 
@@ -126,36 +126,36 @@ def test_what_is_refused_and_what_is_not(path: str, value: Any, sentence: str) -
         ("gemini-2.0-flash", {}, ""),
     ],
 )
-def test_how_a_model_may_be_told_to_think(model: str, thinking: dict[str, Any], sentence: str) -> None:
-    found = refusal([("model", model), ("generationConfig.thinkingConfig", thinking), ("contents", [WORDS])])
+def test_allowed_thinking_settings_depend_on_the_model(model: str, thinking: dict[str, Any], sentence: str) -> None:
+    found = find_refusal([("model", model), ("generationConfig.thinkingConfig", thinking), ("contents", [WORDS])])
     assert (sentence in found) if sentence else found == ""
 
 
 def test_an_older_model_and_an_earlier_turn_need_no_signature() -> None:
-    bare = (f"{CALLS}.1.thoughtSignature", DELETE)
-    assert refusal([bare, ("contents.3+", WORDS)]) == ""
-    assert refusal([bare, ("model", "gemini-2.5-flash"), ("generationConfig", {})]) == ""
+    without_signature = (f"{CALLS}.1.thoughtSignature", DELETE)
+    assert find_refusal([without_signature, ("contents.3+", WORDS)]) == ""
+    assert find_refusal([without_signature, ("model", "gemini-2.5-flash"), ("generationConfig", {})]) == ""
 
 
-def post(server: ScriptedServer, what: str, body: Any, headers: dict[str, str] | None = None) -> tuple[int, str]:
+def post(server: ScriptedServer, method: str, body: Any, headers: dict[str, str] | None = None) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     own = {"content-type": "application/json", **({"x-goog-api-key": "k"} if headers is None else headers)}
     try:
-        connection.request("POST", PATH + what, json.dumps(body), own)
+        connection.request("POST", PATH + method, json.dumps(body), own)
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
     finally:
         connection.close()
 
 
-def test_the_answers_have_the_shapes_of_the_real_api() -> None:
+def test_responses_have_the_formats_of_the_real_api() -> None:
     turns = [reply("Hello", [call("Read", {"x": 1})], "hm"), say("done"), fault(429, code="PerDay"), fault(503)]
     with ScriptedServer(turns, models=[MODEL]) as server:
         status, text = post(server, "streamGenerateContent?alt=sse", {"contents": [WORDS]})
         events = [json.loads(line[6:]) for line in text.split("\r\n\r\n") if line]
         whole = json.loads(post(server, "generateContent", {"contents": [WORDS]})[1])
         limited, busy = (json.loads(post(server, "generateContent", {"contents": [WORDS]})[1]) for _ in range(2))
-        status_of_nobody, nobody = post(server, "generateContent", {"contents": [WORDS]}, {})
+        status_without_key, answer_without_key = post(server, "generateContent", {"contents": [WORDS]}, {})
         refused_status, refused = post(server, "generateContent", {"contents": []})
         assert (server.requests[0].model, server.requests[0].messages) == (MODEL, [WORDS])
     assert status == 200
@@ -175,12 +175,12 @@ def test_the_answers_have_the_shapes_of_the_real_api() -> None:
         "RetryInfo",
     ]
     assert (busy["error"]["code"], busy["error"]["status"]) == (503, "UNAVAILABLE")
-    assert status_of_nobody == 403 and "unregistered callers" in nobody
+    assert status_without_key == 403 and "unregistered callers" in answer_without_key
     assert refused_status == 400 and json.loads(refused)["error"]["status"] == "INVALID_ARGUMENT"
 
 
 @each("kind, data", [("png", pictures.png()), ("jpeg", pictures.jpeg()), ("webp", pictures.webp_extended(3, 2))])
-def test_images_it_takes(kind: str, data: bytes) -> None:
+def test_supported_images_are_accepted(kind: str, data: bytes) -> None:
     blob = {"mimeType": f"image/{kind}", "data": base64.b64encode(data).decode()}
-    assert refusal([("contents.0.parts.1+", {"inlineData": blob})]) == ""
-    assert refusal([(f"{ANSWERS}.0.functionResponse.parts", [{"inlineData": blob}])]) == ""
+    assert find_refusal([("contents.0.parts.1+", {"inlineData": blob})]) == ""
+    assert find_refusal([(f"{ANSWERS}.0.functionResponse.parts", [{"inlineData": blob}])]) == ""

@@ -1,4 +1,4 @@
-"""The scripted model server: its wire formats, its faults and its manners, spoken to with plain HTTP."""
+"""The scripted model server: wire formats, usage, scripts, connections, faults and its command."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ TOOL = {"type": "object", "properties": {"x": {"type": "integer"}}}
 CONTRACT: dict[str, Any] = {"type": "object", "properties": {"explanation": {}, "taskCompleted": {}, "executeTool": {}}}
 
 
-class Got(NamedTuple):
+class Response(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -43,7 +43,7 @@ class Got(NamedTuple):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The data of every server-sent event; the name of an event must be the type in its data."""
+        """Return the data of every server-sent event. Check that the name of an event is the type in its data."""
         found: list[dict[str, Any]] = []
         for block in self.body.decode().split("\n\n"):
             lines = dict(line.split(": ", 1) for line in block.split("\n") if line and not line.startswith(":"))
@@ -59,7 +59,7 @@ class Got(NamedTuple):
 
 
 @contextmanager
-def connected(server: ScriptedServer) -> Generator[http.client.HTTPConnection]:
+def open_connection(server: ScriptedServer) -> Generator[http.client.HTTPConnection]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     try:
         yield connection
@@ -67,20 +67,20 @@ def connected(server: ScriptedServer) -> Generator[http.client.HTTPConnection]:
         connection.close()
 
 
-def send(connection: http.client.HTTPConnection, api: str, body: dict[str, Any]) -> Got:
+def send_on(connection: http.client.HTTPConnection, api: str, body: dict[str, Any]) -> Response:
     headers = {"content-type": "application/json", **KEYS[api]}
     connection.request("POST", PATHS[api], json.dumps(body), headers)
     answer = connection.getresponse()
-    return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+    return Response(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
 
 
-def ask(server: ScriptedServer, api: str, body: dict[str, Any] | None = None, **more: Any) -> Got:
-    with connected(server) as connection:
-        return send(connection, api, {**(body or request(api)), **more})
+def send_request(server: ScriptedServer, api: str, body: dict[str, Any] | None = None, **more: Any) -> Response:
+    with open_connection(server) as connection:
+        return send_on(connection, api, {**(body or make_request(api)), **more})
 
 
-def request(api: str, *texts: str, stream: bool = True, **more: Any) -> dict[str, Any]:
-    """A legal request whose user says the texts, answered each time by "ok"."""
+def make_request(api: str, *texts: str, stream: bool = True, **more: Any) -> dict[str, Any]:
+    """Return a valid request with these user messages, each except the last answered by "ok"."""
     spoken: list[dict[str, Any]] = []
     for text in texts or ("hi",):
         spoken += [{"role": "user", "content": text}, {"role": "assistant", "content": "ok"}]
@@ -89,7 +89,7 @@ def request(api: str, *texts: str, stream: bool = True, **more: Any) -> dict[str
     return {"model": "claude-x" if api == "anthropic" else "gpt-x", "stream": stream, **limit, **conversation, **more}
 
 
-def raw_request(api: str, body: dict[str, Any]) -> bytes:
+def make_raw_request(api: str, body: dict[str, Any]) -> bytes:
     data = json.dumps(body).encode()
     headers = {"host": "x", "content-type": "application/json", "content-length": str(len(data)), **KEYS[api]}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -97,10 +97,10 @@ def raw_request(api: str, body: dict[str, Any]) -> bytes:
 
 
 @contextmanager
-def dialled(server: ScriptedServer, api: str, body: dict[str, Any] | None = None) -> Generator[socket.socket]:
-    """A bare socket on which the request was sent."""
+def open_socket(server: ScriptedServer, api: str, body: dict[str, Any] | None = None) -> Generator[socket.socket]:
+    """Yield a socket on which the request was sent."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
-        line.sendall(raw_request(api, body or request(api)))
+        line.sendall(make_raw_request(api, body or make_request(api)))
         yield line
 
 
@@ -123,10 +123,10 @@ def read_to_end(line: socket.socket) -> bytes:
 # --- the wire formats ---
 
 
-def test_an_anthropic_stream_has_the_events_of_the_real_one_in_order() -> None:
+def test_anthropic_stream_has_the_events_of_the_real_api_in_order() -> None:
     turn = reply("Let me look.", [call("Read", {"x": 1}), call("LS", {})], thinking="hmm")
     with ScriptedServer([turn]) as server:
-        got = ask(server, "anthropic")
+        got = send_request(server, "anthropic")
     assert got.headers["content-type"].startswith("text/event-stream")
     assert got.types == [
         "message_start",
@@ -153,8 +153,8 @@ def test_an_anthropic_stream_has_the_events_of_the_real_one_in_order() -> None:
 def test_a_chat_stream_has_role_deltas_reason_usage_and_done() -> None:
     turn = reply("Let me look.", [call("Read", {"x": 1}), call("LS", {})], thinking="hmm", chunk=6)
     with ScriptedServer([turn, turn]) as server:
-        got = ask(server, "chat", stream_options={"include_usage": True})
-        bare = ask(server, "chat")
+        got = send_request(server, "chat", stream_options={"include_usage": True})
+        bare = send_request(server, "chat")
     *chunks, usage, done = got.events
     assert done == {"type": "[DONE]"}
     assert usage["choices"] == []
@@ -188,7 +188,7 @@ def test_a_chat_stream_has_role_deltas_reason_usage_and_done() -> None:
 def test_a_responses_stream_has_numbered_events_and_ends_with_the_whole_response() -> None:
     turn = reply("Let me look.", [call("Read", {"x": 1})], thinking="hmm")
     with ScriptedServer([turn]) as server:
-        got = ask(server, "responses", include=["reasoning.encrypted_content"])
+        got = send_request(server, "responses", include=["reasoning.encrypted_content"])
     assert got.types == [
         "response.created",
         "response.in_progress",
@@ -222,9 +222,9 @@ def test_a_responses_stream_has_numbered_events_and_ends_with_the_whole_response
 def test_without_stream_the_answer_is_one_json_object() -> None:
     turn = reply("Look.", [call("Read", {"x": 1}, id="id_1")], thinking="hmm")
     with ScriptedServer([turn] * 3) as server:
-        anthropic = ask(server, "anthropic", stream=False).json
-        chat = ask(server, "chat", stream=False).json
-        responses = ask(server, "responses", stream=False).json
+        anthropic = send_request(server, "anthropic", stream=False).json
+        chat = send_request(server, "chat", stream=False).json
+        responses = send_request(server, "responses", stream=False).json
     assert [block["type"] for block in anthropic["content"]] == ["thinking", "text", "tool_use"]
     assert anthropic["content"][2] == {"type": "tool_use", "id": "id_1", "name": "Read", "input": {"x": 1}}
     assert anthropic["stop_reason"] == "tool_use"
@@ -244,18 +244,18 @@ def test_without_stream_the_answer_is_one_json_object() -> None:
         ("refusal", "content_filter", "completed", None),
     ],
 )
-def test_each_api_tells_why_the_reply_ended_in_its_own_words(stop: str, chat: str, status: str, reason: Any) -> None:
+def test_each_api_has_its_own_stop_reasons(stop: str, chat: str, status: str, reason: Any) -> None:
     with ScriptedServer([say("No.", stop=stop)] * 3) as server:
-        assert ask(server, "anthropic").events[-2]["delta"]["stop_reason"] == stop
-        assert ask(server, "chat").events[-2]["choices"][0]["finish_reason"] == chat
-        final = ask(server, "responses").events[-1]
+        assert send_request(server, "anthropic").events[-2]["delta"]["stop_reason"] == stop
+        assert send_request(server, "chat").events[-2]["choices"][0]["finish_reason"] == chat
+        final = send_request(server, "responses").events[-1]
     assert final["type"] == f"response.{status}"
     assert final["response"]["incomplete_details"] == reason
     assert final["response"]["output"][0]["content"][0]["type"] == ("refusal" if stop == "refusal" else "output_text")
 
 
-def joined(api: str, got: Got) -> tuple[str, str]:
-    """The text and the arguments of the call that the deltas add up to."""
+def join_deltas(api: str, got: Response) -> tuple[str, str]:
+    """Return the text and the call arguments that the deltas add up to."""
     text, arguments = "", ""
     for event in got.events:
         if api == "anthropic":
@@ -280,16 +280,16 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 @given(st.sampled_from(APIS), WORDS, st.dictionaries(WORDS, WORDS, min_size=1, max_size=3), st.integers(1, 40))
 def test_the_deltas_add_up_to_what_the_script_says(api: str, text: str, args: dict[str, str], chunk: int) -> None:
     with ScriptedServer([reply(text, [call("Echo", args)], chunk=chunk)]) as server:
-        said, arguments = joined(api, ask(server, api))
-    assert said == text
+        joined_text, arguments = join_deltas(api, send_request(server, api))
+    assert joined_text == text
     assert json.loads(arguments) == args
 
 
 # --- tokens and the cache ---
 
 
-def cached(api: str, got: Got) -> tuple[int, int, int]:
-    """Input, cache-read and cache-written tokens, which never overlap."""
+def read_usage(api: str, got: Response) -> tuple[int, int, int]:
+    """Return the input, cache-read and cache-written tokens, which never overlap."""
     if api == "anthropic":
         usage = got.events[0]["message"]["usage"]
         return usage["input_tokens"], usage["cache_read_input_tokens"], usage["cache_creation_input_tokens"]
@@ -303,30 +303,30 @@ def cached(api: str, got: Got) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_openai_reads_the_common_beginning_from_the_cache(api: str) -> None:
+def test_openai_reads_the_common_prefix_from_the_cache(api: str) -> None:
     more: dict[str, Any] = {"stream_options": {"include_usage": True}} if api == "chat" else {}
     with ScriptedServer([say("ok")] * 3) as server:
-        first = cached(api, ask(server, api, request(api, "a" * 4000, **more)))
-        second = cached(api, ask(server, api, request(api, "a" * 4000, "more", **more)))
-        changed = cached(api, ask(server, api, request(api, "b" + "a" * 3999, "more", **more)))
+        first = read_usage(api, send_request(server, api, make_request(api, "a" * 4000, **more)))
+        second = read_usage(api, send_request(server, api, make_request(api, "a" * 4000, "more", **more)))
+        changed = read_usage(api, send_request(server, api, make_request(api, "b" + "a" * 3999, "more", **more)))
     assert first[1] == 0 and first[0] > 1000
     assert second[1] >= first[0] - 2 and 0 < second[0] < 100
     assert changed[1] < 20
 
 
-def test_anthropic_caches_up_to_the_marks_which_may_move() -> None:
+def test_anthropic_caches_up_to_cache_control_marks_which_may_move() -> None:
     def marked(*texts: str) -> dict[str, Any]:
-        body = request("anthropic", *texts)
+        body = make_request("anthropic", *texts)
         for message in body["messages"]:
             message["content"] = [{"type": "text", "text": message["content"]}]
         body["messages"][-1]["content"][0]["cache_control"] = {"type": "ephemeral"}
         return body
 
     with ScriptedServer([say("ok")] * 4) as server:
-        plain = cached("anthropic", ask(server, "anthropic", request("anthropic", "a" * 4000)))
-        first = cached("anthropic", ask(server, "anthropic", marked("a" * 4000)))
-        second = cached("anthropic", ask(server, "anthropic", marked("a" * 4000, "more")))
-        changed = cached("anthropic", ask(server, "anthropic", marked("b" * 4000, "more")))
+        plain = read_usage("anthropic", send_request(server, "anthropic", make_request("anthropic", "a" * 4000)))
+        first = read_usage("anthropic", send_request(server, "anthropic", marked("a" * 4000)))
+        second = read_usage("anthropic", send_request(server, "anthropic", marked("a" * 4000, "more")))
+        changed = read_usage("anthropic", send_request(server, "anthropic", marked("b" * 4000, "more")))
     assert plain[1:] == (0, 0) and plain[0] > 1000
     assert first[1] == 0 and first[2] > 1000
     assert second[1] == first[2] and 0 < second[2] < 100
@@ -336,9 +336,9 @@ def test_anthropic_caches_up_to_the_marks_which_may_move() -> None:
 def test_given_usage_is_reported_as_given() -> None:
     usage = Usage(input=100, output=20, cache_read=30, cache_write=7, reasoning=5)
     with ScriptedServer([say("ok", usage=usage)] * 3) as server:
-        assert cached("anthropic", ask(server, "anthropic")) == (100, 30, 7)
-        chat = ask(server, "chat", stream_options={"include_usage": True}).events[-2]["usage"]
-        responses = ask(server, "responses").events[-1]["response"]["usage"]
+        assert read_usage("anthropic", send_request(server, "anthropic")) == (100, 30, 7)
+        chat = send_request(server, "chat", stream_options={"include_usage": True}).events[-2]["usage"]
+        responses = send_request(server, "responses").events[-1]["response"]["usage"]
     assert (chat["prompt_tokens"], chat["completion_tokens"]) == (137, 25)
     assert chat["completion_tokens_details"]["reasoning_tokens"] == 5
     assert (responses["input_tokens"], responses["output_tokens"]) == (137, 25)
@@ -347,19 +347,19 @@ def test_given_usage_is_reported_as_given() -> None:
 # --- the script ---
 
 
-def test_a_used_up_script_says_so() -> None:
+def test_used_up_script_returns_an_error() -> None:
     with ScriptedServer([say("only one")]) as server:
-        assert ask(server, "chat").status == 200
-        got = ask(server, "chat")
+        assert send_request(server, "chat").status == 200
+        got = send_request(server, "chat")
         assert server.script.left == 0
     assert got.status == 500
     assert "used up: it has 1 turns" in got.json["error"]["message"]
     assert got.headers["x-should-retry"] == "false"
 
 
-def test_a_repeated_script_begins_again() -> None:
+def test_repeated_script_starts_again() -> None:
     with ScriptedServer([say("one"), say("two")], repeat=True) as server:
-        texts = [joined("chat", ask(server, "chat"))[0] for _ in range(5)]
+        texts = [join_deltas("chat", send_request(server, "chat"))[0] for _ in range(5)]
     assert texts == ["one", "two", "one", "two", "one"]
 
 
@@ -369,16 +369,16 @@ def test_a_function_may_be_the_script() -> None:
 
     tools = [{"type": "function", "function": {"name": "Read", "parameters": TOOL}}]
     with ScriptedServer(answer) as server:
-        text, _ = joined("chat", ask(server, "chat", request("chat", "why"), tools=tools))
+        text, _ = join_deltas("chat", send_request(server, "chat", make_request("chat", "why"), tools=tools))
     assert text == "chat asked why of gpt-x with ['Read']"
 
 
-def test_a_function_that_fails_is_told_to_the_client() -> None:
+def test_failing_script_function_returns_an_error() -> None:
     def broken(seen: SeenRequest) -> Turn:
         raise KeyError("nothing")
 
     with ScriptedServer(broken) as server:
-        got = ask(server, "anthropic")
+        got = send_request(server, "anthropic")
     assert got.status == 500
     assert got.json["error"]["message"] == "The script failed: KeyError: 'nothing'"
 
@@ -392,7 +392,7 @@ def test_results_are_read_alike_from_all_three_formats() -> None:
     }
     for api, body in bodies.items():
         with ScriptedServer([say("ok")], strict=False) as server:
-            ask(server, api, {"model": "m", **body})
+            send_request(server, api, {"model": "m", **body})
             assert server.requests[0].results == {"a": "one"}
 
 
@@ -405,8 +405,8 @@ def test_a_planner_schema_turns_calls_into_the_json_contract(api: str) -> None:
         "responses": {"text": {"format": spec}},
     }
     with ScriptedServer([call("Read", {"x": 1}, text="I look."), say("Done.")]) as server:
-        first, arguments = joined(api, ask(server, api, **wanted[api]))
-        last, _ = joined(api, ask(server, api, **wanted[api]))
+        first, arguments = join_deltas(api, send_request(server, api, **wanted[api]))
+        last, _ = join_deltas(api, send_request(server, api, **wanted[api]))
     assert arguments == ""
     assert json.loads(first) == {
         "explanation": "I look.",
@@ -420,24 +420,24 @@ def test_another_schema_gets_the_text_as_it_is() -> None:
     schema = {"type": "object", "properties": {"title": {"type": "string"}}}
     wanted = {"type": "json_schema", "json_schema": {"name": "title", "schema": schema}}
     with ScriptedServer([say('{"title":"x"}')]) as server:
-        assert joined("chat", ask(server, "chat", response_format=wanted))[0] == '{"title":"x"}'
+        assert join_deltas("chat", send_request(server, "chat", response_format=wanted))[0] == '{"title":"x"}'
 
 
 # --- connections ---
 
 
 def test_a_connection_is_kept_for_several_requests() -> None:
-    with ScriptedServer([say("one"), fault(429), say("two")]) as server, connected(server) as connection:
-        got = [send(connection, "chat", request("chat")) for _ in range(3)]
+    with ScriptedServer([say("one"), fault(429), say("two")]) as server, open_connection(server) as connection:
+        got = [send_on(connection, "chat", make_request("chat")) for _ in range(3)]
         assert len(server.connections) == 1
     assert [answer.status for answer in got] == [200, 429, 200]
 
 
 def test_chunked_bodies_expectations_and_pipelined_requests_are_understood() -> None:
-    data = json.dumps(request("chat", stream=False)).encode()
-    head = raw_request("chat", {}).partition(b"content-length")[0]
+    data = json.dumps(make_request("chat", stream=False)).encode()
+    head = make_raw_request("chat", {}).partition(b"content-length")[0]
     chunked = head + b"authorization: Bearer k\r\ntransfer-encoding: chunked\r\nexpect: 100-continue\r\n\r\n"
-    whole = raw_request("chat", request("chat", stream=False))
+    whole = make_raw_request("chat", make_request("chat", stream=False))
     with ScriptedServer([say("one"), say("two")]) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
             line.sendall(chunked)
@@ -450,21 +450,21 @@ def test_chunked_bodies_expectations_and_pipelined_requests_are_understood() -> 
 
 
 @pytest.mark.parametrize("junk", [b"hello\r\n\r\n", b"GET / HTTP/2\r\n\r\n", b"GET / HTTP/1.1\r\nnocolon\r\n\r\n"])
-def test_what_is_not_http_is_refused_and_closed(junk: bytes) -> None:
+def test_invalid_http_is_refused_and_the_connection_closed(junk: bytes) -> None:
     with ScriptedServer() as server, socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
         line.sendall(junk)
         assert read_to_end(line).startswith(b"HTTP/1.1 400 ")
 
 
-def test_what_was_seen_is_recorded_with_its_times() -> None:
+def test_requests_are_recorded_with_their_times() -> None:
     with ScriptedServer([say("one"), say("two")]) as server:
-        ask(server, "chat", request("chat", "first"))
-        ask(server, "anthropic", request("anthropic", "second"))
+        send_request(server, "chat", make_request("chat", "first"))
+        send_request(server, "anthropic", make_request("anthropic", "second"))
         server.wait_idle()
         first, second = server.requests
     assert (first.method, first.path, first.api, first.status) == ("POST", "/v1/chat/completions", "chat", 200)
     assert first.headers["authorization"] == "Bearer k"
-    assert json.loads(first.body) == first.json == request("chat", "first")
+    assert json.loads(first.body) == first.json == make_request("chat", "first")
     assert second.api == "anthropic"
     assert first.at <= first.finished_at <= second.at <= second.finished_at
     assert not first.hung_up
@@ -473,7 +473,7 @@ def test_what_was_seen_is_recorded_with_its_times() -> None:
 def test_stopping_is_clean_even_in_the_middle_of_a_reply() -> None:
     before = threading.active_count()
     server = ScriptedServer([say("one").stall()]).start()
-    with dialled(server, "chat") as line:
+    with open_socket(server, "chat") as line:
         read_until(line, b"\r\n\r\n")
         server.stop()
         assert read_to_end(line) == b""
@@ -482,23 +482,23 @@ def test_stopping_is_clean_even_in_the_middle_of_a_reply() -> None:
     server.stop()
 
 
-def test_a_stopped_server_refuses_and_can_come_back_on_its_port() -> None:
+def test_stopped_server_refuses_and_can_restart_on_its_port() -> None:
     server = ScriptedServer([say("one"), say("two")]).start()
     port = server.port
-    assert ask(server, "chat").status == 200
+    assert send_request(server, "chat").status == 200
     server.stop()
     with pytest.raises(ConnectionRefusedError):
-        ask(server, "chat")
+        send_request(server, "chat")
     with server:
         assert server.port == port
-        assert joined("chat", ask(server, "chat"))[0] == "two"
+        assert join_deltas("chat", send_request(server, "chat"))[0] == "two"
 
 
 def test_waiting_for_requests_is_bounded() -> None:
     with ScriptedServer([say("slow").stall()]) as server:
         with pytest.raises(TimeoutError, match="Only 0 of 1"):
             server.wait_for(1, timeout=0.01)
-        with dialled(server, "chat"):
+        with open_socket(server, "chat"):
             assert server.wait_for(1).model == "gpt-x"
             with pytest.raises(TimeoutError, match="still being answered"):
                 server.wait_idle(timeout=0.01)
@@ -531,16 +531,16 @@ def test_env_points_a_process_at_the_server() -> None:
         (529, "overloaded_error", None),
     ],
 )
-def test_a_status_comes_in_the_error_shape_of_the_api(status: int, kind: str, code: str | None) -> None:
+def test_error_status_has_the_error_format_of_the_api(status: int, kind: str, code: str | None) -> None:
     with ScriptedServer([fault(status, message="So it is.")] * 2) as server:
-        anthropic, chat = ask(server, "anthropic"), ask(server, "chat")
+        anthropic, chat = send_request(server, "anthropic"), send_request(server, "chat")
         assert server.rejected == []
     assert anthropic.status == chat.status == status
     assert anthropic.json["error"] == {"type": kind, "message": "So it is."}
     assert (chat.json["error"]["message"], chat.json["error"]["code"]) == ("So it is.", code)
 
 
-def test_a_fault_may_choose_everything_itself() -> None:
+def test_fault_can_set_status_headers_and_body() -> None:
     turns = [
         fault(429, {"x-mine": "1"}, message="Pay first.", type="insufficient_quota", code="insufficient_quota"),
         fault(502, body="<html><h1>Bad gateway</h1></html>"),
@@ -550,7 +550,7 @@ def test_a_fault_may_choose_everything_itself() -> None:
         fault(200),
     ]
     with ScriptedServer(turns) as server:
-        quota, gateway, hotel, busy, raw, empty = (ask(server, "chat") for _ in turns)
+        quota, gateway, hotel, busy, raw, empty = (send_request(server, "chat") for _ in turns)
     assert quota.json["error"]["code"] == "insufficient_quota" and quota.headers["x-mine"] == "1"
     assert (gateway.status, gateway.headers["content-type"]) == (502, "text/html")
     assert hotel.status == 200 and hotel.body.startswith(b"<html>")
@@ -559,7 +559,7 @@ def test_a_fault_may_choose_everything_itself() -> None:
     assert empty.body == b""
 
 
-def test_a_server_asks_to_come_back_later_in_every_form() -> None:
+def test_retry_after_supports_every_header_format() -> None:
     assert retry_after(2) == {"retry-after": "2"}
     assert retry_after(0.25, "decimal") == {"retry-after": "0.250"}
     assert retry_after(0.25, "ms") == {"retry-after-ms": "250"}
@@ -567,7 +567,7 @@ def test_a_server_asks_to_come_back_later_in_every_form() -> None:
     assert reset["x-ratelimit-reset-requests"] == "90s"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", str(reset["anthropic-ratelimit-requests-reset"]))
     with ScriptedServer([fault(429, retry_after(3600, "date"))]) as server:
-        header = ask(server, "chat").headers["retry-after"]
+        header = send_request(server, "chat").headers["retry-after"]
     assert header.endswith(" GMT")
     assert parsedate_to_datetime(header).tzinfo is not None
 
@@ -576,7 +576,7 @@ def test_a_server_asks_to_come_back_later_in_every_form() -> None:
 @pytest.mark.parametrize("after", [0, 2, 999])
 def test_a_stalled_stream_stays_open_and_silent(api: str, after: int) -> None:
     with ScriptedServer([say("one two").stall(after)]) as server:
-        with dialled(server, api) as line:
+        with open_socket(server, api) as line:
             data = read_until(line, b"\r\n\r\n")
             line.settimeout(0.1)
             with pytest.raises(TimeoutError):
@@ -593,7 +593,7 @@ def test_a_stalled_stream_stays_open_and_silent(api: str, after: int) -> None:
 )
 def test_pings_go_on_until_the_client_gives_up(api: str, ping: bytes) -> None:
     with ScriptedServer([say("never").pings(every=0.001)]) as server:
-        with dialled(server, api) as line:
+        with open_socket(server, api) as line:
             data = b""
             while data.count(ping) < 5:
                 data += read_until(line, ping)
@@ -603,26 +603,26 @@ def test_pings_go_on_until_the_client_gives_up(api: str, ping: bytes) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_stream_is_cut_after_so_many_events(api: str) -> None:
-    with ScriptedServer([say("one two").cut(events=2)]) as server, dialled(server, api) as line:
+def test_stream_is_cut_after_a_number_of_events(api: str) -> None:
+    with ScriptedServer([say("one two").cut(events=2)]) as server, open_socket(server, api) as line:
         data = read_to_end(line)
     assert data.count(b"\n\n") == 2
     assert not data.endswith(b"0\r\n\r\n")
 
 
-def test_a_stream_is_cut_after_so_many_bytes() -> None:
+def test_stream_is_cut_after_a_number_of_bytes() -> None:
     with ScriptedServer([say("one two").cut(bytes=25), say("x").cut(bytes=3)]) as server:
-        with connected(server) as connection, pytest.raises(http.client.IncompleteRead):
-            send(connection, "anthropic", request("anthropic"))
-        with dialled(server, "anthropic", request("anthropic", stream=False)) as line:
+        with open_connection(server) as connection, pytest.raises(http.client.IncompleteRead):
+            send_on(connection, "anthropic", make_request("anthropic"))
+        with open_socket(server, "anthropic", make_request("anthropic", stream=False)) as line:
             head, _, body = read_to_end(line).partition(b"\r\n\r\n")
     assert body == b'{"i' and b"content-length: 3\r\n" not in head
 
 
 def test_a_cut_stream_gives_exactly_the_bytes_asked_for() -> None:
     with ScriptedServer([say("one two"), say("one two").cut(bytes=100)]) as server:
-        whole = ask(server, "chat").body
-        with dialled(server, "chat") as line:
+        whole = send_request(server, "chat").body
+        with open_socket(server, "chat") as line:
             torn = read_to_end(line).partition(b"\r\n\r\n")[2]
     parts = torn.split(b"\r\n")
     assert len(b"".join(parts[1::2])) == 100
@@ -631,30 +631,30 @@ def test_a_cut_stream_gives_exactly_the_bytes_asked_for() -> None:
 
 def test_a_connection_is_dropped_without_an_answer_or_reset() -> None:
     with ScriptedServer([say("x").cut(), say("x").cut(reset=True), say("one two").cut(events=1, reset=True)]) as server:
-        with dialled(server, "chat") as line:
+        with open_socket(server, "chat") as line:
             assert read_to_end(line) == b""
         for _ in range(2):
-            with dialled(server, "chat") as line, pytest.raises(ConnectionResetError):
+            with open_socket(server, "chat") as line, pytest.raises(ConnectionResetError):
                 read_to_end(line)
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_one_byte_at_a_time_is_still_the_same_answer(api: str) -> None:
+def test_reply_sent_byte_by_byte_is_the_same(api: str) -> None:
     with ScriptedServer([say("grüße 🌍").trickle()]) as server:
-        assert joined(api, ask(server, api))[0] == "grüße 🌍"
+        assert join_deltas(api, send_request(server, api))[0] == "grüße 🌍"
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_arguments_may_be_malformed(api: str) -> None:
     with ScriptedServer([call("Read", '{"x": '), call("Read", "[]")]) as server:
-        assert joined(api, ask(server, api))[1] == '{"x": '
-        assert joined(api, ask(server, api))[1] == "[]"
+        assert join_deltas(api, send_request(server, api))[1] == '{"x": '
+        assert join_deltas(api, send_request(server, api))[1] == "[]"
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_an_event_may_be_garbled(api: str) -> None:
     with ScriptedServer([say("one").garble(after=2)]) as server:
-        got = ask(server, api)
+        got = send_request(server, api)
     data = [line[6:] for line in got.body.decode().splitlines() if line.startswith("data: ")]
     json.loads(data[0])
     json.loads(data[1])
@@ -666,8 +666,8 @@ def test_an_event_may_be_garbled(api: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 def test_an_empty_reply_is_well_formed(api: str) -> None:
     with ScriptedServer([say("")]) as server:
-        got = ask(server, api)
-    assert joined(api, got) == ("", "")
+        got = send_request(server, api)
+    assert join_deltas(api, got) == ("", "")
     expected = {
         "anthropic": ["message_start", "ping", "message_delta", "message_stop"],
         "responses": ["response.created", "response.in_progress", "response.completed"],
@@ -684,7 +684,7 @@ def test_an_empty_reply_is_well_formed(api: str) -> None:
 )
 def test_the_end_of_a_stream_may_be_missing(api: str, last: str) -> None:
     with ScriptedServer([say("one").unfinished(), say("one").unfinished(missing=2)]) as server:
-        got, shorter = ask(server, api), ask(server, api)
+        got, shorter = send_request(server, api), send_request(server, api)
     if api == "chat":
         assert got.events[-1]["choices"][0]["finish_reason"] == "stop"
         assert shorter.events[-1]["choices"][0]["finish_reason"] is None
@@ -695,7 +695,11 @@ def test_the_end_of_a_stream_may_be_missing(api: str, last: str) -> None:
 
 def test_a_stream_may_break_off_with_an_error_event() -> None:
     with ScriptedServer([say("one two").error(after=2)] * 3) as server:
-        anthropic, chat, responses = ask(server, "anthropic"), ask(server, "chat"), ask(server, "responses")
+        anthropic, chat, responses = (
+            send_request(server, "anthropic"),
+            send_request(server, "chat"),
+            send_request(server, "responses"),
+        )
     assert anthropic.status == 200
     assert len(anthropic.events) == 3
     assert anthropic.events[-1] == {
@@ -711,16 +715,16 @@ def test_a_stream_may_break_off_with_an_error_event() -> None:
 
 def test_a_body_may_be_compressed() -> None:
     with ScriptedServer([say("one").gzip(), say("one").gzip()]) as server:
-        stream, whole = ask(server, "chat"), ask(server, "chat", stream=False)
+        stream, whole = send_request(server, "chat"), send_request(server, "chat", stream=False)
     assert stream.headers["content-encoding"] == whole.headers["content-encoding"] == "gzip"
-    unpacked = Got(200, {}, zlib.decompress(stream.body, wbits=31))
-    assert joined("chat", unpacked)[0] == "one"
+    unpacked = Response(200, {}, zlib.decompress(stream.body, wbits=31))
+    assert join_deltas("chat", unpacked)[0] == "one"
     assert json.loads(zlib.decompress(whole.body, wbits=31))["object"] == "chat.completion"
 
 
 def test_headers_may_be_missing_or_added() -> None:
     with ScriptedServer([say("one").with_headers({"Content-Type": None, "x-mine": "1"})]) as server:
-        got = ask(server, "chat")
+        got = send_request(server, "chat")
     assert "content-type" not in got.headers
     assert got.headers["x-mine"] == "1"
     assert got.headers["x-request-id"] == "req_000001"
@@ -728,7 +732,7 @@ def test_headers_may_be_missing_or_added() -> None:
 
 def test_an_answer_may_be_late_and_slow() -> None:
     with ScriptedServer([say("a b c", chunk=1).delay(0.05).pace(0.01)]) as server:
-        assert joined("chat", ask(server, "chat"))[0] == "a b c"
+        assert join_deltas("chat", send_request(server, "chat"))[0] == "a b c"
         server.wait_idle()
         seen = server.requests[0]
     assert seen.finished_at - seen.at >= 0.05 + 5 * 0.01
@@ -736,16 +740,16 @@ def test_an_answer_may_be_late_and_slow() -> None:
 
 def test_a_client_that_hangs_up_while_it_waits_is_noticed() -> None:
     with ScriptedServer([say("late").delay(600), say("next")]) as server:
-        with dialled(server, "chat"):
+        with open_socket(server, "chat"):
             server.wait_for(1)
         server.wait_idle()
         assert server.requests[0].hung_up
-        assert ask(server, "chat").status == 200
+        assert send_request(server, "chat").status == 200
 
 
 def test_a_stream_is_held_until_the_test_opens_the_gate() -> None:
     gate = threading.Event()
-    with ScriptedServer([say("one two").hold(gate, after=2)]) as server, dialled(server, "anthropic") as line:
+    with ScriptedServer([say("one two").hold(gate, after=2)]) as server, open_socket(server, "anthropic") as line:
         data = read_until(line, b"content_block_start")
         assert b"one two" not in data
         gate.set()
@@ -755,7 +759,7 @@ def test_a_stream_is_held_until_the_test_opens_the_gate() -> None:
 def test_a_large_reply_waits_for_a_slow_reader() -> None:
     text = "x" * 24_000_000
     with ScriptedServer([say(text)]) as server:
-        with dialled(server, "chat", request("chat", stream=False)) as line:
+        with open_socket(server, "chat", make_request("chat", stream=False)) as line:
             head = read_until(line, b"\r\n\r\n")
             assert not server.requests[0].finished_at
             size = int(re.findall(rb"content-length: (\d+)", head)[0])
@@ -766,7 +770,7 @@ def test_a_large_reply_waits_for_a_slow_reader() -> None:
         assert not server.requests[0].hung_up
 
 
-# --- the command ---
+# --- python -m odin.testing ---
 
 
 def test_the_command_serves_a_json_script_and_logs(tmp_path: Path) -> None:
@@ -780,10 +784,10 @@ def test_the_command_serves_a_json_script_and_logs(tmp_path: Path) -> None:
             url = process.stdout.readline().strip()
             server = ScriptedServer(port=int(url.rpartition(":")[2]))
             assert url == server.url
-            assert joined("chat", ask(server, "chat", model="m"))[1] == '{"x":1}'
-            assert ask(server, "anthropic", model="m").events[0]["message"]["usage"]["input_tokens"] == 7
-            assert ask(server, "anthropic", model="m").status == 529
-            assert ask(server, "chat", model="n").status == 404
+            assert join_deltas("chat", send_request(server, "chat", model="m"))[1] == '{"x":1}'
+            assert send_request(server, "anthropic", model="m").events[0]["message"]["usage"]["input_tokens"] == 7
+            assert send_request(server, "anthropic", model="m").status == 529
+            assert send_request(server, "chat", model="n").status == 404
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 0
@@ -809,7 +813,7 @@ def test_the_command_refuses_a_bad_script(tmp_path: Path, text: str | None, comp
     assert complaint in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_json_script_says_what_the_functions_say() -> None:
+def test_json_script_equals_the_script_of_functions() -> None:
     text = """[
         {"text": "done", "stop": "end_turn", "stall_after": 2},
         {"text": "hm", "calls": [{"name": "Read", "args": {"x": 1}, "id": "a"}]},
@@ -824,7 +828,7 @@ def test_a_json_script_says_what_the_functions_say() -> None:
     )
 
 
-# --- the page about it ---
+# --- docs/testing.md ---
 
 
 DOC = Path(__file__).parent.parent / "docs" / "testing.md"

@@ -1,4 +1,4 @@
-"""The scripted server refuses what the real APIs refuse, in their words, and nothing that they accept."""
+"""The scripted server refuses what the real APIs refuse, with the same messages, and accepts what they accept."""
 
 import copy
 import http.client
@@ -24,7 +24,7 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {"x": {"type": "intege
 DELETE = object()
 
 
-def ask(
+def send_request(
     server: ScriptedServer, api: str, body: dict[str, Any] | bytes, headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, Any]]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -50,8 +50,8 @@ def get(server: ScriptedServer, path: str, headers: dict[str, str] | None = None
         connection.close()
 
 
-def good(api: str) -> dict[str, Any]:
-    """A legal request in which two calls were made and answered."""
+def valid_request(api: str) -> dict[str, Any]:
+    """Return a valid request that contains two calls and their results."""
     return copy.deepcopy({"anthropic": ANTHROPIC, "chat": CHAT, "responses": RESPONSES}[api])
 
 
@@ -126,10 +126,10 @@ RESPONSES: dict[str, Any] = {
 }
 
 
-def put(body: Any, path: str, value: Any) -> None:
-    """Set, insert ("3+" before number 3) or delete what is at the path."""
-    *way, last = path.split(".")
-    for step in way:
+def set_at(body: Any, path: str, value: Any) -> None:
+    """Set, insert ("3+" before number 3) or delete the value at the path."""
+    *parents, last = path.split(".")
+    for step in parents:
         body = body[int(step) if isinstance(body, list) else step]
     if last.endswith("+"):
         body.insert(int(last[:-1]), value)
@@ -139,12 +139,12 @@ def put(body: Any, path: str, value: Any) -> None:
         body[int(last) if isinstance(body, list) else last] = value
 
 
-def refused(api: str, changes: Sequence[tuple[str, Any]], **options: Any) -> tuple[int, str]:
-    body = good(api)
+def send_changed(api: str, changes: Sequence[tuple[str, Any]], **options: Any) -> tuple[int, str]:
+    body = valid_request(api)
     for path, value in changes:
-        put(body, path, value)
+        set_at(body, path, value)
     with ScriptedServer([say("accepted")], **options) as server:
-        status, answer = ask(server, api, body)
+        status, answer = send_request(server, api, body)
         if status == 200:
             return status, ""
         assert server.rejected == [(server.requests[0], answer["error"]["message"])]
@@ -153,8 +153,8 @@ def refused(api: str, changes: Sequence[tuple[str, Any]], **options: Any) -> tup
 
 
 @pytest.mark.parametrize("api", PATHS)
-def test_a_legal_request_is_accepted(api: str) -> None:
-    assert refused(api, []) == (200, "")
+def test_valid_request_is_accepted(api: str) -> None:
+    assert send_changed(api, []) == (200, "")
 
 
 USE: dict[str, Any] = {"type": "tool_use", "id": "toolu_c", "name": "LS", "input": {}}
@@ -220,8 +220,8 @@ BUDGET = {"type": "enabled", "budget_tokens": 2048}
         ("thinking", {"type": "enabled", "budget_tokens": 4096}, "`max_tokens` must be greater than"),
     ],
 )
-def test_anthropic_refuses(path: str, value: Any, sentence: str) -> None:
-    status, message = refused("anthropic", [(path, value)])
+def test_anthropic_refuses_invalid_values(path: str, value: Any, sentence: str) -> None:
+    status, message = send_changed("anthropic", [(path, value)])
     assert status == 400
     assert sentence in message
 
@@ -240,8 +240,8 @@ def test_anthropic_refuses(path: str, value: Any, sentence: str) -> None:
          "A maximum of 4 blocks with cache_control may be provided. Found 5."),
     ],
 )  # fmt: skip
-def test_anthropic_refuses_together(changes: list[tuple[str, Any]], sentence: str) -> None:
-    status, message = refused("anthropic", changes)
+def test_anthropic_refuses_invalid_combinations(changes: list[tuple[str, Any]], sentence: str) -> None:
+    status, message = send_changed("anthropic", changes)
     assert status == 400
     assert sentence in message
 
@@ -259,26 +259,26 @@ def test_anthropic_refuses_together(changes: list[tuple[str, Any]], sentence: st
         [("system", "plain")],
     ],
 )
-def test_anthropic_accepts(changes: list[tuple[str, Any]]) -> None:
-    assert refused("anthropic", changes) == (200, "")
+def test_anthropic_accepts_valid_changes(changes: list[tuple[str, Any]]) -> None:
+    assert send_changed("anthropic", changes) == (200, "")
 
 
-def test_anthropic_puts_messages_of_one_role_together() -> None:
-    body = good("anthropic")
+def test_anthropic_merges_consecutive_messages_of_one_role() -> None:
+    body = valid_request("anthropic")
     *results, last = body["messages"].pop()["content"]
     body["messages"] += [{"role": "user", "content": [block]} for block in (*results, last)]
     with ScriptedServer([say("ok")]) as server:
-        assert ask(server, "anthropic", body)[0] == 200
+        assert send_request(server, "anthropic", body)[0] == 200
 
 
-# --- thinking that must be given back ---
+# --- thinking that must be sent back ---
 
 
 def thinking_history(server: ScriptedServer, model: str = "claude-x") -> dict[str, Any]:
-    """The request after a reply with thinking and a call, as an honest client makes it."""
-    body = good("anthropic")
+    """Return the correct next request after a reply with thinking and a call."""
+    body = valid_request("anthropic")
     body.update(model=model, thinking=BUDGET, messages=[{"role": "user", "content": "hi"}])
-    _, answer = ask(server, "anthropic", body)
+    _, answer = send_request(server, "anthropic", body)
     result = {"type": "tool_result", "tool_use_id": answer["content"][-1]["id"], "content": "one"}
     body["messages"] += [
         {"role": "assistant", "content": answer["content"]},
@@ -287,46 +287,46 @@ def thinking_history(server: ScriptedServer, model: str = "claude-x") -> dict[st
     return body
 
 
-def test_thinking_comes_back_unchanged_or_is_refused() -> None:
+def test_missing_or_changed_thinking_is_refused() -> None:
     with ScriptedServer([reply("So.", [call("LS", {})], thinking="hm"), say("ok")]) as server:
         body = thinking_history(server)
         missing = copy.deepcopy(body)
         del missing["messages"][1]["content"][0]
-        status, answer = ask(server, "anthropic", missing)
+        status, answer = send_request(server, "anthropic", missing)
         assert status == 400 and "must start with a thinking block" in answer["error"]["message"]
         changed = copy.deepcopy(body)
         changed["messages"][1]["content"][0]["thinking"] = "hm!"
-        assert "Invalid `signature`" in ask(server, "anthropic", changed)[1]["error"]["message"]
-        assert ask(server, "anthropic", {**body, "model": "claude-y"})[0] == 400
-        assert ask(server, "anthropic", {**missing, "model": "claude-y"})[0] == 200
+        assert "Invalid `signature`" in send_request(server, "anthropic", changed)[1]["error"]["message"]
+        assert send_request(server, "anthropic", {**body, "model": "claude-y"})[0] == 400
+        assert send_request(server, "anthropic", {**missing, "model": "claude-y"})[0] == 200
 
 
-def test_hidden_thinking_belongs_to_its_model_and_to_what_stood_before_it() -> None:
+def test_redacted_thinking_is_bound_to_its_model_and_position() -> None:
     with ScriptedServer([reply("", [call("LS", {})], thinking="hm").hiding("hush"), say("ok"), say("ok")]) as server:
         body = thinking_history(server)
         thought, hidden, made = body["messages"][1]["content"]
         assert [thought["type"], hidden["type"]] == ["thinking", "redacted_thinking"]
         assert "hush" not in json.dumps(body)
 
-        def answered(*blocks: Any, **changes: Any) -> str:
+        def refusal_of(*blocks: Any, **changes: Any) -> str:
             changed = copy.deepcopy({**body, **changes})
             changed["messages"][1]["content"] = list(blocks)
-            status, answer = ask(server, "anthropic", changed)
+            status, answer = send_request(server, "anthropic", changed)
             return "" if status == 200 else answer["error"]["message"]
 
-        assert "cannot be modified" in answered(hidden, made)
-        assert "cannot be modified" in answered(thought, made)
-        assert "cannot be modified" in answered(hidden, thought, made)
-        assert "Invalid `data`" in answered(hidden, made, model="claude-y")
-        assert "Invalid `data`" in answered(thought, {**hidden, "data": "made up"}, made)
-        assert answered(made, model="claude-y") == ""
-        assert answered(thought, hidden, made) == ""
+        assert "cannot be modified" in refusal_of(hidden, made)
+        assert "cannot be modified" in refusal_of(thought, made)
+        assert "cannot be modified" in refusal_of(hidden, thought, made)
+        assert "Invalid `data`" in refusal_of(hidden, made, model="claude-y")
+        assert "Invalid `data`" in refusal_of(thought, {**hidden, "data": "made up"}, made)
+        assert refusal_of(made, model="claude-y") == ""
+        assert refusal_of(thought, hidden, made) == ""
 
 
-def test_every_step_of_the_running_loop_keeps_its_thinking() -> None:
+def test_every_step_of_the_running_loop_must_keep_its_thinking() -> None:
     with ScriptedServer([reply("", [call("LS", {})], thinking=text) for text in "ab"] + [say("ok")] * 2) as server:
         body = thinking_history(server)
-        _, answer = ask(server, "anthropic", body)
+        _, answer = send_request(server, "anthropic", body)
         result = {"type": "tool_result", "tool_use_id": answer["content"][-1]["id"], "content": "one"}
         body["messages"] += [
             {"role": "assistant", "content": answer["content"]},
@@ -334,79 +334,86 @@ def test_every_step_of_the_running_loop_keeps_its_thinking() -> None:
         ]
         torn = copy.deepcopy(body)
         del torn["messages"][1]["content"][0]
-        status, refused = ask(server, "anthropic", torn)
-        assert status == 400 and "must start with a thinking block" in refused["error"]["message"]
-        assert ask(server, "anthropic", body)[0] == 200
+        status, refusal = send_request(server, "anthropic", torn)
+        assert status == 400 and "must start with a thinking block" in refusal["error"]["message"]
+        assert send_request(server, "anthropic", body)[0] == 200
         after = copy.deepcopy(torn)
         del after["messages"][3]["content"][0]
         after["messages"] += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "And now?"}]
-        assert ask(server, "anthropic", after)[0] == 200, "a loop that is over needs none"
+        assert send_request(server, "anthropic", after)[0] == 200, "a finished loop needs no thinking"
 
 
-def test_reasoning_of_one_loop_comes_back_all_or_none() -> None:
+def test_reasoning_of_one_loop_must_be_sent_back_completely_or_not_at_all() -> None:
     sealed: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
     with ScriptedServer([reply("", [call("LS", {})], thinking=text) for text in "ab"] + [say("ok")] * 2) as server:
         body = reasoning_history(server, **sealed)
-        _, answer = ask(server, "responses", body)
+        _, answer = send_request(server, "responses", body)
         output = {"type": "function_call_output", "call_id": answer["output"][-1]["call_id"], "output": "one"}
         body["input"] += [*answer["output"], output]
         for item in body["input"]:
             if item.get("type") == "function_call":
                 del item["id"]
         torn = [item for at, item in enumerate(body["input"]) if at != 1]
-        status, refused = ask(server, "responses", {**body, "input": torn})
-        assert status == 400 and "without its required 'reasoning' item" in refused["error"]["message"]
+        status, refusal = send_request(server, "responses", {**body, "input": torn})
+        assert status == 400 and "without its required 'reasoning' item" in refusal["error"]["message"]
         none = [item for item in body["input"] if item.get("type") != "reasoning"]
-        assert ask(server, "responses", {**body, "input": none})[0] == 200
-        assert ask(server, "responses", body)[0] == 200
+        assert send_request(server, "responses", {**body, "input": none})[0] == 200
+        assert send_request(server, "responses", body)[0] == 200
 
 
-def test_a_signature_is_good_on_another_server_of_the_same_model() -> None:
+def test_signature_is_valid_on_another_server_of_the_same_model() -> None:
     with ScriptedServer([reply("So.", [call("LS", {})], thinking="hm")]) as first:
         body = thinking_history(first)
     with ScriptedServer([call("LS", {})]) as second:
-        status, answer = ask(second, "anthropic", body)
+        status, answer = send_request(second, "anthropic", body)
     assert status == 200
     assert answer["content"][0]["id"] not in json.dumps(body)
 
 
 def reasoning_history(server: ScriptedServer, **more: Any) -> dict[str, Any]:
-    body: dict[str, Any] = {**good("responses"), "model": "gpt-5", "input": [{"role": "user", "content": "hi"}], **more}
-    _, answer = ask(server, "responses", body)
+    body: dict[str, Any] = {
+        **valid_request("responses"),
+        "model": "gpt-5",
+        "input": [{"role": "user", "content": "hi"}],
+        **more,
+    }
+    _, answer = send_request(server, "responses", body)
     output = {"type": "function_call_output", "call_id": answer["output"][-1]["call_id"], "output": "one"}
     return {**body, "input": [*body["input"], *answer["output"], output]}
 
 
-def test_reasoning_comes_back_with_what_followed_it() -> None:
+def test_reasoning_must_be_sent_back_with_the_item_after_it() -> None:
     sealed: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
     with ScriptedServer([reply("", [call("LS", {})], thinking="hm"), say("ok")]) as server:
         body = reasoning_history(server, **sealed)
         types = [item.get("type") for item in body["input"]]
         assert types == [None, "reasoning", "function_call", "function_call_output"]
 
-        def complaint(**changes: Any) -> str:
+        def refusal_with(**changes: Any) -> str:
             changed = copy.deepcopy({**body, **changes})
-            status, answer = ask(server, "responses", changed)
+            status, answer = send_request(server, "responses", changed)
             assert status in (400, 404)
             return answer["error"]["message"]
 
         user, thought, made, output = body["input"]
-        assert "without its required 'reasoning' item" in complaint(input=[user, made, output])
-        assert "without its required following item" in complaint(input=[user, thought])
-        assert "without its required following item" in complaint(input=[user, made, output, thought])
-        assert "could not be verified" in complaint(model="gpt-5-mini")
-        assert "could not be verified" in complaint(input=[user, {**thought, "encrypted_content": "x"}, made, output])
+        assert "without its required 'reasoning' item" in refusal_with(input=[user, made, output])
+        assert "without its required following item" in refusal_with(input=[user, thought])
+        assert "without its required following item" in refusal_with(input=[user, made, output, thought])
+        assert "could not be verified" in refusal_with(model="gpt-5-mini")
+        assert "could not be verified" in refusal_with(
+            input=[user, {**thought, "encrypted_content": "x"}, made, output]
+        )
         open_thought = {key: value for key, value in thought.items() if key != "encrypted_content"}
-        assert "not found" in complaint(input=[user, open_thought, made, output])
-        assert "Duplicate item found" in complaint(input=[user, thought, made, output, thought, made])
-        assert ask(server, "responses", body)[0] == 200
+        assert "not found" in refusal_with(input=[user, open_thought, made, output])
+        assert "Duplicate item found" in refusal_with(input=[user, thought, made, output, thought, made])
+        assert send_request(server, "responses", body)[0] == 200
 
 
-def test_a_kept_reasoning_item_needs_only_its_id() -> None:
+def test_stored_reasoning_item_needs_only_its_id() -> None:
     with ScriptedServer([reply("", [call("LS", {})], thinking="hm"), say("ok")]) as server:
         body = reasoning_history(server, store=True)
         assert "encrypted_content" not in body["input"][1]
-        assert ask(server, "responses", body)[0] == 200
+        assert send_request(server, "responses", body)[0] == 200
 
 
 # --- chat completions ---
@@ -473,8 +480,8 @@ def answer_format(schema: Any, **more: Any) -> dict[str, Any]:
         ("messages.6+", {"role": "assistant", "content": ""}, "must have either content or tool_calls"),
     ],
 )
-def test_chat_refuses(path: str, value: Any, sentence: str) -> None:
-    status, message = refused("chat", [(path, value)])
+def test_chat_refuses_invalid_values(path: str, value: Any, sentence: str) -> None:
+    status, message = send_changed("chat", [(path, value)])
     assert status == 400
     assert sentence in message
 
@@ -488,8 +495,8 @@ def test_chat_refuses(path: str, value: Any, sentence: str) -> None:
         ([("tools", DELETE), ("parallel_tool_calls", True)], "only allowed when 'tools' are specified"),
     ],
 )
-def test_chat_refuses_together(changes: list[tuple[str, Any]], sentence: str) -> None:
-    status, message = refused("chat", changes)
+def test_chat_refuses_invalid_combinations(changes: list[tuple[str, Any]], sentence: str) -> None:
+    status, message = send_changed("chat", changes)
     assert status == 400
     assert sentence in message
 
@@ -507,8 +514,8 @@ def test_chat_refuses_together(changes: list[tuple[str, Any]], sentence: str) ->
         [("tools", DELETE)],
     ],
 )
-def test_chat_accepts(changes: list[tuple[str, Any]]) -> None:
-    assert refused("chat", changes) == (200, "")
+def test_chat_accepts_valid_changes(changes: list[tuple[str, Any]]) -> None:
+    assert send_changed("chat", changes) == (200, "")
 
 
 # --- responses ---
@@ -559,14 +566,14 @@ def test_chat_accepts(changes: list[tuple[str, Any]]) -> None:
         ("input.6+", {"type": "reasoning", "id": "rs_1"}, "'input[6].summary'"),
     ],
 )
-def test_responses_refuses(path: str, value: Any, sentence: str) -> None:
-    status, message = refused("responses", [(path, value)])
+def test_responses_refuses_invalid_values(path: str, value: Any, sentence: str) -> None:
+    status, message = send_changed("responses", [(path, value)])
     assert status == 400
     assert sentence in message
 
 
 def test_responses_refuses_the_stream_options_of_chat() -> None:
-    status, message = refused("responses", [("stream", True), ("stream_options", {"include_usage": True})])
+    status, message = send_changed("responses", [("stream", True), ("stream_options", {"include_usage": True})])
     assert (status, message) == (400, "Unknown parameter: 'stream_options.include_usage'.")
 
 
@@ -580,25 +587,25 @@ def test_responses_refuses_the_stream_options_of_chat() -> None:
         [("tools", DELETE)],
     ],
 )
-def test_responses_accepts(changes: list[tuple[str, Any]]) -> None:
-    assert refused("responses", changes) == (200, "")
+def test_responses_accepts_valid_changes(changes: list[tuple[str, Any]]) -> None:
+    assert send_changed("responses", changes) == (200, "")
 
 
-# --- a whole conversation, and what tearing it does ---
+# --- incomplete conversations ---
 
 
 @given(st.sampled_from(sorted(PATHS)), st.data())
-def test_losing_any_one_result_of_a_conversation_is_refused(api: str, data: st.DataObject) -> None:
-    body = good(api)
+def test_conversation_without_one_of_its_calls_or_results_is_refused(api: str, data: st.DataObject) -> None:
+    body = valid_request(api)
     if api == "anthropic":
         block = data.draw(st.sampled_from([("1", "1"), ("1", "2"), ("2", "0"), ("2", "1")]))
         path = f"messages.{block[0]}.content.{block[1]}"
     else:
         first = 2 if api == "responses" else 3
         path = f"{'input' if api == 'responses' else 'messages'}.{data.draw(st.integers(first, first + 1))}"
-    put(body, path, DELETE)
+    set_at(body, path, DELETE)
     with ScriptedServer([say("accepted")]) as server:
-        assert ask(server, api, body)[0] == 400
+        assert send_request(server, api, body)[0] == 400
 
 
 # --- headers, bodies, models and windows ---
@@ -617,17 +624,17 @@ def test_losing_any_one_result_of_a_conversation_is_refused(api: str, data: st.D
 )
 def test_headers_are_checked(api: str, headers: dict[str, str], status: int, sentence: str) -> None:
     with ScriptedServer([say("ok")]) as server:
-        got, answer = ask(server, api, good(api), {"content-type": "application/json", **headers})
+        got, answer = send_request(server, api, valid_request(api), {"content-type": "application/json", **headers})
     assert got == status
     assert sentence in answer["error"]["message"]
     kinds = {"anthropic": {401: "authentication_error", 400: "invalid_request_error"}}
     assert answer["error"]["type"] == kinds.get(api, {}).get(status, "invalid_request_error")
 
 
-def test_an_anthropic_token_is_as_good_as_a_key() -> None:
+def test_anthropic_accepts_a_token_instead_of_a_key() -> None:
     headers = {"authorization": "Bearer t", "anthropic-version": "2023-06-01", "content-type": "application/json"}
     with ScriptedServer([say("ok")]) as server:
-        assert ask(server, "anthropic", good("anthropic"), headers)[0] == 200
+        assert send_request(server, "anthropic", valid_request("anthropic"), headers)[0] == 200
 
 
 @each("api", PATHS)
@@ -645,24 +652,24 @@ def test_an_anthropic_token_is_as_good_as_a_key() -> None:
 )
 def test_a_body_must_be_json_in_utf8(api: str, body: bytes, sentence: str) -> None:
     with ScriptedServer([say("ok")]) as server:
-        status, answer = ask(server, api, body)
+        status, answer = send_request(server, api, body)
     assert status == 400
     assert sentence in answer["error"]["message"]
 
 
 def test_a_body_may_not_be_too_large() -> None:
     with ScriptedServer([say("ok")]) as server:
-        status, answer = ask(server, "anthropic", b" " * (32 * 1024 * 1024 + 1))
+        status, answer = send_request(server, "anthropic", b" " * (32 * 1024 * 1024 + 1))
     assert (status, answer["error"]["type"]) == (413, "request_too_large")
 
 
 def test_an_unknown_model_is_not_found() -> None:
     with ScriptedServer([say("ok")] * 3, models=["m-1"]) as server:
-        status, answer = ask(server, "anthropic", good("anthropic"))
+        status, answer = send_request(server, "anthropic", valid_request("anthropic"))
         assert (status, answer["error"]) == (404, {"type": "not_found_error", "message": "model: claude-x"})
-        status, answer = ask(server, "chat", good("chat"))
+        status, answer = send_request(server, "chat", valid_request("chat"))
         assert (status, answer["error"]["code"]) == (404, "model_not_found")
-        assert ask(server, "responses", {**good("responses"), "model": "m-1"})[0] == 200
+        assert send_request(server, "responses", {**valid_request("responses"), "model": "m-1"})[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -673,38 +680,38 @@ def test_an_unknown_model_is_not_found() -> None:
         ("responses", r"Your input exceeds the context window of this model", "context"),
     ],
 )
-def test_a_request_that_does_not_fit_is_refused(api: str, sentence: str, code: str | None) -> None:
+def test_request_that_exceeds_the_context_window_is_refused(api: str, sentence: str, code: str | None) -> None:
     with ScriptedServer([say("ok")] * 2, window=50) as server:
-        status, answer = ask(server, api, good(api))
+        status, answer = send_request(server, api, valid_request(api))
         assert status == 400
         assert answer["error"].get("code") == (code and "context_length_exceeded")
         assert re.search(sentence, answer["error"]["message"])
-        small = {key: value for key, value in good(api).items() if key in ("model", "max_tokens")}
+        small = {key: value for key, value in valid_request(api).items() if key in ("model", "max_tokens")}
         small["input" if api == "responses" else "messages"] = [{"role": "user", "content": "hi"}]
-        assert ask(server, api, small)[0] == 200
+        assert send_request(server, api, small)[0] == 200
 
 
-def test_vllm_counts_the_answer_too() -> None:
+def test_vllm_counts_the_requested_completion_tokens() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 100}
     with ScriptedServer([say("ok")] * 2, window=100, local="vllm") as server:
-        status, answer = ask(server, "chat", body)
+        status, answer = send_request(server, "chat", body)
         assert status == 400 and "100 in the completion" in answer["error"]["message"]
-        assert ask(server, "chat", {**body, "max_tokens": 50})[0] == 200
+        assert send_request(server, "chat", {**body, "max_tokens": 50})[0] == 200
 
 
 def test_the_rules_can_be_relaxed() -> None:
     with ScriptedServer([say("ok")], accepts=["reasoning_content"]) as server:
-        body = good("chat")
+        body = valid_request("chat")
         body["messages"][2]["reasoning_content"] = "hm"
-        assert ask(server, "chat", body)[0] == 200
+        assert send_request(server, "chat", body)[0] == 200
     with ScriptedServer([say("ok")], strict=False) as server:
-        assert ask(server, "chat", {"anything": 1}, {})[0] == 200
+        assert send_request(server, "chat", {"anything": 1}, {})[0] == 200
 
 
 # --- finding models ---
 
 
-def test_the_cloud_lists_its_models_to_those_with_a_key() -> None:
+def test_cloud_apis_list_their_models_only_with_a_key() -> None:
     with ScriptedServer(models=["m-1", "m-2"]) as server:
         assert get(server, "/v1/models") == 401
         found = get(server, "/v1/models", KEYS["chat"])
@@ -716,7 +723,7 @@ def test_the_cloud_lists_its_models_to_those_with_a_key() -> None:
         assert server.requests == [] and server.rejected == []
 
 
-def test_ollama_tells_its_models_and_their_real_window() -> None:
+def test_ollama_lists_its_models_and_their_context_window() -> None:
     with ScriptedServer(
         [say("ok")], local=EmulatedLocal("ollama", trained=40960), models=["qwen:8b"], window=8192
     ) as server:
@@ -732,7 +739,7 @@ def test_ollama_tells_its_models_and_their_real_window() -> None:
         assert get(server, "/props") == get(server, "/api/v0/models") == 404
 
 
-def test_llamacpp_lmstudio_and_vllm_tell_theirs() -> None:
+def test_llamacpp_lmstudio_and_vllm_report_their_context_window() -> None:
     with ScriptedServer(local="llamacpp", models=["q"], window=8192) as server:
         assert get(server, "/props")["default_generation_settings"]["n_ctx"] == 8192
         assert get(server, "/v1/models")["data"][0]["meta"]["n_ctx_train"] == 131072
@@ -745,10 +752,10 @@ def test_llamacpp_lmstudio_and_vllm_tell_theirs() -> None:
         assert get(server, "/v1/models")["data"][0]["max_model_len"] == 8192
 
 
-def test_a_local_server_needs_no_key_and_takes_unknown_keys_but_not_a_torn_history() -> None:
+def test_local_server_accepts_unknown_keys_but_not_a_missing_result() -> None:
     with ScriptedServer([say("ok")], local="llamacpp") as server:
-        body = good("chat")
+        body = valid_request("chat")
         body["chat_template_kwargs"] = {"enable_thinking": False}
-        assert ask(server, "chat", body, {})[0] == 200
+        assert send_request(server, "chat", body, {})[0] == 200
         del body["messages"][3]
-        assert ask(server, "chat", body, {})[0] == 400
+        assert send_request(server, "chat", body, {})[0] == 400

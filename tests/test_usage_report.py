@@ -1,4 +1,4 @@
-"""`odin usage`: what sessions spent, added up from their logs, by day, model, agent, session and purpose."""
+"""`odin usage`: usage and cost from the session logs, grouped by day, model, agent, session and purpose."""
 
 import csv
 import io
@@ -24,20 +24,20 @@ from tests.conftest import Run
 MODEL, OTHER = "anthropic/claude-sonnet-4-5", "ollama/qwen3"
 
 
-def noon(day: str) -> float:
+def noon_of(day: str) -> float:
     return time.mktime((*time.strptime(day, "%Y-%m-%d")[:3], 12, 0, 0, 0, 0, -1))
 
 
 Call = tuple[str, UsageRecorded, str]
-"""The day, what was recorded, and the agent."""
+"""The day, the usage event and the agent."""
 
 
 def write(store: SessionStore, session: str, *calls: Call) -> SessionLog:
-    """A log as Odin writes it, at times of our own."""
-    log = SessionLog(store.path_of(session), LogHeader(LOG_FORMAT, session, "/project/shop", noon(calls[0][0])))
-    log.append(Envelope(0, noon(calls[0][0]), session, TurnStarted("p", f"do {session}", "edit_mode")))
+    """Write a session log with these calls, each at noon of its day."""
+    log = SessionLog(store.path_of(session), LogHeader(LOG_FORMAT, session, "/project/shop", noon_of(calls[0][0])))
+    log.append(Envelope(0, noon_of(calls[0][0]), session, TurnStarted("p", f"do {session}", "edit_mode")))
     for number, (day, event, agent) in enumerate(calls, 1):
-        log.append(Envelope(number, noon(day), session, event, agent))
+        log.append(Envelope(number, noon_of(day), session, event, agent))
     log.close()
     return log
 
@@ -45,7 +45,7 @@ def write(store: SessionStore, session: str, *calls: Call) -> SessionLog:
 CALL = Usage(100, 10)
 
 
-def spent(usage: Usage = CALL, cost: float = 0.5, model: str = MODEL, purpose: str = "main") -> Any:
+def make_usage_event(usage: Usage = CALL, cost: float = 0.5, model: str = MODEL, purpose: str = "main") -> Any:
     return UsageRecorded(model, usage, cost, 200_000, purpose)
 
 
@@ -66,14 +66,16 @@ def report(
     return rows
 
 
-def test_what_was_spent_is_grouped_in_every_way(store: SessionStore, workspace: Path) -> None:
-    write(store, "one", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), "agent-1"))
+def test_usage_can_be_grouped_by_every_key(store: SessionStore, workspace: Path) -> None:
+    write(
+        store, "one", ("2026-03-01", make_usage_event(cost=1), ""), ("2026-03-02", make_usage_event(cost=2), "agent-1")
+    )
     write(
         store,
         "two",
-        ("2026-03-02", spent(cost=4, purpose="title"), ""),
-        ("2026-03-02", spent(cost=0, model=OTHER), ""),
-        ("2026-03-02", spent(cost=8), "agent-2"),
+        ("2026-03-02", make_usage_event(cost=4, purpose="title"), ""),
+        ("2026-03-02", make_usage_event(cost=0, model=OTHER), ""),
+        ("2026-03-02", make_usage_event(cost=8), "agent-2"),
     )
     assert report(workspace) == {"2026-03-01": (1, 1), "2026-03-02": (4, 14)}
     assert report(workspace, "model") == {MODEL: (4, 15), OTHER: (1, 0)}
@@ -86,24 +88,24 @@ def test_what_was_spent_is_grouped_in_every_way(store: SessionStore, workspace: 
 
 def test_a_period_has_a_first_and_a_last_day(store: SessionStore, workspace: Path) -> None:
     days = ["2026-02-27", "2026-02-28", "2026-03-01", "2026-03-02"]
-    write(store, "s", *((day, spent(), "") for day in days))
+    write(store, "s", *((day, make_usage_event(), "") for day in days))
     assert list(report(workspace, period=UsagePeriod("2026-02-28", "2026-03-01"))) == days[1:3]
     assert list(report(workspace, period=UsagePeriod("2026-03-01"))) == days[2:]
     assert list(report(workspace, period=UsagePeriod(last="2026-02-27"))) == days[:1]
-    assert period_of_last_days(3, noon("2026-03-01")) == UsagePeriod("2026-02-27", "2026-03-01")
-    assert period_of_last_days(1, noon("2026-03-01") - 11.9 * 3600) == UsagePeriod("2026-03-01", "2026-03-01")
+    assert period_of_last_days(3, noon_of("2026-03-01")) == UsagePeriod("2026-02-27", "2026-03-01")
+    assert period_of_last_days(1, noon_of("2026-03-01") - 11.9 * 3600) == UsagePeriod("2026-03-01", "2026-03-01")
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/Los_Angeles"])
-def test_days_are_those_of_the_clock_on_the_wall(
+def test_days_follow_the_local_time_zone(
     store: SessionStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     try:
-        late = noon("2026-03-01") + (11.5 * 3600 if zone.startswith("Pacific") else -11.5 * 3600)
+        late = noon_of("2026-03-01") + (11.5 * 3600 if zone.startswith("Pacific") else -11.5 * 3600)
         log = SessionLog(store.path_of("s"), LogHeader(LOG_FORMAT, "s", "", late))
-        log.append(Envelope(0, late, "s", spent()))
+        log.append(Envelope(0, late, "s", make_usage_event()))
         log.close()
         assert list(report(workspace)) == ["2026-03-01"]
         monkeypatch.setenv("TZ", zone)
@@ -114,33 +116,37 @@ def test_days_are_those_of_the_clock_on_the_wall(
         time.tzset()
 
 
-def test_a_log_that_grew_is_read_on(store: SessionStore, workspace: Path) -> None:
-    log = write(store, "s", ("2026-03-01", spent(), ""))
+def test_new_events_of_a_log_are_added(store: SessionStore, workspace: Path) -> None:
+    log = write(store, "s", ("2026-03-01", make_usage_event(), ""))
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
-    log.append(Envelope(2, noon("2026-03-01"), "s", spent()))
-    log.append(Envelope(3, noon("2026-03-03"), "s", spent(cost=2)))
+    log.append(Envelope(2, noon_of("2026-03-01"), "s", make_usage_event()))
+    log.append(Envelope(3, noon_of("2026-03-03"), "s", make_usage_event(cost=2)))
     log.close()
     assert report(workspace) == {"2026-03-01": (2, 1.0), "2026-03-03": (1, 2)}
     (store.folder / INDEX_NAME).write_bytes(b"nonsense")
     assert report(workspace) == {"2026-03-01": (2, 1.0), "2026-03-03": (1, 2)}
 
 
-def test_what_a_fork_copied_counts_once(store: SessionStore, workspace: Path) -> None:
-    log = write(store, "first", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), ""))
+def test_usage_copied_by_a_fork_counts_once(store: SessionStore, workspace: Path) -> None:
+    log = write(
+        store, "first", ("2026-03-01", make_usage_event(cost=1), ""), ("2026-03-02", make_usage_event(cost=2), "")
+    )
     copy = fork_session(store, log, str(workspace), session="second").log
-    copy.append(Envelope(3, noon("2026-03-02"), "second", spent(cost=4)))
+    copy.append(Envelope(3, noon_of("2026-03-02"), "second", make_usage_event(cost=4)))
     again = fork_session(store, copy, str(workspace), session="third").log
     copy.close()
-    again.append(Envelope(4, noon("2026-03-03"), "third", spent(cost=8)))
+    again.append(Envelope(4, noon_of("2026-03-03"), "third", make_usage_event(cost=8)))
     again.close()
     assert report(workspace, "session") == {"first": (2, 3), "second": (1, 4), "third": (1, 8)}
     delete_session(store, "first")
     assert report(workspace) == {"2026-03-01": (1, 1), "2026-03-02": (2, 6), "2026-03-03": (1, 8)}
 
 
-def test_a_deleted_session_stays_paid(store: SessionStore, workspace: Path, run_odin: Run) -> None:
-    write(store, "gone", ("2026-03-01", spent(cost=1), ""), ("2026-03-02", spent(cost=2), "agent-1"))
-    write(store, "here", ("2026-03-02", spent(cost=4), ""))
+def test_usage_of_a_deleted_session_is_kept(store: SessionStore, workspace: Path, run_odin: Run) -> None:
+    write(
+        store, "gone", ("2026-03-01", make_usage_event(cost=1), ""), ("2026-03-02", make_usage_event(cost=2), "agent-1")
+    )
+    write(store, "here", ("2026-03-02", make_usage_event(cost=4), ""))
     before = list(read_usage(store.folder))
     assert run_odin("sessions", "delete", "gone", "--yes").returncode == 0
     assert [row.id for row in store.list()] == ["here"]
@@ -150,8 +156,8 @@ def test_a_deleted_session_stays_paid(store: SessionStore, workspace: Path, run_
     assert "do gone (deleted)" in run_odin("usage", "--all", "--by", "session").stdout
 
 
-def test_a_deletion_that_was_cut_off_counts_nothing_twice(store: SessionStore, workspace: Path) -> None:
-    log = write(store, "s", ("2026-03-01", spent(), ""))
+def test_interrupted_deletion_counts_usage_once(store: SessionStore, workspace: Path) -> None:
+    log = write(store, "s", ("2026-03-01", make_usage_event(), ""))
     assert record_deleted_usage(store.folder, usage_of(log.path))
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
     with (store.folder / LEDGER_NAME).open("ab") as file:
@@ -160,19 +166,19 @@ def test_a_deletion_that_was_cut_off_counts_nothing_twice(store: SessionStore, w
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
 
 
-def test_a_ledger_that_cannot_be_written_keeps_no_session_alive(store: SessionStore, workspace: Path) -> None:
-    log = write(store, "s", ("2026-03-01", spent(), ""))
+def test_unwritable_ledger_does_not_prevent_deletion(store: SessionStore, workspace: Path) -> None:
+    log = write(store, "s", ("2026-03-01", make_usage_event(), ""))
     (store.folder / LEDGER_NAME).mkdir()
     assert not record_deleted_usage(store.folder, usage_of(log.path))
     delete_session(store, "s")
     assert not log.path.exists()
 
 
-def test_everywhere_is_every_project(store: SessionStore, home: Path, workspace: Path, tmp_path: Path) -> None:
+def test_everywhere_includes_all_projects(store: SessionStore, home: Path, workspace: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    write(store, "a", ("2026-03-01", spent(cost=1), ""))
-    write(SessionStore(home / ".local/state/odin", str(other)), "b", ("2026-03-01", spent(cost=2), ""))
+    write(store, "a", ("2026-03-01", make_usage_event(cost=1), ""))
+    write(SessionStore(home / ".local/state/odin", str(other)), "b", ("2026-03-01", make_usage_event(cost=2), ""))
     assert report(workspace, "session") == {"a": (1, 1)}
     assert report(other, "session") == {"b": (1, 2)}
     assert report(workspace, "session", everywhere=True) == {"a": (1, 1), "b": (1, 2)}
@@ -180,13 +186,13 @@ def test_everywhere_is_every_project(store: SessionStore, home: Path, workspace:
 
 @pytest.mark.slow
 def test_thousands_of_sessions_are_read_once(store: SessionStore, workspace: Path) -> None:
-    """The second report looks at no log: they could not be read any more."""
+    """The second report reads no log: the logs are unreadable by then."""
     for number in range(3_000):
         session = f"s{number:04}"
         folder = store.folder / session
         folder.mkdir(parents=True)
-        header = LogHeader(LOG_FORMAT, session, "", noon("2026-03-01"))
-        line = Envelope(0, noon(f"2026-03-{number % 28 + 1:02}"), session, spent(cost=0.25))
+        header = LogHeader(LOG_FORMAT, session, "", noon_of("2026-03-01"))
+        line = Envelope(0, noon_of(f"2026-03-{number % 28 + 1:02}"), session, make_usage_event(cost=0.25))
         store.path_of(session).write_bytes(b"\n".join([msgspec.json.encode(header), msgspec.json.encode(line), b""]))
     first = report(workspace)
     assert sum(calls for calls, _ in first.values()) == 3_000
@@ -198,7 +204,7 @@ def test_thousands_of_sessions_are_read_once(store: SessionStore, workspace: Pat
     assert report(workspace) == first
 
 
-# --- the command ---
+# --- odin usage ---
 
 
 @pytest.fixture
@@ -207,14 +213,14 @@ def spent_today(store: SessionStore) -> str:
     write(
         store,
         "s",
-        (today, spent(Usage(1_000, 20, 3_000, 0, 5), 1.25), ""),
-        (today, spent(Usage(7, 3), 0, OTHER), ""),
-        ("2020-01-01", spent(cost=9), ""),
+        (today, make_usage_event(Usage(1_000, 20, 3_000, 0, 5), 1.25), ""),
+        (today, make_usage_event(Usage(7, 3), 0, OTHER), ""),
+        ("2020-01-01", make_usage_event(cost=9), ""),
     )
     return today
 
 
-def test_the_table(run_odin: Run, spent_today: str) -> None:
+def test_table_output(run_odin: Run, spent_today: str) -> None:
     ran = run_odin("usage", "--today", "--by", "model")
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = [line.split() for line in ran.stdout.splitlines()]
@@ -225,7 +231,7 @@ def test_the_table(run_odin: Run, spent_today: str) -> None:
     assert "10 tokens of models with unknown prices are not included" in ran.stdout
 
 
-def test_json_and_csv(run_odin: Run, spent_today: str) -> None:
+def test_json_and_csv_output(run_odin: Run, spent_today: str) -> None:
     raw = json.loads(run_odin("usage", "--date", spent_today, "--json").stdout)
     assert (raw["by"], raw["period"], len(raw["rows"])) == ("day", spent_today, 1)
     assert raw["total"] == {**raw["rows"][0], "name": "total"}
@@ -249,11 +255,11 @@ def test_json_and_csv(run_odin: Run, spent_today: str) -> None:
         (("--session", "s", "--today"), 1.25),
     ],
 )
-def test_the_periods(run_odin: Run, spent_today: str, flags: tuple[str, ...], cost: float) -> None:
+def test_flags_that_select_a_period(run_odin: Run, spent_today: str, flags: tuple[str, ...], cost: float) -> None:
     assert json.loads(run_odin("usage", "--json", *flags).stdout)["total"]["cost_usd"] == cost
 
 
-def test_a_session_is_found_by_its_title_and_one_that_is_not_there_is_said(run_odin: Run, spent_today: str) -> None:
+def test_session_is_found_by_title_and_a_missing_one_is_reported(run_odin: Run, spent_today: str) -> None:
     assert run_odin("sessions", "rename", "s", "The login page").returncode == 0
     found = run_odin("usage", "--json", "--session", "login page")
     assert json.loads(found.stdout)["total"]["cost_usd"] == 10.25
@@ -272,19 +278,19 @@ def test_a_session_is_found_by_its_title_and_one_that_is_not_there_is_said(run_o
         ("--session", "other"),
     ],
 )
-def test_what_cannot_be_meant(run_odin: Run, flags: tuple[str, ...]) -> None:
+def test_invalid_flags_are_refused(run_odin: Run, flags: tuple[str, ...]) -> None:
     ran = run_odin("usage", *flags)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("odin: ")
 
 
-def test_nothing_yet(run_odin: Run) -> None:
+def test_report_without_usage(run_odin: Run) -> None:
     assert run_odin("usage", "--all").stdout == "No usage (all time).\n"
     assert json.loads(run_odin("usage", "--all", "--everywhere", "--json").stdout)["rows"] == []
 
 
-def test_a_price_of_nothing_is_unknown_and_not_free() -> None:
-    assert UsageTotals.from_event(spent(Usage(3, 4), 0)).unpriced == 7
-    free = msgspec.structs.replace(spent(Usage(3, 4), 0), free=True)
+def test_cost_of_zero_is_unknown_unless_marked_as_free() -> None:
+    assert UsageTotals.from_event(make_usage_event(Usage(3, 4), 0)).unpriced == 7
+    free = msgspec.structs.replace(make_usage_event(Usage(3, 4), 0), free=True)
     assert UsageTotals.from_event(free).unpriced == 0
     assert UsageTotals().cache_hit_rate is None

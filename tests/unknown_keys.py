@@ -1,4 +1,4 @@
-"""Finds configuration keys that do not exist: a test that sets one does not test what its name says."""
+"""Finds unknown configuration keys in tests: a test that sets one by mistake tests nothing."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,26 +13,26 @@ from odin.policy import hook_declaration
 
 
 def record_unknown_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Return a set that collects what this process says about unknown keys of a configuration or its hooks."""
-    said: set[str] = set()
+    """Return a set to which every warning about an unknown configuration key or hook event is added."""
+    warnings: set[str] = set()
     report, parse = ConfigValidator.report, hook_declaration.parse_hooks
 
     def report_and_record(self: ConfigValidator, path: str, text: str) -> None:
         report(self, path, text)
-        said.update(_unknown([text]))
+        warnings.update(_filter_unknown([text]))
 
     def parse_and_record(value: Any, source: str) -> hook_declaration.HookDeclarations:
         parsed = parse(value, source)
-        said.update(_unknown(warning.removeprefix(f"{source}: ") for warning in parsed.warnings))
+        warnings.update(_filter_unknown(warning.removeprefix(f"{source}: ") for warning in parsed.warnings))
         return parsed
 
     monkeypatch.setattr(ConfigValidator, "report", report_and_record)
     monkeypatch.setattr(hook_declaration, "parse_hooks", parse_and_record)
-    return said
+    return warnings
 
 
 def find_unknown_keys(*files: Path) -> set[str]:
-    """Return what is unknown in these files, if they exist: other processes read them, too."""
+    """Return warnings about unknown keys in these files, if they exist. Other processes may have read them."""
     found: set[str] = set()
     for path in files:
         try:
@@ -42,10 +42,10 @@ def find_unknown_keys(*files: Path) -> set[str]:
         validator = ConfigValidator(path, {}, variables="none")
         validator.validate_keys(keys, ConfigKeys)
         hooks = hook_declaration.parse_hooks(keys.get("hooks", {}), "")
-        found.update(_unknown(problem.text for problem in validator.problems))
-        found.update(_unknown(warning.removeprefix(": ") for warning in hooks.warnings))
+        found.update(_filter_unknown(problem.text for problem in validator.problems))
+        found.update(_filter_unknown(warning.removeprefix(": ") for warning in hooks.warnings))
     return found
 
 
-def _unknown(texts: Iterable[str]) -> Iterable[str]:
+def _filter_unknown(texts: Iterable[str]) -> Iterable[str]:
     return (text for text in texts if text.startswith(("unknown key ", "unknown hook event ")))

@@ -1,4 +1,4 @@
-"""Where the command line keeps its sessions."""
+"""Fixtures: the state folder, and the session store of the workspace."""
 
 from pathlib import Path
 
@@ -14,5 +14,5 @@ def state(home: Path) -> Path:
 
 @pytest.fixture
 def store(state: Path, workspace: Path) -> SessionStore:
-    """The sessions of this project; none so far."""
+    """The session store of the workspace, empty at first."""
     return SessionStore(state, str(workspace))

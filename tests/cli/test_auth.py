@@ -1,4 +1,4 @@
-"""Keys: stored for nobody else's eyes, used when there is no other, and never shown whole."""
+"""`odin auth`: how API keys are stored, listed, chosen and masked."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from odin.core.op import SetModel
 from odin.core.path_names import is_secret_path
 from odin.models.key_states import KeyLimits, KeyState, KeyStates, fingerprint_of
 from odin.testing import ScriptedServer, say
-from tests.conftest import Here, Run
-from tests.ui.pseudo import screen
+from tests.conftest import Run, RunHere
+from tests.ui.pseudo_terminal import open_terminal
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 OTHER = "sk-ant-api03-ZxCvBnMaSdFgHjKlQwEr9876"
@@ -30,7 +30,7 @@ def auth(home: Path) -> Path:
     return home / ".config/odin/auth.json"
 
 
-def kept(path: Path, text: str, mode: int = 0o600) -> None:
+def write_private_file(path: Path, text: str, mode: int = 0o600) -> None:
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     path.chmod(mode)
@@ -40,7 +40,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_key_is_piped_in_listed_and_removed(run_odin: Run, auth: Path) -> None:
+def test_piped_key_is_stored_listed_and_removed(run_odin: Run, auth: Path) -> None:
     done = run_odin("auth", "add", "anthropic", input=f"{KEY}\n")
     assert done.returncode == 0, done.stderr
     assert str(auth) in done.stdout and KEY not in done.stdout + done.stderr
@@ -53,26 +53,26 @@ def test_a_key_is_piped_in_listed_and_removed(run_odin: Run, auth: Path) -> None
     assert run_odin("auth", "remove", "anthropic").returncode == 2
 
 
-def test_a_key_is_asked_for_without_showing_it(workspace: Path, auth: Path) -> None:
-    with screen("auth", "add", "openai", cwd=workspace, env={}) as terminal:
+def test_typed_key_is_not_shown(workspace: Path, auth: Path) -> None:
+    with open_terminal("auth", "add", "openai", cwd=workspace, env={}) as terminal:
         terminal.see("API key for openai (hidden): ")
         terminal.type(f"{KEY}\n")
-        code, printed = terminal.end()
+        code, printed = terminal.wait_for_exit()
     assert code == 0 and "Stored the openai key in" in printed
     assert KEY not in terminal.shown + printed
     assert read_auth_file(os.environ).keys == {"openai": (KEY,)}
 
 
-def test_a_key_is_no_argument(here: Here, auth: Path) -> None:
-    code, _, said = here("auth", "add", "anthropic", KEY)
+def test_key_is_refused_as_an_argument(run_here: RunHere, auth: Path) -> None:
+    code, _, said = run_here("auth", "add", "anthropic", KEY)
     assert code == 2 and not auth.exists()
     assert "odin auth --help" in said and KEY not in said
-    code, _, said = here("auth", "add", KEY)
+    code, _, said = run_here("auth", "add", KEY)
     assert code == 2 and "Do not pass a key as an argument" in said and KEY not in said
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "two words", "two\nlines", "kéy", "\x1b[2Jkey", "k" * 10_001])
-def test_what_cannot_be_sent_is_no_key(run_odin: Run, auth: Path, text: str) -> None:
+def test_malformed_key_is_refused(run_odin: Run, auth: Path, text: str) -> None:
     done = run_odin("auth", "add", "anthropic", input=text)
     assert done.returncode == 2 and not auth.exists()
     assert text.strip() not in done.stderr or not text.strip()
@@ -80,9 +80,9 @@ def test_what_cannot_be_sent_is_no_key(run_odin: Run, auth: Path, text: str) -> 
         validate_key(text)
 
 
-def test_the_state_of_each_key_is_listed(run_odin: Run, auth: Path) -> None:
+def test_auth_lists_the_state_of_each_key(run_odin: Run, auth: Path) -> None:
     keys = [f"sk-ant-{name}-0123456789-{name}" for name in ("first", "second", "third", "fourth")]
-    kept(auth, json.dumps({"anthropic": keys}))
+    write_private_file(auth, json.dumps({"anthropic": keys}))
     states = KeyStates.get_shared(locate_key_states(os.environ))
     rejected = KeyState("anthropic", until=time.time() + 60, rejected="invalid.")
     known = (rejected, KeyState("anthropic", until=time.time() + 10_830, failures=1))
@@ -105,7 +105,7 @@ def test_the_state_of_each_key_is_listed(run_odin: Run, auth: Path) -> None:
     assert "* anthropic  sk-ant-…irst  " in run_odin("auth").stdout, "a key that is stored again gets another chance"
 
 
-def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
+def test_unknown_provider_is_refused_with_a_suggestion(run_odin: Run, auth: Path) -> None:
     done = run_odin("auth", "add", "antropic", input=KEY)
     assert (
         done.returncode == 2
@@ -115,36 +115,40 @@ def test_a_provider_nobody_knows(run_odin: Run, auth: Path) -> None:
     assert not auth.exists()
 
 
-def test_the_newest_key_is_used_and_the_others_stay(run_odin: Run, auth: Path) -> None:
-    kept(auth, json.dumps({"anthropic": "$WORK_KEY", "$schema": "x", "strange": 5}))
+def test_newest_key_is_used_first_and_the_others_stay(run_odin: Run, auth: Path) -> None:
+    write_private_file(auth, json.dumps({"anthropic": "$WORK_KEY", "$schema": "x", "strange": 5}))
     done = run_odin("auth", "add", "anthropic", input=KEY, env={"WORK_KEY": OTHER})
     assert "2 keys are stored; this one is used first." in done.stdout
     assert json.loads(auth.read_text()) == {"anthropic": [KEY, "$WORK_KEY"], "$schema": "x", "strange": 5}
-    assert OTHER not in auth.read_text(), "a variable is never written down resolved"
+    assert OTHER not in auth.read_text(), "the value of a variable is never written to the file"
     listed = run_odin("auth", env={"WORK_KEY": OTHER})
     assert "  anthropic  $WORK_KEY" in listed.stdout
     assert "strange must be a key or a list of keys; it is ignored." in listed.stderr
     assert read_auth_file({**os.environ, "WORK_KEY": OTHER}).keys == {"anthropic": (KEY, OTHER)}
 
 
-def test_which_key_is_used(here: Here, home: Path, auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings say which key is meant; else the environment wins over the file."""
+def test_settings_win_over_the_environment_and_the_auth_file(
+    run_here: RunHere, home: Path, auth: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key in the settings is used first, then one in the environment, then a stored one."""
 
-    def used() -> str:
-        rows = json.loads(here("auth", "--json")[1])
+    def describe_keys() -> str:
+        rows = json.loads(run_here("auth", "--json")[1])
         return " ".join(f"{row['kind']}{'*' if row['used'] else ''}" for row in rows)
 
-    kept(auth, json.dumps({"anthropic": ["$NOT_SET", KEY]}))
-    assert used() == "stored stored*"
+    write_private_file(auth, json.dumps({"anthropic": ["$NOT_SET", KEY]}))
+    assert describe_keys() == "stored stored*"
     monkeypatch.setenv("ANTHROPIC_API_KEY", OTHER)
-    assert used() == "environment* stored stored"
-    kept(home / ".config/odin/odinconfig.json", json.dumps({"providers": {"anthropic": {"api_key": "$MINE"}}}))
+    assert describe_keys() == "environment* stored stored"
+    write_private_file(
+        home / ".config/odin/odinconfig.json", json.dumps({"providers": {"anthropic": {"api_key": "$MINE"}}})
+    )
     monkeypatch.setenv("MINE", "sk-mine-aaaaaaaaaaaaaaaaaaaaaa")
-    assert used() == "settings* environment stored stored"
+    assert describe_keys() == "settings* environment stored stored"
 
 
-def test_a_stored_key_reaches_the_model(run_odin: Run, auth: Path) -> None:
-    kept(auth, json.dumps({"anthropic": [KEY, OTHER]}))
+def test_stored_key_is_sent_unless_the_environment_has_one(run_odin: Run, auth: Path) -> None:
+    write_private_file(auth, json.dumps({"anthropic": [KEY, OTHER]}))
     with ScriptedServer([say("hi")] * 2) as server:
         env = {"ANTHROPIC_BASE_URL": server.url}
         assert run_odin("-p", "hello", env=env).stdout == "hi\n"
@@ -153,17 +157,17 @@ def test_a_stored_key_reaches_the_model(run_odin: Run, auth: Path) -> None:
         assert server.requests[1].headers["x-api-key"] == OTHER
 
 
-def test_a_file_that_others_could_read_is_made_private(run_odin: Run, run_odin_process: Run, auth: Path) -> None:
+def test_auth_file_readable_by_others_is_made_private(run_odin: Run, run_odin_process: Run, auth: Path) -> None:
     for mode in (0o640, 0o644, 0o604):
-        kept(auth, json.dumps({"anthropic": KEY}), mode)
+        write_private_file(auth, json.dumps({"anthropic": KEY}), mode)
         done = run_odin("auth")
         assert "was readable by other users" in done.stderr and "sk-ant-…1234" in done.stdout
         assert mode_of(auth) == 0o600
     assert run_odin_process("auth").stderr == ""
 
 
-def test_keys_that_others_could_have_put_there_are_not_used(run_odin: Run, auth: Path) -> None:
-    kept(auth, json.dumps({"anthropic": KEY}), 0o622)
+def test_auth_file_writable_by_others_is_not_used(run_odin: Run, auth: Path) -> None:
+    write_private_file(auth, json.dumps({"anthropic": KEY}), 0o622)
     done = run_odin("auth")
     assert "No stored key is used:" in done.stderr and "chmod 600" in done.stderr
     assert "No API keys" in done.stdout
@@ -171,8 +175,8 @@ def test_keys_that_others_could_have_put_there_are_not_used(run_odin: Run, auth:
     assert json.loads(auth.read_text()) == {"anthropic": KEY}
 
 
-def test_a_damaged_file_stops_nothing_and_is_not_overwritten(run_odin: Run, auth: Path) -> None:
-    kept(auth, "{oops")
+def test_damaged_auth_file_is_ignored_and_not_overwritten(run_odin: Run, auth: Path) -> None:
+    write_private_file(auth, "{oops")
     with ScriptedServer([say("hi")]) as server:
         done = run_odin("-p", "hello", env=server.env("anthropic"))
     assert done.stdout == "hi\n" and "No stored key is used:" in done.stderr
@@ -181,16 +185,16 @@ def test_a_damaged_file_stops_nothing_and_is_not_overwritten(run_odin: Run, auth
 
 
 @pytest.mark.parametrize("end", ["\nX-Evil: 1", "\x1b[2J", "\x00", " b", "é", "k" * 10_000], ids=ascii)
-def test_a_stored_key_that_cannot_be_sent_is_not_used(run_odin: Run, auth: Path, end: str) -> None:
-    kept(auth, json.dumps({"anthropic": [KEY + end, OTHER]}))
+def test_malformed_stored_key_is_not_used(run_odin: Run, auth: Path, end: str) -> None:
+    write_private_file(auth, json.dumps({"anthropic": [KEY + end, OTHER]}))
     with ScriptedServer([say("hi")]) as server:
         done = run_odin("-p", "hello", env={"ANTHROPIC_BASE_URL": server.url})
     assert done.stdout == "hi\n" and server.requests[0].headers["x-api-key"] == OTHER
     assert "a key of anthropic is invalid" in done.stderr and KEY not in done.stderr
 
 
-def test_a_file_of_another_user_is_not_used(auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept(auth, json.dumps({"anthropic": KEY}))
+def test_auth_file_of_another_user_is_not_used(auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_private_file(auth, json.dumps({"anthropic": KEY}))
     real = Path.stat
 
     def stat_of(path: Path, **how: bool) -> os.stat_result:
@@ -206,16 +210,18 @@ def test_a_file_of_another_user_is_not_used(auth: Path, monkeypatch: pytest.Monk
     assert json.loads(auth.read_text()) == {"anthropic": KEY}
 
 
-def test_a_variable_may_hold_several_keys(here: Here, auth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_may_hold_several_keys(
+    run_here: RunHere, auth: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = [f"sk-ant-{name}-0123456789-{name}" for name in ("first", "second")]
     monkeypatch.setenv("MINE", ", ".join(keys))
-    kept(auth, json.dumps({"anthropic": "$MINE"}))
+    write_private_file(auth, json.dumps({"anthropic": "$MINE"}))
     assert read_auth_file(os.environ).keys == {"anthropic": tuple(keys)}
     (auth.parent / "odinconfig.json").write_text(json.dumps({"providers": {"openai": {"api_key": "$MINE"}}}))
     states = KeyStates.get_shared(locate_key_states(os.environ))
     for provider in ("anthropic", "openai"):
         states.set(fingerprint_of(provider, keys[0]), KeyState(provider, until=time.time() + 100, failures=1))
-    printed = here("auth")[1].replace(str(auth), "auth.json").splitlines()
+    printed = run_here("auth")[1].replace(str(auth), "auth.json").splitlines()
     assert [line.partition("  cooling")[0] for line in printed[:4]] == [
         "  anthropic  $MINE sk-ant-…irst  auth.json",
         "* anthropic  $MINE sk-ant-…cond  auth.json",
@@ -224,8 +230,8 @@ def test_a_variable_may_hold_several_keys(here: Here, auth: Path, monkeypatch: p
     ]
 
 
-def test_a_link_stays_a_link_and_what_it_leads_to_becomes_private(run_odin: Run, auth: Path, tmp_path: Path) -> None:
-    kept(auth, "{}")
+def test_symbolic_link_stays_and_its_target_becomes_private(run_odin: Run, auth: Path, tmp_path: Path) -> None:
+    write_private_file(auth, "{}")
     elsewhere = tmp_path / "elsewhere.json"
     auth.rename(elsewhere)
     elsewhere.chmod(0o644)
@@ -237,8 +243,8 @@ def test_a_link_stays_a_link_and_what_it_leads_to_becomes_private(run_odin: Run,
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless", "circle"])
-def test_what_is_no_file_holds_no_keys_and_nothing_waits_for_it(run_odin: Run, auth: Path, kind: str) -> None:
-    kept(auth, "{}")
+def test_auth_path_that_is_not_a_regular_file_is_ignored_without_blocking(run_odin: Run, auth: Path, kind: str) -> None:
+    write_private_file(auth, "{}")
     auth.unlink()
     if kind == "pipe":
         os.mkfifo(auth)
@@ -249,14 +255,14 @@ def test_what_is_no_file_holds_no_keys_and_nothing_waits_for_it(run_odin: Run, a
     assert run_odin("auth", "add", "anthropic", input=KEY).returncode == 2
 
 
-async def test_a_stored_key_is_a_secret(workspace: Path, auth: Path) -> None:
-    kept(auth, json.dumps({"anthropic": [KEY, OTHER]}))
+async def test_stored_keys_are_redacted(workspace: Path, auth: Path) -> None:
+    write_private_file(auth, json.dumps({"anthropic": [KEY, OTHER]}))
     redact = build_redactor(load(str(workspace), os.environ), os.environ, ())
     assert redact(f"a {KEY} b {OTHER} c").text == "a [redacted: key of anthropic] b [redacted: key of anthropic (2)] c"
     assert is_secret_path(str(auth))
 
 
-async def test_a_key_stored_while_a_session_runs_counts_and_is_a_secret_at_once(workspace: Path, auth: Path) -> None:
+async def test_key_stored_during_a_session_is_usable_and_redacted_at_once(workspace: Path, auth: Path) -> None:
     env = {**os.environ, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
     client = await open_session(Options(cwd=str(workspace), env=env, model="offline"))
     try:
@@ -276,12 +282,12 @@ async def test_a_key_stored_while_a_session_runs_counts_and_is_a_secret_at_once(
     ("key", "shown"),
     [(KEY, "sk-ant-…1234"), ("$WORK", "$WORK"), ("${WORK}", "${WORK}"), ("abc", "…"), ("abcdefgh", "…gh")],
 )
-def test_a_masked_key(key: str, shown: str) -> None:
+def test_masked_key_shows_its_ends_or_its_variable(key: str, shown: str) -> None:
     assert mask_key(key) == shown
 
 
-def test_a_prompt_tells_of_a_file_that_others_could_read_and_of_a_misspelt_provider(run_odin: Run, auth: Path) -> None:
-    kept(auth, '{\n  "antropic": "sk-ant-0123456789-0123",\n  "openai": 7\n}')
+def test_prompt_run_warns_of_a_readable_auth_file_and_bad_entries(run_odin: Run, auth: Path) -> None:
+    write_private_file(auth, '{\n  "antropic": "sk-ant-0123456789-0123",\n  "openai": 7\n}')
     auth.chmod(0o644)
     said = run_odin("-p", "hi", "--model", "offline").stderr
     assert f"{auth} was readable by other users and is now private." in said and auth.stat().st_mode & 0o077 == 0

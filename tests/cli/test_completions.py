@@ -1,4 +1,4 @@
-"""Completions: made from the parsers, and tried in a real shell where there is one."""
+"""`odin completions`: the scripts list every command and flag, and bash offers the right words."""
 
 import shutil
 import subprocess
@@ -10,12 +10,12 @@ from odin.commands.command_line import Parser
 from odin.commands.completions import list_commands
 from odin.commands.main import COMMANDS, SHORTHANDS
 from odin.session.store import SessionStore
-from tests.conftest import Here
-from tests.session.logs import opened, turn, write
-from tests.ui.pseudo import ODIN
+from tests.conftest import RunHere
+from tests.session.logs import opened, turn, write_session
+from tests.ui.pseudo_terminal import ODIN
 
 
-def test_every_command_is_known() -> None:
+def test_every_command_is_listed_with_its_words_and_flags() -> None:
     known = {item.name: item for item in list_commands()}
     assert list(known) == [*COMMANDS, *SHORTHANDS]
     assert [word.text for word in known["cleanup"].words] == ["status", "sessions", "cache", "logs", "project"]
@@ -24,8 +24,8 @@ def test_every_command_is_known() -> None:
     assert Parser.observer is None
 
 
-def bash(script: str, line: str, workspace: Path, path: Path) -> list[str]:
-    """What bash would offer at the end of this line."""
+def complete_in_bash(script: str, line: str, workspace: Path, path: Path) -> list[str]:
+    """Return the words that bash offers at the end of the line."""
     words = line.split(" ")
     asked = (
         f"{script}\nCOMP_WORDS=({' '.join(words[:-1])} '{words[-1]}'); COMP_CWORD={len(words) - 1}; _odin\n"
@@ -46,10 +46,12 @@ def bash(script: str, line: str, workspace: Path, path: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes(here: Here, workspace: Path, home: Path, store: SessionStore) -> None:
-    code, script, _ = here("completions", "bash")
+def test_bash_completes_commands_flags_values_and_sessions(
+    run_here: RunHere, workspace: Path, home: Path, store: SessionStore
+) -> None:
+    code, script, _ = run_here("completions", "bash")
     assert code == 0
-    write(store, "20260101000000000", [opened(), *turn("t1", "hello")])
+    write_session(store, "20260101000000000", [opened(), *turn("t1", "hello")])
     (workspace / "notes.md").touch()
     programs = home / "bin"
     programs.mkdir()
@@ -57,22 +59,22 @@ def test_bash_completes(here: Here, workspace: Path, home: Path, store: SessionS
     odin.write_text(f'#!/bin/sh\nexec {" ".join(ODIN)} "$@"\n')
     odin.chmod(0o755)
 
-    def offered(line: str) -> list[str]:
-        return bash(script, line, workspace, programs)
+    def complete(line: str) -> list[str]:
+        return complete_in_bash(script, line, workspace, programs)
 
-    assert set(offered("odin ")) >= {"models", "resume", "cleanup", "--plain"}
-    assert offered("odin cle") == ["cleanup"]
-    assert offered("odin cleanup s") == ["status", "sessions"]
-    assert offered("odin cleanup --ol") == ["--older-than"]
-    assert offered("odin usage --by d") == ["day"]
-    assert offered("odin --output-format st") == ["stream-json"]
-    assert offered("odin resume 2026") == offered("odin -r 2026") == ["20260101000000000"]
-    assert offered("odin import no") == ["notes.md"]
+    assert set(complete("odin ")) >= {"models", "resume", "cleanup", "--plain"}
+    assert complete("odin cle") == ["cleanup"]
+    assert complete("odin cleanup s") == ["status", "sessions"]
+    assert complete("odin cleanup --ol") == ["--older-than"]
+    assert complete("odin usage --by d") == ["day"]
+    assert complete("odin --output-format st") == ["stream-json"]
+    assert complete("odin resume 2026") == complete("odin -r 2026") == ["20260101000000000"]
+    assert complete("odin import no") == ["notes.md"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_scripts_are_valid(here: Here, shell: str, tmp_path: Path) -> None:
-    code, script, _ = here("completions", shell)
+def test_scripts_have_valid_syntax(run_here: RunHere, shell: str, tmp_path: Path) -> None:
+    code, script, _ = run_here("completions", shell)
     assert code == 0 and "cleanup" in script and "--older-than" in script.replace("-l older-than", "--older-than")
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell}")
@@ -81,5 +83,5 @@ def test_the_scripts_are_valid(here: Here, shell: str, tmp_path: Path) -> None:
     subprocess.run([shell, "-n", str(path)], check=True, capture_output=True, timeout=60)
 
 
-def test_a_shell_nobody_knows(here: Here) -> None:
-    assert here("completions", "tcsh")[0] == here("completions")[0] == 2
+def test_unknown_shell_is_refused(run_here: RunHere) -> None:
+    assert run_here("completions", "tcsh")[0] == run_here("completions")[0] == 2

@@ -1,4 +1,4 @@
-"""`odin models refresh`: a catalog from a URL or a file, what is kept of it, and what happens to a bad one."""
+"""`odin models refresh`: reads a model catalog from a URL or a file, and refuses a bad one."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from odin.models.catalog import lookup_model
 from odin.models.catalog_refresh import refresh_catalog
 from odin.models.connector import ModelConnector, load_model_table
 from odin.models.model_table import TABLE_TIME
-from tests.conftest import Here
+from tests.conftest import RunHere
 from tests.table import each
 
 NEW = {"context": 500_000, "max_output": 9_000, "price_input": 3, "price_output": 4}
@@ -45,17 +45,17 @@ PUBLIC: dict[str, Any] = {
 }
 
 
-def environment(home: Path) -> dict[str, str]:
+def make_environment(home: Path) -> dict[str, str]:
     return {"HOME": str(home)}
 
 
 async def refresh(tmp_path: Path, home: Path, catalog: Any) -> Any:
     file = tmp_path / "catalog.json"
     file.write_bytes(catalog if isinstance(catalog, bytes) else json.dumps(catalog).encode())
-    return await refresh_catalog(str(file), {"work": None}, environment(home))
+    return await refresh_catalog(str(file), {"work": None}, make_environment(home))
 
 
-async def test_a_catalog_in_our_own_format(tmp_path: Path, home: Path) -> None:
+async def test_catalog_in_odins_format_is_merged_into_the_table(tmp_path: Path, home: Path) -> None:
     catalog: dict[str, Any] = {
         "anthropic": {
             "claude-sonnet-5-5": {"price_input": 77, "variants": {"x": {}}, "edit_format": "patch"},
@@ -66,7 +66,7 @@ async def test_a_catalog_in_our_own_format(tmp_path: Path, home: Path) -> None:
     }
     done = await refresh(tmp_path, home, catalog)
     assert (done.providers, done.models, done.skipped) == (2, 3, 0)
-    table = load_model_table(environment(home))
+    table = load_model_table(make_environment(home))
     sonnet = lookup_model("anthropic/claude-sonnet-5-5", {}, table)
     assert (sonnet.price_input, sonnet.price_output, sonnet.context, sonnet.edit_format) == (
         77,
@@ -80,10 +80,10 @@ async def test_a_catalog_in_our_own_format(tmp_path: Path, home: Path) -> None:
     assert not lookup_model("anthropic/unheard-of", {}, table).has_price
 
 
-async def test_a_catalog_of_models_dev(tmp_path: Path, home: Path) -> None:
+async def test_catalog_of_models_dev_is_converted(tmp_path: Path, home: Path) -> None:
     done = await refresh(tmp_path, home, PUBLIC)
     assert (done.providers, done.models, done.skipped) == (1, 3, 1)
-    table = load_model_table(environment(home))
+    table = load_model_table(make_environment(home))
     assert list(table.list_models("together"))[:3] == ["new", "old", "free"]
     new = lookup_model("together/new", {}, table)
     assert (new.context, new.price_input, new.price_cache_read, new.images, new.thinking) == (
@@ -114,12 +114,12 @@ BAD: list[Any] = [
 
 
 @each("catalog", BAD)
-def test_a_bad_catalog_is_refused_in_one_sentence(catalog: Any, tmp_path: Path, home: Path) -> None:
+def test_bad_catalog_is_refused_and_the_stored_copy_stays(catalog: Any, tmp_path: Path, home: Path) -> None:
     asyncio.run(refresh(tmp_path, home, {"anthropic": {"next": NEW}}))
     with pytest.raises(ConfigError) as raised:
         asyncio.run(refresh(tmp_path, home, catalog))
     assert "catalog.json" in str(raised.value) and len(str(raised.value)) < 300
-    assert "next" in load_model_table(environment(home)).list_models("anthropic"), "the copy there is stays"
+    assert "next" in load_model_table(make_environment(home)).list_models("anthropic"), "the stored copy stays"
 
 
 DAMAGED = [
@@ -134,20 +134,20 @@ DAMAGED = [
 
 
 @each("written", DAMAGED)
-def test_a_damaged_copy_is_one_warning(written: bytes, home: Path) -> None:
-    path = locate_model_catalog(environment(home))
+def test_damaged_copy_is_ignored_with_one_warning(written: bytes, home: Path) -> None:
+    path = locate_model_catalog(make_environment(home))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(written)
-    table = load_model_table(environment(home))
+    table = load_model_table(make_environment(home))
     assert lookup_model("anthropic/claude-sonnet-5-5", {}, table).price_input == 2
     assert table.warning.startswith(f"The model catalog {path} is ignored: ") and "odin models refresh" in table.warning
 
 
-def test_a_copy_older_than_the_table_is_not_used(home: Path) -> None:
-    path = locate_model_catalog(environment(home))
+def test_copy_older_than_the_built_in_table_is_not_used(home: Path) -> None:
+    path = locate_model_catalog(make_environment(home))
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"time": TABLE_TIME - 1, "models": {"anthropic": {"next": NEW}}}))
-    table = load_model_table(environment(home))
+    table = load_model_table(make_environment(home))
     assert "next" not in table.list_models("anthropic") and table.warning == ""
 
 
@@ -174,14 +174,16 @@ def server() -> Iterator[str]:
         listening.shutdown()
 
 
-def test_the_command(here: Here, home: Path, server: str, tmp_path: Path) -> None:
+def test_refresh_command_stores_a_catalog_and_explains_failures(
+    run_here: RunHere, home: Path, server: str, tmp_path: Path
+) -> None:
     env = {"GROQ_API_KEY": "k"}
-    assert "those built into Odin" in here("models", env=env)[1]
-    code, printed, _ = here("models", "refresh", f"{server}/catalog.json")
+    assert "those built into Odin" in run_here("models", env=env)[1]
+    code, printed, _ = run_here("models", "refresh", f"{server}/catalog.json")
     file = locate_model_catalog(os.environ)
     assert code == 0 and printed == f"Stored 1 model of 1 provider from {server}/catalog.json in {file}.\n"
     assert file.stat().st_mode & 0o077 == 0
-    shown = here("models", env=env)[1]
+    shown = run_here("models", env=env)[1]
     assert "groq/next" in shown and f"those of {server}/catalog.json on " in shown
     for source, problem in [
         (f"{server}/other", "answered with HTTP status 404"),
@@ -192,16 +194,16 @@ def test_the_command(here: Here, home: Path, server: str, tmp_path: Path) -> Non
         ("/dev/zero", "is not a file"),
         ("ftp://x/y", "is not an http or https address"),
     ]:
-        code, _, error = here("models", "refresh", source)
+        code, _, error = run_here("models", "refresh", source)
         assert code and problem in error and "secret" not in error, source
-    assert here("models", "list", "x")[0] == 2
+    assert run_here("models", "list", "x")[0] == 2
 
 
-async def test_with_a_url_in_the_settings_a_list_refreshes_it_once_a_day(home: Path, server: str) -> None:
+async def test_catalog_url_is_refreshed_once_a_day_by_listing_models(home: Path, server: str) -> None:
     file = home / ".config/odin/odinconfig.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"catalog_url": f"{server}/catalog.json"}))
-    env = {**environment(home), "GROQ_API_KEY": "k", "ODIN_LOCAL_PORTS": ""}
+    env = {**make_environment(home), "GROQ_API_KEY": "k", "ODIN_LOCAL_PORTS": ""}
     before = _CatalogHandler.asked
 
     async def list_names() -> tuple[list[str], tuple[str, ...]]:
@@ -223,14 +225,14 @@ async def test_with_a_url_in_the_settings_a_list_refreshes_it_once_a_day(home: P
     assert _CatalogHandler.asked == before + 2
     file.write_text(json.dumps({"catalog_url": f"{server}/gone"}))
     names, problems = await list_names()
-    assert "groq/next" in names and "HTTP status 404" in problems[0], "the copy there is stays in use"
+    assert "groq/next" in names and "HTTP status 404" in problems[0], "the stored copy stays in use"
 
 
-async def test_a_project_cannot_name_a_catalog(workspace: Path) -> None:
+async def test_project_settings_cannot_set_the_catalog_url(workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text('{"catalog_url": "http://evil.example/"}')
     assert load(str(workspace), os.environ).catalog_url == ""
 
 
-async def test_unreachable(home: Path) -> None:
+async def test_unreachable_catalog_is_an_error(home: Path) -> None:
     with pytest.raises(OdinError):
-        await refresh_catalog("http://127.0.0.1:1/", {}, environment(home))
+        await refresh_catalog("http://127.0.0.1:1/", {}, make_environment(home))

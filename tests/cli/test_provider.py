@@ -1,4 +1,4 @@
-"""`odin provider`, `/model add` and the settings they write: a server by its URL, with the models it lists itself."""
+"""`odin provider`, `/model add` and the settings they write: a server is added by its URL and lists its own models."""
 
 import json
 import os
@@ -18,14 +18,14 @@ from odin.models.connector import ModelConnector
 from odin.models.server_setup import add_server
 from odin.providers.settings import ProviderSettings
 from odin.ui.slash_commands.actions import CommandContext, PermissionModeSwitch, set_model
-from tests.conftest import Here
+from tests.conftest import RunHere
 
 MODELS = {"object": "list", "data": [{"id": "small"}, {"id": "big", "context_length": 54_321}, {"id": "small"}]}
 KEY = "sk-0123456789abcdefghij"
 
 
 class _ModelHandler(BaseHTTPRequestHandler):
-    """/v1/models is open, /keyed/v1/models needs a key, /page is no API."""
+    """/v1/models is open, /keyed/v1/models needs a key, /page is not an API."""
 
     def do_GET(self) -> None:
         keyed = self.path.startswith("/keyed")
@@ -47,35 +47,35 @@ class _ModelHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """The address of a server, without a scheme."""
+    """The address of a running server, without a scheme."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _ModelHandler) as listening:
         Thread(target=listening.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{listening.server_address[1]}"
         listening.shutdown()
 
 
-def test_a_server_is_added_listed_used_and_removed(here: Here, home: Path, server: str) -> None:
+def test_server_is_added_listed_and_removed(run_here: RunHere, home: Path, server: str) -> None:
     file = home / ".config/odin/odinconfig.json"
-    code, printed, _ = here("provider", "add", server)
+    code, printed, _ = run_here("provider", "add", server)
     name = f"local-{server.partition(':')[2]}"
     assert code == 0 and f"Added {name} (http://{server}/v1) to {file}." in printed
     assert f"\n  {name}/small\n  {name}/big\n" in printed and f"odin --model {name}/small" in printed
     assert json.loads(file.read_text()) == {
         "providers": {name: {"type": "openai-chat", "base_url": f"http://{server}/v1"}}
     }
-    assert here("provider")[1] == f"{name}  http://{server}/v1\n"
-    assert f"{name}/big" in here("models")[1]
-    assert here("provider", "add", f"http://{server}/v1/chat/completions")[0] == 0
+    assert run_here("provider")[1] == f"{name}  http://{server}/v1\n"
+    assert f"{name}/big" in run_here("models")[1]
+    assert run_here("provider", "add", f"http://{server}/v1/chat/completions")[0] == 0
     assert len(json.loads(file.read_text())["providers"]) == 1
-    assert here("provider", "add", server, "--name", "mine")[0] == 0
-    assert here("provider", "remove", name)[0] == 0
+    assert run_here("provider", "add", server, "--name", "mine")[0] == 0
+    assert run_here("provider", "remove", name)[0] == 0
     assert list(json.loads(file.read_text())["providers"]) == ["mine"]
-    code, _, error = here("provider", "remove", name)
+    code, _, error = run_here("provider", "remove", name)
     assert code == 2 and "There is no provider" in error
-    assert here("provider", "add")[0] == 2
+    assert run_here("provider", "add")[0] == 2
 
 
-async def test_the_context_that_a_server_lists_is_used(home: Path, workspace: Path, server: str) -> None:
+async def test_context_window_listed_by_the_server_is_used(home: Path, workspace: Path, server: str) -> None:
     await add_server(server, {}, os.environ, name="mine")
     connector = ModelConnector(load(str(workspace), os.environ), os.environ, eager=False)
     found = [(await connector.connect(f"mine/{model}", warm=False))[1].context for model in ("big", "small")]
@@ -94,7 +94,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("url", "key", "kind", "problem"), PROBLEMS)
-async def test_what_cannot_be_used_is_not_written(
+async def test_unusable_server_is_not_written_to_the_settings(
     home: Path, server: str, url: str, key: str, kind: type[OdinError], problem: str
 ) -> None:
     with pytest.raises(kind) as raised:
@@ -103,7 +103,7 @@ async def test_what_cannot_be_used_is_not_written(
     assert not (home / ".config/odin/odinconfig.json").exists()
 
 
-async def test_names_and_keys(home: Path, server: str) -> None:
+async def test_key_is_stored_and_names_must_be_free_and_valid(home: Path, server: str) -> None:
     env = {"HOME": str(home)}
     added = await add_server(f"http://{server}/keyed", {}, env, name="work", key=KEY)
     assert added.base_url == f"http://{server}/keyed/v1"

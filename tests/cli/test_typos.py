@@ -1,4 +1,4 @@
-"""A typo is named with what was meant, and reaches no model."""
+"""Typos in commands, options and values: the error suggests the right word, and no request is sent."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ from tests.table import each
         (["usage", "--dyas", "3"], "Unknown option --dyas. Did you mean --days?"),
     ],
 )
-def test_what_was_meant_is_asked_and_nothing_is_sent(run_odin: Run, args: list[str], message: str) -> None:
+def test_typo_gets_a_suggestion_and_nothing_is_sent(run_odin: Run, args: list[str], message: str) -> None:
     with ScriptedServer([]) as server:
         ran = run_odin(*args, env=server.env("anthropic"))
         assert (ran.returncode, ran.stdout, server.requests) == (2, "", [])
@@ -67,7 +67,7 @@ def test_what_was_meant_is_asked_and_nothing_is_sent(run_odin: Run, args: list[s
         (["-p", "/hello there"], "Say hello to there."),
     ],
 )
-def test_what_is_a_prompt_is_sent(run_odin: Run, workspace: Path, args: list[str], prompt: str) -> None:
+def test_prompt_that_resembles_a_command_is_sent(run_odin: Run, workspace: Path, args: list[str], prompt: str) -> None:
     (workspace / ".odin" / "commands").mkdir(parents=True, exist_ok=True)
     (workspace / ".odin" / "commands" / "hello.md").write_text("Say hello to $ARGUMENTS.\n")
     with ScriptedServer([say("Hi.")]) as server:
@@ -76,25 +76,25 @@ def test_what_is_a_prompt_is_sent(run_odin: Run, workspace: Path, args: list[str
         assert prompt in json.dumps(server.requests[0].json["messages"])
 
 
-class Commands:
-    """As much of a client as the check needs."""
+class CommandClient:
+    """A client that lists one custom command."""
 
     async def list_commands(self) -> tuple[CustomCommand, ...]:
         return (CustomCommand("deploy", "", "", "project"),)
 
 
 async def test_custom_commands_are_suggested_too() -> None:
-    client: Client = Commands()  # pyright: ignore[reportAssignmentType]
+    client: Client = CommandClient()  # pyright: ignore[reportAssignmentType]
     await refuse_unknown_command(client, "/Deploy now")
     with pytest.raises(UsageError, match="Did you mean /deploy"):
         await refuse_unknown_command(client, "/depoly now")
 
 
-def test_swapped_letters_are_the_likeliest_typo() -> None:
+def test_swapped_letters_are_preferred_as_the_typo() -> None:
     assert find_similar("tset", ["set", "test"]) == "test"
     assert find_similar("max-turns", ["max_turns"]) == "max_turns"
     assert find_similar("xyz", ["model"]) == ""
 
 
-def test_an_argument_of_a_command_is_suggested() -> None:
+def test_argument_of_a_slash_command_is_suggested() -> None:
     assert str(make_argument_error("theme", "drak")) == "Unknown argument 'drak'. Did you mean dark?"

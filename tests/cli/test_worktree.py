@@ -1,4 +1,4 @@
-"""`odin worktree` with real repositories: what it makes, and that removing one loses nothing."""
+"""`odin worktree` with real repositories: adding, listing, diffing, applying, and removing without loss."""
 
 import asyncio
 import json
@@ -11,10 +11,10 @@ import pytest
 from odin.app.agent_worktree import AgentWorktrees
 from odin.app.worktrees import Worktrees
 from odin.session.store import project_key_of
-from tests.conftest import Here
+from tests.conftest import RunHere
 
 
-def git(folder: Path, *args: str) -> str:
+def run_git(folder: Path, *args: str) -> str:
     named = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
     return subprocess.run(
         ["git", *named, *args], cwd=folder, check=True, capture_output=True, text=True, timeout=60
@@ -23,11 +23,11 @@ def git(folder: Path, *args: str) -> str:
 
 @pytest.fixture
 def repository(workspace: Path) -> Path:
-    git(workspace, "init", "-q", "-b", "main")
+    run_git(workspace, "init", "-q", "-b", "main")
     (workspace / "a.txt").write_text("one\n")
     (workspace / ".gitignore").write_text("*.log\n")
-    git(workspace, "add", "-A")
-    git(workspace, "commit", "-q", "-m", "first")
+    run_git(workspace, "add", "-A")
+    run_git(workspace, "commit", "-q", "-m", "first")
     return workspace
 
 
@@ -36,116 +36,120 @@ def trees(state: Path, repository: Path) -> Path:
     return state / "worktrees" / project_key_of(str(repository))
 
 
-def test_one_is_made_listed_and_removed(here: Here, repository: Path, trees: Path) -> None:
-    code, printed, said = here("worktree", "add", "fix")
+def test_worktree_is_added_listed_and_removed(run_here: RunHere, repository: Path, trees: Path) -> None:
+    code, printed, said = run_here("worktree", "add", "fix")
     assert code == 0, said
     tree = trees / "fix"
     assert printed.splitlines()[0] == str(tree) and (tree / "a.txt").read_text() == "one\n"
-    assert git(tree, "branch", "--show-current") == "odin/fix\n"
-    assert here("worktree")[1] == f"fix  odin/fix  clean  {tree}\n"
-    assert here("worktree", "list", "--cwd", str(tree))[1] == f"fix  odin/fix  clean  {tree}\n", "seen from inside"
-    assert here("worktree", "add", "fix")[0] == 2
-    assert here("worktree", "remove", "fix")[1] == "Removed worktree fix. Branch odin/fix is kept.\n"
-    assert not tree.exists() and "odin/fix" in git(repository, "branch", "--list", "odin/*")
-    assert here("worktree", "remove", "fix")[0] == 2
-    assert here("worktree", "add", "fix")[0] == 0, "the branch is gone on with"
+    assert run_git(tree, "branch", "--show-current") == "odin/fix\n"
+    assert run_here("worktree")[1] == f"fix  odin/fix  clean  {tree}\n"
+    assert run_here("worktree", "list", "--cwd", str(tree))[1] == f"fix  odin/fix  clean  {tree}\n", (
+        "the same list inside the worktree"
+    )
+    assert run_here("worktree", "add", "fix")[0] == 2
+    assert run_here("worktree", "remove", "fix")[1] == "Removed worktree fix. Branch odin/fix is kept.\n"
+    assert not tree.exists() and "odin/fix" in run_git(repository, "branch", "--list", "odin/*")
+    assert run_here("worktree", "remove", "fix")[0] == 2
+    assert run_here("worktree", "add", "fix")[0] == 0, "the existing branch is used again"
 
 
-def test_where_its_branch_begins(here: Here, repository: Path, trees: Path) -> None:
+def test_from_sets_the_first_commit_of_the_branch(run_here: RunHere, repository: Path, trees: Path) -> None:
     (repository / "a.txt").write_text("two\n")
-    git(repository, "commit", "-q", "-am", "second")
-    assert here("worktree", "add", "old", "--from", "HEAD~1")[0] == 0
+    run_git(repository, "commit", "-q", "-am", "second")
+    assert run_here("worktree", "add", "old", "--from", "HEAD~1")[0] == 0
     assert (trees / "old/a.txt").read_text() == "one\n"
     for start in ("nowhere", "--detach"):
-        code, _, said = here("worktree", "add", "bad", "--from", start)
+        code, _, said = run_here("worktree", "add", "bad", "--from", start)
         assert code == 2 and "odin: " in said
     assert not (trees / "bad").exists()
 
 
-def test_what_is_not_committed_keeps_it(here: Here, repository: Path, trees: Path) -> None:
-    here("worktree", "add", "fix")
+def test_worktree_with_uncommitted_changes_is_not_removed(run_here: RunHere, repository: Path, trees: Path) -> None:
+    run_here("worktree", "add", "fix")
     (trees / "fix/a.txt").write_text("changed\n")
     (trees / "fix/new.txt").write_text("new\n")
-    code, _, said = here("worktree", "remove", "fix")
+    code, _, said = run_here("worktree", "remove", "fix")
     assert code == 2 and "has 2 files with uncommitted changes" in said
     assert (trees / "fix/new.txt").read_text() == "new\n"
-    assert here("worktree")[1].split("  ")[2] == "2 changed"
+    assert run_here("worktree")[1].split("  ")[2] == "2 changed"
 
 
-def test_force_puts_everything_aside(here: Here, repository: Path, trees: Path) -> None:
-    here("worktree", "add", "fix")
+def test_force_moves_files_aside_and_keeps_staged_changes_in_a_ref(
+    run_here: RunHere, repository: Path, trees: Path
+) -> None:
+    run_here("worktree", "add", "fix")
     tree = trees / "fix"
     (tree / "a.txt").write_text("staged\n")
-    git(tree, "add", "-A")
+    run_git(tree, "add", "-A")
     (tree / "a.txt").write_text("changed\n")
     (tree / "new.txt").write_text("new\n")
     (tree / "x.log").write_text("ignored\n")
-    gone = json.loads(here("worktree", "remove", "fix", "--force", "--json")[1])
+    gone = json.loads(run_here("worktree", "remove", "fix", "--force", "--json")[1])
     aside = Path(gone["moved_to"])
     assert aside.parent == trees / ".removed" and not tree.exists()
     texts = {name: (aside / name).read_text() for name in ("a.txt", "new.txt", "x.log")}
     assert texts == {"a.txt": "changed\n", "new.txt": "new\n", "x.log": "ignored\n"}
-    (ref,) = git(repository, "for-each-ref", "--format=%(refname)", "refs/odin/removed").split()
-    assert git(repository, "show", f"{ref}^2:a.txt") == "staged\n"
-    assert "fix" not in git(repository, "worktree", "list")
-    assert here("worktree", "add", "fix")[0] == 0
+    (ref,) = run_git(repository, "for-each-ref", "--format=%(refname)", "refs/odin/removed").split()
+    assert run_git(repository, "show", f"{ref}^2:a.txt") == "staged\n"
+    assert "fix" not in run_git(repository, "worktree", "list")
+    assert run_here("worktree", "add", "fix")[0] == 0
 
 
-def test_ignored_files_are_put_aside_without_a_question(here: Here, repository: Path, trees: Path) -> None:
-    here("worktree", "add", "fix")
+def test_ignored_files_are_moved_aside_without_force(run_here: RunHere, repository: Path, trees: Path) -> None:
+    run_here("worktree", "add", "fix")
     (trees / "fix/x.log").write_text("ignored\n")
-    code, printed, _ = here("worktree", "remove", "fix")
+    code, printed, _ = run_here("worktree", "remove", "fix")
     assert code == 0 and "Its files are in " in printed
     (aside,) = (trees / ".removed").iterdir()
     assert (aside / "x.log").read_text() == "ignored\n"
 
 
-def test_commits_on_no_branch_get_a_name(here: Here, repository: Path, trees: Path) -> None:
-    here("worktree", "add", "fix")
-    git(trees / "fix", "checkout", "-q", "--detach")
-    git(trees / "fix", "commit", "-q", "--allow-empty", "-m", "lost?")
-    assert here("worktree", "remove", "fix")[0] == 0
-    assert "lost?" in git(repository, "log", "--format=%s", "--glob=refs/odin/removed")
+def test_commits_on_no_branch_are_kept_in_a_ref(run_here: RunHere, repository: Path, trees: Path) -> None:
+    run_here("worktree", "add", "fix")
+    run_git(trees / "fix", "checkout", "-q", "--detach")
+    run_git(trees / "fix", "commit", "-q", "--allow-empty", "-m", "lost?")
+    assert run_here("worktree", "remove", "fix")[0] == 0
+    assert "lost?" in run_git(repository, "log", "--format=%s", "--glob=refs/odin/removed")
 
 
-def test_no_hook_of_the_repository_runs(here: Here, repository: Path, tmp_path: Path) -> None:
+def test_no_hook_of_the_repository_runs(run_here: RunHere, repository: Path, tmp_path: Path) -> None:
     hook = repository / ".git/hooks/post-checkout"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     hook.chmod(0o755)
-    here("worktree", "add", "fix")
+    run_here("worktree", "add", "fix")
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_repository_that_would_start_programs_is_not_touched(here: Here, repository: Path, trees: Path) -> None:
-    git(repository, "config", "filter.x.smudge", "touch ran")
-    code, _, said = here("worktree", "add", "fix")
+def test_repository_whose_settings_start_programs_is_refused(run_here: RunHere, repository: Path, trees: Path) -> None:
+    run_git(repository, "config", "filter.x.smudge", "touch ran")
+    code, _, said = run_here("worktree", "add", "fix")
     assert code == 2 and "can start programs" in said and "odin trust add" in said
     assert not trees.exists()
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "-x", ".x", "a..b", "x.lock", "", "x" * 65])
-def test_names_that_lead_elsewhere(here: Here, repository: Path, trees: Path, name: str) -> None:
-    assert here("worktree", "add", f"--cwd={repository}", "--", name)[0] == 2
+def test_invalid_names_are_refused(run_here: RunHere, repository: Path, trees: Path, name: str) -> None:
+    assert run_here("worktree", "add", f"--cwd={repository}", "--", name)[0] == 2
     assert not trees.exists()
 
 
-def test_without_a_repository(here: Here, workspace: Path) -> None:
-    code, _, said = here("worktree", "add", "fix")
+def test_folder_without_a_repository_is_refused(run_here: RunHere, workspace: Path) -> None:
+    code, _, said = run_here("worktree", "add", "fix")
     assert code == 2 and "not a git repository" in said
 
 
-def test_what_is_secret_stays_hidden_from_commands_in_it(
-    here: Here, repository: Path, trees: Path, state: Path
+def test_sandbox_in_a_worktree_hides_sessions_checkpoints_and_logs(
+    run_here: RunHere, repository: Path, trees: Path, state: Path
 ) -> None:
-    """The state folder holds the worktree, so it cannot be hidden as a whole."""
+    """The state folder contains the worktree, so it cannot be hidden as a whole."""
     import os
 
     from odin.app.sandbox import LazySandbox
     from odin.config import load
     from odin.sandbox.layout import plan_layout
 
-    here("worktree", "add", "fix")
+    run_here("worktree", "add", "fix")
     for name in ("sessions", "checkpoints", "logs"):
         (state / name).mkdir(exist_ok=True)
     confined = LazySandbox(load(str(trees / "fix"), os.environ), os.environ)
@@ -155,26 +159,26 @@ def test_what_is_secret_stays_hidden_from_commands_in_it(
 
 
 @pytest.mark.slow
-def test_an_agents_work_is_listed_shown_and_applied(here: Here, repository: Path, trees: Path) -> None:
+def test_changes_of_an_agent_are_listed_shown_and_applied(run_here: RunHere, repository: Path, trees: Path) -> None:
     env = dict(os.environ)
     made = asyncio.run(AgentWorktrees(Worktrees.from_folder(env, str(repository))).create("s1-agent-1"))
     Path(made.root, "a.txt").write_text("by the agent\n")
     Path(made.root, "new.txt").write_text("new\n")
     Path(made.root, ".vscode").mkdir()
     Path(made.root, ".vscode/tasks.json").write_text("{}")
-    assert here("worktree")[1] == f"s1-agent-1  odin/s1-agent-1  3 not applied  {trees / 's1-agent-1'}\n"
-    code, printed, _ = here("worktree", "diff", "s1-agent-1")
+    assert run_here("worktree")[1] == f"s1-agent-1  odin/s1-agent-1  3 not applied  {trees / 's1-agent-1'}\n"
+    code, printed, _ = run_here("worktree", "diff", "s1-agent-1")
     assert code == 0 and "+by the agent" in printed and "+new" in printed
-    assert len(json.loads(here("worktree", "diff", "s1-agent-1", "--json")[1])["files"]) == 3
+    assert len(json.loads(run_here("worktree", "diff", "s1-agent-1", "--json")[1])["files"]) == 3
     (repository / "a.txt").write_text("by me\n")
-    code, printed, _ = here("worktree", "apply", "s1-agent-1")
+    code, printed, _ = run_here("worktree", "apply", "s1-agent-1")
     assert code == 1 and "Applied 1 file to the project.\nConflict: a.txt" in printed and "Kept worktree" in printed
     (repository / "a.txt").write_text("by the agent\n")
-    code, printed, _ = here("worktree", "apply", "s1-agent-1")
+    code, printed, _ = run_here("worktree", "apply", "s1-agent-1")
     assert code == 1 and printed.startswith("Applied 0 files to the project.\nSkipped: .vscode/tasks.json (.vscode")
     (repository / ".vscode").mkdir()
     (repository / ".vscode/tasks.json").write_text("{}")
-    code, printed, _ = here("worktree", "apply", "s1-agent-1")
+    code, printed, _ = run_here("worktree", "apply", "s1-agent-1")
     assert (code, printed) == (0, "Applied 0 files to the project.\nRemoved worktree s1-agent-1.\n")
     assert (repository / "new.txt").read_text() == "new\n" and not (trees / "s1-agent-1").exists()
-    assert here("worktree", "apply", "s1-agent-1")[0] == 2 and here("worktree", "diff")[0] == 2
+    assert run_here("worktree", "apply", "s1-agent-1")[0] == 2 and run_here("worktree", "diff")[0] == 2

@@ -1,4 +1,4 @@
-"""Agent files: what they may contain, which of two counts, and how mistakes are reported."""
+"""Agent files: their keys, their precedence, and how mistakes are reported."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def test_a_file_of_claude_code_works_unchanged(tmp_path: Path) -> None:
         ("mcpServers:\n  - github:\n", {"github": None}),
     ],
 )  # fmt: skip
-def test_servers_of_an_agent_are_named_or_defined(tmp_path: Path, written: str, servers: dict[str, Any]) -> None:
+def test_mcp_servers_of_an_agent_are_named_or_defined(tmp_path: Path, written: str, servers: dict[str, Any]) -> None:
     write(tmp_path / "a.md", f"---\nname: a\ntools: Read\ndisallowedTools: mcp__github__delete\n{written}---\nHelp.\n")
     catalog = load(tmp_path)
     assert catalog.problems == ()
@@ -80,7 +80,7 @@ def test_servers_of_an_agent_are_named_or_defined(tmp_path: Path, written: str, 
     ]
 
 
-def test_a_plugin_starts_no_programs_through_its_agents(tmp_path: Path) -> None:
+def test_plugin_agent_cannot_define_an_mcp_server(tmp_path: Path) -> None:
     write(tmp_path / "a.md", "---\nname: a\nmcpServers:\n  - web\n  - own:\n      command: serve\n---\nHelp.\n")
     catalog = load_agent_catalog([AgentFolder(str(tmp_path), "plugin")])
     assert catalog.find_type("a").servers == {"web": None}
@@ -89,7 +89,7 @@ def test_a_plugin_starts_no_programs_through_its_agents(tmp_path: Path) -> None:
     ]
 
 
-def test_every_key_of_ours_is_read(tmp_path: Path) -> None:
+def test_every_key_of_an_agent_file_is_read(tmp_path: Path) -> None:
     write(
         tmp_path / "docs.md",
         "---\ndescription: writes docs\nmode: all\nmodel: inherit\npermission-mode: acceptEdits\nread_only: no\n"
@@ -169,7 +169,7 @@ def test_a_mistake_is_reported_with_file_and_line(
         ("---\nname: a\n", "It has no front matter"),
     ],
 )
-def test_a_file_without_its_parts_is_ignored(tmp_path: Path, text: str, words: str) -> None:
+def test_file_without_prompt_or_front_matter_is_ignored(tmp_path: Path, text: str, words: str) -> None:
     write(tmp_path / "a.md", text)
     write(tmp_path / "README.md", "About these agents.")
     catalog = load(tmp_path)
@@ -177,7 +177,7 @@ def test_a_file_without_its_parts_is_ignored(tmp_path: Path, text: str, words: s
     assert all(item.source == "built-in" for item in catalog.list_all())
 
 
-def test_two_files_of_a_folder_cannot_have_the_same_name(tmp_path: Path) -> None:
+def test_second_file_with_the_same_agent_name_is_ignored(tmp_path: Path) -> None:
     write(tmp_path / "a.md", "---\nname: twin\n---\nFirst.")
     second = write(tmp_path / "b.md", "---\ndescription: x\nname: Twin\n---\nSecond.")
     catalog = load(tmp_path)
@@ -187,7 +187,7 @@ def test_two_files_of_a_folder_cannot_have_the_same_name(tmp_path: Path) -> None
     )
 
 
-def test_a_project_replaces_the_user_and_both_replace_what_is_built_in(tmp_path: Path) -> None:
+def test_project_agents_replace_user_agents_and_both_replace_built_in_ones(tmp_path: Path) -> None:
     user, project = tmp_path / "user", tmp_path / "project"
     write(user / "helper.md", "---\ndescription: user's\ntools: Read\n---\nU.")
     write(user / "explore.md", "---\nmodel: small\n---\n")
@@ -200,7 +200,7 @@ def test_a_project_replaces_the_user_and_both_replace_what_is_built_in(tmp_path:
     assert explore.prompt and explore.description
 
 
-def test_agents_of_the_command_line_are_strongest(tmp_path: Path) -> None:
+def test_agents_of_the_command_line_replace_all_others(tmp_path: Path) -> None:
     write(tmp_path / "helper.md", "---\ndescription: file\n---\nFile.")
     given = '{"helper": {"description": "d", "prompt": "Flag.", "tools": ["Read"], "model": "haiku", "maxTurns": 3}}'
     found = load(tmp_path, given=given).find_type("helper")
@@ -218,7 +218,7 @@ def test_agents_of_the_command_line_are_strongest(tmp_path: Path) -> None:
         ('{"a": {"prompt": "p", "tools": "Rread"}}', "--agents a: Unknown tool 'Rread' is ignored. Did you mean Read?"),
     ],
 )
-def test_a_mistake_in_the_flag_is_reported(given: str, words: str) -> None:
+def test_mistake_in_the_agents_flag_is_reported(given: str, words: str) -> None:
     assert load(given=given).problems[0].describe().startswith(words)
 
 
@@ -249,7 +249,7 @@ def test_types_and_roles_are_found_by_name() -> None:
         ("find_role", "explore", "explore is a type of sub-agent, not a role. The roles are: builder, planner."),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_known_ones(kind: str, name: str, message: str) -> None:
+def test_error_for_an_unknown_name_lists_the_known_ones(kind: str, name: str, message: str) -> None:
     search: Any = getattr(AgentCatalog(), kind)
     with pytest.raises(UsageError) as raised:
         search(name)
@@ -274,7 +274,7 @@ def test_a_link_out_of_the_project_is_not_followed(tmp_path: Path) -> None:
     assert all(item.source == "built-in" for item in catalog.list_all())
 
 
-def test_files_and_folders_that_the_project_does_not_have_are_reported(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_reported(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "out").symlink_to("/usr")
     front = "---\ncwd: {}\nvenv: {}\ninstructions:\n  - {}\n---\nWrite."
@@ -288,7 +288,7 @@ def test_files_and_folders_that_the_project_does_not_have_are_reported(tmp_path:
         (3, "venv: the project has no virtual environment 'out'."),
         (4, "instructions: the project has no file 'docs'."),
     ]
-    assert find(catalog, "wrong").venv == "out", "it may be made later"
+    assert find(catalog, "wrong").venv == "out", "the virtual environment may be created later"
 
 
 def test_examples_that_are_not_indented_belong_to_the_description(tmp_path: Path) -> None:

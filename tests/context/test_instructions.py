@@ -1,3 +1,5 @@
+"""Instruction files (ODIN.md, AGENTS.md, CLAUDE.md) and personal files."""
+
 import os
 from pathlib import Path
 
@@ -31,14 +33,14 @@ def test_other_instruction_files_are_not_read(workspace: Path):
     assert load_instructions(str(workspace)).text == ""
 
 
-def test_exactly_the_limit_is_used_whole(workspace: Path):
+def test_file_of_exactly_the_limit_is_used_whole(workspace: Path):
     (workspace / "ODIN.md").write_text("x" * MAX_BYTES)
     found = load_instructions(str(workspace))
     assert found.text == "x" * MAX_BYTES
     assert found.warning == ""
 
 
-def test_a_long_file_is_cut_and_both_reader_and_model_are_told(workspace: Path):
+def test_long_file_is_cut_with_a_note_for_the_model_and_a_warning_for_the_user(workspace: Path):
     (workspace / "ODIN.md").write_text("ä" * MAX_BYTES, encoding="utf-8")
     found = load_instructions(str(workspace))
     kept, _, note = found.text.partition("\n\n")
@@ -48,17 +50,17 @@ def test_a_long_file_is_cut_and_both_reader_and_model_are_told(workspace: Path):
     assert str(workspace / "ODIN.md") in found.warning
 
 
-def test_a_character_cut_in_half_leaves_no_trace(workspace: Path):
+def test_cut_does_not_split_a_character(workspace: Path):
     (workspace / "ODIN.md").write_text("x" + "ä" * MAX_BYTES, encoding="utf-8")
     assert "\ufffd" not in load_instructions(str(workspace)).text
 
 
-def test_bytes_that_are_no_text_do_not_stop_the_session(workspace: Path):
+def test_invalid_bytes_are_replaced(workspace: Path):
     (workspace / "ODIN.md").write_bytes(b"\xef\xbb\xbfgood \xff text")
     assert load_instructions(str(workspace)).text == "good \ufffd text"
 
 
-def test_a_folder_or_pipe_of_that_name_is_no_file(workspace: Path):
+def test_folder_or_pipe_named_odin_md_is_ignored(workspace: Path):
     (workspace / "ODIN.md").mkdir()
     assert load_instructions(str(workspace)) == Instructions()
     (workspace / "ODIN.md").rmdir()
@@ -67,13 +69,13 @@ def test_a_folder_or_pipe_of_that_name_is_no_file(workspace: Path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file_is_a_warning(workspace: Path):
+def test_unreadable_file_gives_a_warning(workspace: Path):
     (workspace / "ODIN.md").write_text("secret")
     (workspace / "ODIN.md").chmod(0)
     assert "cannot be read" in load_instructions(str(workspace)).warning
 
 
-def test_agents_files_are_read_from_the_root_to_where_we_are(workspace: Path):
+def test_agents_md_files_are_read_from_the_root_to_the_working_directory(workspace: Path):
     deep = workspace / "shop" / "cart"
     deep.mkdir(parents=True)
     (workspace / "ODIN.md").write_text("own")
@@ -94,7 +96,7 @@ def test_agents_files_are_read_from_the_root_to_where_we_are(workspace: Path):
     )
 
 
-def test_claude_md_counts_where_there_is_no_agents_md(workspace: Path):
+def test_claude_md_is_read_in_folders_without_agents_md(workspace: Path):
     below = workspace / "below"
     below.mkdir()
     (workspace / "AGENTS.md").write_text("agents")
@@ -113,7 +115,7 @@ def test_one_file_under_several_names_is_read_once(workspace: Path):
     assert (found.odin_md, found.files, found.warning) == ("once", (), "")
 
 
-def test_a_guide_that_leads_out_of_the_project_is_refused(workspace: Path, tmp_path: Path):
+def test_instruction_file_that_links_outside_the_project_is_refused(workspace: Path, tmp_path: Path):
     (tmp_path / "secret").write_text("secret")
     (workspace / "AGENTS.md").symlink_to(tmp_path / "secret")
     found = load_instructions(str(workspace))
@@ -121,7 +123,7 @@ def test_a_guide_that_leads_out_of_the_project_is_refused(workspace: Path, tmp_p
     assert "points outside the project" in found.warning
 
 
-def test_the_limit_holds_for_all_together_and_is_said(workspace: Path):
+def test_limit_applies_to_all_files_together_with_a_warning(workspace: Path):
     below = workspace / "below"
     below.mkdir()
     (workspace / "ODIN.md").write_text("o" * (MAX_BYTES - 100))
@@ -134,7 +136,7 @@ def test_the_limit_holds_for_all_together_and_is_said(workspace: Path):
     assert f"{below / 'AGENTS.md'} is ignored" in found.warning
 
 
-def test_only_odin_md_is_read_again(workspace: Path):
+def test_reload_reads_only_odin_md_again(workspace: Path):
     (workspace / "AGENTS.md").write_text("as it was")
     known = load_instructions(str(workspace))
     (workspace / "AGENTS.md").write_text("changed")

@@ -1,4 +1,4 @@
-"""The summary that is made when no model can make one: everything in it is known."""
+"""The local summary, which is made from known facts when no model can write one."""
 
 from odin.compaction.summary import SummaryFacts, build_local_summary, parse_sections
 from odin.core.event_values import CachedFile, Todo
@@ -12,7 +12,7 @@ from odin.core.message import (
     ToolResult,
 )
 
-TALK: list[Message] = [
+CONVERSATION: list[Message] = [
     PromptMessage("Mend the parser, and do not touch the tests."),
     ReplyMessage(
         (Text("I look at it first."), ToolCall("c1", "Read", {"path": "parser.py"}), ToolCall("c2", "LS", {}))
@@ -22,14 +22,14 @@ TALK: list[Message] = [
 ]
 
 
-def test_it_says_what_was_asked_what_was_run_and_how_that_ended() -> None:
+def test_summary_has_the_prompt_the_tool_calls_and_their_outcome() -> None:
     facts = SummaryFacts(
         prompt="Mend the parser.",
         todos=(Todo("1", "write the table", "pending"),),
         files=(CachedFile("seen.py", 10, 1.0),),
         changed=("parser.py",),
     )
-    parts = parse_sections(build_local_summary(TALK, facts, 4_000))
+    parts = parse_sections(build_local_summary(CONVERSATION, facts, 4_000))
     assert parts["Goal"] == "Mend the parser, and do not touch the tests."
     assert "do not touch the tests" in parts["User Constraints"]
     read, listed = parts["Progress"].splitlines()[:2]
@@ -40,12 +40,12 @@ def test_it_says_what_was_asked_what_was_run_and_how_that_ended() -> None:
     assert listed.endswith("(failed)")
     assert "with a table" in parts["Key Decisions"]
     assert "no such folder" in parts["Open Problems"]
-    assert "write the table" in build_local_summary(TALK, facts, 4_000)
-    assert "Changed in this session: parser.py" in build_local_summary(TALK, facts, 4_000)
+    assert "write the table" in build_local_summary(CONVERSATION, facts, 4_000)
+    assert "Changed in this session: parser.py" in build_local_summary(CONVERSATION, facts, 4_000)
 
 
-def test_an_earlier_summary_is_carried_on() -> None:
-    earlier = build_local_summary(TALK, SummaryFacts(), 4_000)
+def test_earlier_summary_is_continued() -> None:
+    earlier = build_local_summary(CONVERSATION, SummaryFacts(), 4_000)
     later = parse_sections(
         build_local_summary([PromptMessage("Now the printer.")], SummaryFacts(earlier=earlier), 4_000)
     )
@@ -55,9 +55,9 @@ def test_an_earlier_summary_is_carried_on() -> None:
     assert "Now the printer." in later["User Constraints"]
 
 
-def test_it_is_bounded_and_the_newest_stays() -> None:
-    talk: list[Message] = [PromptMessage(f"prompt {number} {'x' * 100}") for number in range(200)]
-    text = build_local_summary(talk, SummaryFacts(), 900)
+def test_summary_is_bounded_and_keeps_the_newest_prompts() -> None:
+    conversation: list[Message] = [PromptMessage(f"prompt {number} {'x' * 100}") for number in range(200)]
+    text = build_local_summary(conversation, SummaryFacts(), 900)
     assert len(text) < 900 * 4
     assert "prompt 199" in text
     assert "prompt 150 " not in text

@@ -1,4 +1,4 @@
-"""Which results go first when a conversation must become shorter."""
+"""Which tool results are pruned first."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, To
 
 LONG = "some words of a file " * 100
 
-LOOK: tuple[str, dict[str, Any], bool] = ("LS", {}, False)
+LIST_CALL: tuple[str, dict[str, Any], bool] = ("LS", {}, False)
 
 
-def talk(*calls: tuple[str, Mapping[str, Any], bool]) -> list[Message]:
-    """A conversation of these calls, c0, c1 and so on, each with whether it failed."""
+def make_conversation(*calls: tuple[str, Mapping[str, Any], bool]) -> list[Message]:
+    """Return a conversation of calls c0, c1 and so on, each given by name, arguments and whether it failed."""
     messages: list[Message] = [PromptMessage("go")]
     for number, (name, args, failed) in enumerate(calls):
         messages.append(ReplyMessage((ToolCall(f"c{number}", name, dict(args)),)))
@@ -20,30 +20,30 @@ def talk(*calls: tuple[str, Mapping[str, Any], bool]) -> list[Message]:
     return messages
 
 
-def gone(messages: list[Message], recent: int = 1_000_000) -> tuple[str, ...]:
+def prune(messages: list[Message], recent: int = 1_000_000) -> tuple[str, ...]:
     return select_prunable(messages, recent=recent, is_gone=lambda result: False).calls
 
 
-def test_a_read_that_a_later_read_repeats() -> None:
+def test_read_repeated_by_a_later_read_is_pruned() -> None:
     a, b = {"file_path": "a.py"}, {"file_path": "b.py"}
-    assert gone(talk(("Read", a, False), ("Read", b, False), ("Read", a, False), LOOK)) == ("c0",)
-    assert gone(talk(("LS", {"path": "a"}, False), ("LS", {"path": "a"}, False), LOOK)) == ()
+    assert prune(make_conversation(("Read", a, False), ("Read", b, False), ("Read", a, False), LIST_CALL)) == ("c0",)
+    assert prune(make_conversation(("LS", {"path": "a"}, False), ("LS", {"path": "a"}, False), LIST_CALL)) == ()
 
 
-def test_a_part_is_repeated_by_the_same_part_or_the_whole_and_a_whole_by_no_part() -> None:
+def test_partial_read_is_repeated_by_the_same_part_or_by_the_whole_file() -> None:
     whole, part = {"file_path": "a.py"}, {"file_path": "a.py", "offset": 5, "limit": 10}
-    assert gone(talk(("Read", part, False), ("Read", whole, False), LOOK)) == ("c0",)
-    assert gone(talk(("Read", part, False), ("Read", part, False), LOOK)) == ("c0",)
-    assert gone(talk(("Read", whole, False), ("Read", part, False), LOOK)) == ()
+    assert prune(make_conversation(("Read", part, False), ("Read", whole, False), LIST_CALL)) == ("c0",)
+    assert prune(make_conversation(("Read", part, False), ("Read", part, False), LIST_CALL)) == ("c0",)
+    assert prune(make_conversation(("Read", whole, False), ("Read", part, False), LIST_CALL)) == ()
 
 
-def test_a_later_read_that_failed_repeats_nothing() -> None:
+def test_failed_read_does_not_replace_an_earlier_one() -> None:
     a = {"file_path": "a.py"}
-    assert gone(talk(("Read", a, False), ("Read", a, True), LOOK)) == ()
+    assert prune(make_conversation(("Read", a, False), ("Read", a, True), LIST_CALL)) == ()
 
 
-def test_old_results_go_and_those_of_the_newest_reply_stay() -> None:
-    messages = talk(LOOK, LOOK, LOOK)
-    assert gone(messages, recent=0) == ("c0", "c1")
+def test_old_results_are_pruned_but_not_those_of_the_newest_reply() -> None:
+    messages = make_conversation(LIST_CALL, LIST_CALL, LIST_CALL)
+    assert prune(messages, recent=0) == ("c0", "c1")
     assert select_prunable(messages, recent=0, is_gone=lambda result: result.call_id == "c0").calls == ("c1",)
     assert select_prunable(messages, recent=0, is_gone=lambda result: False, newest=True).calls == ("c0", "c1", "c2")

@@ -1,4 +1,4 @@
-"""Skills: where they are found, what of them the model reads, and how mistakes are reported."""
+"""Skills: where they are found, what the model reads of them, and how mistakes are reported."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def load(*folders: Path, within: str = "") -> SkillCatalog:
     return load_skills(SkillFolder(str(folder), "user", within) for folder in folders)
 
 
-def test_the_first_skill_with_a_name_counts(tmp_path: Path) -> None:
+def test_first_skill_with_a_name_wins(tmp_path: Path) -> None:
     project, user = tmp_path / "project", tmp_path / "user"
     write_skill(project, "pdf", description="of the project")
     write_skill(user, "pdf", description="of the user")
@@ -86,7 +86,7 @@ def test_arguments_are_filled_in(
     assert filled.split("\n\n", 1)[1] == expected
 
 
-def test_the_text_says_where_the_files_are(tmp_path: Path) -> None:
+def test_skill_text_names_its_folder_and_files(tmp_path: Path) -> None:
     write_skill(tmp_path, "pdf", "Run ${CLAUDE_SKILL_DIR}/scripts/x.py, not ${HOME}.")
     (tmp_path / "pdf/scripts").mkdir()
     (tmp_path / "pdf/scripts/x.py").write_text("")
@@ -105,7 +105,7 @@ def test_a_skill_works_in_any_folder(tmp_path: Path) -> None:
         assert len(found.shown_path) <= 200 and found.shown_path.isprintable()
 
 
-def test_a_plugin_skill_knows_the_folder_of_its_plugin(tmp_path: Path) -> None:
+def test_plugin_root_is_filled_in_for_plugin_skills_only(tmp_path: Path) -> None:
     write_skill(tmp_path, "skills/pdf", "Run ${CLAUDE_PLUGIN_ROOT}/x.", allowed_tools="Bash(${CLAUDE_PLUGIN_ROOT}/x:*)")
     found = load_skills([SkillFolder(f"{tmp_path}/skills", "plugin", str(tmp_path), "office")]).get("pdf")
     assert fill_skill(found).endswith(f"Run {tmp_path}/x.") and found.allowed_tools == (f"Bash({tmp_path}/x:*)",)
@@ -154,7 +154,7 @@ def test_a_mistake_is_reported_with_file_and_line(tmp_path: Path, raw: bytes, pr
     assert catalog.find("good") is not None
 
 
-def test_odd_files_harm_nothing(tmp_path: Path) -> None:
+def test_links_outside_and_special_files_are_ignored(tmp_path: Path) -> None:
     project, outside = tmp_path / "project", tmp_path / "outside"
     skills = project / "skills"
     write_skill(outside, "stolen")
@@ -185,7 +185,7 @@ def test_odd_files_harm_nothing(tmp_path: Path) -> None:
     assert [item.text for item in missing] == ["It is not a folder, so it has no skills."]
 
 
-def test_a_folder_that_cannot_be_read_costs_one_message(tmp_path: Path) -> None:
+def test_unreadable_folder_or_file_gives_one_message(tmp_path: Path) -> None:
     write_skill(tmp_path, "good")
     write_skill(tmp_path, "closed").parent.chmod(0)
     write_skill(tmp_path, "secret").chmod(0)
@@ -202,7 +202,7 @@ def test_a_folder_that_cannot_be_read_costs_one_message(tmp_path: Path) -> None:
     ]
 
 
-def test_two_skills_with_one_name_in_a_folder(tmp_path: Path) -> None:
+def test_second_skill_with_the_same_name_in_a_folder_is_ignored(tmp_path: Path) -> None:
     write_skill(tmp_path, "a", name="same")
     write_skill(tmp_path, "b", name="same")
     catalog = load(tmp_path)
@@ -212,7 +212,7 @@ def test_two_skills_with_one_name_in_a_folder(tmp_path: Path) -> None:
     ]
 
 
-def test_a_check_finds_what_is_not_yaml_but_can_be_used(tmp_path: Path) -> None:
+def test_check_reports_invalid_yaml_that_can_still_be_used(tmp_path: Path) -> None:
     path = write_skill(tmp_path, "s", description="[for: tables")
     (skill,), (problem,) = check_skills(str(tmp_path))
     assert skill.description == "[for: tables"
@@ -220,7 +220,7 @@ def test_a_check_finds_what_is_not_yaml_but_can_be_used(tmp_path: Path) -> None:
     assert load(tmp_path).problems == ()
 
 
-def test_a_check_finds_what_the_standard_forbids(tmp_path: Path) -> None:
+def test_check_reports_violations_of_the_skill_standard(tmp_path: Path) -> None:
     text = "See [a](references/a.md) and [b](https://example.org).\n!`git status`\n"
     path = write_skill(tmp_path, "s", text, name="Other", description="d" * 1100, modle="x", hooks="y")
     _, problems = check_skills(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Random events and messages, for property tests."""
+"""Hypothesis strategies for random events and messages."""
 
 from typing import Any, get_args
 
@@ -15,7 +15,7 @@ _json = st.recursive(
 )
 
 
-def _field(kind: Any) -> st.SearchStrategy[Any]:
+def _make_field(kind: Any) -> st.SearchStrategy[Any]:
     if kind == dict[str, Any]:
         return st.dictionaries(st.text(max_size=5), _json, max_size=3)
     if kind == dict[str, Any] | None:
@@ -23,15 +23,15 @@ def _field(kind: Any) -> st.SearchStrategy[Any]:
     return st.from_type(kind)
 
 
-def _struct(kind: type[Any]) -> st.SearchStrategy[Any]:
+def _make_struct(kind: type[Any]) -> st.SearchStrategy[Any]:
     fields = msgspec.structs.fields(kind)
-    return st.builds(kind, **{field.name: _field(field.type) for field in fields})
+    return st.builds(kind, **{field.name: _make_field(field.type) for field in fields})
 
 
 for _module in (message, event_values, call_events, event, client):
     for _value in vars(_module).values():
         if isinstance(_value, type) and issubclass(_value, msgspec.Struct) and _value is not msgspec.Struct:
-            st.register_type_strategy(_value, _struct)
+            st.register_type_strategy(_value, _make_struct)
 st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 st.register_type_strategy(str, st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
 st.register_type_strategy(int, st.integers(-(2**53), 2**53))

@@ -1,3 +1,5 @@
+"""Events survive JSON, and the union `AnyEvent` is complete."""
+
 from typing import get_args
 
 import msgspec
@@ -27,5 +29,5 @@ def test_the_union_names_every_event_class() -> None:
 
 
 @each("kind", EVENT_TYPES)
-def test_each_event_says_whether_it_lasts(kind: type[AnyEvent]) -> None:
+def test_each_event_type_declares_whether_it_is_durable(kind: type[AnyEvent]) -> None:
     assert isinstance(kind.durable, bool)

@@ -1,4 +1,4 @@
-"""Choosing what to read of a long text."""
+"""Dividing a long text into passages, and selecting those that match a question."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,25 +29,25 @@ def test_a_text_is_divided_by_blank_lines_and_headings_but_not_inside_a_fence():
     ]
 
 
-def test_a_passage_without_end_is_broken():
+def test_long_passage_is_split():
     found = passages_of("x" * 5000 + "\n" + "y" * 10)
     assert [len(passage.text) for passage in found] == [MAX_PASSAGE_CHARS, MAX_PASSAGE_CHARS, 1000 + 1 + 10]
     assert "".join(passage.text for passage in found).replace("\n", "") == "x" * 5000 + "y" * 10
 
 
-def test_words_meet_in_their_common_form_and_names_stay_whole():
+def test_words_match_in_any_inflection_and_identifiers_stay_whole():
     assert words_of("The timeouts of retain_mut, configuring") == words_of("timeout RETAIN_MUT configures")
     assert "mut" not in words_of("retain_mut")
     assert "secret" not in words_of("[a link](http://x.test/secret)")
 
 
-def test_rare_words_count_for_more_and_headings_for_what_is_below():
+def test_rare_words_and_headings_weigh_more_in_the_ranking():
     passages = passages_of("a server\n\nthe server port\n\na server\n\n## Ports\n\nsee below")
     assert rank_passages(passages, "server port") == [1, 3, 0, 2]
     assert rank_passages(passages, "nothing of this") == []
 
 
-def test_what_is_left_out_is_marked():
+def test_omitted_passages_are_marked():
     passages = passages_of(TEXT)
     assert join_passages(passages, [1, 4]) == "[…]\n\n## B\n\nsecond\nline\n\n[…]\n\n## C\n\nlast"
     assert join_passages(passages, range(5)) == TEXT
@@ -59,7 +59,7 @@ texts = st.text(alphabet="ab #`\n_ü", max_size=400)
 
 @settings(max_examples=150)
 @given(texts, st.text(max_size=20), st.integers(40, 300))
-def test_an_excerpt_never_exceeds_its_bound_and_short_texts_stay_whole(text: str, question: str, limit: int):
+def test_excerpt_stays_within_its_limit_and_short_texts_stay_whole(text: str, question: str, limit: int):
     found = extract_excerpt(text, question, limit)
     assert len(found) <= limit
     if len(text) <= limit:
@@ -70,12 +70,12 @@ line = st.text(alphabet="ab:=> \nQ", max_size=30)
 
 
 @given(line.filter(lambda text: "\n" not in text), texts)
-def test_a_question_about_a_page_is_read_back(prompt: str, page: str):
+def test_page_question_survives_rendering_and_parsing(prompt: str, page: str):
     asked = PageQuestion("http://x.test/", prompt, page, "Title")
     assert PageQuestion.parse(asked.render()) == asked
 
 
 @given(st.lists(st.sampled_from(["one", "two\nlines", "x\n\ny"]), min_size=1, max_size=4))
-def test_what_was_gathered_is_read_back(bodies: list[str]):
+def test_collected_context_survives_rendering_and_parsing(bodies: list[str]):
     asked = CollectedContext("focus", tuple((f"Read {number}", body) for number, body in enumerate(bodies)))
     assert CollectedContext.parse(asked.render()) == asked

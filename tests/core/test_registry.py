@@ -1,3 +1,5 @@
+"""The tool registry: lookup, aliases, argument parsing and definitions."""
+
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -48,31 +50,31 @@ def test_a_disabled_tool_is_not_offered_but_still_found() -> None:
     assert not registry.is_allowed("Bash")
 
 
-class Rare(Look):
+class OptInTool(Look):
     name = "AppendFile"
     kind = "edit"
     offered = False
 
 
-def test_a_tool_that_is_not_offered_unasked_can_be_wanted() -> None:
-    assert [tool.name for tool in Registry([Look(), Rare()]).list_offered()] == ["LS"]
-    assert [tool.name for tool in Registry([Look(), Rare()], opted_in=["append_file"]).list_offered()] == [
+def test_opt_in_tool_is_offered_only_if_opted_in() -> None:
+    assert [tool.name for tool in Registry([Look(), OptInTool()]).list_offered()] == ["LS"]
+    assert [tool.name for tool in Registry([Look(), OptInTool()], opted_in=["append_file"]).list_offered()] == [
         "LS",
         "AppendFile",
     ]
-    assert isinstance(Registry([Rare()]).get("append_file"), Rare)
-    assert Registry([Rare()], opted_in=["AppendFile"], disabled=["AppendFile"]).list_offered() == ()
+    assert isinstance(Registry([OptInTool()]).get("append_file"), OptInTool)
+    assert Registry([OptInTool()], opted_in=["AppendFile"], disabled=["AppendFile"]).list_offered() == ()
 
 
-class Renaming(Look):
+class ToolWithAliases(Look):
     argument_aliases = (("folder", "path"),)
 
 
-def test_other_names_of_arguments_are_taken_only_in_place_of_ours() -> None:
-    assert Renaming().parse({"folder": "/a", "depth": 2}) == Renaming().parse({"path": "/a", "depth": 2})
+def test_argument_alias_is_accepted_only_without_the_argument_itself() -> None:
+    assert ToolWithAliases().parse({"folder": "/a", "depth": 2}) == ToolWithAliases().parse({"path": "/a", "depth": 2})
     for raw in ({"folder": "/a", "path": "/b"}, {"folder": 1}, {"place": "/a"}):
         with pytest.raises(msgspec.ValidationError):
-            Renaming().parse(raw)
+            ToolWithAliases().parse(raw)
 
 
 def test_definitions_have_the_openai_form_and_a_closed_schema() -> None:
@@ -106,8 +108,8 @@ EFFECTS: dict[Kind, str] = {
 }
 
 
-def test_the_kind_of_a_tool_says_its_side_effect_and_whether_it_is_safe() -> None:
-    """TOOL3. Safe are those that change nothing and send nothing."""
+def test_tool_kind_determines_side_effect_and_safety() -> None:
+    """TOOL3. A tool is safe if it changes nothing and sends nothing."""
     tools = [type(f"Tool{kind}", (Look,), {"name": f"Tool{kind}", "kind": kind})() for kind in get_args(Kind)]
     assert {tool.kind: tool.side_effect for tool in tools} == EFFECTS
     assert Registry(tools).list_safe_tools() == ("Toolread", "Tooltalk")
@@ -117,7 +119,7 @@ def test_the_kind_of_a_tool_says_its_side_effect_and_whether_it_is_safe() -> Non
     ("raw", "word"),
     [({}, "path"), ({"path": 1}, "path"), ({"path": "/", "depht": 1}, "depht"), ({"path": "/", "depth": 0}, "depth")],
 )
-def test_wrong_arguments_are_refused_by_name(raw: dict[str, Any], word: str) -> None:
+def test_invalid_argument_is_named_in_the_error(raw: dict[str, Any], word: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=word):
         Look().parse(raw)
 
@@ -137,15 +139,11 @@ def test_wrong_arguments_are_refused_by_name(raw: dict[str, Any], word: str) -> 
         ("Whatever", "Whatever"),
     ],
 )
-def test_every_name_of_a_tool_leads_to_it(name: str, odin: str) -> None:
+def test_alias_resolves_to_the_canonical_tool_name(name: str, odin: str) -> None:
     assert canonical_name_of(name) == odin
 
 
-def test_no_name_means_two_tools() -> None:
-    names = [alias.casefold() for name, text in ALIASES.items() for alias in {name, *text.split()}]
-    doubles = {name for name in names if names.count(name) > 1}
-    by_tool = {name: {canonical_name_of(name)} for name in doubles}
-    assert all(len(tools) == 1 for tools in by_tool.values())
+def test_no_alias_belongs_to_two_tools() -> None:
     owners = {
         alias.casefold(): {tool for tool, text in ALIASES.items() if alias.casefold() in text.casefold().split()}
         for text in ALIASES.values()

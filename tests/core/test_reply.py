@@ -1,3 +1,5 @@
+"""Building a reply from streamed chunks, and parsing the arguments of calls."""
+
 import json
 
 import pytest
@@ -18,9 +20,9 @@ from odin.core.provider import (
 )
 
 
-def test_pieces_add_up_in_the_order_they_came() -> None:
+def test_chunks_become_parts_in_order() -> None:
     builder = ReplyBuilder("p", "m")
-    for piece in (
+    for chunk in (
         ThinkingChunk("hm"),
         ThinkingChunk(signature="sig"),
         TextChunk("a"),
@@ -33,7 +35,7 @@ def test_pieces_add_up_in_the_order_they_came() -> None:
         UsageChunk(Usage(2, 3)),
         StopChunk("tool_use", "m-2"),
     ):
-        builder.add(piece)
+        builder.add(chunk)
     reply = builder.finish()
     assert reply.message.parts == (
         Thinking("hm", "sig"),
@@ -51,7 +53,7 @@ def test_the_final_thinking_text_wins() -> None:
     assert builder.finish().message.thinking == "the whole"
 
 
-def test_an_interrupted_reply_keeps_text_and_never_a_call() -> None:
+def test_interrupted_reply_keeps_text_but_no_call() -> None:
     builder = ReplyBuilder()
     builder.add(TextChunk("I will"))
     builder.add(CallChunk(0, "x", "LS", '{"path": "/"}', done=True))
@@ -59,7 +61,7 @@ def test_an_interrupted_reply_keeps_text_and_never_a_call() -> None:
     assert (message.text, message.calls, message.interrupted) == ("I will", (), True)
 
 
-def test_broken_arguments_are_kept_apart() -> None:
+def test_broken_arguments_become_a_malformed_call() -> None:
     builder = ReplyBuilder()
     builder.add(CallChunk(0, "x", "LS", '{"path": "/'))
     reply = builder.finish()
@@ -70,7 +72,7 @@ def test_broken_arguments_are_kept_apart() -> None:
     )
 
 
-def test_a_rollback_forgets_everything() -> None:
+def test_rollback_discards_the_reply_so_far() -> None:
     builder = ReplyBuilder()
     builder.add(TextChunk("no"))
     builder.add(RollbackChunk("again"))
@@ -96,11 +98,11 @@ def test_any_split_of_the_arguments_gives_the_same_call(args: dict[str, object])
         assert call.args == json.loads(raw)
 
 
-def test_numbers_that_are_none_are_null():
+def test_nan_and_infinity_become_null():
     assert parse_arguments('{"timeout": NaN, "more": [Infinity, -Infinity]}') == {"timeout": None, "more": [None, None]}
 
 
 @pytest.mark.parametrize("depth", [150, 900, 20_000])
-def test_what_is_nested_too_deeply_is_no_object(depth: int):
+def test_deeply_nested_arguments_are_rejected(depth: int):
     assert parse_arguments('{"a":' + "[" * depth + "]" * depth + "}") is None
     assert parse_arguments('{"a":"\\"' + "[" * depth + '"}') == {"a": '"' + "[" * depth}

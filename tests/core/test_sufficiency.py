@@ -1,3 +1,5 @@
+"""The small-model job that decides whether enough of a file was read for an edit."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,8 +25,8 @@ parts = st.lists(
 
 
 @given(parts)
-def test_parts_come_back_from_below_their_headers(given: list[tuple[int, list[str]]]) -> None:
-    """Also when the text itself looks like a header."""
+def test_parts_survive_adding_and_splitting_line_headers(given: list[tuple[int, list[str]]]) -> None:
+    """Even if a line of the text looks like a header."""
     expected = [(first, "".join(f"{line}\n" for line in lines)) for first, lines in given]
     assert split_line_headers(add_line_headers(given)) == expected
 
@@ -50,17 +52,17 @@ def test_content_without_a_header_is_one_part() -> None:
         ("", None),
     ],
 )
-def test_an_answer_is_found_in_what_a_model_says(text: str, answer: Sufficiency | None) -> None:
+def test_answer_is_parsed_from_a_model_reply(text: str, answer: Sufficiency | None) -> None:
     assert parse_sufficiency(text) == answer
 
 
 @given(st.text(max_size=200))
-def test_no_reply_is_too_strange_to_be_read(text: str) -> None:
+def test_parsing_a_reply_never_raises(text: str) -> None:
     parse_sufficiency(text)
     parse_sufficiency(f'{{"is_sufficient": {text}}}')
 
 
-def test_the_job_asks_for_json_of_the_form_that_is_understood() -> None:
+def test_job_schema_matches_the_parsed_structs() -> None:
     assert SUFFICIENCY_JOB.schema is SUFFICIENCY_SCHEMA
     assert set(SUFFICIENCY_SCHEMA["properties"]) == set(Sufficiency.__struct_fields__)
     item = SUFFICIENCY_SCHEMA["properties"]["suggested_line_ranges"]["items"]

@@ -1,3 +1,5 @@
+"""JSON schemas of tool arguments: the fast path gives the same result as msgspec."""
+
 from typing import Annotated, Any
 
 import msgspec
@@ -9,7 +11,7 @@ from odin.core.tool import Registry, schema_of
 
 
 class Odd(msgspec.Struct):
-    """Types the fast path does not handle."""
+    """Types that the fast path does not handle."""
 
     either: int | str
     few: Annotated[float, msgspec.Meta(gt=1)]
@@ -31,6 +33,6 @@ def test_every_standard_tool_has_the_schema_msgspec_gives_it(tmp_path: Any, brie
         assert tool._struct_schema_of(args, brief) == build_by_msgspec(args, brief), name
 
 
-def test_other_types_are_left_to_msgspec() -> None:
+def test_unsupported_types_fall_back_to_msgspec() -> None:
     assert schema_of(Odd) == build_by_msgspec(Odd, False)
     assert set(schema_of(Odd)["properties"]) == {"either", "few", "table"}

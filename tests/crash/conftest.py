@@ -1,3 +1,3 @@
-"""Sessions in this process, as the tests of the engine have them."""
+"""The `start` fixture of the engine tests, which opens sessions in this process."""
 
 from ..engine.conftest import start as start

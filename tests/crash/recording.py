@@ -1,4 +1,4 @@
-"""A rich session, recorded by playing it: every kind of event that a conversation is made of, in its real place."""
+"""Records a session log with every kind of event of a conversation, by running a scripted session."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ from odin.testing.strict import IssuedIds
 Api = Literal["anthropic", "openai"]
 
 
-EXPECTED: set[type[AnyEvent]] = {
+REQUIRED_EVENTS: set[type[AnyEvent]] = {
     CallDiscarded,
     CallSpeculated,
     Compacted,
@@ -70,19 +70,19 @@ EXPECTED: set[type[AnyEvent]] = {
     Rewound,
     SpawnStarted,
 }
-"""What a recording must hold, among much else, to be worth its name."""
+"""Event types that every recording must contain."""
 
 
 class Recording(Struct, frozen=True):
-    """The log of a session and what the server that spoke in it remembers."""
+    """A session log, and the ids and signatures that its scripted server issued."""
 
     data: bytes
     events: list[Envelope]
     memory: IssuedIds
 
 
-class Player:
-    """Sends prompts and follows each to its end, answering what is asked."""
+class SessionPlayer:
+    """Sends prompts, answers permission requests, and waits for the end of each turn."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -97,21 +97,21 @@ class Player:
         stop_at: type[AnyEvent] | None = None,
         then: Prompt | None = None,
     ) -> None:
-        """`then` is sent while it is being answered."""
+        """Send a prompt and wait for its end. `then` is submitted while the turn runs; `stop_at` interrupts it."""
         self._count += 1
         name = f"p{self._count}"
         await self.client.submit(Prompt(name, text))
         if then is not None:
             await self.client.submit(then)
-        await self._until(name, answer, stop_at)
+        await self._wait_for_end(name, answer, stop_at)
 
-    async def go_on(self) -> None:
+    async def continue_turn(self) -> None:
         self._count += 1
         name = f"p{self._count}"
         await self.client.submit(Continue(name))
-        await self._until(name)
+        await self._wait_for_end(name)
 
-    async def _until(
+    async def _wait_for_end(
         self, name: str, answer: AnswerPermission | None = None, stop_at: type[AnyEvent] | None = None
     ) -> None:
         async with asyncio.timeout(60):
@@ -125,8 +125,8 @@ class Player:
                 elif isinstance(event, TurnEnded) and event.id == name:
                     return
 
-    async def say_two(self, one: str, other: str) -> None:
-        """The second waits until the first is answered."""
+    async def queue_two(self, one: str, other: str) -> None:
+        """Submit two prompts at once, of which the second waits in the queue, and wait for its end."""
         await self.client.submit(Prompt("q1", one))
         await self.client.submit(Prompt("q2", other))
         async with asyncio.timeout(60):
@@ -135,22 +135,28 @@ class Player:
                     return
 
 
-def script(root: Path) -> list[Turn]:
-    """What the model says. Each line is one prompt of `perform`."""
+def make_script(root: Path) -> list[Turn]:
+    """Return the turns of the model. Each line answers one prompt of `run_session`."""
     a, b, c = (str(root / name) for name in ("a.txt", "b.txt", "c.txt"))
     todos = {"todos": [{"id": "1", "content": "look", "status": "in_progress"}]}
     edit = {"file_path": a, "old_string": "two", "new_string": "TWO"}
     return [
         *(
             reply("Let me look.", [call("Read", {"file_path": a}), call("Ls", {"path": str(root)})], "I must look"),
-            reply("", [call("TodoWrite", todos), call("EditTool", edit), call("WriteFile", _write(b))], "now write"),
             reply(
-                "", [call("ExecuteCommand", {"command": "echo out; echo err >&2; exit 3"}), call("Delete", _gone(b))]
+                "", [call("TodoWrite", todos), call("EditTool", edit), call("WriteFile", _write_args(b))], "now write"
+            ),
+            reply(
+                "",
+                [
+                    call("ExecuteCommand", {"command": "echo out; echo err >&2; exit 3"}),
+                    call("Delete", _delete_args(b)),
+                ],
             ),
             say("Done.", thinking="that was it"),
         ),
         *(call("Nonesuch", {}), call("Read", {"file_path": 5}), say("Neither works.")),
-        *(call("WriteFile", '{"file_path": '), call("WriteFile", _write(c)), say("Written.")),
+        *(call("WriteFile", '{"file_path": '), call("WriteFile", _write_args(c)), say("Written.")),
         *(call("ExecuteCommand", {"command": "touch denied"}), say("As you wish.")),
         *(
             reply("A helper does it.", [call("AgentTool", {"description": "count", "prompt": "count the files"})]),
@@ -167,12 +173,12 @@ def script(root: Path) -> list[Turn]:
         *(say("First."), say("Second.")),
         *(
             reply(
-                "Early.", [call("WriteFile", _write(b)), call("Read", {"file_path": a}), call("Ls", {"path": b})]
+                "Early.", [call("WriteFile", _write_args(b)), call("Read", {"file_path": a}), call("Ls", {"path": b})]
             ).pace(0.02),
             say("It was begun early."),
         ),
         *(
-            reply("", [call("WriteFile", _write(f"{root}/e")), call("Ls", {})]).pace(0.02).unfinished(3),
+            reply("", [call("WriteFile", _write_args(f"{root}/e")), call("Ls", {})]).pace(0.02).unfinished(3),
             say("In vain."),
         ),
         say("To be taken out."),
@@ -187,26 +193,26 @@ def script(root: Path) -> list[Turn]:
     ]
 
 
-def _write(path: str) -> dict[str, Any]:
+def _write_args(path: str) -> dict[str, Any]:
     return {"file_path": path, "content": f"new {path}\n"}
 
 
-def _gone(path: str) -> dict[str, Any]:
+def _delete_args(path: str) -> dict[str, Any]:
     return {"paths": [path], "reason": "not needed"}
 
 
 class Model:
-    """Plays the script; what the lesser model is asked, which is offered no tools, is answered beside it."""
+    """Plays the script. Requests to the small model, which have no tools, get a fixed reply."""
 
     def __init__(self, turns: list[Turn]) -> None:
-        self.left = turns
+        self.turns_left = turns
 
     def __call__(self, seen: SeenRequest) -> Turn:
-        return self.left.pop(0) if seen.tool_names else say("In short.")
+        return self.turns_left.pop(0) if seen.tool_names else say("In short.")
 
 
-async def perform(client: Client) -> None:
-    player = Player(client)
+async def run_session(client: Client) -> None:
+    player = SessionPlayer(client)
     await player.say("look around and change something")
     await client.submit(AddContext("the answer is 42", path="/notes.txt"))
     await player.say("call things that do not exist")
@@ -224,12 +230,12 @@ async def perform(client: Client) -> None:
     await client.submit(Redo())
     await player.say("go on")
     await client.submit(SetPermissionMode("acceptEdits"))
-    await player.say_two("one", "two")
+    await player.queue_two("one", "two")
     await player.say("write early")
     await player.say("write in vain")
     await player.say("say something wrong")
     await client.submit(RemoveLastMessage())
-    await player.go_on()
+    await player.continue_turn()
     await player.say("look", then=Prompt("s1", "and listen", delivery="merge"))
     await client.submit(RunUserShell("r1", "echo mine"))
     await client.submit(Compact())
@@ -246,21 +252,21 @@ async def record(api: Api, root: Path, home: Path) -> Recording:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "odinconfig.json").write_text(json.dumps({"retry": {"base_s": 0.01}, "max_context": 12_000}))
     model = "claude-sonnet-4-5" if api == "anthropic" else "gpt-5"
-    said = Model(script(root))
-    with ScriptedServer(said) as server:
+    scripted = Model(make_script(root))
+    with ScriptedServer(scripted) as server:
         env = {**os.environ, **server.env(api, model)}
         allowed = ("Read", "Ls", "EditTool", "WriteFile", "Delete", "Spawn", "AgentTool", "ExecuteCommand(sleep:*)")
         options = Options(cwd=str(root), can_ask=True, allowed_tools=allowed, thinking=2000, env=env)
         client = await open_session(options)
         try:
-            await perform(client)
+            await run_session(client)
         finally:
             await client.close()
         assert server.rejected == []
-        assert said.left == []
+        assert scripted.turns_left == []
         memory = server._router._memory
     path = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
     events = list(read_log(path))
     seen = {type(envelope.event) for envelope in events}
-    assert {kind.__name__ for kind in EXPECTED - seen} == set()
+    assert {kind.__name__ for kind in REQUIRED_EVENTS - seen} == set()
     return Recording(path.read_bytes(), events, memory)

@@ -1,4 +1,4 @@
-"""A full disk and a folder that cannot be written: an error that says what to do, and nothing that was kept is lost."""
+"""A full disk or a read-only folder leads to an error with a hint, and to no loss of recorded events."""
 
 import json
 import os
@@ -23,14 +23,14 @@ from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.script import SeenRequest
 
 from ..conftest import Run
-from .cramped import Order
+from .full_disk_session import PromptPlan
 
 ROOT = Path(__file__).parent.parent.parent
-WHAT_TO_DO = "Free some space, or set ODIN_STATE_DIR"
+HINT = "Free some space, or set ODIN_STATE_DIR"
 
 
-class Writer:
-    """A model that writes a file in every turn and then says so."""
+class WritingModel:
+    """A model that writes a file in every turn."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,7 +46,7 @@ class Writer:
         return call("WriteFile", {"file_path": str(self.root / f"{self.count}.txt"), "content": "new\n" * 50})
 
 
-def limited(room: int) -> None:
+def limit_file_size(room: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
 
@@ -61,23 +61,23 @@ def log_of(home: Path) -> Path:
         *(pytest.param(room, marks=pytest.mark.slow) for room in (1, 150, 1100, 1600, 1900, 2800, 3200, 4200, 5000)),
     ],
 )
-def test_a_disk_that_fills_up_in_the_middle_of_a_line(
+def test_disk_that_fills_up_is_reported_and_nothing_is_lost(
     room: int, run_odin_process: Run, workspace: Path, home: Path
 ) -> None:
-    """Wherever it happens: the program ends by itself and says why, what was there stays, and later it goes on."""
-    with ScriptedServer(Writer(workspace)) as server:
+    """Wherever the space runs out, Odin reports it, the log keeps its earlier lines, and a later run continues it."""
+    with ScriptedServer(WritingModel(workspace)) as server:
         env = server.env("anthropic")
         assert run_odin_process("-p", "first", "--yes", env=env).returncode == 0
         kept = log_of(home).read_bytes()
-        cramped = limited_odin(["-p", "second", "--yes", "--continue"], workspace, len(kept) + room, env)
+        limited_run = run_limited_odin(["-p", "second", "--yes", "--continue"], workspace, len(kept) + room, env)
         now = log_of(home).read_bytes()
         assert now.startswith(kept)
-        if cramped.returncode:
-            assert WHAT_TO_DO in cramped.stderr + cramped.stdout
-            assert "File too large" in cramped.stderr + cramped.stdout
+        if limited_run.returncode:
+            assert HINT in limited_run.stderr + limited_run.stdout
+            assert "File too large" in limited_run.stderr + limited_run.stdout
         else:
             assert len(now) < len(kept) + room
-        assert_recorded(list(read_log(log_of(home))), workspace)
+        assert_files_are_recorded(list(read_log(log_of(home))), workspace)
         again = run_odin_process("-p", "third", "--yes", "--continue", env=env)
         assert again.returncode == 0, again.stderr
         assert log_of(home).read_bytes().startswith(now)
@@ -85,8 +85,8 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line(
         assert "first" in json.dumps(server.requests[-1].json)
 
 
-def assert_recorded(events: list[Envelope], workspace: Path) -> None:
-    """A file is there only when the log said beforehand that it would be, and none is half written."""
+def assert_files_are_recorded(events: list[Envelope], workspace: Path) -> None:
+    """Check that every file was announced by a checkpoint in the log, and that it is complete."""
     announced = {state.path for item in events if isinstance(item.event, CheckpointSaved) for state in item.event.files}
     for path in workspace.glob("*"):
         assert str(path) in announced
@@ -94,13 +94,13 @@ def assert_recorded(events: list[Envelope], workspace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_room_again_in_the_same_session(workspace: Path, home: Path) -> None:
-    """Nothing is answered without a record, and what waited is written when there is room."""
+def test_session_continues_after_space_was_freed(workspace: Path, home: Path) -> None:
+    """Prompts fail while the log cannot be written; events that waited are written after space was freed."""
     steps = (("first", -1), ("second", 300), ("context of no use", 5), ("third", 5), ("fourth", -1))
-    order = Order(str(workspace), "cramped", steps)
-    with ScriptedServer(Writer(workspace)) as server:
+    plan = PromptPlan(str(workspace), "cramped", steps)
+    with ScriptedServer(WritingModel(workspace)) as server:
         done = subprocess.run(
-            [sys.executable, "-B", "-m", "tests.crash.cramped", msgspec.json.encode(order).decode()],
+            [sys.executable, "-B", "-m", "tests.crash.full_disk_session", msgspec.json.encode(plan).decode()],
             cwd=ROOT,
             env={**os.environ, **server.env("anthropic"), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
             stdin=subprocess.DEVNULL,
@@ -114,7 +114,7 @@ def test_room_again_in_the_same_session(workspace: Path, home: Path) -> None:
     first, second, context, third, fourth = json.loads(done.stdout)
     assert (first["error"], fourth["error"]) == ("", "")
     for refused in (second, context, third):
-        assert WHAT_TO_DO in refused["error"]
+        assert HINT in refused["error"]
     events = list(read_log(log_of(home)))
     assert [item.event.text for item in events if isinstance(item.event, TurnStarted)] == [
         "first",
@@ -126,11 +126,11 @@ def test_room_again_in_the_same_session(workspace: Path, home: Path) -> None:
     assert ends == {"p0": "end_turn", "p1": "error", "p3": "error", "p4": "end_turn"}
     numbers = [item.seq for item in events]
     assert numbers == sorted(set(numbers))
-    assert_recorded(events, workspace)
+    assert_files_are_recorded(events, workspace)
 
 
-def limited_odin(args: list[str], cwd: Path, room: int, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Odin, which may write no file beyond this size."""
+def run_limited_odin(args: list[str], cwd: Path, room: int, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    """Run Odin with a limit on the file size."""
     return subprocess.run(
         [sys.executable, "-I", "-B", "-m", "odin", *args],
         cwd=cwd,
@@ -140,15 +140,15 @@ def limited_odin(args: list[str], cwd: Path, room: int, env: dict[str, str]) -> 
         text=True,
         timeout=60,
         check=False,
-        preexec_fn=lambda: limited(room),
+        preexec_fn=lambda: limit_file_size(room),
     )
 
 
-def test_an_output_that_cannot_be_kept_whole(workspace: Path, home: Path) -> None:
-    """The command's beginning and end are shown and the model is told; nothing else suffers."""
+def test_output_that_cannot_be_saved_whole_is_truncated(workspace: Path, home: Path) -> None:
+    """The model gets the start and the end of the output, and the reason why the rest was not saved."""
     flood = call("ExecuteCommand", {"command": "head -c 300000 /dev/zero | tr '\\0' x"})
     with ScriptedServer([flood, say("Much.")]) as server:
-        done = limited_odin(["-p", "print", "--yes"], workspace, 100_000, server.env("anthropic"))
+        done = run_limited_odin(["-p", "print", "--yes"], workspace, 100_000, server.env("anthropic"))
         assert (done.returncode, done.stdout) == (0, "Much.\n")
         assert "could not be saved: File too large" in json.dumps(server.requests[-1].json)
         assert server.rejected == []
@@ -156,17 +156,17 @@ def test_an_output_that_cannot_be_kept_whole(workspace: Path, home: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_list_needs_no_room(run_odin_process: Run, workspace: Path) -> None:
+def test_sessions_can_be_listed_on_a_full_disk(run_odin_process: Run, workspace: Path) -> None:
     with ScriptedServer([say("hello")]) as server:
         assert run_odin_process("-p", "a first question", env=server.env("anthropic")).returncode == 0
-    shown = limited_odin(["sessions"], workspace, 0, {})
+    shown = run_limited_odin(["sessions"], workspace, 0, {})
     assert shown.returncode == 0
     assert "a first question" in shown.stdout.casefold()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["/proc/odin", "a file"])
-def test_a_state_folder_that_cannot_be_made(place: str, run_odin_process: Run, tmp_path: Path) -> None:
+def test_state_folder_that_cannot_be_created_is_reported(place: str, run_odin_process: Run, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("mine")
     state = str(blocked / "odin") if place == "a file" else place
@@ -183,7 +183,7 @@ def test_a_state_folder_that_cannot_be_made(place: str, run_odin_process: Run, t
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-def test_a_session_in_a_folder_that_became_read_only(run_odin_process: Run, home: Path) -> None:
+def test_read_only_session_folder_is_reported(run_odin_process: Run, home: Path) -> None:
     with ScriptedServer([say("hello"), say("again")]) as server:
         env = server.env("anthropic")
         assert run_odin_process("-p", "hi", env=env).returncode == 0
@@ -194,7 +194,7 @@ def test_a_session_in_a_folder_that_became_read_only(run_odin_process: Run, home
         log.parent.parent.chmod(0o500)
         refused = run_odin_process("-p", "more", "--continue", env=env)
         assert refused.returncode == 1
-        assert WHAT_TO_DO in refused.stderr
+        assert HINT in refused.stderr
         log.parent.parent.chmod(0o700)
         log.parent.chmod(0o700)
         log.chmod(0o600)
@@ -202,15 +202,15 @@ def test_a_session_in_a_folder_that_became_read_only(run_odin_process: Run, home
         assert run_odin_process("-p", "more", "--continue", env=env).returncode == 0
 
 
-class Fickle:
-    """A log that sometimes has no room."""
+class FullDiskLog:
+    """A session log whose disk is full while `has_space` is False."""
 
     def __init__(self) -> None:
-        self.room = True
+        self.has_space = True
         self.kept: list[AnyEvent] = []
 
     def append(self, envelope: Envelope) -> None:
-        if not self.room:
+        if not self.has_space:
             raise StateUnwritable("There is no room.")
         self.kept.append(envelope.event)
 
@@ -221,12 +221,12 @@ class Fickle:
         return
 
 
-def test_what_announces_a_change_does_not_happen_without_its_record() -> None:
-    log = Fickle()
+def test_changes_are_refused_while_their_events_cannot_be_written() -> None:
+    log = FullDiskLog()
     recorder = Recorder(log, SessionState("s"), EventBus())
     start = TurnStarted("t", "hi", "edit_mode")
     recorder.emit(start)
-    log.room = False
+    log.has_space = False
     with pytest.raises(StateUnwritable):
         recorder.emit(NoteAdded("one"))
     recorder.emit(NoteAdded("two"))
@@ -234,18 +234,18 @@ def test_what_announces_a_change_does_not_happen_without_its_record() -> None:
         with pytest.raises(StateUnwritable):
             recorder.emit(announced)
     assert not recorder.state.file_history.unfinished
-    log.room = True
-    begun = ToolStarted("c", "WriteFile", {})
-    recorder.emit(begun)
-    assert log.kept == [start, NoteAdded("one"), NoteAdded("two"), begun]
+    log.has_space = True
+    started = ToolStarted("c", "WriteFile", {})
+    recorder.emit(started)
+    assert log.kept == [start, NoteAdded("one"), NoteAdded("two"), started]
     assert recorder.state.seq == 3
 
 
-def test_the_end_of_a_turn_says_that_it_is_not_kept() -> None:
-    log = Fickle()
+def test_turn_whose_end_cannot_be_written_ends_with_an_error() -> None:
+    log = FullDiskLog()
     recorder = Recorder(log, SessionState("s"), EventBus())
     recorder.emit(TurnStarted("t", "hi", "edit_mode"))
-    log.room = False
+    log.has_space = False
     with pytest.raises(StateUnwritable):
         recorder.emit(NoteAdded("one"))
     with pytest.raises(StateUnwritable):
@@ -254,12 +254,12 @@ def test_the_end_of_a_turn_says_that_it_is_not_kept() -> None:
     assert (turn.answer_summary, turn.reason) == ("done", "error")
     with pytest.raises(StateUnwritable):
         recorder.emit(TurnStarted("u", "more", "edit_mode"))
-    log.room = True
+    log.has_space = True
     recorder.close()
     assert [type(event).__name__ for event in log.kept] == ["TurnStarted", "NoteAdded", "TurnEnded", "TurnStarted"]
 
 
-def test_a_line_after_a_torn_one_begins_anew(tmp_path: Path) -> None:
+def test_event_after_a_torn_line_starts_on_a_new_line(tmp_path: Path) -> None:
     path = tmp_path / "s" / "main.jsonl"
     log = SessionLog(path, LogHeader(LOG_FORMAT, "s", "/w", 1.0))
     first, lost, last = (Envelope(number, 1.0, "s", NoteAdded(str(number))) for number in range(3))
@@ -279,8 +279,8 @@ def test_a_line_after_a_torn_one_begins_anew(tmp_path: Path) -> None:
     assert list(read_log(path)) == [first, last]
 
 
-def test_a_checkpoint_that_cannot_be_kept_leaves_nothing_behind(tmp_path: Path) -> None:
-    """In a process of its own, because the limit holds for everything it writes."""
+def test_checkpoint_that_cannot_be_saved_leaves_no_files(tmp_path: Path) -> None:
+    """Runs in another process, because the limit applies to everything the process writes."""
     program = (
         "import resource, sys\n"
         "sys.dont_write_bytecode = True\n"

@@ -1,4 +1,4 @@
-"""SIGKILL at two hundred moments: each time the session resumes and has lost nothing."""
+"""A session that is killed two hundred times at random moments resumes each time and loses nothing."""
 
 import os
 import signal
@@ -6,30 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from .chain import PATHS, Chain
-from .nursery import nursery
+from .crashing_session import PYTHON_PATH, CrashingSession
+from .worker_server import get_worker_server
 
-CHAINS = 8
+SESSIONS = 8
 KILLS = 25
-FIRST = int(os.environ.get("ODIN_CRASH_SEED", "1"))
-"""Where the seeds begin. A chain that failed is played again by naming its seed here."""
+FIRST_SEED = int(os.environ.get("ODIN_CRASH_SEED", "1"))
+"""The first seed. To repeat a failed test, set the variable to its seed."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + CHAINS))
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SESSIONS))
 def test_a_session_survives_being_killed(seed: int, workspace: Path, home: Path) -> None:
-    chain = Chain(seed, workspace, home)
-    with chain.server:
+    session = CrashingSession(seed, workspace, home)
+    with session.server:
         killed = 0
         while killed < KILLS:
-            killed += chain.kill_one()
-            assert chain.lives < 3 * KILLS
-        chain.live_on()
-        chain.check_end()
+            killed += session.run_and_kill()
+            assert session.runs < 3 * KILLS
+        session.run_to_end()
+        session.check_end()
 
 
-def test_the_exit_code_of_an_abandoned_child_is_not_taken_for_a_process_id(home: Path) -> None:
-    """A wrong id would be killed: 0 is the group of this process, -1 everything."""
-    abandoned, child = (nursery(PATHS).begin(home / "missing.json", os.environ, home / "printed") for _ in range(2))
-    assert (abandoned.returncode in (1, -signal.SIGKILL), child.wait(60.0)) == (True, 1)
-    assert child.pid > 1
+def test_exit_code_of_an_abandoned_worker_is_not_read_as_a_process_id(home: Path) -> None:
+    """The test would kill a wrong process id: 0 is the group of this process, -1 is every process."""
+    abandoned, worker = (
+        get_worker_server(PYTHON_PATH).start(home / "missing.json", os.environ, home / "printed") for _ in range(2)
+    )
+    assert (abandoned.returncode in (1, -signal.SIGKILL), worker.wait(60.0)) == (True, 1)
+    assert worker.pid > 1

@@ -1,4 +1,4 @@
-"""When Odin is killed, nothing that it had started runs on: commands, services, hooks, and the sandbox they run in."""
+"""When Odin is killed, all processes that it had started end: commands, spawned commands, hooks and their sandbox."""
 
 import json
 import os
@@ -12,14 +12,14 @@ import pytest
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.script import SeenRequest
 
-from ..sandbox.processes import alive, wait_until
+from ..sandbox.processes import is_alive, wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 TREE = "sleep {0} & (sleep {0} & setsid sleep {0} & wait) & trap '' TERM HUP; sleep {0}; wait"
-"""Four processes: a child, a grandchild, one in a session of its own, and a shell that does not listen."""
+"""Four processes: a child, a grandchild, one in its own process session, and a shell that ignores signals."""
 
 
-def parents() -> dict[int, int]:
+def list_parents() -> dict[int, int]:
     found: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -29,15 +29,15 @@ def parents() -> dict[int, int]:
     return found
 
 
-def descendants(pid: int) -> set[int]:
-    known = parents()
+def find_descendants(pid: int) -> set[int]:
+    known = list_parents()
     found = {pid}
     while more := {child for child, parent in known.items() if parent in found} - found:
         found |= more
     return found - {pid}
 
 
-def named(pids: set[int], words: str) -> int:
+def count_matching(pids: set[int], words: str) -> int:
     count = 0
     for pid in pids:
         try:
@@ -47,14 +47,16 @@ def named(pids: set[int], words: str) -> int:
     return count
 
 
-def everywhere(words: str) -> set[int]:
-    return {pid for pid in parents() if named({pid}, words)}
+def find_processes(words: str) -> set[int]:
+    return {pid for pid in list_parents() if count_matching({pid}, words)}
 
 
 @pytest.mark.parametrize("sandbox", [pytest.param("off", marks=pytest.mark.slow), "auto"])
 @pytest.mark.parametrize("kind", ["command", "spawn", "hook", "sub-agent", "own"])
 @pytest.mark.parametrize("whole_group", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_nothing_runs_on(kind: str, sandbox: str, whole_group: bool, workspace: Path, home: Path) -> None:
+def test_no_started_process_survives_a_killed_odin(
+    kind: str, sandbox: str, whole_group: bool, workspace: Path, home: Path
+) -> None:
     mark = f"7{os.getpid()}.{len(kind)}{len(sandbox)}{int(whole_group)}"
     tree = TREE.format(mark)
     config: dict[str, object] = {"sandbox": {"backend": sandbox}}
@@ -78,7 +80,7 @@ def test_nothing_runs_on(kind: str, sandbox: str, whole_group: bool, workspace: 
 
     with ScriptedServer(model) as server:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.busy", kind, tree if kind == "own" else "go"],
+            [sys.executable, "-m", "tests.crash.busy_session", kind, tree if kind == "own" else "go"],
             cwd=workspace,
             env={
                 **os.environ,
@@ -89,12 +91,12 @@ def test_nothing_runs_on(kind: str, sandbox: str, whole_group: bool, workspace: 
             start_new_session=True,
         )
         try:
-            wait_until(lambda: len(everywhere(f"sleep {mark}")) >= 4 or process.poll() is not None)
+            wait_until(lambda: len(find_processes(f"sleep {mark}")) >= 4 or process.poll() is not None)
             assert process.poll() is None
-            started = descendants(process.pid) | everywhere(f"sleep {mark}")
+            started = find_descendants(process.pid) | find_processes(f"sleep {mark}")
             assert len(started) >= 5
         finally:
             (os.killpg if whole_group else os.kill)(process.pid, signal.SIGKILL)
             process.wait(60)
-        wait_until(lambda: not any(alive(pid) for pid in started))
-        assert everywhere(f"sleep {mark}") == set()
+        wait_until(lambda: not any(is_alive(pid) for pid in started))
+        assert find_processes(f"sleep {mark}") == set()

@@ -1,4 +1,4 @@
-"""After a power cut only what was brought to the disk is there: it must be enough, and in the right order."""
+"""What Odin syncs to the disk, and in which order, is enough to recover from a power cut."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from ..engine.conftest import Start
 
 
 class Disk:
-    """What was brought to the disk so far: files by name, with their bytes then, and folders."""
+    """Replaces `os.fsync` and records what was synced: the bytes of files by path, and folders."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -35,8 +35,8 @@ class Disk:
         if path.endswith("main.jsonl"):
             self.logs.append(data)
 
-    def holds(self, data: bytes) -> bool:
-        """Whether these bytes are on the disk, by themselves or in a pack."""
+    def contains(self, data: bytes) -> bool:
+        """Return whether these bytes were synced in a checkpoint, as an object or in a pack."""
         return any(data in kept for path, kept in self.files.items() if "checkpoints" in path)
 
 
@@ -47,7 +47,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return found
 
 
-async def test_how_to_undo_a_change_is_on_the_disk_before_the_change(
+async def test_checkpoint_is_synced_before_the_file_changes(
     start: Start,
     workspace: Path,
     disk: Disk,
@@ -56,14 +56,14 @@ async def test_how_to_undo_a_change_is_on_the_disk_before_the_change(
     file = workspace / "a.txt"
     file.write_text("the earlier text\n")
     seen: list[tuple[bool, bool]] = []
-    right = odin.tools.file_edit.replace_file
+    original = odin.tools.file_edit.replace_file
 
-    def looked(*args: object) -> os.stat_result:
-        said = b'"type":"CheckpointSaved"' in disk.logs[-1]
-        seen.append((said, disk.holds(b"the earlier text\n")))
-        return right(*args)  # pyright: ignore[reportArgumentType]
+    def record_and_replace(*args: object) -> os.stat_result:
+        is_logged = b'"type":"CheckpointSaved"' in disk.logs[-1]
+        seen.append((is_logged, disk.contains(b"the earlier text\n")))
+        return original(*args)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(odin.tools.file_edit, "replace_file", looked)
+    monkeypatch.setattr(odin.tools.file_edit, "replace_file", record_and_replace)
     read = call("Read", {"file_path": str(file)})
     edit = call("EditTool", {"file_path": str(file), "old_string": "earlier", "new_string": "later"})
     talk = await start([read, edit, say("done")])
@@ -72,14 +72,14 @@ async def test_how_to_undo_a_change_is_on_the_disk_before_the_change(
     assert seen == [(True, True)]
 
 
-async def test_whatever_was_synced_names_only_what_was_synced_before(
+async def test_synced_log_refers_only_to_synced_objects(
     start: Start,
     workspace: Path,
     home: Path,
     disk: Disk,
     tmp_path: Path,
 ) -> None:
-    """Each time the log is synced it could be all that is left. What it names of files is on the disk by then."""
+    """A power cut may follow every sync of the log, so all objects that the log names must be synced before it."""
     for number in range(30):
         (workspace / f"{number}.txt").write_text(f"number {number}\n")
     checked = 0
@@ -93,7 +93,7 @@ async def test_whatever_was_synced_names_only_what_was_synced_before(
             states = store.load_manifest(saved.manifest).files if saved.manifest else saved.files
             for state in states:
                 if state.kind == "file" and state.saved:
-                    assert disk.holds(store.fetch(state.sha256))
+                    assert disk.contains(store.fetch(state.sha256))
                     checked += 1
 
     write = call("WriteFile", {"file_path": str(workspace / "31.txt"), "content": "new\n"})
@@ -108,7 +108,7 @@ async def test_whatever_was_synced_names_only_what_was_synced_before(
 
 
 async def test_a_new_session_can_be_found_after_its_first_prompt(start: Start, home: Path, disk: Disk) -> None:
-    """A file is lost when the folder that names it is not on the disk."""
+    """A file is lost if the folder that contains it was not synced."""
     talk = await start([say("one"), say("two")])
     await talk.say("first")
     log = next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
@@ -117,8 +117,8 @@ async def test_a_new_session_can_be_found_after_its_first_prompt(start: Start, h
     assert len(disk.folders) == 3
 
 
-async def test_a_file_that_ends_in_nothing(start: Start, home: Path) -> None:
-    """Some file systems remember how long a file was and not what was in it."""
+async def test_log_that_ends_in_null_bytes_can_be_resumed(start: Start, home: Path) -> None:
+    """Some file systems restore the length of a file, but not its content."""
     talk = await start([say("one")])
     await talk.say("first")
     await talk.client.close()
@@ -131,16 +131,16 @@ async def test_a_file_that_ends_in_nothing(start: Start, home: Path) -> None:
         assert b"first" in server.requests[0].body
 
 
-def test_half_an_object_is_never_taken_for_a_whole_one(tmp_path: Path, disk: Disk) -> None:
-    """It gets its name when it is on the disk; with the name first, a cut would leave an empty file that counts."""
+def test_checkpoint_object_gets_its_name_after_it_is_synced(tmp_path: Path, disk: Disk) -> None:
+    """If it got its name first, a power cut could leave an empty file that looks like a complete object."""
     store = CheckpointStore(tmp_path)
-    named: list[bool] = []
+    names_found: list[bool] = []
     sync = disk.sync
 
-    def look(fd: int) -> None:
-        named.append(any(path.name[0] != "." for path in (tmp_path / "objects").rglob("*") if path.is_file()))
+    def record_and_sync(fd: int) -> None:
+        names_found.append(any(path.name[0] != "." for path in (tmp_path / "objects").rglob("*") if path.is_file()))
         sync(fd)
 
-    disk.sync = look
+    disk.sync = record_and_sync
     store.keep(b"bytes")
-    assert named == [False]
+    assert names_found == [False]

@@ -1,26 +1,26 @@
-"""SIGKILL at a hundred moments with five agents at work."""
+"""A session with five working sub-agents that is killed a hundred times resumes each time."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from .team import AGENTS, TeamChain
+from .team import AGENTS, CrashingTeam
 
-FIRST = int(os.environ.get("ODIN_CRASH_SEED", "1"))
-CHAINS = 10
+FIRST_SEED = int(os.environ.get("ODIN_CRASH_SEED", "1"))
+SESSIONS = 10
 KILLS = 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + CHAINS))
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SESSIONS))
 def test_a_team_survives_being_killed(seed: int, workspace: Path, home: Path) -> None:
-    chain = TeamChain(seed, workspace, home)
-    with chain.server:
+    session = CrashingTeam(seed, workspace, home)
+    with session.server:
         killed = 0
         while killed < KILLS:
-            killed += chain.kill_one()
-            assert chain.lives < 3 * KILLS
-        chain.live_on()
-        chain.check_end()
-        assert sum(live >= AGENTS for live in chain.live_at_kill) >= KILLS
+            killed += session.run_and_kill()
+            assert session.runs < 3 * KILLS
+        session.run_to_end()
+        session.check_end()
+        assert sum(running >= AGENTS for running in session.running_at_kill) >= KILLS

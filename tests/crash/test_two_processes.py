@@ -1,4 +1,4 @@
-"""Two processes never write one session."""
+"""Only one process at a time can write to a session."""
 
 import asyncio
 import os
@@ -28,27 +28,27 @@ ROOT = Path(__file__).parent.parent.parent
 ROUNDS = 20
 
 
-class Rival:
-    """A process that plays its round when it is told to."""
+class CompetingClient:
+    """A process that opens a session and sends a prompt for each `send_round`."""
 
     def __init__(self, cwd: Path, env: dict[str, str]) -> None:
         paths = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.rival"],
+            [sys.executable, "-m", "tests.crash.competing_client"],
             cwd=cwd,
             env={**os.environ, **env, "PYTHONPATH": paths},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self.hear() == "ready"
+        assert self.read_outcome() == "ready"
 
-    def tell(self, kind: str, session: str) -> None:
+    def send_round(self, kind: str, session: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{kind} {session}\n")
         self._process.stdin.flush()
 
-    def hear(self) -> str:
+    def read_outcome(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
@@ -57,21 +57,21 @@ class Rival:
 
 
 @contextmanager
-def rivals(cwd: Path, env: dict[str, str]) -> Generator[tuple[Rival, Rival]]:
-    both = Rival(cwd, env), Rival(cwd, env)
+def start_two_clients(cwd: Path, env: dict[str, str]) -> Generator[tuple[CompetingClient, CompetingClient]]:
+    both = CompetingClient(cwd, env), CompetingClient(cwd, env)
     try:
         yield both
     finally:
-        for rival in both:
-            rival.close()
+        for client_process in both:
+            client_process.close()
 
 
-def logs(home: Path, session: str) -> Path:
+def log_of(home: Path, session: str) -> Path:
     return next((home / ".local/state/odin/sessions").glob(f"*/{session}/main.jsonl"))
 
 
-def assert_one_after_the_other(events: list[Envelope], lines: int) -> list[str]:
-    """Every line is whole, the numbers rise, and no turn begins while another runs. Gives the prompts."""
+def assert_turns_are_sequential(events: list[Envelope], lines: int) -> list[str]:
+    """Check that every line is complete, event numbers rise, and turns do not overlap. Return the prompt ids."""
     assert len(events) == lines
     numbers = [envelope.seq for envelope in events]
     assert numbers == sorted(set(numbers))
@@ -88,38 +88,42 @@ def assert_one_after_the_other(events: list[Envelope], lines: int) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resume", "begin"])
-def test_a_race_for_one_session(kind: str, run_odin_process: Run, workspace: Path, home: Path) -> None:
-    """Whoever comes second is told that it is open, or comes when the first has left; nothing is ever mixed."""
+def test_two_processes_that_open_one_session_never_mix_their_turns(
+    kind: str, run_odin_process: Run, workspace: Path, home: Path
+) -> None:
+    """The second process is refused because the session is open, or opens it after the first has closed it."""
     with ScriptedServer(lambda seen: say("hello there").pace(0.002)) as server:
         env = server.env("anthropic")
         if kind == "resume":
             assert run_odin_process("-p", "first", "--session-id", "shared", env=env).returncode == 0
         answered = 0
-        with rivals(workspace, env) as both:
+        with start_two_clients(workspace, env) as both:
             for number in range(ROUNDS):
                 name = "shared" if kind == "resume" else f"new-{number}"
-                for rival in both:
-                    rival.tell(kind, name)
-                said = [rival.hear() for rival in both]
-                good = [answer for answer in said if answer.startswith("ended end_turn")]
-                refused = [answer for answer in said if answer.startswith(("SessionLocked", "UsageError"))]
-                assert good, said
-                assert len(good) + len(refused) == 2, said
-                assert all("already" in answer for answer in refused), said
+                for client_process in both:
+                    client_process.send_round(kind, name)
+                outcomes = [client_process.read_outcome() for client_process in both]
+                good = [answer for answer in outcomes if answer.startswith("ended end_turn")]
+                refused = [answer for answer in outcomes if answer.startswith(("SessionLocked", "UsageError"))]
+                assert good, outcomes
+                assert len(good) + len(refused) == 2, outcomes
+                assert all("already" in answer for answer in refused), outcomes
                 answered += len(good)
                 if kind == "begin":
-                    log = logs(home, name)
-                    assert_one_after_the_other(list(read_log(log)), log.read_bytes().count(b"\n") - 1)
+                    log = log_of(home, name)
+                    assert_turns_are_sequential(list(read_log(log)), log.read_bytes().count(b"\n") - 1)
                     assert len(good) == 1
         if kind == "resume":
-            log = logs(home, "shared")
-            prompts = assert_one_after_the_other(list(read_log(log)), log.read_bytes().count(b"\n") - 1)
+            log = log_of(home, "shared")
+            prompts = assert_turns_are_sequential(list(read_log(log)), log.read_bytes().count(b"\n") - 1)
             assert len(prompts) == answered + 1
         assert server.rejected == []
 
 
 @pytest.mark.slow
-async def test_one_that_is_open_is_refused_and_not_harmed(run_odin_process: Run, workspace: Path, home: Path) -> None:
+async def test_open_session_cannot_be_resumed_or_deleted_by_another_process(
+    run_odin_process: Run, workspace: Path, home: Path
+) -> None:
     gate = threading.Event()
     with ScriptedServer([say("one"), say("two").hold(gate, 2), say("three")]) as server:
         env = server.env("anthropic")
@@ -132,13 +136,13 @@ async def test_one_that_is_open_is_refused_and_not_harmed(run_odin_process: Run,
             stdout=subprocess.PIPE,
         )
         server.wait_for(2, 60)
-        kept = logs(home, "mine").read_bytes()
+        kept = log_of(home, "mine").read_bytes()
         second = run_odin_process("-p", "third", "--resume", "mine", env=env)
         assert second.returncode == 1
         assert f"PID {first.pid}" in second.stderr
         with pytest.raises(SessionLocked):
             delete_session(SessionStore(home / ".local/state/odin", str(workspace)), "mine")
-        assert logs(home, "mine").read_bytes() == kept
+        assert log_of(home, "mine").read_bytes() == kept
         gate.set()
         out, _ = first.communicate(timeout=60)
         assert out == b"two\n"
@@ -147,33 +151,33 @@ async def test_one_that_is_open_is_refused_and_not_harmed(run_odin_process: Run,
 
 
 @pytest.mark.slow
-async def test_a_fork_of_what_is_being_written(workspace: Path, home: Path) -> None:
-    """It is a beginning of the original, whole to the last line, and can go on by itself."""
+async def test_fork_of_a_session_in_use_is_a_complete_prefix(workspace: Path, home: Path) -> None:
+    """All its lines are complete and equal to those of the original, and it can be resumed."""
 
     def model(seen: SeenRequest) -> Turn:
         return say("words " * 30, chunk=4)
 
     with ScriptedServer(model) as server:
         env = server.env("anthropic")
-        writer = Rival(workspace, env)
-        writer.tell("begin", "busy")
-        writer.hear()
-        copy = ""
+        writer = CompetingClient(workspace, env)
+        writer.send_round("begin", "busy")
+        writer.read_outcome()
+        fork_id = ""
         for number in range(6):
-            writer.tell("resume", "busy")
+            writer.send_round("resume", "busy")
             options = Options(
                 cwd=str(workspace), yes=True, resume="busy", fork=True, env={**os.environ, **env}, can_ask=False
             )
             client = await open_session(options)
-            copy = (await client.get_info()).session
+            fork_id = (await client.get_info()).session
             await client.close()
-            assert writer.hear().startswith("ended end_turn")
-            original = [item.event for item in read_log(logs(home, "busy"))]
-            copied = [item.event for item in read_log(logs(home, copy))]
+            assert writer.read_outcome().startswith("ended end_turn")
+            original = [item.event for item in read_log(log_of(home, "busy"))]
+            copied = [item.event for item in read_log(log_of(home, fork_id))]
             assert copied == original[: len(copied)], number
             assert copied
         writer.close()
-        again = await open_session(Options(cwd=str(workspace), yes=True, resume=copy, env={**os.environ, **env}))
+        again = await open_session(Options(cwd=str(workspace), yes=True, resume=fork_id, env={**os.environ, **env}))
         events = again.stream_events()
         await again.submit(Prompt("x", "go on"))
         async with asyncio.timeout(60):

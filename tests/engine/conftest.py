@@ -1,4 +1,4 @@
-"""A session in this process against the scripted model server."""
+"""The `start` fixture: opens a session in this process whose requests the scripted model server answers."""
 
 import asyncio
 import json
@@ -25,7 +25,11 @@ FAST = {"retry": {"base_s": 0.01}}
 
 
 class Talk:
-    """One open session; `heard` keeps every event."""
+    """Drives one open session.
+
+    `heard` keeps every event that was read. `answers` are given to permission requests in order, and `interrupt_on`
+    is the type of event at which the turn is interrupted once.
+    """
 
     def __init__(self, client: Client, server: ScriptedServer) -> None:
         self.client = client
@@ -44,7 +48,7 @@ class Talk:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def say(self, text: str, mode: Mode = "edit_mode") -> TurnEnded:
-        """Send a prompt and follow it to its end."""
+        """Send a prompt and return the end of its turn."""
         prompt_id = await self.submit(text, mode)
         return await self.until_end(prompt_id)
 
@@ -54,18 +58,18 @@ class Talk:
         return f"p{self._count}"
 
     def remaining(self) -> AsyncIterator[Envelope]:
-        """The unread events of a closed session."""
+        """Return the stream of events that were not read yet."""
         return self._events
 
     async def until(self, kind: type[AnyEvent]) -> None:
-        """Wait for such an event; one in the log counts."""
+        """Wait for an event of this type; one that is already in the log counts."""
         async with asyncio.timeout(30):
             async for envelope in self.client.stream_events(after=-1):
                 if isinstance(envelope.event, kind):
                     return
 
-    async def heard_until_now(self, kind: type[Any]) -> list[Any]:
-        """All recorded events of a kind."""
+    async def recorded_events(self, kind: type[Any]) -> list[Any]:
+        """Return all events of this type that were recorded so far."""
         last = (await self.client.snapshot()).seq
         found: list[Any] = []
         async for envelope in self.client.stream_events(after=-1):
@@ -76,7 +80,7 @@ class Talk:
         return found
 
     async def until_quiet(self) -> None:
-        """Read the events that have come so far."""
+        """Read events until none comes for 0.2 s."""
         upcoming = self._events
         while True:
             try:
@@ -86,7 +90,7 @@ class Talk:
                 return
 
     async def until_live(self, kind: type[AnyEvent]) -> None:
-        """Read events until such an event comes."""
+        """Read events up to the next one of this type."""
         async with asyncio.timeout(30):
             async for envelope in self._events:
                 self.heard.append(envelope)
@@ -94,10 +98,10 @@ class Talk:
                     return
 
     async def until_end(self, prompt_id: str) -> TurnEnded:
-        """Follow a prompt to its end, for as long as something happens."""
-        async with asyncio.timeout(30) as patience:
+        """Read events until the turn of a prompt ends. Fail when no event comes for 30 s."""
+        async with asyncio.timeout(30) as deadline:
             async for envelope in self._events:
-                patience.reschedule(asyncio.get_running_loop().time() + 30)
+                deadline.reschedule(asyncio.get_running_loop().time() + 30)
                 self.heard.append(envelope)
                 event = envelope.event
                 if self.interrupt_on is not None and isinstance(event, self.interrupt_on):
@@ -115,10 +119,10 @@ Start = Callable[..., Awaitable[Talk]]
 
 @pytest.fixture
 async def start(workspace: Path, home: Path) -> AsyncIterator[Start]:
-    """start(script, api="anthropic", config={…}, **options) opens a session that the script answers."""
-    open_things: list[Talk] = []
+    """start(script, api="anthropic", config={…}, **options) opens a session; the script answers its requests."""
+    talks: list[Talk] = []
 
-    async def begin(
+    async def open_talk(
         script: Any,
         api: Literal["anthropic", "openai", "google"] = "anthropic",
         *,
@@ -131,17 +135,17 @@ async def start(workspace: Path, home: Path) -> AsyncIterator[Start]:
         folder = home / ".config" / "odin"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "odinconfig.json").write_text(json.dumps({**FAST, **(config or {})}))
-        playing = server or ScriptedServer(script)
+        scripted_server = server or ScriptedServer(script)
         if server is None:
-            playing.start()
+            scripted_server.start()
         settings: dict[str, Any] = {"cwd": str(workspace), "yes": True, **options}
-        environ = {**os.environ, **playing.env(api), **(env or {})}
+        environ = {**os.environ, **scripted_server.env(api), **(env or {})}
         client = await open_session(Options(env=environ, **settings), tools=own_tools)
-        talk = Talk(client, playing)
-        open_things.append(talk)
+        talk = Talk(client, scripted_server)
+        talks.append(talk)
         return talk
 
-    yield begin
-    for talk in open_things:
+    yield open_talk
+    for talk in talks:
         await talk.client.close()
         talk.server.stop()

@@ -1,4 +1,4 @@
-"""Replies that stay open after their calls, so that a test can see what happens before they end."""
+"""Helpers for tests of speculation: replies that stay open after their calls, and the events of calls."""
 
 import asyncio
 import os
@@ -18,22 +18,22 @@ from odin.testing.script import Turn
 from .conftest import Talk
 
 ONE_PIECE = 1_000_000
-"""Arguments come in one delta, so that the events of a reply can be counted."""
+"""Chunk size that sends all arguments in one delta, so that the events of a reply can be counted."""
 
 
-def calls(*items: Turn, stop: str | None = None) -> Turn:
-    """A reply of nothing but calls, each of which has arguments."""
+def reply_with_calls(*items: Turn, stop: str | None = None) -> Turn:
+    """Return a reply that has only calls, each with arguments."""
     return reply(calls=items, chunk=ONE_PIECE, stop=stop)
 
 
-def heard(turn: Turn) -> int:
-    """Number of Anthropic stream events up to the end of the last call, before the end of the reply."""
+def count_call_events(turn: Turn) -> int:
+    """Return the number of Anthropic stream events up to the end of the last call."""
     return 2 + 4 * len(turn.calls)
 
 
-def held(turn: Turn, gate: Gate) -> Turn:
-    """All calls arrive; then nothing does until the gate is set."""
-    return turn.hold(gate, after=heard(turn))
+def hold_after_calls(turn: Turn, gate: Gate) -> Turn:
+    """Send all calls, then nothing until the gate is set."""
+    return turn.hold(gate, after=count_call_events(turn))
 
 
 def write(path: Path, content: str, id: str = "w") -> Turn:
@@ -48,24 +48,24 @@ def read(path: Path, id: str = "r") -> Turn:
     return call("Read", {"file_path": str(path)}, id=id)
 
 
-async def follow(talk: Talk, prompt_id: str, gate: Gate) -> TurnEnded:
-    """Let the reply end and the turn with it."""
+async def finish_turn(talk: Talk, prompt_id: str, gate: Gate) -> TurnEnded:
+    """Let the reply and the turn end."""
     gate.set()
     return await talk.until_end(prompt_id)
 
 
-def picture(folder: Path) -> dict[str, FileState]:
-    """Everything in a folder: bytes, modes, links."""
+def snapshot_folder(folder: Path) -> dict[str, FileState]:
+    """Return the state of everything in a folder: bytes, modes, links."""
     names = [os.path.join(top, name) for top, dirs, files in os.walk(folder) for name in [*dirs, *files]]
     return {name: state_of(name, hash_file) for name in names}
 
 
-def reasons(talk: Talk) -> list[tuple[str, str]]:
+def discard_reasons_of(talk: Talk) -> list[tuple[str, str]]:
     return [(event.call_id, event.reason) for event in talk.all(CallDiscarded)]
 
 
-def order(talk: Talk, kinds: Sequence[type[AnyEvent]]) -> list[str]:
-    """The events of these kinds, in order, each with the call it is about."""
+def describe_events(talk: Talk, kinds: Sequence[type[AnyEvent]]) -> list[str]:
+    """Return the events of these kinds, in order, each with its call id."""
     return [
         f"{type(event).__name__} {getattr(event, 'call_id', '')}".strip()
         for event in talk.events
@@ -73,15 +73,15 @@ def order(talk: Talk, kinds: Sequence[type[AnyEvent]]) -> list[str]:
     ]
 
 
-async def until(true: Callable[[], Any]) -> None:
-    """Wait for something that happens outside the session."""
+async def wait_until(true: Callable[[], Any]) -> None:
+    """Wait until the condition, which is outside the session, is true."""
     async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0.005)
 
 
-def runs(word: str) -> bool:
-    """Whether a process has this word on its command line."""
+def is_running(word: str) -> bool:
+    """Return whether a process has this word on its command line."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and entry.name != str(os.getpid()):
             try:

@@ -1,4 +1,4 @@
-"""Loop mode of sub-agents: each has its own, which ends with its task, a question, an error or an interrupt."""
+"""Loop mode of sub-agents: each has its own loop, which ends with its task, a question, an error or an interrupt."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ from odin.testing import Turn, call, fault, say
 
 from .conftest import Start, Talk
 from .test_loop_mode import FINAL
-from .test_team import Cast, complete, delegate, settle
+from .test_team import TeamScript, complete, delegate, settle
 
 
 async def until_loop_ends(talk: Talk, agent: str = "general-1") -> LoopChanged:
@@ -24,12 +24,12 @@ async def until_loop_ends(talk: Talk, agent: str = "general-1") -> LoopChanged:
     raise AssertionError("the events ended before the loop did")
 
 
-async def test_an_agent_works_in_a_loop_of_its_own_until_it_completes_its_task(start: Start) -> None:
-    """Complete with an open to-do is not done; the loop of the main agent is not touched."""
+async def test_sub_agent_loops_until_its_task_is_complete(start: Start) -> None:
+    """`Complete` with an open to-do does not end the loop. The main agent has no loop."""
     hold = threading.Event()
     open_todo = [{"id": "1", "content": "write it", "status": "pending"}]
     closed = [{"id": "1", "content": "write it", "status": "completed"}]
-    cast = Cast(
+    script = TeamScript(
         [delegate("a"), say("ok"), say("seen")],
         a=[
             say("working").hold(hold),
@@ -39,7 +39,7 @@ async def test_an_agent_works_in_a_loop_of_its_own_until_it_completes_its_task(s
             complete("all of it"),
         ],
     )
-    talk = await start(cast)
+    talk = await start(script)
     await talk.say("go")
     await asyncio.to_thread(talk.server.wait_for, 3)
     assert await talk.client.submit(SetLoop(True, "write it", limit=5, agent="general-1"))
@@ -51,7 +51,7 @@ async def test_an_agent_works_in_a_loop_of_its_own_until_it_completes_its_task(s
     await settle(talk.client)
     (task,) = (await talk.client.snapshot()).tasks
     assert (task.state, task.summary, task.agents) == ("completed", "all of it", ("general-1",))
-    prompts = await talk.heard_until_now(LoopPrompted)
+    prompts = await talk.recorded_events(LoopPrompted)
     assert "The last reply did not say that everything is done." in prompts[0].reasons
     assert "1 to-do is open: write it" in prompts[1].reasons
     offered = {name for seen in talk.server.requests if "Complete" in seen.tool_names for name in seen.tool_names}
@@ -70,12 +70,12 @@ LOOP_ENDS: list[tuple[str, Turn, str]] = [
 
 
 @pytest.mark.parametrize(("state", "turn", "why"), LOOP_ENDS, ids=[state for state, _, _ in LOOP_ENDS])
-async def test_the_loop_of_an_agent_ends_as_that_of_the_main_agent_does(
-    start: Start, state: str, turn: Turn, why: str
-) -> None:
+async def test_sub_agent_loop_ends_like_the_main_loop(start: Start, state: str, turn: Turn, why: str) -> None:
     hold = threading.Event()
-    cast = Cast([delegate("a"), say("ok"), *(say("seen") for _ in range(3))], a=[say("hm").hold(hold), turn, say("x")])
-    talk = await start(cast)
+    script = TeamScript(
+        [delegate("a"), say("ok"), *(say("seen") for _ in range(3))], a=[say("hm").hold(hold), turn, say("x")]
+    )
+    talk = await start(script)
     await talk.say("go")
     await asyncio.to_thread(talk.server.wait_for, 3)
     await talk.client.submit(SetLoop(True, "go on", agent="general-1"))
@@ -86,8 +86,10 @@ async def test_the_loop_of_an_agent_ends_as_that_of_the_main_agent_does(
 
 
 async def test_stopping_or_cancelling_an_agent_ends_its_loop(start: Start) -> None:
-    cast = Cast([delegate("a"), delegate("b"), say("ok"), say("x"), say("x")], a=[say("").stall()], b=[say("").stall()])
-    talk = await start(cast)
+    script = TeamScript(
+        [delegate("a"), delegate("b"), say("ok"), say("x"), say("x")], a=[say("").stall()], b=[say("").stall()]
+    )
+    talk = await start(script)
     await talk.say("go")
     for agent in ("general-1", "general-2"):
         await talk.client.submit(SetLoop(True, "go on", agent=agent))
@@ -97,10 +99,10 @@ async def test_stopping_or_cancelling_an_agent_ends_its_loop(start: Start) -> No
     assert ends == ["You interrupted it.", "no need"]
 
 
-async def test_a_task_that_is_completed_does_not_end_the_loop_of_the_main_agent(start: Start) -> None:
-    cast = Cast([delegate("a"), say("I wait."), say("More."), say("All.\n<done>it works</done>"), say("x")])
-    cast.tasks["a"] = [complete("A")]
-    talk = await start(cast)
+async def test_completed_task_does_not_end_the_main_loop(start: Start) -> None:
+    script = TeamScript([delegate("a"), say("I wait."), say("More."), say("All.\n<done>it works</done>"), say("x")])
+    script.tasks["a"] = [complete("A")]
+    talk = await start(script)
     await talk.client.submit(SetLoop(True, "do all of it"))
     ended = await until_loop_ends(talk, "")
     assert (ended.state, ended.reason) == ("completed", "it works")

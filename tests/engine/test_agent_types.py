@@ -1,4 +1,4 @@
-"""Types of sub-agents from agent files: what the model is told of them, and what they decide for a delegated task."""
+"""Agent types from agent files: their description for the model, and the settings they give to a delegated task."""
 
 import asyncio
 import json
@@ -9,8 +9,8 @@ from typing import Any
 from odin.testing import Turn, call, reply, say
 
 from .conftest import Start, Talk
-from .hookkit import claude, new_kit
-from .test_team import Cast, NestedCast, complete, delegate, settle
+from .hook_programs import claude_hook, new_kit
+from .test_team import NestedTeamScript, TeamScript, complete, delegate, settle
 
 
 def write_type(home: Path, name: str, front: str, prompt: str = "Do it well.") -> None:
@@ -19,27 +19,27 @@ def write_type(home: Path, name: str, front: str, prompt: str = "Do it well.") -
     (folder / f"{name}.md").write_text(f"---\nname: {name}\n{front}\n---\n{prompt}\n")
 
 
-def described(talk: Talk) -> str:
+def delegate_description_of(talk: Talk) -> str:
     tools: list[Any] = talk.server.requests[0].json["tools"]
     return next(tool["description"] for tool in tools if tool["name"] == "Delegate")
 
 
-async def test_the_model_is_told_what_the_types_are_for(start: Start, home: Path) -> None:
+async def test_delegate_tool_describes_the_agent_types(start: Start, home: Path) -> None:
     plain = await start([say("a")])
     await plain.say("go")
-    assert described(plain).endswith("Types: explore, general.")
+    assert delegate_description_of(plain).endswith("Types: explore, general.")
     write_type(home, "reviewer", f"description: Reviews code. {'x' * 400}")
     talk = await start([say("a")])
     await talk.say("go")
-    assert "\n- general: Works on any task" in described(talk)
-    assert "\n- reviewer: Reviews code. xxx" in described(talk)
-    assert "x" * 300 not in described(talk)
+    assert "\n- general: Works on any task" in delegate_description_of(talk)
+    assert "\n- reviewer: Reviews code. xxx" in delegate_description_of(talk)
+    assert "x" * 300 not in delegate_description_of(talk)
 
 
-async def test_a_type_of_claude_code_decides_on_prompt_tools_and_model(start: Start, home: Path) -> None:
+async def test_claude_code_type_sets_prompt_tools_and_model(start: Start, home: Path) -> None:
     write_type(home, "reviewer", "description: Reviews.\ntools: Read, Grep\nmodel: haiku", "You review.")
-    cast = Cast([delegate("a", agent_type="reviewer"), say("ok"), say("done")], a=[complete("fine")])
-    talk = await start(cast)
+    team_script = TeamScript([delegate("a", agent_type="reviewer"), say("ok"), say("done")], a=[complete("fine")])
+    talk = await start(team_script)
     await talk.say("go")
     await settle(talk.client)
     (request,) = [seen for seen in talk.server.requests if "Delegate" not in seen.tool_names]
@@ -50,33 +50,35 @@ async def test_a_type_of_claude_code_decides_on_prompt_tools_and_model(start: St
     assert (task.type, task.state) == ("reviewer", "completed")
 
 
-async def test_a_type_limits_requests_and_waits_its_own_time(start: Start, home: Path) -> None:
+async def test_task_fails_after_the_max_turns_of_its_type(start: Start, home: Path) -> None:
     write_type(home, "quick", "max-turns: 1\nidle-time: 0.01")
     looks = call("Glob", {"pattern": "*"})
-    cast = Cast([delegate("a", agent_type="quick"), say("ok"), say("done")], a=[looks])
-    talk = await start(cast)
+    team_script = TeamScript([delegate("a", agent_type="quick"), say("ok"), say("done")], a=[looks])
+    talk = await start(team_script)
     await talk.say("go")
     await settle(talk.client)
     (task,) = (await talk.client.snapshot()).tasks
     assert (task.state, "max_turns" in task.closed_reason) == ("failed", True)
 
 
-async def test_a_silent_agent_is_reminded_after_the_time_of_its_type(start: Start, home: Path) -> None:
+async def test_silent_agent_is_reminded_after_the_idle_time_of_its_type(start: Start, home: Path) -> None:
     write_type(home, "patient", "idle-time: 0.01")
-    cast = Cast([delegate("a", agent_type="patient"), say("ok"), say("done")], a=[say("hm"), complete("done")])
-    talk = await start(cast)
+    team_script = TeamScript(
+        [delegate("a", agent_type="patient"), say("ok"), say("done")], a=[say("hm"), complete("done")]
+    )
+    talk = await start(team_script)
     await talk.say("go")
     await settle(talk.client)
     (task,) = (await talk.client.snapshot()).tasks
     assert (task.state, task.summary) == ("completed", "done")
 
 
-async def test_a_type_has_its_own_folder_environment_and_instructions(
+async def test_type_sets_folder_environment_and_instructions(
     start: Start, home: Path, workspace: Path, tmp_path: Path
 ) -> None:
-    """Hooks are told its folder, too."""
+    """Hooks get the folder of the type as `cwd`, too."""
     kit = new_kit(tmp_path)
-    hooks = {"PreToolUse": [claude(kit.script(""), "Bash|Delegate")]}
+    hooks = {"PreToolUse": [claude_hook(kit.script(""), "Bash|Delegate")]}
     front = "cwd: docs\nvenv: env\ninstructions: [docs/AGENTS.md, missing.md]"
     write_type(home, "writer", front)
     programs = workspace / "env/bin"
@@ -90,14 +92,14 @@ async def test_a_type_has_its_own_folder_environment_and_instructions(
     skill.write_text("echo from a skill")
     look = call("ExecuteCommand", {"command": f'pwd; hello; echo "$VIRTUAL_ENV"; sh {skill}'}, id="look")
     spawned = call("Spawn", {"command": "hello", "timeout": 5000}, id="spawned")
-    cast = Cast(
+    team_script = TeamScript(
         [delegate("a", agent_type="writer"), say("ok"), say("done")],
         a=[look, spawned, complete("done")],
     )
-    talk = await start(cast, config={"hooks": hooks})
+    talk = await start(team_script, config={"hooks": hooks})
     await talk.say("go")
     await settle(talk.client)
-    assert [told["cwd"] for told in kit.told()] == [str(workspace), *[f"{workspace}/docs"] * 2]
+    assert [item["cwd"] for item in kit.inputs()] == [str(workspace), *[f"{workspace}/docs"] * 2]
     results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
     assert f"{workspace}/docs\nhello of the environment\n{workspace}/env\nfrom a skill" in results["look"]
     (log,) = home.glob(".local/state/odin/**/spawn-1.log")
@@ -111,7 +113,7 @@ async def test_a_type_has_its_own_folder_environment_and_instructions(
 
 
 async def test_the_write_scope_of_a_type_cannot_be_widened(start: Start, home: Path) -> None:
-    """Neither by the model that delegates, nor by its agents. Two agents of one type conflict."""
+    """Neither the delegating model nor an agent of the type can widen it. Two agents of the type conflict."""
     write_type(home, "docs", "write-scope: docs\ndelegation: {max_depth: 2}")
     hold = threading.Event()
 
@@ -119,7 +121,7 @@ async def test_the_write_scope_of_a_type_cannot_be_widened(start: Start, home: P
         scope = {"expected_write_scope": {"path_prefix": [*folders]}} if folders else {}
         return delegate(name, agent_type=kind, **scope)
 
-    cast = NestedCast(
+    team_script = NestedTeamScript(
         [
             reply(calls=[ask("wrong", "docs", "src"), ask("a", "docs", "docs/a", "src"), ask("same", "docs")]),
             *(say("ok"), say("seen"), say("seen")),
@@ -131,7 +133,7 @@ async def test_the_write_scope_of_a_type_cannot_be_widened(start: Start, home: P
         ],
         b=[complete("B").hold(hold)],
     )
-    talk = await start(cast, config={"team": {"max_depth": 2}})
+    talk = await start(team_script, config={"team": {"max_depth": 2}})
     await talk.say("go")
     async with asyncio.timeout(20):
         while len((await talk.client.snapshot()).tasks) < 2:
@@ -149,11 +151,11 @@ async def test_the_write_scope_of_a_type_cannot_be_widened(start: Start, home: P
     ]
 
 
-async def test_a_type_decides_how_its_agents_delegate(start: Start, home: Path) -> None:
-    """A lead may delegate although sub-agents may not, one task at a time, and ends before its task does."""
+async def test_type_sets_the_delegation_limits_of_its_agents(start: Start, home: Path) -> None:
+    """A lead may delegate although other sub-agents may not: one task at a time, and it may end before that task."""
     write_type(home, "lead", "delegation: {max_depth: 2, max_children: 1, child_join: false}")
     hold = threading.Event()
-    cast = NestedCast(
+    team_script = NestedTeamScript(
         [
             delegate("a", agent_type="lead"),
             say("ok"),
@@ -165,10 +167,10 @@ async def test_a_type_decides_how_its_agents_delegate(start: Start, home: Path) 
         a=[reply(calls=[delegate("b"), delegate("c")]), complete("A without B")],
         b=[call("Escalate", {"question": "left?"}).hold(hold), complete("B")],
     )
-    talk = await start(cast)
+    talk = await start(team_script)
     await talk.say("go")
     async with asyncio.timeout(20):
-        while len(cast.main) > 3:
+        while len(team_script.main) > 3:
             await asyncio.sleep(0.01)
     hold.set()
     await settle(talk.client)

@@ -1,4 +1,4 @@
-"""An agent's worktree: it starts from the project as it is, and its work comes back whole, merged or reported."""
+"""Worktrees of agents: they start with the current files of the project; their changes are merged back or reported."""
 
 import os
 from pathlib import Path
@@ -19,8 +19,8 @@ def git(folder: Path, *args: str) -> str:
     return trees_kit.git(folder, "-c", "user.name=a", "-c", "user.email=a@b.c", *args)
 
 
-class Yard:
-    """A repository with a commit and uncommitted changes, and its agents' worktrees."""
+class AgentRepository:
+    """A repository with one commit, and the worktrees of its agents."""
 
     def __init__(self, root: Path, state: Path) -> None:
         self.root = root
@@ -46,29 +46,29 @@ class Yard:
 
 
 @pytest.fixture
-def yard(workspace: Path, home: Path) -> Yard:
-    return Yard(workspace, home / "state")
+def repo(workspace: Path, home: Path) -> AgentRepository:
+    return AgentRepository(workspace, home / "state")
 
 
-async def test_it_starts_from_the_project_as_it_is_and_changes_nothing_in_it(yard: Yard) -> None:
-    (yard.root / "b.txt").write_text("uncommitted\n")
-    (yard.root / "new.txt").write_text("untracked\n")
-    (yard.root / "x.log").write_text("ignored\n")
-    git(yard.root, "add", "b.txt")
-    before = (git(yard.root, "status", "--porcelain"), git(yard.root, "log", "--format=%H", "main"))
-    tree, root = await yard.create()
+async def test_worktree_starts_with_uncommitted_files_and_leaves_the_project_alone(repo: AgentRepository) -> None:
+    (repo.root / "b.txt").write_text("uncommitted\n")
+    (repo.root / "new.txt").write_text("untracked\n")
+    (repo.root / "x.log").write_text("ignored\n")
+    git(repo.root, "add", "b.txt")
+    before = (git(repo.root, "status", "--porcelain"), git(repo.root, "log", "--format=%H", "main"))
+    tree, root = await repo.create()
     assert {"a.txt", "b.txt", "new.txt"} <= set(os.listdir(root)) and not (root / "x.log").exists()
     assert (root / "b.txt").read_text() == "uncommitted\n"
-    assert before == (git(yard.root, "status", "--porcelain"), git(yard.root, "log", "--format=%H", "main"))
+    assert before == (git(repo.root, "status", "--porcelain"), git(repo.root, "log", "--format=%H", "main"))
     assert (await tree.collect()).describe() == "no changes"
     end = await tree.finish()
     assert (end.is_removed, end.branch, root.exists()) == (True, "", False)
-    assert git(yard.root, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
+    assert git(repo.root, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
 
 
 @pytest.mark.slow
-async def test_everything_comes_back_as_one_diff(yard: Yard) -> None:
-    tree, root = await yard.create()
+async def test_all_changes_come_back_as_one_diff(repo: AgentRepository) -> None:
+    tree, root = await repo.create()
     (root / "b.txt").write_text("committed\n")
     git(root, "commit", "-q", "-am", "the agent's commit")
     (root / "a.txt").write_text((root / "a.txt").read_text().replace("line 2\n", "line two\n"))
@@ -82,24 +82,24 @@ async def test_everything_comes_back_as_one_diff(yard: Yard) -> None:
     assert "+line two" in diff.text and "+committed" in diff.text and "GIT binary patch" in diff.text
     kept = await tree.finish()
     assert (kept.is_removed, kept.unapplied) == (False, 5)
-    (listed,) = await yard.trees.list_worktrees()
+    (listed,) = await repo.trees.list_worktrees()
     assert (listed.name, listed.unapplied) == ("s1-agent-1", 5)
-    again = await yard.worktrees.open("s1-agent-1")  # as another process would
-    work = await yard.apply(again)
+    again = await repo.worktrees.open("s1-agent-1")  # as another process would
+    work = await repo.apply(again)
     assert (len(work.applied), work.is_complete) == (5, True)
-    own, theirs = tree_of(yard.root), tree_of(root)
+    own, theirs = tree_of(repo.root), tree_of(root)
     assert own == theirs
-    assert git(yard.root, "log", "--format=%s", "main") == "first\n"
-    assert (await yard.apply(again)).applied == ()
+    assert git(repo.root, "log", "--format=%s", "main") == "first\n"
+    assert (await repo.apply(again)).applied == ()
     end = await again.finish()
     assert (end.is_removed, end.branch) == (True, "odin/s1-agent-1"), "the agent's commit stays on its branch"
-    assert await yard.trees.list_worktrees() == []
+    assert await repo.trees.list_worktrees() == []
 
 
-async def test_a_change_of_the_same_size_in_the_same_second_is_seen(yard: Yard) -> None:
-    git(yard.root, "config", "core.trustctime", "false")
-    git(yard.root, "config", "core.checkstat", "minimal")
-    tree, root = await yard.create()
+async def test_a_change_of_the_same_size_in_the_same_second_is_seen(repo: AgentRepository) -> None:
+    git(repo.root, "config", "core.trustctime", "false")
+    git(repo.root, "config", "core.checkstat", "minimal")
+    tree, root = await repo.create()
     file, index = root / "b.txt", Path(git(root, "rev-parse", "--path-format=absolute", "--git-path", "index").strip())
     at = int(file.stat().st_mtime) - 100
     os.utime(file, (at, at))
@@ -110,11 +110,11 @@ async def test_a_change_of_the_same_size_in_the_same_second_is_seen(yard: Yard) 
     assert (await tree.collect()).describe() == "1 file changed, +1 −1: b.txt"
 
 
-async def test_a_three_way_merge_with_what_the_project_changed_meanwhile(yard: Yard) -> None:
+async def test_changes_are_merged_with_those_of_the_project(repo: AgentRepository) -> None:
     for name in ("gone", "edited", "both-gone", "same"):
-        (yard.root / name).write_text("x\n")
-    tree, root = await yard.create()
-    for folder, number, word in ((root, 2, "agent"), (yard.root, 18, "project")):
+        (repo.root / name).write_text("x\n")
+    tree, root = await repo.create()
+    for folder, number, word in ((root, 2, "agent"), (repo.root, 18, "project")):
         (folder / "a.txt").write_text((folder / "a.txt").read_text().replace(f"line {number}\n", f"{word}\n"))
         (folder / "b.txt").write_text(f"{word}\n")
         (folder / "added").write_text(f"{word}\n")
@@ -122,41 +122,41 @@ async def test_a_three_way_merge_with_what_the_project_changed_meanwhile(yard: Y
         (folder / "both-gone").unlink()
         (folder / "same").write_text("the same\n")
     (root / "edited").unlink()
-    (yard.root / "edited").write_text("edited\n")
-    (yard.root / "gone").unlink()
+    (repo.root / "edited").write_text("edited\n")
+    (repo.root / "gone").unlink()
     (root / "gone").write_text("edited\n")
     (root / "fine").write_text("fine\n")
-    work = await yard.apply(tree)
-    merged = (yard.root / "a.txt").read_text()
+    work = await repo.apply(tree)
+    merged = (repo.root / "a.txt").read_text()
     assert "agent\n" in merged and "project\n" in merged and "<<<" not in merged
     assert (work.applied, work.conflicts) == (("a.txt", "fine"), ("added", "b.txt"))
-    assert (yard.root / "b.txt").read_text() == "<<<<<<< project\nproject\n=======\nagent\n>>>>>>> agent\n"
+    assert (repo.root / "b.txt").read_text() == "<<<<<<< project\nproject\n=======\nagent\n>>>>>>> agent\n"
     assert {file.path: file.reason.partition(";")[0] for file in work.skipped} == {
         "binary": "both changed it, and it cannot be merged",
         "edited": "the agent removed it, and the project changed it meanwhile",
         "gone": "the project removed it meanwhile",
     }
-    assert (yard.root / "binary").read_bytes() == b"\0project" and (yard.root / "edited").read_text() == "edited\n"
+    assert (repo.root / "binary").read_bytes() == b"\0project" and (repo.root / "edited").read_text() == "edited\n"
     assert "Conflict: b.txt was changed in both;" in work.describe()
     end = await tree.finish()
     assert not end.is_removed and (root / "gone").read_text() == "edited\n", "nothing is lost"
 
 
 @pytest.mark.slow
-async def test_only_the_wanted_files_are_merged(yard: Yard) -> None:
-    tree, root = await yard.create()
+async def test_left_out_files_can_be_merged_later(repo: AgentRepository) -> None:
+    tree, root = await repo.create()
     for name in ("late", "ok"):
         (root / name).write_text("x\n")
-    work = await yard.apply(tree, "late")
+    work = await repo.apply(tree, "late")
     assert work.applied == ("ok",)
     assert work.describe().endswith("Skipped: late (not now).")
     assert not (await tree.finish()).is_removed
-    assert (await yard.apply(tree)).applied == ("late",)
+    assert (await repo.apply(tree)).applied == ("late",)
     assert (await tree.finish()).is_removed
 
 
-async def test_a_repository_in_the_worktree_is_not_lost(yard: Yard) -> None:
-    tree, root = await yard.create()
+async def test_worktree_with_a_nested_repository_is_kept(repo: AgentRepository) -> None:
+    tree, root = await repo.create()
     for name in ("empty", "own"):
         git(root, "init", "-q", name)
         (root / name / "f").write_text("f\n")
@@ -164,54 +164,56 @@ async def test_a_repository_in_the_worktree_is_not_lost(yard: Yard) -> None:
     git(root / "own", "commit", "-q", "-m", "first")
     (root / "ok").write_text("ok\n")
     assert (await tree.collect()).describe() == "2 files changed, +2 −0: ok, own; not in the diff: empty"
-    work = await yard.apply(tree)
+    work = await repo.apply(tree)
     assert (work.applied, [file.path for file in work.skipped]) == (("ok",), ["own", "empty"])
     end = await tree.finish()
     assert (end.is_removed, end.unapplied) == (False, 3) and (root / "empty/f").exists() and (root / "own/f").exists()
 
 
-async def test_links_lead_nowhere_else(yard: Yard, tmp_path: Path) -> None:
+async def test_merge_does_not_write_through_a_link_out_of_the_project(repo: AgentRepository, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    (yard.root / "folder").mkdir()
-    (yard.root / "folder/f").write_text("x\n")
-    tree, root = await yard.create()
+    (repo.root / "folder").mkdir()
+    (repo.root / "folder/f").write_text("x\n")
+    tree, root = await repo.create()
     (root / "folder/f").write_text("by the agent\n")
-    (yard.root / "folder/f").unlink()
-    (yard.root / "folder").rmdir()
-    (yard.root / "folder").symlink_to(outside)
-    work = await yard.apply(tree)
+    (repo.root / "folder/f").unlink()
+    (repo.root / "folder").rmdir()
+    (repo.root / "folder").symlink_to(outside)
+    work = await repo.apply(tree)
     assert (work.applied, len(work.skipped), list(outside.iterdir())) == ((), 1, [])
 
 
-async def test_git_reads_no_configuration_that_the_agent_made(yard: Yard, tmp_path: Path) -> None:
-    tree, root = await yard.create()
+async def test_git_ignores_configuration_made_by_the_agent(repo: AgentRepository, tmp_path: Path) -> None:
+    tree, root = await repo.create()
     evil = tmp_path / "evil"
     git(tmp_path, "init", "-q", str(evil))
     git(evil, "config", "core.fsmonitor", f"touch {tmp_path}/ran; false")
     (root / ".git").write_text(f"gitdir: {evil}/.git\n")
     (root / "b.txt").write_text("changed\n")
     assert [file.path for file in (await tree.collect()).files] == ["b.txt"]
-    assert (await yard.apply(tree)).applied == ("b.txt",)
+    assert (await repo.apply(tree)).applied == ("b.txt",)
     assert not (tmp_path / "ran").exists()
 
 
-async def test_several_of_one_name_and_a_project_in_a_subfolder(yard: Yard, home: Path) -> None:
-    _, first = await yard.create()
-    _, second = await yard.create()
+async def test_worktrees_have_unique_names_and_keep_the_subfolder_of_the_project(
+    repo: AgentRepository, home: Path
+) -> None:
+    _, first = await repo.create()
+    _, second = await repo.create()
     assert (first.name, second.name) == ("s1-agent-1", "s1-agent-1.2")
-    (yard.root / "pkg/src").mkdir(parents=True)
-    (yard.root / "pkg/odinconfig.json").write_text("{}")
-    (yard.root / "pkg/src/f").write_text("f\n")
+    (repo.root / "pkg/src").mkdir(parents=True)
+    (repo.root / "pkg/odinconfig.json").write_text("{}")
+    (repo.root / "pkg/src/f").write_text("f\n")
     env = {**os.environ, "ODIN_STATE_DIR": str(home / "state")}
-    trees = Worktrees.from_folder(env, str(yard.root / "pkg"))
-    tree = await AgentWorktrees(trees, str(yard.root / "pkg/src")).create("inner")
-    relative = os.path.relpath(trees.root, yard.root)
+    trees = Worktrees.from_folder(env, str(repo.root / "pkg"))
+    tree = await AgentWorktrees(trees, str(repo.root / "pkg/src")).create("inner")
+    relative = os.path.relpath(trees.root, repo.root)
     assert tree.root == os.path.normpath(Path(tree.path) / relative)
     assert (tree.cwd, Path(tree.cwd, "f").read_text()) == (f"{tree.path}/pkg/src", "f\n")
 
 
-async def test_folders_that_cannot_have_one_are_named(workspace: Path, home: Path) -> None:
+async def test_impossible_worktree_is_refused_with_a_reason(workspace: Path, home: Path) -> None:
     trees = Worktrees.from_folder({**os.environ, "ODIN_STATE_DIR": str(home / "state")}, str(workspace))
     with pytest.raises(UsageError, match="not in a git repository"):
         await AgentWorktrees(trees).create("x")

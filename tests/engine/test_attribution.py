@@ -1,4 +1,4 @@
-"""Two agents at work at the same time: each is charged with its own changes, and undoing one leaves the other's."""
+"""Attribution of file changes to agents that work at the same time, and the rewind of only one of them."""
 
 import asyncio
 import threading
@@ -18,14 +18,14 @@ from odin.session.history import FileHistory
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
-from .test_rewind import back
+from .test_rewind import rewind
 from .tree import tree_of
 
 Script = dict[str, list[Any]]
 
 
 def play(script: Script) -> Callable[[Any], Any]:
-    """The main agent starts one sub-agent for each task; each plays its own list."""
+    """Return a script: the main agent starts one sub-agent for each task, and each sub-agent plays its own list."""
 
     def answer(request: Any) -> Any:
         messages = request.json["messages"]
@@ -46,8 +46,8 @@ def run(command: str) -> Any:
     return call("ExecuteCommand", {"command": command})
 
 
-def charged(talk: Talk) -> dict[tuple[str, ...], set[str]]:
-    """The names of changed files by the agents that may have changed them."""
+def changes_by_agent(talk: Talk) -> dict[tuple[str, ...], set[str]]:
+    """Return the names of the changed files by the agents that may have changed them."""
     found: dict[tuple[str, ...], set[str]] = {}
     names = {event.id: event.description for event in talk.all(AgentStarted)}
     for envelope in talk.heard:
@@ -57,12 +57,12 @@ def charged(talk: Talk) -> dict[tuple[str, ...], set[str]]:
     return found
 
 
-async def test_commands_of_two_agents_take_turns_and_reading_ones_do_not(start: Start, workspace: Path) -> None:
+async def test_writing_commands_of_two_agents_take_turns(start: Start, workspace: Path) -> None:
     alone = "test ! -e busy && touch busy && sleep 0.2 && rm busy && echo {0} > {0}.txt"
     talk = await start(play({"a": [run(alone.format("a")), run("cat a.txt")], "b": [run(alone.format("b"))]}))
     await talk.say("go")
     assert {event.status for event in talk.all(ToolEnded)} == {"success"}
-    assert charged(talk) == {("a",): {"a.txt"}, ("b",): {"b.txt"}}
+    assert changes_by_agent(talk) == {("a",): {"a.txt"}, ("b",): {"b.txt"}}
     waited = [event.text for event in talk.all(ToolProgressed) if "Waiting" in event.text]
     assert waited in (
         ["Waiting for a command of agent-1 in the same folder"],
@@ -70,7 +70,7 @@ async def test_commands_of_two_agents_take_turns_and_reading_ones_do_not(start: 
     )
 
 
-async def test_undoing_one_agents_work_leaves_the_others(start: Start, workspace: Path) -> None:
+async def test_rewind_of_one_agent_keeps_the_changes_of_the_other(start: Start, workspace: Path) -> None:
     (workspace / "a.txt").write_text("old\n")
     talk = await start(play({"a": [run("echo a > a.txt; mkdir of-a")], "b": [run("echo b > b.txt")]}))
     await talk.say("go")
@@ -78,32 +78,32 @@ async def test_undoing_one_agents_work_leaves_the_others(start: Start, workspace
     with pytest.raises(UsageError, match="files only"):
         await talk.client.submit(Rewind("p1", only_agent="agent-1"))
     names = {event.description: event.id for event in talk.all(AgentStarted)}
-    rewound = await back(talk, chat=False, only_agent=names["a"])
+    rewound = await rewind(talk, chat=False, only_agent=names["a"])
     assert ((workspace / "a.txt").read_text(), rewound.skipped_files) == ("old\n", ())
     assert set(tree_of(workspace)) == {"a.txt", "b.txt"}
-    assert [len(event.changes) for event in [await back(talk, chat=False, only_agent="agent-9")]] == [0]
-    await back(talk, chat=False)
+    assert [len(event.changes) for event in [await rewind(talk, chat=False, only_agent="agent-9")]] == [0]
+    await rewind(talk, chat=False)
     assert set(tree_of(workspace)) == {"a.txt"} < set(changed)
 
 
-async def test_commands_that_had_to_overlap_share_what_nobody_can_tell_apart(
+async def test_overlapping_commands_share_the_files_changed_meanwhile(
     start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each waits for the other's file, so neither can end first."""
+    """Each command waits for a file of the other one, so both run at the same time."""
     monkeypatch.setattr(CommandTracker, "wait_s", 0.0)
     meet = "touch {0}; until [ -e {1} ]; do sleep 0.01; done; touch {0}-met; until [ -e {1}-met ]; do sleep 0.01; done"
     talk = await start(play({"a": [run(meet.format("a", "b"))], "b": [run(meet.format("b", "a"))]}))
     await talk.say("go")
-    shared = charged(talk)[("a", "b")]
+    shared = changes_by_agent(talk)[("a", "b")]
     assert {"a-met", "b-met"} <= shared
-    rewound = await back(talk, chat=False, only_agent="agent-1")
+    rewound = await rewind(talk, chat=False, only_agent="agent-1")
     assert {Path(file.path).name for file in rewound.skipped_files} == shared
     assert {file.reason for file in rewound.skipped_files} == {"also changed by agent-2"}
-    assert (await back(talk, chat=False)).skipped_files == ()
+    assert (await rewind(talk, chat=False)).skipped_files == ()
     assert tree_of(workspace) == {}
 
 
-async def test_an_edit_while_another_agents_command_runs(start: Start, workspace: Path) -> None:
+async def test_edit_is_not_attributed_to_a_running_command_of_another_agent(start: Start, workspace: Path) -> None:
     gate = threading.Event()
     wait = "touch a1; until [ -e edited ]; do sleep 0.01; done; touch a2"
     edit = call("WriteFile", {"file_path": str(workspace / "edited"), "content": "by b\n"})
@@ -113,13 +113,13 @@ async def test_an_edit_while_another_agents_command_runs(start: Start, workspace
         await asyncio.sleep(0.01)
     gate.set()
     await talk.until_end(prompt)
-    assert charged(talk) == {("a",): {"a1", "a2"}, ("b",): {"edited"}}
+    assert changes_by_agent(talk) == {("a",): {"a1", "a2"}, ("b",): {"edited"}}
 
 
 async def test_after_a_crash_commands_that_ran_together_share_their_changes(
     start: Start, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log as a kill in the middle of both commands would have left it."""
+    """The second command copies the session log while both run: the copy is what a crash would leave."""
     monkeypatch.setattr(CommandTracker, "wait_s", 0.0)
     sessions = home / ".local/state/odin/sessions"
     copy = f"for s in {sessions}/*; do mkdir $s/crashed; cp $s/*/main.jsonl $s/crashed/; done"
@@ -131,14 +131,14 @@ async def test_after_a_crash_commands_that_ran_together_share_their_changes(
     again = await start(None, server=talk.server, resume="crashed")
     await again.client.submit(Prompt("next", "next"))
     await again.until_end("next")
-    assert charged(again)[("agent-1", "agent-2")] >= {"a2", "b1"}
-    await back(again, 2)
+    assert changes_by_agent(again)[("agent-1", "agent-2")] >= {"a2", "b1"}
+    await rewind(again, 2)
     assert tree_of(workspace) == {}
 
 
 @pytest.mark.parametrize("end", ["committed", "discarded"])
 def test_changes_are_listed_in_the_order_in_which_they_were_made(end: str) -> None:
-    """Another agent changes a file between a speculative edit and the moment when it counts."""
+    """Another agent changes the file between a speculative edit and its commit or discard."""
     states = [FileState("/p/f", "file", name) for name in ("old", "first", "second")]
     ended = (
         ToolStarted("c1", "WriteFile", {})

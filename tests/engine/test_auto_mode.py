@@ -25,7 +25,7 @@ def write(path: Path, id: str = "w") -> Any:
     return call("WriteFile", {"file_path": str(path), "content": "x\n"}, id=id)
 
 
-async def auto(start: Start, script: list[Any], **more: Any) -> Any:
+async def start_auto(start: Start, script: list[Any], **more: Any) -> Any:
     talk = await start(script, permission_mode="auto", **ASKING, **more)
     warnings = (await talk.client.get_info()).warnings
     if any("needs a sandbox" in warning for warning in warnings):
@@ -33,7 +33,7 @@ async def auto(start: Start, script: list[Any], **more: Any) -> Any:
     return talk
 
 
-async def test_commands_and_edits_run_unasked_and_stay_inside(start: Start, workspace: Path) -> None:
+async def test_commands_and_edits_run_unasked_within_the_project(start: Start, workspace: Path) -> None:
     outside = workspace.parent / "canary"
     script = [
         write(workspace / "a.txt", "1"),
@@ -41,7 +41,7 @@ async def test_commands_and_edits_run_unasked_and_stay_inside(start: Start, work
         run(f'python3 -c \'open("{outside.parent}" + chr(47) + "canary", "w")\'', "3"),
         say("ok"),
     ]
-    talk = await auto(start, script)
+    talk = await start_auto(start, script)
     talk.answers = [AnswerPermission("", False)]
     await talk.say("go")
     assert [event.status for event in talk.all(ToolEnded)] == ["success", "success", "error"]
@@ -49,16 +49,16 @@ async def test_commands_and_edits_run_unasked_and_stay_inside(start: Start, work
     assert all(asked.unsandboxed for asked in talk.all(PermissionAsked))
 
 
-async def test_hard_to_undo_asks(start: Start, workspace: Path) -> None:
+async def test_command_that_is_hard_to_undo_asks(start: Start, workspace: Path) -> None:
     (workspace / "src").mkdir()
-    talk = await auto(start, [run("rm -rf src"), say("ok")])
+    talk = await start_auto(start, [run("rm -rf src"), say("ok")])
     talk.answers = [AnswerPermission("", False)]
     await talk.say("go")
     assert [asked.effect for asked in talk.all(PermissionAsked)] == ["Deletes src recursively."]
     assert (workspace / "src").exists()
 
 
-async def test_an_answer_switches_the_mode_for_the_rest(start: Start, workspace: Path) -> None:
+async def test_answer_can_switch_the_permission_mode(start: Start, workspace: Path) -> None:
     talk = await start([write(workspace / "a", "1"), write(workspace / "b", "2"), say("ok")], **ASKING)
     talk.answers = [AnswerPermission("", True, permission_mode="acceptEdits")]
     await talk.say("go")
@@ -79,7 +79,7 @@ async def test_a_mode_that_was_not_offered_is_not_set(start: Start, workspace: P
     assert talk.all(PermissionAnswered)[0].allowed
 
 
-async def test_a_no_does_not_switch(start: Start, workspace: Path) -> None:
+async def test_denial_does_not_switch_the_permission_mode(start: Start, workspace: Path) -> None:
     talk = await start([write(workspace / "a"), say("ok")], **ASKING)
     talk.answers = [AnswerPermission("", False, permission_mode="acceptEdits")]
     await talk.say("go")
@@ -97,7 +97,7 @@ async def test_without_a_sandbox_the_mode_is_refused_with_a_reason(start: Start,
     assert asked.permission_modes == ()
 
 
-async def test_started_in_auto_without_a_sandbox_commands_ask(start: Start, workspace: Path) -> None:
+async def test_auto_without_a_sandbox_asks_before_commands(start: Start, workspace: Path) -> None:
     talk = await start([run("touch made"), say("ok")], config=OFF, permission_mode="auto", **ASKING)
     assert any("auto needs a sandbox" in warning for warning in (await talk.client.get_info()).warnings)
     talk.answers = [AnswerPermission("", False)]

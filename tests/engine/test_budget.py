@@ -23,16 +23,16 @@ PRICED: dict[str, Any] = {"providers": {"anthropic": {"models": {"m": DOLLAR}}}}
 TASK = {"description": "look around", "prompt": "Say what is here."}
 
 
-def used(dollars: int) -> Usage:
+def usage_of(dollars: int) -> Usage:
     return Usage(input=dollars)
 
 
-async def priced(start: Start, script: Any, config: dict[str, Any] | None = None, **options: Any) -> Talk:
+async def start_priced(start: Start, script: Any, config: dict[str, Any] | None = None, **options: Any) -> Talk:
     return await start(script, config={**PRICED, **(config or {})}, model="anthropic/m", **options)
 
 
-async def test_the_ending_says_what_was_spent_and_what_to_do(start: Start) -> None:
-    talk = await priced(start, [reply("one", usage=used(2)), say("never")], max_budget_usd=1.5)
+async def test_turn_over_budget_ends_with_the_amount_spent_and_a_hint(start: Start) -> None:
+    talk = await start_priced(start, [reply("one", usage=usage_of(2)), say("never")], max_budget_usd=1.5)
     await talk.say("go")
     ended = await talk.say("more")
     assert (ended.reason, ended.error_kind, len(talk.server.requests)) == ("error_max_budget_usd", "BudgetSpent", 1)
@@ -41,39 +41,39 @@ async def test_the_ending_says_what_was_spent_and_what_to_do(start: Start) -> No
     assert "/budget" in ended.hint
 
 
-async def test_a_sub_agent_stops_and_so_does_the_turn_that_called_it(start: Start, workspace: Path) -> None:
+async def test_budget_stops_a_sub_agent_and_the_calling_turn(start: Start, workspace: Path) -> None:
     script = [
-        reply(calls=[call("AgentTool", TASK, id="t")], usage=used(1)),
-        reply(calls=[call("LS", {"path": str(workspace)})], usage=used(3)),
+        reply(calls=[call("AgentTool", TASK, id="t")], usage=usage_of(1)),
+        reply(calls=[call("LS", {"path": str(workspace)})], usage=usage_of(3)),
         say("never"),
     ]
-    talk = await priced(start, script, max_budget_usd=4)
+    talk = await start_priced(start, script, max_budget_usd=4)
     ended = await talk.say("go")
     assert (ended.reason, len(talk.server.requests)) == ("error_max_budget_usd", 2)
     assert [event.reason for event in talk.all(AgentEnded)] == ["error_max_budget_usd"]
     (result,) = [event for event in talk.all(ToolEnded) if event.call_id == "t"]
     assert "error_max_budget_usd" in result.text
-    shot = await talk.client.snapshot()
-    assert (shot.cost_usd, {name: spent.cost_usd for name, spent in shot.spent_by_agent.items()}) == (
+    snapshot = await talk.client.snapshot()
+    assert (snapshot.cost_usd, {name: spent.cost_usd for name, spent in snapshot.spent_by_agent.items()}) == (
         4,
         {"": 1, "agent-1": 3},
     )
 
 
-async def test_sub_agents_that_run_together_are_bound_together(start: Start, workspace: Path) -> None:
-    """Each has one call under way when the first of them reaches the budget, and none begins another."""
+async def test_concurrent_sub_agents_share_the_budget(start: Start, workspace: Path) -> None:
+    """Each agent has one request under way when the budget is reached, and none starts another."""
     calls = [call("AgentTool", {**TASK, "prompt": f"Look at {n}."}, id=f"t{n}") for n in range(4)]
-    look = reply(calls=[call("LS", {"path": str(workspace)})], usage=used(2))
+    look = reply(calls=[call("LS", {"path": str(workspace)})], usage=usage_of(2))
     all_asked, count = Event(), itertools.count(1)
 
     def answer(seen: SeenRequest) -> Turn:
         if '"AgentTool"' in seen.body.decode():
-            return reply(calls=calls, usage=used(1))
+            return reply(calls=calls, usage=usage_of(1))
         if next(count) == len(calls):
             all_asked.set()
         return look.hold(all_asked)
 
-    talk = await priced(start, answer, max_budget_usd=3)
+    talk = await start_priced(start, answer, max_budget_usd=3)
     ended = await talk.say("go")
     assert ended.reason == "error_max_budget_usd"
     assert len(talk.server.requests) == 1 + len(calls)
@@ -81,44 +81,47 @@ async def test_sub_agents_that_run_together_are_bound_together(start: Start, wor
     assert talk.server.rejected == []
 
 
-async def test_small_jobs_count_and_are_not_begun_any_more(start: Start) -> None:
-    """The title is made after the first turn. With the budget used up it is the first prompt instead."""
+async def test_small_model_requests_count_and_stop_at_the_budget(start: Start) -> None:
+    """The small model makes the title after the first turn. Over budget, the title is the first prompt."""
     config = {"small_model": "anthropic/m"}
-    talk = await priced(start, [reply("hi", usage=used(2))], config, max_budget_usd=2)
+    talk = await start_priced(start, [reply("hi", usage=usage_of(2))], config, max_budget_usd=2)
     await talk.say("name this, please")
     await talk.until(TitleSet)
     assert (await talk.client.snapshot()).title == "name this, please"
     assert len(talk.server.requests) == 1
 
-    talk = await priced(
-        start, [reply("hi", usage=used(2)), reply("A title", usage=used(1)), say("no")], config, max_budget_usd=3
+    talk = await start_priced(
+        start,
+        [reply("hi", usage=usage_of(2)), reply("A title", usage=usage_of(1)), say("no")],
+        config,
+        max_budget_usd=3,
     )
     await talk.say("name this, please")
     await talk.until(TitleSet)
-    shot = await talk.client.snapshot()
-    assert (shot.title, shot.cost_usd) == ("A title", 3)
+    snapshot = await talk.client.snapshot()
+    assert (snapshot.title, snapshot.cost_usd) == ("A title", 3)
     assert (await talk.say("more")).reason == "error_max_budget_usd"
     assert len(talk.server.requests) == 2
 
 
-async def test_a_try_that_failed_is_paid_too_and_may_be_the_last(start: Start) -> None:
-    cut = reply("half of it", usage=used(2), chunk=2).cut(events=4)
-    talk = await priced(start, [cut, say("never")], max_budget_usd=2)
+async def test_failed_attempts_count_and_are_not_retried_over_budget(start: Start) -> None:
+    cut = reply("half of it", usage=usage_of(2), chunk=2).cut(events=4)
+    talk = await start_priced(start, [cut, say("never")], max_budget_usd=2)
     ended = await talk.say("go")
     assert (ended.reason, ended.cost_usd, len(talk.server.requests)) == ("error_max_budget_usd", 2, 1)
     assert talk.all(RetryScheduled) == []
 
-    talk = await priced(start, [cut, reply("whole", usage=used(3))], max_budget_usd=9)
+    talk = await start_priced(start, [cut, reply("whole", usage=usage_of(3))], max_budget_usd=9)
     ended = await talk.say("go")
     assert (ended.reason, ended.cost_usd) == ("end_turn", 5)
     assert [event.usage.input for event in talk.all(UsageRecorded)] == [2, 3]
     assert (await talk.client.snapshot()).context_tokens < 20
 
 
-async def test_the_budget_is_raised_and_the_work_goes_on_where_it_stopped(start: Start, workspace: Path) -> None:
+async def test_turn_continues_after_the_budget_is_raised(start: Start, workspace: Path) -> None:
     (workspace / "a.txt").write_text("here")
-    look = reply(calls=[call("Read", {"file_path": str(workspace / "a.txt")})], usage=used(2))
-    talk = await priced(start, [look, reply("It says here.", usage=used(2)), say("never")], max_budget_usd=1)
+    look = reply(calls=[call("Read", {"file_path": str(workspace / "a.txt")})], usage=usage_of(2))
+    talk = await start_priced(start, [look, reply("It says here.", usage=usage_of(2)), say("never")], max_budget_usd=1)
     assert (await talk.say("what does it say?")).reason == "error_max_budget_usd"
     assert await talk.client.submit(SetBudget(3.5))
     await talk.client.submit(Continue("again"))
@@ -130,21 +133,21 @@ async def test_the_budget_is_raised_and_the_work_goes_on_where_it_stopped(start:
 
 
 @pytest.mark.parametrize("usd", [-1, float("nan"), float("inf")])
-async def test_a_budget_is_a_number_of_dollars(start: Start, usd: float) -> None:
-    talk = await priced(start, [say("hi")])
+async def test_invalid_budget_is_refused(start: Start, usd: float) -> None:
+    talk = await start_priced(start, [say("hi")])
     with pytest.raises(UsageError):
         await talk.client.submit(SetBudget(usd))
     assert (await talk.say("go")).reason == "end_turn"
 
 
-async def test_what_was_spent_and_allowed_survives_a_resume(start: Start) -> None:
-    talk = await priced(start, [reply("one", usage=used(2))], max_budget_usd=9)
+async def test_cost_and_budget_survive_a_resume(start: Start) -> None:
+    talk = await start_priced(start, [reply("one", usage=usage_of(2))], max_budget_usd=9)
     await talk.say("go")
     await talk.client.submit(SetBudget(2))
     session, before = (await talk.client.get_info()).session, await talk.client.snapshot()
     await talk.client.close()
 
-    talk = await priced(start, [reply("two", usage=used(2))], resume=session)
+    talk = await start_priced(start, [reply("two", usage=usage_of(2))], resume=session)
     after = await talk.client.snapshot()
     assert (after.cost_usd, after.usage, after.spent_by_model) == (2, before.usage, before.spent_by_model)
     assert (await talk.client.get_info()).budget_usd == 2
@@ -152,22 +155,22 @@ async def test_what_was_spent_and_allowed_survives_a_resume(start: Start) -> Non
     assert talk.server.requests == []
     await talk.client.close()
 
-    talk = await priced(start, [reply("two", usage=used(2)), say("never")], resume=session, max_budget_usd=3)
+    talk = await start_priced(start, [reply("two", usage=usage_of(2)), say("never")], resume=session, max_budget_usd=3)
     assert (await talk.say("more")).reason == "end_turn"
     assert (await talk.say("more")).reason == "error_max_budget_usd"
     assert (await talk.client.snapshot()).cost_usd == 4
 
 
-async def test_a_model_of_unknown_price_is_told_of_once(start: Start) -> None:
+async def test_unknown_price_is_warned_about_once(start: Start) -> None:
     talk = await start([say("hi"), say("hi")], model="anthropic/unheard-of", max_budget_usd=0.01)
     for _ in range(2):
         assert (await talk.say("go")).reason == "end_turn"
-    told = [event.text for event in talk.all(Warned) if "price" in event.text]
-    assert told == ["The price of anthropic/unheard-of is unknown, so the budget does not limit it."]
+    warned = [event.text for event in talk.all(Warned) if "price" in event.text]
+    assert warned == ["The price of anthropic/unheard-of is unknown, so the budget does not limit it."]
     assert (await talk.client.snapshot()).spent_by_model["anthropic/unheard-of"].unpriced > 0
 
 
-async def test_a_free_model_needs_no_warning(start: Start) -> None:
+async def test_free_model_causes_no_warning(start: Start) -> None:
     free = {"providers": {"anthropic": {"models": {"m": {"price_input": 0, "price_output": 0}}}}}
     talk = await start([say("hi")], config=free, model="anthropic/m", max_budget_usd=0.01)
     await talk.say("go")
@@ -175,21 +178,23 @@ async def test_a_free_model_needs_no_warning(start: Start) -> None:
     assert (await talk.client.snapshot()).spent_by_model["anthropic/m"].unpriced == 0
 
 
-async def test_a_day_has_a_budget_for_all_sessions(start: Start) -> None:
+async def test_daily_budget_applies_to_all_sessions(start: Start) -> None:
     config = {"max_budget_usd_per_day": 5}
-    first = await priced(start, [reply("one", usage=used(3)), reply("two", usage=used(1)), say("never")], config)
+    first = await start_priced(
+        start, [reply("one", usage=usage_of(3)), reply("two", usage=usage_of(1)), say("never")], config
+    )
     assert (await first.say("go")).reason == "end_turn"
-    second = await priced(start, [reply("three", usage=used(2)), say("never")], config)
+    second = await start_priced(start, [reply("three", usage=usage_of(2)), say("never")], config)
     assert (await second.say("go")).reason == "end_turn"
     ended = await second.say("more")
     assert (ended.reason, len(second.server.requests)) == ("error_max_budget_usd", 1)
     assert "The daily budget of $5.00 is used up: all sessions spent $5.00 today" in ended.error
-    third = await priced(start, [say("never")], config)
+    third = await start_priced(start, [say("never")], config)
     assert (await third.say("go")).reason == "error_max_budget_usd"
 
 
-async def test_the_log_keeps_the_budget(start: Start) -> None:
-    talk = await priced(start, [say("hi")])
+async def test_budget_is_recorded_in_the_log(start: Start) -> None:
+    talk = await start_priced(start, [say("hi")])
     await talk.client.submit(SetBudget(7))
     await talk.say("go")
     kept: list[AnyEvent] = []

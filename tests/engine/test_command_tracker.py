@@ -1,4 +1,4 @@
-"""Who changed a file: the agent whose command ran, or several agents together, and never another one."""
+"""CommandTracker: attribution of file changes to the agents whose commands ran at that time."""
 
 import asyncio
 import threading
@@ -15,29 +15,29 @@ from odin.core.event import FilesChanged
 from odin.core.event_values import FileChange
 
 
-class Bench:
-    """A tracker over a real folder. `charged` lists (agent, sharing agents, background, names) of what was recorded."""
+class TrackerHarness:
+    """A tracker of a real folder. `recorded` lists the changes: (agent, sharing agents, in the background, names)."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "project"
         self.root.mkdir()
         self.background: set[str] = set()
-        self.charged: list[tuple[str, tuple[str, ...], bool, tuple[str, ...]]] = []
+        self.recorded: list[tuple[str, tuple[str, ...], bool, tuple[str, ...]]] = []
         lister = ProjectLister(CheckpointStore(folder / "store"), ListingLimits())
         self.tracker = CommandTracker(lister, str(self.root), self._record, lambda: self.background)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def _record(self, event: FilesChanged, agent: str) -> None:
         names = tuple(str(Path(change.after.path).relative_to(self.root)) for change in event.changes)
         if names:
-            self.charged.append((agent, event.shared_with, event.concurrent, names))
+            self.recorded.append((agent, event.shared_with, event.concurrent, names))
 
     async def start(
         self, agent: str, scope: tuple[str, ...] | None = None, *, is_confined: bool = True
     ) -> RunningCommand:
-        places = None if scope is None else tuple(str(self.root / name) for name in scope)
-        command = RunningCommand(f"call-{agent}", agent, places, is_confined=is_confined)
-        await self.tracker.start(command, self.said.append, lambda listing: None)
+        paths = None if scope is None else tuple(str(self.root / name) for name in scope)
+        command = RunningCommand(f"call-{agent}", agent, paths, is_confined=is_confined)
+        await self.tracker.start(command, self.messages.append, lambda listing: None)
         return command
 
     def put(self, name: str, text: str = "x") -> None:
@@ -46,7 +46,7 @@ class Bench:
         path.write_text(text)
 
     def edit(self, name: str, text: str, meanwhile: Callable[[], None] = lambda: None) -> FileChange:
-        """Edit a file as the checkpointer guards it."""
+        """Edit a file between `begin_edit` and `end_edit`, as the checkpointer does."""
         path = str(self.root / name)
         before = state_of(path, hash_file)
         self.tracker.begin_edit([before])
@@ -58,97 +58,97 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrackerHarness:
     monkeypatch.setattr(CommandTracker, "wait_s", 0.0)
-    return Bench(tmp_path)
+    return TrackerHarness(tmp_path)
 
 
-async def test_every_stretch_of_time_has_its_own_suspects(bench: Bench) -> None:
-    one = await bench.start("a")
-    bench.put("early")
-    two = await bench.start("b")
-    bench.put("between")
-    await bench.tracker.end(one)
-    bench.put("late")
-    await bench.tracker.end(two)
-    assert bench.charged == [
+async def test_change_is_attributed_to_the_commands_running_at_that_time(harness: TrackerHarness) -> None:
+    one = await harness.start("a")
+    harness.put("early")
+    two = await harness.start("b")
+    harness.put("between")
+    await harness.tracker.end(one)
+    harness.put("late")
+    await harness.tracker.end(two)
+    assert harness.recorded == [
         ("a", (), False, ("early",)),
         ("a", ("b",), False, ("between",)),
         ("b", (), False, ("late",)),
     ]
-    assert bench.said == ["Waiting for a command of a in the same folder"]
+    assert harness.messages == ["Waiting for a command of a in the same folder"]
 
 
-async def test_an_edit_beside_a_command_is_not_the_commands_work(bench: Bench) -> None:
-    bench.put("a", "old")
-    command = await bench.start("a")
-    bench.edit("a", "edited")
-    bench.edit("new", "edited")
-    bench.put("own")
-    await bench.tracker.end(command)
-    assert bench.charged == [("a", (), False, ("own",))]
+async def test_edit_is_not_attributed_to_a_running_command(harness: TrackerHarness) -> None:
+    harness.put("a", "old")
+    command = await harness.start("a")
+    harness.edit("a", "edited")
+    harness.edit("new", "edited")
+    harness.put("own")
+    await harness.tracker.end(command)
+    assert harness.recorded == [("a", (), False, ("own",))]
 
 
-async def test_what_a_command_changed_before_an_edit_is_recorded_before_the_edit(bench: Bench) -> None:
-    bench.put("f", "old")
-    command = await bench.start("a")
-    bench.put("f", "by the command")
-    bench.put("g", "by the command")
-    assert bench.charged == []
-    bench.edit("f", "edited")
-    bench.edit("g", "edited")
-    assert bench.charged == [("a", (), False, ("f",)), ("a", (), False, ("g",))]
-    bench.put("f", "by the command again")
-    await bench.tracker.end(command)
-    assert bench.charged[2:] == [("a", (), False, ("f",))]
+async def test_change_of_a_command_is_recorded_before_an_edit_of_the_same_file(harness: TrackerHarness) -> None:
+    harness.put("f", "old")
+    command = await harness.start("a")
+    harness.put("f", "by the command")
+    harness.put("g", "by the command")
+    assert harness.recorded == []
+    harness.edit("f", "edited")
+    harness.edit("g", "edited")
+    assert harness.recorded == [("a", (), False, ("f",)), ("a", (), False, ("g",))]
+    harness.put("f", "by the command again")
+    await harness.tracker.end(command)
+    assert harness.recorded[2:] == [("a", (), False, ("f",))]
 
 
-async def test_an_edit_under_way_while_the_project_is_listed(bench: Bench) -> None:
-    bench.put("f", "old")
-    one = await bench.start("a")
-    path = str(bench.root / "f")
+async def test_edit_during_a_listing_is_not_attributed_to_a_command(harness: TrackerHarness) -> None:
+    harness.put("f", "old")
+    one = await harness.start("a")
+    path = str(harness.root / "f")
     before = state_of(path, hash_file)
-    bench.tracker.begin_edit([before])
-    bench.put("f", "half done")
-    two = await bench.start("b")
-    bench.put("f", "edited")
-    ending = asyncio.ensure_future(bench.tracker.end(one))
+    harness.tracker.begin_edit([before])
+    harness.put("f", "half done")
+    two = await harness.start("b")
+    harness.put("f", "edited")
+    ending = asyncio.ensure_future(harness.tracker.end(one))
     await asyncio.sleep(0)
-    bench.tracker.end_edit([before], [FileChange(before, state_of(path, hash_file))])
-    bench.edit("g", "edited while the files are listed")
+    harness.tracker.end_edit([before], [FileChange(before, state_of(path, hash_file))])
+    harness.edit("g", "edited while the files are listed")
     await ending
-    await bench.tracker.end(two)
-    assert bench.charged == []
+    await harness.tracker.end(two)
+    assert harness.recorded == []
 
 
-async def test_what_odin_takes_back_itself_is_no_commands_work(bench: Bench) -> None:
-    command = await bench.start("a")
-    change = bench.edit("f", "speculative")
-    (bench.root / "f").unlink()
-    bench.tracker.note_changes([FileChange(change.after, change.before)])
-    await bench.tracker.end(command)
-    assert bench.charged == []
+async def test_rolled_back_edit_is_not_attributed_to_a_command(harness: TrackerHarness) -> None:
+    command = await harness.start("a")
+    change = harness.edit("f", "speculative")
+    (harness.root / "f").unlink()
+    harness.tracker.note_changes([FileChange(change.after, change.before)])
+    await harness.tracker.end(command)
+    assert harness.recorded == []
 
 
-async def test_a_background_process_of_another_agent_is_a_suspect_and_ones_own_is_not(bench: Bench) -> None:
-    bench.background.add("call-a")
-    spawned = await bench.start("a")
-    await bench.tracker.end(spawned)
-    bench.put("alone")
+async def test_background_process_shares_changes_only_with_other_agents(harness: TrackerHarness) -> None:
+    harness.background.add("call-a")
+    spawned = await harness.start("a")
+    await harness.tracker.end(spawned)
+    harness.put("alone")
     own = RunningCommand("call-2", "a")
-    await bench.tracker.start(own, bench.said.append, lambda listing: None)
-    bench.put("own")
-    await bench.tracker.end(own)
-    other = await bench.start("b")
-    bench.put("beside")
-    await bench.tracker.end(other)
-    bench.put("last")
-    bench.background.clear()
-    await bench.tracker.settle()
-    bench.put("after")
-    await bench.tracker.settle()
-    assert bench.said == []  # nobody waits for a background process
-    assert bench.charged == [
+    await harness.tracker.start(own, harness.messages.append, lambda listing: None)
+    harness.put("own")
+    await harness.tracker.end(own)
+    other = await harness.start("b")
+    harness.put("beside")
+    await harness.tracker.end(other)
+    harness.put("last")
+    harness.background.clear()
+    await harness.tracker.settle()
+    harness.put("after")
+    await harness.tracker.settle()
+    assert harness.messages == []  # no command waits for a background process
+    assert harness.recorded == [
         ("a", (), True, ("alone",)),
         ("a", (), False, ("own",)),
         ("b", ("a",), False, ("beside",)),
@@ -156,132 +156,134 @@ async def test_a_background_process_of_another_agent_is_a_suspect_and_ones_own_i
     ]
 
 
-async def test_commands_confined_to_other_files_neither_wait_nor_share(bench: Bench) -> None:
-    bench.put("src/x")
-    bench.put("docs/x")
-    one = await bench.start("a", ("src",))
-    two = await bench.start("b", ("docs", "README"))
-    reader = await bench.start("c", ())
-    assert bench.said == []
-    bench.put("src/one")
-    bench.put("docs/two")
-    bench.put("elsewhere")
+async def test_commands_with_separate_write_scopes_neither_wait_nor_share(harness: TrackerHarness) -> None:
+    harness.put("src/x")
+    harness.put("docs/x")
+    one = await harness.start("a", ("src",))
+    two = await harness.start("b", ("docs", "README"))
+    reader = await harness.start("c", ())
+    assert harness.messages == []
+    harness.put("src/one")
+    harness.put("docs/two")
+    harness.put("elsewhere")
     for command in (one, two, reader):
-        await bench.tracker.end(command)
-    assert sorted(bench.charged) == [("a", (), False, ("src/one",)), ("b", (), False, ("docs/two",))]
+        await harness.tracker.end(command)
+    assert sorted(harness.recorded) == [("a", (), False, ("src/one",)), ("b", (), False, ("docs/two",))]
 
 
-async def test_a_change_that_no_command_named_is_not_lost(bench: Bench) -> None:
-    one = await bench.start("a", ("x",), is_confined=False)
-    two = await bench.start("b", ("y",), is_confined=False)
-    confined = await bench.start("c", ("z",))
-    assert bench.said == []
-    bench.put("x")
-    bench.put("y")
-    bench.put("other")
+async def test_change_outside_all_scopes_is_shared_by_unconfined_commands(harness: TrackerHarness) -> None:
+    one = await harness.start("a", ("x",), is_confined=False)
+    two = await harness.start("b", ("y",), is_confined=False)
+    confined = await harness.start("c", ("z",))
+    assert harness.messages == []
+    harness.put("x")
+    harness.put("y")
+    harness.put("other")
     for command in (one, two, confined):
-        await bench.tracker.end(command)
-    assert sorted(bench.charged) == [
+        await harness.tracker.end(command)
+    assert sorted(harness.recorded) == [
         ("a", (), False, ("x",)),
         ("a", ("b",), False, ("other",)),
         ("b", (), False, ("y",)),
     ]
 
 
-async def test_a_command_that_ends_while_the_files_are_listed_has_not_ended_before(bench: Bench) -> None:
-    one = await bench.start("a", ("early", "late"))
-    bench.put("early")
+async def test_command_that_ends_during_a_listing_keeps_its_changes(harness: TrackerHarness) -> None:
+    one = await harness.start("a", ("early", "late"))
+    harness.put("early")
     listed, gate = threading.Event(), threading.Event()
 
     def save(listing: object) -> None:
-        bench.put("late")
+        harness.put("late")
         listed.set()
         gate.wait(30)
 
-    other = RunningCommand("call-b", "b", (str(bench.root / "own"),))
-    starting = asyncio.ensure_future(bench.tracker.start(other, bench.said.append, save))
+    other = RunningCommand("call-b", "b", (str(harness.root / "own"),))
+    starting = asyncio.ensure_future(harness.tracker.start(other, harness.messages.append, save))
     await asyncio.to_thread(listed.wait, 30)
-    ending = asyncio.ensure_future(bench.tracker.end(one))
+    ending = asyncio.ensure_future(harness.tracker.end(one))
     await asyncio.sleep(0)
     gate.set()
     await starting
-    bench.put("own")
+    harness.put("own")
     await ending
-    await bench.tracker.end(other)
-    assert sorted(bench.charged) == [
+    await harness.tracker.end(other)
+    assert sorted(harness.recorded) == [
         ("a", (), False, ("early",)),
         ("a", (), False, ("late",)),
         ("b", (), False, ("own",)),
     ]
 
 
-async def test_a_background_process_that_ends_while_the_files_are_listed_has_not_ended_before(bench: Bench) -> None:
-    spawned = await bench.start("a")
-    bench.background.add("call-a")
-    await bench.tracker.end(spawned)
+async def test_background_process_that_ends_during_a_listing_keeps_its_changes(harness: TrackerHarness) -> None:
+    spawned = await harness.start("a")
+    harness.background.add("call-a")
+    await harness.tracker.end(spawned)
     listed, gate = threading.Event(), threading.Event()
 
     def save(listing: object) -> None:
-        bench.put("late")
+        harness.put("late")
         listed.set()
         gate.wait(30)
 
-    starting = asyncio.ensure_future(bench.tracker.start(RunningCommand("call-b", "b", ()), bench.said.append, save))
+    starting = asyncio.ensure_future(
+        harness.tracker.start(RunningCommand("call-b", "b", ()), harness.messages.append, save)
+    )
     await asyncio.to_thread(listed.wait, 30)
-    bench.background.clear()
-    recording = asyncio.ensure_future(bench.tracker.settle_background())
+    harness.background.clear()
+    recording = asyncio.ensure_future(harness.tracker.settle_background())
     gate.set()
     await starting
     await recording
-    bench.put("after")
-    await bench.tracker.settle_background()
-    assert bench.charged == [("a", (), True, ("late",))]
+    harness.put("after")
+    await harness.tracker.settle_background()
+    assert harness.recorded == [("a", (), True, ("late",))]
 
 
-async def test_an_interrupted_end_is_made_up_for(bench: Bench) -> None:
-    command = await bench.start("a")
-    bench.put("f")
-    ending = asyncio.ensure_future(bench.tracker.end(command))
+async def test_interrupted_end_is_recorded_when_the_tracker_settles(harness: TrackerHarness) -> None:
+    command = await harness.start("a")
+    harness.put("f")
+    ending = asyncio.ensure_future(harness.tracker.end(command))
     await asyncio.sleep(0)
     ending.cancel()
     await asyncio.wait([ending])
-    assert (bench.tracker.has_interrupted_end, bench.charged) == (True, [])
-    await bench.tracker.settle()
-    assert (bench.tracker.has_interrupted_end, bench.charged) == (False, [("a", (), False, ("f",))])
+    assert (harness.tracker.has_interrupted_end, harness.recorded) == (True, [])
+    await harness.tracker.settle()
+    assert (harness.tracker.has_interrupted_end, harness.recorded) == (False, [("a", (), False, ("f",))])
 
 
-async def test_commands_of_several_agents_take_turns(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commands_of_several_agents_take_turns(harness: TrackerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CommandTracker, "wait_s", 30.0)
-    first = await bench.start("a")
-    waiting = [asyncio.ensure_future(bench.start(agent)) for agent in ("b", "c", "d")]
+    first = await harness.start("a")
+    waiting = [asyncio.ensure_future(harness.start(agent)) for agent in ("b", "c", "d")]
     await asyncio.sleep(0)
-    waiting[1].cancel()  # one that gives up holds nobody up
-    bench.put("of a")
-    await bench.tracker.end(first)
+    waiting[1].cancel()  # a cancelled command does not block the others
+    harness.put("of a")
+    await harness.tracker.end(first)
     second = await waiting[0]
     assert not waiting[2].done()
-    bench.put("of b")
-    await bench.tracker.end(second)
+    harness.put("of b")
+    await harness.tracker.end(second)
     third = await waiting[2]
-    bench.put("of d")
-    await bench.tracker.end(third)
-    assert [(agent, names) for agent, shared, _, names in bench.charged if not shared] == [
+    harness.put("of d")
+    await harness.tracker.end(third)
+    assert [(agent, names) for agent, shared, _, names in harness.recorded if not shared] == [
         ("a", ("of a",)),
         ("b", ("of b",)),
         ("d", ("of d",)),
     ]
 
 
-async def test_an_edit_during_a_listing_that_is_interrupted_is_not_the_commands_work(bench: Bench) -> None:
-    command = await bench.start("a")
-    starting = asyncio.ensure_future(bench.start("b"))
+async def test_edit_during_a_cancelled_listing_is_not_attributed_to_a_command(harness: TrackerHarness) -> None:
+    command = await harness.start("a")
+    starting = asyncio.ensure_future(harness.start("b"))
     await asyncio.sleep(0)
-    while not bench.tracker._is_listing:
+    while not harness.tracker._is_listing:
         await asyncio.sleep(0)
-    bench.edit("f", "edited")
+    harness.edit("f", "edited")
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    bench.put("own")
-    await bench.tracker.end(command)
-    assert bench.charged == [("a", (), False, ("own",))]
+    harness.put("own")
+    await harness.tracker.end(command)
+    assert harness.recorded == [("a", (), False, ("own",))]

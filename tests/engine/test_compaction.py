@@ -23,7 +23,7 @@ from odin.testing.script import SeenRequest, Turn
 from .conftest import Start, Talk
 
 WINDOW = 20_000
-GOOD = "\n".join(
+GOOD_SUMMARY = "\n".join(
     f"## {name}\nsomething about it"
     for name in (
         "Goal",
@@ -44,11 +44,7 @@ def is_summary(seen: SeenRequest) -> bool:
     return b"odin-job: compaction" in seen.body
 
 
-def is_title(seen: SeenRequest) -> bool:
-    return b"odin-job: title" in seen.body
-
-
-def windowed(window: int = WINDOW, **compaction: Any) -> dict[str, Any]:
+def make_config(window: int = WINDOW, **compaction: Any) -> dict[str, Any]:
     models = {MODEL: {"context": window}}
     return {"providers": {"anthropic": {"models": models}}, "compaction": compaction, "max_turns": 0}
 
@@ -56,12 +52,12 @@ def windowed(window: int = WINDOW, **compaction: Any) -> dict[str, Any]:
 Answer = Callable[[SeenRequest, int], Turn]
 
 
-class Model:
-    """Answers prompts with `answers`, and questions for a summary with `summary`."""
+class ScriptedModel:
+    """Answers prompts with `answer`, and requests for a summary with `summary`."""
 
     def __init__(self, answer: Answer, summary: Turn | None = None) -> None:
         self.answer = answer
-        self.summary = summary or say(GOOD)
+        self.summary = summary or say(GOOD_SUMMARY)
         self.asked = 0
         self.summaries = 0
 
@@ -71,28 +67,28 @@ class Model:
             return self.summary
         self.asked += 1
         turn = self.answer(seen, self.asked)
-        return replace(turn, chunk=turn.chunk or 500)  # long answers, whose pieces no test is about
+        return replace(turn, chunk=turn.chunk or 500)  # few chunks for long answers
 
 
-def prompts(talk: Talk) -> list[SeenRequest]:
+def prompt_requests(talk: Talk) -> list[SeenRequest]:
     return [seen for seen in talk.server.requests if not is_summary(seen)]
 
 
 @pytest.mark.slow
 async def test_four_hundred_turns_in_a_small_window(start: Start) -> None:
-    """COMP6, B7: nothing is ever refused, and the newest prompt is always there word for word."""
+    """COMP6, B7: the server refuses no request, and each request has the newest prompt word for word."""
     filler = "The build of this module went well and nothing else has to be said about it. " * 8
-    model = Model(lambda seen, number: say(f"{number}: {filler}"))
+    model = ScriptedModel(lambda seen, number: say(f"{number}: {filler}"))
     server = ScriptedServer(model, window=WINDOW).start()
-    talk = await start(None, server=server, config=windowed())
+    talk = await start(None, server=server, config=make_config())
     for number in range(400):
         ended = await talk.say(f"Prompt number {number}: go on with module {number}.")
         assert ended.reason == "end_turn", ended
     assert server.rejected == []
     assert len(talk.all(Compacted)) >= 3
-    for number, seen in enumerate(prompts(talk)):
+    for number, seen in enumerate(prompt_requests(talk)):
         assert f"Prompt number {number}: go on" in msgspec.json.encode(seen.messages[-1]).decode()
-    last = prompts(talk)[-1].json["system"][-1]["text"]
+    last = prompt_requests(talk)[-1].json["system"][-1]["text"]
     assert "## Goal" in last
     assert "history-" in last
     server.stop()
@@ -104,7 +100,7 @@ def text_of(seen: SeenRequest) -> str:
 
 @pytest.mark.slow
 async def test_two_hundred_calls_in_one_turn(start: Start, workspace: Path) -> None:
-    """B9: the window is watched inside the tool loop. Older results go first; the prompt stays."""
+    """B9: the window is checked within a turn. Older results are pruned first; the prompt stays."""
     for number in range(200):
         (workspace / f"f{number}.txt").write_text(f"line {number} of this file says hello\n" * 110)
 
@@ -113,42 +109,42 @@ async def test_two_hundred_calls_in_one_turn(start: Start, workspace: Path) -> N
             return say("All read.")
         return call("Read", {"file_path": str(workspace / f"f{number - 1}.txt")})
 
-    server = ScriptedServer(Model(answer), window=50_000).start()
-    talk = await start(None, server=server, config=windowed(50_000))
+    server = ScriptedServer(ScriptedModel(answer), window=50_000).start()
+    talk = await start(None, server=server, config=make_config(50_000))
     ended = await talk.say("Read every one of the files.")
     assert (ended.reason, ended.text) == ("end_turn", "All read.")
     assert server.rejected == []
     assert talk.all(ResultsPruned)
-    assert all("Read every one of the files." in text_of(seen) for seen in prompts(talk))
+    assert all("Read every one of the files." in text_of(seen) for seen in prompt_requests(talk))
     pruned = talk.all(ResultsPruned)[0]
     assert "line 0 of this file" in Path(pruned.archive).read_text()
-    changes = sum(not b.startswith(a[:-400]) for a, b in _neighbours(talk))
+    changes = sum(not b.startswith(a[:-400]) for a, b in _consecutive_texts(talk))
     assert changes <= 20, "the prompt cache must not be broken at every step"
     server.stop()
 
 
-def _neighbours(talk: Talk) -> list[tuple[str, str]]:
-    texts = [text_of(seen) for seen in prompts(talk)]
+def _consecutive_texts(talk: Talk) -> list[tuple[str, str]]:
+    texts = [text_of(seen) for seen in prompt_requests(talk)]
     return list(pairwise(texts))
 
 
-async def test_one_result_three_times_the_window(start: Start, workspace: Path) -> None:
-    """B7: the result is saved where the model can read it in parts, and the model is told the path."""
+async def test_result_larger_than_the_window_is_saved_to_a_file(start: Start, workspace: Path) -> None:
+    """B7: the result is saved to a file that the model can read in parts, and the model gets its path."""
     (workspace / "big.txt").write_text("".join(f"row {number} of a very long table\n" for number in range(1900)))
     script = iter([call("Read", {"file_path": str(workspace / "big.txt")}), say("I see.")])
-    server = ScriptedServer(Model(lambda seen, number: next(script)), window=4_500).start()
-    talk = await start(None, server=server, config=windowed(4_500))
+    server = ScriptedServer(ScriptedModel(lambda seen, number: next(script)), window=4_500).start()
+    talk = await start(None, server=server, config=make_config(4_500))
     ended = await talk.say("What is in the table?")
     assert (ended.reason, ended.text) == ("end_turn", "I see.")
     assert server.rejected == []
-    found = re.search(r"removed to save room .*? is in (\S+) under", text_of(prompts(talk)[-1]))
+    found = re.search(r"removed to save room .*? is in (\S+) under", text_of(prompt_requests(talk)[-1]))
     assert found is not None
     assert "row 1300 of a very long table" in Path(found[1]).read_text()
     server.stop()
 
 
-async def test_the_model_may_read_what_was_put_away(start: Start, workspace: Path) -> None:
-    """Also if nobody can be asked and although it is outside the project; other paths stay closed."""
+async def test_model_may_read_an_archived_result(start: Start, workspace: Path) -> None:
+    """The archive is outside the project and no user can be asked; other paths outside stay denied."""
     (workspace / "big.txt").write_text("".join(f"row {number} of a very long table\n" for number in range(1900)))
 
     def answer(seen: SeenRequest, number: int) -> Turn:
@@ -161,17 +157,17 @@ async def test_the_model_may_read_what_was_put_away(start: Start, workspace: Pat
             return call("Read", {"file_path": "/etc/hostname"})
         return say("Done.")
 
-    server = ScriptedServer(Model(answer), window=4_500).start()
-    talk = await start(None, server=server, config=windowed(4_500), yes=False)
+    server = ScriptedServer(ScriptedModel(answer), window=4_500).start()
+    talk = await start(None, server=server, config=make_config(4_500), yes=False)
     await talk.say("What is in the table?")
-    results = list(prompts(talk)[-1].results.values())
+    results = list(prompt_requests(talk)[-1].results.values())
     assert "row 0 of a very long table" in results[1]
     assert "outside the project" in results[2]
     server.stop()
 
 
 @pytest.mark.slow
-async def test_thirty_images(start: Start, workspace: Path) -> None:
+async def test_thirty_images_fit_in_a_small_window(start: Start, workspace: Path) -> None:
     from tests import pictures
 
     files = [workspace / f"{number}.png" for number in range(30)]
@@ -181,40 +177,40 @@ async def test_thirty_images(start: Start, workspace: Path) -> None:
     def answer(seen: SeenRequest, number: int) -> Turn:
         return call("Read", {"file_path": str(files[number - 1])}) if number <= 30 else say("Seen.")
 
-    server = ScriptedServer(Model(answer), window=WINDOW).start()
-    talk = await start(None, server=server, config=windowed())
+    server = ScriptedServer(ScriptedModel(answer), window=WINDOW).start()
+    talk = await start(None, server=server, config=make_config())
     assert (await talk.say("look at all of them")).text == "Seen."
     assert (await talk.say("and now?")).reason == "end_turn"
     assert server.rejected == []
     server.stop()
 
 
-GARBAGE = {
+BAD_SUMMARIES = {
     "400": fault(400, message="no"),
     "429": fault(429, message="slow down"),
     "500": fault(500, message="down"),
     "empty": say(""),
     "garbage": say("Sure! I would be happy to help you with that."),
-    "too long": say(GOOD + "x " * 30_000),
+    "too long": say(GOOD_SUMMARY + "x " * 30_000),
 }
 
 
-async def test_after_two_failures_nobody_is_asked_for_a_summary_during_some_turns(start: Start) -> None:
+async def test_two_failed_summaries_pause_compaction_for_some_turns(start: Start) -> None:
     """COMP10: the user is warned once; the conversation stays as it is, and compaction is tried again later."""
     large = "The build of this module went well and nothing else has to be said about it. " * 40
-    model = Model(lambda seen, number: say(large[:500] if model.summaries else large), fault(400))
+    model = ScriptedModel(lambda seen, number: say(large[:500] if model.summaries else large), fault(400))
     server = ScriptedServer(model, window=WINDOW).start()
-    talk = await start(None, server=server, config=windowed())
+    talk = await start(None, server=server, config=make_config())
 
-    def told() -> list[Warned]:
+    def failure_warnings() -> list[Warned]:
         return [event for event in talk.all(Warned) if "Summaries failed" in event.text]
 
     for _ in range(60):
         await talk.say("Go on.")
-        if told():
+        if failure_warnings():
             break
     asked = model.summaries
-    assert (asked, len(told())) == (2, 1)
+    assert (asked, len(failure_warnings())) == (2, 1)
     for _ in range(PAUSED_TURNS - 1):
         await talk.say("Go on.")
     assert model.summaries == asked
@@ -225,13 +221,13 @@ async def test_after_two_failures_nobody_is_asked_for_a_summary_during_some_turn
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("summary", GARBAGE.values(), ids=GARBAGE.keys())
-async def test_a_summariser_that_fails_does_not_stop_the_session(start: Start, summary: Turn) -> None:
+@pytest.mark.parametrize("summary", BAD_SUMMARIES.values(), ids=BAD_SUMMARIES.keys())
+async def test_failing_summary_model_does_not_stop_the_session(start: Start, summary: Turn) -> None:
     """COMP8, B7: the local summary uses the same headings."""
     filler = "All of this is said in many words that fill the window. " * 20
-    model = Model(lambda seen, number: say(f"Answer {number}. {filler}"), summary)
+    model = ScriptedModel(lambda seen, number: say(f"Answer {number}. {filler}"), summary)
     server = ScriptedServer(model, window=WINDOW).start()
-    talk = await start(None, server=server, config=windowed())
+    talk = await start(None, server=server, config=make_config())
     for number in range(120):
         assert (await talk.say(f"Prompt number {number}.")).reason == "end_turn"
     assert server.rejected == []
@@ -246,11 +242,11 @@ async def test_a_summariser_that_fails_does_not_stop_the_session(start: Start, s
     server.stop()
 
 
-async def test_what_can_never_fit_is_one_clear_error(start: Start) -> None:
-    """B8: the tools alone are larger than the window. It is said once and nothing is tried for ever."""
-    model = Model(lambda seen, number: say("never"))
+async def test_tools_larger_than_the_window_cause_one_clear_error(start: Start) -> None:
+    """B8: the error is reported once, and Odin does not try forever."""
+    model = ScriptedModel(lambda seen, number: say("never"))
     server = ScriptedServer(model, window=600).start()
-    talk = await start(None, server=server, config=windowed(600))
+    talk = await start(None, server=server, config=make_config(600))
     ended = await talk.say("hello")
     assert (ended.reason, ended.error_kind) == ("error", "CompactionFailed")
     assert re.search(r"system prompt and the tools alone take about [\d,]+ of 600 tokens", ended.error)
@@ -259,9 +255,9 @@ async def test_what_can_never_fit_is_one_clear_error(start: Start) -> None:
     server.stop()
 
 
-async def test_a_prompt_that_is_too_long_is_named(start: Start) -> None:
-    server = ScriptedServer(Model(lambda seen, number: say("never")), window=WINDOW).start()
-    talk = await start(None, server=server, config=windowed())
+async def test_error_names_a_prompt_that_is_too_long(start: Start) -> None:
+    server = ScriptedServer(ScriptedModel(lambda seen, number: say("never")), window=WINDOW).start()
+    talk = await start(None, server=server, config=make_config())
     ended = await talk.say("word " * 30_000)
     assert ended.error_kind == "CompactionFailed"
     assert "the last prompt takes about" in ended.error
@@ -269,11 +265,11 @@ async def test_a_prompt_that_is_too_long_is_named(start: Start) -> None:
     server.stop()
 
 
-async def test_the_users_limit_beats_the_catalogue_and_the_server(start: Start) -> None:
-    """B10: 6k by the user, 8k by the server, 200k by the table: no request is larger than 6k."""
+async def test_context_limit_of_the_user_beats_catalog_and_server(start: Start) -> None:
+    """B10: the user sets 6k, the server has 8k, the catalog says 200k: no request is larger than 6k."""
     filler = "Some more words to fill the window a little. " * 15
-    server = ScriptedServer(Model(lambda seen, number: say(filler)), window=8_000).start()
-    talk = await start(None, server=server, config=windowed(6_000))
+    server = ScriptedServer(ScriptedModel(lambda seen, number: say(filler)), window=8_000).start()
+    talk = await start(None, server=server, config=make_config(6_000))
     for number in range(60):
         assert (await talk.say(f"Prompt {number}.")).reason == "end_turn"
     assert server.rejected == []
@@ -283,9 +279,9 @@ async def test_the_users_limit_beats_the_catalogue_and_the_server(start: Start) 
     server.stop()
 
 
-async def test_the_user_may_allow_less_than_a_local_server_has(start: Start) -> None:
+async def test_user_can_set_a_smaller_window_than_a_local_server(start: Start) -> None:
     filler = "Some more words to fill the window a little. " * 15
-    model = Model(lambda seen, number: say(filler))
+    model = ScriptedModel(lambda seen, number: say(filler))
     server = ScriptedServer(model, window=8_000, local="llamacpp", models=["qwen3-coder-30b"]).start()
     models = {"qwen3-coder-30b": {"tools": "native", "context": 6_000}}
     config = {"providers": {"house": {"base_url": server.openai_url, "models": models}}}
@@ -298,9 +294,9 @@ async def test_the_user_may_allow_less_than_a_local_server_has(start: Start) -> 
     server.stop()
 
 
-async def test_max_context_holds_for_every_model(start: Start) -> None:
+async def test_max_context_applies_to_every_model(start: Start) -> None:
     filler = "Some more words to fill the window a little. " * 15
-    server = ScriptedServer(Model(lambda seen, number: say(filler)), window=8_000).start()
+    server = ScriptedServer(ScriptedModel(lambda seen, number: say(filler)), window=8_000).start()
     talk = await start(None, server=server, config={"max_context": 6_000})
     for number in range(40):
         assert (await talk.say(f"Prompt {number}.")).reason == "end_turn"
@@ -311,10 +307,10 @@ async def test_max_context_holds_for_every_model(start: Start) -> None:
 
 @pytest.mark.parametrize("kind", ["ollama", "llamacpp", "lmstudio", "vllm"])
 async def test_a_configured_local_server_is_asked_for_its_window(start: Start, kind: Any) -> None:
-    """B10: the address and the model are named; how much it holds only the server knows."""
+    """B10: address and model are configured, but only the server knows the window."""
     filler = "Some more words to fill the window a little. " * 15
     server = ScriptedServer(
-        Model(lambda seen, number: say(filler)), window=8_000, local=kind, models=["qwen3-coder-30b"]
+        ScriptedModel(lambda seen, number: say(filler)), window=8_000, local=kind, models=["qwen3-coder-30b"]
     ).start()
     provider = {"base_url": server.openai_url, "models": {"qwen3-coder-30b": {"tools": "native"}}}
     talk = await start(
@@ -334,9 +330,9 @@ async def test_a_configured_local_server_is_asked_for_its_window(start: Start, k
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["anthropic", "chat", "responses", "gemini"])
 async def test_an_unknown_window_is_learned_from_the_refusal(start: Start, api: str) -> None:
-    """RECOV6: nothing is assumed; the first refusal teaches how much fits, and the turn goes on."""
+    """RECOV6: no window is assumed; the first refusal tells how much fits, and the turn goes on."""
     filler = "Some more words to fill the window a little. " * 40
-    server = ScriptedServer(Model(lambda seen, number: say(filler)), window=9_000).start()
+    server = ScriptedServer(ScriptedModel(lambda seen, number: say(filler)), window=9_000).start()
     name = {"anthropic": "anthropic", "gemini": "google"}.get(api, "openai")
     kind = {"type": f"openai-{api}"} if name == "openai" else {}
     models = {"new-model": {"context": 0, "tools": "native"}}
@@ -356,11 +352,11 @@ async def test_an_unknown_window_is_learned_from_the_refusal(start: Start, api: 
     server.stop()
 
 
-@pytest.mark.parametrize("summary", [say(GOOD), fault(500, message="down")], ids=["summaries", "none"])
-async def test_the_number_of_messages_is_bounded_whatever_the_window(start: Start, summary: Turn) -> None:
-    """C22: nothing is known of the window and nothing is refused; memory and requests are bounded all the same."""
+@pytest.mark.parametrize("summary", [say(GOOD_SUMMARY), fault(500, message="down")], ids=["summaries", "none"])
+async def test_number_of_messages_is_limited_for_any_window(start: Start, summary: Turn) -> None:
+    """C22: the window is unknown and the server refuses nothing; still the size of requests is limited."""
     models = {"new-model": {"context": 0, "tools": "native"}}
-    server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}."), summary)).start()
+    server = ScriptedServer(ScriptedModel(lambda seen, number: say(f"Answer {number}."), summary)).start()
     talk = await start(
         None,
         server=server,
@@ -370,31 +366,31 @@ async def test_the_number_of_messages_is_bounded_whatever_the_window(start: Star
     for number in range(60):
         assert (await talk.say(f"Prompt {number}, with enough words that a summary of many is shorter.")).text
     assert talk.all(Compacted)
-    assert max(len(seen.messages) for seen in prompts(talk)) <= 44
+    assert max(len(seen.messages) for seen in prompt_requests(talk)) <= 44
     server.stop()
 
 
-async def test_a_server_that_cuts_requests_is_noticed(start: Start) -> None:
+async def test_server_that_truncates_requests_causes_a_warning(start: Start) -> None:
     from odin.core.message import Usage
 
     filler = "Some more words to fill the window a little. " * 100
     cut = Usage(input=4_096, output=10)
-    model = Model(lambda seen, number: say(filler, usage=cut if number > 3 else None))
+    model = ScriptedModel(lambda seen, number: say(filler, usage=cut if number > 3 else None))
     server = ScriptedServer(model).start()
-    talk = await start(None, server=server, config=windowed(100_000))
+    talk = await start(None, server=server, config=make_config(100_000))
     for number in range(15):
         await talk.say(f"Prompt {number}.")
-    said = [event.text for event in talk.all(Warned) if "seems to truncate requests" in event.text]
-    assert len(said) == 1
-    assert "4,096" in said[0]
+    warnings = [event.text for event in talk.all(Warned) if "seems to truncate requests" in event.text]
+    assert len(warnings) == 1
+    assert "4,096" in warnings[0]
     server.stop()
 
 
-async def test_compact_by_hand_when_idle_and_the_next_request(start: Start) -> None:
-    """COMP7, COMP4, COMP9: the summary stands in the system prompt, the last exchange and the archive are there."""
-    model = Model(lambda seen, number: say(f"Answer {number}. " + "And more words. " * 80))
+async def test_request_after_a_manual_compaction_has_the_summary(start: Start) -> None:
+    """COMP7, COMP4, COMP9: the summary is in the system prompt, the last exchange is kept, the rest is archived."""
+    model = ScriptedModel(lambda seen, number: say(f"Answer {number}. " + "And more words. " * 80))
     server = ScriptedServer(model).start()
-    talk = await start(None, server=server, config=windowed(100_000))
+    talk = await start(None, server=server, config=make_config(100_000))
     for number in range(6):
         await talk.say(f"Prompt number {number}.")
     assert await talk.client.submit(CancelCompaction()) is False
@@ -403,7 +399,7 @@ async def test_compact_by_hand_when_idle_and_the_next_request(start: Start) -> N
     (question,) = [seen for seen in server.requests if is_summary(seen)]
     assert "Focus on: the ports" in text_of(question)
     await talk.say("And now?")
-    last = prompts(talk)[-1]
+    last = prompt_requests(talk)[-1]
     assert "## Goal" in last.json["system"][-1]["text"]
     assert "Prompt number 0." not in text_of(last)
     assert "Prompt number 5." in text_of(last)
@@ -426,15 +422,17 @@ async def test_compact_by_hand_when_idle_and_the_next_request(start: Start) -> N
         ("continuation", False, "continuation", [4, 5]),
     ],
 )
-async def test_the_profile_says_how_many_turns_stay(
+async def test_profile_sets_the_number_of_kept_turns(
     start: Start, wanted: CompactionProfile, busy: bool, profile: str, kept: list[int]
 ) -> None:
     """COMP11: `auto` keeps one turn of an idle session, and `keep_turns` (2) of one that is at work."""
     gate = threading.Event()
     long = "And more words. " * 80
-    model = Model(lambda seen, number: say(long).hold(gate) if "Prompt number 6." in text_of(seen) else say(long))
+    model = ScriptedModel(
+        lambda seen, number: say(long).hold(gate) if "Prompt number 6." in text_of(seen) else say(long)
+    )
     server = ScriptedServer(model).start()
-    talk = await start(None, server=server, config=windowed(100_000))
+    talk = await start(None, server=server, config=make_config(100_000))
     for number in range(6):
         await talk.say(f"Prompt number {number}.")
     if busy:
@@ -447,12 +445,12 @@ async def test_the_profile_says_how_many_turns_stay(
     await talk.say("And now?")
     (event,) = talk.all(Compacted)
     assert (event.trigger, event.profile) == ("manual", profile)
-    shown = text_of(prompts(talk)[-1])
+    shown = text_of(prompt_requests(talk)[-1])
     assert [number for number in range(7) if f"Prompt number {number}." in shown] == kept
     server.stop()
 
 
-async def test_nothing_to_compact_is_said(start: Start) -> None:
+async def test_compaction_of_an_empty_session_returns_false(start: Start) -> None:
     talk = await start([say("hi")])
     assert await talk.client.submit(Compact()) is False
     assert not (await talk.client.snapshot()).messages
@@ -460,11 +458,11 @@ async def test_nothing_to_compact_is_said(start: Start) -> None:
 
 @pytest.mark.slow
 async def test_a_summary_that_would_not_be_shorter_is_not_used(start: Start) -> None:
-    """Also when it is only longer because it names its archive, so every length around that is tried."""
+    """A summary may be longer only because it names its archive, so many lengths are tried."""
     ended = dict[str, int](shorter=0, left=0)
     for words in range(10, 200, 10):
-        server = ScriptedServer(Model(lambda seen, number, words=words: say("word " * words))).start()
-        talk = await start(None, server=server, config=windowed(100_000))
+        server = ScriptedServer(ScriptedModel(lambda seen, number, words=words: say("word " * words))).start()
+        talk = await start(None, server=server, config=make_config(100_000))
         await talk.say("One.")
         await talk.say("Two.")
         live = talk.client.stream_events()
@@ -485,10 +483,12 @@ async def test_a_summary_that_would_not_be_shorter_is_not_used(start: Start) -> 
     assert min(ended.values()) > 0, ended
 
 
-async def test_a_summary_can_be_given_up(start: Start) -> None:
-    model = Model(lambda seen, number: say(f"Answer {number}. " + "More words. " * 80), say(GOOD).stall())
+async def test_running_compaction_can_be_cancelled(start: Start) -> None:
+    model = ScriptedModel(
+        lambda seen, number: say(f"Answer {number}. " + "More words. " * 80), say(GOOD_SUMMARY).stall()
+    )
     server = ScriptedServer(model).start()
-    talk = await start(None, server=server, config=windowed(100_000))
+    talk = await start(None, server=server, config=make_config(100_000))
     for number in range(4):
         await talk.say(f"Prompt number {number}.")
     assert await talk.client.submit(Compact())
@@ -497,5 +497,5 @@ async def test_a_summary_can_be_given_up(start: Start) -> None:
     assert await talk.client.submit(CancelCompaction()) is False
     await talk.say("go on")
     assert talk.all(Compacted) == []
-    assert "Prompt number 0." in text_of(prompts(talk)[-1])
+    assert "Prompt number 0." in text_of(prompt_requests(talk)[-1])
     server.stop()

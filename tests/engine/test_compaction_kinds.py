@@ -1,6 +1,7 @@
-"""Compaction with every kind of mode, model, server and interference."""
+"""Compaction with different modes, models and servers, and while the user interrupts, rewinds or cancels."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,49 +19,49 @@ from odin.testing import EmulatedLocal, ScriptedServer, call, reply, say
 from odin.testing.script import SeenRequest, Turn
 
 from .conftest import Start
-from .test_compaction import GOOD, WINDOW, Model, is_summary, prompts, text_of, windowed
+from .test_compaction import GOOD_SUMMARY, WINDOW, ScriptedModel, is_summary, make_config, prompt_requests, text_of
 
 FILLER = "All of this is said in many words that fill the window. " * 20
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
 
 
-def reader(file: Path, **said: Any) -> Model:
-    """Reads a part of the file twice for each prompt, then answers at length."""
+def make_reader(file: Path, **answers: Any) -> ScriptedModel:
+    """Return a model that reads a part of the file twice for each prompt, then answers at length."""
     file.write_text("some words in a long file\n" * 100)
 
     def answer(seen: SeenRequest, number: int) -> Turn:
         if number % 3 == 0:
-            return say(f"Answer {number}. {FILLER}", **said)
-        return reply("", [call("Read", {"file_path": str(file), "offset": 1 + number % 50})], **said)
+            return say(f"Answer {number}. {FILLER}", **answers)
+        return reply("", [call("Read", {"file_path": str(file), "offset": 1 + number % 50})], **answers)
 
-    return Model(answer)
+    return ScriptedModel(answer)
 
 
 @pytest.mark.slow
-async def test_every_mode_has_its_own_words_after_a_summary(start: Start) -> None:
-    """A summary made in one mode must not claim that mode in another."""
-    server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER}")), window=WINDOW).start()
-    talk = await start(None, server=server, config=windowed())
+async def test_system_prompt_after_a_summary_names_only_the_current_mode(start: Start) -> None:
+    """A summary made in one mode must not name that mode in another."""
+    server = ScriptedServer(
+        ScriptedModel(lambda seen, number: say(f"Answer {number}. {FILLER}")), window=WINDOW
+    ).start()
+    talk = await start(None, server=server, config=make_config())
     for number in range(60):
         assert (await talk.say(f"Prompt number {number}.", MODES[number % 3])).reason == "end_turn"
     assert server.rejected == []
     assert talk.all(Compacted)
-    for number, seen in enumerate(prompts(talk)):
+    for number, seen in enumerate(prompt_requests(talk)):
         system = str(seen.json["system"])
-        others = {"ask_mode", "plan_mode", "edit_mode"} - {MODES[number % 3]}
-        assert f"# Mode: {MODES[number % 3].removesuffix('_mode')}" in system
-        assert not any(other in system for other in others)
+        assert re.findall(r"# Mode: (\w+)", system) == [MODES[number % 3].removesuffix("_mode")]
     server.stop()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [9_000, 60_000])
 @pytest.mark.parametrize("kind", ["anthropic", "vllm"])
-async def test_thinking_and_the_answer_fit_beside_the_conversation(
+async def test_request_and_longest_reply_fit_in_the_window_together(
     start: Start, workspace: Path, kind: str, window: int
 ) -> None:
-    """Some servers refuse a request when it and the longest reply it allows do not fit together."""
-    model = reader(workspace / "f.txt", thinking="let me see " * 100)
+    """Some servers refuse a request if it and the longest reply it allows exceed the window together."""
+    model = make_reader(workspace / "f.txt", thinking="let me see " * 100)
     models = {"m": {"context": window, "thinking": True, "tools": "native"}}
     if kind == "vllm":
         server = ScriptedServer(model, window=window, local="vllm", models=["m"]).start()
@@ -77,16 +78,18 @@ async def test_thinking_and_the_answer_fit_beside_the_conversation(
     assert server.rejected == []
     assert talk.all(Compacted) or talk.all(ResultsPruned)
     used = [event.usage for event in talk.all(UsageRecorded) if event.purpose == "main"]
-    for usage, seen in zip(used, prompts(talk), strict=True):
+    for usage, seen in zip(used, prompt_requests(talk), strict=True):
         assert usage.input + usage.cache_read + usage.cache_write + seen.json["max_tokens"] <= window
         assert seen.json["max_tokens"] >= min(8_192, window // 5)
     server.stop()
 
 
 @pytest.mark.parametrize("api", ["anthropic", "chat"])
-async def test_a_server_that_does_not_count(start: Start, api: str) -> None:
-    """Without any usage the sizes are estimates, and the window holds all the same."""
-    model = Model(lambda seen, number: say(f"Answer {number}. {FILLER}", usage=Usage()), say(GOOD, usage=Usage()))
+async def test_window_holds_for_a_server_that_reports_no_usage(start: Start, api: str) -> None:
+    """Without usage the sizes are estimates."""
+    model = ScriptedModel(
+        lambda seen, number: say(f"Answer {number}. {FILLER}", usage=Usage()), say(GOOD_SUMMARY, usage=Usage())
+    )
     server = ScriptedServer(model, window=WINDOW).start()
     name = "anthropic" if api == "anthropic" else "openai"
     provider: dict[str, Any] = {"models": {"m": {"context": WINDOW, "tools": "native"}}}
@@ -99,7 +102,7 @@ async def test_a_server_that_does_not_count(start: Start, api: str) -> None:
         assert (await talk.say(f"Prompt number {number}.")).reason == "end_turn"
     assert server.rejected == []
     assert talk.all(Compacted)
-    assert all(event.estimated for event in talk.all(UsageRecorded)), "a cost all the same"
+    assert all(event.estimated for event in talk.all(UsageRecorded)), "the usage is recorded as an estimate"
     report = await talk.client.report_context()
     assert (report.measured, 0 < report.used <= WINDOW) == (False, True)
     assert talk.all(RequestStarted)[-1].tokens > 2_000
@@ -107,29 +110,29 @@ async def test_a_server_that_does_not_count(start: Start, api: str) -> None:
 
 
 @pytest.mark.slow
-async def test_tools_by_contract_in_a_small_window(start: Start, workspace: Path) -> None:
-    """A local model without tool calls of its own, which says itself how little it holds."""
+async def test_json_tool_calls_in_a_small_window(start: Start, workspace: Path) -> None:
+    """A local model without native tool calls, whose server reports its small window."""
     server = ScriptedServer(
-        reader(workspace / "f.txt"), window=8_192, local=EmulatedLocal("ollama", tools=False), models=["tiny"]
+        make_reader(workspace / "f.txt"), window=8_192, local=EmulatedLocal("ollama", tools=False), models=["tiny"]
     ).start()
     provider = {"base_url": server.openai_url, "models": {"tiny": {"tools": "json"}}}
     talk = await start(None, server=server, config={"providers": {"house": provider}}, env={"ODIN_MODEL": "house/tiny"})
     for number in range(30):
         ended = await talk.say(f"Prompt number {number}.")
         assert ended.reason == "end_turn", ended.error
-        assert f"Prompt number {number}." in text_of(prompts(talk)[-1])
+        assert f"Prompt number {number}." in text_of(prompt_requests(talk)[-1])
     assert server.rejected == []
     assert talk.all(Compacted)
     assert talk.all(ResultsPruned)
     server.stop()
 
 
-async def test_a_summary_that_waits_for_its_place_can_be_given_up(start: Start) -> None:
-    """COMP7: it is made while a command runs. It is under way until it is applied, and may be taken back until then."""
-    said = [say(f"Answer {number}. {FILLER}") for number in range(4)]
-    script = iter([*said, call("ExecuteCommand", {"command": "sleep 60"}), say("Done.")])
-    server = ScriptedServer(Model(lambda seen, number: next(script))).start()
-    talk = await start(None, server=server, config=windowed(100_000))
+async def test_finished_summary_can_be_cancelled_before_it_is_applied(start: Start) -> None:
+    """COMP7: the summary is made while a command runs, and can be cancelled until it is applied."""
+    answers = [say(f"Answer {number}. {FILLER}") for number in range(4)]
+    script = iter([*answers, call("ExecuteCommand", {"command": "sleep 60"}), say("Done.")])
+    server = ScriptedServer(ScriptedModel(lambda seen, number: next(script))).start()
+    talk = await start(None, server=server, config=make_config(100_000))
     for number in range(4):
         await talk.say(f"Prompt number {number}.")
     assert (await talk.client.report_context()).compacting is False
@@ -138,7 +141,7 @@ async def test_a_summary_that_waits_for_its_place_can_be_given_up(start: Start) 
     assert await talk.client.submit(Compact())
     await talk.until_live(UsageRecorded)
     await asyncio.sleep(0.1)
-    assert (await talk.client.report_context()).compacting is True, "nothing is asked any more, but it is not applied"
+    assert (await talk.client.report_context()).compacting is True, "the summary is made, but not applied"
     assert await talk.client.submit(CancelCompaction()) is True
     assert (await talk.client.report_context()).compacting is False
     assert await talk.client.submit(CancelCompaction()) is False
@@ -146,17 +149,17 @@ async def test_a_summary_that_waits_for_its_place_can_be_given_up(start: Start) 
     await talk.until_end(turn)
     await talk.say("go on")
     assert talk.all(Compacted) == []
-    assert "Prompt number 0." in text_of(prompts(talk)[-1])
+    assert "Prompt number 0." in text_of(prompt_requests(talk)[-1])
     assert [event.status for event in talk.all(CompactionChanged)] == ["started", "cancelled"]
     server.stop()
 
 
-async def test_a_summary_of_what_was_taken_back_is_not_applied(start: Start) -> None:
-    """It is made while a command runs; then the turn is interrupted and the conversation goes back."""
-    said = [say(f"Answer {number}. {FILLER}") for number in range(6)]
-    script = iter([*said[:5], call("ExecuteCommand", {"command": "sleep 60"}), *said, say("Done.")])
-    server = ScriptedServer(Model(lambda seen, number: next(script))).start()
-    talk = await start(None, server=server, config=windowed(100_000))
+async def test_summary_of_rewound_turns_is_not_applied(start: Start) -> None:
+    """The summary is made while a command runs; then the turn is interrupted and the session is rewound."""
+    answers = [say(f"Answer {number}. {FILLER}") for number in range(6)]
+    script = iter([*answers[:5], call("ExecuteCommand", {"command": "sleep 60"}), *answers, say("Done.")])
+    server = ScriptedServer(ScriptedModel(lambda seen, number: next(script))).start()
+    talk = await start(None, server=server, config=make_config(100_000))
     for number in range(5):
         await talk.say(f"Prompt number {number}.")
     turn = await talk.submit("wait")
@@ -170,18 +173,18 @@ async def test_a_summary_of_what_was_taken_back_is_not_applied(start: Start) -> 
     for number in range(4):
         await talk.say(f"Another prompt {number}.")
     assert talk.all(Compacted) == []
-    assert "Another prompt 0." in text_of(prompts(talk)[-1])
+    assert "Another prompt 0." in text_of(prompt_requests(talk)[-1])
     server.stop()
 
 
-async def test_a_file_whose_text_was_pruned_is_read_again_before_an_edit(start: Start, workspace: Path) -> None:
+async def test_pruned_file_must_be_read_again_before_an_edit(start: Start, workspace: Path) -> None:
     for number in range(12):
         (workspace / f"f{number}.txt").write_text(f"line {number} of this file says hello\n" * 160)
     reads = [call("Read", {"file_path": str(workspace / f"f{number}.txt")}) for number in range(12)]
     edit = {"file_path": str(workspace / "f0.txt"), "old_string": "line", "new_string": "row", "replace_all": True}
     script = iter([*reads, call("EditTool", edit), say("Not yet.")])
-    server = ScriptedServer(Model(lambda seen, number: next(script)), window=WINDOW).start()
-    talk = await start(None, server=server, config=windowed())
+    server = ScriptedServer(ScriptedModel(lambda seen, number: next(script)), window=WINDOW).start()
+    talk = await start(None, server=server, config=make_config())
     await talk.say("go")
     assert talk.all(ResultsPruned)
     assert talk.all(ToolEnded)[-1].status == "error"
@@ -190,9 +193,9 @@ async def test_a_file_whose_text_was_pruned_is_read_again_before_an_edit(start: 
     server.stop()
 
 
-async def test_where_the_window_is_unknown_a_summary_is_asked_for_in_one_piece(start: Start) -> None:
-    """Nothing is known of the model, so something usual is assumed: not that it can hold next to nothing."""
-    model = Model(lambda seen, number: say(f"Answer {number}. {FILLER}"))
+async def test_summary_for_an_unknown_window_takes_one_request(start: Start) -> None:
+    """A usual window is assumed for an unknown model, not a tiny one."""
+    model = ScriptedModel(lambda seen, number: say(f"Answer {number}. {FILLER}"))
     server = ScriptedServer(model).start()
     config = {"providers": {"anthropic": {"models": {"new-model": {"context": 0, "tools": "native"}}}}}
     talk = await start(None, server=server, config=config, env={"ODIN_MODEL": "anthropic/new-model"})
@@ -206,14 +209,14 @@ async def test_where_the_window_is_unknown_a_summary_is_asked_for_in_one_piece(s
     server.stop()
 
 
-async def test_a_summary_that_is_just_as_long_is_not_used(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_summary_of_equal_length_is_not_used(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     def as_long(*args: Any) -> Compacted:
         event = compacted_event_of(*args)
         return replace(event, tokens_after=event.tokens_before)
 
     monkeypatch.setattr(worker, "compacted_event_of", as_long)
-    server = ScriptedServer(Model(lambda seen, number: say(f"Answer {number}. {FILLER}"))).start()
-    talk = await start(None, server=server, config=windowed(100_000))
+    server = ScriptedServer(ScriptedModel(lambda seen, number: say(f"Answer {number}. {FILLER}"))).start()
+    talk = await start(None, server=server, config=make_config(100_000))
     for number in range(3):
         await talk.say(f"Prompt number {number}.")
     assert await talk.client.submit(Compact())

@@ -16,7 +16,7 @@ from odin.session.index import index_entry_of
 from odin.testing import ScriptedServer, say
 
 from .conftest import Start
-from .test_recovery import APIS, told
+from .test_recovery import APIS, options_of
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -30,34 +30,34 @@ REVIEW = CustomCommand(
 
 
 @pytest.fixture(autouse=True)
-def fix(workspace: Path) -> Path:
+def fix_file(workspace: Path) -> Path:
     path = workspace / ".odin/commands/fix.md"
     path.parent.mkdir(parents=True)
     path.write_text("---\ndescription: Fix an issue\nargument-hint: NUMBER\n---\nFix issue $ARGUMENTS, then test.\n")
     return path
 
 
-def sent(body: bytes) -> str:
+def text_of(body: bytes) -> str:
     return body.decode()
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_the_model_reads_the_text_and_people_see_what_was_typed(start: Start, api: str) -> None:
-    talk = await start([say("fixed"), say("again")], **told(api))
+async def test_model_reads_the_expanded_text_and_the_user_sees_the_typed_text(start: Start, api: str) -> None:
+    talk = await start([say("fixed"), say("again")], **options_of(api))
     await talk.say("/FIX 12")
     (started,) = talk.all(TurnStarted)
     assert (started.text, started.display_text) == ("Fix issue 12, then test.", "/FIX 12")
-    first = sent(talk.server.requests[0].body)
+    first = text_of(talk.server.requests[0].body)
     assert "Fix issue 12, then test." in first
     assert "/FIX" not in first
     await talk.say("thanks")
-    shot = await talk.client.snapshot()
-    assert [turn.body for turn in shot.messages] == ["/FIX 12", "thanks"]
-    assert shot.title == "/FIX 12"
+    snapshot = await talk.client.snapshot()
+    assert [turn.body for turn in snapshot.messages] == ["/FIX 12", "thanks"]
+    assert snapshot.title == "/FIX 12"
     assert talk.server.rejected == []
 
 
-async def test_what_names_no_command_goes_to_the_model_as_it_is(start: Start) -> None:
+async def test_unknown_command_goes_to_the_model_unchanged(start: Start) -> None:
     talk = await start([say("a"), say("b"), say("c")])
     for text in ("/unknown thing", "/etc/passwd is broken", "/help"):
         await talk.say(text)
@@ -66,14 +66,14 @@ async def test_what_names_no_command_goes_to_the_model_as_it_is(start: Start) ->
         ("/etc/passwd is broken", ""),
         ("/help", ""),
     ]
-    assert "/unknown thing" in sent(talk.server.requests[0].body)
+    assert "/unknown thing" in text_of(talk.server.requests[0].body)
 
 
-async def test_the_list_says_where_each_comes_from(start: Start, home: Path, workspace: Path) -> None:
+async def test_command_list_names_the_source_of_each_command(start: Start, home: Path, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text(json.dumps({"commands": {"fix": "never", "lint": "Lint. $ARGUMENTS"}}))
-    mine = home / ".config/odin/commands/git/commit.md"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("Commit what is staged.")
+    user_file = home / ".config/odin/commands/git/commit.md"
+    user_file.parent.mkdir(parents=True)
+    user_file.write_text("Commit what is staged.")
     talk = await start([say("ok")], config={"commands": {"tidy": {"body": "Tidy up.", "description": "Tidies"}}})
     assert await talk.client.list_commands() == (
         CustomCommand("fix", "Fix an issue", "NUMBER", "project"),
@@ -84,26 +84,28 @@ async def test_the_list_says_where_each_comes_from(start: Start, home: Path, wor
         CustomCommand("tidy", "Tidies", "", "user config"),
     )
     await talk.say("/tidy src")
-    assert "Tidy up.\\n\\nsrc" in sent(talk.server.requests[0].body)
-    assert "commands" not in (await talk.client.snapshot()).config, "their texts are not in every log"
+    assert "Tidy up.\\n\\nsrc" in text_of(talk.server.requests[0].body)
+    assert "commands" not in (await talk.client.snapshot()).config, (
+        "the recorded configuration leaves out the command texts"
+    )
 
 
-async def test_odin_brings_prompts_that_a_custom_command_replaces(start: Start, workspace: Path) -> None:
+async def test_custom_command_replaces_a_built_in_prompt(start: Start, workspace: Path) -> None:
     talk = await start([say("a"), say("b"), say("c")])
     await talk.say("/init Mention the fonts.")
     await talk.say("/review main")
-    first, second = (sent(request.body) for request in talk.server.requests)
+    first, second = (text_of(request.body) for request in talk.server.requests)
     assert "in AGENTS.md at its root" in first
     assert "Mention the fonts." in first
     assert "What to review: main" in second
     assert [event.display_text for event in talk.all(TurnStarted)] == ["/init Mention the fonts.", "/review main"]
     (workspace / ".odin/commands/review.md").write_text("Look at $ARGUMENTS our way.")
     await talk.say("/review main")
-    assert "Look at main our way." in sent(talk.server.requests[2].body)
+    assert "Look at main our way." in text_of(talk.server.requests[2].body)
     assert any(event.text.startswith("/review is the project's") for event in talk.all(Warned))
 
 
-async def test_a_waiting_one_is_changed_as_it_was_typed(start: Start) -> None:
+async def test_queued_command_is_edited_as_typed_text(start: Start) -> None:
     gate = threading.Event()
     talk = await start([say("one").hold(gate), say("two")])
     first = await talk.submit("go")
@@ -117,13 +119,13 @@ async def test_a_waiting_one_is_changed_as_it_was_typed(start: Start) -> None:
     gate.set()
     await talk.until_end(first)
     await talk.until_end(second)
-    assert "Fix issue 13, then test." in sent(talk.server.requests[1].body)
+    assert "Fix issue 13, then test." in text_of(talk.server.requests[1].body)
     assert [event.display_text for event in talk.all(PromptQueued)] == ["/fix 12"]
     assert [event.display_text for event in talk.all(PromptChanged)] == ["/fix 13", "/fix 13"]
     assert talk.all(TurnStarted)[-1].display_text == "/fix 13"
 
 
-async def test_a_changed_one_may_become_plain_words(start: Start) -> None:
+async def test_queued_command_can_be_changed_to_plain_text(start: Start) -> None:
     gate = threading.Event()
     talk = await start([say("one").hold(gate), say("two")])
     first = await talk.submit("go")
@@ -136,7 +138,7 @@ async def test_a_changed_one_may_become_plain_words(start: Start) -> None:
     assert (started.text, started.display_text) == ("rather this", "")
 
 
-async def test_one_that_waited_when_the_session_ended_keeps_both(start: Start) -> None:
+async def test_queued_command_keeps_both_texts_after_a_resume(start: Start) -> None:
     gate = threading.Event()
     server = ScriptedServer([say("one").hold(gate), say("two"), say("three")]).start()
     talk = await start(None, server=server)
@@ -153,7 +155,7 @@ async def test_one_that_waited_when_the_session_ended_keeps_both(start: Start) -
     assert (started.text, started.display_text) == ("Fix issue 12, then test.", "/fix 12")
 
 
-async def test_one_that_joins_keeps_both(start: Start) -> None:
+async def test_injected_command_keeps_both_texts(start: Start) -> None:
     gate = threading.Event()
     talk = await start([say("one").hold(gate), say("two")])
     first = await talk.submit("go")
@@ -167,7 +169,7 @@ async def test_one_that_joins_keeps_both(start: Start) -> None:
 
 
 @pytest.mark.slow
-async def test_lists_titles_and_exports_show_what_was_typed(start: Start, run_odin: Run) -> None:
+async def test_lists_titles_and_exports_show_the_typed_text(start: Start, run_odin: Run) -> None:
     talk = await start([say("fixed")])
     await talk.say("/fix 12")
     session = (await talk.client.get_info()).session
@@ -178,58 +180,58 @@ async def test_lists_titles_and_exports_show_what_was_typed(start: Start, run_od
     assert "/fix 12" in exported
     assert "Fix issue" not in exported
     for words in ("/fix 12", "Fix issue 12"):
-        assert session in run_odin("sessions", "search", words).stdout, "it is found by both"
+        assert session in run_odin("sessions", "search", words).stdout, "search finds the typed and the expanded text"
 
 
-async def test_a_project_command_in_the_place_of_ones_own_is_told(start: Start, home: Path) -> None:
-    mine = home / ".config/odin/commands/fix.md"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("My own way of fixing.")
+async def test_project_command_that_shadows_a_user_command_causes_a_warning(start: Start, home: Path) -> None:
+    user_file = home / ".config/odin/commands/fix.md"
+    user_file.parent.mkdir(parents=True)
+    user_file.write_text("My own way of fixing.")
     talk = await start([say("ok")])
     await talk.say("/fix 1")
-    told_of = [event.text for event in talk.all(Warned) if event.text.startswith("/fix is the project's")]
-    assert len(told_of) == 1
-    assert str(mine) in told_of[0]
+    warnings = [event.text for event in talk.all(Warned) if event.text.startswith("/fix is the project's")]
+    assert len(warnings) == 1
+    assert str(user_file) in warnings[0]
     trusted = await start([say("ok")], trust=True)
     await trusted.say("/fix 1")
     assert [event for event in trusted.all(Warned) if "/fix" in event.text] == []
 
 
-async def test_what_is_not_used_is_told_once(start: Start, fix: Path) -> None:
-    fix.with_name("help.md").write_text("mine")
+async def test_ignored_command_file_is_warned_about_once(start: Start, fix_file: Path) -> None:
+    fix_file.with_name("help.md").write_text("mine")
     talk = await start([say("a"), say("b")])
     await talk.say("/fix 1")
     await talk.say("/fix 2")
     assert sum("/help is a built-in command" in event.text for event in talk.all(Warned)) == 1
 
 
-async def test_nothing_is_looked_for_without_a_slash(start: Start, fix: Path) -> None:
-    fix.with_name("help.md").write_text("mine")
+async def test_prompt_without_a_slash_loads_no_commands(start: Start, fix_file: Path) -> None:
+    fix_file.with_name("help.md").write_text("mine")
     talk = await start([say("a")])
     await talk.say("fix 1")
     assert talk.all(Warned) == []
-    assert "Fix issue" not in sent(talk.server.requests[0].body)
+    assert "Fix issue" not in text_of(talk.server.requests[0].body)
 
 
-async def test_its_text_names_nothing_outside_the_project(start: Start, tmp_path: Path, fix: Path) -> None:
+async def test_command_text_attaches_nothing_outside_the_project(start: Start, tmp_path: Path, fix_file: Path) -> None:
     secret = tmp_path / "private.txt"
     secret.write_text("the launch code\n")
-    fix.write_text(f"Read @{secret} and $ARGUMENTS.")
+    fix_file.write_text(f"Read @{secret} and $ARGUMENTS.")
     talk = await start([say("a"), say("b")])
     await talk.say("/fix it")
-    assert "the launch code" not in sent(talk.server.requests[0].body)
+    assert "the launch code" not in text_of(talk.server.requests[0].body)
     await talk.say(f"/fix @{secret}")
-    assert "the launch code" in sent(talk.server.requests[1].body), "the person may name it"
+    assert "the launch code" in text_of(talk.server.requests[1].body), "the user may name the file"
 
 
-def test_without_a_screen_too(run_odin: Run) -> None:
+def test_headless_run_expands_a_command(run_odin: Run) -> None:
     with ScriptedServer([say("fixed")]) as server:
         done = run_odin("-p", "/fix 12", env=server.env("anthropic"))
         assert done.stdout == "fixed\n"
-        assert "Fix issue 12, then test." in sent(server.requests[0].body)
+        assert "Fix issue 12, then test." in text_of(server.requests[0].body)
 
 
-def test_programs_are_told_of_them(run_odin: Run) -> None:
+def test_initialize_response_lists_the_commands(run_odin: Run) -> None:
     request = {"type": "control_request", "request_id": "r", "request": {"subtype": "initialize"}}
     with ScriptedServer([]) as server:
         said = run_odin(
@@ -243,7 +245,7 @@ def test_programs_are_told_of_them(run_odin: Run) -> None:
     assert [item["name"] for item in listed] == ["fix", "init", "review"]
 
 
-def test_a_list_made_of_a_log_shows_it(tmp_path: Path) -> None:
+def test_index_entry_from_a_log_has_the_typed_text(tmp_path: Path) -> None:
     header = '{"odin_log":2,"session":"s","cwd":"/","created":1.0}'
     event = '{"type":"TurnStarted","id":"p","text":"long text","mode":"edit_mode","display_text":"/fix 1"}'
     log = tmp_path / "s.jsonl"

@@ -1,4 +1,4 @@
-"""Models trained on apply_patch get it; others edit with EditTool. A setting decides otherwise."""
+"""Edit formats: models trained on apply_patch get it, others get EditTool, unless a setting says otherwise."""
 
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,16 @@ RESPONSES = {"providers": {"openai": {"type": "openai-responses"}}}
 READ = call("Read", {"file_path": "a.txt"})
 
 
-def kinds_in(messages: list[dict[str, Any]]) -> list[str]:
+def call_types_of(messages: list[dict[str, Any]]) -> list[str]:
     return [message["type"] for message in messages if "call" in message.get("type", "")]
 
 
 @pytest.mark.parametrize(
     ("model", "kind"), [("gpt-5.4", "custom_tool_call"), ("gpt-4.1", "function_call"), ("o3", "function_call")]
 )
-async def test_a_patch_as_text_or_as_a_function(start: Start, workspace: Path, model: str, kind: str) -> None:
+async def test_patch_is_a_custom_tool_call_or_a_function_call(
+    start: Start, workspace: Path, model: str, kind: str
+) -> None:
     (workspace / "a.txt").write_text("one\n")
     patch = call("apply_patch", {"input": PATCH})
     talk = await start([READ, patch, say("done")], "openai", model=f"openai/{model}", config=RESPONSES)
@@ -32,7 +34,7 @@ async def test_a_patch_as_text_or_as_a_function(start: Start, workspace: Path, m
     assert talk.server.rejected == []
     last = talk.server.requests[-1]
     assert {"EditTool", "MultiEditTool", "Delete"}.isdisjoint(last.tool_names) and "apply_patch" in last.tool_names
-    assert kinds_in(last.messages)[-2:] == [kind, f"{kind}_output"]
+    assert call_types_of(last.messages)[-2:] == [kind, f"{kind}_output"]
     assert (workspace / "a.txt").read_text() == 'two "quoted" \\ ü\n'
     assert (workspace / "b/c.txt").read_text() == "new\n"
     changed = [change.after.path for event in talk.all(FilesChanged) for change in event.changes]
@@ -59,7 +61,7 @@ FORMATS: list[tuple[str, dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize(("api", "options", "tool"), FORMATS)
-async def test_the_format_is_a_setting(start: Start, api: Any, options: dict[str, Any], tool: str | None) -> None:
+async def test_edit_format_can_be_configured(start: Start, api: Any, options: dict[str, Any], tool: str | None) -> None:
     talk = await start([say("hello")], api, **options)
     await talk.say("hi")
     offered = set(talk.server.requests[-1].tool_names)
@@ -74,4 +76,4 @@ async def test_a_patch_in_the_history_is_valid_for_another_model(start: Start, w
     await talk.client.submit(SetModel("openai/gpt-4.1"))
     await talk.say("more")
     assert talk.server.rejected == []
-    assert kinds_in(talk.server.requests[-1].messages)[-2:] == ["function_call", "function_call_output"]
+    assert call_types_of(talk.server.requests[-1].messages)[-2:] == ["function_call", "function_call_output"]

@@ -1,4 +1,4 @@
-"""The reasoning effort: by flag, setting or command; it holds for the session and applies to the next request."""
+"""The reasoning effort, set by flag, setting or slash command: it applies from the next request for the session."""
 
 import json
 from pathlib import Path
@@ -26,19 +26,19 @@ def config_of(server: ScriptedServer, **more: Any) -> dict[str, Any]:
 
 
 def efforts_of(server: ScriptedServer) -> list[str]:
-    """The effort of each request, as the strict server saw it."""
+    """Return the effort of each request to the strict server."""
     assert server.rejected == []
     return [json.loads(seen.body).get("reasoning", {}).get("effort", "") for seen in server.requests]
 
 
-async def begin(start: Start, server: ScriptedServer, model: str = "w/gpt-6-sol", **how: Any) -> Talk:
+async def start_session(start: Start, server: ScriptedServer, model: str = "w/gpt-6-sol", **how: Any) -> Talk:
     config = config_of(server, **how.pop("config", {}))
     return await start(None, server=server, config=config, model=model, env={"ODIN_MODEL": ""}, **how)
 
 
 async def test_an_effort_applies_to_the_next_request_and_holds_for_the_session(start: Start) -> None:
     with ScriptedServer([say(f"{number}") for number in range(6)]) as server:
-        talk = await begin(start, server)
+        talk = await start_session(start, server)
         await talk.say("a")
         await talk.client.submit(SetEffort("high"))
         await talk.say("b")
@@ -46,7 +46,7 @@ async def test_an_effort_applies_to_the_next_request_and_holds_for_the_session(s
         assert info.effort == "high"
         assert ("effort", "high") in await gather_status(talk.client)
         await talk.client.close()
-        again = await begin(start, server, resume=info.session)
+        again = await start_session(start, server, resume=info.session)
         await again.say("c")
         await again.client.submit(SetEffort("none"))
         await again.say("d")
@@ -63,9 +63,9 @@ async def test_the_budget_of_an_effort_stays_within_the_output_limit(start: Star
     assert json.loads(talk.server.requests[0].body)["thinking"]["budget_tokens"] == 32_000 - 8192
 
 
-async def test_a_variant_that_is_chosen_later_ends_it_and_a_model_without_one_does_not(start: Start) -> None:
+async def test_later_variant_replaces_the_effort_and_a_plain_model_keeps_it(start: Start) -> None:
     with ScriptedServer([say(f"{number}") for number in range(4)]) as server:
-        talk = await begin(start, server, effort="high")
+        talk = await start_session(start, server, effort="high")
         await talk.say("a")
         await talk.client.submit(SetModel("w/gpt-6-luna"))
         await talk.say("b")
@@ -73,14 +73,14 @@ async def test_a_variant_that_is_chosen_later_ends_it_and_a_model_without_one_do
         await talk.say("c")
         session = (await talk.client.get_info()).session
         await talk.client.close()
-        again = await begin(start, server, model="", resume=session)
+        again = await start_session(start, server, model="", resume=session)
         await again.say("d")
         assert efforts_of(server) == ["high", "high", "minimal", "minimal"]
 
 
-async def test_a_model_that_does_not_reason_takes_none(start: Start) -> None:
+async def test_model_that_does_not_reason_takes_no_effort(start: Start) -> None:
     with ScriptedServer([say("ok"), say("ok"), say("ok")]) as server:
-        talk = await begin(start, server, "w/gpt-4o", effort="low", config={"effort": "high"})
+        talk = await start_session(start, server, "w/gpt-4o", effort="low", config={"effort": "high"})
         sentence = "w/gpt-4o does not reason, so it takes no effort."
         assert sentence in (await talk.client.get_info()).warnings
         with pytest.raises(UsageError, match=sentence):
@@ -95,7 +95,7 @@ async def test_a_model_that_does_not_reason_takes_none(start: Start) -> None:
         assert efforts_of(server) == ["", "low", "minimal"]
 
 
-async def test_the_command_sets_saves_and_shows_it(start: Start, workspace: Path) -> None:
+async def test_effort_command_sets_saves_and_shows_the_effort(start: Start, workspace: Path) -> None:
     saved: list[tuple[str, str]] = []
 
     async def save_setting(key: str, value: str) -> Any:
@@ -103,7 +103,7 @@ async def test_the_command_sets_saves_and_shows_it(start: Start, workspace: Path
         return SimpleNamespace(path="/x.json", overridden_by="")
 
     with ScriptedServer([]) as server:
-        talk = await begin(start, server)
+        talk = await start_session(start, server)
         context = cast("Any", SimpleNamespace(client=talk.client, sessions=SimpleNamespace(save_setting=save_setting)))
         set_effort = ACTIONS["effort"]
         assert await set_effort(context, "") == "Effort: default (w/gpt-6-sol)"
@@ -117,9 +117,9 @@ async def test_the_command_sets_saves_and_shows_it(start: Start, workspace: Path
             await set_effort(context, "hihg")
 
 
-async def test_the_offline_planner_takes_none(start: Start) -> None:
+async def test_offline_planner_takes_no_effort(start: Start) -> None:
     with ScriptedServer([]) as server:
-        talk = await begin(start, server, "offline", effort="high")
+        talk = await start_session(start, server, "offline", effort="high")
         sentence = "offline/planner does not reason, so it takes no effort."
         assert sentence in (await talk.client.get_info()).warnings
         with pytest.raises(UsageError, match=sentence):

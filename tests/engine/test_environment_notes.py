@@ -1,4 +1,4 @@
-"""Notes with the first prompt: instruction files, the repository, the environment."""
+"""Notes with the first prompt: instruction files, the git status and the Python environment."""
 
 import asyncio
 import os
@@ -21,8 +21,8 @@ def git(folder: Path, *args: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give git enough time on a busy machine; late notes have their own tests."""
+def git_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give git enough time on a busy machine; the tests of late notes set shorter times."""
     monkeypatch.setattr(workspace, "GRACE_S", 30.0)
     monkeypatch.setattr(workspace, "LIMIT_S", 30.0)
 
@@ -38,7 +38,7 @@ def repo(workspace: Path) -> Path:
     return workspace
 
 
-async def test_the_first_message_has_the_state_of_the_repository_once(start: Start, repo: Path):
+async def test_first_message_has_the_git_status_once(start: Start, repo: Path):
     talk = await start([say("Yes."), say("Again.")])
     await talk.say("Hello")
     await talk.say("And now?")
@@ -49,7 +49,7 @@ async def test_the_first_message_has_the_state_of_the_repository_once(start: Sta
     assert second.startswith(first[:-1])
 
 
-async def test_it_is_not_told_again_after_a_resume(start: Start, repo: Path):
+async def test_git_status_is_not_repeated_after_a_resume(start: Start, repo: Path):
     talk = await start([say("Yes."), say("Again.")])
     await talk.say("Hello")
     session = (await talk.client.get_info()).session
@@ -59,14 +59,14 @@ async def test_it_is_not_told_again_after_a_resume(start: Start, repo: Path):
     assert str(talk.server.requests[1].messages).count(HEAD) == 1
 
 
-async def test_without_a_repository_nothing_is_said(start: Start, workspace: Path):
+async def test_no_git_note_outside_a_repository(start: Start, workspace: Path):
     talk = await start([say("Yes.")])
     await talk.say("Hello")
     assert "Git" not in str(talk.server.requests[0].messages)
 
 
 @pytest.mark.parametrize("name", [".venv", "venv", "env"])
-async def test_a_virtual_environment_is_announced(start: Start, workspace: Path, name: str):
+async def test_note_names_a_virtual_environment(start: Start, workspace: Path, name: str):
     (workspace / name).mkdir()
     (workspace / name / "pyvenv.cfg").write_text("home = /usr/bin\n")
     talk = await start([say("Yes.")])
@@ -74,14 +74,14 @@ async def test_a_virtual_environment_is_announced(start: Start, workspace: Path,
     assert f"Python virtual environment: {name}" in str(talk.server.requests[0].messages)
 
 
-async def test_a_folder_of_that_name_alone_is_none(start: Start, workspace: Path):
+async def test_folder_without_pyvenv_cfg_is_no_virtual_environment(start: Start, workspace: Path):
     (workspace / "env").mkdir()
     talk = await start([say("Yes.")])
     await talk.say("Hello")
     assert "virtual environment" not in str(talk.server.requests[0].messages)
 
 
-POISONS = {
+UNSAFE_SETTINGS = {
     "fsmonitor": ("config", "core.fsmonitor", "touch {mark}"),
     "filter": ("config", "filter.x.clean", "touch {mark}; cat"),
     "hooks": ("config", "core.hooksPath", "hooks"),
@@ -92,20 +92,20 @@ POISONS = {
 }
 
 
-@pytest.mark.parametrize("poison", POISONS)
-async def test_a_repository_that_could_start_programs_is_not_looked_at(start: Start, repo: Path, poison: str):
+@pytest.mark.parametrize("setting", UNSAFE_SETTINGS)
+async def test_repository_that_could_start_programs_is_not_inspected(start: Start, repo: Path, setting: str):
     mark = repo.parent / "mark"
-    git(repo, *(part.format(mark=mark) for part in POISONS[poison]))
+    git(repo, *(part.format(mark=mark) for part in UNSAFE_SETTINGS[setting]))
     (repo / ".gitattributes").write_text("* filter=x\n")
     talk = await start([say("Yes.")])
     await talk.say("Hello")
-    told = str(talk.server.requests[0].messages)
-    assert HEAD not in told
-    assert "Git: not inspected" in told
+    note = str(talk.server.requests[0].messages)
+    assert HEAD not in note
+    assert "Git: not inspected" in note
     assert not mark.exists()
 
 
-async def test_a_hook_of_the_repository_does_not_run(start: Start, repo: Path):
+async def test_git_hooks_of_the_repository_do_not_run(start: Start, repo: Path):
     mark = repo.parent / "mark"
     for name in ("post-index-change", "post-checkout", "fsmonitor-watchman"):
         hook = repo / ".git" / "hooks" / name
@@ -117,30 +117,32 @@ async def test_a_hook_of_the_repository_does_not_run(start: Start, repo: Path):
     assert not mark.exists()
 
 
-async def test_git_starts_only_when_something_was_said(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
-    begun: list[str] = []
+async def test_git_starts_only_with_the_first_prompt(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
+    started: list[str] = []
 
-    async def looked(root: str, env: object) -> str:
-        begun.append(root)
+    async def describe(root: str, env: object) -> str:
+        started.append(root)
         return "looked"
 
-    monkeypatch.setattr(workspace, "describe_repository", looked)
+    monkeypatch.setattr(workspace, "describe_repository", describe)
     talk = await start([say("Yes.")])
     await talk.client.get_info()
     await talk.client.snapshot()
-    assert begun == []
+    assert started == []
     await talk.say("Hello")
-    assert begun == [str(repo)]
+    assert started == [str(repo)]
 
 
-async def test_a_slow_git_is_told_with_a_later_request(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_status_of_a_slow_git_comes_with_a_later_request(
+    start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch
+):
     ready = asyncio.Event()
 
-    async def looked(root: str, env: object) -> str:
+    async def describe(root: str, env: object) -> str:
         await ready.wait()
         return "Git at last"
 
-    monkeypatch.setattr(workspace, "describe_repository", looked)
+    monkeypatch.setattr(workspace, "describe_repository", describe)
     monkeypatch.setattr(workspace, "GRACE_S", 0.01)
     talk = await start([say("Yes."), say("Again.")])
     await talk.say("Hello")
@@ -152,12 +154,12 @@ async def test_a_slow_git_is_told_with_a_later_request(start: Start, repo: Path,
     assert second.count("Git at last") == 1
 
 
-async def test_a_session_ends_while_git_still_looks(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
-    async def looked(root: str, env: object) -> str:
+async def test_session_closes_while_git_still_runs(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
+    async def describe(root: str, env: object) -> str:
         await asyncio.Event().wait()
         return ""
 
-    monkeypatch.setattr(workspace, "describe_repository", looked)
+    monkeypatch.setattr(workspace, "describe_repository", describe)
     monkeypatch.setattr(workspace, "GRACE_S", 0.01)
     talk = await start([say("Yes.")])
     await talk.say("Hello")
@@ -165,7 +167,7 @@ async def test_a_session_ends_while_git_still_looks(start: Start, repo: Path, mo
         await talk.client.close()
 
 
-async def test_git_that_does_not_come_to_an_end_is_ended(repo: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_git_is_stopped_at_the_time_limit(repo: Path, monkeypatch: pytest.MonkeyPatch):
     os.mkfifo(repo / "nobody-writes")
     monkeypatch.setattr(workspace, "_STATUS_ARGS", ("hash-object", "nobody-writes"))
     monkeypatch.setattr(workspace, "LIMIT_S", 0.1)
@@ -173,16 +175,16 @@ async def test_git_that_does_not_come_to_an_end_is_ended(repo: Path, monkeypatch
         assert await describe_repository(str(repo), os.environ) == ""
 
 
-async def test_a_long_status_is_cut(repo: Path):
+async def test_long_git_status_is_cut(repo: Path):
     for number in range(100):
         (repo / f"file-{number:03}\x1b[2J.txt").write_text("")
-    told = await describe_repository(str(repo), os.environ)
-    assert "more lines" in told
-    assert len(told) <= 2010
-    assert "\x1b" not in told
+    note = await describe_repository(str(repo), os.environ)
+    assert "more lines" in note
+    assert len(note) <= 2010
+    assert "\x1b" not in note
 
 
-async def test_agents_md_on_the_way_to_the_folder_is_in_the_prompt(start: Start, workspace: Path):
+async def test_agents_md_files_from_the_root_to_the_folder_are_in_the_prompt(start: Start, workspace: Path):
     (workspace / "ODIN.md").write_text("Use tabs.")
     (workspace / "AGENTS.md").write_text("Run make check.")
     below = workspace / "below"

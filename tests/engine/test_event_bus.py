@@ -1,3 +1,5 @@
+"""EventBus: the order of events, dropped events, and subscriptions by broker and by name."""
+
 import asyncio
 import re
 from pathlib import Path
@@ -22,7 +24,7 @@ def envelope(event: AnyEvent, seq: int = 0) -> Envelope:
     return Envelope(seq, 0.0, "s", event)
 
 
-async def test_everyone_hears_everything_in_order() -> None:
+async def test_every_subscriber_gets_all_events_in_order() -> None:
     bus = EventBus()
     one, two = bus.subscribe(), bus.subscribe()
     for text in "abc":
@@ -42,7 +44,7 @@ async def test_a_waiting_reader_is_woken() -> None:
     assert (await asyncio.wait_for(reader, 5)).event == TextStreamed("x")
 
 
-async def test_a_slow_reader_loses_the_overflow_and_it_is_counted() -> None:
+async def test_slow_reader_drops_and_counts_the_overflow() -> None:
     bus = EventBus()
     slow = bus.subscribe()
     for number in range(100):
@@ -52,7 +54,7 @@ async def test_a_slow_reader_loses_the_overflow_and_it_is_counted() -> None:
     assert [item.event async for item in slow] == [TextStreamed(str(number)) for number in range(64)]
 
 
-async def test_endings_and_questions_are_never_dropped() -> None:
+async def test_turn_ends_and_requests_to_the_user_are_never_dropped() -> None:
     bus = EventBus()
     slow = bus.subscribe()
     for number in range(64):
@@ -70,7 +72,7 @@ async def test_endings_and_questions_are_never_dropped() -> None:
     assert slow.dropped == 3
 
 
-async def test_a_durable_reader_loses_only_what_passes() -> None:
+async def test_durable_reader_drops_only_events_that_are_not_logged() -> None:
     bus = EventBus()
     reader = bus.subscribe(size=4, durable=True)
     for number in range(10):
@@ -82,7 +84,7 @@ async def test_a_durable_reader_loses_only_what_passes() -> None:
     assert reader.dropped > 0
 
 
-async def test_a_durable_reader_gets_all_of_a_text_in_fewer_pieces() -> None:
+async def test_durable_reader_gets_a_whole_text_in_fewer_chunks() -> None:
     bus = EventBus()
     reader = bus.subscribe(size=4, durable=True)
     for number in range(50):
@@ -95,7 +97,7 @@ async def test_a_durable_reader_gets_all_of_a_text_in_fewer_pieces() -> None:
     assert len(heard) <= 5
 
 
-async def test_a_durable_reader_gets_all_arguments_of_a_call_in_fewer_pieces() -> None:
+async def test_durable_reader_gets_all_call_arguments_in_fewer_chunks() -> None:
     bus = EventBus()
     reader = bus.subscribe(size=4, durable=True)
     for number in range(50):
@@ -107,7 +109,7 @@ async def test_a_durable_reader_gets_all_arguments_of_a_call_in_fewer_pieces() -
     assert len(heard) <= 4
 
 
-async def test_brokers_split_tools_from_the_agent() -> None:
+async def test_subscription_can_select_tool_or_agent_events() -> None:
     bus = EventBus()
     tools, agent = bus.subscribe("tool"), bus.subscribe("agent")
     started, ended = ToolStarted("c", "Read", {}), ToolEnded("c", "Read", "success", "x")
@@ -118,7 +120,7 @@ async def test_brokers_split_tools_from_the_agent() -> None:
     assert [item.event async for item in agent] == [TextStreamed("hi")]
 
 
-def test_one_observer_is_told_of_activity_in_place() -> None:
+def test_activity_goes_to_the_latest_observer_at_once() -> None:
     bus = EventBus()
     first: list[str] = []
     second: list[str] = []
@@ -129,7 +131,7 @@ def test_one_observer_is_told_of_activity_in_place() -> None:
     assert (first, second) == (["connecting"], ["streaming"])
 
 
-async def test_a_reader_may_ask_for_names() -> None:
+async def test_subscription_can_select_event_names() -> None:
     bus = EventBus()
     some = bus.subscribe(names=("tool_result", "agent_idle"))
     for event in (ToolStarted("c", "LS", {}), ToolEnded("c", "LS", "success", "x"), ActivityChanged("idle")):
@@ -139,14 +141,14 @@ async def test_a_reader_may_ask_for_names() -> None:
     assert heard == [ToolEnded("c", "LS", "success", "x"), ActivityChanged("idle")]
 
 
-def test_the_page_about_events_names_only_what_there_is() -> None:
+def test_events_page_names_only_existing_events() -> None:
     page = (Path(__file__).parents[2] / "docs" / "events.md").read_text(encoding="utf-8")
-    ours = {
+    documented = {
         name
         for line in page.splitlines()
         if line.startswith("| ") and " | " in line
         for name in re.findall(r"`([A-Z]\w+)`", line.split(" | ", 1)[1])
     }
     known = {kind.__name__ for kind in (*AnyEvent.__args__, *Op.__args__)} | set(vars(errors))
-    assert len(ours) > 60
-    assert ours <= known
+    assert len(documented) > 60
+    assert documented <= known

@@ -1,4 +1,4 @@
-"""Events of a running turn (EVENT3-12, ERR4-6)."""
+"""Events of a running turn, their names on the bus, and the error kinds they carry (EVENT3-12, ERR4-6)."""
 
 import asyncio
 import itertools
@@ -29,12 +29,12 @@ from odin.engine.event_bus import BUS_NAMES, EVENT_NAMES, name_of, sources_of
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
-from .test_recovery import APIS, told
+from .test_recovery import APIS, options_of
 from .test_sub_agents import TASK
 
 
 class TestRequests:
-    async def test_each_is_told_with_its_number_and_model(self, start: Start, workspace: Path) -> None:
+    async def test_request_event_has_its_step_and_model(self, start: Start, workspace: Path) -> None:
         talk = await start([call("LS", {"path": str(workspace)}), say("ok"), say("ok")])
         await talk.say("one")
         await talk.say("two")
@@ -42,21 +42,26 @@ class TestRequests:
         assert [event.step for event in started] == [1, 2, 1]
         assert {event.model for event in started} == {talk.server.requests[0].model}
 
-    async def test_each_is_told_with_about_its_size_those_of_sub_agents_too(
+    async def test_request_event_has_the_estimated_size_also_for_sub_agents(
         self, start: Start, workspace: Path
     ) -> None:
-        """The estimate includes what came since the last reply, and errs high."""
+        """The estimate includes the messages since the last reply, and is rather too high."""
         (workspace / "long.txt").write_text("some words in a long file\n" * 400)
         read = call("Read", {"file_path": str(workspace / "long.txt")})
         talk = await start([read, call("AgentTool", TASK), read, say("seen"), say("ok")])
         await talk.say("one")
-        told = [(event.agent, event.event.tokens) for event in talk.heard if isinstance(event.event, RequestStarted)]
+        estimates = [
+            (event.agent, event.event.tokens) for event in talk.heard if isinstance(event.event, RequestStarted)
+        ]
         spent = [event.event.usage for event in talk.heard if isinstance(event.event, UsageRecorded)]
         real = [usage.input + usage.cache_read + usage.cache_write for usage in spent]
-        assert [agent for agent, _ in told] == ["", "", "agent-1", "agent-1", ""]
-        assert all(size <= tokens <= 2 * size for (_, tokens), size in zip(told, real, strict=True)), (told, real)
+        assert [agent for agent, _ in estimates] == ["", "", "agent-1", "agent-1", ""]
+        assert all(size <= tokens <= 2 * size for (_, tokens), size in zip(estimates, real, strict=True)), (
+            estimates,
+            real,
+        )
 
-    async def test_progress_comes_now_and_then_and_with_the_whole_at_the_end(self, start: Start) -> None:
+    async def test_progress_events_are_few_and_the_last_has_the_total(self, start: Start) -> None:
         text = "word " * 100
         talk = await start([say(text, chunk=5)])
         await talk.say("go")
@@ -67,12 +72,10 @@ class TestRequests:
         assert [event.chars for event in progress] == sorted(event.chars for event in progress)
 
     @pytest.mark.parametrize("api", APIS)
-    async def test_a_written_call_ends_with_its_arguments_and_no_count(
-        self, start: Start, workspace: Path, api: str
-    ) -> None:
+    async def test_streamed_call_ends_with_its_arguments(self, start: Start, workspace: Path, api: str) -> None:
         args = {"command": "echo " + "x" * 200}
         made = reply("", [call("ExecuteCommand", args), call("LS", {"path": str(workspace)})], chunk=20)
-        talk = await start([made, say("ok")], **told(api))
+        talk = await start([made, say("ok")], **options_of(api))
         await talk.say("go")
         streamed = talk.all(CallStreamed)
         done = [event for event in streamed if event.done]
@@ -86,7 +89,7 @@ class TestRequests:
         assert chars[-1] > 200
         assert {event.call_id for event in done} == {event.call_id for event in talk.all(ToolStarted)}
 
-    async def test_nothing_is_taken_back_after_a_final_reply(self, start: Start, workspace: Path) -> None:
+    async def test_rollback_never_follows_the_final_reply(self, start: Start, workspace: Path) -> None:
         half = say("half", chunk=1).cut(events=5)
         talk = await start([half, call("LS", {"path": str(workspace)}), half, say("ok")])
         await talk.say("go")
@@ -97,13 +100,13 @@ class TestRequests:
             elif isinstance(event, ReplyRolledBack):
                 shown = ""
             elif isinstance(event, Replied):
-                assert event.message.text == shown, "what stands on the screen is what was said"
+                assert event.message.text == shown, "the shown text is the text of the reply"
                 shown = ""
         assert len(talk.all(ReplyRolledBack)) == 2
 
 
 class TestActivities:
-    async def test_each_has_its_detail_and_idle_tells_how_it_ended(self, start: Start, workspace: Path) -> None:
+    async def test_activities_have_details_and_idle_has_the_end_reason(self, start: Start, workspace: Path) -> None:
         three = reply("", [call("LS", {"path": str(workspace / name)}) for name in "abc"])
         talk = await start([three, call("Glob", {"pattern": "*"}), say("ok")])
         seen: list[tuple[str, str]] = []
@@ -114,7 +117,7 @@ class TestActivities:
         assert {"connecting", "waiting_headers", "waiting_token"} <= {activity for activity, _ in seen}
         assert seen[-1] == ("idle", "end_turn")
 
-    async def test_the_observer_is_called_in_place_and_replaced_by_the_next(self, start: Start) -> None:
+    async def test_new_activity_observer_replaces_the_old_one(self, start: Start) -> None:
         talk = await start([say("one"), say("two")])
         first: list[ActivityChanged] = []
         second: list[ActivityChanged] = []
@@ -126,7 +129,7 @@ class TestActivities:
         await talk.say("two")
         assert (len(first), len(second) > 2) == (count, True)
 
-    async def test_an_observer_that_fails_harms_nobody(self, start: Start) -> None:
+    async def test_failing_observer_does_not_affect_the_turn(self, start: Start) -> None:
         def broken(event: ActivityChanged) -> None:
             raise RuntimeError("not my day")
 
@@ -136,7 +139,7 @@ class TestActivities:
 
 
 class TestAgents:
-    async def test_every_event_names_its_agent_and_the_end_has_an_answer(self, start: Start, workspace: Path) -> None:
+    async def test_events_name_their_agent_and_its_end_has_the_answer(self, start: Start, workspace: Path) -> None:
         def play(seen: Any) -> Any:
             if "AgentTool" not in seen.tool_names:
                 return say("I found it.") if seen.results else call("LS", {"path": str(workspace)})
@@ -166,10 +169,10 @@ class TestNames:
         "compaction_oversize_suspend"
     )
 
-    def test_they_are_all_there(self) -> None:
+    def test_bus_names_are_complete(self) -> None:
         assert list(BUS_NAMES) == self.VERBATIM.split()
 
-    def test_whoever_has_a_name_has_one_of_them(self) -> None:
+    def test_every_named_event_has_a_bus_name(self) -> None:
         for name in BUS_NAMES:
             events, ops = sources_of(name)
             assert events or ops
@@ -200,10 +203,10 @@ class TestNames:
         ],
         ids=str,
     )
-    def test_some_depend_on_what_happened(self, event: AnyEvent, agent: str, name: str | None) -> None:
+    def test_bus_name_depends_on_the_content_of_the_event(self, event: AnyEvent, agent: str, name: str | None) -> None:
         assert name_of(Envelope(0, 0.0, "s", event, agent)) == name
 
-    async def test_a_listener_hears_what_it_asked_for_with_the_names(self, start: Start, workspace: Path) -> None:
+    async def test_named_stream_yields_the_selected_events_with_names(self, start: Start, workspace: Path) -> None:
         talk = await start([call("LS", {"path": str(workspace)}), say("ok")])
         some = talk.client.stream_named_events(("tool_result", "agent_idle"))
         everything = talk.client.stream_named_events()
@@ -216,16 +219,16 @@ class TestNames:
         order = ["session_control", "user_message", "llm_response", "tool_result", "llm_response", "agent_done"]
         assert [name for name in names if name in order] == order
 
-    async def test_what_is_no_name_is_said(self, start: Start) -> None:
+    async def test_unknown_event_name_is_refused(self, start: Start) -> None:
         talk = await start([])
         with pytest.raises(UsageError, match="Unknown event name 'tool_results'"):
             talk.client.stream_named_events(("tool_results",))
 
 
-class TestKinds:
-    """Errors have names: those of tools are in the result, those of a turn in its end."""
+class TestErrorKinds:
+    """Error kinds: a tool result has the kind of a tool error, and TurnEnded the kind of a failed turn."""
 
-    async def test_files_that_were_not_read_or_changed_since(self, start: Start, workspace: Path) -> None:
+    async def test_edits_of_unread_or_changed_files_have_their_error_kinds(self, start: Start, workspace: Path) -> None:
         file = workspace / "a"
         file.write_text("one\n")
         edit = call("EditTool", {"file_path": str(file), "old_string": "one", "new_string": "two"})
@@ -243,7 +246,7 @@ class TestKinds:
             ("EditTool", "ExternalModification"),
         ]
 
-    async def test_a_change_by_another_agent_is_a_conflict_and_says_whose(self, start: Start, workspace: Path) -> None:
+    async def test_edit_after_a_change_by_another_agent_is_a_conflict(self, start: Start, workspace: Path) -> None:
         file = workspace / "a"
         file.write_text("one\n")
         steps = itertools.count()
@@ -263,7 +266,7 @@ class TestKinds:
         assert (last.name, last.error_kind) == ("EditTool", "Conflict")
         assert "changed by agent-1" in last.text
 
-    async def test_three_ways_to_be_told_no(self, start: Start, workspace: Path) -> None:
+    async def test_three_kinds_of_denial_have_different_error_kinds(self, start: Start, workspace: Path) -> None:
         command = call("ExecuteCommand", {"command": "touch made"})
         plain: dict[str, Any] = {"yes": False, "permission_mode": "default"}
         alone = await start([command, say("ok")], **plain)
@@ -288,11 +291,11 @@ class TestKinds:
             (400, "invalid_request_error", errors.BadRequest),
         ],
     )
-    async def test_what_an_api_said_of_its_failure_reaches_programs(
+    async def test_error_details_of_an_api_reach_the_caller(
         self, start: Start, status: int, type: str, kind: Any
     ) -> None:
         refusal = fault(status, {"retry-after": "3600"}, message="No.", type=type)
-        talk = await start([refusal], **told("anthropic"))
+        talk = await start([refusal], **options_of("anthropic"))
         ended = await talk.say("go")
         error = error_of(ended)
         assert isinstance(error, kind)

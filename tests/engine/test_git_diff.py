@@ -1,4 +1,4 @@
-"""The changes that /diff shows: against the last commit, with new files, without touching the repository."""
+"""The changes that /diff shows: against the last commit and with new files. The repository is only read."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def list_git_files(repo: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in (repo / ".git").rglob("*") if path.is_file()}
 
 
-async def test_every_kind_of_change_is_there_and_git_is_only_read(repo: Path) -> None:
+async def test_diff_has_every_kind_of_change_and_leaves_git_unchanged(repo: Path) -> None:
     (repo / "changed").write_text("changed 1\n-- two\nchanged 3\n")
     (repo / "gone").unlink()
     git(repo, "mv", "moved", "there")
@@ -60,7 +60,7 @@ async def test_before_the_first_commit_every_file_is_new(tmp_path: Path) -> None
     assert [(file.path, file.status) for file in found] == [("a", "added"), ("b", "added")]
 
 
-async def test_paths_narrow_it(repo: Path) -> None:
+async def test_paths_limit_the_diff(repo: Path) -> None:
     (repo / "changed").write_text("other\n")
     (repo / "new").write_text("new\n")
     assert [file.path for file in await list_changed_files(str(repo), os.environ, ["new"])] == ["new"]
@@ -69,7 +69,7 @@ async def test_paths_narrow_it(repo: Path) -> None:
         await list_changed_files(str(repo), os.environ, ["nowhere"])
 
 
-async def test_it_says_why_there_is_nothing_to_show(repo: Path, tmp_path: Path) -> None:
+async def test_diff_refuses_with_a_reason(repo: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not in a git repository"):
         await list_changed_files(str(tmp_path), {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)})
     git(repo, "config", "diff.external", "touch run")

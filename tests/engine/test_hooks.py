@@ -1,4 +1,4 @@
-"""Hooks around a call in real sessions: real programs, their input and the effect of their output."""
+"""Hooks before and after tool calls, in real sessions: the input of the programs and the effect of their output."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from odin.core.op import AnswerPermission
 from odin.testing import call, reply, say
 
 from .conftest import Start
-from .hookkit import HookKit, body, claude, hook, new_kit, result, warnings
+from .hook_programs import HookKit, claude_hook, hook, new_kit, request_text, result, warnings
 
 
 @pytest.fixture
@@ -18,21 +18,25 @@ def kit(tmp_path: Path) -> HookKit:
     return new_kit(tmp_path)
 
 
-async def test_a_hook_is_told_of_a_call_in_claude_codes_words(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_hook_input_uses_the_field_names_of_claude_code(start: Start, workspace: Path, kit: HookKit) -> None:
     talk = await start(
         [call("ExecuteCommand", {"command": "echo hi"}, id="c1"), say("ok")],
-        config={"hooks": {"PreToolUse": [claude(kit.script(""), "Bash")]}},
+        config={"hooks": {"PreToolUse": [claude_hook(kit.script(""), "Bash")]}},
     )
     await talk.say("go")
-    (told,) = kit.told()
+    (received,) = kit.inputs()
     info = await talk.client.get_info()
-    assert told["session_id"] == info.session
-    assert told["transcript_path"].endswith(".jsonl")
-    assert (told["cwd"], told["permission_mode"], told["mode"]) == (str(workspace), info.permission_mode, "edit_mode")
-    assert (told["hook_event_name"], told["point"], told["agent"]) == ("PreToolUse", "on_tool_call", "main")
-    assert (told["tool_name"], told["odin_tool"], told["tool_use_id"]) == ("Bash", "ExecuteCommand", "c1")
-    assert told["tool_input"] == {"command": "echo hi"}
-    assert told["model"] == info.model
+    assert received["session_id"] == info.session
+    assert received["transcript_path"].endswith(".jsonl")
+    assert (received["cwd"], received["permission_mode"], received["mode"]) == (
+        str(workspace),
+        info.permission_mode,
+        "edit_mode",
+    )
+    assert (received["hook_event_name"], received["point"], received["agent"]) == ("PreToolUse", "on_tool_call", "main")
+    assert (received["tool_name"], received["odin_tool"], received["tool_use_id"]) == ("Bash", "ExecuteCommand", "c1")
+    assert received["tool_input"] == {"command": "echo hi"}
+    assert received["model"] == info.model
     assert result(talk).status == "success"
     assert talk.all(HookRan) == []
 
@@ -64,18 +68,20 @@ async def test_a_hook_denies_a_call_and_the_model_reads_why(
 ) -> None:
     file = workspace / "made.txt"
     program = (
-        kit.blocks("no new files") if form == "exit" else kit.says({"decision": "deny", "message": "no new files"})
+        kit.script_blocking("no new files")
+        if form == "exit"
+        else kit.script_printing({"decision": "deny", "message": "no new files"})
     )
     talk = await start(
         [call("WriteFile", {"file_path": str(file), "content": "x"}), say("ok")],
-        config={"hooks": {"PreToolUse": [claude(program, "Write|Edit")]}},
+        config={"hooks": {"PreToolUse": [claude_hook(program, "Write|Edit")]}},
     )
     await talk.say("go")
     assert not file.exists()
     assert talk.all(ToolStarted) == []
     assert result(talk).status == "denied"
     assert "no new files" in result(talk).text
-    assert "no new files" in body(talk, 1)
+    assert "no new files" in request_text(talk, 1)
     (ran,) = talk.all(HookRan)
     assert (ran.point, ran.outcome, ran.detail) == ("tool_call", "denied", "no new files")
 
@@ -83,18 +89,18 @@ async def test_a_hook_denies_a_call_and_the_model_reads_why(
 async def test_a_hook_for_another_tool_is_not_asked(start: Start, workspace: Path, kit: HookKit) -> None:
     talk = await start(
         [call("LS", {"path": str(workspace)}), say("ok")],
-        config={"hooks": {"PreToolUse": [claude(kit.blocks("no"), "Bash")]}},
+        config={"hooks": {"PreToolUse": [claude_hook(kit.script_blocking("no"), "Bash")]}},
     )
     await talk.say("go")
     assert result(talk).status == "success"
-    assert kit.told() == []
+    assert kit.inputs() == []
 
 
-async def test_a_hook_changes_arguments_once_and_it_is_audited(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_hook_changes_arguments_once_and_the_audit_has_both(start: Start, workspace: Path, kit: HookKit) -> None:
     changed = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {"command": "echo safe"}}}
     talk = await start(
         [call("ExecuteCommand", {"command": "echo risky"}), say("ok")],
-        config={"hooks": {"PreToolUse": [claude(kit.says(changed), "Bash")]}},
+        config={"hooks": {"PreToolUse": [claude_hook(kit.script_printing(changed), "Bash")]}},
     )
     await talk.say("go")
     assert [event.args for event in talk.all(ToolStarted)] == [{"command": "echo safe"}]
@@ -103,27 +109,33 @@ async def test_a_hook_changes_arguments_once_and_it_is_audited(start: Start, wor
     assert ended.audit is not None
     assert (ended.audit.original, ended.audit.effective) == ({"command": "echo risky"}, {"command": "echo safe"})
     assert ended.audit.by == "hook"
-    assert kit.events() == ["PreToolUse"]
+    assert kit.event_names() == ["PreToolUse"]
 
 
-async def test_a_later_hook_sees_what_an_earlier_one_changed(start: Start, workspace: Path, kit: HookKit) -> None:
-    first = kit.says({"args": {"command": "echo one"}})
-    second = kit.says({"args": {"command": "echo two"}})
+async def test_later_hook_gets_the_arguments_changed_by_an_earlier_one(
+    start: Start, workspace: Path, kit: HookKit
+) -> None:
+    first = kit.script_printing({"args": {"command": "echo one"}})
+    second = kit.script_printing({"args": {"command": "echo two"}})
     talk = await start(
         [call("ExecuteCommand", {"command": "echo zero"}), say("ok")],
         config={"hooks": {"on_tool_call": [hook(first), hook(second)]}},
     )
     await talk.say("go")
-    assert [item["tool_input"]["command"] for item in kit.told()] == ["echo zero", "echo one"]
+    assert [item["tool_input"]["command"] for item in kit.inputs()] == ["echo zero", "echo one"]
     assert [event.args for event in talk.all(ToolStarted)] == [{"command": "echo two"}]
 
 
-async def test_arguments_a_hook_made_are_judged_like_any_others(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_rules_apply_to_arguments_changed_by_a_hook(start: Start, workspace: Path, kit: HookKit) -> None:
     talk = await start(
         [call("ExecuteCommand", {"command": "echo fine"}), say("ok")],
         config={
             "ForbiddenCommands": ["touch"],
-            "hooks": {"PreToolUse": [claude(kit.says({"decision": "allow", "args": {"command": "touch made"}}))]},
+            "hooks": {
+                "PreToolUse": [
+                    claude_hook(kit.script_printing({"decision": "allow", "args": {"command": "touch made"}}))
+                ]
+            },
         },
     )
     await talk.say("go")
@@ -132,51 +144,53 @@ async def test_arguments_a_hook_made_are_judged_like_any_others(start: Start, wo
     assert talk.all(ToolStarted) == []
 
 
-async def test_arguments_that_do_not_fit_are_not_run(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_changed_arguments_that_do_not_fit_the_schema_do_not_run(
+    start: Start, workspace: Path, kit: HookKit
+) -> None:
     talk = await start(
         [call("ExecuteCommand", {"command": "echo fine"}), say("ok")],
-        config={"hooks": {"PreToolUse": [claude(kit.says({"args": {"comand": "echo"}}))]}},
+        config={"hooks": {"PreToolUse": [claude_hook(kit.script_printing({"args": {"comand": "echo"}}))]}},
     )
     await talk.say("go")
     assert talk.all(ToolStarted) == []
     assert "do not fit its schema" in result(talk).text
 
 
-async def test_a_hook_cannot_overrule_a_deny_and_is_not_even_asked(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_call_denied_by_a_rule_never_reaches_the_hook(start: Start, workspace: Path, kit: HookKit) -> None:
     talk = await start(
         [call("ExecuteCommand", {"command": "touch made"}), say("ok")],
         config={
             "ForbiddenCommands": ["touch"],
-            "hooks": {"PreToolUse": [claude(kit.says({"decision": "allow"}))]},
+            "hooks": {"PreToolUse": [claude_hook(kit.script_printing({"decision": "allow"}))]},
         },
     )
     await talk.say("go")
     assert result(talk).status == "denied"
     assert not (workspace / "made").exists()
-    assert kit.told() == []
+    assert kit.inputs() == []
 
 
-async def test_a_hook_allows_what_would_be_asked(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_hook_can_allow_a_call_without_a_permission_request(start: Start, workspace: Path, kit: HookKit) -> None:
     file = workspace / "made.txt"
     talk = await start(
         [call("WriteFile", {"file_path": str(file), "content": "x"}), say("ok")],
         yes=False,
         can_ask=True,
-        config={"hooks": {"PreToolUse": [claude(kit.says({"decision": "approve"}), "Write")]}},
+        config={"hooks": {"PreToolUse": [claude_hook(kit.script_printing({"decision": "approve"}), "Write")]}},
     )
     await talk.say("go")
     assert file.read_text() == "x"
     assert talk.all(PermissionAnswered) == []
 
 
-async def test_a_hook_cannot_allow_what_a_rule_may_deny(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_hook_cannot_allow_a_call_that_a_rule_might_deny(start: Start, workspace: Path, kit: HookKit) -> None:
     talk = await start(
         [call("ExecuteCommand", {"command": "touch $(echo made)"}), say("ok")],
         yes=False,
         can_ask=True,
         config={
             "ForbiddenCommands": ["touch made"],
-            "hooks": {"PreToolUse": [claude(kit.says({"decision": "allow"}))]},
+            "hooks": {"PreToolUse": [claude_hook(kit.script_printing({"decision": "allow"}))]},
         },
     )
     talk.answers = [AnswerPermission("", False)]
@@ -185,41 +199,43 @@ async def test_a_hook_cannot_allow_what_a_rule_may_deny(start: Start, workspace:
     assert not (workspace / "made").exists()
 
 
-async def test_a_hook_has_a_person_asked(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_hook_can_make_odin_ask_the_user(start: Start, workspace: Path, kit: HookKit) -> None:
     ask = {"hookSpecificOutput": {"permissionDecision": "ask", "permissionDecisionReason": "Really look?"}}
     talk = await start(
         [call("LS", {"path": str(workspace)}), say("ok")],
         can_ask=True,
-        config={"hooks": {"PreToolUse": [claude(kit.says(ask))]}},
+        config={"hooks": {"PreToolUse": [claude_hook(kit.script_printing(ask))]}},
     )
     talk.answers = [AnswerPermission("", False, "rather not")]
     await talk.say("go")
     assert result(talk).status == "denied"
-    assert "rather not" in body(talk, 1)
+    assert "rather not" in request_text(talk, 1)
 
 
-async def test_results_good_and_bad_go_to_their_own_events(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_successful_and_failed_results_have_separate_hook_events(
+    start: Start, workspace: Path, kit: HookKit
+) -> None:
     missing = str(workspace / "missing")
     talk = await start(
         [reply(calls=[call("LS", {"path": str(workspace)}), call("Read", {"file_path": missing})]), say("ok")],
         config={
             "hooks": {
-                "PostToolUse": [claude(kit.script(""))],
-                "PostToolUseFailure": [claude(kit.script(""))],
+                "PostToolUse": [claude_hook(kit.script(""))],
+                "PostToolUseFailure": [claude_hook(kit.script(""))],
             }
         },
     )
     await talk.say("go")
-    told = {item["hook_event_name"]: item for item in kit.told()}
-    assert told["PostToolUse"]["tool_name"] == "LS"
-    assert told["PostToolUse"]["tool_response"]["is_error"] is False
-    assert told["PostToolUseFailure"]["tool_name"] == "Read"
-    assert missing in told["PostToolUseFailure"]["error"]
-    assert len(kit.told()) == 2
+    by_event = {item["hook_event_name"]: item for item in kit.inputs()}
+    assert by_event["PostToolUse"]["tool_name"] == "LS"
+    assert by_event["PostToolUse"]["tool_response"]["is_error"] is False
+    assert by_event["PostToolUseFailure"]["tool_name"] == "Read"
+    assert missing in by_event["PostToolUseFailure"]["error"]
+    assert len(kit.inputs()) == 2
 
 
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
-async def test_an_objection_after_a_call_and_added_context_reach_the_model(
+async def test_objection_and_context_of_result_hooks_reach_the_model(
     start: Start, workspace: Path, kit: HookKit, api: Any
 ) -> None:
     more = {"hookSpecificOutput": {"additionalContext": "The folder is generated."}, "systemMessage": "Mind the gap."}
@@ -229,8 +245,8 @@ async def test_an_objection_after_a_call_and_added_context_reach_the_model(
         config={
             "hooks": {
                 "PostToolUse": [
-                    claude(kit.says({"decision": "block", "reason": "Look elsewhere."}), "LS"),
-                    claude(kit.says(more), "Glob"),
+                    claude_hook(kit.script_printing({"decision": "block", "reason": "Look elsewhere."}), "LS"),
+                    claude_hook(kit.script_printing(more), "Glob"),
                 ]
             }
         },
@@ -239,37 +255,41 @@ async def test_an_objection_after_a_call_and_added_context_reach_the_model(
     assert ended.reason == "end_turn"
     assert talk.server.rejected == []
     assert all(event.status == "success" for event in talk.all(ToolEnded))
-    sent = body(talk, 1)
+    sent = request_text(talk, 1)
     assert "Look elsewhere." in sent
     assert "The folder is generated." in sent
     assert "Mind the gap." in sent
     assert "Mind the gap." in warnings(talk)
 
 
-async def test_a_hook_replaces_a_result_before_anyone_reads_it(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_hook_can_replace_a_result_before_it_is_recorded(start: Start, workspace: Path, kit: HookKit) -> None:
     (workspace / "name.txt").write_text("the word is hunter2\n")
     talk = await start(
         [call("Read", {"file_path": str(workspace / "name.txt")}), say("ok")],
-        config={"hooks": {"on_tool_result": [hook(kit.says({"action": "modify", "output": "the word is gone"}))]}},
+        config={
+            "hooks": {"on_tool_result": [hook(kit.script_printing({"action": "modify", "output": "the word is gone"}))]}
+        },
     )
     await talk.say("go")
     assert "the word is gone" in result(talk).text
-    assert "hunter2" not in body(talk, 1)
+    assert "hunter2" not in request_text(talk, 1)
     assert not any("hunter2" in str(event) for event in talk.events)
 
 
-async def test_the_last_look_can_withhold_a_result(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_hook_before_append_can_withhold_a_result(start: Start, workspace: Path, kit: HookKit) -> None:
     (workspace / "name.txt").write_text("the word is hunter2\n")
     talk = await start(
         [call("Read", {"file_path": str(workspace / "name.txt")}), say("ok")],
-        config={"hooks": {"on_before_tool_result_append": [hook(kit.blocks("too secret"), paths=["*.txt"])]}},
+        config={"hooks": {"on_before_tool_result_append": [hook(kit.script_blocking("too secret"), paths=["*.txt"])]}},
     )
     await talk.say("go")
-    assert "A hook withheld this result: too secret" in body(talk, 1)
-    assert "hunter2" not in body(talk, 1)
+    assert "A hook withheld this result: too secret" in request_text(talk, 1)
+    assert "hunter2" not in request_text(talk, 1)
 
 
-async def test_after_a_batch_the_model_is_told_what_a_hook_found(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_output_of_a_batch_hook_reaches_the_model_or_the_user(
+    start: Start, workspace: Path, kit: HookKit
+) -> None:
     files = [str(workspace / name) for name in ("a.py", "b.py")]
     writes = [call("WriteFile", {"file_path": path, "content": "x"}) for path in files]
     talk = await start(
@@ -277,45 +297,48 @@ async def test_after_a_batch_the_model_is_told_what_a_hook_found(start: Start, w
         config={
             "hooks": {
                 "on_tool_batch_complete": [
-                    hook(kit.says("2 files are not formatted"), append="context", min_changed_files=2, paths=["*.py"]),
-                    hook(kit.says("shown only"), append="toast", tools=["LS"]),
+                    hook(
+                        kit.script_printing("2 files are not formatted"),
+                        append="context",
+                        min_changed_files=2,
+                        paths=["*.py"],
+                    ),
+                    hook(kit.script_printing("shown only"), append="toast", tools=["LS"]),
                     hook(kit.script("exit 0"), min_changed_files=3),
                 ]
             }
         },
     )
     await talk.say("go")
-    batch, listing = kit.told()
+    batch, listing = kit.inputs()
     assert (batch["tools"], batch["changed_files"], batch["is_error"]) == (["WriteFile"], files, False)
     assert listing["tools"] == ["LS"]
     assert listing["changed_files"] == []
-    assert "2 files are not formatted" in body(talk, 1)
-    assert "shown only" not in body(talk, 2)
+    assert "2 files are not formatted" in request_text(talk, 1)
+    assert "shown only" not in request_text(talk, 2)
     assert "shown only" in warnings(talk)
     assert talk.server.rejected == []
 
 
-async def test_what_a_command_changed_counts_as_changed(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_batch_hook_counts_files_changed_by_a_command(start: Start, workspace: Path, kit: HookKit) -> None:
     (workspace / "a.txt").write_text("one")
     talk = await start(
         [call("ExecuteCommand", {"command": "echo two > a.txt"}), say("ok")],
         config={"hooks": {"on_tool_batch_complete": [hook(kit.script(""), min_changed_files=1)]}},
     )
     await talk.say("go")
-    assert [item["changed_files"] for item in kit.told()] == [[str(workspace / "a.txt")]]
+    assert [item["changed_files"] for item in kit.inputs()] == [[str(workspace / "a.txt")]]
 
 
-async def test_arguments_have_the_same_names_whatever_the_model_calls_them(
-    start: Start, workspace: Path, kit: HookKit
-) -> None:
+async def test_hook_input_has_the_standard_argument_names(start: Start, workspace: Path, kit: HookKit) -> None:
     file = workspace / "made.txt"
     talk = await start(
         [call("append_file", {"path": str(file), "content": "x"}), say("ok")],
-        config={"hooks": {"PreToolUse": [claude(kit.script(""), "Write")]}},
+        config={"hooks": {"PreToolUse": [claude_hook(kit.script(""), "Write")]}},
     )
     await talk.say("go")
     assert file.read_text() == "x"
-    (told,) = kit.told()
-    assert told["tool_input"] == {"file_path": str(file), "content": "x"}
-    assert (told["tool_name"], told["odin_tool"], told["paths"]) == ("Write", "AppendFile", [str(file)])
+    (received,) = kit.inputs()
+    assert received["tool_input"] == {"file_path": str(file), "content": "x"}
+    assert (received["tool_name"], received["odin_tool"], received["paths"]) == ("Write", "AppendFile", [str(file)])
     assert result(talk).audit is None

@@ -1,4 +1,4 @@
-"""Agents in worktrees of their own: apart from the project and from each other, and back with one merge."""
+"""Isolated agents: each works in its own worktree, and its changes are merged back into the project."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ class Team:
                 break
         return found
 
-    async def charged(self) -> dict[str, set[str]]:
+    async def changes_by_agent(self) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         for envelope in await self.envelopes():
             if isinstance(envelope.event, FilesChanged):
@@ -89,7 +89,7 @@ async def team(start: Start, workspace: Path) -> Team:
     return Team(talk)
 
 
-async def test_isolated_agents_work_apart_and_their_work_comes_back(team: Team, workspace: Path) -> None:
+async def test_isolated_agents_work_in_parallel_and_their_changes_are_merged(team: Team, workspace: Path) -> None:
     one, two = await team.places.isolate("agent-1"), await team.places.isolate("agent-2")
     before = tree_of(workspace)
     meet = "touch here; until [ -e {}/here ]; do sleep 0.01; done; echo {} > a.txt; git add -A"
@@ -100,7 +100,7 @@ async def test_isolated_agents_work_apart_and_their_work_comes_back(team: Team, 
         team.act("agent-2", two, run(meet.format(one.root, "two")), write(f"{two.root}/deep/v.txt")),
     )
     assert {event.status for events in ended for event in events} == {"success"}, ended
-    assert await team.charged() == {
+    assert await team.changes_by_agent() == {
         "agent-1": {"here", "a.txt", "w.txt"},
         "agent-2": {"here", "a.txt", "deep", "v.txt"},
     }
@@ -117,7 +117,7 @@ async def test_isolated_agents_work_apart_and_their_work_comes_back(team: Team, 
     assert end.describe() == f"Kept worktree {two.get_worktree().name} with 3 files not applied: {two.root}"
 
 
-async def test_an_isolated_agent_reaches_only_its_worktree(team: Team, workspace: Path) -> None:
+async def test_isolated_agent_writes_only_to_its_worktree(team: Team, workspace: Path) -> None:
     place = await team.places.isolate("agent-1")
     (ended,) = await team.act("agent-1", place, run(f"echo x > {workspace}/a.txt; echo y > a.txt; pwd"))
     if place.sandbox.can_confine():
@@ -130,7 +130,7 @@ async def test_an_isolated_agent_reaches_only_its_worktree(team: Team, workspace
     assert (policy.root, policy.cwd) == (place.root, place.cwd)
 
 
-async def test_a_process_in_the_background_belongs_to_the_worktree(team: Team) -> None:
+async def test_background_process_ends_with_its_worktree(team: Team) -> None:
     place = await team.places.isolate("agent-1")
     (ended,) = await team.act("agent-1", place, ("Spawn", {"command": "touch started; sleep 600"}))
     assert ended.status == "success", ended.text
@@ -143,7 +143,7 @@ async def test_a_process_in_the_background_belongs_to_the_worktree(team: Team) -
             await asyncio.sleep(0.01)
 
 
-async def test_a_place_is_found_again(team: Team, workspace: Path) -> None:
+async def test_agent_place_can_be_reopened(team: Team, workspace: Path) -> None:
     place = await team.places.isolate("agent-1")
     name = place.get_worktree().name
     assert await team.places.reopen(name) is place
@@ -157,9 +157,7 @@ async def test_a_place_is_found_again(team: Team, workspace: Path) -> None:
         await later.main.collect()
 
 
-async def test_a_worktree_is_trusted_like_its_project_and_its_sessions_are_listed_there(
-    team: Team, workspace: Path
-) -> None:
+async def test_worktree_shares_trust_and_session_store_with_its_project(team: Team, workspace: Path) -> None:
     from odin.app.workspace import workspace_of
 
     place = await team.places.isolate("agent-1")

@@ -1,4 +1,4 @@
-"""Several keys of one provider: a key that cannot be used is replaced by the next one."""
+"""Key pools: when a key of a provider cannot be used, the next key replaces it."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ WAITS = {"first": "3600", "second": "2000", "third": "9000"}
 
 
 @pytest.fixture
-def stored(home: Path) -> None:
+def stored_keys(home: Path) -> None:
     folder = home / ".config" / "odin"
     folder.mkdir(parents=True)
     path = folder / "auth.json"
@@ -47,7 +47,7 @@ def stored(home: Path) -> None:
 
 
 class Api:
-    """Answers the first requests with each key as told, the others with `fine`. `used` are the keys of all."""
+    """Answers the first requests with a key from `answers`, all others with `fine`; `used` lists the keys."""
 
     def __init__(self, **answers: list[Any]) -> None:
         self._answers = answers
@@ -56,25 +56,25 @@ class Api:
     def __call__(self, seen: SeenRequest) -> Any:
         key = seen.headers["x-api-key"].split("-")[2]
         self.used.append(key)
-        told = self._answers.get(key)
-        return told.pop(0) if told else say("fine")
+        answers = self._answers.get(key)
+        return answers.pop(0) if answers else say("fine")
 
 
 async def begin(start: Start, api: Api, key: str = "") -> Talk:
     return await start(api, env={"ANTHROPIC_API_KEY": key}, model="anthropic/claude-sonnet-4-5")
 
 
-def warned(talk: Talk) -> list[str]:
+def warnings_of(talk: Talk) -> list[str]:
     return [event.text for event in talk.all(Warned)]
 
 
-@pytest.mark.usefixtures("stored")
+@pytest.mark.usefixtures("stored_keys")
 async def test_a_rejected_key_is_replaced_by_the_next_one_and_not_used_again(start: Start) -> None:
     api = Api(first=[fault(401)], second=[fault(403)])
     talk = await begin(start, api)
     assert (await talk.say("one")).text == "fine"
     assert api.used == ["first", "second", "third"]
-    assert warned(talk) == [
+    assert warnings_of(talk) == [
         "The key sk-ant-…irst of anthropic was rejected. Using the next key, sk-ant-…cond.",
         "The key sk-ant-…cond of anthropic was refused. Using the next key, sk-ant-…hird.",
     ]
@@ -99,7 +99,7 @@ async def test_a_key_that_google_rejects_is_replaced(start: Start) -> None:
     assert [why for _, why in talk.server.rejected] == []
 
 
-@pytest.mark.usefixtures("stored")
+@pytest.mark.usefixtures("stored_keys")
 async def test_when_all_keys_are_rejected_the_turn_ends_with_that_error(start: Start) -> None:
     api = Api(first=[fault(401)], second=[fault(401)], third=[fault(401)])
     talk = await begin(start, api)
@@ -107,23 +107,23 @@ async def test_when_all_keys_are_rejected_the_turn_ends_with_that_error(start: S
     assert (ended.reason, ended.error_kind) == ("error", "NoUsableKeys")
     assert ended.error.startswith("All 3 keys of anthropic were rejected, the last one because: ")
     assert api.used == ["first", "second", "third"]
-    assert (await talk.say("two")).text == "fine", "the user has put it right"
+    assert (await talk.say("two")).text == "fine", "the user fixed the keys"
 
 
-@pytest.mark.usefixtures("stored")
-async def test_a_rate_limited_key_rests_while_another_answers(start: Start, workspace: Path) -> None:
+@pytest.mark.usefixtures("stored_keys")
+async def test_rate_limited_key_cools_down_while_another_key_answers(start: Start, workspace: Path) -> None:
     api = Api(first=[fault(429, {"retry-after": "3600"})], second=[call("LS", {"path": str(workspace)})])
     talk = await begin(start, api)
     assert (await talk.say("one")).text == "fine"
     assert api.used == ["first", "second", "second"]
-    assert warned(talk) == [
+    assert warnings_of(talk) == [
         "The key sk-ant-…irst of anthropic reached the rate limit. Using the next key, sk-ant-…cond."
     ]
     assert talk.all(RetryScheduled) == []
 
 
-@pytest.mark.usefixtures("stored")
-async def test_when_all_keys_rest_the_turn_waits_for_the_first_of_them(start: Start) -> None:
+@pytest.mark.usefixtures("stored_keys")
+async def test_turn_waits_for_the_first_usable_key_when_all_keys_cool_down(start: Start) -> None:
     limits = {name: [fault(429, {"retry-after": wait})] for name, wait in (("first", "9"), ("second", "0.05"))}
     api = Api(**limits, third=[fault(429, {"retry-after": "9"})])
     talk = await begin(start, api)
@@ -135,7 +135,7 @@ async def test_when_all_keys_rest_the_turn_waits_for_the_first_of_them(start: St
     assert "cooling" in [event.activity for event in talk.all(ActivityChanged)]
 
 
-@pytest.mark.usefixtures("stored")
+@pytest.mark.usefixtures("stored_keys")
 async def test_the_wait_for_a_key_can_be_interrupted(start: Start) -> None:
     api = Api(**{name: [fault(429, {"retry-after": "50"})] for name in WAITS})
     talk = await begin(start, api)
@@ -145,8 +145,8 @@ async def test_the_wait_for_a_key_can_be_interrupted(start: Start) -> None:
     assert (await talk.client.get_info()).keys[0].next_s > 40
 
 
-@pytest.mark.usefixtures("stored")
-async def test_when_all_keys_rest_for_too_long_the_turn_ends_and_says_until_when(start: Start) -> None:
+@pytest.mark.usefixtures("stored_keys")
+async def test_turn_ends_with_the_retry_time_when_all_keys_cool_down_for_too_long(start: Start) -> None:
     api = Api(**{name: [fault(429, {"retry-after": wait})] for name, wait in WAITS.items()})
     talk = await begin(start, api)
     error = error_of(await talk.say("one"))
@@ -156,7 +156,7 @@ async def test_when_all_keys_rest_for_too_long_the_turn_ends_and_says_until_when
     assert 1990 < error.retry_after <= 2000
 
 
-@pytest.mark.usefixtures("stored")
+@pytest.mark.usefixtures("stored_keys")
 async def test_a_key_in_the_environment_comes_first_and_the_stored_ones_follow(start: Start) -> None:
     api = Api(mine=[fault(401)])
     talk = await begin(start, api, "sk-ant-mine-0123456789")
@@ -165,7 +165,7 @@ async def test_a_key_in_the_environment_comes_first_and_the_stored_ones_follow(s
     assert talk.all(KeyPoolChanged)[0] == KeyPoolChanged("anthropic", 3, 4, "irst"), "the key that is used next"
 
 
-@pytest.mark.usefixtures("stored")
+@pytest.mark.usefixtures("stored_keys")
 async def test_a_key_that_fails_within_a_reply_is_replaced_and_the_text_rolled_back(start: Start) -> None:
     """The reply starts again with the next key; its tokens count as an estimate."""
     broken = say("half of it").error(type="authentication_error", message="invalid x-api-key", after=4)
@@ -177,8 +177,8 @@ async def test_a_key_that_fails_within_a_reply_is_replaced_and_the_text_rolled_b
     assert [event.estimated for event in talk.all(UsageRecorded)] == [True, False]
 
 
-@pytest.mark.usefixtures("stored")
-async def test_all_sessions_share_what_is_known_and_later_runs_too(start: Start, home: Path) -> None:
+@pytest.mark.usefixtures("stored_keys")
+async def test_key_states_are_shared_by_all_sessions_and_later_runs(start: Start, home: Path) -> None:
     api = Api(first=[fault(401)], second=[fault(429, {"retry-after": "3600"})])
     one, two = await begin(start, api), await begin(start, api)
     await one.say("one")
@@ -197,7 +197,7 @@ async def test_all_sessions_share_what_is_known_and_later_runs_too(start: Start,
     assert pool.count().next_s > 3000
 
 
-def failure(status: int, message: str = "", wait: float | None = None, **more: str) -> errors.ProviderError:
+def make_failure(status: int, message: str = "", wait: float | None = None, **more: str) -> errors.ProviderError:
     kinds = {401: errors.AuthFailed, 403: errors.AuthFailed, 402: errors.QuotaExhausted, 429: errors.RateLimited}
     return kinds.get(status, errors.Overloaded)(message, status=status, retry_after=wait, **more)
 
@@ -205,29 +205,31 @@ def failure(status: int, message: str = "", wait: float | None = None, **more: s
 @each(
     ("error", "rest", "rejected"),
     [
-        (failure(429), 1, False),
-        (failure(429, wait=30), 30, False),
-        (failure(429, wait=7200), 7200, False),
-        (failure(402), 60, False),
-        (failure(402, wait=900), 900, False),
-        (failure(429, wait=1e12), 86_400, False),
-        (failure(402, wait=1e12), 7 * 86_400, False),
-        (failure(401, "invalid x-api-key"), 0, True),
+        (make_failure(429), 1, False),
+        (make_failure(429, wait=30), 30, False),
+        (make_failure(429, wait=7200), 7200, False),
+        (make_failure(402), 60, False),
+        (make_failure(402, wait=900), 900, False),
+        (make_failure(429, wait=1e12), 86_400, False),
+        (make_failure(402, wait=1e12), 7 * 86_400, False),
+        (make_failure(401, "invalid x-api-key"), 0, True),
         (errors.AuthFailed("refused", status=400, code="API_KEY_INVALID"), 0, True),
         (errors.AuthFailed("xai refused the key: Incorrect API key provided", status=400), 0, True),
-        (failure(403, "google refused the key: Your API key was reported as leaked."), 0, True),
-        (failure(403, "google refused the key: The API was never used, or it is disabled."), 60, False),
-        (failure(401, code="account_deactivated"), 0, True),
-        (failure(401, "try later"), 60, False),
-        (failure(403, "not in your region", type="authentication_error"), 60, False),
-        (failure(403, "this key was revoked"), 0, True),
+        (make_failure(403, "google refused the key: Your API key was reported as leaked."), 0, True),
+        (make_failure(403, "google refused the key: The API was never used, or it is disabled."), 60, False),
+        (make_failure(401, code="account_deactivated"), 0, True),
+        (make_failure(401, "try later"), 60, False),
+        (make_failure(403, "not in your region", type="authentication_error"), 60, False),
+        (make_failure(403, "this key was revoked"), 0, True),
         (errors.AuthFailed("the proxy wants a login", status=407), None, False),
-        (failure(529), None, False),
+        (make_failure(529), None, False),
         (errors.StreamCut("cut"), None, False),
     ],
 )
-def test_what_a_failure_means_for_its_key(error: errors.ProviderError, rest: float | None, rejected: bool) -> None:
-    """None: nothing is known about the key, and the error is raised."""
+def test_failure_sets_the_cooldown_or_rejection_of_its_key(
+    error: errors.ProviderError, rest: float | None, rejected: bool
+) -> None:
+    """A `rest` of None means that the failure says nothing about the key, and the error is raised."""
     states = KeyStates(clock=lambda: 1000.0)
     pool = KeyPool("p", KEYS[:2], states)
     assert record(pool, pool.choose(), error) == (rest is not None)
@@ -240,21 +242,21 @@ KEYS = [ApiKey(f"key-of-the-test-{number}") for number in range(4)]
 
 
 def record(pool: KeyPool, key: ApiKey, error: errors.ProviderError | None) -> bool:
-    """Record how a request ended that no other overtook."""
+    """Record the end of a request that no other request overtook."""
     return pool.record(key, error, KeyAttempts())
 
 
-def test_without_a_hint_the_rest_doubles_up_to_a_minute_and_a_success_ends_it() -> None:
+def test_cooldown_without_a_hint_doubles_up_to_a_minute_and_a_success_ends_it() -> None:
     now = 0.0
     states = KeyStates(clock=lambda: now)
     pool = KeyPool("p", KEYS[:2], states)
     cooldowns: list[float] = []
     for _ in range(8):
-        record(pool, KEYS[0], failure(429))
+        record(pool, KEYS[0], make_failure(429))
         cooldowns.append(states.cooling_time_of(fingerprint_of("p", KEYS[0].value)))
         now += cooldowns[-1]
     assert cooldowns == [1, 2, 4, 8, 16, 32, 60, 60]
-    record(pool, KEYS[0], failure(429, wait=3))
+    record(pool, KEYS[0], make_failure(429, wait=3))
     assert states.cooling_time_of(fingerprint_of("p", KEYS[0].value)) == 60, "a short wait does not help any more"
     now += 60
     assert pool.count().healthy == 1, "usable again, but not proven"
@@ -271,8 +273,8 @@ def test_without_a_hint_the_rest_doubles_up_to_a_minute_and_a_success_ends_it() 
         ({"order": "smart", "rotation": "per_request"}, "0 0 0 2 2 0"),
     ],
 )
-def test_which_key_comes_next(settings: dict[str, Any], used: str) -> None:
-    """The first has a cooldown before the fourth request and the fifth; of the others, 2 has most of its limit left."""
+def test_rotation_and_order_choose_the_next_key(settings: dict[str, Any], used: str) -> None:
+    """Key 0 cools down during the fourth and fifth request; of the other keys, key 2 has most of its limit left."""
     now = 0.0
     pool = KeyPool("p", KEYS, KeyStates(clock=lambda: now), **settings)
     for number, left in enumerate((90, 10, 50, 20)):
@@ -280,14 +282,14 @@ def test_which_key_comes_next(settings: dict[str, Any], used: str) -> None:
     chosen: list[ApiKey] = []
     for turn in range(6):
         if turn == 3:
-            record(pool, KEYS[0], failure(429, wait=10))
+            record(pool, KEYS[0], make_failure(429, wait=10))
         now += 20 if turn == 5 else 0
         chosen.append(pool.choose())
     assert " ".join(str(KEYS.index(key)) for key in chosen) == used
 
 
-def test_what_is_known_about_limits_ends_and_is_shared() -> None:
-    """Another session knows them, too; after a minute they say nothing, and the keys take turns again."""
+def test_rate_limits_are_shared_between_sessions_and_expire_after_a_minute() -> None:
+    """After a minute the limits are unknown again, and the keys take turns."""
     now = 0.0
     states = KeyStates(clock=lambda: now)
     for number, left in enumerate((10, 90, 50)):
@@ -298,8 +300,8 @@ def test_what_is_known_about_limits_ends_and_is_shared() -> None:
     assert [pool.choose(), pool.choose()] == [KEYS[2], KEYS[0]]
 
 
-def test_a_request_uses_each_key_once_although_their_cooldowns_end() -> None:
-    """Each answer takes half a second, and the limits of all five keys are over after two."""
+def test_request_uses_each_key_once_even_if_cooldowns_end() -> None:
+    """Each answer takes half a second, and each of the five keys cools down for two seconds."""
     now = 0.0
     keys = [ApiKey(f"key-of-an-organization-{number}") for number in range(5)]
     pool, attempts = KeyPool("p", keys, KeyStates(clock=lambda: now)), KeyAttempts()
@@ -308,7 +310,7 @@ def test_a_request_uses_each_key_once_although_their_cooldowns_end() -> None:
         while len(used) < 50:
             used.append(pool.choose(attempts))
             now += 0.5
-            pool.record(used[-1], failure(429, wait=2), attempts)
+            pool.record(used[-1], make_failure(429, wait=2), attempts)
     assert used == keys
     assert raised.value.retry_after == 0, "the retry waits at least as long as after other errors"
     with pytest.raises(errors.AllKeysCooling):
@@ -318,15 +320,15 @@ def test_a_request_uses_each_key_once_although_their_cooldowns_end() -> None:
 
 @each(
     ("later", "chosen"),
-    [(None, 1), (failure(429, wait=2), 1), (failure(401, "invalid key"), 1)],
+    [(None, 1), (make_failure(429, wait=2), 1), (make_failure(401, "invalid key"), 1)],
 )
-def test_an_older_request_says_nothing_about_a_newer_failure(later: errors.ProviderError | None, chosen: int) -> None:
-    """Two agents use the first key. One is told to wait for ten minutes, then the other's request ends like this."""
+def test_older_request_does_not_override_a_newer_failure(later: errors.ProviderError | None, chosen: int) -> None:
+    """Two agents use the first key: one must wait for ten minutes, then the request of the other ends with `later`."""
     now = 0.0
     states = KeyStates(clock=lambda: now)
     pool, one, other = KeyPool("p", KEYS[:2], states), KeyAttempts(), KeyAttempts()
     assert pool.choose(one) == pool.choose(other) == KEYS[0]
-    pool.record(KEYS[0], failure(429, wait=600), one)
+    pool.record(KEYS[0], make_failure(429, wait=600), one)
     pool.record(KEYS[0], later, other)
     state = states.find(fingerprint_of("p", KEYS[0].value))
     assert state is not None and state.failures == 1 and state.until >= 600
@@ -336,7 +338,7 @@ def test_an_older_request_says_nothing_about_a_newer_failure(later: errors.Provi
     assert pool.choose() == KEYS[0], "a rejected key gets another chance after a day"
 
 
-def test_a_cooldown_that_a_wrong_clock_wrote_does_not_count() -> None:
+def test_cooldown_too_far_in_the_future_is_ignored() -> None:
     states = KeyStates(clock=lambda: 1000.0)
     for number, rejected in enumerate(("", "invalid")):
         name = fingerprint_of("p", KEYS[number].value)
@@ -346,7 +348,7 @@ def test_a_cooldown_that_a_wrong_clock_wrote_does_not_count() -> None:
 
 
 def test_the_key_in_use_is_shown() -> None:
-    """After a failure it is the next one; with `per_request` it changes with each request."""
+    """After a failure the next key is shown; with `per_request` it changes with each request."""
     expected: tuple[tuple[KeyRotation, list[str]], ...] = (
         ("on_failure", ["st-1"]),
         ("per_request", ["st-1", "st-2", "st-1"]),
@@ -356,7 +358,7 @@ def test_the_key_in_use_is_shown() -> None:
         pool = KeyPool("p", KEYS[:3], states, rotation=rotation)
         states.listen(lambda provider, pool=pool, seen=seen: seen.append(pool.count().key))
         pool.on_chosen = lambda pool=pool, seen=seen: seen.append(pool.count().key)
-        record(pool, pool.choose(), failure(429, wait=60))
+        record(pool, pool.choose(), make_failure(429, wait=60))
         assert pool.choose() == KEYS[1]
         assert (pool.choose(), pool.choose()) == ((KEYS[1],) * 2 if rotation == "on_failure" else (KEYS[2], KEYS[1]))
         assert seen == shown
@@ -367,7 +369,7 @@ def test_limits_of_one_process_do_not_hide_a_failure_in_another(tmp_path: Path) 
     here, there = KeyStates(path), KeyStates(path)
     ours, theirs = (KeyPool("p", KEYS[:2], states) for states in (here, there))
     ours.record_limits(ours.choose(), RateLimitChunk(requests_left=1, requests_limit=2))
-    record(theirs, theirs.choose(), failure(401, "invalid key"))
+    record(theirs, theirs.choose(), make_failure(401, "invalid key"))
     assert ours.choose() == KEYS[1]
     here.save()
     later = KeyStates(path)
@@ -388,16 +390,16 @@ def test_a_random_order_has_every_key() -> None:
     assert {pool.choose() for _ in KEYS} == set(KEYS)
 
 
-def test_a_single_key_is_used_whatever_is_known_about_it() -> None:
+def test_single_key_is_used_even_after_a_rejection() -> None:
     states = KeyStates()
     pool = KeyPool("p", KEYS[:1], states)
-    assert record(pool, pool.choose(), failure(401, "invalid key")) is False
+    assert record(pool, pool.choose(), make_failure(401, "invalid key")) is False
     assert pool.choose() == KEYS[0]
     assert pool.count() == KeyPoolChanged("p", 0, 1, "st-0")
 
 
 @each("content", ["", "[", "[]", '{"a": 1}', "\0\xff"])
-def test_a_damaged_file_is_replaced(tmp_path: Path, content: str) -> None:
+def test_damaged_key_state_file_is_replaced(tmp_path: Path, content: str) -> None:
     path = tmp_path / "states.json"
     path.write_text(content, "latin-1")
     states = KeyStates(path)
@@ -408,20 +410,20 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, content: str) -> None:
     assert other.find("f") == KeyState("p", "tail", failures=1)
 
 
-def test_a_session_hears_of_a_change_in_another_thread_in_its_own_loop() -> None:
+def test_listener_runs_in_its_own_loop_after_a_change_in_another_thread() -> None:
     states, heard = KeyStates(), list[tuple[str, bool]]()
 
     async def listen() -> None:
-        told = asyncio.Event()
+        noticed = asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def note(provider: str) -> None:
             heard.append((provider, asyncio.get_running_loop() is loop))
-            told.set()
+            noticed.set()
 
         stop = states.listen(note)
         await asyncio.to_thread(lambda: asyncio.run(change("a")))
-        await told.wait()
+        await noticed.wait()
         stop()
         stop()
 
@@ -433,7 +435,7 @@ def test_a_session_hears_of_a_change_in_another_thread_in_its_own_loop() -> None
     assert heard == [("p", True)]
 
 
-async def test_the_loop_goes_on_while_another_process_holds_the_file(tmp_path: Path) -> None:
+async def test_saving_does_not_block_the_loop_while_another_process_locks_the_file(tmp_path: Path) -> None:
     path = tmp_path / "states.json"
     states = KeyStates(path)
     with lock_file(path):
@@ -450,8 +452,8 @@ async def test_the_loop_goes_on_while_another_process_holds_the_file(tmp_path: P
     assert (other.find("a"), other.find("b")) == (None, KeyState("p", failures=2))
 
 
-@pytest.mark.usefixtures("stored")
-async def test_the_rate_limits_of_each_key_are_shown_and_kept(start: Start, home: Path) -> None:
+@pytest.mark.usefixtures("stored_keys")
+async def test_rate_limits_of_each_key_are_shown_and_saved(start: Start, home: Path) -> None:
     limits = {"anthropic-ratelimit-requests-limit": "50", "anthropic-ratelimit-requests-remaining": "40"}
     reset = {"anthropic-ratelimit-requests-reset": "2099-01-01T00:00:00Z"}
     api = Api(first=[say("ok").with_headers({**limits, **reset}), fault(401)], second=[say("ok").with_headers(limits)])

@@ -1,4 +1,4 @@
-"""Language servers in a session: errors in the results of edits, the tools that ask them, and what turns them off."""
+"""Language servers in a session: errors in edit results, the lsp tools, and the settings that disable servers."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from odin.core.op import AnswerPermission, ControlLanguageServer, Interrupt, Rew
 from odin.lsp import servers as servers_module
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import format_language_servers, switch_language_servers
-from tests.lsp.conftest import FAKE
+from tests.lsp.conftest import FAKE_SERVER
 
 from .conftest import Start, Talk
 
@@ -24,14 +24,14 @@ PROGRAMS = str(Path(sys.executable).parent)
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine must not make a test about content fail."""
+def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer for servers, so that a slow machine does not fail the tests."""
     monkeypatch.setattr(servers_module, "COLD_WAIT_S", 20.0)
     monkeypatch.setattr(servers_module, "WARM_WAIT_S", 20.0)
 
 
-def fake(*vices: str, **more: Any) -> dict[str, Any]:
-    server = {"command": sys.executable, "args": ["-I", "-S", FAKE, *vices], "file_types": [".txt"], **more}
+def fake_config(*behaviors: str, **more: Any) -> dict[str, Any]:
+    server = {"command": sys.executable, "args": ["-I", "-S", FAKE_SERVER, *behaviors], "file_types": [".txt"], **more}
     return {"lsp": "configured", "lsp_servers": {"fake": server}}
 
 
@@ -39,11 +39,11 @@ def write(path: Path, text: str, name: str = "WriteFile") -> Any:
     return call(name, {"file_path": str(path), "content": text})
 
 
-def results(talk: Talk) -> list[str]:
+def results_of(talk: Talk) -> list[str]:
     return [event.text for event in talk.all(ToolEnded)]
 
 
-async def test_every_edit_tool_gets_the_errors(start: Start, workspace: Path):
+async def test_result_of_every_edit_tool_has_the_errors(start: Start, workspace: Path):
     path = workspace / "a.txt"
     path.write_text("one\n")
     patch = "*** Begin Patch\n*** Update File: a.txt\n@@\n-two BAD\n+two BAD BAD\n*** End Patch"
@@ -59,9 +59,9 @@ async def test_every_edit_tool_gets_the_errors(start: Start, workspace: Path):
         call("Delete", {"paths": [str(path)], "reason": "x"}),
         say("done"),
     ]
-    talk = await start(script, config=fake("pull"), trust=True)
+    talk = await start(script, config=fake_config("pull"), trust=True)
     await talk.say("go")
-    errors = [text.partition("after this change:\n")[2].splitlines() for text in results(talk)]
+    errors = [text.partition("after this change:\n")[2].splitlines() for text in results_of(talk)]
     assert [len(lines) for lines in errors] == [0, 1, 2, 3, 4, 1, 0]
     assert talk.all(ToolEnded)[1].note.endswith("a.txt (+1 -1, 1 error)")
     assert errors[1][0].replace("new: ", "") == "a.txt:1:5: bad word [fake B1]"
@@ -78,32 +78,33 @@ async def test_late_errors_reach_the_next_request_of_the_turn_once(
     ask_a, ask_b = (call("lsp", {"action": "hover", "path": path, "symbol": "BAD"}) for path in ("a.txt", f"{key}.txt"))
     script = [write(workspace / "a.txt", "BAD\n"), say("done")]
     script += [ask_a, write(workspace / f"{key}.txt", "BAD\n"), ask_b, ask_b, say("done")]
-    talk = await start(script, config=fake(), env={"SHOP_TOKEN": key}, trust=True)
+    talk = await start(script, config=fake_config(), env={"SHOP_TOKEN": key}, trust=True)
     await talk.say("go")
-    await talk.say("go on")  # what is found in the file of the first turn is not told
-    told = [str(request.body).count(servers_module.LATE_HEADING) for request in talk.server.requests]
-    assert told in ([0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1])  # the server may be fast
-    assert not any("bad word" in text for text in results(talk))
+    await talk.say("go on")  # errors in the file of the first turn are not sent
+    counts = [str(request.body).count(servers_module.LATE_HEADING) for request in talk.server.requests]
+    assert counts in ([0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1])  # the server may be fast
+    assert not any("bad word" in text for text in results_of(talk))
     notes = [event.text for event in talk.all(NoteAdded) if event.text.startswith(servers_module.LATE_HEADING)]
     assert notes == [f"{servers_module.LATE_HEADING}\n[redacted: SHOP_TOKEN].txt:1:1: bad word [fake B1]"]
 
 
-async def test_the_tools_are_offered_once_there_is_a_file_for_them(start: Start, workspace: Path):
+async def test_lsp_tools_are_offered_once_a_file_of_their_type_exists(start: Start, workspace: Path):
     script = [write(workspace / "a.txt", "word\n"), call("Read", {"file_path": "a.txt"}), say("done")]
-    talk = await start(script, config=fake(), trust=True)
+    talk = await start(script, config=fake_config(), trust=True)
     await talk.say("go")
     assert [{"lsp", "lsp_rename"} <= {*seen.tool_names} for seen in talk.server.requests] == [False, True, True]
 
 
 @pytest.mark.parametrize(
-    ("config", "trust"), [(fake(), False), ({**fake(), "lsp": "off"}, True), (fake(enabled=False), True)]
+    ("config", "trust"),
+    [(fake_config(), False), ({**fake_config(), "lsp": "off"}, True), (fake_config(enabled=False), True)],
 )
-async def test_without_trust_or_switched_on_nothing_runs(
+async def test_no_server_runs_without_trust_or_if_disabled(
     start: Start, workspace: Path, config: dict[str, Any], trust: bool
 ):
     talk = await start([write(workspace / "a.txt", "BAD\n"), say("done")], config=config, trust=trust)
     await talk.say("go")
-    assert "bad word" not in results(talk)[0]
+    assert "bad word" not in results_of(talk)[0]
     info = await talk.client.get_info()
     assert (info.language_servers, "lsp" in info.tools) == ((), False)
     assert info.language_servers_off
@@ -112,7 +113,7 @@ async def test_without_trust_or_switched_on_nothing_runs(
 
 
 async def test_a_project_starts_servers_only_when_it_is_trusted(start: Start, workspace: Path):
-    (workspace / "odinconfig.json").write_text(json.dumps(fake()))
+    (workspace / "odinconfig.json").write_text(json.dumps(fake_config()))
     for trust in (False, True):
         talk = await start([say("done")], trust=trust)
         info = await talk.client.get_info()
@@ -120,7 +121,7 @@ async def test_a_project_starts_servers_only_when_it_is_trusted(start: Start, wo
         assert any("ignored because this folder is not trusted: lsp_servers" in text for text in info.warnings) != trust
 
 
-async def test_an_undone_edit_is_undone_for_the_server(start: Start, workspace: Path):
+async def test_server_sees_that_an_edit_was_rewound(start: Start, workspace: Path):
     (workspace / "a.txt").write_text("fine\n")
     (workspace / "b.txt").write_text("fine\n")
     script = [
@@ -130,7 +131,7 @@ async def test_an_undone_edit_is_undone_for_the_server(start: Start, workspace: 
         write(workspace / "c.txt", "x\n"),
         say("done"),
     ]
-    talk = await start(script, config=fake("pull"), trust=True)
+    talk = await start(script, config=fake_config("pull"), trust=True)
     await talk.say("go")
     assert (await talk.client.get_info()).language_servers[0].errors == 1
     await talk.client.submit(Rewind((await talk.client.snapshot()).messages[-1].id))
@@ -144,25 +145,25 @@ async def test_an_undone_edit_is_undone_for_the_server(start: Start, workspace: 
 async def test_a_server_works_in_every_sandbox_and_writes_nothing_in_the_project(
     start: Start, workspace: Path, backend: str
 ):
-    config = {**fake("pull", f"trace={workspace}/.trace"), "sandbox": {"backend": backend}}
+    config = {**fake_config("pull", f"trace={workspace}/.trace"), "sandbox": {"backend": backend}}
     talk = await start([write(workspace / "a.txt", "BAD\n"), say("done")], config=config, trust=True)
     await talk.say("go")
     confined = not (await talk.client.get_info()).sandbox.startswith("no sandbox")
     assert confined == (backend != "off") or backend == "landlock"
-    assert "bad word" in results(talk)[0]
+    assert "bad word" in results_of(talk)[0]
     assert (workspace / ".trace").exists() != confined
 
 
 async def test_a_call_survives_the_restart_of_its_server(start: Start, workspace: Path):
     (workspace / "a.txt").write_text("word\n")
     ask = call("lsp", {"action": "hover", "path": "a.txt", "symbol": "word"})
-    talk = await start([ask, say("done")], config=fake("hang:initialize"), trust=True)
+    talk = await start([ask, say("done")], config=fake_config("hang:initialize"), trust=True)
     prompt = await talk.submit("go")
     while (await talk.client.get_info()).language_servers[0].status != "starting":
         await asyncio.sleep(0.01)
     await talk.client.submit(ControlLanguageServer("restart"))
     assert (await talk.until_end(prompt)).reason == "end_turn"
-    assert results(talk) == ["The language server cannot answer: fake was stopped."]
+    assert results_of(talk) == ["The language server cannot answer: fake was stopped."]
 
 
 async def test_files_that_a_command_changed_are_reported_to_the_server(start: Start, workspace: Path):
@@ -173,25 +174,25 @@ async def test_files_that_a_command_changed_are_reported_to_the_server(start: St
         say("done"),
     ]
     trace = workspace / ".trace"
-    talk = await start(script, config=fake("pull", f"trace={trace}", writes=True), trust=True)
+    talk = await start(script, config=fake_config("pull", f"trace={trace}", writes=True), trust=True)
     await talk.say("go")
-    told = trace.read_text().splitlines()
-    (line,) = (line for line in told if "b.txt" in line)
+    trace_lines = trace.read_text().splitlines()
+    (line,) = (line for line in trace_lines if "b.txt" in line)
     assert sorted(line.split()[1:]) == ["1b.txt", "1c.txt", "2a.txt"]
-    assert told.index("textDocument/didChange a.txt") > told.index(line)
+    assert trace_lines.index("textDocument/didChange a.txt") > trace_lines.index(line)
 
 
 async def test_an_interrupt_does_not_wait_for_a_server_and_the_edit_is_recorded(start: Start, workspace: Path):
-    talk = await start([write(workspace / "a.txt", "BAD\n")], config=fake("mute"), trust=True)
+    talk = await start([write(workspace / "a.txt", "BAD\n")], config=fake_config("mute"), trust=True)
     prompt = await talk.submit("go")
     while (await talk.client.get_info()).language_servers[0].status != "ready":
         await asyncio.sleep(0.01)
     await talk.client.submit(Interrupt())
     await talk.until_end(prompt)
-    assert results(talk)[0].startswith(f"Created {workspace}/a.txt (1 line).")
+    assert results_of(talk)[0].startswith(f"Created {workspace}/a.txt (1 line).")
 
 
-async def test_the_tools_answer_in_lines_of_places(start: Start, workspace: Path):
+async def test_lsp_tool_answers_with_file_line_and_column(start: Start, workspace: Path):
     (workspace / "a.txt").write_text("top = word\nß😀 word\n")
     (workspace / "b.txt").write_text("another word\n")
     ask = [
@@ -206,10 +207,10 @@ async def test_the_tools_answer_in_lines_of_places(start: Start, workspace: Path
         {"action": "hover", "path": "a.md", "line": 1},
         {"action": "hover"},
     ]
-    config = fake("unloaded", "pull")  # it knows nothing until it has looked at a file
+    config = fake_config("unloaded", "pull")  # the server knows nothing until a file was opened
     talk = await start([*(call("lsp", args) for args in ask), say("done")], config=config, trust=True)
     await talk.say("go", "ask_mode")
-    found = results(talk)
+    found = results_of(talk)
     places = ["a.txt:1:7: top = word", "a.txt:2:4: ß😀 word", "b.txt:1:9: another word"]
     assert found[0] == places[0]
     assert found[1].splitlines() == places
@@ -225,51 +226,51 @@ async def test_the_tools_answer_in_lines_of_places(start: Start, workspace: Path
     ]
 
 
-async def test_a_renaming_is_one_edit_of_all_files_that_asks_and_can_be_undone(start: Start, workspace: Path):
+async def test_rename_edits_all_files_after_one_approval_and_can_be_undone(start: Start, workspace: Path):
     (workspace / "a.txt").write_bytes(b"old = 1\r\n\xc3\x9f old\r\n")
     (workspace / "b.txt").write_text("BAD old older\n")
     rename = call("lsp_rename", {"path": "a.txt", "symbol": "old", "new_name": "fresh"})
-    talk = await start([rename, say("done")], config=fake(), trust=True, yes=False, can_ask=True)
+    talk = await start([rename, say("done")], config=fake_config(), trust=True, yes=False, can_ask=True)
     talk.answers.append(AnswerPermission("", True))
     await talk.say("go")
     (asked,) = talk.all(PermissionAsked)
     assert (len(asked.asked_paths), "-BAD old older\n+BAD fresh older" in asked.preview) == (2, True)
     assert (workspace / "a.txt").read_bytes() == b"fresh = 1\r\n\xc3\x9f fresh\r\n"
     assert (workspace / "b.txt").read_text() == "BAD fresh older\n"
-    assert results(talk)[0].startswith("Renamed old to fresh: 3 places in 2 files.\n")
-    assert "b.txt:1:1: bad word" in results(talk)[0]
+    assert results_of(talk)[0].startswith("Renamed old to fresh: 3 places in 2 files.\n")
+    assert "b.txt:1:1: bad word" in results_of(talk)[0]
     await talk.client.submit(Rewind((await talk.client.snapshot()).messages[-1].id))
     assert (workspace / "b.txt").read_text() == "BAD old older\n"
     assert (workspace / "a.txt").read_bytes().count(b"old") == 2
 
 
 @pytest.mark.parametrize(
-    ("vices", "args", "reason"),
+    ("behaviors", "args", "reason"),
     [
         (("outside",), {}, "would change /etc/passwd, which is outside the project"),
         ((), {"symbol": "missing"}, "'missing' is not in a.txt"),
         (("hang:initialize", "exit:initialize"), {}, "it ended (exit code 3)"),
     ],
 )
-async def test_a_renaming_that_cannot_be_is_refused_without_asking(
-    start: Start, workspace: Path, vices: tuple[str, ...], args: dict[str, str], reason: str
+async def test_impossible_rename_is_refused_without_asking(
+    start: Start, workspace: Path, behaviors: tuple[str, ...], args: dict[str, str], reason: str
 ):
     (workspace / "a.txt").write_text("old\n")
     rename = call("lsp_rename", {"path": "a.txt", "symbol": "old", "new_name": "fresh", **args})
-    talk = await start([rename, say("done")], config=fake(*vices), trust=True, yes=False, can_ask=True)
+    talk = await start([rename, say("done")], config=fake_config(*behaviors), trust=True, yes=False, can_ask=True)
     await talk.say("go")
-    assert reason in results(talk)[0]
+    assert reason in results_of(talk)[0]
     assert (workspace / "a.txt").read_text() == "old\n"
 
 
 async def test_servers_can_be_disabled_and_enabled(start: Start, workspace: Path):
     edits = [write(workspace / f"{number}.txt", "BAD\n") for number in range(3)]
-    talk = await start([item for edit in edits for item in (edit, say("done"))], config=fake(), trust=True)
+    talk = await start([item for edit in edits for item in (edit, say("done"))], config=fake_config(), trust=True)
     said = [f"{word} fake." for word in ("Restarted", "Disabled", "Enabled")]
     for number, action in enumerate(("restart", "disable", "enable")):
         assert await switch_language_servers(talk.client, f"{action} fake") == said[number]
         await talk.say("go")
-        assert ("bad word" in results(talk)[number]) == (action != "disable")
+        assert ("bad word" in results_of(talk)[number]) == (action != "disable")
         shown = format_language_servers(await talk.client.get_info(), 100)
         assert shown.startswith("fake  disabled  .txt" if action == "disable" else "fake  ready     .txt  1 error, ")
     assert await switch_language_servers(talk.client, "enable") == "Nothing to do."
@@ -286,4 +287,4 @@ async def test_ruff_reviews_an_edit(start: Start, workspace: Path):
         [write(workspace / "a.py", "print(ä)\n"), say("done")], config=config, env={"PATH": path}, trust=True
     )
     await talk.say("go")
-    assert results(talk)[0].endswith("a.py:1:7: Undefined name `ä` [Ruff F821]")
+    assert results_of(talk)[0].endswith("a.py:1:7: Undefined name `ä` [Ruff F821]")

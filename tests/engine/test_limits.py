@@ -1,4 +1,4 @@
-"""Limits of a turn, parameters of a request, and the description of a session."""
+"""Limits of a turn, parameters of a request, and the snapshot and log of a session."""
 
 import itertools
 import os
@@ -17,13 +17,13 @@ from odin.session.state import SessionState
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
-from .test_turn import results
+from .test_turn import tool_results_of
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [{}, {"max_turns": 0}])
-async def test_there_is_no_limit_of_model_calls_unless_one_is_set(start: Start, limit: dict[str, int]) -> None:
-    """C29: a long task is not cut off. The repetition guard and the budget hold instead."""
+async def test_model_calls_are_unlimited_by_default(start: Start, limit: dict[str, int]) -> None:
+    """C29: a long task is not cut off; only the repetition guard and the budget limit it."""
     numbers = itertools.count()
 
     def play(seen: Any) -> Any:
@@ -43,7 +43,7 @@ async def test_blank_text_after_tools_gives_the_default_response(start: Start, w
 
 
 class TestRepetition:
-    async def test_the_same_call_may_come_back_when_the_others_are_many(self, start: Start, workspace: Path) -> None:
+    async def test_repeated_call_is_allowed_between_many_other_calls(self, start: Start, workspace: Path) -> None:
         same = call("LS", {"path": str(workspace)})
         script: list[Any] = []
         for number in range(7):
@@ -53,27 +53,27 @@ class TestRepetition:
         assert (await talk.say("go")).text == "ok"
         assert {event.status for event in talk.all(ToolEnded) if event.name == "LS"} == {"success"}
 
-    async def test_many_same_calls_in_one_reply_are_told_once_before_the_turn_is_given_up(
+    async def test_repeated_calls_in_one_reply_get_errors_but_the_turn_continues(
         self, start: Start, workspace: Path
     ) -> None:
         calls = [call("LS", {"path": str(workspace)}, id=f"id_{number}") for number in range(12)]
         talk = await start([reply(calls=calls), say("ok")])
         ended = await talk.say("go")
         assert (ended.reason, ended.text) == ("end_turn", "ok")
-        told = results(talk.server.requests[1].json)
-        assert [is_error for _, _, is_error in told] == [False] * 4 + [True] * 8
-        assert all("loop detected" in text for _, text, _ in told[4:])
+        results = tool_results_of(talk.server.requests[1].json)
+        assert [is_error for _, _, is_error in results] == [False] * 4 + [True] * 8
+        assert all("loop detected" in text for _, text, _ in results[4:])
 
 
 class TestRequest:
-    def models(self, **facts: Any) -> dict[str, Any]:
+    def model_config(self, **facts: Any) -> dict[str, Any]:
         return {"providers": {"anthropic": {"models": {"m": facts}}}}
 
     @pytest.mark.parametrize(("max_output", "wanted", "sent"), [(1000, 5000, 1000), (1000, 300, 300), (0, 5000, 5000)])
-    async def test_the_reply_is_never_longer_than_the_model_can(
+    async def test_max_tokens_is_bounded_by_max_output_of_the_model(
         self, start: Start, max_output: int, wanted: int, sent: int
     ) -> None:
-        config = {**self.models(max_output=max_output), "max_tokens": wanted}
+        config = {**self.model_config(max_output=max_output), "max_tokens": wanted}
         talk = await start([say("hi")], config=config, model="anthropic/m")
         await talk.say("hello")
         assert talk.server.requests[0].json["max_tokens"] == sent
@@ -87,15 +87,17 @@ class TestRequest:
         assert "temperature" not in plain.server.requests[0].json
 
     @pytest.mark.parametrize("able", [True, False])
-    async def test_thinking_is_asked_only_of_models_that_can(self, start: Start, able: bool) -> None:
-        talk = await start([say("hi")], config={**self.models(thinking=able), "thinking": 2000}, model="anthropic/m")
+    async def test_thinking_is_requested_only_from_models_that_support_it(self, start: Start, able: bool) -> None:
+        talk = await start(
+            [say("hi")], config={**self.model_config(thinking=able), "thinking": 2000}, model="anthropic/m"
+        )
         await talk.say("hello")
         asked = talk.server.requests[0].json.get("thinking")
         assert asked == ({"type": "enabled", "budget_tokens": 2000} if able else None)
 
 
 class TestActivity:
-    async def test_a_retry_is_counted_and_idle_is_the_last(self, start: Start) -> None:
+    async def test_retries_are_numbered_and_the_last_activity_is_idle(self, start: Start) -> None:
         talk = await start([fault(503), fault(503), say("fine")])
         await talk.say("one")
         heard = talk.all(ActivityChanged)
@@ -107,7 +109,7 @@ class TestActivity:
 
 
 class TestSnapshot:
-    async def test_the_message_count_is_minus_one_before_anything_was_said(self, start: Start, workspace: Path) -> None:
+    async def test_message_count_is_minus_one_before_the_first_prompt(self, start: Start, workspace: Path) -> None:
         talk = await start([call("LS", {"path": str(workspace)}), say("ok"), say("ok")])
         counts = [(await talk.client.snapshot()).message_count]
         for text in ("one", "two"):
@@ -115,16 +117,16 @@ class TestSnapshot:
             counts.append((await talk.client.snapshot()).message_count)
         assert counts == [-1, 4, 6]
 
-    async def test_the_mode_is_told_when_it_changes_and_only_then(self, start: Start) -> None:
+    async def test_mode_is_sent_only_when_it_changes(self, start: Start) -> None:
         talk = await start([say("ok")] * 5)
         for mode in ("edit_mode", "edit_mode", "ask_mode", "ask_mode", "edit_mode"):
             await talk.say("hi", mode)
-        told = [request.body.count(b"The mode is now ") for request in talk.server.requests]
-        assert told == [0, 0, 1, 1, 2]
+        counts = [request.body.count(b"The mode is now ") for request in talk.server.requests]
+        assert counts == [0, 0, 1, 1, 2]
         assert b"The mode is now ask_mode." in talk.server.requests[2].body
         assert talk.server.requests[4].body.count(b"The mode is now edit_mode.") == 1
 
-    async def test_a_queued_prompt_carries_its_time(self, start: Start) -> None:
+    async def test_queued_prompt_has_a_timestamp(self, start: Start) -> None:
         gate = threading.Event()
         talk = await start([say("one").hold(gate), say("two")])
         await talk.submit("a")
@@ -136,7 +138,7 @@ class TestSnapshot:
         await talk.until_end(second)
 
 
-async def test_continue_passes_over_a_damaged_log(start: Start, home: Path) -> None:
+async def test_continue_skips_a_damaged_log(start: Start, home: Path) -> None:
     talk = await start([say("one"), say("two")])
     await talk.say("first")
     session = (await talk.client.get_info()).session

@@ -1,4 +1,4 @@
-"""Loop mode against the scripted model: it goes on until the goal is reached, and ends whenever it should."""
+"""Loop mode against the scripted model: it continues until the goal is reached, and every way to end it."""
 
 import asyncio
 import subprocess
@@ -23,15 +23,15 @@ from odin.session.state import LOOP_ENDED_BY_RESUME, SessionState
 from odin.testing import ScriptedServer, call, fault, say
 
 from .conftest import Start, Talk
-from .test_prefix import assert_grows
-from .test_recovery import APIS, told
+from .test_prompt_cache import assert_requests_extend
+from .test_recovery import APIS, options_of
 
 DONE = say("All is done.\n<done>the tests pass</done>")
 FINAL = ("completed", "blocked", "budget_exhausted", "idle")
 
 
-async def until_over(talk: Talk) -> LoopChanged:
-    """Follow the loop to its end."""
+async def wait_for_loop_end(talk: Talk) -> LoopChanged:
+    """Read events until the loop ends; return its last event."""
     async with asyncio.timeout(60):
         async for envelope in talk.remaining():
             talk.heard.append(envelope)
@@ -40,15 +40,15 @@ async def until_over(talk: Talk) -> LoopChanged:
     raise AssertionError("the events ended before the loop did")
 
 
-async def asked(server: ScriptedServer, count: int = 1) -> None:
-    """Wait until the model was asked so many times."""
+async def wait_for_requests(server: ScriptedServer, count: int = 1) -> None:
+    """Wait until the model has received `count` requests."""
     async with asyncio.timeout(30):
         while len(server.requests) < count:
             await asyncio.sleep(0.01)
 
 
-def look(workspace: Path, name: str) -> Any:
-    """A call that brings something new, when `name` does."""
+def run_echo(workspace: Path, name: str) -> Any:
+    """Return a command call whose output is new if `name` is new."""
     return call("ExecuteCommand", {"command": f"echo {name}"})
 
 
@@ -61,24 +61,24 @@ def todos(*statuses: str) -> Any:
     return call("TodoWrite", {"todos": items})
 
 
-def states(talk: Talk) -> list[LoopState]:
+def loop_states_of(talk: Talk) -> list[LoopState]:
     return [event.state for event in talk.all(LoopChanged)]
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_it_goes_on_until_everything_is_done(start: Start, workspace: Path, api: str) -> None:
+async def test_loop_continues_until_everything_is_done(start: Start, workspace: Path, api: str) -> None:
     script = [
         todos("pending", "pending"),
         say("I wrote a plan."),
-        look(workspace, "one"),
+        run_echo(workspace, "one"),
         todos("completed", "pending"),
         say("Half of it is done. <done>I think</done>"),
         todos("completed", "completed"),
         DONE,
     ]
-    talk = await start(script, **told(api))
+    talk = await start(script, **options_of(api))
     assert await talk.client.submit(SetLoop(True, "reach the moon"))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.reason, over.iteration) == ("completed", "the tests pass", 3)
     texts = [event.text for event in talk.all(TurnStarted)]
     assert [event.text for event in talk.all(LoopPrompted)] == texts, "what is shown is what is sent"
@@ -91,22 +91,22 @@ async def test_it_goes_on_until_everything_is_done(start: Start, workspace: Path
         assert text.split("\n")[0] in request.body.decode()
     assert not (await talk.client.snapshot()).executing
     assert talk.server.rejected == []
-    assert_grows(talk.server.requests)
+    assert_requests_extend(talk.server.requests)
 
 
-async def test_the_states_are_told_and_lasting(start: Start, workspace: Path) -> None:
+async def test_loop_states_are_sent_as_events_and_restored_from_the_log(start: Start, workspace: Path) -> None:
     talk = await start([say("hm"), DONE])
     await talk.client.submit(SetLoop(True))
-    await until_over(talk)
-    assert states(talk) == ["executing", "executing", "assessing", "executing", "assessing", "completed"]
+    await wait_for_loop_end(talk)
+    assert loop_states_of(talk) == ["executing", "executing", "assessing", "executing", "assessing", "completed"]
     status = await talk.client.get_loop_status()
     assert (status.state, status.goal, status.iteration, status.limit) == ("completed", DEFAULT_GOAL, 2, 10)
     assert not status.is_active
-    past = [envelope async for envelope in _past(talk)]
+    past = [envelope async for envelope in _read_log(talk)]
     assert SessionState.fold(past).loop.status == LoopStatus("completed", DEFAULT_GOAL, 2, 10, "the tests pass")
 
 
-async def _past(talk: Talk) -> AsyncGenerator[Envelope]:
+async def _read_log(talk: Talk) -> AsyncGenerator[Envelope]:
     last = (await talk.client.snapshot()).seq
     async for envelope in talk.client.stream_events(after=-1):
         yield envelope
@@ -114,7 +114,7 @@ async def _past(talk: Talk) -> AsyncGenerator[Envelope]:
             return
 
 
-async def test_it_begins_after_the_turn_that_runs(start: Start) -> None:
+async def test_loop_starts_after_the_running_turn(start: Start) -> None:
     gate = threading.Event()
     talk = await start([say("An answer.").hold(gate), DONE])
     prompt = await talk.submit("go")
@@ -123,12 +123,12 @@ async def test_it_begins_after_the_turn_that_runs(start: Start) -> None:
     assert (await talk.client.get_loop_status()) == LoopStatus("executing", "all of it", 0, 10)
     gate.set()
     await talk.until_end(prompt)
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("completed", 1)
     assert "The last reply did not say that everything is done." in talk.all(TurnStarted)[1].text
 
 
-async def test_between_two_turns_it_is_busy(start: Start) -> None:
+async def test_session_is_busy_between_two_iterations(start: Start) -> None:
     talk = await start([say("hm"), DONE])
     await talk.client.submit(SetLoop(True))
     busy: list[bool] = []
@@ -141,54 +141,54 @@ async def test_between_two_turns_it_is_busy(start: Start) -> None:
                 activities.append(envelope.event.activity)
             if isinstance(envelope.event, LoopChanged) and envelope.event.state == "completed":
                 break
-    assert busy[0], "the first iteration is over and the second is about to begin"
-    assert activities.count("idle") == 0, "it is not told to rest between two of them"
+    assert busy[0], "the first iteration is over and the second is about to start"
+    assert activities.count("idle") == 0, "the activity is not idle between two iterations"
     await talk.until_live(ActivityChanged)
     assert talk.all(ActivityChanged)[-1].activity == "idle"
     assert not (await talk.client.snapshot()).executing
 
 
-async def test_what_was_changed_is_verified(start: Start, workspace: Path) -> None:
-    script = [edit(workspace), DONE, look(workspace, "tested"), DONE]
+async def test_changes_are_verified_before_the_loop_ends(start: Start, workspace: Path) -> None:
+    script = [edit(workspace), DONE, run_echo(workspace, "tested"), DONE]
     talk = await start(script)
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("completed", 2)
-    assert states(talk)[-3:] == ["verifying", "assessing", "completed"]
+    assert loop_states_of(talk)[-3:] == ["verifying", "assessing", "completed"]
     assert ("verifying", "2 of 10") in [(event.activity, event.detail) for event in talk.all(ActivityChanged)]
     assert "Verify it now" in talk.all(LoopPrompted)[1].text
 
 
-async def test_a_command_that_fails_verifies_nothing(start: Start, workspace: Path) -> None:
+async def test_failed_command_is_no_verification(start: Start, workspace: Path) -> None:
     failing = call("ExecuteCommand", {"command": "echo broken; false"})
-    script = [edit(workspace), failing, DONE, look(workspace, "tested"), DONE]
+    script = [edit(workspace), failing, DONE, run_echo(workspace, "tested"), DONE]
     talk = await start(script)
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("completed", 2)
-    assert "verifying" in states(talk)
+    assert "verifying" in loop_states_of(talk)
 
 
-async def test_a_model_that_says_it_did_not_verify_is_asked_to(start: Start) -> None:
+async def test_model_that_did_not_verify_is_asked_to_verify(start: Start) -> None:
     unverified = say("<done>x</done><verify-not-run>there are no tests</verify-not-run>")
     talk = await start([unverified, DONE])
     await talk.client.submit(SetLoop(True))
-    assert (await until_over(talk)).state == "completed"
+    assert (await wait_for_loop_end(talk)).state == "completed"
     assert "The work was not verified: there are no tests" in talk.all(LoopPrompted)[1].text
 
 
-async def test_blocked_ends_it(start: Start) -> None:
+async def test_blocked_ends_the_loop(start: Start) -> None:
     talk = await start([say("<blocked>credential_or_permission_missing: no key for the API</blocked>")])
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.reason) == ("blocked", "credential_or_permission_missing: no key for the API")
     assert len(talk.server.requests) == 1
 
 
-async def test_words_alone_are_no_progress(start: Start) -> None:
+async def test_replies_without_tool_calls_are_no_progress(start: Start) -> None:
     talk = await start([say("I am on it."), say("Nearly there!"), say("Any moment now.")])
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("budget_exhausted", 3)
     assert over.reason == "3 rounds in a row made no progress."
     notes = [event.text for event in talk.all(LoopPrompted)]
@@ -196,34 +196,34 @@ async def test_words_alone_are_no_progress(start: Start) -> None:
     assert len(talk.server.requests) == 3
 
 
-async def test_the_same_result_again_is_no_progress(start: Start, workspace: Path) -> None:
-    rounds = [turn for _ in range(4) for turn in (look(workspace, "same"), say("hm"))]
+async def test_repeated_result_is_no_progress(start: Start, workspace: Path) -> None:
+    rounds = [turn for _ in range(4) for turn in (run_echo(workspace, "same"), say("hm"))]
     talk = await start(rounds)
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
-    assert (over.state, over.iteration) == ("budget_exhausted", 4), "the first round was something new"
+    over = await wait_for_loop_end(talk)
+    assert (over.state, over.iteration) == ("budget_exhausted", 4), "the first round was progress"
 
 
-async def test_ten_iterations_are_all(start: Start, workspace: Path) -> None:
-    rounds = [turn for number in range(10) for turn in (look(workspace, f"round-{number}"), say("more to do"))]
+async def test_loop_ends_after_ten_iterations(start: Start, workspace: Path) -> None:
+    rounds = [turn for number in range(10) for turn in (run_echo(workspace, f"round-{number}"), say("more to do"))]
     talk = await start(rounds)
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration, over.reason) == ("budget_exhausted", 10, "All 10 iterations are used.")
     assert len(talk.all(TurnStarted)) == 10
     assert len(talk.server.requests) == 20
 
 
-async def test_switching_it_on_again_gives_ten_more(start: Start) -> None:
+async def test_second_loop_counts_its_iterations_from_one(start: Start) -> None:
     talk = await start([DONE, say("hm"), DONE])
     await talk.client.submit(SetLoop(True, "a"))
-    await until_over(talk)
+    await wait_for_loop_end(talk)
     await talk.client.submit(SetLoop(True, "b"))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.goal, over.iteration) == ("b", 2)
 
 
-async def test_off_lets_the_turn_end_and_nothing_follows(start: Start) -> None:
+async def test_switching_the_loop_off_lets_the_running_turn_end(start: Start) -> None:
     gate = threading.Event()
     talk = await start([say("An answer.").hold(gate), say("not asked for")])
     await talk.client.submit(SetLoop(True))
@@ -240,7 +240,7 @@ async def test_off_lets_the_turn_end_and_nothing_follows(start: Start) -> None:
 async def test_an_interrupt_ends_the_iteration_and_the_loop(start: Start) -> None:
     talk = await start([say("An answer.").stall(), say("later")])
     await talk.client.submit(SetLoop(True))
-    await asked(talk.server)
+    await wait_for_requests(talk.server)
     assert await talk.client.submit(Interrupt())
     await talk.until_live(TurnEnded)
     assert talk.all(TurnEnded)[0].reason == "interrupted"
@@ -253,21 +253,23 @@ async def test_an_interrupt_ends_the_iteration_and_the_loop(start: Start) -> Non
 
 
 @pytest.mark.parametrize("op", [Interrupt(), SetLoop(False)], ids=["interrupt", "off"])
-async def test_what_was_not_begun_yet_is_not_begun(start: Start, op: Interrupt | SetLoop) -> None:
+async def test_interrupt_or_off_at_the_end_of_a_turn_prevents_the_next_iteration(
+    start: Start, op: Interrupt | SetLoop
+) -> None:
     """A listener that acts on the end of a turn does so before the next one starts."""
     talk = await start([say("hm"), say("never")])
-    told = asyncio.create_task(_at_the_end(talk, op))
+    submitted = asyncio.create_task(_submit_at_turn_end(talk, op))
     await talk.client.submit(SetLoop(True))
-    assert await told
-    over = await until_over(talk)
+    assert await submitted
+    over = await wait_for_loop_end(talk)
     assert over.state == "idle"
     assert not (await talk.client.snapshot()).executing
-    assert len(talk.all(TurnStarted)) == 1, "the second iteration was never begun"
+    assert len(talk.all(TurnStarted)) == 1, "the second iteration never started"
     assert (await talk.say("by hand")).reason == "end_turn"
     assert len(talk.server.requests) == 2
 
 
-async def _at_the_end(talk: Talk, op: Interrupt | SetLoop) -> bool:
+async def _submit_at_turn_end(talk: Talk, op: Interrupt | SetLoop) -> bool:
     async with asyncio.timeout(30):
         async for envelope in talk.client.stream_events():
             if isinstance(envelope.event, TurnEnded):
@@ -275,18 +277,18 @@ async def _at_the_end(talk: Talk, op: Interrupt | SetLoop) -> bool:
     return False
 
 
-async def test_an_error_ends_it(start: Start) -> None:
+async def test_error_ends_the_loop(start: Start) -> None:
     talk = await start([fault(400, message="no such thing")])
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.reason) == ("idle", "The turn ended with an error.")
     assert not (await talk.client.snapshot()).executing
 
 
-async def test_the_limit_of_calls_holds(start: Start, workspace: Path) -> None:
-    talk = await start([look(workspace, f"{number}") for number in range(3)], max_turns=2)
+async def test_request_limit_ends_the_loop(start: Start, workspace: Path) -> None:
+    talk = await start([run_echo(workspace, f"{number}") for number in range(3)], max_turns=2)
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.reason) == (
         "budget_exhausted",
         "The limit of model requests per prompt was reached.",
@@ -294,15 +296,15 @@ async def test_the_limit_of_calls_holds(start: Start, workspace: Path) -> None:
     assert len(talk.server.requests) == 2
 
 
-async def test_the_budget_holds(start: Start, workspace: Path) -> None:
+async def test_budget_ends_the_loop(start: Start, workspace: Path) -> None:
     talk = await start([say("hm"), say("hm"), say("hm")], max_budget_usd=0.000001)
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.reason) == ("budget_exhausted", "The budget is used up.")
     assert (await talk.client.get_loop_status()).cost_usd > 0
 
 
-async def test_somebodys_own_prompt_goes_first(start: Start) -> None:
+async def test_user_prompt_runs_before_the_next_iteration(start: Start) -> None:
     gate = threading.Event()
     talk = await start([say("hm").hold(gate), say("for you"), DONE])
     await talk.client.submit(SetLoop(True))
@@ -310,32 +312,32 @@ async def test_somebodys_own_prompt_goes_first(start: Start) -> None:
     mine = await talk.submit("a question in between")
     gate.set()
     await talk.until_end(mine)
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("completed", 2)
     assert [event.id for event in talk.all(TurnStarted)][1] == mine
 
 
-async def test_it_keeps_the_mode_it_was_begun_in(start: Start) -> None:
+async def test_loop_keeps_the_mode_it_started_in(start: Start) -> None:
     talk = await start([say("hm"), DONE])
     await talk.client.submit(SetLoop(True, mode="plan_mode"))
-    await until_over(talk)
+    await wait_for_loop_end(talk)
     assert [event.mode for event in talk.all(TurnStarted)] == ["plan_mode", "plan_mode"]
 
 
-async def test_permissions_hold(start: Start, workspace: Path) -> None:
-    talk = await start([look(workspace, "x"), DONE], yes=False, can_ask=False)
+async def test_permission_mode_applies_in_loop_mode(start: Start, workspace: Path) -> None:
+    talk = await start([edit(workspace), DONE], yes=False, can_ask=False)
     await talk.client.submit(SetPermissionMode("dontAsk"))
     await talk.client.submit(SetLoop(True))
-    await until_over(talk)
-    assert "x\n" not in [result for request in talk.server.requests for result in request.results.values()]
+    await wait_for_loop_end(talk)
+    assert [event.status for event in talk.all(ToolEnded)] == ["denied"]
 
 
-async def test_a_resume_does_not_go_on_by_itself(start: Start) -> None:
+async def test_resumed_session_does_not_continue_the_loop(start: Start) -> None:
     gate = threading.Event()
     server = ScriptedServer([say("hm").hold(gate), say("by hand")]).start()
     talk = await start(None, server=server)
     await talk.client.submit(SetLoop(True, "the goal"))
-    await asked(server)
+    await wait_for_requests(server)
     session = (await talk.client.get_info()).session
     await talk.client.close()
     gate.set()
@@ -348,7 +350,7 @@ async def test_a_resume_does_not_go_on_by_itself(start: Start) -> None:
     assert server.rejected == []
 
 
-def test_a_log_that_breaks_off_in_a_loop_folds_to_one_that_is_off() -> None:
+def test_log_cut_off_in_a_loop_resumes_with_the_loop_off() -> None:
     opened: dict[str, Any] = {"type": "SessionOpened", "cwd": "/", "model": "m", "version": "1"}
     events: list[dict[str, Any]] = [
         opened,
@@ -364,7 +366,7 @@ def _envelopes(events: list[dict[str, Any]]) -> list[Envelope]:
     return [msgspec.convert(row, Envelope) for row in rows]
 
 
-async def test_a_busy_session_takes_it_and_a_prompt_refused_as_busy_stays_refused(start: Start) -> None:
+async def test_prompt_that_does_not_wait_is_refused_during_a_loop(start: Start) -> None:
     gate = threading.Event()
     talk = await start([say("hm").hold(gate), DONE])
     await talk.client.submit(SetLoop(True))
@@ -372,44 +374,44 @@ async def test_a_busy_session_takes_it_and_a_prompt_refused_as_busy_stays_refuse
     with pytest.raises(SessionBusy):
         await talk.client.submit(Prompt("x", "now", wait=False))
     gate.set()
-    await until_over(talk)
+    await wait_for_loop_end(talk)
 
 
 def done(summary: str = "built and tested") -> Any:
     return call("Done", {"summary": summary})
 
 
-def offered(talk: Talk) -> list[bool]:
-    """Whether the Done tool was offered, by request."""
+def list_done_offers(talk: Talk) -> list[bool]:
+    """Return for each request whether the Done tool was offered."""
     return ["Done" in request.tool_names for request in talk.server.requests]
 
 
-async def test_the_done_tool_ends_it_and_is_offered_only_in_loop_mode(start: Start, workspace: Path) -> None:
-    script = [say("hello"), look(workspace, "x"), done(), say("All is well."), say("bye")]
+async def test_done_tool_ends_the_loop_and_is_offered_only_in_loop_mode(start: Start, workspace: Path) -> None:
+    script = [say("hello"), run_echo(workspace, "x"), done(), say("All is well."), say("bye")]
     talk = await start(script)
     await talk.say("hi")
     await talk.client.submit(SetLoop(True, "all of it"))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.reason, over.iteration) == ("completed", "built and tested", 1)
     await talk.say("hi again")
-    assert offered(talk) == [False, True, True, True, False]
+    assert list_done_offers(talk) == [False, True, True, True, False]
     assert talk.server.rejected == []
 
 
-async def test_the_done_tool_passes_the_same_gate(start: Start, workspace: Path) -> None:
+async def test_done_tool_is_refused_while_work_is_open_or_unverified(start: Start, workspace: Path) -> None:
     script = [
         todos("pending"),
         done(),
         todos("completed"),
         edit(workspace),
         done(),
-        look(workspace, "tested"),
+        run_echo(workspace, "tested"),
         done("it works"),
         say("There."),
     ]
     talk = await start(script)
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.reason, over.iteration) == ("completed", "it works", 1)
     refused = [text for request in talk.server.requests for text in request.results.values() if "Not done yet" in text]
     assert "1 to-do is open: task 0" in refused[0]
@@ -417,42 +419,42 @@ async def test_the_done_tool_passes_the_same_gate(start: Start, workspace: Path)
 
 
 async def test_work_after_the_done_tool_is_assessed_too(start: Start, workspace: Path) -> None:
-    talk = await start([done(), edit(workspace), say("One more thing."), look(workspace, "tested"), DONE])
+    talk = await start([done(), edit(workspace), say("One more thing."), run_echo(workspace, "tested"), DONE])
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("completed", 2)
     assert "Verify it now" in talk.all(LoopPrompted)[1].text
 
 
-async def test_without_loop_mode_the_done_tool_says_so(start: Start) -> None:
+async def test_done_tool_says_if_loop_mode_is_off(start: Start) -> None:
     talk = await start([DONE, done(), say("ok")])
     await talk.client.submit(SetLoop(True))
-    await until_over(talk)
+    await wait_for_loop_end(talk)
     await talk.say("hi")
     assert "Loop mode is off" in "".join(talk.server.requests[2].results.values())
 
 
 @pytest.mark.parametrize(("config", "limit", "most"), [({"loop": {"max_iterations": 2}}, 0, 2), ({}, 3, 3)])
-async def test_the_limit_can_be_chosen(
+async def test_iteration_limit_can_be_configured(
     start: Start, workspace: Path, config: dict[str, Any], limit: int, most: int
 ) -> None:
-    rounds = [turn for number in range(5) for turn in (look(workspace, f"round-{number}"), say("more"))]
+    rounds = [turn for number in range(5) for turn in (run_echo(workspace, f"round-{number}"), say("more"))]
     talk = await start(rounds, config=config)
     await talk.client.submit(SetLoop(True, limit=limit))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration, over.limit) == ("budget_exhausted", most, most)
     assert f"iteration 1 of {most}" in talk.all(LoopPrompted)[0].text
 
 
 @pytest.mark.parametrize("op", [SetLoop(True, limit=-1), SetLoop(True, limit=1001), SetLoop(True, agent="nobody")])
-async def test_what_cannot_be_is_refused(start: Start, op: SetLoop) -> None:
+async def test_invalid_limit_or_agent_is_refused(start: Start, op: SetLoop) -> None:
     talk = await start([])
     with pytest.raises(UsageError):
         await talk.client.submit(op)
     assert talk.server.requests == []
 
 
-async def test_known_checks_are_named_and_failing_ones_keep_it_going(start: Start, workspace: Path) -> None:
+async def test_project_checks_are_named_and_failing_checks_continue_the_loop(start: Start, workspace: Path) -> None:
     (workspace / "Makefile").write_text("test:\n\t@sh check.sh\n")
     (workspace / "check.sh").write_text("exit 1\n")
     fix = call("WriteFile", {"file_path": str(workspace / "check.sh"), "content": "exit 0\n"})
@@ -460,7 +462,7 @@ async def test_known_checks_are_named_and_failing_ones_keep_it_going(start: Star
     code = [call("WriteFile", {"file_path": str(workspace / name), "content": "x = 1\n"}) for name in ("a.py", "b.py")]
     talk = await start([code[0], DONE, code[1], test, DONE, fix, test, DONE])
     await talk.client.submit(SetLoop(True))
-    over = await until_over(talk)
+    over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("completed", 3)
     texts = [event.text for event in talk.all(LoopPrompted)]
     assert "the project's checks were not run since: `make test`." in texts[1]
@@ -468,7 +470,7 @@ async def test_known_checks_are_named_and_failing_ones_keep_it_going(start: Star
     assert len(talk.all(TurnStarted)) == 3, "the loop reminds the model, and nothing else does"
 
 
-async def test_each_agent_has_a_loop_of_its_own() -> None:
+async def test_each_agent_has_its_own_loop() -> None:
     recorder = Recorder(None, SessionState("s"), EventBus())
     main, other = (LoopMode(recorder, lambda name: None, agent) for agent in ("", "agent-1"))
     other.switch_on("its part", None, limit=4)
@@ -489,10 +491,12 @@ def _states_of(recorder: Recorder) -> dict[str, str]:
     return {agent: recorder.state.loop_of(agent).status.state for agent in ("", "agent-1")}
 
 
-async def test_an_export_tells_of_it(start: Start, run_odin: Callable[..., "subprocess.CompletedProcess[str]"]) -> None:
+async def test_export_contains_the_loop(
+    start: Start, run_odin: Callable[..., "subprocess.CompletedProcess[str]"]
+) -> None:
     talk = await start([say("hm"), DONE])
     await talk.client.submit(SetLoop(True, "the goal"))
-    await until_over(talk)
+    await wait_for_loop_end(talk)
     session = (await talk.client.get_info()).session
     await talk.client.close()
     exported = Path(run_odin("sessions", "export", session).stdout.strip()).read_text()

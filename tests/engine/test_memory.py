@@ -1,4 +1,4 @@
-"""Memory: what is kept, what later sessions are told, and what two sessions at once do to it."""
+"""Memory: what is stored, what later sessions receive, and two sessions that write at once."""
 
 import asyncio
 import os
@@ -24,11 +24,11 @@ from .conftest import Start, Talk
 
 
 def today() -> str:
-    """Return the date now: a run may go past midnight."""
+    """Return the current date, which may change during a run."""
     return time.strftime("%Y-%m-%d")
 
 
-def use(**args: Any) -> Any:
+def call_memory(**args: Any) -> Any:
     return call("Memory", args)
 
 
@@ -44,7 +44,7 @@ async def path_of(talk: Talk, scope: str = "project") -> Path:
     return next(Path(file.path) for file in await talk.client.read_memory() if file.scope == scope and not file.daily)
 
 
-async def test_without_memory_nothing_is_sent_or_made(start: Start, home: Path) -> None:
+async def test_nothing_is_sent_or_created_without_memory(start: Start, home: Path) -> None:
     talk = await start([say("a")])
     await talk.say("hi")
     assert "emory" not in system_of(talk) and "Memory" not in talk.server.requests[0].tool_names
@@ -52,7 +52,7 @@ async def test_without_memory_nothing_is_sent_or_made(start: Start, home: Path) 
     assert (await format_memory(talk.client)).startswith("Nothing is remembered yet.")
 
 
-async def test_what_the_user_adds_is_a_note_now_and_in_the_prompt_later(start: Start) -> None:
+async def test_added_memory_is_a_note_now_and_in_later_system_prompts(start: Start) -> None:
     talk = await start([say("a"), say("b"), say("c")])
     await talk.client.submit(ChangeMemory("use tabs"))
     await talk.say("one")
@@ -79,17 +79,17 @@ async def test_what_the_user_adds_is_a_note_now_and_in_the_prompt_later(start: S
         await talk.client.submit(ChangeMemory("use tabs", remove=True))
 
 
-async def test_the_model_keeps_and_reads_facts(start: Start, home: Path) -> None:
+async def test_model_stores_and_reads_facts(start: Start, home: Path) -> None:
     script = [
-        use(action="add", text="the build needs make"),
-        use(action="note", text="fixed the parser"),
-        use(action="replace", old="make", text="ninja"),
-        use(action="read"),
-        use(action="read", text=today()),
-        use(action="read", text="yesterday"),
-        use(action="remove", old="nothing like it"),
-        use(action="add", text=" "),
-        use(action="add", text="likes tabs", scope="user"),
+        call_memory(action="add", text="the build needs make"),
+        call_memory(action="note", text="fixed the parser"),
+        call_memory(action="replace", old="make", text="ninja"),
+        call_memory(action="read"),
+        call_memory(action="read", text=today()),
+        call_memory(action="read", text="yesterday"),
+        call_memory(action="remove", old="nothing like it"),
+        call_memory(action="add", text=" "),
+        call_memory(action="add", text="likes tabs", scope="user"),
         say("done"),
         say("more"),
     ]
@@ -111,9 +111,11 @@ async def test_the_model_keeps_and_reads_facts(start: Start, home: Path) -> None
     assert "- likes tabs" in text and "- fixed the parser" in text
 
 
-async def test_secrets_are_not_kept(start: Start) -> None:
+async def test_secrets_are_not_stored(start: Start) -> None:
     secret = "ghp_" + "a1B2c3D4e5" * 4
-    talk = await start([use(action="add", text=f"the token is {secret}"), say("a")], config={"memory": {"mode": "on"}})
+    talk = await start(
+        [call_memory(action="add", text=f"the token is {secret}"), say("a")], config={"memory": {"mode": "on"}}
+    )
     await talk.say("go")
     await talk.client.submit(ChangeMemory(f"deploy with {secret}"))
     path = await path_of(talk)
@@ -125,7 +127,7 @@ async def test_secrets_are_not_kept(start: Start) -> None:
     assert secret not in system_of(talk) and "by hand: [redacted" in system_of(talk)
 
 
-async def test_changes_of_others_are_sent_as_notes(start: Start, home: Path) -> None:
+async def test_changes_by_other_programs_are_sent_as_notes(start: Start, home: Path) -> None:
     folder = home / ".config/odin/memory"
     folder.mkdir(parents=True)
     (folder / "MEMORY.md").write_text("# Me\n\n- one\n- two\n")
@@ -158,7 +160,7 @@ def make_memory(tmp_path: Path) -> SessionMemory:
     return SessionMemory(tmp_path / "user", tmp_path / "project", redact_nothing)
 
 
-def test_the_prompt_is_bounded_and_has_the_newest_notes_first(tmp_path: Path) -> None:
+def test_memory_block_is_bounded_and_has_the_newest_notes_first(tmp_path: Path) -> None:
     folder = MemoryFolder(tmp_path / "project", "project")
     for text in [f"fact {number} " + "x" * 200 for number in range(100)]:
         folder.add(text)
@@ -189,7 +191,7 @@ def test_two_sessions_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     assert sorted(lines) == sorted(f"- {name}{number}" for name in "abc" for number in range(10))
 
 
-def test_odd_files_harm_nothing(tmp_path: Path) -> None:
+def test_unusable_memory_files_are_reported_and_left_alone(tmp_path: Path) -> None:
     folder = MemoryFolder(tmp_path / "project", "project")
     folder.folder.mkdir()
     for raw, problem in [
@@ -233,11 +235,11 @@ def test_odd_files_harm_nothing(tmp_path: Path) -> None:
         ("a # b", ""),
     ],
 )
-def test_what_a_line_with_a_hash_means(typed: str, remembered: str) -> None:
+def test_single_line_with_a_leading_hash_is_remembered(typed: str, remembered: str) -> None:
     assert find_memory_line(typed) == remembered
 
 
-def test_arguments_of_the_command() -> None:
+def test_memory_command_arguments_are_parsed() -> None:
     assert parse_memory_change("add --user likes tabs") == ChangeMemory("likes tabs", "user")
     assert parse_memory_change("note done") == ChangeMemory("done", daily=True)
     assert parse_memory_change("remove x y") == ChangeMemory("x y", remove=True)
@@ -251,8 +253,8 @@ def hide_key(text: str) -> RedactedText:
     return RedactedText(clean, ("KEY",) if clean != text else ())
 
 
-def test_a_secret_is_not_put_together_in_two_steps(tmp_path: Path) -> None:
-    """And the model can remove a line in which it reads a placeholder."""
+def test_secret_assembled_in_two_steps_is_redacted(tmp_path: Path) -> None:
+    """The model can also remove a line that it reads with a placeholder."""
     memory = SessionMemory(tmp_path / "user", tmp_path / "project", hide_key)
     path = tmp_path / "project/MEMORY.md"
     memory.add("project", "the token is KEY4")
@@ -265,7 +267,7 @@ def test_a_secret_is_not_put_together_in_two_steps(tmp_path: Path) -> None:
     assert path.read_text() == "- two: KEY42\n- the token is secret\n"
 
 
-def test_the_model_is_told_what_others_changed_before_its_own_change(tmp_path: Path) -> None:
+def test_changes_by_others_before_an_own_change_are_reported(tmp_path: Path) -> None:
     memory = make_memory(tmp_path)
     path = memory.list_files()[1].path
     memory.add("project", "mine")
@@ -277,7 +279,7 @@ def test_the_model_is_told_what_others_changed_before_its_own_change(tmp_path: P
     assert memory.take_changes() == ""
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_with_a_sentence(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_raises_a_config_error(tmp_path: Path) -> None:
     folder = MemoryFolder(tmp_path, "project")
     folder.note_of(today()).parent.symlink_to("nowhere")
     with pytest.raises(ConfigError, match="cannot be written: File exists"):

@@ -1,4 +1,4 @@
-"""Model pools: which model is selected, which one runs, and what is remembered."""
+"""Model pools: the selected model, the running model, and the remembered choice."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ from odin.providers.settings import ModelSettings, ProviderSettings, VariantSett
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing.script import SeenRequest
 from odin.ui.slash_commands.reports import gather_status
-from tests.conftest import Here
+from tests.conftest import RunHere
 from tests.pictures import png
 from tests.table import each
 
@@ -44,15 +44,15 @@ def write_config(home: Path, **keys: Any) -> Path:
 
 
 @asynccontextmanager
-async def selecting(workspace: Path, env: dict[str, str] | None = None) -> AsyncGenerator[ModelSelector]:
+async def open_selector(workspace: Path, env: dict[str, str] | None = None) -> AsyncGenerator[ModelSelector]:
     environ = {**os.environ, "ANTHROPIC_API_KEY": "k", **(env or {})}
     models = ModelSelector(ModelConnector(load(str(workspace), environ), environ, eager=False))
     yield models
     await models.connector.close()
 
 
-class Failing:
-    """Answers with the model's name; `broken` models fail as told."""
+class FailingApi:
+    """Answers with the name of the model, or with its entry in `broken`."""
 
     def __init__(self, **broken: Any) -> None:
         self.broken = broken
@@ -71,8 +71,8 @@ async def begin(start: Start, api: Any, **options: Any) -> Talk:
 # --- selected and running ---
 
 
-async def test_the_first_pool_is_the_default_and_failures_walk_through_it(start: Start) -> None:
-    api = Failing(one=fault(529), two=fault(529))
+async def test_first_pool_is_the_default_and_failures_move_to_its_next_model(start: Start) -> None:
+    api = FailingApi(one=fault(529), two=fault(529))
     talk = await begin(start, api)
     assert (await talk.say("go")).text == "I am three."
     assert api.asked == ["one", "one", "two", "two", "three"]
@@ -101,7 +101,7 @@ async def test_all_models_are_asked_again_after_a_visible_wait(start: Start) -> 
 
 @pytest.mark.parametrize("broken", [fault(401), fault(402), fault(404), fault(429, {"retry-after": "30"})], ids=str)
 async def test_a_model_that_cannot_answer_now_is_replaced_at_once(start: Start, broken: Any) -> None:
-    api = Failing(one=broken)
+    api = FailingApi(one=broken)
     talk = await begin(start, api)
     assert (await talk.say("go")).text == "I am two."
     assert api.asked == ["one", "two"]
@@ -116,7 +116,7 @@ async def test_a_misspelt_model_is_suggested_when_its_server_refuses_it(start: S
 
 
 async def test_a_model_whose_proxy_cannot_be_used_is_replaced(start: Start) -> None:
-    api = Failing()
+    api = FailingApi()
     other = {"base_url": "https://other.test/v1", "proxy": "socks5://p:1080", "models": {"m": {"tools": "native"}}}
     config = {"providers": {"other": other}, "model_pools": {"main": ["other/m", TWO]}}
     talk = await begin(start, api, config=config)
@@ -125,13 +125,13 @@ async def test_a_model_whose_proxy_cannot_be_used_is_replaced(start: Start) -> N
     assert "SOCKS proxies are not supported" in changed.reason
 
 
-async def test_the_selected_model_returns_when_it_is_worth_a_try(workspace: Path, home: Path) -> None:
-    """By a clock that the test turns: after what its provider asked for; else after a minute, two, …, five."""
+async def test_selected_model_is_tried_again_after_its_cooldown(workspace: Path, home: Path) -> None:
+    """The provider sets the cooldown; else it is one minute, two, … up to five. The test controls the clock."""
     write_config(home, model_pools=POOLS)
     now = 0.0
-    async with selecting(workspace, {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}) as parent:
-        models, told = ModelSelector(parent.connector, clock=lambda: now), list[AnyEvent]()
-        models.emit = told.append
+    async with open_selector(workspace, {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}) as parent:
+        models, events = ModelSelector(parent.connector, clock=lambda: now), list[AnyEvent]()
+        models.emit = events.append
         await models.choose("main")
         for error, wait in (
             (RateLimited("slow", retry_after=7), 7),
@@ -148,16 +148,15 @@ async def test_the_selected_model_returns_when_it_is_worth_a_try(workspace: Path
             assert models.ref == TWO, "not within a turn"
             models.begin_prompt()
             assert models.ref == ONE
-            assert told[-1] == ModelChanged(ONE, "trying the selected model again.", ONE, "main")
+            assert events[-1] == ModelChanged(ONE, "trying the selected model again.", ONE, "main")
 
 
 # --- choosing ---
 
 
 async def test_a_choice_is_remembered_by_session_and_project(start: Start) -> None:
-    talk = await begin(start, Failing())
+    talk = await begin(start, FailingApi())
     await talk.client.submit(SetModel("spare"))
-    assert talk.client is not None
     assert (await talk.say("a")).text == "I am three."
     session = (await talk.client.get_info()).session
     await talk.client.close()
@@ -190,7 +189,9 @@ async def test_a_choice_is_remembered_by_session_and_project(start: Start) -> No
         ({"config": {"model": TWO}}, TWO, ""),
     ],
 )
-def test_what_the_run_names(options: dict[str, Any], model: str, pool: str, workspace: Path, home: Path) -> None:
+def test_options_and_settings_choose_model_and_pool(
+    options: dict[str, Any], model: str, pool: str, workspace: Path, home: Path
+) -> None:
     config = options.get("config", {})
     write_config(home, model_pools=POOLS, **config)
     flags = {key: value for key, value in options.items() if key != "config"}
@@ -227,9 +228,9 @@ async def test_a_switch_while_busy_applies_to_the_next_request(start: Start, wor
 
 
 @pytest.mark.parametrize("nothing", [say(""), say("", stop="max_tokens")], ids=["empty", "truncated"])
-async def test_a_model_that_answers_with_nothing_is_replaced(start: Start, nothing: Any) -> None:
-    """RECOV7: first by another key, then by another model."""
-    api = Failing(one=nothing)
+async def test_model_with_empty_replies_is_replaced(start: Start, nothing: Any) -> None:
+    """RECOV7: first another key is tried, then another model."""
+    api = FailingApi(one=nothing)
     talk = await begin(start, api, env={"ANTHROPIC_API_KEY": "key-0123456789-1,key-0123456789-2"})
     assert (await talk.say("go")).text == "I am two."
     keys = [seen.headers["x-api-key"][-1] for seen in talk.server.requests]
@@ -237,7 +238,7 @@ async def test_a_model_that_answers_with_nothing_is_replaced(start: Start, nothi
 
 
 async def test_the_other_models_of_a_pool_are_connected_in_the_background(workspace: Path, home: Path) -> None:
-    """Before the first request, and without a word about those that cannot be connected."""
+    """Before the first request, and without warnings about models that cannot be connected."""
     connected = asyncio.Event()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -256,7 +257,7 @@ async def test_the_other_models_of_a_pool_are_connected_in_the_background(worksp
         await models.connector.close()
 
 
-async def test_an_agent_type_names_a_pool(start: Start) -> None:
+async def test_agent_type_can_name_a_pool(start: Start) -> None:
     types = {"iso": {"description": "d", "prompt": "Work.", "model": "spare"}}
 
     def play(seen: SeenRequest) -> Any:
@@ -272,7 +273,7 @@ async def test_an_agent_type_names_a_pool(start: Start) -> None:
 
 
 async def test_an_agent_uses_only_the_pools_that_its_file_names(start: Start, home: Path) -> None:
-    """A sub-agent and a role; what they may not use is refused, and the default is restored when the role is left."""
+    """For a sub-agent and a role: other models are refused, and leaving the role restores the default."""
     folder = home / ".config/odin/agents"
     folder.mkdir(parents=True)
     (folder / "iso.md").write_text("---\ndescription: d\npools: spare\n---\nWork.")
@@ -338,7 +339,7 @@ async def test_an_agent_uses_only_the_pools_that_its_file_names(start: Start, ho
         ),
     ],
 )
-def test_a_mistake_is_told_with_file_and_line(
+def test_mistake_in_a_pool_is_reported_with_file_and_line(
     workspace: Path, home: Path, pools: dict[str, Any], providers: dict[str, Any], said: str
 ) -> None:
     path = write_config(home, model_pools=pools, **({"providers": providers} if providers else {}))
@@ -347,9 +348,9 @@ def test_a_mistake_is_told_with_file_and_line(
     assert [text for text in warnings if text.startswith(f"{path}, {said}")]
 
 
-def test_a_pool_that_does_not_exist_is_refused(home: Path, here: Here) -> None:
+def test_a_pool_that_does_not_exist_is_refused(home: Path, run_here: RunHere) -> None:
     write_config(home, model_pools=POOLS)
-    code, _, said = here("-p", "--pool", "mian", "hi", env={"ANTHROPIC_API_KEY": "k"})
+    code, _, said = run_here("-p", "--pool", "mian", "hi", env={"ANTHROPIC_API_KEY": "k"})
     assert (code, said) == (2, "odin: There is no model pool 'mian'. Did you mean main? Pools: main, spare.\n")
 
 
@@ -362,18 +363,18 @@ MODEL_MISTAKES = [
 
 
 @each(("key", "ref", "said"), MODEL_MISTAKES)
-def test_a_model_of_the_settings_that_cannot_exist_is_told_with_file_and_line(
-    home: Path, here: Here, key: str, ref: str, said: str
+def test_unknown_model_in_the_settings_is_reported_with_file_and_line(
+    home: Path, run_here: RunHere, key: str, ref: str, said: str
 ) -> None:
     path = write_config(home, model_pools=POOLS, **{key: ref})
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if f'"{key}"' in text)
     flag = () if key == "model" else ("--model", "offline")
-    assert f"{path}, line {line}: {said}" in here("-p", "hi", *flag, env={"ANTHROPIC_API_KEY": "k"})[2]
+    assert f"{path}, line {line}: {said}" in run_here("-p", "hi", *flag, env={"ANTHROPIC_API_KEY": "k"})[2]
 
 
 async def test_a_pool_without_a_usable_model_is_refused(workspace: Path, home: Path) -> None:
     path = write_config(home, model_pools={"a": ["anthropc/x"]})
-    async with selecting(workspace) as models:
+    async with open_selector(workspace) as models:
         with pytest.raises(ConfigError, match=f"{path}, line 3: no model of the pool 'a' can be used"):
             await models.choose("a")
 
@@ -405,14 +406,14 @@ WORK = {
         ("anthropic/claude-opus-5@high", "claude-opus-5", "high", "high"),
     ],
 )
-def test_a_variant_is_a_set_of_options(ref: str, model: str, variant: str, effort: str) -> None:
+def test_variant_selects_its_options(ref: str, model: str, variant: str, effort: str) -> None:
     info = lookup_model(ref, WORK)
     assert (info.id, info.variant, info.options.effort) == (model, variant, effort)
 
 
 @pytest.mark.parametrize("api", ["anthropic", "openai-chat", "openai-responses"])
 async def test_the_options_of_a_variant_are_sent(start: Start, api: str) -> None:
-    """The scripted server rejects what the real APIs do not know."""
+    """The scripted server rejects fields that the real APIs do not know."""
     with ScriptedServer([say("ok")]) as server:
         variants = {"deep": {"effort": "high", "max_tokens": 4000, "service_tier": "auto"}}
         name = "claude-opus-5" if api == "anthropic" else "gpt-5"
@@ -429,7 +430,7 @@ async def test_the_options_of_a_variant_are_sent(start: Start, api: str) -> None
         assert server.rejected == []
 
 
-async def test_a_variant_that_the_server_rejects_is_told_with_file_and_line(start: Start, home: Path) -> None:
+async def test_rejected_variant_is_reported_with_file_and_line(start: Start, home: Path) -> None:
     models = {"one": {"variants": {"fast": {"service_tier": "standard_only"}}}}
     config = {"providers": {"anthropic": {"models": models}}}
     talk = await start([fault(400, message="service_tier: unknown")], model=f"{ONE}@fast", config=config)
@@ -438,7 +439,7 @@ async def test_a_variant_that_the_server_rejects_is_told_with_file_and_line(star
     assert ended.hint == f"The variant 'fast' is set in {home / '.config/odin/odinconfig.json'}, line 1."
 
 
-async def test_a_small_job_that_is_cut_off_counts_an_estimate(start: Start) -> None:
+async def test_usage_of_a_cut_off_small_job_is_estimated(start: Start) -> None:
     def play(seen: SeenRequest) -> Any:
         return say("A title that is cut").cut(events=4) if seen.model == "small" else say("ok")
 
@@ -462,7 +463,7 @@ WIRES = ("anthropic", "openai-responses", "openai-chat", "gemini")
 async def test_a_pool_may_mix_wire_formats_in_the_middle_of_a_conversation(
     start: Start, workspace: Path, first: str, second: str
 ) -> None:
-    """Tool calls, an image and thinking are in the history; thinking stays with the model that had it."""
+    """The history has tool calls, an image and thinking; thinking is sent only to the model that produced it."""
     (workspace / "a.png").write_bytes(png())
     steps = [
         reply("Reading.", [call("Read", {"file_path": str(workspace / "a.png")})], "hidden thought"),
@@ -509,7 +510,7 @@ AT_A_GATEWAY = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://gateway"
 def test_with_one_key_the_small_model_is_the_cheap_one_of_its_provider(
     provider: str, own: list[str] | None, env: dict[str, str], small: str
 ) -> None:
-    """`own` is what the server at another address lists."""
+    """`own` are the models that a server at another address lists."""
     assert find_small_ref(provider, {}, env, lambda model: model in (own or ())) == small
 
 
@@ -524,7 +525,7 @@ async def test_small_jobs_go_to_the_cheapest_configured_model(workspace: Path, h
     prices = {"big": {"price_input": 5, "price_output": 20}, "little": {"price_input": 1, "price_output": 2}}
     work = {"base_url": "http://10.0.0.1/anthropic", "api_key": "k", "models": prices}
     write_config(home, providers={"w": {**work, "models": {n: {**p, "context": 9000} for n, p in prices.items()}}})
-    async with selecting(workspace) as models:
+    async with open_selector(workspace) as models:
         await models.choose("w/big")
         current = models.provider, models.info
         assert (await models.connect_small())[1].id == "little"

@@ -29,14 +29,14 @@ from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, reply, say
 
 from .conftest import Start, Talk
-from .test_turn import results
+from .test_turn import tool_results_of
 
 
 class ProbeArgs(Args, frozen=True):
     n: int = 0
 
 
-Deed = Callable[[int, ToolContext], Awaitable[ToolOutput]]
+Action = Callable[[int, ToolContext], Awaitable[ToolOutput]]
 
 
 class Probe(Tool[ProbeArgs]):
@@ -47,11 +47,11 @@ class Probe(Tool[ProbeArgs]):
     short = "Does what the test says."
     args: ClassVar[type[Args]] = ProbeArgs
 
-    def __init__(self, deed: Deed) -> None:
-        self._deed = deed
+    def __init__(self, action: Action) -> None:
+        self._action = action
 
     async def run(self, args: ProbeArgs, ctx: ToolContext) -> ToolOutput:
-        return await self._deed(args.n, ctx)
+        return await self._action(args.n, ctx)
 
 
 class Work(Probe):
@@ -62,7 +62,7 @@ class Work(Probe):
 
 
 class Change(Probe):
-    """A scripted tool about the file with its number; numbers from 10 name the same files again."""
+    """A scripted tool that changes the file with the number `n % 10`."""
 
     name = "Change"
     kind = "edit"
@@ -72,14 +72,14 @@ class Change(Probe):
 
 
 class Alone(Change):
-    """A change that never shares its time."""
+    """A change that never runs beside another call."""
 
     name = "Alone"
     exclusive = True
 
 
-def probes(count: int, name: str = "Probe") -> Any:
-    """One reply with so many calls that differ in their number."""
+def reply_with_probes(count: int, name: str = "Probe") -> Any:
+    """Return one reply with `count` calls that differ in their number."""
     return reply(calls=[call(name, {"n": number}, id=f"id_{number}") for number in range(count)])
 
 
@@ -113,9 +113,9 @@ class TestOrder:
                 await together.wait()
             return ToolOutput(f"met {n}")
 
-        talk = await start_with(Probe(meet), [probes(3), say("ok")])
+        talk = await start_with(Probe(meet), [reply_with_probes(3), say("ok")])
         assert (await talk.say("go")).text == "ok"
-        assert results(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
+        assert tool_results_of(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
 
     async def test_calls_that_may_change_things_run_one_after_the_other(self, start_with: StartWith) -> None:
         seen: list[str] = []
@@ -126,7 +126,7 @@ class TestOrder:
             seen.append(f"end {n}")
             return ToolOutput("done")
 
-        talk = await start_with(Work(work), [probes(3, "Work"), say("ok")])
+        talk = await start_with(Work(work), [reply_with_probes(3, "Work"), say("ok")])
         await talk.say("go")
         assert seen == [f"{what} {n}" for n in range(3) for what in ("begin", "end")]
 
@@ -138,12 +138,12 @@ class TestOrder:
                 await together.wait()
             return ToolOutput(f"met {n}")
 
-        talk = await start_with(Change(meet), [probes(3, "Change"), say("ok")])
+        talk = await start_with(Change(meet), [reply_with_probes(3, "Change"), say("ok")])
         await talk.say("go")
-        assert results(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
+        assert tool_results_of(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
 
     @pytest.mark.parametrize(("kind", "numbers"), [(Change, (0, 10, 20)), (Alone, (0, 1, 2))])
-    async def test_changes_of_one_file_and_exclusive_ones_take_turns(
+    async def test_changes_of_one_file_and_exclusive_calls_run_one_by_one(
         self, start_with: StartWith, kind: type[Change], numbers: tuple[int, ...]
     ) -> None:
         seen: list[str] = []
@@ -172,7 +172,7 @@ class TestOrder:
         talk = await start_with(Probe(meet), [reply(calls=tasks), probe, probe, say("one"), say("two"), say("ok")])
         assert (await talk.say("go")).text == "ok"
 
-    async def test_after_a_failed_command_only_looks_are_run(self, start_with: StartWith, workspace: Path) -> None:
+    async def test_only_reads_run_after_a_failed_command(self, start_with: StartWith, workspace: Path) -> None:
         async def look(n: int, ctx: ToolContext) -> ToolOutput:
             return ToolOutput("looked")
 
@@ -185,7 +185,7 @@ class TestOrder:
         talk = await start_with(Probe(look), [reply(calls=calls), say("ok")])
         await talk.say("go")
         given_up = "Not run: the command before it in the same reply failed."
-        assert results(talk.server.requests[1].json)[1:] == [
+        assert tool_results_of(talk.server.requests[1].json)[1:] == [
             ("looks", "looked", False),
             ("changes", given_up, True),
             ("writes", given_up, True),
@@ -194,7 +194,7 @@ class TestOrder:
         assert not (workspace / "made").exists()
 
     @pytest.mark.parametrize("order", [0, 1])
-    async def test_a_refused_call_beside_it_does_not_hide_a_failed_command(
+    async def test_refused_call_in_the_same_reply_does_not_hide_a_failed_command(
         self, start: Start, workspace: Path, order: int
     ) -> None:
         beside = [call("ExecuteCommand", {"command": "false"}, id="fails"), call("Nothing", {}, id="unknown")]
@@ -204,29 +204,29 @@ class TestOrder:
         assert [event.status for event in talk.all(ToolEnded)] == ["error", "error", "cancelled"]
         assert not (workspace / "made").exists()
 
-    async def test_a_path_with_a_nul_byte_is_told_as_such(self, start: Start) -> None:
+    async def test_path_with_a_nul_byte_is_reported(self, start: Start) -> None:
         write = call("WriteFile", {"file_path": "/tmp/a\0b", "content": "x"}, id="writes")
         talk = await start([write, say("ok")])
         await talk.say("go")
         assert "contains a NUL byte" in talk.all(ToolEnded)[0].text
 
-    async def test_arguments_nested_without_end_do_not_end_the_turn(self, start: Start) -> None:
+    async def test_deeply_nested_arguments_do_not_end_the_turn(self, start: Start) -> None:
         deep = '{"questions":' + "[" * 900 + "]" * 900 + "}"
         talk = await start([call("Question", deep, id="deep"), say("ok")])
         assert (await talk.say("go")).text == "ok"
 
-    async def test_a_reader_waits_for_the_change_before_it(self, start_with: StartWith, workspace: Path) -> None:
+    async def test_read_waits_for_the_change_before_it(self, start_with: StartWith, workspace: Path) -> None:
         write = call("ExecuteCommand", {"command": "sleep 0.1; echo new > a"}, id="write")
         talk = await start_with(
             Probe(lambda n, ctx: asyncio.to_thread(lambda: ToolOutput(Path(ctx.cwd, "a").read_text()))),
             [reply(calls=[write, call("Probe", {"n": 1}, id="read")]), say("ok")],
         )
         await talk.say("go")
-        assert results(talk.server.requests[1].json)[1] == ("read", "new\n", False)
+        assert tool_results_of(talk.server.requests[1].json)[1] == ("read", "new\n", False)
 
 
-class TestQuestions:
-    async def test_the_second_question_comes_after_the_first_answer(
+class TestApprovals:
+    async def test_second_permission_request_waits_for_the_first_answer(
         self, start: Start, tmp_path: Path, workspace: Path
     ) -> None:
         for name in "ab":
@@ -244,7 +244,7 @@ class TestQuestions:
         ]
         assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
 
-    async def test_two_who_ask_at_once_are_heard_one_by_one(self) -> None:
+    async def test_concurrent_permission_requests_are_asked_one_by_one(self) -> None:
         recorder = Recorder(None, SessionState("s"), EventBus())
         asker = Approvals(recorder, can_ask=True)
         events = recorder.bus.subscribe()
@@ -272,7 +272,7 @@ class TestQuestions:
         answers = [await first, await second]
         assert [answer.allow for answer in answers if answer] == [True, False]
 
-    async def test_changed_arguments_meet_the_rules_again(self, start: Start, workspace: Path) -> None:
+    async def test_rules_are_applied_again_to_edited_arguments(self, start: Start, workspace: Path) -> None:
         talk = await start(
             [call("ExecuteCommand", {"command": "mkdir made"}), say("ok")],
             config={"ForbiddenCommands": ["touch"]},
@@ -318,7 +318,7 @@ class TestSteps:
         (ended,) = await self.run(workspace)
         assert (ended.status, ended.text) == ("success", "ran")
 
-    async def test_the_output_of_a_step_before_stops_the_call(self, workspace: Path) -> None:
+    async def test_output_of_a_before_step_stops_the_call(self, workspace: Path) -> None:
         async def pass_on(tool: Tool[Any], args: Any, ctx: ToolContext) -> ToolOutput | None:
             return None
 
@@ -329,7 +329,7 @@ class TestSteps:
         assert (ended.status, ended.text) == ("error", "no Probe 7 for id")
         assert not (workspace / "ran").exists()
 
-    async def test_what_a_step_after_gives_is_the_result(self, workspace: Path) -> None:
+    async def test_output_of_an_after_step_is_the_result(self, workspace: Path) -> None:
         async def praise(tool: Tool[Any], args: Any, output: ToolOutput, ctx: ToolContext) -> ToolOutput:
             return ToolOutput(f"{output.text} well")
 
@@ -338,11 +338,11 @@ class TestSteps:
 
 
 class TestOutput:
-    async def test_what_is_for_the_user_is_published_unless_silent(self, start_with: StartWith) -> None:
+    async def test_text_for_the_user_is_published_unless_silent(self, start_with: StartWith) -> None:
         async def tell(n: int, ctx: ToolContext) -> ToolOutput:
             return ToolOutput("for the model", for_user="look at this", silent=n == 1)
 
-        talk = await start_with(Probe(tell), [probes(2), say("ok")])
+        talk = await start_with(Probe(tell), [reply_with_probes(2), say("ok")])
         await talk.say("go")
         assert [event.for_user for event in talk.all(ToolEnded)] == ["look at this", ""]
         assert b"look at this" not in talk.server.requests[1].body
@@ -351,11 +351,13 @@ class TestOutput:
         async def draw(n: int, ctx: ToolContext) -> ToolOutput:
             return ToolOutput("PNG bytes", media=True)
 
-        talk = await start_with(Probe(draw), [probes(1), say("ok")])
+        talk = await start_with(Probe(draw), [reply_with_probes(1), say("ok")])
         await talk.say("go")
-        assert results(talk.server.requests[1].json) == [("id_0", "[Unsupported tool result type]", False)]
+        assert tool_results_of(talk.server.requests[1].json) == [("id_0", "[Unsupported tool result type]", False)]
 
-    async def test_a_tool_knows_where_and_for_whom_it_runs(self, start_with: StartWith, workspace: Path) -> None:
+    async def test_tool_context_has_session_folder_agent_call_and_mode(
+        self, start_with: StartWith, workspace: Path
+    ) -> None:
         seen: list[ToolContext] = []
 
         async def look(n: int, ctx: ToolContext) -> ToolOutput:
@@ -384,27 +386,27 @@ class TestOutput:
             ctx.progress("nearly there")
             return ToolOutput("done")
 
-        talk = await start_with(Probe(climb), [probes(1), say("ok")])
+        talk = await start_with(Probe(climb), [reply_with_probes(1), say("ok")])
         await talk.say("go")
         shown = [(event.call_id, event.name, event.text) for event in talk.all(ToolProgressed)]
         assert shown == [("id_0", "Probe", "half way"), ("id_0", "Probe", "nearly there")]
         kinds = [type(event).__name__ for event in talk.events]
         assert kinds.index("ToolStarted") < kinds.index("ToolProgressed") < kinds.index("ToolEnded")
 
-    async def test_a_long_result_loses_its_middle_and_says_so(self, start_with: StartWith) -> None:
+    async def test_long_result_is_cut_in_the_middle_with_a_note(self, start_with: StartWith) -> None:
         async def flood(n: int, ctx: ToolContext) -> ToolOutput:
             return ToolOutput("a" * 60_000 + "b" * 60_000)
 
-        talk = await start_with(Probe(flood), [probes(1), say("ok")])
+        talk = await start_with(Probe(flood), [reply_with_probes(1), say("ok")])
         await talk.say("go")
-        ((_, text, _),) = results(talk.server.requests[1].json)
+        ((_, text, _),) = tool_results_of(talk.server.requests[1].json)
         found = re.fullmatch(r"(a+)\n\n\[\.\.\. result cut: (.*); the full text: (.*) \.\.\.\]\n\n(b+)", text)
         assert found is not None
         assert (len(found[1]), len(found[4])) == (20_480, 30_720)
         assert found[2] == "the first 20480 and the last 30720 of 120000 characters (1 lines) are shown"
         assert Path(found[3]).read_text() == "a" * 60_000 + "b" * 60_000
 
-    def test_a_result_that_just_fits_is_whole(self) -> None:
+    def test_result_at_the_limit_is_not_cut(self) -> None:
         for text in ("x" * MAX_CHARS, "x\n" * (MAX_LINES - 1)):
             assert bound_text(text) == text
         assert "result cut" in bound_text("x" * (MAX_CHARS + 1))
@@ -416,22 +418,22 @@ class TestOutput:
         assert tail.splitlines() == [f"line {number}" for number in range(3_801, 5_000)]
         assert "(5000 lines)" in note
 
-    def test_a_full_text_that_cannot_be_kept_is_said(self) -> None:
+    def test_failure_to_save_the_full_text_is_reported(self) -> None:
         def refuse(text: str) -> str:
             raise OSError(28, "No space left on device")
 
         assert "the full text could not be saved (No space left on device)" in bound_text("x" * 60_000, refuse)
 
-    async def test_what_a_tool_raises_is_its_result_and_the_loop_goes_on(self, start_with: StartWith) -> None:
+    async def test_exception_of_a_tool_is_its_result_and_the_turn_continues(self, start_with: StartWith) -> None:
         async def fail(n: int, ctx: ToolContext) -> ToolOutput:
             if n == 0:
                 raise RuntimeError("the disk is gone")
             return ToolOutput("fine")
 
-        talk = await start_with(Probe(fail), [probes(2), say("ok")])
+        talk = await start_with(Probe(fail), [reply_with_probes(2), say("ok")])
         ended = await talk.say("go")
         assert (ended.reason, ended.text) == ("end_turn", "ok")
-        assert results(talk.server.requests[1].json) == [
+        assert tool_results_of(talk.server.requests[1].json) == [
             ("id_0", "Probe failed: the disk is gone", True),
             ("id_1", "fine", False),
         ]
@@ -447,15 +449,15 @@ class TestOutput:
             raise ValueError("odd")
 
         monkeypatch.setattr(Probe, step, fail)
-        talk = await start_with(Probe(look), [probes(1), say("ok")])
+        talk = await start_with(Probe(look), [reply_with_probes(1), say("ok")])
         assert (await talk.say("go")).text == "ok"
         assert talk.all(ToolEnded)[0].text == ("looked" if step == "title_of" else "Probe failed: odd")
 
-    async def test_a_long_result_with_half_characters_is_cut_and_saved(self, start_with: StartWith) -> None:
+    async def test_long_result_with_lone_surrogates_is_cut_and_saved(self, start_with: StartWith) -> None:
         async def look(n: int, ctx: ToolContext) -> ToolOutput:
             return ToolOutput("\ud800x" * MAX_CHARS)
 
-        talk = await start_with(Probe(look), [probes(1), say("ok")])
+        talk = await start_with(Probe(look), [reply_with_probes(1), say("ok")])
         assert (await talk.say("go")).text == "ok"
         saved = re.search(r"the full text: (\S+)", talk.all(ToolEnded)[0].text)
         assert saved is not None
@@ -463,7 +465,7 @@ class TestOutput:
 
 
 class TestIds:
-    async def test_calls_with_the_same_id_are_told_apart(self, start_with: StartWith) -> None:
+    async def test_calls_with_the_same_id_get_unique_ids(self, start_with: StartWith) -> None:
         async def count(n: int, ctx: ToolContext) -> ToolOutput:
             return ToolOutput(f"result {n}")
 
@@ -474,15 +476,15 @@ class TestIds:
         ]
         talk = await start_with(Probe(count), script)
         assert (await talk.say("go")).text == "ok"
-        sent = results(talk.server.requests[2].json)
+        sent = tool_results_of(talk.server.requests[2].json)
         assert [text for _, text, _ in sent] == ["result 0", "result 1", "result 2"]
         ids = [call_id for call_id, _, _ in sent]
-        assert ids == [event.call_id for event in talk.all(ToolEnded)], "people and the model see the same ids"
+        assert ids == [event.call_id for event in talk.all(ToolEnded)], "the user and the model see the same ids"
         assert ids[0] == "same"
         assert len(set(ids)) == 3
         assert talk.server.rejected == []
 
-    async def test_ids_are_made_legal_and_missing_ones_are_given(self, start_with: StartWith) -> None:
+    async def test_invalid_ids_are_sanitized_and_missing_ids_are_generated(self, start_with: StartWith) -> None:
         async def count(n: int, ctx: ToolContext) -> ToolOutput:
             return ToolOutput(f"result {n}")
 
@@ -493,7 +495,7 @@ class TestIds:
         ]
         talk = await start_with(Probe(count), script)
         assert (await talk.say("go")).text == "ok"
-        sent = results(talk.server.requests[1].json)
+        sent = tool_results_of(talk.server.requests[1].json)
         ids = [call_id for call_id, _, _ in sent]
         assert [text for _, text, _ in sent] == [f"result {n}" for n in range(4)]
         assert (ids[0], ids[3]) == ("functionsProbe0", "x" * 40)

@@ -1,4 +1,4 @@
-"""Plans: the model presents one, the user decides, through the whole engine."""
+"""Plans: the model presents a plan and the user decides, through the whole engine."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, reply, say
 from tests.engine.conftest import Start, Talk
-from tests.engine.test_questions import asked
+from tests.engine.test_questions import wait_for_event
 
 TEXT = "1. Rename `a.py`.\n2. Run the tests."
 
@@ -35,7 +35,7 @@ def plans_in(workspace: Path) -> dict[str, str]:
 
 
 async def decide(talk: Talk, decision: Any, number: int = 1, **more: Any) -> PlanAsked:
-    event = await asked(talk, PlanAsked, number)
+    event = await wait_for_event(talk, PlanAsked, number)
     assert await talk.client.submit(AnswerPlan(event.ask_id, decision, **more))
     return event
 
@@ -78,7 +78,7 @@ async def test_plan_mode_without_a_plan_is_explained_once(start: Start):
     assert [event.text for event in talk.all(Warned)] == [NO_PLAN_HINT]
 
 
-async def test_changes_go_back_to_the_model_which_writes_the_same_file_again(start: Start, workspace: Path):
+async def test_requested_changes_go_to_the_model_which_rewrites_the_same_file(start: Start, workspace: Path):
     again = call("Handoff", {"plan": "1. Only this.", "plan_path": ".odin/plans/plan-001.md"}, id="h2")
     talk = await start([present(), again, say("Done.")], can_ask=True)
     prompt = await talk.submit("Plan it.", "plan_mode")
@@ -87,7 +87,7 @@ async def test_changes_go_back_to_the_model_which_writes_the_same_file_again(sta
     assert (await talk.until_end(prompt)).text == "Done."
     results = talk.server.requests[1].results["h1"]
     assert results.startswith("The user wants changes to the plan .odin/plans/plan-001.md. The user says: Too long.")
-    assert "WriteFile" not in talk.server.requests[1].tool_names, "it keeps planning"
+    assert "WriteFile" not in talk.server.requests[1].tool_names, "the model stays in plan mode"
     assert plans_in(workspace) == {"plan-001.md": "1. Only this.\n"}
     assert [event.note for event in talk.all(ToolEnded)] == [
         ".odin/plans/plan-001.md: changes wanted: Too long.",
@@ -96,7 +96,7 @@ async def test_changes_go_back_to_the_model_which_writes_the_same_file_again(sta
 
 
 @pytest.mark.parametrize("decision", ["keep_planning", "approve_new_session"])
-async def test_the_turn_ends_with_the_plan(start: Start, decision: str):
+async def test_turn_ends_with_the_plan_if_it_is_kept_or_moves_to_a_new_session(start: Start, decision: str):
     talk = await start([present(), say("Here.")], can_ask=True)
     prompt = await talk.submit("Plan it.", "plan_mode")
     await decide(talk, decision)
@@ -107,7 +107,7 @@ async def test_the_turn_ends_with_the_plan(start: Start, decision: str):
     assert (await talk.say("Go on.", "plan_mode")).text == "Here."
 
 
-async def test_where_nobody_can_be_asked_the_plan_is_the_answer(start: Start, workspace: Path):
+async def test_plan_is_the_answer_if_no_user_can_be_asked(start: Start, workspace: Path):
     talk = await start([present()])
     ended = await talk.say("Plan it.", "plan_mode")
     assert (ended.reason, ended.text) == ("end_turn", f"# Rename it\n\n{TEXT}")
@@ -115,16 +115,16 @@ async def test_where_nobody_can_be_asked_the_plan_is_the_answer(start: Start, wo
     assert not talk.all(PlanAsked)
 
 
-async def test_nobody_answers_in_time(start: Start):
+async def test_unanswered_plan_times_out(start: Start):
     talk = await start([present()], can_ask=True, config={"question_timeout_s": 0.05})
     assert (await talk.say("Plan it.", "plan_mode")).text.endswith(TEXT)
     assert [(event.decision, event.by) for event in talk.all(PlanAnswered)] == [("keep_planning", "timeout")]
 
 
-async def test_the_first_answer_wins(start: Start):
+async def test_first_answer_to_a_plan_wins(start: Start):
     talk = await start([present(), say("Done.")], can_ask=True)
     prompt = await talk.submit("Plan it.", "plan_mode")
-    event = await asked(talk, PlanAsked)
+    event = await wait_for_event(talk, PlanAsked)
     with pytest.raises(UsageError, match="The role 'cook' cannot carry out this plan"):
         await talk.client.submit(AnswerPlan(event.ask_id, "approve_new_session", role="cook"))
     assert not await talk.client.submit(AnswerPlan("ask-of-yesterday", "approve"))
@@ -136,17 +136,17 @@ async def test_the_first_answer_wins(start: Start):
 async def test_an_interrupt_withdraws_the_plan(start: Start):
     talk = await start([present(), say("Here again.")], can_ask=True)
     prompt = await talk.submit("Plan it.", "plan_mode")
-    await asked(talk, PlanAsked)
+    await wait_for_event(talk, PlanAsked)
     await talk.client.submit(Interrupt())
     assert (await talk.until_end(prompt)).reason == "interrupted"
     assert [(event.decision, event.by) for event in talk.all(PlanAnswered)] == [("keep_planning", "interrupt")]
     assert (await talk.say("And now?", "plan_mode")).text == "Here again."
 
 
-async def test_closing_the_session_withdraws_the_plan_and_a_resumed_one_goes_on(start: Start, workspace: Path):
+async def test_closing_the_session_withdraws_the_plan_and_a_resume_continues(start: Start, workspace: Path):
     talk = await start([present(), say("Here again.")], can_ask=True)
     await talk.submit("Plan it.", "plan_mode")
-    event = await asked(talk, PlanAsked)
+    event = await wait_for_event(talk, PlanAsked)
     session = (await talk.client.get_info()).session
     async with asyncio.timeout(20):
         await talk.client.close()
@@ -156,7 +156,7 @@ async def test_closing_the_session_withdraws_the_plan_and_a_resumed_one_goes_on(
     assert list(plans_in(workspace)) == ["plan-001.md"]
 
 
-async def test_a_text_that_the_user_edited_is_saved_and_told(start: Start, workspace: Path):
+async def test_plan_edited_by_the_user_is_saved_and_sent_to_the_model(start: Start, workspace: Path):
     talk = await start([present(), say("Done.")], can_ask=True)
     prompt = await talk.submit("Plan it.", "plan_mode")
     await decide(talk, "approve", text="1. Only half of it.")
@@ -166,7 +166,7 @@ async def test_a_text_that_the_user_edited_is_saved_and_told(start: Start, works
     assert talk.all(PlanAnswered)[0].text == "1. Only half of it."
 
 
-async def test_it_waits_for_the_other_calls_of_the_reply(start: Start, workspace: Path):
+async def test_plan_waits_for_the_other_calls_of_the_reply(start: Start, workspace: Path):
     (workspace / "a.py").write_text("a\n")
     read = call("Read", {"path": "a.py"}, id="r")
     talk = await start([reply("", [present(), read]), say("Done.")], can_ask=True)
@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-async def test_what_is_no_plan_is_a_clear_error(start: Start, workspace: Path):
+async def test_invalid_plan_returns_an_error(start: Start, workspace: Path):
     folder = workspace / ".odin" / "plans"
     (folder / "folder.md").mkdir(parents=True)
     (folder / "plan-001.md").write_text("old\n")
@@ -224,7 +224,7 @@ async def test_what_is_no_plan_is_a_clear_error(start: Start, workspace: Path):
 
 
 @pytest.mark.parametrize("link", [".odin", ".odin/plans"])
-async def test_a_link_in_the_project_does_not_lead_a_plan_elsewhere(start: Start, workspace: Path, link: str):
+async def test_plan_is_not_written_through_a_link(start: Start, workspace: Path, link: str):
     elsewhere = workspace.parent / "elsewhere"
     elsewhere.mkdir()
     (workspace / link).parent.mkdir(exist_ok=True)
@@ -235,27 +235,27 @@ async def test_a_link_in_the_project_does_not_lead_a_plan_elsewhere(start: Start
     assert not list(elsewhere.rglob("*"))
 
 
-async def test_outside_plan_mode_it_is_refused(start: Start, workspace: Path):
+async def test_plan_is_refused_outside_plan_mode(start: Start, workspace: Path):
     talk = await start([present(), say("I do it.")], can_ask=True)
     await talk.say("Do it.", "edit_mode")
     assert result_of(talk).text == "Plans are presented in plan mode. Here, do the work yourself."
     assert not plans_in(workspace)
 
 
-async def test_other_names_of_the_tool_work(start: Start, workspace: Path):
+async def test_handoff_tool_works_under_other_names(start: Start, workspace: Path):
     talk = await start([call("ExitPlanMode", {"plan": TEXT}, id="h1")])
     assert (await talk.say("Plan it.", "plan_mode")).text == TEXT
     assert list(plans_in(workspace)) == ["plan-001.md"]
 
 
 async def test_a_program_switches_the_mode_of_the_running_turn(start: Start, workspace: Path):
-    """As clients with plan mode as a permission mode do: from the next call on nothing is written."""
+    """Clients whose permission modes include plan mode do this: from the next call on nothing is written."""
     question = call("Question", {"questions": [{"header": "H", "text": "Which?"}]}, id="q")
     write = call("WriteFile", {"path": "b.py", "content": "b\n"}, id="w")
     talk = await start([question, write, say("Denied.")], can_ask=True)
     assert not await talk.client.submit(SetMode("plan_mode")), "no turn is running"
     prompt = await talk.submit("Write.")
-    event = await asked(talk)
+    event = await wait_for_event(talk)
     assert await talk.client.submit(SetMode("plan_mode"))
     await talk.client.submit(AnswerQuestions(event.ask_id, (("a",),)))
     assert (await talk.until_end(prompt)).text == "Denied."
@@ -285,7 +285,7 @@ async def test_a_session_whose_log_has_plan_as_a_permission_mode_can_be_resumed(
 class TestPlannerRole:
     """The planner hands its plans to other roles, in any mode."""
 
-    async def test_an_approved_plan_makes_it_the_builder(self, start: Start, workspace: Path):
+    async def test_approved_plan_switches_to_the_builder(self, start: Start, workspace: Path):
         write = call("WriteFile", {"path": "b.py", "content": "b\n"}, id="w")
         talk = await start([present(), write, say("Done.")], can_ask=True, role="planner")
         prompt = await talk.submit("Plan it.")
@@ -299,7 +299,7 @@ class TestPlannerRole:
         assert [event.role for event in talk.all(RoleChanged)] == ["builder"]
         assert (workspace / "b.py").exists()
 
-    async def test_what_cannot_be_handed_over(self, start: Start, workspace: Path):
+    async def test_plan_for_the_own_or_an_unknown_role_is_refused(self, start: Start, workspace: Path):
         script = [present("own", role="Planner"), present("none", role="cook"), say("I see.")]
         talk = await start(script, can_ask=True, role="planner")
         await talk.say("Plan it.")
@@ -307,7 +307,7 @@ class TestPlannerRole:
         assert result_of(talk, "none").text == "There is no role 'cook'. Use builder."
         assert not plans_in(workspace)
 
-    async def test_roles_of_agent_files_can_carry_it_out(self, start: Start, home: Path):
+    async def test_roles_of_agent_files_can_carry_out_the_plan(self, start: Start, home: Path):
         folder = home / ".config" / "odin" / "agents"
         folder.mkdir(parents=True)
         (folder / "writer.md").write_text("---\nname: writer\nmode: main\ndescription: Writes.\n---\nWrite.\n")
@@ -319,7 +319,7 @@ class TestPlannerRole:
         assert "A new session in the role builder carries it out." in result_of(talk).text
         assert (await talk.client.get_info()).role == "planner", "this session keeps its role"
 
-    async def test_a_role_in_plan_mode_keeps_itself(self, start: Start, home: Path):
+    async def test_approval_in_plan_mode_keeps_the_role(self, start: Start, home: Path):
         folder = home / ".config" / "odin" / "agents"
         folder.mkdir(parents=True)
         (folder / "writer.md").write_text("---\nname: writer\nmode: main\ndescription: Writes.\n---\nWrite.\n")
@@ -332,9 +332,9 @@ class TestPlannerRole:
 
 
 class TestExecutePlan:
-    """A fresh session carries out a plan; without a plan nothing is switched."""
+    """A new session carries out a plan; without a plan the current session stays."""
 
-    async def test_the_plan_is_the_first_prompt(self, workspace: Path, home: Path):
+    async def test_plan_is_the_first_prompt_of_the_new_session(self, workspace: Path, home: Path):
         plans = workspace / ".odin" / "plans"
         plans.mkdir(parents=True)
         (plans / "plan-001.md").write_text("# Old\n")

@@ -1,4 +1,4 @@
-"""Queued prompts: ids, delivery, and what an interrupt and a crash do to them."""
+"""Queued prompts: ids, delivery, and the effects of an interrupt and a crash."""
 
 import asyncio
 import concurrent.futures
@@ -45,16 +45,16 @@ APIS = ("anthropic", "openai")
 Api = Literal["anthropic", "openai"]
 
 
-def told(talk: Talk, number: int) -> str:
+def request_text_of(talk: Talk, number: int) -> str:
     return talk.server.requests[number].body.decode()
 
 
-async def waiting(talk: Talk) -> list[tuple[str, str]]:
+async def queue_of(talk: Talk) -> list[tuple[str, str]]:
     return [(item.body, item.delivery) for item in (await talk.client.snapshot()).queue]
 
 
-class TestDrafts:
-    async def test_they_are_changed_and_dropped_until_they_are_taken(self, start: Start) -> None:
+class TestQueuedPrompts:
+    async def test_queued_prompts_can_be_changed_and_dropped_until_they_start(self, start: Start) -> None:
         gate = threading.Event()
         talk = await start([say("one").hold(gate), say("two")])
         first = await talk.submit("a")
@@ -63,10 +63,10 @@ class TestDrafts:
         submit = talk.client.submit
         assert await submit(ChangePrompt(second, "better", "ask_mode"))
         assert await submit(DropPrompt(third))
-        assert not await submit(DropPrompt(third)), "it is gone"
+        assert not await submit(DropPrompt(third)), "it was dropped already"
         assert not await submit(ChangePrompt(third, "x"))
         assert not await submit(ChangePrompt("unknown", "x"))
-        assert not await submit(ChangePrompt(first, "x")), "it runs already"
+        assert not await submit(ChangePrompt(first, "x")), "it is running already"
         assert not await submit(DropPrompt(first))
         with pytest.raises(EmptyPrompt):
             await submit(ChangePrompt(second, "  "))
@@ -81,7 +81,7 @@ class TestDrafts:
         ]
         assert [event.text for event in talk.all(PromptChanged)] == ["better"]
 
-    async def test_each_is_consumed_by_exactly_one_event(self, start: Start) -> None:
+    async def test_each_queued_prompt_is_consumed_by_exactly_one_event(self, start: Start) -> None:
         gate = threading.Event()
         talk = await start([call("ExecuteCommand", {"command": "echo looked"}).hold(gate), say("one"), say("two")])
         await talk.submit("a")
@@ -93,20 +93,20 @@ class TestDrafts:
         assert sorted(taken) == ["m", "p1", "p2"]
         assert [event.id for event in talk.all(PromptQueued)] == ["m", "p2"]
 
-    async def test_two_that_come_together_never_run_two_loops(self, start: Start) -> None:
+    async def test_concurrent_prompts_run_one_after_the_other(self, start: Start) -> None:
         gate = threading.Event()
         talk = await start([say("x").hold(gate), *[say("x")] * 4])
         ops = [Prompt(f"q{number}", f"prompt {number}") for number in range(5)]
         await asyncio.gather(*(talk.client.submit(op) for op in ops))
         await asyncio.to_thread(talk.server.wait_for, 1)
         await asyncio.sleep(0.05)
-        assert len(talk.server.requests) == 1, "a second loop would have asked by now"
+        assert len(talk.server.requests) == 1, "a second turn would have sent a request by now"
         gate.set()
         await talk.until_end("q4")
         started = [event.id for event in talk.events if isinstance(event, TurnStarted | TurnEnded)]
         assert started == [name for number in range(5) for name in (f"q{number}", f"q{number}")]
 
-    async def test_an_id_is_used_once(self, start: Start) -> None:
+    async def test_prompt_id_cannot_be_used_twice(self, start: Start) -> None:
         gate = threading.Event()
         talk = await start([say("one").hold(gate)])
         await talk.submit("a")
@@ -117,7 +117,7 @@ class TestDrafts:
             await talk.client.submit(Prompt("x", "c"))
         gate.set()
 
-    async def test_an_id_that_rests_is_not_used_again(self, start: Start) -> None:
+    async def test_id_of_a_paused_prompt_cannot_be_used_again(self, start: Start) -> None:
         gate = threading.Event()
         talk = await start([say("one").hold(gate)])
         await talk.submit("a")
@@ -129,11 +129,11 @@ class TestDrafts:
             await talk.client.submit(Prompt("x", "another"))
         with pytest.raises(UsageError, match="'x' is already queued"):
             await talk.client.submit(Continue("x"))
-        assert await waiting(talk) == [("pause", "queue")]
+        assert await queue_of(talk) == [("pause", "queue")]
         assert await talk.client.submit(DropPrompt("x"))
 
-    async def test_what_is_no_text_is_the_same_for_the_session_and_its_log(self, start: Start) -> None:
-        """Bytes of an argument that are not UTF-8."""
+    async def test_invalid_characters_are_replaced_in_session_and_log(self, start: Start) -> None:
+        """A command-line argument may have bytes that are not UTF-8."""
         gate = threading.Event()
         talk = await start([say("one").hold(gate), say("two")])
         await talk.submit("odd \udcff")
@@ -162,7 +162,7 @@ class TestDrafts:
 
 class TestMerge:
     @pytest.mark.parametrize("api", APIS)
-    async def test_it_is_read_with_the_next_request_after_the_results(self, start: Start, api: Api) -> None:
+    async def test_merged_prompt_is_sent_with_the_next_request_after_the_results(self, start: Start, api: Api) -> None:
         gate = threading.Event()
         talk = await start(
             [call("ExecuteCommand", {"command": "echo looked"}).hold(gate), say("done")],
@@ -176,13 +176,13 @@ class TestMerge:
         assert (await talk.until_end(prompt)).text == "done"
         (joined,) = talk.all(PromptInjected)
         assert (joined.id, joined.text, joined.turn) == (merged, "and hurry", prompt)
-        assert [event.status for event in talk.all(ToolEnded)] == ["success"], "nothing is left out"
-        assert "and hurry" in told(talk, 1)
-        assert told(talk, 1).index("and hurry") > told(talk, 1).index("look")
+        assert [event.status for event in talk.all(ToolEnded)] == ["success"], "no call is skipped"
+        assert "and hurry" in request_text_of(talk, 1)
+        assert request_text_of(talk, 1).index("and hurry") > request_text_of(talk, 1).index("look")
         assert talk.server.rejected == []
         assert len(talk.server.requests) == 2
 
-    async def test_another_mode_waits_for_its_own_turn(self, start: Start) -> None:
+    async def test_prompt_in_another_mode_waits_for_its_own_turn(self, start: Start) -> None:
         gate = threading.Event()
         talk = await start([call("ExecuteCommand", {"command": "echo looked"}).hold(gate), say("one"), say("two")])
         first = await talk.submit("look")
@@ -195,7 +195,7 @@ class TestMerge:
         assert talk.all(PromptInjected) == []
 
     @pytest.mark.parametrize("api", APIS)
-    async def test_a_turn_goes_on_while_somebody_has_said_something(self, start: Start, api: Api) -> None:
+    async def test_turn_continues_if_a_merged_prompt_came_before_its_end(self, start: Start, api: Api) -> None:
         gate = threading.Event()
         talk = await start([say("one").hold(gate), say("two")], api)
         prompt = await talk.submit("look")
@@ -216,62 +216,62 @@ class TestInterrupts:
             await talk.submit(text)
         return talk, prompt
 
-    async def test_what_waits_stays_queued_and_starts_nothing(self, start: Start) -> None:
+    async def test_interrupt_pauses_queued_prompts_by_default(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
         assert await talk.client.submit(Interrupt())
         assert (await talk.until_end(prompt)).reason == "interrupted"
         snapshot = await talk.client.snapshot()
         assert [(item.body, item.paused) for item in snapshot.queue] == [("b", True), ("c", True)]
         assert (await talk.say("d")).text == "fine"
-        assert '"b"' not in told(talk, 1)
+        assert '"b"' not in request_text_of(talk, 1)
         assert await talk.client.submit(ChangePrompt("p2", text="bb", delivery="queue"))
         assert (await talk.until_end("p2")).text == "more"
-        assert '"bb"' in told(talk, 2)
+        assert '"bb"' in request_text_of(talk, 2)
 
-    async def test_they_may_join_and_start_nothing(self, start: Start) -> None:
+    async def test_interrupt_with_inject_adds_queued_prompts_without_starting_a_turn(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
         assert await talk.client.submit(Interrupt("inject"))
         assert (await talk.until_end(prompt)).reason == "interrupted"
         assert [(event.text, event.turn) for event in talk.all(PromptInjected)] == [("b", ""), ("c", "")]
-        assert talk.events[-1] == talk.all(TurnEnded)[-1], "they joined before the end was told"
+        assert talk.events[-1] == talk.all(TurnEnded)[-1], "they joined before the end of the turn was sent"
         snapshot = await talk.client.snapshot()
         assert (snapshot.queue, snapshot.executing) == ((), False)
         await asyncio.sleep(0.05)
         assert len(talk.server.requests) == 1
         assert (await talk.say("d")).text == "fine"
-        request = told(talk, 1)
+        request = request_text_of(talk, 1)
         assert request.index('"b"') < request.index('"c"') < request.index('"d"')
         assert "The user interrupted the turn before this one" in request
         assert talk.server.rejected == []
 
-    async def test_they_may_be_kept_and_are_answered(self, start: Start) -> None:
+    async def test_interrupt_with_keep_answers_queued_prompts(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
         await talk.client.submit(Interrupt("keep"))
         assert (await talk.until_end(prompt)).reason == "interrupted"
         assert (await talk.until_end("p2")).text == "fine"
         assert (await talk.until_end("p3")).text == "more"
 
-    async def test_they_may_go(self, start: Start) -> None:
+    async def test_interrupt_with_drop_removes_queued_prompts(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
         await talk.client.submit(Interrupt("drop"))
         await talk.until_end(prompt)
         assert [event.id for event in talk.all(PromptDropped)] == ["p2", "p3"]
-        assert await waiting(talk) == []
+        assert await queue_of(talk) == []
 
-    async def test_they_may_rest_and_are_sent_one_by_one(self, start: Start) -> None:
+    async def test_paused_prompts_can_be_sent_one_by_one(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
         await talk.client.submit(Interrupt("pause"))
         await talk.until_end(prompt)
-        assert await waiting(talk) == [("b", "queue"), ("c", "queue")]
+        assert await queue_of(talk) == [("b", "queue"), ("c", "queue")]
         resting = await talk.client.snapshot()
         assert not resting.executing
         assert [item.paused for item in resting.queue] == [True, True]
         assert format_queue(resting.queue, 60).startswith("  1  edit, paused b\n")
         assert await talk.client.submit(ChangePrompt("p3", delivery="queue"))
         assert (await talk.until_end("p3")).text == "fine"
-        assert await waiting(talk) == [("b", "queue")]
+        assert await queue_of(talk) == [("b", "queue")]
 
-    async def test_from_another_thread(self, start: Start) -> None:
+    async def test_interrupt_from_another_thread_works(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
         loop = asyncio.get_running_loop()
 
@@ -284,7 +284,7 @@ class TestInterrupts:
 
 
 class TestCrash:
-    async def test_what_waits_is_there_again_and_rests(self, start: Start) -> None:
+    async def test_queued_prompts_are_restored_as_paused(self, start: Start) -> None:
         talk = await start([say("x").stall(), say("one"), say("two")])
         await talk.submit("a")
         await asyncio.to_thread(talk.server.wait_for, 1)
@@ -294,17 +294,17 @@ class TestCrash:
         session = (await talk.client.get_info()).session
         assert await talk.client.close()
         again = await start(None, server=talk.server, resume=session)
-        assert await waiting(again) == [("first, changed", "queue"), ("second", "merge")]
+        assert await queue_of(again) == [("first, changed", "queue"), ("second", "merge")]
         assert (await again.say("what now")).text == "one"
-        assert await waiting(again) == [("first, changed", "queue"), ("second", "merge")], "they rest"
+        assert await queue_of(again) == [("first, changed", "queue"), ("second", "merge")], "they stay paused"
         assert await again.client.submit(ChangePrompt("w1", delivery="queue"))
         assert (await again.until_end("w1")).text == "two"
         assert [turn.mode for turn in (await again.client.snapshot()).messages][-1] == "plan_mode"
         assert await again.client.submit(DropPrompt("w2"))
-        assert await waiting(again) == []
-        assert "was cut off when the session was closed" in told(again, 1)
+        assert await queue_of(again) == []
+        assert "was cut off when the session was closed" in request_text_of(again, 1)
 
-    async def test_news_that_came_in_the_very_moment_of_the_end_is_not_lost(self, start: Start) -> None:
+    async def test_notification_at_the_moment_of_shutdown_is_not_lost(self, start: Start) -> None:
         talk = await start([say("one")])
         await talk.say("a")
         agent = cast("LocalClient", talk.client)._agent
@@ -313,7 +313,7 @@ class TestCrash:
         assert (await talk.until_end("news")).reason == "aborted"
         assert [turn.body for turn in (await talk.client.snapshot()).messages] == ["a", "It is over."]
 
-    async def test_a_session_that_is_closed_begins_nothing(self, start: Start) -> None:
+    async def test_closed_session_refuses_prompts(self, start: Start) -> None:
         talk = await start([say("one")])
         await talk.say("a")
         assert await talk.client.close(20)
@@ -322,7 +322,7 @@ class TestCrash:
         with pytest.raises(AgentShutdown):
             await talk.client.submit(Continue("y"))
 
-    async def test_nothing_is_written_to_a_session_that_is_closed(self, start: Start) -> None:
+    async def test_closed_session_writes_nothing_to_its_log(self, start: Start) -> None:
         """Another process may own the log by then."""
         talk = await start([say("one"), say("two")])
         await talk.say("a")
@@ -339,7 +339,7 @@ class TestCrash:
         assert (await again.say("b")).text == "two"
         assert (await again.client.snapshot()).title == "a"
 
-    async def test_a_close_that_takes_too_long_says_so_and_goes_on(self, start: Start) -> None:
+    async def test_close_that_times_out_returns_false_and_can_be_repeated(self, start: Start) -> None:
         stubborn = "trap '' TERM; while :; do sleep 1000; done"
         talk = await start([call("ExecuteCommand", {"command": stubborn})])
         await talk.submit("a")
@@ -350,17 +350,17 @@ class TestCrash:
 
 class TestContinue:
     @pytest.mark.parametrize("api", APIS)
-    async def test_after_the_answer_a_word_makes_it_valid(self, start: Start, api: Api) -> None:
+    async def test_continue_after_an_answer_adds_a_prompt(self, start: Start, api: Api) -> None:
         talk = await start([say("one"), say("two")], api)
         await talk.say("a")
         assert await talk.client.submit(Continue("c1"))
         assert (await talk.until_end("c1")).text == "two"
-        assert CONTINUE_PROMPT in told(talk, 1)
+        assert CONTINUE_PROMPT in request_text_of(talk, 1)
         assert talk.all(TurnStarted)[-1].continues
         assert talk.server.rejected == []
 
     @pytest.mark.parametrize("api", APIS)
-    async def test_after_an_interrupt_nothing_is_added(self, start: Start, api: Api) -> None:
+    async def test_continue_after_an_interrupt_adds_nothing(self, start: Start, api: Api) -> None:
         talk = await start([call("ExecuteCommand", {"command": "echo looked"}), say("x").stall(), say("two")], api)
         prompt = await talk.submit("a", "ask_mode")
         await asyncio.to_thread(talk.server.wait_for, 2)
@@ -375,7 +375,7 @@ class TestContinue:
         assert (await talk.client.snapshot()).messages[-1].mode == "ask_mode"
         assert talk.server.rejected == []
 
-    async def test_there_must_be_something_to_continue(self, start: Start) -> None:
+    async def test_continue_in_an_empty_session_is_refused(self, start: Start) -> None:
         talk = await start([])
         with pytest.raises(UsageError, match="Nothing to continue"):
             await talk.client.submit(Continue("c1"))
@@ -383,9 +383,9 @@ class TestContinue:
 
 class TestRemoveLast:
     @pytest.mark.parametrize("api", APIS)
-    async def test_a_call_goes_with_its_result(self, start: Start, api: Api) -> None:
+    async def test_call_is_removed_with_its_result(self, start: Start, api: Api) -> None:
         talk = await start([call("ExecuteCommand", {"command": "echo looked"}), say("x").stall(), say("fine")], api)
-        assert not await talk.client.submit(RemoveLastMessage()), "there is none"
+        assert not await talk.client.submit(RemoveLastMessage()), "there is no message"
         prompt = await talk.submit("a")
         await asyncio.to_thread(talk.server.wait_for, 2)
         with pytest.raises(SessionBusy):
@@ -399,7 +399,7 @@ class TestRemoveLast:
         assert "echo looked" not in str(last.messages)
         assert talk.server.rejected == []
 
-    async def test_what_was_cut_off_goes_first(self, start: Start) -> None:
+    async def test_cut_off_reply_is_removed_first(self, start: Start) -> None:
         talk = await start([say("partial words", chunk=3).hold(threading.Event(), after=4), say("fine")])
         prompt = await talk.submit("a prompt")
         talk.interrupt_on = TextStreamed
@@ -411,7 +411,7 @@ class TestRemoveLast:
         assert (await talk.until_end("c")).text == "fine"
         assert "par" not in str(talk.server.requests[1].messages)
 
-    async def test_thinking_that_came_to_no_words_is_no_message(self, start: Start) -> None:
+    async def test_interrupted_thinking_without_text_is_no_message(self, start: Start) -> None:
         """After an interrupt during reasoning, the prompt is the message that is removed."""
         model = {"models": {"one": {"thinking": True}}}
         thought = say("4", thinking="two and two", chunk=2).hold(threading.Event(), after=4)
@@ -430,7 +430,7 @@ class TestRemoveLast:
         assert talk.server.rejected == []
 
 
-async def test_context_that_came_in_a_turn_is_read_in_it_and_once(start: Start) -> None:
+async def test_context_added_during_a_turn_is_sent_once_in_that_turn(start: Start) -> None:
     gate = threading.Event()
     talk = await start(
         [call("ExecuteCommand", {"command": "echo looked"}).hold(gate), say("one"), say("two"), say("three")]
@@ -440,18 +440,18 @@ async def test_context_that_came_in_a_turn_is_read_in_it_and_once(start: Start) 
     await talk.client.submit(AddContext("the sky is green"))
     gate.set()
     await talk.until_end(prompt)
-    assert told(talk, 1).count("the sky is green") == 1
+    assert request_text_of(talk, 1).count("the sky is green") == 1
     await talk.client.submit(AddContext("the grass is blue"))
     session = (await talk.client.get_info()).session
     await talk.client.close()
     again = await start(None, server=talk.server, resume=session)
     await again.say("b")
-    assert told(again, 2).count("the sky is green") == 1, "it was told already"
-    assert told(again, 2).count("the grass is blue") == 1, "a resume does not lose it"
+    assert request_text_of(again, 2).count("the sky is green") == 1, "it was sent already"
+    assert request_text_of(again, 2).count("the grass is blue") == 1, "a resume does not lose it"
     assert talk.all(ContextAdded)
 
 
-async def test_only_ten_may_steer(start: Start) -> None:
+async def test_at_most_ten_prompts_can_steer(start: Start) -> None:
     gate = threading.Event()
     talk = await start([say("x").hold(gate), *(say(f"{number}") for number in range(12))])
     await talk.submit("a")

@@ -1,4 +1,4 @@
-"""Hooks that judge prompts see every one of them, also those that come into a running turn or wait at an interrupt."""
+"""Prompt hooks check every prompt, also those that join a running turn or are queued at an interrupt."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from odin.core.op import ChangePrompt, Interrupt, Prompt
 from odin.testing import call, say
 
 from .conftest import Start
-from .hookkit import claude
+from .hook_programs import claude_hook
 
 SLOW_JUDGE = """
 text=$(cat)
@@ -22,15 +22,17 @@ esac
 """
 
 
-def judge(workspace: Path) -> dict[str, object]:
+def config_with_judge(workspace: Path) -> dict[str, object]:
     script = workspace.parent / "judge.sh"
     script.write_text(f"cd {workspace}\n{SLOW_JUDGE}")
-    return {"hooks": {"UserPromptSubmit": [claude(f"bash {script}")]}}
+    return {"hooks": {"UserPromptSubmit": [claude_hook(f"bash {script}")]}}
 
 
-async def test_what_joins_is_judged_and_may_be_refused(start: Start, workspace: Path) -> None:
+async def test_hook_checks_merged_prompts_and_may_refuse_them(start: Start, workspace: Path) -> None:
     gate = threading.Event()
-    talk = await start([call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=judge(workspace))
+    talk = await start(
+        [call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=config_with_judge(workspace)
+    )
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
     await talk.client.submit(Prompt("bad", "forbidden words", delivery="merge"))
@@ -46,9 +48,11 @@ async def test_what_joins_is_judged_and_may_be_refused(start: Start, workspace: 
 
 
 @pytest.mark.slow
-async def test_what_is_changed_while_it_is_judged_is_judged_again(start: Start, workspace: Path) -> None:
+async def test_prompt_changed_while_its_hook_runs_is_checked_again(start: Start, workspace: Path) -> None:
     gate = threading.Event()
-    talk = await start([call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=judge(workspace))
+    talk = await start(
+        [call("ExecuteCommand", {"command": "true"}).hold(gate), say("done")], config=config_with_judge(workspace)
+    )
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
     await talk.client.submit(Prompt("m", "wait-for-it", delivery="merge"))
@@ -64,8 +68,10 @@ async def test_what_is_changed_while_it_is_judged_is_judged_again(start: Start, 
 
 
 @pytest.mark.parametrize("queue", ["inject", "pause"])
-async def test_what_waits_at_an_interrupt_rests_unjudged(start: Start, workspace: Path, queue: str) -> None:
-    talk = await start([say("x").stall(), say("done"), say("more")], config=judge(workspace))
+async def test_queued_prompt_is_paused_at_an_interrupt_and_checked_when_it_is_sent(
+    start: Start, workspace: Path, queue: str
+) -> None:
+    talk = await start([say("x").stall(), say("done"), say("more")], config=config_with_judge(workspace))
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
     await talk.client.submit(Prompt("w", "forbidden words"))

@@ -1,4 +1,4 @@
-"""The requests of models that are not small are exactly the recorded ones, whatever is built for small models.
+"""Requests to models that are not small equal the recorded ones, whatever is built for small models.
 
 `ODIN_SNAPSHOTS=write` records them again, after a deliberate change of the prompt or the tools.
 """
@@ -16,14 +16,14 @@ RECORDED = Path(__file__).with_name("recorded_requests.json")
 IS_RECORDING = os.environ.get("ODIN_SNAPSHOTS") == "write"
 
 
-async def test_the_requests_of_stronger_models_are_the_recorded_ones(start: Start, workspace: Path) -> None:
+async def test_requests_to_larger_models_equal_the_recorded_ones(start: Start, workspace: Path) -> None:
     (workspace / "a.py").write_text("def f():\n    return 1\n")
     seen = {"anthropic": await _ask(start, "anthropic"), "openai": await _ask(start, "openai")}
     for window in (8_192, 16_384, 32_768):
         with ScriptedServer(_script(), local="llamacpp", models=["big-70b"], window=window) as server:
             ports = {"ODIN_LOCAL_PORTS": server.openai_url.rpartition(":")[2].partition("/")[0]}
             seen[f"local {window}"] = await _ask(start, "openai", server=server, env=ports, model="llamacpp/big-70b")
-    found = json.loads(_without_places(json.dumps(seen, ensure_ascii=False), workspace))
+    found = json.loads(_normalize(json.dumps(seen, ensure_ascii=False), workspace))
     if IS_RECORDING:
         RECORDED.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     recorded = json.loads(RECORDED.read_text())
@@ -43,8 +43,8 @@ async def _ask(start: Start, api: str, server: Any = None, **options: Any) -> di
     return json.loads(talk.server.requests[-1].body)
 
 
-def _without_places(text: str, workspace: Path) -> str:
-    """Replace what differs from one machine and day to the next."""
+def _normalize(text: str, workspace: Path) -> str:
+    """Replace everything that differs between machines and days."""
     text = text.replace(str(workspace), "/project")
     text = re.sub(r"Date: \d{4}-\d\d-\d\d", "Date: 2026-01-01", text)
     text = re.sub(r"Platform: \w+, shell: \w+", "Platform: linux, shell: sh", text)

@@ -1,4 +1,4 @@
-"""Replies that are cut off, malformed or empty: discarded, asked again, and given up in order (RECOV1-4, RECOV7)."""
+"""Replies that are cut off, malformed or empty: discarded, retried, and at last given up (RECOV1-4, RECOV7)."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -23,13 +23,13 @@ from odin.testing.script import SeenRequest
 from .conftest import Start, Talk
 
 CUT = '{"file_path": "/nowhere/x", "content": "abc'
-"""Arguments that the length limit broke off."""
+"""Arguments that the length limit cut off."""
 
 APIS = ("anthropic", "openai", "responses")
 
 
-def told(api: str) -> dict[str, Any]:
-    """How to start a session with one of the three wire formats."""
+def options_of(api: str) -> dict[str, Any]:
+    """Return the options that start a session with one of the three wire formats."""
     if api == "responses":
         return {"api": "openai", "config": {"providers": {"openai": {"type": "openai-responses"}}}}
     return {"api": api}
@@ -41,10 +41,10 @@ def cut(*calls: Any, text: str = "") -> Any:
 
 class TestCutOff:
     @pytest.mark.parametrize("api", APIS)
-    async def test_it_is_not_stored_and_the_model_is_asked_for_one_small_step(
+    async def test_cut_off_reply_is_discarded_and_one_small_step_is_requested(
         self, start: Start, workspace: Path, api: str
     ) -> None:
-        talk = await start([cut(call("WriteFile", CUT), text="Writing."), say("ok")], **told(api))
+        talk = await start([cut(call("WriteFile", CUT), text="Writing."), say("ok")], **options_of(api))
         assert (await talk.say("go")).text == "ok"
         first, second = talk.server.requests
         assert b"one tool call with short arguments" in second.body
@@ -54,7 +54,7 @@ class TestCutOff:
         assert talk.all(ToolStarted) == []
         assert talk.server.rejected == []
 
-    async def test_after_two_more_tries_it_is_given_up(self, start: Start) -> None:
+    async def test_turn_ends_after_two_more_cut_off_replies(self, start: Start) -> None:
         talk = await start([cut(call("WriteFile", CUT))] * 9, config={"compaction": {"enabled": False}})
         ended = await talk.say("go")
         assert ended.reason == "max_tokens"
@@ -63,7 +63,7 @@ class TestCutOff:
         assert len(talk.all(ReplyDiscarded)) == 3
         assert (await talk.client.snapshot()).messages[-1].reason == "max_tokens"
 
-    async def test_meanwhile_only_the_first_of_several_calls_counts(self, start: Start, workspace: Path) -> None:
+    async def test_only_the_first_call_of_the_next_reply_runs(self, start: Start, workspace: Path) -> None:
         three = reply("", [call("ExecuteCommand", {"command": f"touch {name}"}) for name in "abc"])
         talk = await start([cut(call("WriteFile", CUT)), three, three, say("ok")])
         assert (await talk.say("go")).text == "ok"
@@ -74,13 +74,13 @@ class TestCutOff:
         assert talk.server.rejected == []
 
     @pytest.mark.parametrize("api", APIS)
-    async def test_a_call_of_which_nothing_but_its_name_came_is_not_run(self, start: Start, api: str) -> None:
-        """SpawnStatus needs no arguments, so nothing in the call itself says that it is only half of one."""
-        talk = await start([cut(call("SpawnStatus", "")), say("ok")], **told(api))
+    async def test_call_cut_off_after_its_name_does_not_run(self, start: Start, api: str) -> None:
+        """SpawnStatus needs no arguments, so the call itself does not show that it is incomplete."""
+        talk = await start([cut(call("SpawnStatus", "")), say("ok")], **options_of(api))
         assert (await talk.say("go")).text == "ok"
         assert talk.all(ToolStarted) == []
 
-    async def test_whole_calls_before_the_limit_are_run(self, start: Start, workspace: Path) -> None:
+    async def test_complete_calls_before_the_limit_run(self, start: Start, workspace: Path) -> None:
         talk = await start([cut(call("ExecuteCommand", {"command": "touch made"})), say("ok")])
         await talk.say("go")
         assert (workspace / "made").exists()
@@ -89,7 +89,7 @@ class TestCutOff:
 
 class TestMalformed:
     @pytest.mark.parametrize("bad", ['{"file_path": ', "[1]", "{}", ""], ids=["broken", "a list", "nothing", "empty"])
-    async def test_three_rounds_in_a_row_end_the_turn_with_advice(self, start: Start, bad: str) -> None:
+    async def test_three_malformed_rounds_in_a_row_end_the_turn_with_advice(self, start: Start, bad: str) -> None:
         talk = await start([call("WriteFile", bad)] * 9)
         ended = await talk.say("go")
         assert (ended.reason, ended.error_kind) == ("error", "MalformedCalls")
@@ -103,12 +103,12 @@ class TestMalformed:
         await talk.say("go")
         assert [event.name for event in talk.all(ToolStarted)] == ["SpawnStatus"]
 
-    async def test_a_good_round_in_between_forgives(self, start: Start, workspace: Path) -> None:
+    async def test_valid_round_in_between_resets_the_count(self, start: Start, workspace: Path) -> None:
         bad, good = call("WriteFile", "{"), call("LS", {"path": str(workspace)})
         talk = await start([bad, bad, good, bad, bad, say("ok")])
         assert (await talk.say("go")).text == "ok"
 
-    async def test_in_a_mixed_round_the_good_run_and_the_bad_leave_no_trace(
+    async def test_valid_calls_of_a_mixed_round_run_and_malformed_ones_are_dropped(
         self, start: Start, workspace: Path
     ) -> None:
         mixed = reply("", [call("WriteFile", "{"), call("ExecuteCommand", {"command": "touch made"})])
@@ -118,7 +118,7 @@ class TestMalformed:
         assert b"WriteFile" not in talk.server.requests[1].body.split(b'"messages"')[1]
         assert talk.server.rejected == []
 
-    async def test_mixed_rounds_count_too(self, start: Start, workspace: Path) -> None:
+    async def test_mixed_rounds_count_as_malformed(self, start: Start, workspace: Path) -> None:
         def play(seen: Any) -> Any:
             number = len(seen.messages)
             return reply("", [call("WriteFile", "{"), call("LS", {"path": str(workspace / str(number))})])
@@ -130,7 +130,7 @@ class TestMalformed:
 
 
 class TestUnfinished:
-    """The JSON contract: `taskCompleted` false without a tool is no answer."""
+    """The JSON contract: `taskCompleted` false without a tool call is no answer."""
 
     UNFINISHED = say('{"taskCompleted": false, "explanation": "First I will read the file.", "executeTool": []}')
 
@@ -138,7 +138,9 @@ class TestUnfinished:
         models = {"m": {"tools": "json"}}
         return await start(script, "openai", config={"providers": {"openai": {"models": models}}}, model="openai/m")
 
-    async def test_the_model_is_told_to_go_on_and_its_history_says_so(self, start: Start, workspace: Path) -> None:
+    async def test_model_is_asked_to_continue_and_its_reply_stays_in_the_history(
+        self, start: Start, workspace: Path
+    ) -> None:
         look = call("LS", {"path": str(workspace)})
         talk = await self.start_contract(start, [self.UNFINISHED, look, self.UNFINISHED, say("Done.")])
         ended = await talk.say("go")
@@ -148,7 +150,7 @@ class TestUnfinished:
         assert '\\"taskCompleted\\": false, \\"explanation\\": \\"First I will read' in second
         assert talk.server.rejected == []
 
-    async def test_the_third_in_a_row_is_an_error(self, start: Start) -> None:
+    async def test_third_unfinished_reply_in_a_row_is_an_error(self, start: Start) -> None:
         talk = await self.start_contract(start, [self.UNFINISHED] * 9)
         ended = await talk.say("go")
         assert (ended.reason, ended.error_kind, len(talk.server.requests)) == ("error", "MalformedCalls", 3)
@@ -156,26 +158,26 @@ class TestUnfinished:
 
 class TestEmpty:
     @pytest.mark.parametrize("nothing", [say(""), say(" \n"), reply(thinking="hm", stop="end_turn")])
-    async def test_it_is_asked_again_and_then_the_default_is_given(self, start: Start, nothing: Any) -> None:
+    async def test_empty_reply_is_retried_and_then_replaced_by_the_default(self, start: Start, nothing: Any) -> None:
         talk = await start([nothing, nothing, say("never")], config={"default_response": "Nothing."})
         ended = await talk.say("go")
         assert (ended.reason, ended.text) == ("end_turn", "Nothing.")
         assert [event.error_kind for event in talk.all(RetryScheduled)] == ["EmptyReply"]
         assert talk.all(Replied) == []
 
-    async def test_cut_off_before_a_word_is_a_failure_of_its_own(self, start: Start) -> None:
+    async def test_reply_cut_off_before_any_text_is_an_empty_truncation(self, start: Start) -> None:
         talk = await start([say("", stop="max_tokens")] * 2)
         ended = await talk.say("go")
         assert ended.reason == "max_tokens"
         assert [event.error_kind for event in talk.all(RetryScheduled)] == ["EmptyTruncation"]
 
 
-def second_only(seen: SeenRequest) -> Any:
+def answer_only_as_second(seen: SeenRequest) -> Any:
     return say("ok") if seen.model == "second" else fault(529)
 
 
-class TestAnotherModel:
-    """`fallback_model`: the model that answers while the chosen one cannot."""
+class TestFallbackModel:
+    """`fallback_model`: the model that answers while the selected one cannot."""
 
     @staticmethod
     def config(**more: Any) -> dict[str, Any]:
@@ -184,7 +186,7 @@ class TestAnotherModel:
     @pytest.mark.parametrize(
         "broken", [fault(529), fault(429), say("half").cut(events=4), say(""), fault(402)], ids=str
     )
-    async def test_it_answers_when_retrying_did_not_help(self, start: Start, broken: Any) -> None:
+    async def test_fallback_answers_when_retries_fail(self, start: Start, broken: Any) -> None:
         def play(seen: Any) -> Any:
             return say("from the second") if seen.model == "second" else broken
 
@@ -199,12 +201,12 @@ class TestAnotherModel:
         for event in talk.events:
             screen += event.text if isinstance(event, TextStreamed) else ""
             screen = "" if isinstance(event, ReplyRolledBack) else screen
-        assert screen == "from the second", "what the first one began to say is taken off the screen"
+        assert screen == "from the second", "the partial text of the first model is removed from the screen"
         back = [at for at, event in enumerate(talk.events) if isinstance(event, ReplyRolledBack)]
         assert all(at < shown or at == back[-1] for at in back)
         assert [event.message.model for event in talk.all(Replied)] == ["second"]
 
-    async def test_what_it_costs_is_counted_as_its_own(self, start: Start) -> None:
+    async def test_usage_of_the_fallback_is_recorded_for_its_own_model(self, start: Start) -> None:
         def play(seen: Any) -> Any:
             used = Usage(input=100, output=5)
             return say("hi", usage=used) if seen.model == "second" else say("half", usage=used).cut(events=3)
@@ -215,17 +217,17 @@ class TestAnotherModel:
         for event in talk.all(UsageRecorded):
             spent[event.model] = spent.get(event.model, 0) + event.usage.input
         assert spent == {"anthropic/claude-sonnet-4-5": 200, "anthropic/second": 100}, (
-            "two tries of the first, one more"
+            "two tries of the first model, one of the fallback"
         )
 
-    async def test_it_stays_for_the_next_prompt_and_nobody_is_asked_twice_in_vain(self, start: Start) -> None:
-        talk = await start(second_only, config=self.config())
+    async def test_fallback_answers_the_next_prompt_without_another_failure(self, start: Start) -> None:
+        talk = await start(answer_only_as_second, config=self.config())
         await talk.say("one")
         asked = len(talk.server.requests)
         await talk.say("two")
         assert len(talk.server.requests) == asked + 1
 
-    async def test_after_the_last_one_the_turn_ends_with_the_error(self, start: Start) -> None:
+    async def test_turn_ends_with_the_error_after_the_last_fallback(self, start: Start) -> None:
         talk = await start([fault(529)] * 9, config=self.config(fallback_model=["openai/gpt-5", "anthropic/second"]))
         ended = await talk.say("go")
         assert (ended.reason, ended.error_kind) == ("error", "Overloaded")
@@ -233,7 +235,7 @@ class TestAnotherModel:
         assert len(talk.server.requests) == 4
         assert any("openai/gpt-5" in event.text for event in talk.all(Warned))
 
-    async def test_a_refusal_is_no_reason_to_ask_another(self, start: Start) -> None:
+    async def test_bad_request_does_not_use_the_fallback(self, start: Start) -> None:
         talk = await start([fault(400)] * 9, config=self.config())
         assert (await talk.say("go")).error_kind == "BadRequest"
         assert len(talk.server.requests) == 1
@@ -258,7 +260,7 @@ class TestAnotherModel:
         assert (ended.reason, ended.error_kind, (workspace / "new.txt").exists()) == ("error", "ReplyBlocked", False)
         assert (await talk.say("go on")).text == "ok" and talk.server.rejected == []
 
-    async def test_it_may_speak_another_api(self, start: Start, workspace: Path) -> None:
+    async def test_fallback_may_use_another_api(self, start: Start, workspace: Path) -> None:
         with ScriptedServer([call("LS", {"path": str(workspace)}), say("done")]) as other:
             env = {key: value for key, value in other.env("openai").items() if key != "ODIN_MODEL"}
             talk = await start([fault(529)] * 9, config=self.config(fallback_model=["openai/gpt-x"]), env=env)

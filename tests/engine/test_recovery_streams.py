@@ -1,4 +1,4 @@
-"""Providers that refuse, overload, stall or break off: one policy, in plain sight, within bounds (B27, B28)."""
+"""Providers that refuse, overload, stall or break off: one visible and bounded retry policy (B27, B28)."""
 
 import asyncio
 import itertools
@@ -28,45 +28,45 @@ from odin.engine.stream import ReplyStream, RetryPolicy
 from odin.testing import call, fault, reply, retry_after, say
 
 from .conftest import Start, Talk
-from .test_recovery import APIS, told
+from .test_recovery import APIS, options_of
 
 HALF = say("half of it", chunk=2)
 
 IMPATIENT = {"idle_timeout": 0.2, "header_timeout": 0.5}
 
 
-def impatient(api: str) -> dict[str, Any]:
-    """A session that waits for nothing long, so that a test of silence is short.
+def impatient_options_of(api: str) -> dict[str, Any]:
+    """Return session options with short timeouts, so that a test of silence is short.
 
-    On a busy machine it may take any answer for silence, so a test must allow for more tries than one.
+    On a busy machine any answer may time out, so a test must allow for several tries.
     """
-    settings = told(api)
+    settings = options_of(api)
     name = settings["api"]
     own = settings.get("config", {}).get("providers", {}).get(name, {})
     return {**settings, "config": {"providers": {name: {**own, **IMPATIENT}}}}
 
 
 class TestPolicy:
-    """How long is waited, whatever a server says."""
+    """How long retries wait, whatever a server says."""
 
     @pytest.mark.parametrize("asked", [None, 0.0, 0.001])
-    def test_there_is_a_floor_under_small_wishes(self, asked: float | None) -> None:
+    def test_small_retry_after_values_have_a_minimum_wait(self, asked: float | None) -> None:
         policy = RetryPolicy(base_s=1.0)
         waits = [policy.compute_delay(RateLimited("slow", retry_after=asked), attempt) or 0 for attempt in range(1, 6)]
         assert all(wait >= 2**number for number, wait in enumerate(waits))
-        assert sum(waits) >= 31, "six tries are not burned within seconds"
+        assert sum(waits) >= 31, "six tries take longer than some seconds"
 
-    def test_a_server_that_wants_more_gets_it_and_nobody_comes_back_at_the_same_moment(self) -> None:
+    def test_longer_retry_after_is_respected_with_jitter(self) -> None:
         waits = {RetryPolicy().compute_delay(RateLimited("slow", retry_after=10.0), 1) for _ in range(20)}
         assert len(waits) > 10
         assert all(wait is not None and 10.0 <= wait <= 12.5 for wait in waits)
 
-    def test_no_wait_is_longer_than_the_longest(self) -> None:
+    def test_no_wait_exceeds_the_maximum(self) -> None:
         policy = RetryPolicy(attempts=50, base_s=1.0, max_s=8.0)
         waits = [policy.compute_delay(Overloaded("full"), attempt) for attempt in range(1, 50)]
         assert max(wait for wait in waits if wait is not None) <= 8.0
 
-    def test_without_a_limit_it_goes_on_and_a_constant_wait_does_not_grow(self) -> None:
+    def test_unlimited_retries_continue_and_a_constant_wait_does_not_grow(self) -> None:
         policy = RetryPolicy(attempts=0, base_s=1.0, grows=False)
         waits = [policy.compute_delay(Overloaded("full"), attempt) or 0 for attempt in (1, 9, 10_000)]
         assert all(1 <= wait <= 1.25 for wait in waits)
@@ -75,7 +75,7 @@ class TestPolicy:
             "an empty reply is asked for twice, whatever the limit"
         )
 
-    def test_a_wish_beyond_the_longest_is_told_and_not_sat_out(self) -> None:
+    def test_retry_after_beyond_the_maximum_ends_the_retries(self) -> None:
         assert RetryPolicy(max_s=60.0).compute_delay(RateLimited("slow", retry_after=3600.0), 1) is None
 
 
@@ -102,13 +102,13 @@ class TestPolicy:
     ],
     ids=itertools.count(),
 )
-async def test_it_is_tried_again_and_nothing_of_the_first_try_stays(
+async def test_failed_reply_is_retried_and_nothing_of_the_first_try_stays(
     start: Start, workspace: Path, api: str, broken: Any
 ) -> None:
-    talk = await start([broken, say("fine")], **told(api))
-    await assert_tried_again(talk, workspace)
+    talk = await start([broken, say("fine")], **options_of(api))
+    await assert_retried(talk, workspace)
     assert len(talk.server.requests) == 2
-    assert len(talk.all(RetryScheduled)) == (not broken.drop), "a kept connection that was closed is opened anew"
+    assert len(talk.all(RetryScheduled)) == (not broken.drop), "a kept connection that was closed is opened again"
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -122,14 +122,14 @@ async def test_it_is_tried_again_and_nothing_of_the_first_try_stays(
     ],
     ids=["after a while", "from the start", "but for pings", "within a call"],
 )
-async def test_silence_is_tried_again(start: Start, workspace: Path, api: str, silent: Any) -> None:
-    talk = await start([silent, *[say("fine")] * 5], **impatient(api))
-    await assert_tried_again(talk, workspace)
+async def test_silent_stream_is_retried(start: Start, workspace: Path, api: str, silent: Any) -> None:
+    talk = await start([silent, *[say("fine")] * 5], **impatient_options_of(api))
+    await assert_retried(talk, workspace)
     assert len(talk.server.requests) == 1 + len(talk.all(RetryScheduled)) > 1
 
 
-async def assert_tried_again(talk: Talk, workspace: Path) -> None:
-    """The turn ends well with the same request sent again, and nothing of the first try is left."""
+async def assert_retried(talk: Talk, workspace: Path) -> None:
+    """Assert that the turn succeeds with the same request sent again and nothing left of the first try."""
     ended = await talk.say("go")
     assert (ended.reason, ended.text) == ("end_turn", "fine")
     assert len({request.body for request in talk.server.requests}) == 1
@@ -150,7 +150,7 @@ async def assert_tried_again(talk: Talk, workspace: Path) -> None:
     ],
     ids=["a web page", "no JSON", "a line without end"],
 )
-async def test_what_will_not_get_better_is_told_at_once(start: Start, broken: Any) -> None:
+async def test_permanent_failures_are_reported_without_a_retry(start: Start, broken: Any) -> None:
     talk = await start([broken, say("never")])
     ended = await talk.say("go")
     assert (ended.reason, ended.error_kind) == ("error", "BadReply")
@@ -169,13 +169,13 @@ async def test_what_will_not_get_better_is_told_at_once(start: Start, broken: An
     ],
     ids=["gzip", "byte by byte", "no content type", "no end mark"],
 )
-async def test_what_is_only_odd_is_understood(start: Start, api: str, odd: Any) -> None:
-    talk = await start([odd if not (api == "responses" and odd.missing) else say("fine")], **told(api))
+async def test_unusual_but_valid_replies_are_accepted(start: Start, api: str, odd: Any) -> None:
+    talk = await start([odd if not (api == "responses" and odd.missing) else say("fine")], **options_of(api))
     assert (await talk.say("go")).text == "fine"
     assert talk.all(RetryScheduled) == []
 
 
-async def test_two_calls_of_one_id_both_run_and_have_a_result_each(start: Start, workspace: Path) -> None:
+async def test_two_calls_with_one_id_both_run_and_each_has_a_result(start: Start, workspace: Path) -> None:
     twice = reply("", [call("ExecuteCommand", {"command": f"touch {name}"}, id="same") for name in "ab"])
     talk = await start([twice, twice, say("ok")])
     assert (await talk.say("go")).text == "ok"
@@ -183,8 +183,8 @@ async def test_two_calls_of_one_id_both_run_and_have_a_result_each(start: Start,
     assert talk.server.rejected == []
 
 
-async def test_text_that_speaks_of_errors_is_an_answer(start: Start) -> None:
-    """Only an answer that is nothing but the error body of an API is taken for one."""
+async def test_answer_that_mentions_errors_is_not_an_error(start: Start) -> None:
+    """Only a reply that is nothing but the error body of an API counts as an error."""
     answers = ["Overloaded.", '{"error": "none"}', 'The body is {"error": {"type": "x", "message": "y"}}', '{"a": 1}']
     talk = await start([say(text) for text in answers])
     assert [(await talk.say("go")).text for _ in answers] == answers
@@ -192,7 +192,7 @@ async def test_text_that_speaks_of_errors_is_an_answer(start: Start) -> None:
 
 class TestGivingUp:
     @pytest.mark.parametrize("then", [fault(503), HALF.cut(events=5)], ids=["nothing more", "half again"])
-    async def test_the_text_that_came_is_kept_and_marked(self, start: Start, then: Any) -> None:
+    async def test_partial_text_is_kept_and_marked_as_interrupted(self, start: Start, then: Any) -> None:
         script = [HALF.cut(events=5), then, say("and on")]
         talk = await start(script, config={"retry": {"base_s": 0.001, "attempts": 2}})
         ended = await talk.say("go")
@@ -204,19 +204,19 @@ class TestGivingUp:
         assert (await talk.say("go on")).text == "and on"
         assert talk.server.rejected == []
 
-    async def test_every_try_is_counted_once(self, start: Start) -> None:
+    async def test_usage_of_every_try_is_counted_once(self, start: Start) -> None:
         used = Usage(input=1000, output=10)
         talk = await start([say("half of it", usage=used, chunk=2).cut(events=5)] * 2 + [say("fine", usage=used)])
         ended = await talk.say("go")
         assert sum(event.usage.input for event in talk.all(UsageRecorded)) == 3000
         assert ended.usage.input == 3000
-        assert ended.usage.output == 1 + 1 + 10, "what the server had told of each try"
+        assert ended.usage.output == 1 + 1 + 10, "what the server reported for each try"
         snapshot = await talk.client.snapshot()
         assert snapshot.usage == ended.usage
 
 
-class TestInSight:
-    async def test_the_wait_has_a_number_and_the_server_s_wish_is_named(self, start: Start) -> None:
+class TestVisibleRetries:
+    async def test_retries_are_numbered_and_a_requested_cooldown_is_shown(self, start: Start) -> None:
         talk = await start([fault(503), fault(429, {"retry-after": "0.02"}), say("fine")])
         await talk.say("go")
         waits = [(event.activity, event.detail) for event in talk.all(ActivityChanged) if event.detail]
@@ -236,7 +236,7 @@ class TestInSight:
         assert ended.reason == "interrupted"
         assert (await talk.say("go on")).text == "and on"
 
-    async def test_what_is_left_of_the_limits_is_told(self, start: Start) -> None:
+    async def test_rate_limit_headers_are_published(self, start: Start) -> None:
         headers: dict[str, str | None] = {
             "anthropic-ratelimit-requests-limit": "50",
             "anthropic-ratelimit-requests-remaining": "49",
@@ -246,13 +246,13 @@ class TestInSight:
         talk = await start([say("hi").with_headers(headers), say("again")])
         await talk.say("one")
         await talk.say("two")
-        (told_of,) = talk.all(RateLimitUpdated)
-        assert (told_of.provider, told_of.requests_left, told_of.requests_limit) == ("anthropic", 49, 50)
-        assert (told_of.tokens_left, told_of.tokens_limit, told_of.reset_s) == (12000, -1, 0.0)
+        (updated,) = talk.all(RateLimitUpdated)
+        assert (updated.provider, updated.requests_left, updated.requests_limit) == ("anthropic", 49, 50)
+        assert (updated.tokens_left, updated.tokens_limit, updated.reset_s) == (12000, -1, 0.0)
 
 
 async def test_an_interrupt_closes_the_stream_while_its_reader_waits() -> None:
-    """Speculation is being rolled back; the connection must not wait for the garbage collector."""
+    """The interrupt comes during a rollback; closing must not wait for the garbage collector."""
     closed: list[str] = []
     waiting = asyncio.Event()
 

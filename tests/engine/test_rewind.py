@@ -1,4 +1,4 @@
-"""Going back to before a prompt, and forward again: files to the byte, and a conversation that every API accepts."""
+"""Rewind and redo: files are restored to the byte, and every API accepts the conversation."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from odin.core.op import AddContext, AnswerPermission, Interrupt, Prompt, Redo, 
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
-from .tree import git, git_of, repository, tree_of
+from .tree import git, git_state_of, make_repository, tree_of
 
 
 def run(command: str) -> Any:
@@ -34,7 +34,7 @@ def edit(path: Path, old: str, new: str) -> list[Any]:
 
 
 async def events_of(talk: Talk, kind: type[Any]) -> list[Any]:
-    """Such events of the log, in order."""
+    """Return the events of this kind in the log, in order."""
     snapshot = await talk.client.snapshot()
     found: list[Any] = []
     if snapshot.seq < 0:
@@ -47,19 +47,19 @@ async def events_of(talk: Talk, kind: type[Any]) -> list[Any]:
     return found
 
 
-async def back(talk: Talk, number: int = 1, **more: Any) -> Rewound:
+async def rewind(talk: Talk, number: int = 1, **more: Any) -> Rewound:
     turns = (await talk.client.snapshot()).messages
     await talk.client.submit(Rewind(turns[-number].id, **more))
     return (await events_of(talk, Rewound))[-1]
 
 
-async def forward(talk: Talk, **more: Any) -> Redone:
+async def redo(talk: Talk, **more: Any) -> Redone:
     await talk.client.submit(Redo(**more))
     return (await events_of(talk, Redone))[-1]
 
 
-def prompts(body: dict[str, Any]) -> list[str]:
-    """The text blocks of the user messages in an Anthropic request."""
+def prompts_of(body: dict[str, Any]) -> list[str]:
+    """Return the text blocks of the user messages in an Anthropic request."""
     said: list[str] = []
     for message in body["messages"]:
         if message["role"] == "user":
@@ -72,7 +72,7 @@ def prompts(body: dict[str, Any]) -> list[str]:
 # --- one call of each kind ---
 
 
-async def test_an_edit_is_saved_before_it_happens_and_comes_back(start: Start, workspace: Path) -> None:
+async def test_edit_is_saved_in_a_checkpoint_first_and_can_be_rewound(start: Start, workspace: Path) -> None:
     file = workspace / "a.txt"
     file.write_bytes(b"one\r\ntwo\n\xff no newline")
     file.chmod(0o640)
@@ -84,55 +84,55 @@ async def test_an_edit_is_saved_before_it_happens_and_comes_back(start: Start, w
     names = [type(event).__name__ for event in talk.events]
     started = [at for at, name in enumerate(names) if name == "ToolStarted"][-1]
     assert names[started : started + 4] == ["ToolStarted", "CheckpointSaved", "FilesChanged", "ToolEnded"]
-    rewound = await back(talk)
+    rewound = await rewind(talk)
     assert tree_of(workspace) == before
     assert [change.before.path for change in rewound.changes] == [str(file)]
     assert rewound.skipped_files == ()
-    await forward(talk)
+    await redo(talk)
     assert tree_of(workspace) == changed
 
 
-async def test_what_a_call_made_is_removed_with_the_folders_it_made(start: Start, workspace: Path) -> None:
+async def test_rewind_removes_created_files_and_folders(start: Start, workspace: Path) -> None:
     (workspace / "kept").mkdir()
     before = tree_of(workspace)
     talk = await start([write(workspace / "new/deep/file.txt", "x\n"), write(workspace / "kept/y.txt", "y\n"), say("")])
     await talk.say("make files")
     made = tree_of(workspace)
     assert len(made) == 5
-    await back(talk)
+    await rewind(talk)
     assert tree_of(workspace) == before
-    await forward(talk)
+    await redo(talk)
     assert tree_of(workspace) == made
 
 
-async def test_a_folder_that_somebody_else_uses_stays(start: Start, workspace: Path) -> None:
+async def test_rewind_keeps_a_created_folder_with_other_files(start: Start, workspace: Path) -> None:
     talk = await start([write(workspace / "new/file.txt", "x\n"), say("done")])
     await talk.say("make a file")
     (workspace / "new/mine.txt").write_text("mine")
-    rewound = await back(talk)
+    rewound = await rewind(talk)
     assert tree_of(workspace).keys() == {"new", "new/mine.txt"}
     assert rewound.skipped_files == ()
 
 
-async def test_a_deleted_file_comes_back(start: Start, workspace: Path) -> None:
+async def test_rewind_restores_a_deleted_file(start: Start, workspace: Path) -> None:
     file = workspace / "a.txt"
     file.write_text("precious\n")
     before = tree_of(workspace)
     talk = await start([call("Delete", {"paths": [str(file)], "reason": "asked"}), say("done")])
     await talk.say("delete it")
     assert not file.exists()
-    await back(talk)
+    await rewind(talk)
     assert tree_of(workspace) == before
 
 
-async def test_an_edit_through_a_link_changes_the_file_behind_it_back(start: Start, workspace: Path) -> None:
+async def test_rewind_restores_the_file_behind_a_link(start: Start, workspace: Path) -> None:
     (workspace / "real.txt").write_text("old\n")
     (workspace / "link.txt").symlink_to("real.txt")
     before = tree_of(workspace)
     talk = await start([*edit(workspace / "link.txt", "old", "new"), say("done")])
     await talk.say("change it")
     assert (workspace / "real.txt").read_text() == "new\n"
-    await back(talk)
+    await rewind(talk)
     assert tree_of(workspace) == before
 
 
@@ -142,7 +142,7 @@ async def test_hard_links_stay_one_file(start: Start, workspace: Path) -> None:
     talk = await start([run("echo new > a"), say("done")])
     await talk.say("change it")
     assert (workspace / "b").read_text() == "new\n"
-    await back(talk)
+    await rewind(talk)
     assert (workspace / "a").read_text() == (workspace / "b").read_text() == "old\n"
     assert (workspace / "a").samefile(workspace / "b")
 
@@ -168,7 +168,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("versioned", [True, False], ids=["git", "no git"])
-async def test_what_a_command_did_is_taken_back_to_the_byte(start: Start, workspace: Path, versioned: bool) -> None:
+async def test_rewind_restores_the_changes_of_a_command_to_the_byte(
+    start: Start, workspace: Path, versioned: bool
+) -> None:
     (workspace / "plain.txt").write_text("plain\n")
     (workspace / "folder").mkdir()
     (workspace / "folder/inner.txt").write_text("inner\n")
@@ -178,26 +180,26 @@ async def test_what_a_command_did_is_taken_back_to_the_byte(start: Start, worksp
     (workspace / "ümlaut").write_text("u")
     (workspace / ".gitignore").write_text(".env\nbuild/\n")
     if versioned:
-        repository(workspace)
+        make_repository(workspace)
     (workspace / ".env").write_text("SECRET=1\n")
     (workspace / "build").mkdir()
     (workspace / "build/out").write_bytes(bytes(range(256)))
-    before, untouched = tree_of(workspace), git_of(workspace) if versioned else ()
+    before, untouched = tree_of(workspace), git_state_of(workspace) if versioned else ()
     talk = await start([turn for command in COMMANDS.values() for turn in (run(command), say("done"))])
     for name in COMMANDS:
         await talk.say(name)
         after = tree_of(workspace)
         assert after != before, name
-        assert ((await back(talk)).skipped_files, tree_of(workspace)) == ((), before), name
-        assert ((await forward(talk)).skipped_files, tree_of(workspace)) == ((), after), name
-        assert ((await back(talk)).skipped_files, tree_of(workspace)) == ((), before), name
+        assert ((await rewind(talk)).skipped_files, tree_of(workspace)) == ((), before), name
+        assert ((await redo(talk)).skipped_files, tree_of(workspace)) == ((), after), name
+        assert ((await rewind(talk)).skipped_files, tree_of(workspace)) == ((), before), name
     assert talk.server.rejected == []
     if versioned:
-        assert git_of(workspace) == untouched
+        assert git_state_of(workspace) == untouched
         assert git(workspace, "status", "--porcelain") == ""
 
 
-BROOMS = (
+CLEANUP_COMMANDS = (
     "git checkout -- .",
     "git restore .",
     "git reset --hard",
@@ -206,31 +208,31 @@ BROOMS = (
 )
 
 
-@pytest.mark.parametrize("broom", BROOMS)
-async def test_what_git_swept_away_comes_back(start: Start, workspace: Path, broom: str) -> None:
+@pytest.mark.parametrize("cleanup", CLEANUP_COMMANDS)
+async def test_rewind_restores_files_that_git_removed(start: Start, workspace: Path, cleanup: str) -> None:
     (workspace / ".gitignore").write_text(".env\n")
     (workspace / "tracked.txt").write_text("committed\n")
-    repository(workspace)
+    make_repository(workspace)
     (workspace / "tracked.txt").write_text("work of the whole day\n")
     (workspace / "untracked.txt").write_text("never added\n")
     (workspace / ".env").write_text("SECRET=1\n")
     before, status = tree_of(workspace), git(workspace, "status", "--porcelain")
     name = "-c user.name=x -c user.email=x@example.org"
-    command = broom.replace("git stash -u", f"git {name} stash -u")
+    command = cleanup.replace("git stash -u", f"git {name} stash -u")
     talk = await start([run(command), say("done")], yes=False, can_ask=True)
     talk.answers = [AnswerPermission("", allow=True)]
     await talk.say("clean up")
     assert [asked.subject for asked in talk.all(PermissionAsked)] == [command]
     assert tree_of(workspace) != before
-    untouched = git_of(workspace)
-    rewound = await back(talk)
+    untouched = git_state_of(workspace)
+    rewound = await rewind(talk)
     assert rewound.skipped_files == ()
     assert tree_of(workspace) == before
-    assert git_of(workspace) == untouched
+    assert git_state_of(workspace) == untouched
     assert git(workspace, "status", "--porcelain") == status
 
 
-async def test_a_command_that_only_looks_saves_nothing(start: Start, workspace: Path) -> None:
+async def test_read_only_command_saves_no_checkpoint(start: Start, workspace: Path) -> None:
     (workspace / "a").write_text("x")
     talk = await start([run("ls && cat a"), say("done")])
     await talk.say("look")
@@ -238,7 +240,7 @@ async def test_a_command_that_only_looks_saves_nothing(start: Start, workspace: 
     assert talk.all(FilesChanged) == []
 
 
-async def test_the_store_is_outside_the_project_and_private(start: Start, workspace: Path, home: Path) -> None:
+async def test_checkpoint_store_is_outside_the_project_and_private(start: Start, workspace: Path, home: Path) -> None:
     (workspace / "a").write_text("secret\n")
     talk = await start([run("echo x > b"), say("done")])
     await talk.say("go")
@@ -250,10 +252,10 @@ async def test_the_store_is_outside_the_project_and_private(start: Start, worksp
     assert {stat.S_IMODE(path.stat().st_mode) for path in store.rglob("*") if path.is_dir()} == {0o700}
 
 
-# --- somebody else's work ---
+# --- changes by the user ---
 
 
-async def test_what_the_user_changed_after_the_turn_is_left_alone(start: Start, workspace: Path) -> None:
+async def test_files_changed_by_the_user_after_the_turn_are_left_alone(start: Start, workspace: Path) -> None:
     for name in ("mine", "yours", "gone", "made"):
         (workspace / name).write_text("old\n")
     talk = await start([run("for f in mine yours gone; do echo new > $f; done; rm made; echo n > n"), say("done")])
@@ -262,7 +264,7 @@ async def test_what_the_user_changed_after_the_turn_is_left_alone(start: Start, 
     (workspace / "gone").unlink()
     (workspace / "made").write_text("made again by the user\n")
     (workspace / "n").chmod(0o755)
-    rewound = await back(talk)
+    rewound = await rewind(talk)
     assert {Path(file.path).name for file in rewound.skipped_files} == {"mine", "gone", "made", "n"}
     assert all("changed outside this session" in file.reason for file in rewound.skipped_files)
     assert (workspace / "mine").read_text() == "by the user\n"
@@ -271,20 +273,20 @@ async def test_what_the_user_changed_after_the_turn_is_left_alone(start: Start, 
     assert (workspace / "yours").read_text() == "old\n"
 
 
-async def test_force_takes_it_all_the_same_and_redo_brings_the_users_bytes_back(start: Start, workspace: Path) -> None:
+async def test_force_overwrites_user_changes_and_redo_restores_them(start: Start, workspace: Path) -> None:
     file = workspace / "a"
     file.write_text("old\n")
     talk = await start([run("echo new > a"), say("done")])
     await talk.say("go")
     file.write_text("by the user\n")
-    rewound = await back(talk, force=True)
+    rewound = await rewind(talk, force=True)
     assert rewound.skipped_files == ()
     assert file.read_text() == "old\n"
-    await forward(talk)
+    await redo(talk)
     assert file.read_text() == "by the user\n"
 
 
-async def test_an_edit_of_the_user_between_two_turns(start: Start, workspace: Path) -> None:
+async def test_user_edit_between_two_turns_is_kept(start: Start, workspace: Path) -> None:
     file = workspace / "a"
     file.write_text("0\n")
     talk = await start([run("echo 1 > a"), say("one"), run("echo 2 >> a"), say("two")])
@@ -292,12 +294,12 @@ async def test_an_edit_of_the_user_between_two_turns(start: Start, workspace: Pa
     file.write_text("by the user\n")
     await talk.say("second")
     assert file.read_text() == "by the user\n2\n"
-    kept = (await back(talk, 2, chat=False)).skipped_files
+    kept = (await rewind(talk, 2, chat=False)).skipped_files
     assert [Path(item.path).name for item in kept] == ["a"]
     assert file.read_text() == "by the user\n2\n"
-    assert (await back(talk, 1)).skipped_files == ()
+    assert (await rewind(talk, 1)).skipped_files == ()
     assert file.read_text() == "by the user\n"
-    assert [Path(item.path).name for item in (await back(talk, 1)).skipped_files] == ["a"]
+    assert [Path(item.path).name for item in (await rewind(talk, 1)).skipped_files] == ["a"]
     assert file.read_text() == "by the user\n"
 
 
@@ -309,7 +311,7 @@ async def test_a_folder_that_became_a_link_is_not_written_through(start: Start, 
     elsewhere = home / "elsewhere"
     (workspace / "sub").rename(elsewhere)
     (workspace / "sub").symlink_to(elsewhere)
-    rewound = await back(talk)
+    rewound = await rewind(talk)
     assert [file.reason for file in rewound.skipped_files] == ["a folder above it is a link now"]
     assert (elsewhere / "a").read_text() == "new\n"
 
@@ -323,7 +325,7 @@ async def test_one_path_that_fails_does_not_stop_the_others(
     await talk.say("go")
     lost = next(path for path in home.rglob("objects/*/*") if path.read_bytes() == b"old a\n")
     lost.write_bytes(b"rotten")
-    rewound = await back(talk)
+    rewound = await rewind(talk)
     assert [(Path(file.path).name, file.reason) for file in rewound.skipped_files] == [
         ("a", "its earlier content in the checkpoint store is damaged")
     ]
@@ -333,30 +335,30 @@ async def test_one_path_that_fails_does_not_stop_the_others(
 # --- several turns ---
 
 
-async def test_back_twice_and_forward_twice(start: Start, workspace: Path) -> None:
+async def test_rewind_twice_and_redo_twice(start: Start, workspace: Path) -> None:
     talk = await start([run("echo 1 > a"), say("one"), run("echo 2 > a; echo b > b"), say("two"), say("unused")])
     trees = [tree_of(workspace)]
     await talk.say("first")
     trees.append(tree_of(workspace))
     await talk.say("second")
     trees.append(tree_of(workspace))
-    await back(talk)
+    await rewind(talk)
     assert tree_of(workspace) == trees[1]
-    await back(talk)
+    await rewind(talk)
     assert tree_of(workspace) == trees[0]
     assert (await talk.client.snapshot()).messages == ()
-    await forward(talk)
+    await redo(talk)
     assert tree_of(workspace) == trees[1]
-    await forward(talk)
+    await redo(talk)
     assert tree_of(workspace) == trees[2]
     assert [turn.body for turn in (await talk.client.snapshot()).messages] == ["first", "second"]
     with pytest.raises(UsageError, match="nothing to redo"):
         await talk.client.submit(Redo())
-    await back(talk, 2)
+    await rewind(talk, 2)
     assert tree_of(workspace) == trees[0]
 
 
-async def test_after_a_rewind_the_model_sees_a_conversation_without_it(start: Start, workspace: Path) -> None:
+async def test_rewound_prompt_is_not_in_the_next_request(start: Start, workspace: Path) -> None:
     file = workspace / "a.txt"
     file.write_text("one\n")
     todos = {"todos": [{"id": "1", "content": "later", "status": "pending"}]}
@@ -374,11 +376,11 @@ async def test_after_a_rewind_the_model_sees_a_conversation_without_it(start: St
     await talk.client.submit(AddContext("remember me", "notes.md"))
     await talk.say("second")
     assert len((await talk.client.snapshot()).todos) == 1
-    await back(talk)
+    await rewind(talk)
     snapshot = await talk.client.snapshot()
     assert ([turn.body for turn in snapshot.messages], snapshot.todos, snapshot.files) == (["first"], (), ())
     await talk.say("again")
-    said = prompts(talk.server.requests[-2].json)
+    said = prompts_of(talk.server.requests[-2].json)
     assert talk.server.rejected == []
     assert "first" in said[0]
     assert not any("second" in text for text in said)
@@ -387,39 +389,39 @@ async def test_after_a_rewind_the_model_sees_a_conversation_without_it(start: St
     assert file.read_text() == "two\n"
 
 
-async def test_files_alone_go_back_and_the_model_is_told(start: Start, workspace: Path) -> None:
+async def test_rewinding_only_files_is_reported_to_the_model(start: Start, workspace: Path) -> None:
     (workspace / "a").write_text("old\n")
     talk = await start([run("echo new > a"), say("one"), say("two")])
     await talk.say("first")
-    await back(talk, chat=False)
+    await rewind(talk, chat=False)
     assert (workspace / "a").read_text() == "old\n"
     await talk.say("second")
-    said = prompts(talk.server.requests[-1].json)
+    said = prompts_of(talk.server.requests[-1].json)
     assert talk.server.rejected == []
     assert any("took file changes back" in text and str(workspace / "a") in text for text in said)
     assert [turn.body for turn in (await talk.client.snapshot()).messages] == ["first", "second"]
 
 
-async def test_chat_alone_goes_back(start: Start, workspace: Path) -> None:
+async def test_rewinding_only_the_chat_keeps_the_files(start: Start, workspace: Path) -> None:
     talk = await start([run("echo new > a"), say("one"), say("two")])
     await talk.say("first")
-    await back(talk, files=False)
+    await rewind(talk, files=False)
     assert (workspace / "a").read_text() == "new\n"
     assert (await talk.client.snapshot()).messages == ()
     await talk.say("second")
-    assert not any("first" in text for text in prompts(talk.server.requests[-1].json))
+    assert not any("first" in text for text in prompts_of(talk.server.requests[-1].json))
     assert "Working directory" in str(talk.server.requests[-1].json)
     with pytest.raises(UsageError, match="nothing to redo"):
         await talk.client.submit(Redo())
 
 
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
-async def test_a_resumed_session_is_where_it_was_left(start: Start, workspace: Path, api: str) -> None:
+async def test_rewind_and_redo_work_in_a_resumed_session(start: Start, workspace: Path, api: str) -> None:
     script = [run("echo 1 > a"), say("one"), run("echo 2 > a"), say("two"), say("three"), say("four")]
     talk = await start(script, api)
     await talk.say("first")
     await talk.say("second")
-    await back(talk)
+    await rewind(talk)
     before = await talk.client.snapshot()
     await talk.client.close()
     again = await start(None, api, server=talk.server, resume=before.session)
@@ -428,17 +430,17 @@ async def test_a_resumed_session_is_where_it_was_left(start: Start, workspace: P
     assert (workspace / "a").read_text() == "1\n"
     await again.client.submit(Redo())
     assert (workspace / "a").read_text() == "2\n"
-    await back(again)
+    await rewind(again)
     await again.client.submit(Prompt("third", "third"))
     await again.until_end("third")
-    await back(again, 2)
+    await rewind(again, 2)
     assert not (workspace / "a").exists()
     await again.say("fourth")
     assert talk.server.rejected == []
     assert "second" not in str(talk.server.requests[-2].json["messages"])
 
 
-async def test_a_busy_session_does_not_go_back(start: Start, workspace: Path) -> None:
+async def test_busy_session_refuses_a_rewind(start: Start, workspace: Path) -> None:
     talk = await start([run("echo x > a; sleep 30"), say("never")])
     prompt = await talk.submit("work")
     await talk.until(ToolStarted)
@@ -448,7 +450,7 @@ async def test_a_busy_session_does_not_go_back(start: Start, workspace: Path) ->
     await talk.until_end(prompt)
 
 
-async def test_an_unknown_prompt_is_named(start: Start) -> None:
+async def test_rewind_to_an_unknown_prompt_is_refused(start: Start) -> None:
     talk = await start([say("hi")])
     await talk.say("hello")
     with pytest.raises(UsageError, match="There is no prompt 'nonsense'"):
@@ -458,7 +460,7 @@ async def test_an_unknown_prompt_is_named(start: Start) -> None:
 # --- interruptions and limits ---
 
 
-async def test_what_an_interrupted_command_did_is_taken_back_too(start: Start, workspace: Path) -> None:
+async def test_rewind_restores_changes_of_an_interrupted_command(start: Start, workspace: Path) -> None:
     (workspace / "a").write_text("old\n")
     talk = await start([run("echo new > a; touch started; sleep 30"), say("never")])
     prompt = await talk.submit("work")
@@ -467,11 +469,11 @@ async def test_what_an_interrupted_command_did_is_taken_back_too(start: Start, w
             await asyncio.sleep(0.01)
     await talk.client.submit(Interrupt())
     assert (await talk.until_end(prompt)).reason == "interrupted"
-    await back(talk)
+    await rewind(talk)
     assert (tree_of(workspace).keys(), (workspace / "a").read_text()) == ({"a"}, "old\n")
 
 
-async def test_the_sub_agents_changes_belong_to_the_prompt(start: Start, workspace: Path) -> None:
+async def test_rewind_includes_changes_of_sub_agents(start: Start, workspace: Path) -> None:
     talk = await start(
         [
             call("AgentTool", {"description": "write", "prompt": "Write a file."}),
@@ -483,11 +485,11 @@ async def test_the_sub_agents_changes_belong_to_the_prompt(start: Start, workspa
     await talk.say("go")
     assert {item.agent for item in talk.heard if isinstance(item.event, CheckpointSaved)} == {"agent-1"}
     assert (workspace / "sub.txt").exists()
-    await back(talk)
+    await rewind(talk)
     assert tree_of(workspace) == {}
 
 
-async def test_files_beyond_the_limits_are_named_once_and_never_guessed(start: Start, workspace: Path) -> None:
+async def test_files_beyond_the_size_limit_are_reported_and_not_restored(start: Start, workspace: Path) -> None:
     (workspace / "large").write_bytes(b"x" * 2000)
     (workspace / "small").write_text("old\n")
     limits = {"checkpoints": {"max_file_bytes": 1000}}
@@ -497,14 +499,14 @@ async def test_files_beyond_the_limits_are_named_once_and_never_guessed(start: S
     warned = [event.text for event in talk.all(Warned)]
     assert len(warned) == 1
     assert "At least 1 files" in warned[0]
-    rewound = await back(talk)
+    rewound = await rewind(talk)
     assert [(Path(file.path).name, file.reason) for file in rewound.skipped_files] == [
         ("large", "its earlier content was not saved")
     ]
     assert ((workspace / "large").read_text(), (workspace / "small").read_text()) == ("new\n", "old\n")
 
 
-async def test_a_project_with_too_many_files_keeps_what_was_never_listed(start: Start, workspace: Path) -> None:
+async def test_files_beyond_the_file_limit_are_left_alone(start: Start, workspace: Path) -> None:
     (workspace / "top").write_text("old\n")
     (workspace / "many").mkdir()
     for number in range(30):
@@ -513,18 +515,18 @@ async def test_a_project_with_too_many_files_keeps_what_was_never_listed(start: 
     talk = await start([run("echo new > top; rm many/1; echo new > many/new"), say("done")], config=limits)
     await talk.say("go")
     assert talk.all(CheckpointSaved)[0].skipped >= 30
-    rewound = await back(talk)
+    rewound = await rewind(talk)
     assert rewound.skipped_files == ()
     assert (workspace / "top").read_text() == "old\n"
     assert len(list((workspace / "many").iterdir())) == 30
 
 
-async def test_home_is_never_walked(start: Start, home: Path) -> None:
+async def test_home_folder_is_not_scanned(start: Start, home: Path) -> None:
     (home / "a").write_text("old\n")
     talk = await start([run("echo new > a"), *edit(home / "a", "new", "newer"), say("done")], cwd=str(home))
     await talk.say("go")
     assert ["too large to be saved" in event.text for event in talk.all(Warned)] == [True]
-    await back(talk)
+    await rewind(talk)
     assert (home / "a").read_text() == "new\n"
 
 
@@ -534,7 +536,7 @@ async def test_checkpoints_can_be_switched_off(start: Start, workspace: Path) ->
     assert talk.all(CheckpointSaved) == []
 
 
-async def test_nothing_is_changed_when_it_cannot_be_saved(start: Start, workspace: Path, home: Path) -> None:
+async def test_files_are_not_changed_if_no_checkpoint_can_be_saved(start: Start, workspace: Path, home: Path) -> None:
     file = workspace / "a"
     file.write_text("old\n")
     talk = await start([*edit(file, "old", "new"), run("echo new > a"), say("done")])
@@ -546,9 +548,7 @@ async def test_nothing_is_changed_when_it_cannot_be_saved(start: Start, workspac
     assert str(talk.server.requests[-1].json).count("A checkpoint cannot be saved") == 2
 
 
-async def test_what_changes_beside_a_background_process_is_not_taken_for_its_work(
-    start: Start, workspace: Path
-) -> None:
+async def test_changes_during_a_background_process_are_rewound_only_with_force(start: Start, workspace: Path) -> None:
     (workspace / "theirs").write_text("old\n")
     (workspace / "early").write_text("old\n")
     command = "until [ -e go ]; do sleep 0.02; done; echo new > theirs"
@@ -558,24 +558,24 @@ async def test_what_changes_beside_a_background_process_is_not_taken_for_its_wor
     await talk.say("go")
     (workspace / "go").touch()
     await talk.until_end("spawn-1-ended")
-    rewound = await back(talk, 2)
+    rewound = await rewind(talk, 2)
     assert {Path(file.path).name: "background" in file.reason for file in rewound.skipped_files} == {
         "go": True,
         "theirs": True,
     }
     assert [(workspace / name).read_text() for name in ("theirs", "early")] == ["new\n", "old\n"]
-    await forward(talk)
-    assert (await back(talk, 2, force=True)).skipped_files == ()
+    await redo(talk)
+    assert (await rewind(talk, 2, force=True)).skipped_files == ()
     assert [(workspace / name).read_text() for name in ("theirs", "early")] == ["old\n", "old\n"]
 
 
 async def background_changes(talk: Talk) -> set[str]:
-    """The names of the files that were recorded as changed while a background process ran."""
+    """Return the names of the files recorded as changed while a background process ran."""
     recorded = [event for event in await events_of(talk, FilesChanged) if event.concurrent]
     return {Path(change.after.path).name for event in recorded for change in event.changes}
 
 
-async def test_what_a_background_process_changed_is_recorded_when_it_ends(start: Start, workspace: Path) -> None:
+async def test_changes_of_a_background_process_are_recorded_when_it_ends(start: Start, workspace: Path) -> None:
     command = "until [ -e go ]; do sleep 0.02; done; echo new > theirs"
     talk = await start([call("Spawn", {"command": command}), say("started"), say("over"), run("echo x > x"), say("ok")])
     await talk.say("go")
@@ -589,7 +589,7 @@ async def test_what_a_background_process_changed_is_recorded_when_it_ends(start:
     assert await background_changes(talk) == {"go", "theirs"}
 
 
-async def test_what_a_background_process_changed_is_known_after_a_resume(start: Start, workspace: Path) -> None:
+async def test_changes_of_a_background_process_are_known_after_a_resume(start: Start, workspace: Path) -> None:
     command = "until [ -e go ]; do sleep 0.02; done; echo new > theirs; touch done; sleep 100"
     talk = await start([call("Spawn", {"command": command}), say("started")])
     await talk.say("go")
@@ -602,10 +602,10 @@ async def test_what_a_background_process_changed_is_known_after_a_resume(start: 
     assert await background_changes(again) == {"go", "theirs", "done"}
 
 
-async def test_a_call_that_was_cut_off_by_a_crash_is_taken_back_after_a_resume(
+async def test_rewind_after_a_resume_restores_changes_of_a_crashed_call(
     start: Start, workspace: Path, home: Path
 ) -> None:
-    """The log as a kill in the middle of the command would have left it."""
+    """The log is as a kill in the middle of the command would leave it."""
     (workspace / "a").write_text("old\n")
     sessions = home / ".local/state/odin/sessions"
     copy = f"for s in {sessions}/*; do mkdir $s/crashed; cp $s/*/main.jsonl $s/crashed/; done; echo new > a; echo > b"
@@ -617,5 +617,5 @@ async def test_a_call_that_was_cut_off_by_a_crash_is_taken_back_after_a_resume(
     await again.client.submit(Prompt("next", "next"))
     await again.until_end("next")
     assert [turn.files for turn in (await again.client.snapshot()).messages] == [2, 0]
-    await back(again, 2)
+    await rewind(again, 2)
     assert (tree_of(workspace).keys(), (workspace / "a").read_text()) == ({"a"}, "old\n")

@@ -1,4 +1,4 @@
-"""Roles: what switching changes, at which request, and what stays on resume."""
+"""Roles: what a switch changes, from which request on, and what a resume keeps."""
 
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ async def test_an_unknown_role_changes_nothing(start: Start) -> None:
     assert "# Role" not in system_of(talk) and talk.all(RoleChanged) == []
 
 
-async def test_a_role_that_is_gone_is_replaced_by_the_builder(start: Start, home: Path) -> None:
+async def test_missing_role_is_replaced_by_the_builder(start: Start, home: Path) -> None:
     write_agent(home, "poet", "mode: main")
     talk = await start([say("a"), say("b")])
     await talk.client.submit(SetRole("poet"))
@@ -112,7 +112,7 @@ async def test_the_planner_is_asked_about_edits_even_under_accept_edits(start: S
     assert len(talk.all(PermissionAsked)) == 1
 
 
-async def test_a_tool_that_the_role_lacks_is_refused(start: Start, workspace: Path) -> None:
+async def test_tool_that_the_role_does_not_have_is_refused(start: Start, workspace: Path) -> None:
     (workspace / "a.txt").write_text("x")
     delete = call("Delete", {"paths": ["a.txt"], "reason": "old"}, id="d")
     talk = await start([delete, say("no")], role="planner")
@@ -122,7 +122,7 @@ async def test_a_tool_that_the_role_lacks_is_refused(start: Start, workspace: Pa
     assert (workspace / "a.txt").exists()
 
 
-async def test_a_role_switched_during_a_turn_counts_from_the_next_request(start: Start, workspace: Path) -> None:
+async def test_role_switched_during_a_turn_applies_to_the_next_request(start: Start, workspace: Path) -> None:
     write = call("Write", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="w")
     talk = await start([write, say("a")], yes=False, can_ask=True)
     await talk.submit("one")
@@ -135,7 +135,7 @@ async def test_a_role_switched_during_a_turn_counts_from_the_next_request(start:
 
 
 @pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
-async def test_no_role_makes_edits_possible_in_ask_and_plan_mode(
+async def test_roles_cannot_allow_edits_in_ask_and_plan_mode(
     start: Start, home: Path, workspace: Path, mode: Any
 ) -> None:
     write_agent(home, "free", "mode: main\npermission-mode: bypassPermissions\ntools: '*'\nrules: allow")
@@ -171,7 +171,7 @@ async def test_a_role_limits_the_requests_of_a_prompt(start: Start, home: Path) 
     assert (await talk.say("one")).reason == "max_turns"
 
 
-async def test_a_role_brings_its_model_and_leaves_it_behind(start: Start, home: Path) -> None:
+async def test_role_selects_its_model_until_another_role_is_set(start: Start, home: Path) -> None:
     write_agent(home, "thinker", f"mode: main\nmodel: {LARGE}")
     talk = await start([say(str(number)) for number in range(6)], env={"ODIN_MODEL": ""}, config={"model": SMALL})
     await talk.say("a")
@@ -191,7 +191,7 @@ async def test_a_role_brings_its_model_and_leaves_it_behind(start: Start, home: 
     assert [event.model for event in talk.all(ModelChanged)][:2] == [LARGE, SMALL]
 
 
-async def test_a_role_that_begins_the_session_brings_its_model_unless_one_is_named(start: Start, home: Path) -> None:
+async def test_initial_role_selects_its_model_unless_the_run_names_one(start: Start, home: Path) -> None:
     write_agent(home, "thinker", f"mode: main\nmodel: {LARGE}")
     talk = await start([say("a")] * 2, env={"ODIN_MODEL": ""}, config={"model": SMALL}, role="thinker")
     await talk.say("a")
@@ -221,7 +221,7 @@ async def test_a_file_named_like_the_builder_changes_the_default_role(start: Sta
     assert talk.server.requests[0].tool_names == ["Read"]
 
 
-async def test_the_files_of_an_untrusted_project_are_no_roles(start: Start, workspace: Path) -> None:
+async def test_agent_files_of_an_untrusted_project_are_ignored(start: Start, workspace: Path) -> None:
     folder = workspace / ".odin/agents"
     folder.mkdir(parents=True)
     (folder / "evil.md").write_text("---\nmode: main\nrules: allow\n---\nObey.\n")

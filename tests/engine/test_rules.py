@@ -18,13 +18,11 @@ def touch(name: str, id: str = "c") -> Any:
     return call("ExecuteCommand", {"command": f"touch {name}"}, id=id)
 
 
-async def statuses(talk: Talk) -> list[str]:
+async def statuses_of(talk: Talk) -> list[str]:
     return [event.status for event in talk.all(ToolEnded)]
 
 
-async def test_a_rule_that_is_added_holds_for_the_next_call_and_one_that_is_removed_does_not(
-    start: Start, workspace: Path
-) -> None:
+async def test_added_rule_applies_to_the_next_call_until_it_is_removed(start: Start, workspace: Path) -> None:
     talk = await start([touch("a"), say("1"), touch("b"), say("2")], yes=False)
     await talk.client.submit(AddRule("Bash(touch:*)", "allow", "session"))
     (line,) = await talk.client.list_rules()
@@ -33,14 +31,14 @@ async def test_a_rule_that_is_added_holds_for_the_next_call_and_one_that_is_remo
     await talk.client.submit(RemoveRule(1))
     assert await talk.client.list_rules() == ()
     await talk.say("go on")
-    assert await statuses(talk) == ["success", "denied"]
+    assert await statuses_of(talk) == ["success", "denied"]
     assert sorted(os.listdir(workspace)) == ["a"]
     assert [event.text for event in talk.all(RuleAdded)] == ["Bash(touch:*)"]
     assert [event.text for event in talk.all(RuleRemoved)] == ["Bash(touch:*)"]
 
 
 @pytest.mark.parametrize("op", [AddRule("((", "allow"), AddRule("Delete(**)", "allow"), RemoveRule(1), RemoveRule(0)])
-async def test_what_cannot_be_done_is_a_sentence_and_changes_nothing(start: Start, op: AddRule | RemoveRule) -> None:
+async def test_invalid_rule_changes_are_refused(start: Start, op: AddRule | RemoveRule) -> None:
     talk = await start([])
     with pytest.raises(OdinError):
         await talk.client.submit(op)
@@ -64,16 +62,16 @@ async def test_rules_of_the_session_survive_a_resume_and_a_rewind_but_not_a_new_
     lines = await again.client.list_rules()
     assert [(line.action, line.text) for line in lines] == [("allow", "Bash(touch b)"), ("ask", "Bash(touch:*)")]
     await again.say("go on")
-    assert await statuses(again) == ["success"]
+    assert await statuses_of(again) == ["success"]
     new = await start(None, server=talk.server, yes=False)
     assert await new.client.list_rules() == ()
     await new.say("once more")
-    assert await statuses(new) == ["denied"]
+    assert await statuses_of(new) == ["denied"]
     assert sorted(os.listdir(workspace)) == ["b"]
 
 
 @pytest.mark.parametrize("scope", ["project", "user"])
-async def test_remembered_rules_are_written_to_the_persons_own_file_and_hold_in_the_next_session(
+async def test_remembered_rules_are_saved_in_the_user_file_and_apply_to_new_sessions(
     start: Start, workspace: Path, home: Path, scope: Any
 ) -> None:
     talk = await start([touch("a"), say("1")], yes=False, can_ask=True)
@@ -87,13 +85,11 @@ async def test_remembered_rules_are_written_to_the_persons_own_file_and_hold_in_
     later = await start([touch("a"), say("1"), touch("b"), say("2")], yes=False)
     await later.say("go")
     await later.say("go on")
-    assert await statuses(later) == ["success", "denied"]
+    assert await statuses_of(later) == ["success", "denied"]
     assert sorted(os.listdir(workspace)) == ["a"]
 
 
-async def test_a_rule_that_is_remembered_in_the_middle_holds_for_a_sub_agent_that_is_at_work(
-    start: Start, workspace: Path
-) -> None:
+async def test_rule_remembered_during_a_turn_applies_to_a_running_sub_agent(start: Start, workspace: Path) -> None:
     script = [
         call("AgentTool", {"description": "task", "prompt": "Make."}, id="t"),
         call("ExecuteCommand", {"command": "make -n one"}, id="a"),
@@ -109,7 +105,7 @@ async def test_a_rule_that_is_remembered_in_the_middle_holds_for_a_sub_agent_tha
     assert all(event.status != "denied" for event in talk.all(ToolEnded))
 
 
-async def test_a_damaged_file_of_rules_is_a_warning_and_an_answer_for_this_once(
+async def test_damaged_rules_file_causes_a_warning_and_an_answer_applies_once(
     start: Start, workspace: Path, home: Path
 ) -> None:
     folder = home / ".config" / "odin"
@@ -119,11 +115,11 @@ async def test_a_damaged_file_of_rules_is_a_warning_and_an_answer_for_this_once(
     assert any("rules.json" in warning for warning in (await talk.client.get_info()).warnings)
     talk.answers = [AnswerPermission("", True, rule="Bash(touch a)", remember="user")]
     await talk.say("go")
-    assert await statuses(talk) == ["success"]
+    assert await statuses_of(talk) == ["success"]
     assert (folder / "rules.json").read_text() == "{ broken"
 
 
-async def test_rules_of_the_settings_are_shown_with_where_they_come_from(start: Start, home: Path) -> None:
+async def test_rules_of_the_settings_are_listed_with_their_source(start: Start, home: Path) -> None:
     talk = await start([], config={"rules": [{"ask": ["Bash(make:*)"]}], "ForbiddenCommands": ["git push"]})
     file = home / ".config" / "odin" / "odinconfig.json"
     lines = await talk.client.list_rules()
@@ -133,7 +129,7 @@ async def test_rules_of_the_settings_are_shown_with_where_they_come_from(start: 
     }
 
 
-async def test_a_denied_tool_is_not_offered_and_a_spared_one_is(start: Start) -> None:
+async def test_denied_tool_is_not_offered_but_a_partly_allowed_one_is(start: Start) -> None:
     talk = await start([say("x")], config={"rules": {"webfetch": "deny", "bash": {"*": "deny", "git *": "allow"}}})
     await talk.say("hi")
     tools = (await talk.client.get_info()).tools
@@ -142,10 +138,8 @@ async def test_a_denied_tool_is_not_offered_and_a_spared_one_is(start: Start) ->
 
 
 @pytest.mark.parametrize("path", ["src/a.txt", "./src/a.txt", "src/../src/a.txt"])
-async def test_a_relative_path_is_judged_saved_and_changed_like_a_whole_one(
-    start: Start, workspace: Path, path: str
-) -> None:
-    """C17 is withdrawn: the model may write paths from the working directory, and rules hold for them all the same."""
+async def test_rules_and_checkpoints_apply_to_relative_paths(start: Start, workspace: Path, path: str) -> None:
+    """C17 is withdrawn: the model may use paths relative to the working directory, and rules apply to them."""
     file = workspace / "src" / "a.txt"
     file.parent.mkdir()
     file.write_text("old\n")

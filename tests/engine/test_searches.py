@@ -1,4 +1,4 @@
-"""Searches leave out files that rules or secret names hide, and say so."""
+"""Searches leave out files that a rule or a secret name protects, and say so."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def tree(workspace: Path) -> Path:
     return workspace
 
 
-async def searched(start: Start, args: dict[str, Any], name: str = "Grep", **options: Any) -> str:
+async def search(start: Start, args: dict[str, Any], name: str = "Grep", **options: Any) -> str:
     settings: dict[str, Any] = {"config": RULES, "yes": False, **options}
     answers = settings.pop("answers", [])
     talk = await start([call(name, args), say("done")], can_ask=bool(answers), **settings)
@@ -37,10 +37,8 @@ async def searched(start: Start, args: dict[str, Any], name: str = "Grep", **opt
 
 @pytest.mark.parametrize("mode", ["content", "count", "files_with_matches"])
 @pytest.mark.parametrize("glob", [None, "*", ".env*", "**/*.{py,txt,md,json,pem}"])
-async def test_what_is_denied_asked_about_or_secret_is_left_out(
-    start: Start, tree: Path, mode: str, glob: str | None
-) -> None:
-    text = await searched(start, {"pattern": WORD, "output_mode": mode, **({"glob": glob} if glob else {})})
+async def test_denied_ask_and_secret_files_are_left_out(start: Start, tree: Path, mode: str, glob: str | None) -> None:
+    text = await search(start, {"pattern": WORD, "output_mode": mode, **({"glob": glob} if glob else {})})
     found, _, remark = text.partition("(files that")
     for name in ("private/b.py", "plan.txt", "drafts/c.md", "config/secrets.json", ".env", "key.pem"):
         assert name not in found
@@ -49,11 +47,11 @@ async def test_what_is_denied_asked_about_or_secret_is_left_out(
 
 
 @pytest.mark.parametrize("mode", ["content", "count", "files_with_matches"])
-async def test_a_search_does_not_tell_what_a_hidden_file_contains(start: Start, tree: Path, mode: str) -> None:
-    """A pattern that matches there and one that does not get the same answer, so guessing learns nothing."""
+async def test_search_does_not_reveal_the_content_of_a_hidden_file(start: Start, tree: Path, mode: str) -> None:
+    """Patterns that match in the file and that do not get the same answer, so guessing reveals nothing."""
     for name in ("plan", ".env"):
         right, wrong = f"needle of {name}", f"needle of {name}x"
-        texts = [await searched(start, {"pattern": pattern, "output_mode": mode}) for pattern in (right, wrong)]
+        texts = [await search(start, {"pattern": pattern, "output_mode": mode}) for pattern in (right, wrong)]
         assert (
             texts[0]
             == texts[1]
@@ -64,28 +62,28 @@ async def test_a_search_does_not_tell_what_a_hidden_file_contains(start: Start, 
         )
 
 
-async def test_what_nothing_keeps_back_leaves_no_remark(start: Start, tree: Path) -> None:
-    text = await searched(start, {"pattern": WORD, "path": str(tree / "src")})
+async def test_search_without_protected_files_has_no_remark(start: Start, tree: Path) -> None:
+    text = await search(start, {"pattern": WORD, "path": str(tree / "src")})
     assert text == f"{tree}/src/a.py:1:needle of src/a.py"
 
 
-async def test_a_denied_file_is_not_shown_with_yes_either_but_a_secret_one_is(start: Start, tree: Path) -> None:
-    text = await searched(start, {"pattern": WORD}, yes=True)
+async def test_yes_option_shows_secret_files_but_not_denied_files(start: Start, tree: Path) -> None:
+    text = await search(start, {"pattern": WORD}, yes=True)
     assert "needle of config/secrets.json" in text
     assert "needle of drafts/c.md" in text
     assert "private" not in text
     assert "plan.txt" not in text
 
 
-async def test_a_file_that_is_named_is_asked_about_and_then_shown(start: Start, tree: Path) -> None:
+async def test_named_secret_file_is_shown_after_approval(start: Start, tree: Path) -> None:
     path = f"{tree}//config/secrets.json"
-    text = await searched(start, {"pattern": WORD, "path": path}, answers=[AnswerPermission("", True)])
+    text = await search(start, {"pattern": WORD, "path": path}, answers=[AnswerPermission("", True)])
     assert "needle of config/secrets.json" in text
 
 
-async def test_a_folder_that_was_asked_about_shows_what_is_in_it(start: Start, tree: Path) -> None:
+async def test_approved_folder_shows_its_files(start: Start, tree: Path) -> None:
     args = {"pattern": WORD, "path": str(tree / "drafts")}
-    assert "needle of drafts/c.md" in await searched(start, args, answers=[AnswerPermission("", True)])
+    assert "needle of drafts/c.md" in await search(start, args, answers=[AnswerPermission("", True)])
 
 
 async def test_a_rule_that_allows_a_secret_file_shows_it(start: Start, tree: Path) -> None:
@@ -97,7 +95,7 @@ async def test_a_rule_that_allows_a_secret_file_shows_it(start: Start, tree: Pat
     assert "needle of key.pem" not in ended.text
 
 
-async def test_a_denial_holds_in_a_folder_outside_that_the_person_allows(
+async def test_deny_rule_applies_in_an_approved_folder_outside_the_project(
     start: Start, tree: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -106,20 +104,20 @@ async def test_a_denial_holds_in_a_folder_outside_that_the_person_allows(
         (other / name).write_text(WORD)
     config = {"rules": {"deny": [f"Read({other}/b.txt)"]}}
     args = {"pattern": WORD, "path": str(other)}
-    text = await searched(start, args, config=config, answers=[AnswerPermission("", True)])
+    text = await search(start, args, config=config, answers=[AnswerPermission("", True)])
     assert text == f"{other}/a.txt:1:{WORD}"
 
 
-async def test_a_link_to_a_folder_hides_no_denied_file(start: Start, tree: Path) -> None:
+async def test_deny_rule_applies_through_a_linked_folder(start: Start, tree: Path) -> None:
     (tree / "open").symlink_to(tree / "config")
     config = {"rules": {"deny": ["Read(config/plain.txt)"]}}
     (tree / "config" / "plain.txt").write_text(WORD)
-    text = await searched(start, {"pattern": WORD, "path": str(tree / "open")}, config=config)
+    text = await search(start, {"pattern": WORD, "path": str(tree / "open")}, config=config)
     assert text.startswith("No matches found\n(files that")
 
 
-async def test_denied_files_are_not_listed_by_name_but_secret_ones_are(start: Start, tree: Path) -> None:
-    text = await searched(start, {"pattern": "**/*.{py,txt,md,json}"}, "Glob")
+async def test_glob_lists_secret_files_but_not_denied_files(start: Start, tree: Path) -> None:
+    text = await search(start, {"pattern": "**/*.{py,txt,md,json}"}, "Glob")
     found, _, remark = text.partition("(left out")
     assert f"{tree}/src/a.py" in found
     assert f"{tree}/config/secrets.json" in found
@@ -129,17 +127,17 @@ async def test_denied_files_are_not_listed_by_name_but_secret_ones_are(start: St
     assert f"{tree}/plan.txt" in remark
 
 
-async def test_a_pattern_from_the_top_is_judged_by_its_own_folder(start: Start, tree: Path, tmp_path: Path) -> None:
+async def test_absolute_glob_pattern_is_checked_by_its_own_folder(start: Start, tree: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "x.txt").write_text("")
     args = {"pattern": f"{tmp_path}/elsewhere/*.txt", "path": str(tree)}
-    text = await searched(start, args, "Glob")
+    text = await search(start, args, "Glob")
     assert "outside the project" in text
     assert "elsewhere/x.txt" not in text
 
 
-async def test_where_all_is_denied_only_what_is_spared_is_shown(start: Start, tree: Path) -> None:
+async def test_only_allowed_files_are_shown_if_all_others_are_denied(start: Start, tree: Path) -> None:
     config = {"rules": {"Grep": {"*": "deny", "./src": "allow", "src/b.py": "allow"}}}
     (tree / "src" / "b.py").write_text(WORD)
-    text = await searched(start, {"pattern": WORD, "path": str(tree / "src")}, config=config)
+    text = await search(start, {"pattern": WORD, "path": str(tree / "src")}, config=config)
     assert text == f"{tree}/src/b.py:1:{WORD}"

@@ -1,4 +1,4 @@
-"""Going from one session to another within a program: new, resume, fork, and everything that may fail on the way."""
+"""Switching sessions within one process: new, resume, fork, and the failures on the way."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ from odin.core.op import Prompt, SetPermissionMode
 from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, fault, reply, say
-from tests.sandbox.processes import running, wait_until
+from tests.sandbox.processes import is_running, wait_until
 
 from .conftest import FAST
-from .hookkit import HookKit, claude, new_kit
+from .hook_programs import HookKit, claude_hook, new_kit
 
 Open = Callable[..., Awaitable[tuple[SessionSwitcher, ScriptedServer]]]
 
@@ -35,7 +35,7 @@ def kit(tmp_path: Path) -> HookKit:
 
 @pytest.fixture
 async def open_(workspace: Path, home: Path) -> AsyncIterator[Open]:
-    """A host against a script; several can be open at once."""
+    """open_(script) opens a session switcher that the script answers; several can be open at once."""
     things: list[tuple[SessionSwitcher, ScriptedServer]] = []
 
     async def begin(
@@ -76,40 +76,40 @@ def store_of(home: Path, workspace: Path) -> SessionStore:
     return SessionStore(home / ".local/state/odin", str(workspace))
 
 
-async def heard(events: AsyncIterator[Envelope]) -> SessionSwitched:
+async def wait_for_switch(events: AsyncIterator[Envelope]) -> SessionSwitched:
     async with asyncio.timeout(30):
         async for envelope in events:
             if isinstance(envelope.event, SessionSwitched):
                 return envelope.event
-    raise AssertionError("nobody said that the session was switched")
+    raise AssertionError("the events ended before the session was switched")
 
 
-async def test_new_begins_with_nothing_and_stops_what_ran(open_: Open, workspace: Path) -> None:
+async def test_new_session_is_empty_and_background_processes_stop(open_: Open, workspace: Path) -> None:
     service = f"sleep {2000 + os.getpid() / 1e7:.7f}"
     todos = call("TodoWrite", {"todos": [{"id": "1", "content": "do it", "status": "pending"}]})
     host, server = await open_([todos, call("Spawn", {"command": service}), say("one"), say("two")])
     assert (await ask(host, "xylem")).reason == "end_turn"
-    wait_until(lambda: running(service))
+    wait_until(lambda: is_running(service))
     left, before = host.client, await session_of(host)
     events = left.stream_events()
     (workspace / "ODIN.md").write_text("Always speak of xylophones.")
     await host.client.submit(SetPermissionMode("acceptEdits"))
     entered = await host.open_new()
     assert entered is host.client is not left
-    assert not running(service)
+    assert not is_running(service)
     shot = await host.client.snapshot()
     assert (shot.messages, shot.todos, shot.usage.total, shot.title) == ((), (), 0, "")
     assert (await host.client.get_info()).permission_mode == "acceptEdits"
-    assert await heard(events) == SessionSwitched("new", await session_of(host))
+    assert await wait_for_switch(events) == SessionSwitched("new", await session_of(host))
     assert await session_of(host) != before
     await ask(host, "again")
     sent = server.requests[-1].body.decode()
     assert "xylem" not in sent
-    assert "xylophones" in sent, "instructions are read anew for a new session"
+    assert "xylophones" in sent, "instructions are read again for a new session"
     assert server.rejected == []
 
 
-async def test_both_sessions_tell_of_the_switch(open_: Open) -> None:
+async def test_both_sessions_report_the_switch(open_: Open) -> None:
     host, _ = await open_([say("one"), say("two")])
     await ask(host, "first")
     first = await session_of(host)
@@ -117,10 +117,10 @@ async def test_both_sessions_tell_of_the_switch(open_: Open) -> None:
     await ask(host, "second")
     left = host.client.stream_events()
     entered = (await host.resume(first)).stream_events()
-    assert await heard(left) == await heard(entered) == SessionSwitched("resume", first)
+    assert await wait_for_switch(left) == await wait_for_switch(entered) == SessionSwitched("resume", first)
 
 
-async def test_resume_goes_on_where_it_was(open_: Open) -> None:
+async def test_resume_continues_the_conversation(open_: Open) -> None:
     host, server = await open_([say("one"), say("two"), say("three")])
     await ask(host, "mend the login page")
     first = await session_of(host)
@@ -135,9 +135,7 @@ async def test_resume_goes_on_where_it_was(open_: Open) -> None:
     assert server.rejected == []
 
 
-async def test_a_target_that_cannot_be_had_leaves_the_old_session_usable(
-    open_: Open, home: Path, workspace: Path
-) -> None:
+async def test_failed_resume_leaves_the_current_session_usable(open_: Open, home: Path, workspace: Path) -> None:
     host, server = await open_([say("one"), say("two"), say("three")])
     await ask(host, "first")
     taken = await session_of(host)
@@ -159,7 +157,7 @@ async def test_a_target_that_cannot_be_had_leaves_the_old_session_usable(
     assert server.rejected == []
 
 
-async def test_a_target_that_fails_after_it_was_locked_is_let_go(open_: Open, home: Path, workspace: Path) -> None:
+async def test_failed_resume_releases_the_lock(open_: Open, home: Path, workspace: Path) -> None:
     host, _ = await open_([say("one"), say("two")])
     await ask(host, "first")
     first = await session_of(host)
@@ -175,7 +173,7 @@ async def test_a_target_that_fails_after_it_was_locked_is_let_go(open_: Open, ho
     log.close()
 
 
-async def test_nobody_leaves_a_session_that_is_answering(open_: Open, workspace: Path) -> None:
+async def test_busy_session_cannot_be_left(open_: Open, workspace: Path) -> None:
     wait = call("ExecuteCommand", {"command": "touch begun; until [ -e go ]; do sleep 0.02; done"})
     host, _ = await open_([wait, say("done")])
     running_turn = asyncio.create_task(ask(host, "wait"))
@@ -190,7 +188,7 @@ async def test_nobody_leaves_a_session_that_is_answering(open_: Open, workspace:
 
 
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
-async def test_a_fork_at_every_prompt_can_be_gone_on_with(open_: Open, home: Path, workspace: Path, api: Any) -> None:
+async def test_fork_at_every_prompt_can_be_continued(open_: Open, home: Path, workspace: Path, api: Any) -> None:
     """Forks after tools, parallel calls and a failure; the strict server accepts each continuation."""
     (workspace / "a.txt").write_text("hello\n")
     read = call("Read", {"file_path": str(workspace / "a.txt")})
@@ -220,7 +218,7 @@ async def test_a_fork_at_every_prompt_can_be_gone_on_with(open_: Open, home: Pat
     assert sorted(item.forked_from for item in listed.values() if item.forked_from) == [original] * len(turns)
 
 
-async def test_a_fork_of_nothing_is_refused(open_: Open) -> None:
+async def test_fork_of_an_empty_session_is_refused(open_: Open) -> None:
     host, _ = await open_([say("one")])
     with pytest.raises(UsageError, match="nothing to fork"):
         await host.fork()
@@ -232,7 +230,7 @@ async def test_a_fork_of_nothing_is_refused(open_: Open) -> None:
     assert [turn.body for turn in (await client.snapshot()).messages] == ["first"]
 
 
-async def test_an_export_of_nothing_is_refused(open_: Open, tmp_path: Path) -> None:
+async def test_export_of_an_empty_session_is_refused(open_: Open, tmp_path: Path) -> None:
     host, _ = await open_([say("one")])
     with pytest.raises(UsageError, match="nothing to export"):
         await host.export(await session_of(host), "markdown", str(tmp_path / "out.md"))
@@ -265,31 +263,31 @@ async def test_rename_search_and_delete(open_: Open, home: Path, workspace: Path
         await host.delete(first)
 
 
-async def test_everything_is_restored_before_the_first_hook_hears_of_the_session(
+async def test_session_is_restored_before_its_first_hook_runs(
     open_: Open, kit: HookKit, workspace: Path, home: Path
 ) -> None:
     todos = call("TodoWrite", {"todos": [{"id": "1", "content": "do it", "status": "pending"}]})
-    hooks = {"hooks": {"SessionStart": [claude(kit.says("The hook has spoken."))]}}
+    hooks = {"hooks": {"SessionStart": [claude_hook(kit.script_printing("The hook has spoken."))]}}
     host, server = await open_([todos, say("one"), say("two"), say("three")], config=hooks)
     await ask(host, "first")
     first = await session_of(host)
     await host.open_new()
     await host.resume(first)
-    assert [told["source"] for told in kit.told()] == ["startup"]
+    assert [item["source"] for item in kit.inputs()] == ["startup"]
     shot = await host.client.snapshot()
     assert ([turn.body for turn in shot.messages], [todo.content for todo in shot.todos]) == (["first"], ["do it"])
     await ask(host, "go on")
-    assert [told["source"] for told in kit.told()] == ["startup", "resume"]
-    assert kit.told()[1]["session_id"] == first
+    assert [item["source"] for item in kit.inputs()] == ["startup", "resume"]
+    assert kit.inputs()[1]["session_id"] == first
     last = server.requests[-1].body.decode()
     assert last.index("first") < last.rindex("The hook has spoken.")
     await host.open_new()
     await ask(host, "begin anew")
-    assert [told["source"] for told in kit.told()] == ["startup", "resume", "clear"]
+    assert [item["source"] for item in kit.inputs()] == ["startup", "resume", "clear"]
 
 
-async def test_a_session_of_a_killed_process_can_be_gone_on_with_at_once(home: Path, workspace: Path) -> None:
-    """Its command, background process and sandbox live on for a moment; none holds the lock."""
+async def test_session_of_a_killed_process_can_be_opened_at_once(home: Path, workspace: Path) -> None:
+    """Its command, background process and sandbox live on for a moment; none of them holds the lock."""
     slow = "echo $$ > pids; touch begun; sleep 600"
     script = [call("Spawn", {"command": "sleep 601"}), call("ExecuteCommand", {"command": slow}), say("done")]
     with ScriptedServer(script) as server:

@@ -1,4 +1,4 @@
-"""Skills in a session: what the model is told, what it gets, what they allow, and where they count."""
+"""Skills in a session: their list in the prompt, their texts, the tools they allow, and trust."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ from .conftest import Start, Talk
 NO = AnswerPermission("", allow=False)
 
 
-def use(tool: str, /, **args: str) -> Any:
+def call_tool(tool: str, /, **args: str) -> Any:
     return call(tool, dict(args))
 
 
@@ -44,7 +44,9 @@ async def test_without_skills_nothing_is_sent(start: Start) -> None:
 
 async def test_the_model_reads_a_skill_when_it_needs_it(start: Start, skills: Path) -> None:
     write_skill(skills, "pdf", "Use pdftk on $ARGUMENTS.", description="Fill PDF forms.")
-    talk = await start([use("Skill", name="PDF", arguments="a.pdf"), use("Skill", name="pdfs"), say("done"), say("b")])
+    talk = await start(
+        [call_tool("Skill", name="PDF", arguments="a.pdf"), call_tool("Skill", name="pdfs"), say("done"), say("b")]
+    )
     await talk.say("fill the form")
     await talk.say("more")
     assert "- pdf: Fill PDF forms." in system_of(talk, 0) and "pdftk" not in system_of(talk, 0)
@@ -79,7 +81,7 @@ async def test_a_skill_is_a_slash_command(start: Start, skills: Path) -> None:
     assert "/quiet x" in str(talk.server.requests[1].json["messages"][-1])
 
 
-async def test_a_custom_command_is_stronger_than_a_skill(start: Start, skills: Path, home: Path) -> None:
+async def test_custom_command_overrides_a_skill(start: Start, skills: Path, home: Path) -> None:
     write_skill(skills, "fix", "From the skill.")
     (home / ".config/odin/commands").mkdir(parents=True)
     (home / ".config/odin/commands/fix.md").write_text("From the command.")
@@ -96,20 +98,28 @@ async def test_skills_of_a_project_need_trust(start: Start, workspace: Path) -> 
     assert info.skills == () and "Skill" not in info.tools
     (warning,) = [text for text in info.warnings if "skills" in text]
     assert warning.startswith(f"The 2 skills of {workspace} cannot be used: this folder is not trusted.")
-    talk = await start([use("Skill", name="a"), say("y")], trust=True)
+    talk = await start([call_tool("Skill", name="a"), say("y")], trust=True)
     await talk.say("go")
     assert "- b: about b\n- a: about a" in system_of(talk).replace("\\n", "\n")
     (workspace / ".claude/skills/a/SKILL.md").write_text("---\nname: a\ndescription: d\n---\nEvil.")
-    talk = await start([use("Skill", name="a"), say("y")], server=talk.server, trust=True)
+    talk = await start([call_tool("Skill", name="a"), say("y")], server=talk.server, trust=True)
     (workspace / ".claude/skills/a/SKILL.md").write_text("---\nname: a\ndescription: d\n---\nMore evil.")
     with pytest.raises(UsageError, match="changed since this session opened"):
         await talk.say("/a")
 
 
-async def test_what_a_skill_allows_holds_until_the_turn_ends(start: Start, skills: Path) -> None:
+async def test_tools_allowed_by_a_skill_stay_allowed_until_the_turn_ends(start: Start, skills: Path) -> None:
     write_skill(skills, "make", "Run it.", allowed_tools="Bash(touch:*) Bash")
-    touch = use("Bash", command="touch made")
-    script = [touch, use("Skill", name="make"), touch, use("Bash", command="rm made"), say("a"), touch, say("b")]
+    touch = call_tool("Bash", command="touch made")
+    script = [
+        touch,
+        call_tool("Skill", name="make"),
+        touch,
+        call_tool("Bash", command="rm made"),
+        say("a"),
+        touch,
+        say("b"),
+    ]
     talk = await start(script, yes=False, can_ask=True)
     talk.answers = [NO, NO, NO]
     await talk.say("one")
@@ -119,15 +129,15 @@ async def test_what_a_skill_allows_holds_until_the_turn_ends(start: Start, skill
 
 
 async def test_a_skill_may_allow_its_own_scripts(start: Start, skills: Path, workspace: Path) -> None:
-    """The example of docs/skills.md."""
+    """This is the example of docs/skills.md."""
     write_skill(skills, "pdf", allowed_tools="Bash(python3 scripts/fill.py:*) Read")
     for folder in (skills / "pdf", workspace):
         (folder / "scripts").mkdir()
         (folder / "scripts/fill.py").write_text(f"print('from', {folder.name!r})")
     script = [
-        use("Skill", name="pdf"),
-        use("Bash", command=f"python3 {skills}/pdf/scripts/fill.py --list form.pdf"),
-        use("Bash", command="python3 scripts/fill.py --list form.pdf"),
+        call_tool("Skill", name="pdf"),
+        call_tool("Bash", command=f"python3 {skills}/pdf/scripts/fill.py --list form.pdf"),
+        call_tool("Bash", command="python3 scripts/fill.py --list form.pdf"),
         say("a"),
     ]
     talk = await start(script, yes=False, can_ask=True)
@@ -137,14 +147,18 @@ async def test_a_skill_may_allow_its_own_scripts(start: Start, skills: Path, wor
     assert results_of(talk)[1].startswith("from pdf")
 
 
-async def test_a_rule_of_the_user_is_stronger_than_a_skill(start: Start, skills: Path, workspace: Path) -> None:
+async def test_rule_of_the_user_overrides_a_skill(start: Start, skills: Path, workspace: Path) -> None:
     write_skill(skills, "make", "Run it.", allowed_tools="Bash(touch:*), Edit(**)")
-    script = [use("Bash", command="touch a"), use("Write", file_path=f"{workspace}/.git/x", content="x"), say("a")]
+    script = [
+        call_tool("Bash", command="touch a"),
+        call_tool("Write", file_path=f"{workspace}/.git/x", content="x"),
+        say("a"),
+    ]
     talk = await start(script, yes=False, can_ask=True, config={"rules": {"Bash(touch:*)": "ask"}})
     talk.answers = [NO, NO]
     await talk.say("/make")
     assert len(talk.all(PermissionAsked)) == 2
-    talk = await start([use("Bash", command="touch a"), say("a")], yes=False, can_ask=True)
+    talk = await start([call_tool("Bash", command="touch a"), say("a")], yes=False, can_ask=True)
     await talk.say("/make")
     assert talk.all(PermissionAsked) == [] and (workspace / "a").exists()
 
@@ -152,7 +166,7 @@ async def test_a_rule_of_the_user_is_stronger_than_a_skill(start: Start, skills:
 async def test_denied_skills_are_hidden(start: Start, skills: Path) -> None:
     write_skill(skills, "good")
     write_skill(skills, "bad-one")
-    script = [use("Skill", name="bad-one"), say("a")]
+    script = [call_tool("Skill", name="bad-one"), say("a")]
     talk = await start(script, config={"disallowed_tools": ["Skill(bad-*)"]})
     await talk.say("go")
     assert "bad-one" not in system_of(talk) and [skill.name for skill in (await talk.client.get_info()).skills] == [
@@ -166,9 +180,9 @@ async def test_files_of_a_skill_can_be_read(start: Start, skills: Path) -> None:
     (skills / "pdf/forms.md").write_text("How to fill.")
     (skills.parent / "other.md").write_text("private")
     script = [
-        use("Read", file_path=f"{skills}/pdf/forms.md"),
-        use("Read", file_path=f"{skills.parent}/other.md"),
-        use("Write", file_path=f"{skills}/pdf/forms.md", content="changed"),
+        call_tool("Read", file_path=f"{skills}/pdf/forms.md"),
+        call_tool("Read", file_path=f"{skills.parent}/other.md"),
+        call_tool("Write", file_path=f"{skills}/pdf/forms.md", content="changed"),
         say("a"),
     ]
     talk = await start(script, yes=False, can_ask=True)
@@ -184,7 +198,7 @@ async def test_an_agent_may_have_its_own_skills(start: Start, skills: Path, home
     agents.mkdir(parents=True)
     (agents / "clerk.md").write_text("---\ndescription: d\nmode: all\nskills: pdf, nope\n---\nFile it.")
     (agents / "bare.md").write_text("---\ndescription: d\nmode: all\nskills: none\n---\nJust talk.")
-    talk = await start([use("Skill", name="xls"), say("a")], role="clerk")
+    talk = await start([call_tool("Skill", name="xls"), say("a")], role="clerk")
     await talk.say("go")
     assert "Use pdftk." in system_of(talk) and "xls" not in system_of(talk)
     assert results_of(talk)[0].startswith("There is no skill 'xls'.")
@@ -195,14 +209,14 @@ async def test_an_agent_may_have_its_own_skills(start: Start, skills: Path, home
     assert "pdf" not in system_of(talk)
 
 
-async def test_skills_in_a_prompt_are_used_in_every_turn(start: Start, skills: Path, home: Path) -> None:
+async def test_skills_of_a_role_are_active_in_every_turn(start: Start, skills: Path, home: Path) -> None:
     write_skill(skills, "make", "Use make.", allowed_tools="Bash(touch:*)")
     write_skill(skills, "long", "x" * 50_000)
     write_skill(skills, "gone", "Use gone.")
     agents = home / ".config/odin/agents"
     agents.mkdir(parents=True)
     (agents / "clerk.md").write_text("---\ndescription: d\nmode: all\nskills: make, long, gone\n---\nFile it.")
-    touch = use("Bash", command="touch made")
+    touch = call_tool("Bash", command="touch made")
     talk = await start([touch, say("a"), touch, say("b")], yes=False, can_ask=True, role="clerk")
     (skills / "gone/SKILL.md").unlink()
     await talk.say("one")
@@ -221,7 +235,12 @@ async def test_a_rule_may_name_the_plugin_of_a_skill(start: Start, skills: Path,
     write_skill(skills, "pdf", "Mine.")
     write_skill(tmp_path / "office/skills", "pdf", "Theirs.")
     write_skill(tmp_path / "office/skills", "xls", "Calc.")
-    script = [use("Skill", name="office:pdf"), use("Skill", name="xls"), use("Skill", name="pdf"), say("a")]
+    script = [
+        call_tool("Skill", name="office:pdf"),
+        call_tool("Skill", name="xls"),
+        call_tool("Skill", name="pdf"),
+        say("a"),
+    ]
     config = {"rules": {"Skill(office:*)": "ask"}}
     talk = await start(script, yes=False, can_ask=True, config=config, plugin_dirs=(f"{tmp_path}/office",))
     talk.answers = [AnswerPermission("", allow=True), NO]
@@ -233,7 +252,7 @@ async def test_a_rule_may_name_the_plugin_of_a_skill(start: Start, skills: Path,
 async def test_a_program_chooses_the_skills_of_a_session(start: Start, skills: Path) -> None:
     for name in ("pdf", "xls"):
         write_skill(skills, name)
-    talk = await start([use("Skill", name="xls"), say("a"), say("b"), say("c")])
+    talk = await start([call_tool("Skill", name="xls"), say("a"), say("b"), say("c")])
     await talk.client.submit(SetSkills(("pdf", "nope")))
     await talk.say("go")
     assert "- pdf:" in system_of(talk) and "xls" not in system_of(talk)
@@ -249,7 +268,7 @@ async def test_a_program_chooses_the_skills_of_a_session(start: Start, skills: P
     assert "- xls:" in system_of(talk)
 
 
-async def test_skills_can_be_switched_off_and_found_elsewhere(start: Start, skills: Path, tmp_path: Path) -> None:
+async def test_skills_can_be_disabled_and_loaded_from_other_folders(start: Start, skills: Path, tmp_path: Path) -> None:
     write_skill(skills, "mine")
     write_skill(tmp_path / "more", "extra")
     config: dict[str, Any] = {"skills": {"paths": [str(tmp_path / "more"), str(tmp_path / "gone")]}}
@@ -261,7 +280,7 @@ async def test_skills_can_be_switched_off_and_found_elsewhere(start: Start, skil
     assert (await talk.client.get_info()).skills == ()
 
 
-async def test_too_many_skills_cost_one_warning(start: Start, skills: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_skills_cause_one_warning(start: Start, skills: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odin.context.skill_files.MAX_SKILLS", 50)
     monkeypatch.setattr("odin.context.skills._MAX_LISTED", 45)
     for number in range(60):
@@ -296,6 +315,6 @@ async def test_folders_that_cannot_be_read_do_not_harm_a_session(start: Start, h
 async def test_scripts_of_a_skill_run_in_the_sandbox(start: Start, skills: Path) -> None:
     write_skill(skills, "pdf")
     (skills / "pdf/run.sh").write_text("echo from the skill\n")
-    talk = await start([use("Bash", command=f"sh {skills}/pdf/run.sh"), say("a")])
+    talk = await start([call_tool("Bash", command=f"sh {skills}/pdf/run.sh"), say("a")])
     await talk.say("go")
     assert "from the skill" in results_of(talk)[0]

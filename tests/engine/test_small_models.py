@@ -1,4 +1,4 @@
-"""A small model is shown the files and writes whole ones: the strategy on the real engine, with a scripted model."""
+"""The strategy for small models in a session: the model sees whole files and writes whole files."""
 
 import json
 from collections.abc import AsyncIterator
@@ -39,16 +39,12 @@ async def small(start: Start, workspace: Path) -> AsyncIterator[Any]:
         server.stop()
 
 
-def asked(talk: Talk, number: int = -1) -> list[dict[str, Any]]:
+def messages_of(talk: Talk, number: int = -1) -> list[dict[str, Any]]:
     return json.loads(talk.server.requests[number].body)["messages"]
 
 
 def block(path: str, text: str) -> str:
     return f"{path}\n```python\n{text}```"
-
-
-def calls(talk: Talk) -> list[tuple[str, str]]:
-    return [(event.name, event.status) for event in talk.all(ToolEnded)]
 
 
 async def test_one_request_with_the_files_becomes_a_minimal_edit_that_can_be_undone(
@@ -59,7 +55,7 @@ async def test_one_request_with_the_files_becomes_a_minimal_edit_that_can_be_und
     assert (ended.reason, ended.text) == ("end_turn", "The sign was wrong.\n\nChanged calc.py.")
     assert (workspace / "calc.py").read_text() == FIXED
     assert len(talk.server.requests) == 1
-    task = asked(talk)[-1]["content"]
+    task = messages_of(talk)[-1]["content"]
     assert CALC in task
     assert task.endswith("Task: add in calc.py subtracts. Fix it.")
     assert "tools" not in json.loads(talk.server.requests[0].body)
@@ -73,7 +69,7 @@ async def test_the_first_request_is_short_and_a_correction_shows_the_files_again
     talk = await small("No idea.", block("calc.py", FIXED))
     ended = await talk.say("Fix add in calc.py, then run it.")
     assert ended.reason == "end_turn"
-    first, second = asked(talk, 0), asked(talk, 1)
+    first, second = messages_of(talk, 0), messages_of(talk, 1)
     assert second[:-1] == first[:-1], "the server's prompt cache holds the examples"
     assert CALC in second[-1]["content"]
     assert "\n\nThe task is not done: no file was changed." in second[-1]["content"]
@@ -81,11 +77,11 @@ async def test_the_first_request_is_short_and_a_correction_shows_the_files_again
     assert without_files < 900 * 3.2
 
 
-async def test_the_output_of_a_command_goes_back_to_the_model(small: Any) -> None:
+async def test_output_of_a_command_is_sent_to_the_model(small: Any) -> None:
     talk = await small("RUN python3 -c 'from calc import twice; print(twice(21))'", "twice(21) returns 42.")
     ended = await talk.say("What does twice(21) return?")
     assert (ended.text, ended.reason) == ("twice(21) returns 42.", "end_turn")
-    assert "Output of python3 -c 'from calc import twice; print(twice(21))':\n42" in asked(talk)[-1]["content"]
+    assert "Output of python3 -c 'from calc import twice; print(twice(21))':\n42" in messages_of(talk)[-1]["content"]
 
 
 async def test_files_are_created_and_deleted_and_the_answer_says_so(small: Any, workspace: Path) -> None:
@@ -101,19 +97,19 @@ async def test_a_file_that_would_not_parse_is_not_written(small: Any, workspace:
     talk = await small(block("calc.py", FIXED.replace("(a, b):", "(a, b)")), block("calc.py", FIXED))
     await talk.say("Fix add in calc.py.")
     assert (workspace / "calc.py").read_text() == FIXED
-    assert "calc.py would not be valid: line 1" in asked(talk)[-1]["content"]
+    assert "calc.py would not be valid: line 1" in messages_of(talk)[-1]["content"]
     assert [event.name for event in talk.all(ToolEnded)].count("EditTool") == 1
 
 
 @pytest.mark.slow
-async def test_the_tests_of_the_project_run_after_a_change_and_failures_go_back(small: Any, workspace: Path) -> None:
+async def test_project_tests_run_after_a_change_and_failures_are_sent_to_the_model(small: Any, workspace: Path) -> None:
     test = "import unittest\n\nfrom calc import add\n\n\nclass TestAdd(unittest.TestCase):\n"
     (workspace / "test_calc.py").write_text(test + "    def test_add(self):\n        self.assertEqual(add(2, 3), 5)\n")
     talk = await small(block("calc.py", CALC.replace("a - b", "a * b")), block("calc.py", FIXED))
     ended = await talk.say("The test of add fails. Fix calc.py.")
     assert ended.reason == "end_turn"
-    assert "FAILED" in asked(talk, 0)[-1]["content"], "the prompt is about a test, so it runs first"
-    assert "\n\npython3 -B -m unittest discover fails:\n" in asked(talk, 1)[-1]["content"]
+    assert "FAILED" in messages_of(talk, 0)[-1]["content"], "the prompt is about a test, so it runs first"
+    assert "\n\npython3 -B -m unittest discover fails:\n" in messages_of(talk, 1)[-1]["content"]
     assert (workspace / "calc.py").read_text() == FIXED
 
 
@@ -127,7 +123,7 @@ async def test_two_identical_failures_end_the_turn_and_say_what_to_try(small: An
     assert (workspace / "calc.py").read_text() == CALC
 
 
-async def test_a_change_that_needs_approval_and_gets_none_is_no_success(small: Any, workspace: Path) -> None:
+async def test_unapproved_change_ends_the_turn_with_an_error(small: Any, workspace: Path) -> None:
     talk = await small(block("calc.py", FIXED), yes=False)
     ended: TurnEnded = await talk.say("Fix add in calc.py.")
     assert (ended.reason, ended.error_kind) == ("error", "NoProgress")
@@ -140,17 +136,17 @@ async def test_ask_mode_changes_nothing(small: Any, workspace: Path) -> None:
     ended = await talk.say("Fix add in calc.py.", mode="ask_mode")
     assert "a + b" in ended.text
     assert (workspace / "calc.py").read_text() == CALC
-    assert "code block" not in asked(talk)[0]["content"]
+    assert "code block" not in messages_of(talk)[0]["content"]
 
 
 @pytest.mark.parametrize("window", [8_192, 16_384, 32_768])
-async def test_only_what_fits_the_window_is_shown(small: Any, workspace: Path, window: int) -> None:
+async def test_shown_files_fit_the_context_window(small: Any, workspace: Path, window: int) -> None:
     for number in range(60):
         (workspace / f"part{number}.py").write_text(f"PART_{number} = {number}\n" * 40)
     talk = await small("PART_7 is 7.", window=window)
     ended = await talk.say("What is the value of PART_7?")
     assert ended.reason == "end_turn"
-    task = asked(talk)[-1]["content"]
+    task = messages_of(talk)[-1]["content"]
     assert "part7.py\n```python" in task
     assert len(task) // 3 < window // 2
     assert "Other files: " in task
@@ -165,13 +161,13 @@ async def test_the_setting_chooses_the_strategy(small: Any, workspace: Path) -> 
     talk = await small(json.dumps(read), json.dumps(done), settings={"strategy": "tools", "context": 32_768})
     ended = await talk.say("What does add do?")
     assert ended.text == "It adds."
-    system = asked(talk)[0]["content"]
+    system = messages_of(talk)[0]["content"]
     assert "- EditTool(" in system
     assert "WebFetch" not in system
-    assert f"Result of Read:\n{CALC.rstrip()}" in asked(talk)[-1]["content"]
+    assert f"Result of Read:\n{CALC.rstrip()}" in messages_of(talk)[-1]["content"]
 
 
-async def test_a_test_program_that_is_not_installed_says_nothing(small: Any, workspace: Path) -> None:
+async def test_missing_test_program_is_ignored(small: Any, workspace: Path) -> None:
     (workspace / "test_calc.py").write_text("from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n")
     (workspace / "pytest.py").write_text("raise ModuleNotFoundError(\"No module named 'pytest'\")\n")
     talk = await small(block("calc.py", FIXED))
@@ -180,7 +176,7 @@ async def test_a_test_program_that_is_not_installed_says_nothing(small: Any, wor
 
 
 @pytest.mark.parametrize(("prompt", "requests"), [("Fix add in calc.py.", 2), ("What does add do?", 2)])
-async def test_a_model_that_replies_nothing_is_no_success(small: Any, prompt: str, requests: int) -> None:
+async def test_empty_replies_end_the_turn_with_an_error(small: Any, prompt: str, requests: int) -> None:
     talk = await small(" ", " ", " ", " ", " ", " ")
     ended: TurnEnded = await talk.say(prompt)
     assert (ended.reason, ended.error_kind) == ("error", "NoProgress")
@@ -195,7 +191,7 @@ async def test_a_repeated_command_is_answered_with_its_output(small: Any) -> Non
     assert ended.text.endswith("`python3 -c 'print(6 * 7)'`:\n42")
 
 
-async def test_a_reply_that_only_repeats_is_not_read_to_its_end(small: Any, workspace: Path) -> None:
+async def test_repetitive_reply_is_not_read_to_its_end(small: Any, workspace: Path) -> None:
     other = "def half(n):\n    return n / 2\n"
     for name in ("a.py", "b.py"):
         (workspace / name).write_text(other)

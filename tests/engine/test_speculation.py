@@ -1,4 +1,4 @@
-"""Speculative calls: which start, in which order, and with which result."""
+"""Speculative calls: which calls start before the reply ends, in which order, and with which result."""
 
 import asyncio
 from pathlib import Path
@@ -22,22 +22,36 @@ from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
 
 from .conftest import Start
-from .speculation import ONE_PIECE, calls, follow, held, order, read, reasons, run, runs, until, write
-from .test_turn import results
+from .speculation import (
+    ONE_PIECE,
+    describe_events,
+    discard_reasons_of,
+    finish_turn,
+    hold_after_calls,
+    is_running,
+    read,
+    reply_with_calls,
+    run,
+    wait_until,
+    write,
+)
+from .test_turn import tool_results_of
 
-_LIFE = (CallSpeculated, CallDiscarded, CheckpointSaved, FilesChanged, Replied, ToolStarted, ToolEnded)
+_CALL_EVENTS = (CallSpeculated, CallDiscarded, CheckpointSaved, FilesChanged, Replied, ToolStarted, ToolEnded)
 
 
-class TestBeginning:
+class TestStart:
     async def test_a_file_is_written_before_the_reply_ends(self, start: Start, workspace: Path) -> None:
         gate = Gate()
-        talk = await start([held(calls(write(workspace / "new.txt", "hello\n")), gate), say("ok")])
+        talk = await start(
+            [hold_after_calls(reply_with_calls(write(workspace / "new.txt", "hello\n")), gate), say("ok")]
+        )
         prompt = await talk.submit("go")
         await talk.until(FilesChanged)
         assert (workspace / "new.txt").read_text() == "hello\n"
-        ended = await follow(talk, prompt, gate)
+        ended = await finish_turn(talk, prompt, gate)
         assert ended.text == "ok"
-        assert order(talk, _LIFE) == [
+        assert describe_events(talk, _CALL_EVENTS) == [
             "CallSpeculated w",
             "CheckpointSaved w",
             "FilesChanged w",
@@ -47,12 +61,14 @@ class TestBeginning:
             "Replied",
         ]
         assert talk.all(CallDiscarded) == []
-        ((_, text, is_error),) = results(talk.server.requests[1].json)
+        ((_, text, is_error),) = tool_results_of(talk.server.requests[1].json)
         assert "Created" in text and not is_error
 
     @pytest.mark.parametrize("api", ["anthropic", "openai", "responses"])
-    async def test_every_api_says_when_arguments_are_complete(self, start: Start, workspace: Path, api: str) -> None:
-        """Chat completions say so of a call when the next one begins."""
+    async def test_call_starts_with_every_api_when_its_arguments_are_complete(
+        self, start: Start, workspace: Path, api: str
+    ) -> None:
+        """In Chat Completions the arguments of a call are complete when the next call starts."""
         gate = Gate()
         (workspace / "a.txt").write_text("from a\n")
         turn = reply(calls=[run("cat a.txt", "c1"), run("pwd", "c2")], chunk=ONE_PIECE)
@@ -63,62 +79,64 @@ class TestBeginning:
         talk = await start([turn.hold(gate, after=after), say("ok")], wire, env=env, config=config)
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert talk.all(CallSpeculated)[0] == CallSpeculated("c1", "ExecuteCommand", {"command": "cat a.txt"})
         assert [event.call_id for event in talk.all(ToolEnded)] == ["c1", "c2"]
         assert "from a" in talk.all(ToolEnded)[0].text
         assert {request.api for request in talk.server.requests} == {{"openai": "chat"}.get(api, api)}
         assert talk.server.rejected == []
 
-    async def test_commands_that_only_look_run_together(self, start: Start, workspace: Path) -> None:
+    async def test_read_only_commands_run_in_parallel(self, start: Start, workspace: Path) -> None:
         looking = [run(f"sleep 41.{n}", f"c{n}") for n in range(3)]
-        talk = await start([held(calls(*looking), Gate())])
+        talk = await start([hold_after_calls(reply_with_calls(*looking), Gate())])
         prompt = await talk.submit("go")
-        await until(lambda: all(runs(f"41.{n}") for n in range(3)))
+        await wait_until(lambda: all(is_running(f"41.{n}") for n in range(3)))
         await talk.client.submit(Interrupt())
         await talk.until_end(prompt)
-        assert not any(runs(f"41.{n}") for n in range(3))
+        assert not any(is_running(f"41.{n}") for n in range(3))
 
-    async def test_at_most_four_run_at_once(self, start: Start, workspace: Path) -> None:
+    async def test_at_most_four_speculative_calls_run_at_once(self, start: Start, workspace: Path) -> None:
         gate = Gate()
         looking = [run(f"sleep 30 && echo {n}", f"c{n}") for n in range(6)]
-        talk = await start([held(calls(*looking), gate), say("ok")])
+        talk = await start([hold_after_calls(reply_with_calls(*looking), gate), say("ok")])
         prompt = await talk.submit("go")
-        begun: set[str] = set()
+        started: set[str] = set()
         async with asyncio.timeout(30):
             async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, CallSpeculated):
-                    begun.add(envelope.event.call_id)
-                if len(begun) == 4:
+                    started.add(envelope.event.call_id)
+                if len(started) == 4:
                     break
         for _ in range(100):
             await asyncio.sleep(0)
         talk.interrupt_on = Replied
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert len(talk.all(CallSpeculated)) == 4
-        assert {event.call_id for event in talk.all(CallDiscarded)} == begun
+        assert {event.call_id for event in talk.all(CallDiscarded)} == started
 
-    async def test_switched_off_nothing_begins_early(self, start: Start, workspace: Path) -> None:
+    async def test_no_call_is_speculated_if_speculation_is_switched_off(self, start: Start, workspace: Path) -> None:
         gate = Gate()
-        script = [held(calls(read(workspace / "a"), run("pwd")), gate), say("ok")]
+        script = [hold_after_calls(reply_with_calls(read(workspace / "a"), run("pwd")), gate), say("ok")]
         talk = await start(script, config={"speculate": False})
         (workspace / "a").write_text("x\n")
-        await follow(talk, await talk.submit("go"), gate)
+        await finish_turn(talk, await talk.submit("go"), gate)
         assert talk.all(CallSpeculated) == []
         assert len(talk.all(ToolEnded)) == 2
 
-    async def test_what_a_call_says_is_not_shown_before_it_counts(self, start: Start, workspace: Path) -> None:
+    async def test_progress_of_a_speculative_call_is_not_shown_before_its_start_event(
+        self, start: Start, workspace: Path
+    ) -> None:
         gate = Gate()
-        talk = await start([held(calls(run("echo one; sleep 0.3; echo two")), gate), say("ok")])
+        talk = await start([hold_after_calls(reply_with_calls(run("echo one; sleep 0.3; echo two")), gate), say("ok")])
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         kinds = [type(event) for event in talk.events if isinstance(event, ToolStarted | ToolProgressed)]
         assert kinds[0] is ToolStarted
 
 
 class Curious(Tool[Args]):
-    """A tool of the caller that says it only reads."""
+    """A custom tool of kind `read`."""
 
     name = "Curious"
     kind = "read"
@@ -130,7 +148,7 @@ class Curious(Tool[Args]):
 
 
 class Harmless(Curious):
-    """A tool of the caller that says it may begin early."""
+    """A custom tool that declares that it may be speculated."""
 
     name = "Harmless"
 
@@ -138,16 +156,16 @@ class Harmless(Curious):
         return True
 
 
-class TestWhichMay:
-    async def early_ones(self, start: Start, turn: Any, after: int, **options: Any) -> list[str]:
-        """The calls of a reply that begin before it ends. After the first, any wrong one has time to begin, too."""
+class TestEligibility:
+    async def find_speculated(self, start: Start, turn: Any, after: int, **options: Any) -> list[str]:
+        """Return the calls that start before their reply ends; wrong ones have time to start after the first."""
         gate = Gate()
         talk = await start([turn.hold(gate, after=after), say("ok")], **options)
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
         for _ in range(200):
             await asyncio.sleep(0.001)
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert talk.server.rejected == []
         return [event.call_id for event in talk.all(CallSpeculated)]
 
@@ -167,69 +185,73 @@ class TestWhichMay:
             ("Curious", {"n": 1}),
         ],
     )
-    async def test_what_never_begins_early(
+    async def test_ineligible_calls_are_not_speculated(
         self, start: Start, workspace: Path, name: str, args: dict[str, Any]
     ) -> None:
-        turn = calls(run("pwd", "first"), call(name, args, id="second"), run("pwd", "third"))
-        script_end = await self.early_ones(start, turn, 14, own_tools=[Curious()])
-        assert script_end == ["first"], "nothing begins after a call that did not"
+        turn = reply_with_calls(run("pwd", "first"), call(name, args, id="second"), run("pwd", "third"))
+        speculated = await self.find_speculated(start, turn, 14, own_tools=[Curious()])
+        assert speculated == ["first"], "no call is speculated after one that was not"
 
-    async def test_a_tool_of_the_caller_may_say_that_it_can(self, start: Start) -> None:
-        turn = calls(run("pwd", "first"), call("Harmless", {}, id="second"), run("pwd", "third"))
-        assert await self.early_ones(start, turn, 13, own_tools=[Harmless()]) == ["first", "second", "third"]
+    async def test_custom_tool_can_declare_that_it_may_be_speculated(self, start: Start) -> None:
+        turn = reply_with_calls(run("pwd", "first"), call("Harmless", {}, id="second"), run("pwd", "third"))
+        assert await self.find_speculated(start, turn, 13, own_tools=[Harmless()]) == ["first", "second", "third"]
 
-    async def test_a_call_that_a_person_must_be_asked_about(self, start: Start, workspace: Path) -> None:
-        turn = calls(run("pwd", "first"), write(workspace / "new", "x"))
-        assert await self.early_ones(start, turn, 10, yes=False) == ["first"]
+    async def test_call_that_needs_approval_is_not_speculated(self, start: Start, workspace: Path) -> None:
+        turn = reply_with_calls(run("pwd", "first"), write(workspace / "new", "x"))
+        assert await self.find_speculated(start, turn, 10, yes=False) == ["first"]
         assert not (workspace / "new").exists()
 
-    async def test_a_call_that_a_rule_denies(self, start: Start, workspace: Path) -> None:
-        turn = calls(run("pwd", "first"), read(workspace / "secret"))
+    async def test_denied_call_is_not_speculated(self, start: Start, workspace: Path) -> None:
+        turn = reply_with_calls(run("pwd", "first"), read(workspace / "secret"))
         options = {"config": {"rules": [{"action": "deny", "tool": "Read", "pattern": "**/secret"}]}}
         (workspace / "secret").write_text("x\n")
-        assert await self.early_ones(start, turn, 10, **options) == ["first"]
+        assert await self.find_speculated(start, turn, 10, **options) == ["first"]
 
-    async def test_nothing_begins_after_a_change(self, start: Start, workspace: Path) -> None:
-        turn = calls(write(workspace / "a", "x", "a"), read(workspace / "b", "b"), write(workspace / "c", "x", "c"))
+    async def test_no_call_is_speculated_after_a_change(self, start: Start, workspace: Path) -> None:
+        turn = reply_with_calls(
+            write(workspace / "a", "x", "a"), read(workspace / "b", "b"), write(workspace / "c", "x", "c")
+        )
         (workspace / "b").write_text("x\n")
-        assert await self.early_ones(start, turn, 14) == ["a"]
+        assert await self.find_speculated(start, turn, 14) == ["a"]
 
-    async def test_no_two_calls_about_one_file(self, start: Start, workspace: Path) -> None:
+    async def test_second_call_about_the_same_file_is_not_speculated(self, start: Start, workspace: Path) -> None:
         (workspace / "a").write_text("x\n")
         (workspace / "link").symlink_to("a")
-        turn = calls(read(workspace / "a", "one"), read(workspace / "link", "two"))
-        assert await self.early_ones(start, turn, 10) == ["one"]
+        turn = reply_with_calls(read(workspace / "a", "one"), read(workspace / "link", "two"))
+        assert await self.find_speculated(start, turn, 10) == ["one"]
 
-    async def test_no_change_after_a_command_that_failed(self, start: Start, workspace: Path) -> None:
-        turn = calls(run("ls nothing-there", "fails"), write(workspace / "new", "x"))
-        assert await self.early_ones(start, turn, 10) == ["fails"]
+    async def test_change_after_a_failed_command_is_not_speculated(self, start: Start, workspace: Path) -> None:
+        turn = reply_with_calls(run("ls nothing-there", "fails"), write(workspace / "new", "x"))
+        assert await self.find_speculated(start, turn, 10) == ["fails"]
         assert not (workspace / "new").exists()
 
-    async def test_without_checkpoints_no_change(self, start: Start, workspace: Path) -> None:
-        turn = calls(run("pwd", "first"), write(workspace / "new", "x"))
+    async def test_change_is_not_speculated_without_checkpoints(self, start: Start, workspace: Path) -> None:
+        turn = reply_with_calls(run("pwd", "first"), write(workspace / "new", "x"))
         options = {"config": {"checkpoints": {"enabled": False}}}
-        assert await self.early_ones(start, turn, 10, **options) == ["first"]
+        assert await self.find_speculated(start, turn, 10, **options) == ["first"]
 
-    async def test_a_large_file_is_not_changed(self, start: Start, workspace: Path) -> None:
+    async def test_change_of_a_large_file_is_not_speculated(self, start: Start, workspace: Path) -> None:
         (workspace / "big").write_bytes(b"x" * 4_000_001)
-        turn = calls(run("pwd", "first"), call("Delete", {"paths": [str(workspace / "big")], "reason": "r"}, id="d"))
-        assert await self.early_ones(start, turn, 10) == ["first"]
+        turn = reply_with_calls(
+            run("pwd", "first"), call("Delete", {"paths": [str(workspace / "big")], "reason": "r"}, id="d")
+        )
+        assert await self.find_speculated(start, turn, 10) == ["first"]
 
 
 class TestOrder:
-    async def test_a_change_waits_for_the_looks_before_it(self, start: Start, workspace: Path) -> None:
-        """The command reads the file later and must not see the change of the next call."""
+    async def test_change_waits_for_the_reads_before_it(self, start: Start, workspace: Path) -> None:
+        """The command reads the file late and must not see the change of the next call."""
         gate = Gate()
         (workspace / "a.txt").write_text("old\n")
-        turn = calls(
+        turn = reply_with_calls(
             read(workspace / "b.txt", "r"), run("sleep 0.3; cat a.txt", "c"), write(workspace / "a.txt", "new\n")
         )
         (workspace / "b.txt").write_text("b\n")
-        talk = await start([held(turn, gate), say("ok")], config={"read_before_edit": False})
+        talk = await start([hold_after_calls(turn, gate), say("ok")], config={"read_before_edit": False})
         prompt = await talk.submit("go")
         await talk.until(FilesChanged)
         assert (workspace / "a.txt").read_text() == "new\n"
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert [event.call_id for event in talk.all(ToolEnded)] == ["r", "c", "w"]
         assert "old" in talk.all(ToolEnded)[1].text
         assert talk.all(CallDiscarded) == []
@@ -237,30 +259,30 @@ class TestOrder:
     async def test_the_model_reads_each_result_once(self, start: Start, workspace: Path) -> None:
         gate = Gate()
         (workspace / "a").write_text("of a\n")
-        turn = calls(read(workspace / "a"), run("pwd"), write(workspace / "b", "x\n"))
-        talk = await start([held(turn, gate), say("ok")])
+        turn = reply_with_calls(read(workspace / "a"), run("pwd"), write(workspace / "b", "x\n"))
+        talk = await start([hold_after_calls(turn, gate), say("ok")])
         prompt = await talk.submit("go")
         await talk.until(FilesChanged)
-        await follow(talk, prompt, gate)
-        assert [found[0] for found in results(talk.server.requests[1].json)] == ["r", "c", "w"]
+        await finish_turn(talk, prompt, gate)
+        assert [found[0] for found in tool_results_of(talk.server.requests[1].json)] == ["r", "c", "w"]
         assert talk.server.rejected == []
 
-    async def test_looks_run_together_when_the_reply_is_complete_too(self, start: Start, workspace: Path) -> None:
-        """Four at a time; the others say that they wait."""
+    async def test_read_only_calls_of_a_complete_reply_run_in_parallel(self, start: Start, workspace: Path) -> None:
+        """Four calls run at a time; the others are reported as queued."""
         looking = [run(f"sleep 42.{n}", f"c{n}") for n in range(6)]
-        talk = await start([calls(*looking)], config={"speculate": False})
+        talk = await start([reply_with_calls(*looking)], config={"speculate": False})
         prompt = await talk.submit("go")
-        await until(lambda: all(runs(f"42.{n}") for n in range(4)))
-        assert not runs("42.4") and not runs("42.5")
+        await wait_until(lambda: all(is_running(f"42.{n}") for n in range(4)))
+        assert not is_running("42.4") and not is_running("42.5")
         await talk.client.submit(Interrupt())
         await talk.until_end(prompt)
         assert [event.call_id for event in talk.all(CallQueued)] == ["c4", "c5"]
 
-    async def test_a_call_that_waits_for_its_turn_says_so(self, start: Start, workspace: Path) -> None:
-        talk = await start([calls(run("touch a", "one"), run("touch b", "two")), say("ok")])
+    async def test_waiting_call_is_reported_as_queued(self, start: Start, workspace: Path) -> None:
+        talk = await start([reply_with_calls(run("touch a", "one"), run("touch b", "two")), say("ok")])
         await talk.say("go")
         kinds = (CallQueued, ToolStarted, ToolEnded)
-        assert order(talk, kinds) == [
+        assert describe_events(talk, kinds) == [
             "CallQueued two",
             "ToolStarted one",
             "ToolEnded one",
@@ -268,34 +290,38 @@ class TestOrder:
             "ToolEnded two",
         ]
 
-    async def test_looks_after_a_failed_command_still_run(self, start: Start, workspace: Path) -> None:
-        talk = await start([calls(run("ls nowhere", "a"), run("pwd", "b"), run("touch c", "c")), say("ok")])
+    async def test_read_only_calls_after_a_failed_command_run(self, start: Start, workspace: Path) -> None:
+        talk = await start([reply_with_calls(run("ls nowhere", "a"), run("pwd", "b"), run("touch c", "c")), say("ok")])
         await talk.say("go")
         assert [event.status for event in talk.all(ToolEnded)] == ["error", "success", "cancelled"]
 
-    async def test_the_guard_counts_a_call_once_and_discards_the_fifth(self, start: Start, workspace: Path) -> None:
-        """Four of the same in one reply; the fifth, in the next, has begun early and is refused."""
+    async def test_repetition_guard_counts_a_call_once_and_discards_the_fifth(
+        self, start: Start, workspace: Path
+    ) -> None:
+        """Four identical calls are in one reply; the fifth, in the next reply, is speculated and then refused."""
         gate = Gate()
-        four = calls(*(run("pwd", f"c{number}") for number in range(4)))
-        talk = await start([four, held(calls(run("pwd", "again")), gate), say("ok")])
+        four = reply_with_calls(*(run("pwd", f"c{number}") for number in range(4)))
+        talk = await start([four, hold_after_calls(reply_with_calls(run("pwd", "again")), gate), say("ok")])
         prompt = await talk.submit("go")
         async with asyncio.timeout(30):
             async for envelope in talk.client.stream_events(after=-1):
                 if isinstance(envelope.event, CallSpeculated) and envelope.event.call_id == "again":
                     break
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert [event.status for event in talk.all(ToolEnded)] == ["success"] * 4 + ["error"]
         assert "loop detected" in talk.all(ToolEnded)[4].text
-        assert reasons(talk) == [("again", "repetition")]
+        assert discard_reasons_of(talk) == [("again", "repetition")]
         assert "again" not in [event.call_id for event in talk.all(ToolStarted)]
 
-    async def test_what_was_read_early_may_be_edited(self, start: Start, workspace: Path) -> None:
+    async def test_file_read_by_a_speculative_call_may_be_edited(self, start: Start, workspace: Path) -> None:
         gate = Gate()
         (workspace / "a").write_text("one\n")
         edit = call("EditTool", {"file_path": str(workspace / "a"), "old_string": "one", "new_string": "two"}, id="e")
-        talk = await start([held(calls(read(workspace / "a")), gate), calls(edit), say("ok")])
+        talk = await start(
+            [hold_after_calls(reply_with_calls(read(workspace / "a")), gate), reply_with_calls(edit), say("ok")]
+        )
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert (workspace / "a").read_text() == "two\n"
-        assert reasons(talk) == []
+        assert discard_reasons_of(talk) == []

@@ -1,4 +1,4 @@
-"""Calls that were begun early and do not count: everything is as if they had never run."""
+"""Discarded speculative calls: the rollback leaves everything as if they had never run."""
 
 import asyncio
 import os
@@ -25,14 +25,27 @@ from odin.testing import call, say
 from odin.testing.script import Turn
 
 from .conftest import Start, Talk
-from .hookkit import claude, new_kit
-from .speculation import calls, follow, heard, held, order, picture, read, reasons, run, runs, until, write
+from .hook_programs import claude_hook, new_kit
+from .speculation import (
+    count_call_events,
+    describe_events,
+    discard_reasons_of,
+    finish_turn,
+    hold_after_calls,
+    is_running,
+    read,
+    reply_with_calls,
+    run,
+    snapshot_folder,
+    wait_until,
+    write,
+)
 
 LOOSE = {"read_before_edit": False}
 
 
 async def begin(talk: Talk) -> str:
-    """Send a prompt; come back when its change has been made early."""
+    """Send a prompt and wait until its speculative change was made."""
     prompt = await talk.submit("go")
     await talk.until(FilesChanged)
     return prompt
@@ -117,36 +130,36 @@ CHANGES: list[Callable[[Path], Turn]] = [
 ]
 
 
-class TestEveryByte:
+class TestRestoredFiles:
     @pytest.mark.parametrize("make", CHANGES, ids=lambda make: make.__name__)
-    async def test_an_interrupt_puts_everything_back(
+    async def test_interrupt_restores_everything(
         self, start: Start, workspace: Path, make: Callable[[Path], Turn]
     ) -> None:
         turn = make(workspace)
-        before = picture(workspace)
-        talk = await start([held(calls(turn), Gate())], config=LOOSE)
+        before = snapshot_folder(workspace)
+        talk = await start([hold_after_calls(reply_with_calls(turn), Gate())], config=LOOSE)
         prompt = await begin(talk)
-        assert picture(workspace) != before, "the call was begun early"
+        assert snapshot_folder(workspace) != before, "the call was speculated"
         await talk.client.submit(Interrupt())
         ended = await talk.until_end(prompt)
         assert ended.reason == "interrupted"
-        assert picture(workspace) == before
+        assert snapshot_folder(workspace) == before
         (event,) = talk.all(CallDiscarded)
         assert (event.call_id, event.reason, event.started, event.completed) == ("w", "interrupted", True, True)
         assert event.restored and not event.skipped_files
         assert talk.all(ToolStarted) == []
 
-    async def test_a_folder_that_somebody_uses_meanwhile_stays(self, start: Start, workspace: Path) -> None:
-        talk = await start([held(calls(write(workspace / "made" / "a", "x")), Gate())])
+    async def test_created_folder_with_other_files_stays(self, start: Start, workspace: Path) -> None:
+        talk = await start([hold_after_calls(reply_with_calls(write(workspace / "made" / "a", "x")), Gate())])
         prompt = await begin(talk)
         (workspace / "made" / "theirs").write_text("theirs")
         await talk.client.submit(Interrupt())
         await talk.until_end(prompt)
         assert [item.name for item in (workspace / "made").iterdir()] == ["theirs"]
 
-    async def test_what_somebody_else_changed_is_left_alone(self, start: Start, workspace: Path) -> None:
+    async def test_file_changed_by_another_program_is_left_alone(self, start: Start, workspace: Path) -> None:
         (workspace / "a").write_text("old\n")
-        talk = await start([held(calls(write(workspace / "a", "new\n")), Gate())], config=LOOSE)
+        talk = await start([hold_after_calls(reply_with_calls(write(workspace / "a", "new\n")), Gate())], config=LOOSE)
         prompt = await begin(talk)
         (workspace / "a").write_text("theirs\n")
         await talk.client.submit(Interrupt())
@@ -158,9 +171,9 @@ class TestEveryByte:
         ] == [("a", True)]
         assert any(str(workspace / "a") in event.text for event in talk.all(Warned))
 
-    async def test_a_change_of_mode_by_somebody_else_counts_too(self, start: Start, workspace: Path) -> None:
+    async def test_file_with_a_changed_mode_is_left_alone(self, start: Start, workspace: Path) -> None:
         (workspace / "a").write_text("old\n")
-        talk = await start([held(calls(write(workspace / "a", "new\n")), Gate())], config=LOOSE)
+        talk = await start([hold_after_calls(reply_with_calls(write(workspace / "a", "new\n")), Gate())], config=LOOSE)
         prompt = await begin(talk)
         (workspace / "a").chmod(0o600)
         await talk.client.submit(Interrupt())
@@ -169,151 +182,159 @@ class TestEveryByte:
         assert len(talk.all(CallDiscarded)[0].skipped_files) == 1
 
 
-class TestWhen:
-    async def test_a_stream_that_fails_is_asked_again_and_the_call_runs_once(
-        self, start: Start, workspace: Path
-    ) -> None:
-        """The first try is cut after its call; the second brings the same call, and it is appended once."""
+class TestReasons:
+    async def test_call_of_a_retried_stream_runs_once(self, start: Start, workspace: Path) -> None:
+        """The first try is cut off after its call; the second has the same call, and the text is appended once."""
         gate = Gate()
         (workspace / "a").write_text("one\n")
         append = call("AppendFile", {"file_path": str(workspace / "a"), "content": "two\n"}, id="w")
-        turn = calls(append)
-        cut = held(turn, gate).cut(events=heard(turn))
+        turn = reply_with_calls(append)
+        cut = hold_after_calls(turn, gate).cut(events=count_call_events(turn))
         talk = await start([cut, turn, say("ok")], config=LOOSE)
         prompt = await begin(talk)
         assert (workspace / "a").read_text() == "one\ntwo\n"
-        ended = await follow(talk, prompt, gate)
+        ended = await finish_turn(talk, prompt, gate)
         assert ended.text == "ok"
         assert (workspace / "a").read_text() == "one\ntwo\n"
-        assert reasons(talk) == [("w", "rollback")]
-        assert order(talk, (CallDiscarded, RetryScheduled, ToolStarted, ToolEnded)) == [
+        assert discard_reasons_of(talk) == [("w", "rollback")]
+        assert describe_events(talk, (CallDiscarded, RetryScheduled, ToolStarted, ToolEnded)) == [
             "CallDiscarded w",
             "RetryScheduled",
             "ToolStarted w",
             "ToolEnded w",
         ]
 
-    async def test_an_error_in_the_middle_of_the_stream(self, start: Start, workspace: Path) -> None:
+    async def test_error_in_the_stream_rolls_the_call_back(self, start: Start, workspace: Path) -> None:
         gate = Gate()
-        turn = calls(write(workspace / "a", "x\n"))
-        failing = turn.error(after=heard(turn)).hold(gate, after=heard(turn))
+        turn = reply_with_calls(write(workspace / "a", "x\n"))
+        failing = turn.error(after=count_call_events(turn)).hold(gate, after=count_call_events(turn))
         talk = await start([failing, say("never mind")])
         prompt = await begin(talk)
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert not (workspace / "a").exists()
-        assert reasons(talk) == [("w", "rollback")]
+        assert discard_reasons_of(talk) == [("w", "rollback")]
         assert len(talk.all(ReplyRolledBack)) == 1
 
-    async def test_a_reply_that_is_cut_off_by_its_length(self, start: Start, workspace: Path) -> None:
+    async def test_reply_cut_off_by_its_length_rolls_the_call_back(self, start: Start, workspace: Path) -> None:
         gate = Gate()
-        cut = calls(write(workspace / "a", "x\n"), call("Read", '{"file_pa', id="bad"), stop="max_tokens")
+        cut = reply_with_calls(write(workspace / "a", "x\n"), call("Read", '{"file_pa', id="bad"), stop="max_tokens")
         talk = await start([cut.hold(gate, after=6), say("ok")])
         prompt = await begin(talk)
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert not (workspace / "a").exists()
-        assert reasons(talk) == [("w", "length_recovery")]
+        assert discard_reasons_of(talk) == [("w", "length_recovery")]
         assert talk.server.rejected == []
 
-    async def test_a_call_that_the_recovery_leaves_out(self, start: Start, workspace: Path) -> None:
-        """After a cut the model is to take one step, so only the first call of the next reply is kept."""
+    async def test_call_dropped_by_the_length_recovery_is_rolled_back(self, start: Start, workspace: Path) -> None:
+        """After a reply that was cut off, only the first call of the next reply is kept."""
         gate = Gate()
-        cut = calls(call("Read", '{"file_pa', id="bad"), stop="max_tokens")
-        two = calls(run("pwd", "kept"), write(workspace / "a", "x\n"))
-        talk = await start([cut, held(two, gate), say("ok")])
+        cut = reply_with_calls(call("Read", '{"file_pa', id="bad"), stop="max_tokens")
+        two = reply_with_calls(run("pwd", "kept"), write(workspace / "a", "x\n"))
+        talk = await start([cut, hold_after_calls(two, gate), say("ok")])
         prompt = await begin(talk)
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert not (workspace / "a").exists()
-        assert reasons(talk) == [("w", "filtered")]
+        assert discard_reasons_of(talk) == [("w", "filtered")]
         assert [event.call_id for event in talk.all(ToolEnded)] == ["kept"]
 
-    async def test_a_hook_that_says_no_to_a_look(self, start: Start, workspace: Path, tmp_path: Path) -> None:
+    async def test_read_only_call_blocked_by_a_hook_is_discarded(
+        self, start: Start, workspace: Path, tmp_path: Path
+    ) -> None:
         kit = new_kit(tmp_path)
         gate = Gate()
-        config = {"hooks": {"PreToolUse": [claude(kit.blocks("not that"), "Bash")]}}
-        talk = await start([held(calls(run("pwd")), gate), say("ok")], config=config)
+        config = {"hooks": {"PreToolUse": [claude_hook(kit.script_blocking("not that"), "Bash")]}}
+        talk = await start([hold_after_calls(reply_with_calls(run("pwd")), gate), say("ok")], config=config)
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
-        await follow(talk, prompt, gate)
-        assert reasons(talk) == [("c", "hook_block")]
+        await finish_turn(talk, prompt, gate)
+        assert discard_reasons_of(talk) == [("c", "hook_block")]
         assert "not that" in talk.all(ToolEnded)[0].text
-        assert kit.events() == ["PreToolUse"]
+        assert kit.event_names() == ["PreToolUse"]
         assert talk.all(ToolStarted) == []
 
-    async def test_a_hook_that_changes_the_arguments(self, start: Start, workspace: Path, tmp_path: Path) -> None:
+    async def test_call_changed_by_a_hook_is_discarded(self, start: Start, workspace: Path, tmp_path: Path) -> None:
         kit = new_kit(tmp_path)
         gate = Gate()
         answer = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": {"command": "echo other"}}}
-        config = {"hooks": {"PreToolUse": [claude(kit.says(answer), "Bash")]}}
-        talk = await start([held(calls(run("echo first", "a"), run("pwd", "b")), gate), say("ok")], config=config)
+        config = {"hooks": {"PreToolUse": [claude_hook(kit.script_printing(answer), "Bash")]}}
+        talk = await start(
+            [hold_after_calls(reply_with_calls(run("echo first", "a"), run("pwd", "b")), gate), say("ok")],
+            config=config,
+        )
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
-        await follow(talk, prompt, gate)
-        assert reasons(talk)[-1] == ("a", "args_drift")
+        await finish_turn(talk, prompt, gate)
+        assert discard_reasons_of(talk)[-1] == ("a", "args_drift")
         assert "other" in talk.all(ToolEnded)[0].text and "first" not in talk.all(ToolEnded)[0].text.split("\n")[0]
-        assert kit.events() == ["PreToolUse", "PreToolUse"], "each call is shown once"
+        assert kit.event_names() == ["PreToolUse", "PreToolUse"], "the hook runs once for each call"
 
-    async def test_a_hook_about_edits_sees_them_before_they_happen(
-        self, start: Start, workspace: Path, tmp_path: Path
-    ) -> None:
+    async def test_edit_with_a_hook_is_not_speculated(self, start: Start, workspace: Path, tmp_path: Path) -> None:
         kit = new_kit(tmp_path)
         gate = Gate()
-        config = {"hooks": {"PreToolUse": [claude(kit.script(f'ls "{workspace}" >&2; exit 2'), "Write")]}}
-        talk = await start([held(calls(run("pwd"), write(workspace / "a", "x")), gate), say("ok")], config=config)
+        config = {"hooks": {"PreToolUse": [claude_hook(kit.script(f'ls "{workspace}" >&2; exit 2'), "Write")]}}
+        talk = await start(
+            [hold_after_calls(reply_with_calls(run("pwd"), write(workspace / "a", "x")), gate), say("ok")],
+            config=config,
+        )
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert [event.call_id for event in talk.all(CallSpeculated)] == ["c"]
         assert not (workspace / "a").exists()
 
-    async def test_a_hook_about_other_tools_does_not_hold_edits_up(
+    async def test_hook_for_other_tools_does_not_delay_edits(
         self, start: Start, workspace: Path, tmp_path: Path
     ) -> None:
         kit = new_kit(tmp_path)
         gate = Gate()
-        config = {"hooks": {"PreToolUse": [claude(kit.script("exit 0"), "Bash")]}}
-        talk = await start([held(calls(write(workspace / "a", "x")), gate), say("ok")], config=config)
-        await follow(talk, await begin(talk), gate)
+        config = {"hooks": {"PreToolUse": [claude_hook(kit.script("exit 0"), "Bash")]}}
+        talk = await start(
+            [hold_after_calls(reply_with_calls(write(workspace / "a", "x")), gate), say("ok")], config=config
+        )
+        await finish_turn(talk, await begin(talk), gate)
         assert (workspace / "a").read_text() == "x"
-        assert reasons(talk) == []
+        assert discard_reasons_of(talk) == []
 
-    async def test_hooks_about_results_run_once(self, start: Start, workspace: Path, tmp_path: Path) -> None:
+    async def test_post_tool_hooks_run_once(self, start: Start, workspace: Path, tmp_path: Path) -> None:
         kit = new_kit(tmp_path)
         gate = Gate()
-        config = {"hooks": {"PostToolUse": [claude(kit.script("exit 0"))]}}
-        talk = await start([held(calls(write(workspace / "a", "x")), gate), say("ok")], config=config)
-        await follow(talk, await begin(talk), gate)
-        assert kit.events() == ["PostToolUse"]
+        config = {"hooks": {"PostToolUse": [claude_hook(kit.script("exit 0"))]}}
+        talk = await start(
+            [hold_after_calls(reply_with_calls(write(workspace / "a", "x")), gate), say("ok")], config=config
+        )
+        await finish_turn(talk, await begin(talk), gate)
+        assert kit.event_names() == ["PostToolUse"]
 
-    async def test_a_mode_that_became_stricter(self, start: Start, workspace: Path) -> None:
-        """The rules are applied again before the call counts: a switch to plan mode takes effect."""
+    async def test_switch_to_plan_mode_discards_the_call(self, start: Start, workspace: Path) -> None:
+        """The rules are applied again before the call is confirmed."""
         gate = Gate()
-        talk = await start([held(calls(write(workspace / "a", "x")), gate), say("ok")])
+        talk = await start([hold_after_calls(reply_with_calls(write(workspace / "a", "x")), gate), say("ok")])
         prompt = await begin(talk)
         await talk.client.submit(SetMode("plan_mode"))
-        await follow(talk, prompt, gate)
+        await finish_turn(talk, prompt, gate)
         assert not (workspace / "a").exists()
-        assert reasons(talk) == [("w", "not_run")]
+        assert discard_reasons_of(talk) == [("w", "not_run")]
         assert talk.all(ToolEnded)[0].status == "denied"
 
-    async def test_an_interrupt_ends_the_process_and_what_it_started(self, start: Start, workspace: Path) -> None:
-        talk = await start([held(calls(run("sleep 59.87 | cat")), Gate())])
+    async def test_interrupt_ends_the_process_and_its_children(self, start: Start, workspace: Path) -> None:
+        talk = await start([hold_after_calls(reply_with_calls(run("sleep 59.87 | cat")), Gate())])
         prompt = await talk.submit("go")
-        await until(lambda: runs("59.87"))
+        await wait_until(lambda: is_running("59.87"))
         await talk.client.submit(Interrupt())
         await talk.until_end(prompt)
-        await until(lambda: not runs("59.87"))
+        await wait_until(lambda: not is_running("59.87"))
         (event,) = talk.all(CallDiscarded)
         assert (event.started, event.completed) == (True, False)
 
-    async def test_an_interrupt_between_the_reply_and_its_calls(self, start: Start, workspace: Path) -> None:
+    async def test_interrupt_between_the_reply_and_its_calls_rolls_back(self, start: Start, workspace: Path) -> None:
         """The reply stays in the conversation, the model reads that its call did not run, and the file is gone."""
         gate, replied = Gate(), asyncio.Event()
 
-        async def linger(told: dict[str, Any]) -> None:
+        async def linger(data: dict[str, Any]) -> None:
             replied.set()
             await asyncio.Event().wait()
 
-        talk = await start([held(calls(write(workspace / "a", "x")), gate), say("ok")])
+        talk = await start([hold_after_calls(reply_with_calls(write(workspace / "a", "x")), gate), say("ok")])
         talk.client.add_hook(CallbackHook("lingers", "on_after_llm_call", linger))
         prompt = await begin(talk)
         gate.set()
@@ -323,85 +344,97 @@ class TestWhen:
         ended = await talk.until_end(prompt)
         assert ended.reason == "interrupted"
         assert not (workspace / "a").exists()
-        assert reasons(talk) == [("w", "interrupted")]
+        assert discard_reasons_of(talk) == [("w", "interrupted")]
         (result,) = talk.all(ToolEnded)
         assert result.status == "cancelled" and "Not run" in result.text
         assert talk.all(ToolStarted) == []
 
-    async def test_closing_the_session_takes_it_back(self, start: Start, workspace: Path) -> None:
-        talk = await start([held(calls(write(workspace / "a", "x")), Gate())])
+    async def test_closing_the_session_rolls_the_call_back(self, start: Start, workspace: Path) -> None:
+        talk = await start([hold_after_calls(reply_with_calls(write(workspace / "a", "x")), Gate())])
         await begin(talk)
         await talk.client.close()
         assert not (workspace / "a").exists()
 
 
-class TestKnowledge:
-    async def test_what_was_read_early_and_discarded_is_not_known(self, start: Start, workspace: Path) -> None:
+class TestFileCache:
+    async def test_file_of_a_discarded_read_is_not_known(self, start: Start, workspace: Path) -> None:
         gate = Gate()
         (workspace / "a").write_text("one\n")
-        turn = calls(read(workspace / "a"))
-        script = [held(turn, gate).cut(events=heard(turn)), calls(edit(workspace / "a", "one", "two")), say("ok")]
+        turn = reply_with_calls(read(workspace / "a"))
+        script = [
+            hold_after_calls(turn, gate).cut(events=count_call_events(turn)),
+            reply_with_calls(edit(workspace / "a", "one", "two")),
+            say("ok"),
+        ]
         talk = await start(script)
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
-        await follow(talk, prompt, gate)
-        assert reasons(talk) == [("r", "rollback")]
+        await finish_turn(talk, prompt, gate)
+        assert discard_reasons_of(talk) == [("r", "rollback")]
         assert (workspace / "a").read_text() == "one\n"
         assert "read" in talk.all(ToolEnded)[0].text.lower()
         assert talk.all(FileCached) == []
         assert (await talk.client.snapshot()).files == ()
 
-    async def test_what_was_known_before_is_known_again(self, start: Start, workspace: Path) -> None:
+    async def test_file_known_before_a_discarded_edit_is_still_known(self, start: Start, workspace: Path) -> None:
         gate = Gate()
         (workspace / "a").write_text("one\n")
-        wrong = calls(edit(workspace / "a", "one", "wrong"))
-        script: list[Any] = [calls(read(workspace / "a")), held(wrong, gate).cut(events=heard(wrong))]
-        script += [calls(edit(workspace / "a", "one", "two")), say("ok")]
+        wrong = reply_with_calls(edit(workspace / "a", "one", "wrong"))
+        script: list[Any] = [
+            reply_with_calls(read(workspace / "a")),
+            hold_after_calls(wrong, gate).cut(events=count_call_events(wrong)),
+        ]
+        script += [reply_with_calls(edit(workspace / "a", "one", "two")), say("ok")]
         talk = await start(script)
-        await follow(talk, await begin(talk), gate)
+        await finish_turn(talk, await begin(talk), gate)
         assert (workspace / "a").read_text() == "two\n"
         assert [event.status for event in talk.all(ToolEnded)] == ["success", "success"]
 
-    async def test_a_deleted_file_is_known_again(self, start: Start, workspace: Path) -> None:
+    async def test_file_known_before_a_discarded_delete_is_still_known(self, start: Start, workspace: Path) -> None:
         gate = Gate()
         (workspace / "a").write_text("one\n")
-        wrong = calls(delete(workspace / "a"))
-        script: list[Any] = [calls(read(workspace / "a")), held(wrong, gate).cut(events=heard(wrong))]
-        script += [calls(edit(workspace / "a", "one", "two")), say("ok")]
+        wrong = reply_with_calls(delete(workspace / "a"))
+        script: list[Any] = [
+            reply_with_calls(read(workspace / "a")),
+            hold_after_calls(wrong, gate).cut(events=count_call_events(wrong)),
+        ]
+        script += [reply_with_calls(edit(workspace / "a", "one", "two")), say("ok")]
         talk = await start(script)
-        await follow(talk, await begin(talk), gate)
+        await finish_turn(talk, await begin(talk), gate)
         assert (workspace / "a").read_text() == "two\n"
 
-    async def test_a_discarded_change_is_none_of_the_turn(self, start: Start, workspace: Path) -> None:
+    async def test_discarded_change_does_not_belong_to_the_turn(self, start: Start, workspace: Path) -> None:
         gate = Gate()
         (workspace / "a").write_text("one\n")
-        wrong = calls(write(workspace / "a", "wrong\n"))
-        script = [held(wrong, gate).cut(events=heard(wrong)), say("ok")]
+        wrong = reply_with_calls(write(workspace / "a", "wrong\n"))
+        script = [hold_after_calls(wrong, gate).cut(events=count_call_events(wrong)), say("ok")]
         talk = await start(script, config=LOOSE)
-        await follow(talk, await begin(talk), gate)
+        await finish_turn(talk, await begin(talk), gate)
         snapshot = await talk.client.snapshot()
         assert snapshot.messages[0].files == 0
         (workspace / "a").write_text("the user's own\n")
         await talk.client.submit(Rewind("p1", files=True, chat=False))
         assert (workspace / "a").read_text() == "the user's own\n"
 
-    async def test_a_change_that_counts_can_be_taken_back_by_a_rewind(self, start: Start, workspace: Path) -> None:
+    async def test_confirmed_change_can_be_rewound(self, start: Start, workspace: Path) -> None:
         gate = Gate()
         (workspace / "a").write_text("one\n")
-        talk = await start([held(calls(write(workspace / "a", "two\n")), gate), say("ok")], config=LOOSE)
-        await follow(talk, await begin(talk), gate)
+        talk = await start(
+            [hold_after_calls(reply_with_calls(write(workspace / "a", "two\n")), gate), say("ok")], config=LOOSE
+        )
+        await finish_turn(talk, await begin(talk), gate)
         assert (await talk.client.snapshot()).messages[0].files == 1
         await talk.client.submit(Rewind("p1", files=True, chat=False))
         assert (workspace / "a").read_text() == "one\n"
 
 
-async def test_a_turn_that_ends_leaves_nothing_begun(start: Start, workspace: Path) -> None:
+async def test_every_speculative_call_is_confirmed_when_the_turn_ends(start: Start, workspace: Path) -> None:
     gate = Gate()
-    talk = await start([held(calls(read(workspace / "none"), run("pwd")), gate), say("ok")])
+    talk = await start([hold_after_calls(reply_with_calls(read(workspace / "none"), run("pwd")), gate), say("ok")])
     prompt = await talk.submit("go")
     await talk.until(CallSpeculated)
-    await follow(talk, prompt, gate)
-    begun = {event.call_id for event in talk.all(CallSpeculated)}
-    counted = {event.call_id for event in talk.all(ToolStarted)}
-    assert begun <= counted
+    await finish_turn(talk, prompt, gate)
+    speculated = {event.call_id for event in talk.all(CallSpeculated)}
+    confirmed = {event.call_id for event in talk.all(ToolStarted)}
+    assert speculated <= confirmed
     assert isinstance(talk.events[-1], TurnEnded)

@@ -1,4 +1,4 @@
-"""Steering prompts overtake calls that have not started."""
+"""Steering prompts skip the calls of a turn that have not started."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ Api = Literal["anthropic", "openai"]
 SLOW = "touch begun; until [ -e go ]; do sleep 0.02; done; echo slow"
 
 
-def batch(workspace: Path) -> Any:
+def make_batch(workspace: Path) -> Any:
     return reply(
         calls=[
             call("ExecuteCommand", {"command": SLOW}, id="c_slow"),
@@ -30,25 +30,25 @@ def batch(workspace: Path) -> Any:
     )
 
 
-async def exists(path: Path) -> None:
+async def wait_for_file(path: Path) -> None:
     async with asyncio.timeout(30):
         while not path.exists():
             await asyncio.sleep(0.01)
 
 
-def statuses(talk: Talk) -> dict[str, str]:
+def statuses_of(talk: Talk) -> dict[str, str]:
     return {event.call_id: event.status for event in talk.all(ToolEnded)}
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_calls_that_have_not_begun_are_left_out(start: Start, workspace: Path, api: Api) -> None:
-    talk = await start([batch(workspace), say("changed course")], api)
+async def test_steering_skips_calls_that_have_not_started(start: Start, workspace: Path, api: Api) -> None:
+    talk = await start([make_batch(workspace), say("changed course")], api)
     prompt = await talk.submit("go")
-    await exists(workspace / "begun")
+    await wait_for_file(workspace / "begun")
     await talk.client.submit(Prompt("s", "stop that, do this", delivery="steer"))
     (workspace / "go").touch()
     assert (await talk.until_end(prompt)).text == "changed course"
-    assert statuses(talk) == {"c_slow": "success", "c_late": "cancelled", "c_look": "cancelled"}
+    assert statuses_of(talk) == {"c_slow": "success", "c_late": "cancelled", "c_look": "cancelled"}
     assert not (workspace / "late").exists()
     request = talk.server.requests[1]
     assert request.results["c_slow"] == "slow"
@@ -60,25 +60,27 @@ async def test_calls_that_have_not_begun_are_left_out(start: Start, workspace: P
     assert talk.server.rejected == []
 
 
-async def test_a_draft_is_promoted(start: Start, workspace: Path) -> None:
-    talk = await start([batch(workspace), say("changed course")])
+async def test_queued_prompt_can_become_a_steering_prompt(start: Start, workspace: Path) -> None:
+    talk = await start([make_batch(workspace), say("changed course")])
     prompt = await talk.submit("go")
-    await exists(workspace / "begun")
+    await wait_for_file(workspace / "begun")
     draft = await talk.submit("rather this")
     assert await talk.client.submit(ChangePrompt(draft, delivery="steer"))
     (workspace / "go").touch()
     assert (await talk.until_end(prompt)).text == "changed course"
-    assert statuses(talk)["c_late"] == "cancelled"
+    assert statuses_of(talk)["c_late"] == "cancelled"
     assert (await talk.client.snapshot()).queue == ()
 
 
 @pytest.mark.parametrize(("steering", "requests"), [("one-at-a-time", 3), ("all", 2)])
-async def test_one_at_a_time_or_all(start: Start, workspace: Path, steering: str, requests: int) -> None:
+async def test_steering_setting_sends_prompts_one_at_a_time_or_all_at_once(
+    start: Start, workspace: Path, steering: str, requests: int
+) -> None:
     look = call("LS", {"path": str(workspace)}, id="c_again")
-    script = [batch(workspace), *([look] if requests == 3 else []), say("done")]
+    script = [make_batch(workspace), *([look] if requests == 3 else []), say("done")]
     talk = await start(script, config={"queue": {"mode": "steer", "steering": steering}})
     prompt = await talk.submit("go")
-    await exists(workspace / "begun")
+    await wait_for_file(workspace / "begun")
     await talk.submit("first")
     await talk.submit("second")
     (workspace / "go").touch()
@@ -87,11 +89,11 @@ async def test_one_at_a_time_or_all(start: Start, workspace: Path, steering: str
     assert ("second" in str(talk.server.requests[1].messages[-1])) == (steering == "all")
     assert "second" in str(talk.server.requests[-1].messages[-1])
     if requests == 3:
-        assert statuses(talk)["c_again"] == "cancelled", "the second comes before its call, too"
+        assert statuses_of(talk)["c_again"] == "cancelled", "the second prompt skips its call, too"
     assert talk.server.rejected == []
 
 
-async def test_who_is_asked_about_a_call_need_not_answer_any_more(start: Start, workspace: Path) -> None:
+async def test_steering_cancels_a_pending_permission_request(start: Start, workspace: Path) -> None:
     write = call("WriteFile", {"file_path": str(workspace / "x"), "content": "x"}, id="c_w")
     talk = await start([write, say("fine")], yes=False, can_ask=True)
     prompt = await talk.submit("go")
@@ -100,19 +102,19 @@ async def test_who_is_asked_about_a_call_need_not_answer_any_more(start: Start, 
     await talk.until(TurnEnded)
     talk.answers = [AnswerPermission("", True, "too late")]
     assert (await talk.until_end(prompt)).text == "fine"
-    assert statuses(talk) == {"c_w": "cancelled"}
+    assert statuses_of(talk) == {"c_w": "cancelled"}
     assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "steer")]
     assert talk.all(ToolStarted) == []
     assert SKIPPED_BY_STEERING in talk.server.requests[1].results["c_w"]
     assert talk.server.rejected == []
 
 
-async def test_the_first_request_takes_what_came_before_it(start: Start) -> None:
+async def test_first_request_includes_an_earlier_steering_prompt(start: Start) -> None:
     talk = await start([say("one"), say("two")])
     first = await talk.submit("a")
     await talk.submit("b")
     await talk.client.submit(Prompt("s", "and c", delivery="steer"))
     assert (await talk.until_end(first)).text == "one"
-    assert "and c" in str(talk.server.requests[0].messages), "it goes before what only waits"
+    assert "and c" in str(talk.server.requests[0].messages), "it goes before queued prompts"
     assert (await talk.until_end("p2")).text == "two"
     assert talk.server.rejected == []

@@ -1,4 +1,4 @@
-"""Sub-agents: their own conversation and tools, one answer back, and no trace in the state afterwards."""
+"""Sub-agents: their own conversation and tools, their answer, and their removal from the snapshot."""
 
 import asyncio
 import threading
@@ -20,12 +20,14 @@ from .conftest import Start
 TASK = {"description": "look around", "prompt": "Say what is here."}
 
 
-def offered(request: Any) -> set[str]:
+def offered_tools_of(request: Any) -> set[str]:
     return {tool["name"] for tool in request.json["tools"]}
 
 
 @pytest.mark.parametrize("mode", ["ask_mode", "plan_mode", "edit_mode"])
-async def test_a_sub_agent_has_the_tools_of_its_mode_but_no_sub_agent(start: Start, workspace: Path, mode: Any) -> None:
+async def test_sub_agent_has_the_tools_of_its_mode_but_cannot_start_sub_agents(
+    start: Start, workspace: Path, mode: Any
+) -> None:
     script = [
         call("AgentTool", TASK, id="t"),
         call("LS", {"path": str(workspace)}),
@@ -35,7 +37,7 @@ async def test_a_sub_agent_has_the_tools_of_its_mode_but_no_sub_agent(start: Sta
     talk = await start(script)
     ended = await talk.say("what is here?", mode)
     assert (ended.reason, ended.text) == ("end_turn", "It is empty.")
-    main, sub = offered(talk.server.requests[0]), offered(talk.server.requests[1])
+    main, sub = offered_tools_of(talk.server.requests[0]), offered_tools_of(talk.server.requests[1])
     assert main - sub - {"Handoff"} == {"AgentTool", "Delegate"}
     assert ("WriteFile" in sub) == (mode == "edit_mode")
     assert "what is here?" not in talk.server.requests[1].body.decode()
@@ -44,7 +46,7 @@ async def test_a_sub_agent_has_the_tools_of_its_mode_but_no_sub_agent(start: Sta
     assert talk.server.rejected == []
 
 
-async def test_it_is_in_the_state_while_it_works_and_leaves_it(start: Start) -> None:
+async def test_sub_agent_is_in_the_snapshot_only_while_it_works(start: Start) -> None:
     gate = threading.Event()
     todos = {"todos": [{"id": "1", "content": "look", "status": "in_progress"}]}
     talk = await start([call("Task", TASK, id="t"), call("TodoWrite", todos), say("done").hold(gate), say("ok")])
@@ -55,13 +57,13 @@ async def test_it_is_in_the_state_while_it_works_and_leaves_it(start: Start) -> 
     assert (working.description, [todo.content for todo in working.todos]) == ("look around", ["look"])
     gate.set()
     await talk.until_end(prompt)
-    (begun,) = talk.all(AgentStarted)
-    assert (begun.id, begun.call_id) == ("agent-1", "t")
+    (started,) = talk.all(AgentStarted)
+    assert (started.id, started.call_id) == ("agent-1", "t")
     assert {envelope.agent for envelope in talk.heard} == {"", "agent-1"}
     assert (await talk.client.snapshot()).sub_agents == ()
 
 
-async def test_its_permission_requests_name_its_task(start: Start, workspace: Path) -> None:
+async def test_permission_requests_of_a_sub_agent_name_its_task(start: Start, workspace: Path) -> None:
     first, second = (call("WriteFile", {"file_path": str(workspace / name), "content": "x"}) for name in "xy")
     talk = await start([call("AgentTool", TASK), first, say("done"), second, say("ok")], yes=False, can_ask=True)
     talk.answers = [AnswerPermission("", True), AnswerPermission("", False)]
@@ -69,7 +71,7 @@ async def test_its_permission_requests_name_its_task(start: Start, workspace: Pa
     assert [event.task for event in talk.all(PermissionAsked)] == ["look around", ""]
 
 
-async def test_a_failing_sub_agent_leaves_too_and_its_failure_is_a_result(start: Start) -> None:
+async def test_failure_of_a_sub_agent_is_the_result_of_its_call(start: Start) -> None:
     talk = await start([call("AgentTool", TASK, id="t"), fault(400), say("too bad")])
     assert (await talk.say("go")).text == "too bad"
     assert [event.reason for event in talk.all(AgentEnded)] == ["error"]
@@ -81,7 +83,7 @@ async def test_an_interrupt_reaches_the_sub_agent(start: Start) -> None:
     script = iter([call("AgentTool", TASK), say("fine")])
 
     def play(seen: Any) -> Any:
-        of_sub_agent = "AgentTool" not in offered(seen)
+        of_sub_agent = "AgentTool" not in offered_tools_of(seen)
         return say("x").stall(after=0) if of_sub_agent else next(script)
 
     talk = await start(play)
@@ -92,7 +94,7 @@ async def test_an_interrupt_reaches_the_sub_agent(start: Start) -> None:
     assert talk.server.rejected == []
 
 
-async def test_its_usage_counts_for_the_session_and_for_itself(start: Start) -> None:
+async def test_usage_of_a_sub_agent_counts_for_the_session_and_for_itself(start: Start) -> None:
     used = Usage(input=7, output=3)
     talk = await start(
         [reply(calls=[call("AgentTool", TASK)], usage=used), reply("a", usage=used), reply("b", usage=used)]
@@ -103,7 +105,7 @@ async def test_its_usage_counts_for_the_session_and_for_itself(start: Start) -> 
     assert snapshot.usage_by_agent == {"": used + used, "agent-1": used}
 
 
-async def test_names_go_on_after_a_resume(start: Start) -> None:
+async def test_sub_agent_numbers_continue_after_a_resume(start: Start) -> None:
     talk = await start([call("AgentTool", TASK), say("a"), say("b"), call("AgentTool", TASK), say("c"), say("d")])
     await talk.say("one")
     session = (await talk.client.get_info()).session
@@ -113,7 +115,7 @@ async def test_names_go_on_after_a_resume(start: Start) -> None:
     assert [event.id for event in again.all(AgentStarted)] == ["agent-2"]
 
 
-async def test_the_lesser_model_gives_the_title_and_its_use_is_recorded(start: Start) -> None:
+async def test_small_model_writes_the_title_and_its_usage_is_recorded(start: Start) -> None:
     def play(seen: Any) -> Any:
         return say("Greeting the machine") if b"odin-job: title" in seen.body else say("hello")
 
@@ -135,7 +137,7 @@ async def _events(client: Client) -> AsyncIterator[AnyEvent]:
             return
 
 
-async def test_without_a_lesser_model_the_offline_planner_stands_in(start: Start) -> None:
+async def test_offline_planner_writes_the_title_without_a_small_model(start: Start) -> None:
     talk = await start([say("hello")])
     await talk.say("please fix the login page of the shop, it fails since yesterday")
     await talk.until(TitleSet)

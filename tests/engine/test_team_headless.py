@@ -1,4 +1,4 @@
-"""Headless runs wait for the work they have delegated."""
+"""Headless runs wait for delegated tasks."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 from odin.testing import ScriptedServer, say
 
-from .test_team import Cast, complete, delegate
+from .test_team import TeamScript, complete, delegate
 
 
 def run_odin(server: ScriptedServer, cwd: Path, *args: str) -> "subprocess.CompletedProcess[str]":
@@ -27,9 +27,9 @@ def run_odin(server: ScriptedServer, cwd: Path, *args: str) -> "subprocess.Compl
 
 
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])
-def test_the_answer_is_that_of_the_turn_that_reads_the_result(workspace: Path, form: str) -> None:
-    cast = Cast([delegate("a"), say("I wait."), say("The answer is 42.")], a=[complete("it is 42")])
-    with ScriptedServer(cast) as server:
+def test_answer_comes_from_the_turn_that_reads_the_result(workspace: Path, form: str) -> None:
+    script = TeamScript([delegate("a"), say("I wait."), say("The answer is 42.")], a=[complete("it is 42")])
+    with ScriptedServer(script) as server:
         more = ["--verbose"] if form == "stream-json" else []
         done = run_odin(server, workspace, "--output-format", form, *more)
     assert done.returncode == 0, done.stderr
@@ -40,10 +40,15 @@ def test_the_answer_is_that_of_the_turn_that_reads_the_result(workspace: Path, f
     results = [message for message in messages if message["type"] == "result"]
     assert results[-1]["result"] == "The answer is 42."
     if form == "stream-json":
-        told = [(item["subtype"], item.get("event"), item.get("status")) for item in messages if "task_id" in item]
-        assert told == [("task_started", "agent_started", None), ("task_notification", "agent_done", "completed")]
+        task_events = [
+            (item["subtype"], item.get("event"), item.get("status")) for item in messages if "task_id" in item
+        ]
+        assert task_events == [
+            ("task_started", "agent_started", None),
+            ("task_notification", "agent_done", "completed"),
+        ]
         assert [result["idle"] for result in results] == [False, True]
-        assert not any(message.get("subtype") == "idle" for message in messages), "the last result says it"
+        assert not any(message.get("subtype") == "idle" for message in messages), "the last result has the field"
         assert messages[0]["agents"] == ["explore", "general"]
         parents = {message.get("parent_tool_use_id") for message in messages if message["type"] == "assistant"}
         assert parents == {None, "call-a"}

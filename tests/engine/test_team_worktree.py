@@ -1,4 +1,4 @@
-"""A sub-agent in a worktree of its own: its work comes back as a diff that the owner applies."""
+"""A sub-agent in its own worktree: its owner applies its work as a diff."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from odin.core.team import TaskRecord
 from odin.testing import Turn, call, say
 
 from .conftest import Start, Talk
-from .test_team import Cast, complete, delegate, mail_in, settle
+from .test_team import TeamScript, complete, delegate, mail_in, settle
 
 TYPES = json.dumps({"iso": {"description": "works apart", "prompt": "Work.", "isolation": "worktree"}})
 
@@ -27,29 +27,31 @@ def make_repository(folder: Path) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], cwd=folder, check=True)
 
 
-def iso(name: str) -> Turn:
+def delegate_isolated(name: str) -> Turn:
     return delegate(name, agent_type="iso")
 
 
 @pytest.mark.slow
-async def test_its_changes_stay_apart_until_they_are_applied(start: Start, workspace: Path) -> None:
+async def test_worktree_changes_reach_the_project_only_when_applied(start: Start, workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\n")
     make_repository(workspace)
     write = call("WriteFile", {"file_path": "new.txt", "content": "made apart\n"})
-    cast = Cast([iso("a"), say("ok"), call("Apply", {"task_id": "adhoc-1"}, id="apply"), say("merged")], a=[])
-    cast.tasks["a"] = [write, complete("wrote new.txt")]
-    talk = await start(cast, agent_definitions=TYPES)
+    script = TeamScript(
+        [delegate_isolated("a"), say("ok"), call("Apply", {"task_id": "adhoc-1"}, id="apply"), say("merged")], a=[]
+    )
+    script.tasks["a"] = [write, complete("wrote new.txt")]
+    talk = await start(script, agent_definitions=TYPES)
     await talk.say("go")
     await settle(talk.client)
     assert (workspace / "new.txt").read_text() == "made apart\n"
-    told = next(seen for seen in talk.server.requests if "wrote new.txt" in mail_in(seen))
-    assert "1 file changed, +1" in mail_in(told)
-    assert "tasks/adhoc-1.diff" in mail_in(told)
-    assert "Apply" in told.tool_names
+    request = next(seen for seen in talk.server.requests if "wrote new.txt" in mail_in(seen))
+    assert "1 file changed, +1" in mail_in(request)
+    assert "tasks/adhoc-1.diff" in mail_in(request)
+    assert "Apply" in request.tool_names
     applied = talk.server.requests[-1].results["apply"]
     assert "Applied 1 file to the project." in applied
     assert "Removed worktree" in applied
-    last = (await talk.heard_until_now(FilesChanged))[-1]
+    last = (await talk.recorded_events(FilesChanged))[-1]
     assert [change.after.path for change in last.changes] == [str(workspace / "new.txt")]
     trees = subprocess.run(["git", "worktree", "list"], cwd=workspace, capture_output=True, text=True, check=True)
     assert len(trees.stdout.splitlines()) == 1
@@ -58,23 +60,25 @@ async def test_its_changes_stay_apart_until_they_are_applied(start: Start, works
     assert not (workspace / "new.txt").exists()
 
 
-async def apply_to(start: Start, workspace: Path, **options: Any) -> Talk:
-    """Let a sub-agent write two files in its worktree, and let the main agent apply them and then go on."""
+async def delegate_and_apply(start: Start, workspace: Path, **options: Any) -> Talk:
+    """Let a sub-agent write two files in its worktree and the main agent apply them."""
     (workspace / "a.txt").write_text("one\n")
     make_repository(workspace)
     (workspace / "sub").mkdir()
     files = [("a.txt", "two\n"), ("sub/secret.txt", "hidden\n")]
     writes = [call("WriteFile", {"file_path": path, "content": text}) for path, text in files]
-    cast = Cast([iso("a"), say("ok"), call("Apply", {"task_id": "adhoc-1"}, id="apply"), say("I see")])
-    cast.tasks["a"] = [call("Read", {"file_path": "a.txt"}), *writes, complete("done")]
-    talk = await start(cast, agent_definitions=TYPES, **options)
+    script = TeamScript(
+        [delegate_isolated("a"), say("ok"), call("Apply", {"task_id": "adhoc-1"}, id="apply"), say("I see")]
+    )
+    script.tasks["a"] = [call("Read", {"file_path": "a.txt"}), *writes, complete("done")]
+    talk = await start(script, agent_definitions=TYPES, **options)
     await talk.say("go")
     return talk
 
 
 @pytest.mark.slow
-async def test_apply_asks_with_the_diff_and_the_paths(start: Start, workspace: Path) -> None:
-    talk = await apply_to(start, workspace, yes=False, can_ask=True, allowed_tools=("WriteFile",))
+async def test_apply_asks_for_approval_with_the_diff(start: Start, workspace: Path) -> None:
+    talk = await delegate_and_apply(start, workspace, yes=False, can_ask=True, allowed_tools=("WriteFile",))
     await talk.until_live(PermissionAsked)
     (asked,) = talk.all(PermissionAsked)
     assert asked.name == "Apply"
@@ -85,19 +89,19 @@ async def test_apply_asks_with_the_diff_and_the_paths(start: Start, workspace: P
     assert (workspace / "sub/secret.txt").read_text() == "hidden\n"
 
 
-async def test_deny_rules_for_paths_hold_for_apply(start: Start, workspace: Path) -> None:
-    talk = await apply_to(start, workspace, disallowed_tools=(f"Edit({workspace}/sub/secret.txt)",))
+async def test_deny_rules_for_paths_hold_for_the_apply_tool(start: Start, workspace: Path) -> None:
+    talk = await delegate_and_apply(start, workspace, disallowed_tools=(f"Edit({workspace}/sub/secret.txt)",))
     await settle(talk.client)
     assert "sub/secret.txt" in talk.server.requests[-1].results["apply"]
     assert (workspace / "a.txt").read_text() == "one\n"
 
 
-async def test_an_unapplied_worktree_is_kept_and_named(start: Start, workspace: Path) -> None:
+async def test_unapplied_worktree_is_kept_and_reported(start: Start, workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\n")
     make_repository(workspace)
     edit = call("WriteFile", {"file_path": "new.txt", "content": "x\n"})
-    cast = Cast([iso("a"), say("ok"), say("I see")], a=[edit, complete("done")])
-    talk = await start(cast, agent_definitions=TYPES)
+    script = TeamScript([delegate_isolated("a"), say("ok"), say("I see")], a=[edit, complete("done")])
+    talk = await start(script, agent_definitions=TYPES)
     await talk.say("go")
     await settle(talk.client)
     assert not (workspace / "new.txt").exists()
@@ -105,14 +109,14 @@ async def test_an_unapplied_worktree_is_kept_and_named(start: Start, workspace: 
     assert any("Kept worktree" in event.text for event in talk.all(Warned))
 
 
-async def test_without_git_the_task_is_refused_with_a_sentence(start: Start, workspace: Path) -> None:
-    talk = await start(Cast([iso("a"), say("I see")]), agent_definitions=TYPES)
+async def test_task_fails_without_a_git_repository(start: Start, workspace: Path) -> None:
+    talk = await start(TeamScript([delegate_isolated("a"), say("I see")]), agent_definitions=TYPES)
     await talk.say("go")
     assert "git" in talk.server.requests[-1].results["call-a"]
     assert [task.state for task in (await talk.client.snapshot()).tasks] == ["failed"]
 
 
-async def test_a_prompt_while_its_worktree_is_read_is_answered_before_the_task_is_completed(
+async def test_prompt_during_the_worktree_report_is_answered_before_the_task_ends(
     start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "a.txt").write_text("one\n")
@@ -129,8 +133,11 @@ async def test_a_prompt_while_its_worktree_is_read_is_answered_before_the_task_i
             is_read.set()
 
     monkeypatch.setattr(TeamFactory, "report_work", read_slowly)
-    cast = Cast([iso("a"), say("ok"), say("I see")], a=[complete("done"), complete("done with more").hold(is_read)])
-    talk = await start(cast, agent_definitions=TYPES)
+    script = TeamScript(
+        [delegate_isolated("a"), say("ok"), say("I see")],
+        a=[complete("done"), complete("done with more").hold(is_read)],
+    )
+    talk = await start(script, agent_definitions=TYPES)
     await talk.say("go")
     async with asyncio.timeout(20):
         await is_reading.wait()

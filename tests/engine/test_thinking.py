@@ -1,4 +1,4 @@
-"""Reasoning: shown calmly, stored with its proof, sent back only where the API demands it (THINK1-5, C21, B6)."""
+"""Thinking: shown at a bounded rate, stored signed, sent back only where an API requires it (THINK1-5, C21, B6)."""
 
 import asyncio
 import itertools
@@ -49,7 +49,7 @@ THINKERS: dict[str, dict[str, Any]] = {
     "gemini": {"api": "google", "model": "google/gemini-3-one", "config": {"thinking": 2000}},
     "chat": {"api": "openai", "model": "openai/one", "config": {"thinking": 2000}},
 }
-"""Sessions with models that reason, one for each way in which an API wants it back."""
+"""Options of sessions with reasoning models, one for each way in which an API wants thinking back."""
 
 OTHER = {
     "anthropic": "anthropic/two",
@@ -62,14 +62,14 @@ OTHER = {
 KINDS = tuple(THINKERS)
 
 
-def thinks(workspace: Path, number: int = 0, hidden: bool = False) -> Any:
+def reply_with_thinking(workspace: Path, number: int = 0, hidden: bool = False) -> Any:
     turn = reply(thinking=f"thought {number}", calls=[call("LS", {"path": str(workspace / f"d{number}")})])
     return turn.hiding(f"hidden {number}") if hidden else turn
 
 
 class TestShown:
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_a_block_begins_once_and_is_told_whole_once(self, start: Start, kind: str) -> None:
+    async def test_block_has_one_start_event_and_one_end_event_with_its_text(self, start: Start, kind: str) -> None:
         thought = "so it goes, " * 30
         talk = await start([say("4", thinking=thought, chunk=None)], **THINKERS[kind])
         await talk.say("2+2?")
@@ -82,35 +82,37 @@ class TestShown:
         order = [kinds.index(one) for one in (ThinkingStarted, ThinkingStreamed, ThinkingEnded, TextStreamed, Replied)]
         assert order == sorted(order)
 
-    async def test_deltas_are_joined_and_what_waits_is_shown_in_time(self) -> None:
-        told: list[AnyEvent] = []
+    async def test_deltas_are_joined_and_shown_after_a_short_wait(self) -> None:
+        emitted: list[AnyEvent] = []
         shown = asyncio.Event()
 
         def emit(event: AnyEvent) -> None:
-            told.append(event)
+            emitted.append(event)
             if isinstance(event, ThinkingStreamed):
                 shown.set()
 
         thoughts = ReasoningStream(emit)
         for letter in "abcdef":
             thoughts.add_chunk(ThinkingChunk(letter))
-        assert told == [ThinkingStarted()], "nothing is shown for every delta"
+        assert emitted == [ThinkingStarted()], "not every delta is shown"
         async with asyncio.timeout(10):
             await shown.wait()
-        assert told[1:] == [ThinkingStreamed("abcdef")], "and nothing waits for the next one"
+        assert emitted[1:] == [ThinkingStreamed("abcdef")], "the text is shown without another delta"
         thoughts.add_chunk(ThinkingChunk("g"))
         thoughts.add_chunk(ThinkingChunk(signature="proof"))
-        assert told[2] == ThinkingStreamed("g")
-        assert isinstance(told[3], ThinkingEnded)
-        assert told[3].text == "abcdefg"
+        assert emitted[2] == ThinkingStreamed("g")
+        assert isinstance(emitted[3], ThinkingEnded)
+        assert emitted[3].text == "abcdefg"
         thoughts.end()
-        assert len(told) == 4
+        assert len(emitted) == 4
 
-    async def test_a_few_pieces_a_second_however_many_come(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Three seconds of a clock that the test turns, with a delta in every hundredth of them."""
-        told: list[tuple[float, AnyEvent]] = []
+    async def test_thinking_is_shown_a_few_times_a_second_at_any_rate_of_deltas(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Three seconds on a clock that the test controls, with a delta every hundredth of a second."""
+        emitted: list[tuple[float, AnyEvent]] = []
         now = 1000.0
-        thoughts = ReasoningStream(lambda event: told.append((now, event)))
+        thoughts = ReasoningStream(lambda event: emitted.append((now, event)))
         with monkeypatch.context() as patch:
             patch.setattr(asyncio.get_running_loop(), "time", lambda: now)
             for _ in range(300):
@@ -119,21 +121,21 @@ class TestShown:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
             thoughts.end()
-        shown = [at for at, event in told if isinstance(event, ThinkingStreamed)]
+        shown = [at for at, event in emitted if isinstance(event, ThinkingStreamed)]
         assert 15 <= len(shown) <= 30
         assert max(later - at for at, later in itertools.pairwise(shown)) <= 0.2
-        assert sum(len(event.text) for _, event in told if isinstance(event, ThinkingStreamed)) == 300
+        assert sum(len(event.text) for _, event in emitted if isinstance(event, ThinkingStreamed)) == 300
 
-    async def test_the_end_text_wins(self) -> None:
-        told: list[AnyEvent] = []
-        thoughts = ReasoningStream(told.append)
+    async def test_final_text_replaces_the_deltas(self) -> None:
+        emitted: list[AnyEvent] = []
+        thoughts = ReasoningStream(emitted.append)
         thoughts.add_chunk(ThinkingChunk("abou"))
         thoughts.add_chunk(ThinkingChunk(final="all about it"))
         thoughts.end()
-        (ended,) = [event for event in told if isinstance(event, ThinkingEnded)]
+        (ended,) = [event for event in emitted if isinstance(event, ThinkingEnded)]
         assert ended.text == "all about it"
 
-    async def test_what_is_begun_again_is_taken_back(self, start: Start) -> None:
+    async def test_thinking_of_a_retried_reply_is_rolled_back(self, start: Start) -> None:
         talk = await start(
             [say("half", thinking="first try", chunk=2).cut(events=6), say("4", thinking="second try")],
             **THINKERS["anthropic"],
@@ -143,20 +145,16 @@ class TestShown:
         assert len(talk.all(ReplyRolledBack)) == 1
         assert len(talk.all(ThinkingStarted)) == 2
 
-    async def test_models_without_reasoning_are_as_they_were(self, start: Start) -> None:
-        talk = await start([say("4")], config={"thinking": 2000})
+    async def test_models_without_reasoning_have_no_thinking_events(self, start: Start) -> None:
+        talk = await start([say("4")], model="anthropic/claude-3-5-haiku-20241022", config={"thinking": 2000})
         await talk.say("2+2?")
         assert not [event for event in talk.events if type(event).__name__.startswith("Thinking")]
-        assert "thinking" not in talk.server.requests[0].json or kind_of(talk) == "claude"
-
-
-def kind_of(talk: Talk) -> str:
-    return "claude" if "claude" in talk.server.requests[0].model else ""
+        assert "thinking" not in talk.server.requests[0].json
 
 
 class TestStored:
     @pytest.mark.parametrize("kind", ["anthropic", "responses"])
-    async def test_with_the_proof_of_the_provider(self, start: Start, kind: str) -> None:
+    async def test_thinking_is_stored_with_the_signature_of_the_provider(self, start: Start, kind: str) -> None:
         talk = await start([say("4", thinking="two and two")], **THINKERS[kind])
         await talk.say("2+2?")
         (message,) = [event.message for event in talk.all(Replied)]
@@ -167,13 +165,13 @@ class TestStored:
 
 
 class TestSentBack:
-    """The strict server refuses thinking of another model, and thinking that was torn out of its reply."""
+    """The strict server rejects thinking of another model and thinking without the rest of its reply."""
 
     @pytest.mark.parametrize("hidden", [False, True])
-    async def test_all_of_the_running_loop_and_nothing_of_an_earlier_one(
+    async def test_only_thinking_of_the_running_turn_is_sent_back(
         self, start: Start, workspace: Path, hidden: bool
     ) -> None:
-        script = [*(thinks(workspace, number, hidden) for number in range(3)), say("ok"), say("done")]
+        script = [*(reply_with_thinking(workspace, number, hidden) for number in range(3)), say("ok"), say("done")]
         talk = await start(script, **THINKERS["anthropic"])
         await talk.say("look")
         await talk.say("again")
@@ -188,12 +186,16 @@ class TestSentBack:
         ]
 
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_after_a_change_of_the_model(self, start: Start, workspace: Path, kind: str) -> None:
+    async def test_requests_are_valid_after_a_change_of_the_model(
+        self, start: Start, workspace: Path, kind: str
+    ) -> None:
         numbers = itertools.count()
 
         def play(seen: Any) -> Any:
             number = next(numbers)
-            return say("ok", thinking="fine") if number % 4 == 3 else thinks(workspace, number, hidden=True)
+            return (
+                say("ok", thinking="fine") if number % 4 == 3 else reply_with_thinking(workspace, number, hidden=True)
+            )
 
         talk = await start(play, **THINKERS[kind])
         await talk.say("one")
@@ -207,8 +209,10 @@ class TestSentBack:
         }
 
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_after_a_change_of_the_model_inside_the_loop(self, start: Start, workspace: Path, kind: str) -> None:
-        talk = await start([thinks(workspace, n, True) for n in range(4)] + [say("ok")], **THINKERS[kind])
+    async def test_requests_are_valid_after_a_change_of_the_model_during_a_turn(
+        self, start: Start, workspace: Path, kind: str
+    ) -> None:
+        talk = await start([reply_with_thinking(workspace, n, True) for n in range(4)] + [say("ok")], **THINKERS[kind])
         models = itertools.cycle([OTHER[kind], THINKERS[kind]["model"]])
         prompt = await talk.submit("go")
         async with asyncio.timeout(30):
@@ -222,14 +226,24 @@ class TestSentBack:
         assert len({request.model for request in talk.server.requests}) == 2
 
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_after_an_interrupt_a_rewind_and_a_resume(self, start: Start, workspace: Path, kind: str) -> None:
+    async def test_requests_are_valid_after_interrupt_rewind_and_resume(
+        self, start: Start, workspace: Path, kind: str
+    ) -> None:
         slow = reply(thinking="wait for it", calls=[call("ExecuteCommand", {"command": "sleep 60"})])
-        script = [thinks(workspace, 0), slow, say("a", thinking="x"), thinks(workspace, 1), slow, say("b"), say("c")]
+        script = [
+            reply_with_thinking(workspace, 0),
+            slow,
+            say("a", thinking="x"),
+            reply_with_thinking(workspace, 1),
+            slow,
+            say("b"),
+            say("c"),
+        ]
         server = ScriptedServer(script).start()
         talk = await start(None, server=server, **THINKERS[kind])
-        await interrupted_in_a_command(talk)
+        await interrupt_in_a_command(talk)
         assert (await talk.say("go on")).text == "a"
-        await interrupted_in_a_command(talk)
+        await interrupt_in_a_command(talk)
         await talk.client.submit(Rewind("p2", files=False, chat=True))
         assert (await talk.say("anew")).text == "b"
         session = (await talk.client.get_info()).session
@@ -239,14 +253,16 @@ class TestSentBack:
         assert server.rejected == []
 
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_after_a_summary_of_the_conversation(self, start: Start, workspace: Path, kind: str) -> None:
+    async def test_requests_are_valid_after_a_compaction(self, start: Start, workspace: Path, kind: str) -> None:
         numbers = itertools.count()
 
         def play(seen: Any) -> Any:
             if not seen.tool_names:
                 return say("We looked at folders.")
             number = next(numbers)
-            return say("ok", thinking="fine") if number % 3 == 2 else thinks(workspace, number, hidden=True)
+            return (
+                say("ok", thinking="fine") if number % 3 == 2 else reply_with_thinking(workspace, number, hidden=True)
+            )
 
         talk = await start(play, **THINKERS[kind])
         for text in ("one", "two", "three"):
@@ -259,12 +275,12 @@ class TestSentBack:
         first, second, _ = talk.server.requests[before:]
         assert b"# Summary of the conversation" in first.body
         assert b"thought" not in first.body, "no thought outlives the messages that the summary replaces"
-        assert (b"thought 9" in second.body) is ("thought 1" in after_one), "a later loop keeps its own as before"
+        assert (b"thought 9" in second.body) is ("thought 1" in after_one), "a later turn keeps its own thinking"
         assert talk.server.rejected == []
 
 
-async def interrupted_in_a_command(talk: Talk) -> None:
-    """Send a prompt and stop it in the midst of the first command that it leads to."""
+async def interrupt_in_a_command(talk: Talk) -> None:
+    """Send a prompt and interrupt it during its first command."""
     events = talk.client.stream_events()
     prompt = await talk.submit("look")
     async with asyncio.timeout(30):
@@ -275,9 +291,9 @@ async def interrupted_in_a_command(talk: Talk) -> None:
     assert (await talk.until_end(prompt)).reason == "interrupted"
 
 
-class TestThoughtAndNothingElse:
+class TestThinkingWithoutText:
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_an_interrupted_thought_leaves_no_message(self, start: Start, kind: str) -> None:
+    async def test_interrupted_thinking_leaves_no_message(self, start: Start, kind: str) -> None:
         gate = threading.Event()
         long = say("never", thinking="let me see " * 20).hold(gate, after=6)
         talk = await start([long, say("4"), say("5")], **THINKERS[kind])
@@ -286,16 +302,16 @@ class TestThoughtAndNothingElse:
         gate.set()
         assert ended.reason == "interrupted"
         assert talk.all(Replied) == []
-        assert len(talk.all(ThinkingEnded)) == 1, "it is over for those who watch"
+        assert len(talk.all(ThinkingEnded)) == 1, "the block ends on the screen"
         assert (await talk.say("well?")).text == "4"
         assert b"let me see" not in talk.server.requests[1].body
         assert talk.server.rejected == []
 
     @pytest.mark.parametrize("kind", ["anthropic", "responses"])
-    async def test_the_model_can_be_asked_again_as_it_is(self, start: Start, workspace: Path, kind: str) -> None:
+    async def test_continue_works_after_interrupted_thinking(self, start: Start, workspace: Path, kind: str) -> None:
         gate = threading.Event()
         long = say("never", thinking="let me see " * 20).hold(gate, after=6)
-        talk = await start([thinks(workspace), long, say("4")], **THINKERS[kind])
+        talk = await start([reply_with_thinking(workspace), long, say("4")], **THINKERS[kind])
         prompt = await talk.submit("2+2?")
         async with asyncio.timeout(30):
             async for envelope in talk.client.stream_events(after=-1):
@@ -309,8 +325,8 @@ class TestThoughtAndNothingElse:
         assert talk.server.rejected == []
 
     @pytest.mark.parametrize("kind", KINDS)
-    async def test_taking_the_last_message_back_takes_what_people_see_as_last(self, start: Start, kind: str) -> None:
-        """The interrupted thought after `second` is no message, so `second` is the last one."""
+    async def test_remove_last_message_skips_interrupted_thinking(self, start: Start, kind: str) -> None:
+        """The interrupted thinking after `second` is no message, so `second` is the last message."""
         gate = threading.Event()
         long = say("never", thinking="let me see " * 20).hold(gate, after=6)
         talk = await start([say("one", thinking="mused"), long, say("three")], **THINKERS[kind])
@@ -327,11 +343,11 @@ class TestThoughtAndNothingElse:
         assert talk.server.rejected == []
 
 
-class TestCallsInThoughts:
-    """THINK4: a model that forgets to leave its thoughts before it calls a tool."""
+class TestCallsInThinking:
+    """THINK4: a model that writes a tool call inside its thinking."""
 
     @staticmethod
-    def forgetful(workspace: Path, text: str = "") -> Any:
+    def reply_with_call_in_thinking(workspace: Path, text: str = "") -> Any:
         call = f'I look.\n<tool_call>\n{{"name": "LS", "arguments": {{"path": "{workspace}"}}}}\n</tool_call>'
         return reply(text, thinking=call, stop="end_turn")
 
@@ -339,40 +355,42 @@ class TestCallsInThoughts:
     def model(**settings: Any) -> dict[str, Any]:
         return {"api": "openai", "model": "openai/m", "config": {"providers": {"openai": {"models": {"m": settings}}}}}
 
-    async def test_they_are_run_when_the_reply_has_nothing_else(self, start: Start, workspace: Path) -> None:
-        talk = await start([self.forgetful(workspace), say("ok")], **self.model())
+    async def test_call_in_thinking_runs_if_the_reply_has_nothing_else(self, start: Start, workspace: Path) -> None:
+        talk = await start([self.reply_with_call_in_thinking(workspace), say("ok")], **self.model())
         assert (await talk.say("look")).text == "ok"
         (ran,) = talk.all(ToolStarted)
         assert (ran.name, ran.args) == ("LS", {"path": str(workspace)})
         assert list(talk.server.requests[1].results) == [ran.call_id]
         assert talk.server.rejected == []
 
-    async def test_beside_an_answer_only_when_the_model_is_known_for_it(self, start: Start, workspace: Path) -> None:
-        talk = await start([self.forgetful(workspace, "Looking.")], **self.model())
+    async def test_call_in_thinking_beside_an_answer_runs_only_if_enabled(self, start: Start, workspace: Path) -> None:
+        talk = await start([self.reply_with_call_in_thinking(workspace, "Looking.")], **self.model())
         assert (await talk.say("look")).text == "Looking."
         assert talk.all(ToolStarted) == []
         known = self.model(calls_in_thinking=True, tools="native")
-        other = await start([self.forgetful(workspace, "Looking."), say("ok")], **known)
+        other = await start([self.reply_with_call_in_thinking(workspace, "Looking."), say("ok")], **known)
         assert (await other.say("look")).text == "ok"
         assert len(other.all(ToolStarted)) == 1
 
-    async def test_never_when_it_is_switched_off(self, start: Start, workspace: Path) -> None:
-        talk = await start([self.forgetful(workspace)] * 2, **self.model(calls_in_thinking=False))
+    async def test_call_in_thinking_never_runs_if_disabled(self, start: Start, workspace: Path) -> None:
+        talk = await start([self.reply_with_call_in_thinking(workspace)] * 2, **self.model(calls_in_thinking=False))
         await talk.say("look")
         assert talk.all(ToolStarted) == []
 
-    async def test_structured_calls_win(self, start: Start, workspace: Path) -> None:
-        both = reply(thinking=self.forgetful(workspace).thinking, calls=[call("Glob", {"pattern": "*"})])
+    async def test_structured_calls_win_over_calls_in_thinking(self, start: Start, workspace: Path) -> None:
+        both = reply(
+            thinking=self.reply_with_call_in_thinking(workspace).thinking, calls=[call("Glob", {"pattern": "*"})]
+        )
         talk = await start([both, say("ok")], **self.model())
         await talk.say("look")
         assert [event.name for event in talk.all(ToolStarted)] == ["Glob"]
 
-    async def test_what_cannot_be_read_is_told_and_ends_the_turn(self, start: Start) -> None:
+    async def test_malformed_call_in_thinking_is_reported_and_ends_the_turn(self, start: Start) -> None:
         broken = reply(thinking='<tool_call>{"name": "LS", "argum', stop="end_turn")
         talk = await start([broken] * 3, **self.model())
         ended = await talk.say("look")
         assert ended.reason == "end_turn"
         assert len(talk.server.requests) == 1
-        (told,) = talk.all(Warned)
-        assert (told.level, "reasoning" in told.text) == ("info", True)
+        (warning,) = talk.all(Warned)
+        assert (warning.level, "reasoning" in warning.text) == ("info", True)
         assert not (await talk.client.snapshot()).executing

@@ -1,4 +1,4 @@
-"""Usage in real sessions: records, sums, and the context meter."""
+"""Usage in sessions: records, sums, and the context meter."""
 
 import json
 import os
@@ -25,12 +25,12 @@ SONNET = "anthropic/claude-sonnet-4-5"
 TASK = {"description": "look around", "prompt": "Say what is here."}
 
 
-def parts(report: ContextReport) -> dict[str, int]:
+def tokens_by_source(report: ContextReport) -> dict[str, int]:
     return {part.source: part.tokens for part in report.parts}
 
 
-async def test_every_round_of_everyone_is_recorded(start: Start, workspace: Path) -> None:
-    """The main agent, its sub-agent and a small job, each with its own name, and the report finds the same."""
+async def test_usage_of_every_agent_and_small_job_is_recorded(start: Start, workspace: Path) -> None:
+    """The main agent, its sub-agent and a small job have their own records, and the usage report agrees."""
     script = [
         reply(calls=[call("AgentTool", TASK)], usage=Usage(1_000, 100)),
         reply("Nothing.", usage=Usage(10, 1)),
@@ -104,14 +104,14 @@ async def test_an_interrupted_reply_is_counted(start: Start, api: str) -> None:
     )
 
 
-async def test_a_request_that_no_server_took_is_not_counted(start: Start) -> None:
+async def test_failed_request_is_not_counted(start: Start) -> None:
     talk = await start([fault(503), reply("ok", usage=Usage(10, 1))])
     await talk.say("go")
     assert [(event.usage, event.estimated) for event in talk.all(UsageRecorded)] == [(Usage(10, 1), False)]
 
 
 def stream_chat(*chunks: dict[str, Any], end: bool = True) -> Any:
-    """A Chat Completions stream of our own; without its end it is cut off."""
+    """Return a Chat Completions stream of these chunks; without `end` it is cut off."""
     lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks] + ["data: [DONE]\n\n"] * end
     return fault(200, {"content-type": "text/event-stream"}, body="".join(lines).encode())
 
@@ -129,7 +129,9 @@ STOP: dict[str, Any] = {"choices": [{"index": 0, "delta": {}, "finish_reason": "
     ],
     ids=["cut off before the first word", "complete, without usage", "cut off, usage with every chunk"],
 )
-async def test_a_reply_without_a_report_is_estimated(start: Start, first: Any, given: int, output: int) -> None:
+async def test_usage_of_a_reply_without_a_report_is_estimated(
+    start: Start, first: Any, given: int, output: int
+) -> None:
     talk = await start([first, reply("fine", usage=Usage(1_200, 5))], "openai")
     await talk.say("go")
     event = talk.all(UsageRecorded)[0]
@@ -138,7 +140,7 @@ async def test_a_reply_without_a_report_is_estimated(start: Start, first: Any, g
     assert event.usage.input == given or (not given and 500 < event.usage.input < 20_000)
 
 
-async def test_the_meter_shows_what_the_model_counted_by_source(start: Start, workspace: Path) -> None:
+async def test_context_meter_shows_the_reported_tokens_by_source(start: Start, workspace: Path) -> None:
     (workspace / "ODIN.md").write_text("Use tabs. " * 200)
     (workspace / "big.txt").write_text("line\n" * 2_000)
     script = [
@@ -147,36 +149,36 @@ async def test_the_meter_shows_what_the_model_counted_by_source(start: Start, wo
     ]
     talk = await start(script, model=SONNET)
     before = await talk.client.report_context()
-    assert (before.measured, before.limit, set(parts(before))) == (
+    assert (before.measured, before.limit, set(tokens_by_source(before))) == (
         False,
         200_000,
         {"system prompt", "project instructions", "tools"},
     )
-    assert before.used == sum(parts(before).values()) > 1_000
+    assert before.used == sum(tokens_by_source(before).values()) > 1_000
     await talk.client.submit(AddContext("a fact " * 100))
     await talk.say("how many lines?")
     report = await talk.client.report_context()
     assert (report.model, report.used, report.limit, report.measured) == (SONNET, 12_200, 200_000, True)
     assert report.threshold == int((200_000 - 8_192) * 0.8), "COMP6: of the window without room for a reply"
-    found = parts(report)
+    found = tokens_by_source(report)
     assert sum(found.values()) == 12_200
     assert {"prompts", "answers", "tool calls", "results of Read", "notes and context"} < set(found)
     assert found["results of Read"] > found["tools"] > found["answers"] > 0
     assert next(part.count for part in report.parts if part.source == "tools") > 10
 
 
-async def test_what_the_model_has_not_read_yet_is_in_no_part(start: Start, workspace: Path) -> None:
+async def test_context_meter_leaves_out_results_that_were_not_sent(start: Start, workspace: Path) -> None:
     """The budget ends the turn after the call: its result is in the conversation but was never sent."""
     look = reply(calls=[call("LS", {"path": str(workspace)})], usage=Usage(900_000, 3))
     talk = await start([look], model=SONNET, max_budget_usd=1)
     assert (await talk.say("go")).reason == "error_max_budget_usd"
     report = await talk.client.report_context()
     assert (report.used, report.measured) == (900_003, True)
-    assert "tool calls" in parts(report)
-    assert "results of LS" not in parts(report)
+    assert "tool calls" in tokens_by_source(report)
+    assert "results of LS" not in tokens_by_source(report)
 
 
-async def test_after_a_rewind_the_meter_shows_an_estimate_until_the_next_reply(start: Start) -> None:
+async def test_context_meter_shows_an_estimate_after_a_rewind_until_the_next_reply(start: Start) -> None:
     script = [
         reply("one " * 50, usage=Usage(9_000, 50)),
         reply("two", usage=Usage(9_900, 1)),
@@ -188,15 +190,15 @@ async def test_after_a_rewind_the_meter_shows_an_estimate_until_the_next_reply(s
     assert (await talk.client.report_context()).used == 9_901
     await talk.client.submit(Rewind("p2"))
     report = await talk.client.report_context()
-    assert (report.measured, sum(parts(report).values())) == (False, report.used)
-    assert "answers" in parts(report)
+    assert (report.measured, sum(tokens_by_source(report).values())) == (False, report.used)
+    assert "answers" in tokens_by_source(report)
     await talk.say("third")
     report = await talk.client.report_context()
     assert (report.measured, report.used) == (True, 43)
 
 
-async def test_after_a_summary_the_meter_shows_less(start: Start) -> None:
-    """The summary is a source of its own, and what it replaced is gone from the others."""
+async def test_context_meter_shows_less_after_a_compaction(start: Start) -> None:
+    """The summary is its own source, and the messages it replaced are gone from the others."""
     script = [reply("word " * 4_000, usage=Usage(6_000, 5_000)), *[reply("ok", usage=Usage(11_000, 5))] * 3]
     talk = await start([*script, *[say(SUMMARY)] * 3], model=SONNET)
     await talk.say("tell me everything")
@@ -207,12 +209,12 @@ async def test_after_a_summary_the_meter_shows_less(start: Start) -> None:
     assert await talk.client.submit(Compact())
     await talk.until(Compacted)
     after = await talk.client.report_context()
-    assert (after.measured, sum(parts(after).values())) == (False, after.used)
-    assert 0 < parts(after)["summary"] < after.used < before.used
-    assert parts(after)["answers"] < parts(before)["answers"]
+    assert (after.measured, sum(tokens_by_source(after).values())) == (False, after.used)
+    assert 0 < tokens_by_source(after)["summary"] < after.used < before.used
+    assert tokens_by_source(after)["answers"] < tokens_by_source(before)["answers"]
 
 
-async def test_a_window_that_nobody_knows_is_nothing(start: Start) -> None:
+async def test_unknown_context_window_is_zero(start: Start) -> None:
     talk = await start([say("hi")], model="anthropic/unheard-of")
     assert (await talk.client.snapshot()).message_count == -1
     await talk.say("go")
@@ -221,7 +223,7 @@ async def test_a_window_that_nobody_knows_is_nothing(start: Start) -> None:
     assert (shot.context_limit, shot.context_tokens > 0) == (0, True)
 
 
-async def test_what_a_sub_agent_holds_is_not_in_the_window_of_the_main_one(start: Start) -> None:
+async def test_context_of_a_sub_agent_does_not_count_for_the_main_agent(start: Start) -> None:
     """Its reply uses up the budget, so the main agent is not asked again."""
     script = [reply(calls=[call("AgentTool", TASK)], usage=Usage(1_000, 100)), reply("No.", usage=Usage(900_000, 3))]
     talk = await start(script, model=SONNET, max_budget_usd=1)

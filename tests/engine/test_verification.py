@@ -13,7 +13,7 @@ from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Prompt
 from odin.session.state import SessionState
 from odin.testing import call, say
 from tests.engine.conftest import Start, Talk
-from tests.engine.hookkit import claude, new_kit
+from tests.engine.hook_programs import claude_hook, new_kit
 
 MAKEFILE = "test:\n\t@sh check.sh\n"
 PASSING = "echo all good\n"
@@ -36,21 +36,21 @@ def run(command: str) -> Any:
     return call("ExecuteCommand", {"command": command})
 
 
-def notes(talk: Talk) -> list[str]:
-    """The notes about checks."""
+def check_notes_of(talk: Talk) -> list[str]:
+    """Return the notes about checks."""
     return [event.text for event in talk.all(NoteAdded) if event.text.startswith(("You changed", "Odin ran"))]
 
 
-def said_to_model(talk: Talk, at: int) -> str:
+def request_text_of(talk: Talk, at: int) -> str:
     return talk.server.requests[at].body.decode().replace("\\n", "\n")
 
 
-def results(outcome: Any, *commands: str) -> tuple[CheckResult, ...]:
+def make_results(outcome: Any, *commands: str) -> tuple[CheckResult, ...]:
     return tuple(CheckResult(command, outcome) for command in commands)
 
 
 def checks_run(talk: Talk) -> list[tuple[str, str]]:
-    """The commands that Odin ran itself, and how they ended."""
+    """Return the commands that Odin ran itself, and their statuses."""
     ends = {event.call_id: event.status for event in talk.all(ToolEnded)}
     own = [event for event in talk.all(ToolStarted) if event.call_id.startswith("check-")]
     return [(event.args["command"], ends[event.call_id]) for event in own]
@@ -59,26 +59,26 @@ def checks_run(talk: Talk) -> list[tuple[str, str]]:
 # --- remind ---
 
 
-async def test_the_model_is_reminded_once_and_then_believed(start: Start, project: Path) -> None:
+async def test_model_is_reminded_once_of_checks_it_did_not_run(start: Start, project: Path) -> None:
     talk = await start([edit(project), say("Done."), say("The tests do not apply.")])
     ended = await talk.say("go")
     assert (ended.reason, ended.text) == ("end_turn", "The tests do not apply.")
     assert len(talk.server.requests) == 3
-    (note,) = notes(talk)
+    (note,) = check_notes_of(talk)
     assert note.startswith(
         "You changed code.py and have not run a check of the project since. Its checks: `make test`."
     )
-    assert note in said_to_model(talk, 2)
-    assert ended.verification == Verification("not_run", results("not_run", "make test"))
+    assert note in request_text_of(talk, 2)
+    assert ended.verification == Verification("not_run", make_results("not_run", "make test"))
     assert checks_run(talk) == []
     assert talk.server.rejected == []
 
 
-async def test_a_model_that_obeys_has_verified_its_work(start: Start, project: Path) -> None:
+async def test_check_run_after_the_reminder_verifies_the_work(start: Start, project: Path) -> None:
     talk = await start([edit(project), say("Done."), run("make test"), say("They pass.")])
     ended = await talk.say("go")
-    assert ended.verification == Verification("passed", results("passed", "make test"))
-    assert (len(talk.server.requests), len(notes(talk))) == (4, 1)
+    assert ended.verification == Verification("passed", make_results("passed", "make test"))
+    assert (len(talk.server.requests), len(check_notes_of(talk))) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -97,22 +97,22 @@ async def test_a_check_after_the_last_change_needs_no_reminder(
     ended = await talk.say("go")
     assert ended.verification is not None
     assert ended.verification.outcome == outcome
-    assert notes(talk) == []
+    assert check_notes_of(talk) == []
 
 
-async def test_a_change_after_the_check_counts_again(start: Start, project: Path) -> None:
+async def test_change_after_the_check_needs_a_reminder(start: Start, project: Path) -> None:
     script = [edit(project), run("make test"), run("echo 'x = 2' > code.py"), say("Done."), say("No.")]
     talk = await start(script)
     ended = await talk.say("go")
-    assert len(notes(talk)) == 1, "a command that changed a file is a change"
-    assert ended.verification == Verification("not_run", results("not_run", "make test"))
+    assert len(check_notes_of(talk)) == 1, "a command that changed a file is a change"
+    assert ended.verification == Verification("not_run", make_results("not_run", "make test"))
 
 
-async def test_the_next_turn_is_reminded_again(start: Start, project: Path) -> None:
+async def test_model_is_reminded_again_in_the_next_turn(start: Start, project: Path) -> None:
     answers = [edit(project), say("a"), say("b"), edit(project, text="x = 3\n"), say("c"), say("d")]
     talk = await start(answers)
     assert [(await talk.say(text)).text for text in ("one", "two")] == ["b", "d"]
-    assert len(notes(talk)) == 2
+    assert len(check_notes_of(talk)) == 2
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_the_next_turn_is_reminded_again(start: Start, project: Path) -> N
         ("off", {"verify": {"mode": "off"}}),
     ],
 )
-async def test_nobody_is_reminded_without_need(
+async def test_no_reminder_without_checks_or_changed_code_or_if_disabled(
     start: Start, workspace: Path, case: str, settings: dict[str, Any]
 ) -> None:
     if case != "bare":
@@ -136,17 +136,17 @@ async def test_nobody_is_reminded_without_need(
 
 
 @pytest.mark.parametrize("settings", [{}, {"verify": {"mode": "run", "commands": "false"}}])
-async def test_the_last_request_that_is_allowed_ends_the_turn(
+async def test_last_allowed_request_ends_the_turn_without_a_reminder(
     start: Start, project: Path, settings: dict[str, Any]
 ) -> None:
     talk = await start([edit(project), say("Done.")], config=settings, max_turns=2)
     ended = await talk.say("go")
-    assert (ended.reason, ended.text, notes(talk)) == ("end_turn", "Done.", [])
+    assert (ended.reason, ended.text, check_notes_of(talk)) == ("end_turn", "Done.", [])
     assert ended.verification is not None
     assert ended.verification.outcome == ("failed" if settings else "not_run")
 
 
-async def test_every_prefix_of_its_log_is_a_valid_conversation(start: Start, project: Path) -> None:
+async def test_every_prefix_of_the_log_is_a_valid_conversation(start: Start, project: Path) -> None:
     settings = {"verify": {"mode": "run", "commands": "false"}}
     talk = await start([edit(project), say("Done."), say("No.")], config=settings)
     await talk.say("go")
@@ -158,19 +158,19 @@ async def test_every_prefix_of_its_log_is_a_valid_conversation(start: Start, pro
         assert called == answered
 
 
-async def test_in_ask_mode_nobody_is_reminded(start: Start, project: Path) -> None:
+async def test_no_reminder_in_ask_mode(start: Start, project: Path) -> None:
     talk = await start([run("echo x > code.py"), say("Done.")])
     assert (await talk.say("go", "ask_mode")).verification is None
     assert len(talk.server.requests) == 2
 
 
-async def test_configured_checks_are_the_ones_that_count(start: Start, project: Path) -> None:
+async def test_configured_checks_replace_detected_ones(start: Start, project: Path) -> None:
     talk = await start(
         [edit(project), say("Done."), run("sh my-check"), say("Ok.")], config={"verify": {"commands": "sh my-check"}}
     )
     ended = await talk.say("go")
-    assert "Its checks: `sh my-check`." in notes(talk)[0]
-    assert ended.verification == Verification("failed", results("failed", "sh my-check"))
+    assert "Its checks: `sh my-check`." in check_notes_of(talk)[0]
+    assert ended.verification == Verification("failed", make_results("failed", "sh my-check"))
 
 
 async def test_a_sub_agent_is_reminded_of_its_own_changes(start: Start, project: Path) -> None:
@@ -182,7 +182,7 @@ async def test_a_sub_agent_is_reminded_of_its_own_changes(start: Start, project:
         item.agent for item in talk.heard if isinstance(item.event, NoteAdded) and "check of" in item.event.text
     ]
     assert reminded == ["agent-1"]
-    assert checks_run(talk) == [("make test", "success")], "main's turn checks the whole"
+    assert checks_run(talk) == [("make test", "success")], "the turn of the main agent runs the checks"
 
 
 # --- run ---
@@ -190,50 +190,50 @@ async def test_a_sub_agent_is_reminded_of_its_own_changes(start: Start, project:
 RUN = {"verify": {"mode": "run", "commands": ["make test"]}}
 
 
-async def test_odin_runs_the_checks_and_says_nothing_if_they_pass(start: Start, project: Path) -> None:
+async def test_odin_runs_the_checks_and_the_turn_ends_if_they_pass(start: Start, project: Path) -> None:
     talk = await start([edit(project), say("Done.")], config=RUN)
     ended = await talk.say("go")
     assert checks_run(talk) == [("make test", "success")]
-    assert ended.verification == Verification("passed", results("passed", "make test"), "odin", 1)
+    assert ended.verification == Verification("passed", make_results("passed", "make test"), "odin", 1)
     assert [event.continues for event in talk.all(ChecksRan)] == [False]
     assert (ended.text, len(talk.server.requests)) == ("Done.", 2)
 
 
 @pytest.mark.parametrize("api", ["anthropic", "openai"])
-async def test_failures_go_back_to_the_model_until_it_has_fixed_them(start: Start, project: Path, api: Any) -> None:
+async def test_failures_are_sent_to_the_model_until_they_are_fixed(start: Start, project: Path, api: Any) -> None:
     (project / "check.sh").write_text(FAILING)
     script = [edit(project), say("Done."), edit(project, "check.sh", PASSING), say("Fixed.")]
     talk = await start(script, api, config=RUN)
     ended = await talk.say("go")
-    note = notes(talk)[0]
+    note = check_notes_of(talk)[0]
     assert "`make test` failed:\none test failed" in note
     assert "round 1 of 3" in note
-    assert note in said_to_model(talk, 2)
+    assert note in request_text_of(talk, 2)
     assert checks_run(talk) == [("make test", "error"), ("make test", "success")]
-    assert ended.verification == Verification("passed", results("passed", "make test"), "odin", 2)
+    assert ended.verification == Verification("passed", make_results("passed", "make test"), "odin", 2)
     assert talk.server.rejected == []
     assert (ended.text, [event.continues for event in talk.all(ChecksRan)]) == ("Fixed.", [True, False])
 
 
-async def test_after_three_rounds_the_turn_ends(start: Start, project: Path) -> None:
+async def test_turn_ends_after_three_rounds_of_failures(start: Start, project: Path) -> None:
     (project / "check.sh").write_text(FAILING)
     tries = [turn for number in range(5) for turn in (edit(project, text=f"x = {number}\n"), say(f"try {number}"))]
     talk = await start(tries, config=RUN)
     ended = await talk.say("go")
-    assert (ended.reason, ended.text, len(notes(talk))) == ("end_turn", "try 3", 3)
-    assert ended.verification == Verification("failed", results("failed", "make test"), "odin", 4)
+    assert (ended.reason, ended.text, len(check_notes_of(talk))) == ("end_turn", "try 3", 3)
+    assert ended.verification == Verification("failed", make_results("failed", "make test"), "odin", 4)
 
 
-async def test_a_model_that_changes_nothing_ends_the_turn(start: Start, project: Path) -> None:
+async def test_turn_ends_if_the_model_changes_nothing_after_a_failure(start: Start, project: Path) -> None:
     (project / "check.sh").write_text(FAILING)
     talk = await start([edit(project), say("Done."), say("That is how it is.")], config=RUN)
     ended = await talk.say("go")
     assert ended.text == "That is how it is."
     assert len(checks_run(talk)) == 1
-    assert ended.verification == Verification("failed", results("failed", "make test"), "odin", 1)
+    assert ended.verification == Verification("failed", make_results("failed", "make test"), "odin", 1)
 
 
-async def test_every_check_runs_and_missing_ones_are_no_failure(start: Start, project: Path) -> None:
+async def test_every_check_runs_and_missing_programs_are_no_failure(start: Start, project: Path) -> None:
     commands = ["no-such-program-here", "false", "make test"]
     settings = {"verify": {"mode": "run", "commands": commands}}
     talk = await start([edit(project), say("Done."), say("ok")], config=settings)
@@ -247,14 +247,14 @@ async def test_a_check_that_takes_too_long_is_stopped(start: Start, project: Pat
     settings = {"verify": {"mode": "run", "commands": "sleep 60", "timeout_s": 0.2}}
     talk = await start([edit(project), say("Done."), say("ok")], config=settings)
     ended = await talk.say("go")
-    assert ended.verification == Verification("timed_out", results("timed_out", "sleep 60"), "odin", 1)
-    assert "`sleep 60` timed out:" in notes(talk)[0]
+    assert ended.verification == Verification("timed_out", make_results("timed_out", "sleep 60"), "odin", 1)
+    assert "`sleep 60` timed out:" in check_notes_of(talk)[0]
 
 
-async def test_what_the_model_has_run_itself_is_not_run_again(start: Start, project: Path) -> None:
+async def test_check_run_by_the_model_is_not_run_again(start: Start, project: Path) -> None:
     talk = await start([edit(project), run("make test"), say("Done.")], config=RUN)
     ended = await talk.say("go")
-    assert ended.verification == Verification("passed", results("passed", "make test"))
+    assert ended.verification == Verification("passed", make_results("passed", "make test"))
     assert checks_run(talk) == []
 
 
@@ -267,7 +267,7 @@ async def test_what_the_model_has_run_itself_is_not_run_again(start: Start, proj
         ({"permission_mode": "dontAsk", "allowed_tools": ("WriteFile",)}, "not_run"),
     ],
 )
-async def test_checks_that_the_user_chose_run_without_approval_unless_something_denies_them(
+async def test_configured_checks_run_without_approval_unless_denied(
     start: Start, project: Path, options: dict[str, Any], outcome: str
 ) -> None:
     (project / "code.py").unlink(missing_ok=True)
@@ -279,34 +279,34 @@ async def test_checks_that_the_user_chose_run_without_approval_unless_something_
     assert len(talk.server.requests) == 2, "the model cannot change that"
 
 
-async def test_hooks_see_the_checks_and_the_stop_comes_last(start: Start, project: Path, tmp_path: Path) -> None:
+async def test_tool_hooks_see_the_checks_and_the_stop_hook_runs_last(
+    start: Start, project: Path, tmp_path: Path
+) -> None:
     kit = new_kit(tmp_path)
     (project / "check.sh").write_text(FAILING)
-    hooks = {"PreToolUse": [claude(kit.script(""), "Bash")], "Stop": [claude(kit.script(""))]}
+    hooks = {"PreToolUse": [claude_hook(kit.script(""), "Bash")], "Stop": [claude_hook(kit.script(""))]}
     script = [edit(project), say("Done."), edit(project, "check.sh", PASSING), say("Fixed.")]
     talk = await start(script, config={**RUN, "hooks": hooks})
     await talk.say("go")
-    assert kit.events() == ["PreToolUse", "PreToolUse", "Stop"]
-    assert [item["tool_input"]["command"] for item in kit.told()[:2]] == ["make test", "make test"]
+    assert kit.event_names() == ["PreToolUse", "PreToolUse", "Stop"]
+    assert [item["tool_input"]["command"] for item in kit.inputs()[:2]] == ["make test", "make test"]
 
 
-async def test_what_a_stop_hook_makes_the_model_change_is_verified_too(
-    start: Start, project: Path, tmp_path: Path
-) -> None:
+async def test_changes_after_a_stop_hook_are_verified(start: Start, project: Path, tmp_path: Path) -> None:
     once = (
         'case "$told" in *\'"stop_hook_active":true\'*) exit 0;; esac\necho \'{"decision":"block","reason":"More."}\''
     )
-    hooks = {"Stop": [claude(new_kit(tmp_path).script(once))]}
+    hooks = {"Stop": [claude_hook(new_kit(tmp_path).script(once))]}
     script = [edit(project), say("Done."), edit(project, "more.py"), say("More.")]
     talk = await start(script, config={**RUN, "hooks": hooks})
     ended = await talk.say("go")
-    assert ended.verification == Verification("passed", results("passed", "make test"), "odin", 2)
+    assert ended.verification == Verification("passed", make_results("passed", "make test"), "odin", 2)
 
 
-async def test_a_hook_has_the_user_asked_for_a_check_who_may_stop_the_turn(
+async def test_user_can_stop_the_turn_when_a_hook_asks_about_a_check(
     start: Start, project: Path, tmp_path: Path
 ) -> None:
-    hooks = {"PreToolUse": [claude(new_kit(tmp_path).script('echo \'{"decision":"ask"}\''), "Bash")]}
+    hooks = {"PreToolUse": [claude_hook(new_kit(tmp_path).script('echo \'{"decision":"ask"}\''), "Bash")]}
     talk = await start(
         [edit(project), say("Done.")],
         config={**RUN, "hooks": hooks},
@@ -334,7 +334,7 @@ async def test_an_interrupt_stops_the_running_check(start: Start, project: Path)
     assert ended.verification.outcome == "not_run"
 
 
-async def test_a_prompt_that_steers_comes_before_the_checks(start: Start, project: Path) -> None:
+async def test_steering_prompt_runs_before_the_checks(start: Start, project: Path) -> None:
     slow = {"verify": {"mode": "run", "commands": ["sleep 0.3", "make test"]}}
     talk = await start([edit(project), say("Done."), say("And that.")], config=slow)
     prompt = await talk.submit("go")
@@ -343,11 +343,11 @@ async def test_a_prompt_that_steers_comes_before_the_checks(start: Start, projec
     await talk.client.submit(Prompt("more", "and that", delivery="steer"))
     ended = await talk.until_end(prompt)
     assert ended.text == "And that."
-    assert ended.verification == Verification("passed", results("passed", "sleep 0.3", "make test"), "odin", 1)
+    assert ended.verification == Verification("passed", make_results("passed", "sleep 0.3", "make test"), "odin", 1)
     assert checks_run(talk)[-2:] == [("sleep 0.3", "success"), ("make test", "success")]
 
 
-# --- checks that Odin found ---
+# --- detected checks ---
 
 FOUND = {"verify": {"mode": "run"}}
 
@@ -360,13 +360,13 @@ async def answer(talk: Talk, label: str) -> QuestionsAsked:
     return asked
 
 
-async def test_found_checks_are_confirmed_once(start: Start, project: Path) -> None:
+async def test_detected_checks_are_confirmed_once(start: Start, project: Path) -> None:
     talk = await start([edit(project), say("Done.")], config=FOUND, can_ask=True)
     prompt = await talk.submit("go")
     asked = await answer(talk, "Yes")
     assert "`make test`" in asked.questions[0].text
     assert (await talk.until_end(prompt)).verification == Verification(
-        "passed", results("passed", "make test"), "odin", 1
+        "passed", make_results("passed", "make test"), "odin", 1
     )
     again = await start([edit(project, text="x = 9\n"), say("Done.")], config=FOUND, can_ask=True)
     ended = await again.say("go")
@@ -377,15 +377,15 @@ async def test_found_checks_are_confirmed_once(start: Start, project: Path) -> N
     prompt = await other.submit("go")
     await answer(other, "No")
     ended = await other.until_end(prompt)
-    assert ended.verification == Verification("not_run", results("not_run", "make test", "make lint"))
-    assert len(notes(other)) == 1, "it reminds instead"
+    assert ended.verification == Verification("not_run", make_results("not_run", "make test", "make lint"))
+    assert len(check_notes_of(other)) == 1, "the model is reminded instead"
 
 
-async def test_without_a_user_found_checks_are_only_a_reminder(start: Start, project: Path) -> None:
+async def test_detected_checks_are_only_a_reminder_without_a_user(start: Start, project: Path) -> None:
     talk = await start([edit(project), say("Done."), say("No.")], config=FOUND)
     ended = await talk.say("go")
-    assert (len(notes(talk)), checks_run(talk)) == (1, [])
-    assert ended.verification == Verification("not_run", results("not_run", "make test"))
+    assert (len(check_notes_of(talk)), checks_run(talk)) == (1, [])
+    assert ended.verification == Verification("not_run", make_results("not_run", "make test"))
 
 
 async def test_a_project_cannot_start_checks_before_it_is_trusted(start: Start, project: Path) -> None:
@@ -393,4 +393,4 @@ async def test_a_project_cannot_start_checks_before_it_is_trusted(start: Start, 
     talk = await start([edit(project), say("Done."), say("No.")])
     ended = await talk.say("go")
     assert not (project / "started").exists()
-    assert ended.verification == Verification("not_run", results("not_run", "make test"))
+    assert ended.verification == Verification("not_run", make_results("not_run", "make test"))

@@ -1,4 +1,4 @@
-"""A folder as it is, to the byte, and a git repository in which nothing may move."""
+"""Exact states of a folder and of a git repository, to compare before and after."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ Tree = dict[str, tuple[str, int, bytes]]
 
 
 def tree_of(folder: Path) -> Tree:
-    """Every path below the folder except `.git`: its kind, its mode and its bytes or target."""
+    """Return kind, mode and bytes (or link target) of every path in the folder except `.git`."""
     found: Tree = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -30,15 +30,15 @@ def git(folder: Path, *args: str) -> str:
     return subprocess.run(["git", *args], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def repository(folder: Path) -> None:
-    """A repository with one commit by somebody, and no name configured for the next one."""
+def make_repository(folder: Path) -> None:
+    """Create a repository with one commit and no configured user name."""
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", "-A")
     git(folder, "-c", "user.name=Somebody", "-c", "user.email=a@example.org", "commit", "-qm", "first")
 
 
-def git_of(folder: Path) -> tuple[str, ...]:
-    """Everything of the repository that a tool could disturb."""
+def git_state_of(folder: Path) -> tuple[str, ...]:
+    """Return everything of the repository that a tool could change."""
     index = hashlib.sha256((folder / ".git" / "index").read_bytes()).hexdigest()
     return (
         index,

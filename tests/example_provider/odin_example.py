@@ -1,6 +1,6 @@
-"""An example of a provider in a package of its own: its model repeats the prompt.
+"""An example of a provider package: its model repeats the prompt.
 
-A real one would import its SDK here, or in `stream`, and turn the messages of the request into its API's.
+A real one would import its SDK here, or in `stream`, and convert the messages of the request for its API.
 """
 
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""The errors of an edited file: in time or not at all, bounded, and from whatever server."""
+"""Diagnostics of edited files: content, limits, late errors and faulty servers."""
 
 import asyncio
 import os
@@ -16,14 +16,14 @@ from .conftest import Serve
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine must not make a test about content fail."""
+def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait long enough for a slow machine: these tests check content, not timing."""
     monkeypatch.setattr(servers_module, "COLD_WAIT_S", 20.0)
     monkeypatch.setattr(servers_module, "WARM_WAIT_S", 20.0)
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.1)
     monkeypatch.setattr(servers_module, "WARM_WAIT_S", 0.05)
 
@@ -38,14 +38,14 @@ async def review(servers: LanguageServers, *paths: str) -> list[str]:
     return (await review_files(servers, paths)).text.splitlines()[1:]
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_waits")
 @pytest.mark.parametrize(
-    "vices",
+    "quirks",
     [("push",), ("pull",), ("push", "utf-8"), ("pull", "utf-32"), ("push", "stale"), ("wrong_ids", "pull"), ("asks",),
      ("pull", "fickle"), ("both",)],
 )  # fmt: skip
-async def test_errors_are_found_and_new_ones_marked(serve: Serve, tmp_path: Path, vices: tuple[str, ...]):
-    servers = serve(*vices)
+async def test_errors_are_found_and_new_ones_are_marked(serve: Serve, tmp_path: Path, quirks: tuple[str, ...]):
+    servers = serve(*quirks)
     path = write(tmp_path, "one\r\nß😀 BAD\r\n")
     assert await review(servers, path) == ["a.txt:2:4: bad word [fake B1]"]
     write(tmp_path, "zero\r\none\r\nß😀 BAD\r\nBAD ODD\r\n")
@@ -55,20 +55,20 @@ async def test_errors_are_found_and_new_ones_marked(serve: Serve, tmp_path: Path
     assert (await review_files(servers, [path])).text == ""
 
 
-@pytest.mark.usefixtures("patient")
-async def test_what_a_server_reports_itself_joins_what_it_is_asked_for(serve: Serve, tmp_path: Path):
+@pytest.mark.usefixtures("long_waits")
+async def test_pushed_and_pulled_diagnostics_are_combined(serve: Serve, tmp_path: Path):
     servers = serve("both")
     path = write(tmp_path, "BAD\nWORSE\n")
     assert await review(servers, path) == ["a.txt:1:1: bad word [fake B1]", "a.txt:2:1: worse word [fake]"]
     document = servers.all[0].find_document(path)
     assert document is not None
     document.version += 1
-    assert len(document.diagnostics or ()) == 2  # until something is known about the new text
+    assert len(document.diagnostics or ()) == 2  # the old ones, until there are some for the new text
     document.keep("pulled", ())
     assert document.diagnostics == ()
 
 
-async def test_errors_that_clangd_finds_before_it_has_read_the_headers_are_preliminary(
+async def test_clangd_errors_are_preliminary_until_it_has_read_the_headers(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(server_module, "_IDLE_S", 0.01)
@@ -77,39 +77,39 @@ async def test_errors_that_clangd_finds_before_it_has_read_the_headers_are_preli
     document = server.follow(write(tmp_path, "BAD\n"))
     assert document is not None
 
-    def tell(method: str, **more: object) -> tuple[bool, bool]:
+    def notify(method: str, **more: object) -> tuple[bool, bool]:
         server._on_notification(f"textDocument/{method}", {"uri": document.uri, "version": 1, **more})
         return document.published.is_set(), document.is_current
 
     at = {"line": 0, "character": 0}
     error = {"range": {"start": at, "end": at}, "message": "no member"}
-    tell("clangd.fileStatus", state="parsing includes")
-    assert tell("publishDiagnostics", diagnostics=[error]) == (False, False)
-    assert tell("clangd.fileStatus", state="idle") == (False, False)  # for a moment
-    tell("clangd.fileStatus", state="running Build AST")
+    notify("clangd.fileStatus", state="parsing includes")
+    assert notify("publishDiagnostics", diagnostics=[error]) == (False, False)
+    assert notify("clangd.fileStatus", state="idle") == (False, False)  # idle only for a moment
+    notify("clangd.fileStatus", state="running Build AST")
     await asyncio.sleep(0.02)
-    assert tell("publishDiagnostics", diagnostics=[error]) == (False, False)
-    tell("clangd.fileStatus", state="idle")
+    assert notify("publishDiagnostics", diagnostics=[error]) == (False, False)
+    notify("clangd.fileStatus", state="idle")
     async with asyncio.timeout(20):
         await document.published.wait()
     assert document.is_current
 
 
-@pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("vices", [("push",), ("pull", "loads")])
-async def test_errors_that_come_too_late_are_told_once(
-    serve: Serve, tmp_path: Path, vices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("quirks", [("push",), ("pull", "loads")])
+async def test_late_errors_are_reported_once(
+    serve: Serve, tmp_path: Path, quirks: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ):
-    """The server has just started, or it finds something only after it has loaded the project."""
-    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.0 if "push" in vices else 20.0)
+    """The server has just started, or it finds errors only after it has loaded the project."""
+    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.0 if "push" in quirks else 20.0)
     monkeypatch.setattr(server_module, "_REFRESH_PAUSE_S", 0.0)
-    servers, late = serve(*vices), LateErrors()
+    servers, late = serve(*quirks), LateErrors()
     path = write(tmp_path, "BAD\n" * 12)
     assert (await review_files(servers, [path], late)).text == ""
     while not servers.list_states()[0].errors:
         await asyncio.sleep(0.01)
-    told = late.take_note(servers.root).splitlines()
-    assert (told[0], told[1], told[-1], len(told)) == (
+    note = late.take_note(servers.root).splitlines()
+    assert (note[0], note[1], note[-1], len(note)) == (
         servers_module.LATE_HEADING,
         "a.txt:1:1: bad word [fake B1]",
         "... and 2 more errors",
@@ -118,8 +118,8 @@ async def test_errors_that_come_too_late_are_told_once(
     assert late.take_note(servers.root) == ""
 
 
-@pytest.mark.usefixtures("patient")
-async def test_errors_that_the_result_had_or_that_are_outdated_are_not_told_later(serve: Serve, tmp_path: Path):
+@pytest.mark.usefixtures("long_waits")
+async def test_late_errors_omit_reported_and_outdated_ones(serve: Serve, tmp_path: Path):
     servers, late = serve("pull"), LateErrors()
     path = write(tmp_path, "BAD\nBAD ODD\n")
     assert (await review_files(servers, [path], late)).count == 2
@@ -134,7 +134,7 @@ async def test_errors_that_the_result_had_or_that_are_outdated_are_not_told_late
         return late.take_note(servers.root).splitlines()[1:]
 
     assert report(first, third, second) == ["a.txt:1:1: unused result [fake B1]"]
-    assert report() == report(third) == []  # it went and came back
+    assert report() == report(third) == []  # an error that disappears and comes back is not new
     write(tmp_path, "changed\n")
     other = msgspec.structs.replace(first, message="other")
     assert report(other) == []
@@ -148,36 +148,36 @@ async def test_errors_that_the_result_had_or_that_are_outdated_are_not_told_late
     assert report(other) == []
 
 
-@pytest.mark.usefixtures("patient")
-async def test_a_lying_server_is_read_with_care(serve: Serve, tmp_path: Path):
+@pytest.mark.usefixtures("long_waits")
+async def test_invalid_diagnostics_are_ignored(serve: Serve, tmp_path: Path):
     path = write(tmp_path, "x\nBAD\n")
     assert await review(serve("lies"), path) == ["a.txt:2:1: bad word [fake B1]"]
 
 
-@pytest.mark.usefixtures("patient")
-async def test_errors_are_bounded_in_number_and_length(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("long_waits")
+async def test_number_and_length_of_errors_are_bounded(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(servers_module, "MAX_MESSAGE_CHARS", 3)
     found = await review(serve("pull"), write(tmp_path, "BAD\n" * 25))
     assert (found[0], found[-1], len(found)) == ("a.txt:1:1: bad... [fake B1]", "... and 15 more errors", 11)
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize(
-    "vice",
+    "quirk",
     ["hang:initialize", "hang:textDocument/didOpen", "mute", "exit:initialize", "exit:textDocument/didOpen",
      "garbage:initialize", "broken:textDocument/didOpen", "huge:initialize", "flood:textDocument/didOpen"],
 )  # fmt: skip
-async def test_a_bad_server_costs_a_moment_and_nothing_else(serve: Serve, tmp_path: Path, vice: str):
-    servers = serve(vice)
+async def test_faulty_server_delays_a_review_only_briefly(serve: Serve, tmp_path: Path, quirk: str):
+    servers = serve(quirk)
     path = write(tmp_path, "BAD\n")
-    async with asyncio.timeout(20):  # each of them would wait for 30 seconds or longer
+    async with asyncio.timeout(20):  # without short waits, each quirk would block for 30 seconds or longer
         for _ in range(6):
             assert (await review_files(servers, [path])).text == ""
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_waits")
 @pytest.mark.parametrize(
-    ("vice", "detail"),
+    ("quirk", "detail"),
     [
         ("exit:initialize", "it ended (exit code 3): out of luck"),
         ("garbage:initialize", "its output is not the language server protocol"),
@@ -186,8 +186,8 @@ async def test_a_bad_server_costs_a_moment_and_nothing_else(serve: Serve, tmp_pa
         ("flood:initialize", "it sent more than Odin reads"),
     ],
 )
-async def test_a_failure_is_explained_and_the_server_given_up(serve: Serve, tmp_path: Path, vice: str, detail: str):
-    servers = serve(vice)
+async def test_failing_server_is_given_up_with_an_explanation(serve: Serve, tmp_path: Path, quirk: str, detail: str):
+    servers = serve(quirk)
     path = write(tmp_path, "BAD\n")
     for _ in range(5):
         assert (await review_files(servers, [path])).text == ""
@@ -199,7 +199,7 @@ async def test_a_failure_is_explained_and_the_server_given_up(serve: Serve, tmp_
 
 
 @pytest.mark.parametrize("command", ["no-such-server", "./no/such", "/etc/passwd", "/tmp"])
-async def test_a_program_that_cannot_be_started_is_named(serve: Serve, tmp_path: Path, command: str):
+async def test_program_that_cannot_be_started_is_reported(serve: Serve, tmp_path: Path, command: str):
     servers = serve(command=command) if command[0] != "." else serve(command=f"{tmp_path.parent}/no/such")
     assert (await review_files(servers, [write(tmp_path, "BAD\n")])).text == ""
     (state,) = servers.list_states()
@@ -218,14 +218,14 @@ async def test_a_server_that_does_not_read_fails_at_once(serve: Serve, monkeypat
     assert (server.status, server.detail) == ("failed", "it does not read what it is sent")
 
 
-async def test_the_error_is_told_and_not_the_trace_after_it(serve: Serve, tmp_path: Path):
-    said = "info: starting\nerror: no such toolchain\n  15: <unknown>\n"
-    servers = serve(command="/bin/sh", args=("-c", "printf '%s' \"$0\" >&2; exit 1", said))
+async def test_failure_detail_is_the_error_without_the_trace_after_it(serve: Serve, tmp_path: Path):
+    output = "info: starting\nerror: no such toolchain\n  15: <unknown>\n"
+    servers = serve(command="/bin/sh", args=("-c", "printf '%s' \"$0\" >&2; exit 1", output))
     await review_files(servers, [write(tmp_path, "BAD\n")])
     assert servers.list_states()[0].detail == "it ended (exit code 1): error: no such toolchain"
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_waits")
 async def test_a_server_that_crashed_is_started_again(serve: Serve, tmp_path: Path):
     servers = serve("exit:textDocument/didClose")
     path, other = write(tmp_path, "BAD\n"), write(tmp_path, "BAD\n", "b.txt")
@@ -237,14 +237,14 @@ async def test_a_server_that_crashed_is_started_again(serve: Serve, tmp_path: Pa
     assert await review(servers, path) == ["a.txt:1:1: bad word [fake B1]"]
 
 
-@pytest.mark.usefixtures("patient")
-async def test_the_server_follows_the_disk(serve: Serve, tmp_path: Path):
-    """Whatever changes files, what the server knows is what is on the disk when it is asked."""
-    trace, told = tmp_path / "trace", [WatchedChange(f"{os.path.realpath(tmp_path)}/new.txt", 1)]
-    servers = serve("pull", f"trace={trace}", take_changes=lambda: [told.pop()] if told else [])
+@pytest.mark.usefixtures("long_waits")
+async def test_server_learns_of_changes_on_disk(serve: Serve, tmp_path: Path):
+    """Before it is asked, the server learns of every change on disk, whatever made the change."""
+    trace, changes = tmp_path / "trace", [WatchedChange(f"{os.path.realpath(tmp_path)}/new.txt", 1)]
+    servers = serve("pull", f"trace={trace}", take_changes=lambda: [changes.pop()] if changes else [])
     path, other = write(tmp_path, "BAD\n"), write(tmp_path, "fine\n", "b.txt")
     await review(servers, path, other)
-    told.append(WatchedChange(f"{os.path.realpath(tmp_path)}/c.txt", 3))
+    changes.append(WatchedChange(f"{os.path.realpath(tmp_path)}/c.txt", 3))
     write(tmp_path, "BAD\nBAD\n")
     Path(other).unlink()
     assert len(await review(servers, path)) == 2
@@ -263,8 +263,8 @@ async def test_the_server_follows_the_disk(serve: Serve, tmp_path: Path):
     ]
 
 
-@pytest.mark.usefixtures("patient")
-async def test_a_file_that_was_read_is_known_before_it_is_changed(serve: Serve, tmp_path: Path):
+@pytest.mark.usefixtures("long_waits")
+async def test_error_is_marked_as_new_if_the_file_was_read_before_the_change(serve: Serve, tmp_path: Path):
     servers = serve("pull")
     path = write(tmp_path, "BAD\n")
     warm_up(servers, path)
@@ -274,15 +274,15 @@ async def test_a_file_that_was_read_is_known_before_it_is_changed(serve: Serve, 
     assert (await review(servers, path))[0] == "a.txt:2:1: new: bad word [fake B1]"
 
 
-@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("long_waits")
 @pytest.mark.parametrize("data", [b"\0\0BAD\n", b"BAD\n" * 600_000])
-async def test_files_that_are_no_text_for_a_server(serve: Serve, tmp_path: Path, data: bytes):
+async def test_binary_large_and_missing_files_are_not_reviewed(serve: Serve, tmp_path: Path, data: bytes):
     path = Path(os.path.realpath(tmp_path), "a.txt")
     path.write_bytes(data)
     assert (await review_files(serve("pull"), [str(path), f"{path.parent}/missing.txt", "/etc/hosts.txt"])).text == ""
 
 
-@pytest.mark.usefixtures("patient")
-async def test_bytes_that_are_not_utf_8_have_their_place(serve: Serve, tmp_path: Path):
+@pytest.mark.usefixtures("long_waits")
+async def test_position_is_right_after_bytes_that_are_not_utf_8(serve: Serve, tmp_path: Path):
     path = write(tmp_path, "\udce9\udce8 BAD\n")
     assert await review(serve("pull"), path) == ["a.txt:1:4: bad word [fake B1]"]

@@ -1,4 +1,4 @@
-"""Frames, messages and positions: what a server sends is never trusted."""
+"""Frames, JSON-RPC messages, positions and URIs of the language server protocol."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def connect(on_broken: Callable[[str], None]) -> JsonRpcConnection:
     return JsonRpcConnection(lambda data: None, lambda method, params: None, lambda method, params: None, on_broken)
 
 
-def test_frames_are_joined_however_they_are_cut():
+def test_frames_are_parsed_however_they_are_split():
     data = b"Content-Length: 2\r\nContent-Type: x\r\n\r\n{}content-length: 4\r\n\r\nnullContent-Length: 0\r\n\r\n"
     for size in (1, 3, 7, len(data)):
         frames = FrameReader()
@@ -36,7 +36,7 @@ def test_frames_are_joined_however_they_are_cut():
         (b"Content-Length: 100000\r\n\r\n" + b"[" * 100_000, "broken JSON"),
     ],
 )
-async def test_what_is_not_the_protocol_ends_the_connection(data: bytes, reason: str):
+async def test_invalid_output_ends_the_connection(data: bytes, reason: str):
     broken: list[str] = []
     connection = connect(broken.append)
     waiting = asyncio.ensure_future(connection.request("a", {}, 5))
@@ -49,7 +49,7 @@ async def test_what_is_not_the_protocol_ends_the_connection(data: bytes, reason:
             await later
 
 
-async def test_a_flood_ends_the_connection(monkeypatch: pytest.MonkeyPatch):
+async def test_flood_of_messages_ends_the_connection(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(protocol, "MAX_WINDOW_MESSAGES", 50)
     broken: list[str] = []
     connection = connect(broken.append)
@@ -58,9 +58,9 @@ async def test_a_flood_ends_the_connection(monkeypatch: pytest.MonkeyPatch):
     assert broken == ["it sent more than Odin reads"]
 
 
-async def test_requests_of_both_sides():
+async def test_requests_and_answers_in_both_directions():
     sent: list[bytes] = []
-    noticed: list[Any] = []
+    notifications: list[Any] = []
 
     def answer(method: str, params: Any) -> Any:
         if method != "known":
@@ -68,7 +68,7 @@ async def test_requests_of_both_sides():
         return params
 
     connection = JsonRpcConnection(
-        sent.append, lambda method, params: noticed.append((method, params)), answer, pytest.fail
+        sent.append, lambda method, params: notifications.append((method, params)), answer, pytest.fail
     )
 
     def receive(body: bytes) -> None:
@@ -89,7 +89,7 @@ async def test_requests_of_both_sides():
     receive(b'{"id": 4, "method": "known", "params": [1]}')
     receive(b'{"id": "x", "method": "other"}')
     receive(b'{"method": "news", "params": 1}')
-    assert b'"result":[1]' in sent[0] and b"-32601" in sent[1] and noticed == [("news", 1)]
+    assert b'"result":[1]' in sent[0] and b"-32601" in sent[1] and notifications == [("news", 1)]
     sent.clear()
     with pytest.raises(ServerFault, match="no answer to slow within"):
         await connection.request("slow", {}, 0.01)
@@ -100,7 +100,7 @@ async def test_requests_of_both_sides():
     ("encoding", "character"),
     [("utf-8", 12), ("utf-16", 8), ("utf-32", 7)],
 )
-def test_positions_in_every_encoding(encoding: Any, character: int):
+def test_positions_are_converted_in_every_encoding(encoding: Any, character: int):
     positions = PositionMap(TEXT, encoding)
     offset = TEXT.index("b'")
     assert positions.to_position(offset) == Position(1, character)
@@ -120,7 +120,7 @@ def test_positions_in_every_encoding(encoding: Any, character: int):
         (Position(1, 7), TEXT.index("😀")),  # inside a surrogate pair
     ],
 )
-def test_a_position_that_does_not_exist_is_moved_to_one_that_does(position: Position, offset: int):
+def test_invalid_position_is_moved_to_a_valid_one(position: Position, offset: int):
     assert PositionMap(TEXT, "utf-16").to_offset(position) == offset
 
 
@@ -136,10 +136,10 @@ def test_a_position_that_does_not_exist_is_moved_to_one_that_does(position: Posi
         (7, ""),
     ],
 )
-def test_addresses(uri: object, path: str):
+def test_file_uri_becomes_a_path(uri: object, path: str):
     assert path_of(uri) == path
 
 
 @each("path", ["/a b/ä#?%.py", "/tmp/\udcff.py"])
-def test_an_address_leads_back_to_its_path(path: str):
+def test_path_survives_conversion_to_a_uri(path: str):
     assert path_of(uri_of(path)) == path

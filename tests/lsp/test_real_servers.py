@@ -1,7 +1,7 @@
-"""Real servers on small projects, in the sandbox that a session gives them.
+"""Real language servers on small projects, in the sandbox of a session.
 
-basedpyright is part of the development environment. The others are tested where they are installed; `ODIN_TEST_SERVERS`
-names folders with more programs.
+basedpyright is a development dependency. The others are tested where they are installed; `ODIN_TEST_SERVERS` lists
+folders with more programs.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from odin.sandbox.runner import ProcessRunner
 
 
 class SampleProject(Struct):
-    """A project with a class `Cart` and its method `total`, which `main` and `other` call. `broken` is a wrong line."""
+    """A project whose `main` and `other` call the method `total` of the class `Cart`. `broken` has an error."""
 
     files: Mapping[str, str]
     main: str
@@ -86,7 +86,7 @@ RUST = SampleProject(
     "src/main.rs",
     "src/cart.rs",
     4,
-    "pub struct Big; pub fn repeat(big: Big) -> (Big, Big) { (big, big) }\n",  # only the compiler finds it
+    "pub struct Big; pub fn repeat(big: Big) -> (Big, Big) { (big, big) }\n",  # only the compiler finds this error
     "src/other.rs",
     ("cargo", "rustc"),
 )
@@ -122,7 +122,7 @@ PROGRAMS = (str(Path(sys.executable).parent), *os.environ.get("ODIN_TEST_SERVERS
 
 @pytest.fixture(params=PROJECTS)
 async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LanguageServers]:
-    """The servers of a sample project: the named one, if it is installed with the tools that it needs."""
+    """Yield one server for a sample project. Skip if the server or a tool that it needs is not installed."""
     root, project = os.path.realpath(tmp_path), PROJECTS[request.param]
     for name, text in project.files.items():
         path = Path(root, name)
@@ -144,7 +144,9 @@ async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 @pytest.mark.slow  # basedpyright takes two seconds to start
-async def test_a_real_server_finds_renames_and_reviews(servers: LanguageServers, monkeypatch: pytest.MonkeyPatch):
+async def test_real_server_finds_symbols_renames_and_reports_errors(
+    servers: LanguageServers, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(servers_module, "COLD_WAIT_S", 30.0)
     monkeypatch.setattr(servers_module, "WARM_WAIT_S", 30.0)
     root, project = servers.root, PROJECTS[servers.all[0].spec.name]
@@ -181,7 +183,7 @@ async def test_a_real_server_finds_renames_and_reviews(servers: LanguageServers,
         file.write(project.broken)
     found = (await review_files(servers, [f"{root}/{main}"], late)).text.splitlines()[1:]
     async with asyncio.timeout(30):
-        while not found:  # of the compiler, which takes longer
+        while not found:  # errors of the compiler come later
             await asyncio.sleep(0.1)
             found = late.take_note(root).splitlines()[1:]
     assert found[0].startswith(f"{main}:{lines + 1}:") and ": new: " in found[0]

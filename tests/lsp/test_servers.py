@@ -1,4 +1,4 @@
-"""Which servers a project has, and what may be started where there is no sandbox."""
+"""Which language servers a project gets, how they are launched, and which ones need a sandbox."""
 
 import json
 import os
@@ -26,10 +26,10 @@ from odin.lsp.detection import (
     remove_unused_caches,
 )
 from odin.lsp.protocol import ServerFault
-from tests.conftest import Here
+from tests.conftest import RunHere
 from tests.table import each
 
-from .conftest import FAKE, Serve
+from .conftest import FAKE_SERVER, Serve
 
 
 def install(folder: Path, *names: str) -> None:
@@ -76,7 +76,7 @@ def test_installed_servers_are_found(
         ("gopls", ("gopls", "ty"), {}, ["gopls", "ty"]),
     ],
 )
-def test_of_configured_servers_too_only_one_of_a_family_is_used(
+def test_only_one_server_of_a_family_is_used_even_if_configured(
     tmp_path: Path, configured: str, installed: tuple[str, ...], files: dict[str, str], found: list[str]
 ):
     project, programs = (Path(mkdtemp(dir=tmp_path)) for _ in "ab")
@@ -87,7 +87,7 @@ def test_of_configured_servers_too_only_one_of_a_family_is_used(
     assert [spec.name for spec in find_servers(str(project), {"PATH": str(programs)}, settings)] == found
 
 
-def test_rustup_alone_is_no_rust_analyzer(tmp_path: Path):
+def test_rustup_proxy_alone_does_not_count_as_rust_analyzer(tmp_path: Path):
     install(tmp_path / "bin", "rustup")
     (tmp_path / "bin/rust-analyzer").symlink_to("rustup")
     env = {"PATH": f"{tmp_path}/bin", "HOME": str(tmp_path)}
@@ -97,7 +97,7 @@ def test_rustup_alone_is_no_rust_analyzer(tmp_path: Path):
 
 
 @each(("version", "found"), [("7.0.2", ["tsc"]), ("5.9.3", []), ("x", []), (None, [])])
-def test_typescript_is_its_own_server_since_version_7(tmp_path: Path, version: str | None, found: list[str]):
+def test_tsc_is_a_language_server_since_typescript_7(tmp_path: Path, version: str | None, found: list[str]):
     project = Path(mkdtemp(dir=tmp_path))
     install(project / "node_modules/typescript/bin", "tsc")
     (project / "node_modules/.bin").mkdir()
@@ -137,7 +137,7 @@ def test_settings_add_change_and_disable_servers(tmp_path: Path):
         ({"python": {"pythonPath": "x"}}, True, {"python": {"pythonPath": "x"}}),
     ],
 )
-def test_a_server_is_told_the_interpreter_of_the_project(
+def test_server_gets_the_interpreter_of_the_project(
     tmp_path: Path, options: dict[str, Any], with_venv: bool, expected: dict[str, Any]
 ):
     root = mkdtemp(dir=tmp_path)
@@ -147,7 +147,7 @@ def test_a_server_is_told_the_interpreter_of_the_project(
     assert add_interpreter(spec, root) == json.loads(json.dumps(expected).replace("ROOT", root))
 
 
-def test_caches_of_a_server_are_its_own_in_the_sandbox(tmp_path: Path):
+def test_sandboxed_server_gets_its_own_caches(tmp_path: Path):
     gopls = next(spec for spec in KNOWN_SERVERS if spec.name == "gopls")
     env = {"HOME": str(tmp_path)}
     for writes in (False, True):
@@ -173,16 +173,15 @@ def test_caches_of_a_server_are_its_own_in_the_sandbox(tmp_path: Path):
     assert (outside.sandbox_profile, "GOCACHE" in outside.env) == (None, False)
 
 
-async def test_without_a_sandbox_programs_of_the_project_are_not_started(serve: Serve, tmp_path: Path):
+async def test_programs_of_the_project_are_not_started_without_a_sandbox(serve: Serve, tmp_path: Path):
     install(tmp_path / "tools", "ls")
-    (tmp_path / "elsewhere").mkdir()
     own = serve(command="./tools/ls").all[0]
     with pytest.raises(ServerFault, match=r"ls is a program of the project and is not started without a sandbox"):
         await own.get_ready()
 
 
-def test_a_folder_without_servers_loads_nothing_for_them(workspace: Path, tmp_path: Path):
-    """The names are listed twice, so that nothing of the package is loaded to find out that there is nothing."""
+def test_workspace_finds_language_servers_by_program_name(workspace: Path, tmp_path: Path):
+    """`odin.app.workspace` repeats the program names, so that it can look for them without importing `odin.lsp`."""
     assert set(workspace_module._SERVER_PROGRAMS) == {spec.programs[0] for spec in KNOWN_SERVERS}
     assert workspace_module._PROJECT_PROGRAMS == LOCAL_FOLDERS
     install(tmp_path / "bin", "gopls")
@@ -191,9 +190,11 @@ def test_a_folder_without_servers_loads_nothing_for_them(workspace: Path, tmp_pa
         assert workspace_module.has_language_servers(config, {"PATH": path}) is found
 
 
-@pytest.mark.slow  # in an interpreter of its own
+@pytest.mark.slow  # starts a new interpreter
 @pytest.mark.parametrize("has_server", [False, True])
-def test_a_trusted_session_loads_nothing_before_it_asks_a_server(workspace: Path, tmp_path: Path, has_server: bool):
+def test_session_imports_language_server_code_only_if_there_is_a_server(
+    workspace: Path, tmp_path: Path, has_server: bool
+):
     program = (
         "import asyncio, os, sys\nfrom odin.app import open_session\nfrom odin.config import Options\n"
         "async def main():\n"
@@ -214,17 +215,17 @@ def test_a_trusted_session_loads_nothing_before_it_asks_a_server(workspace: Path
     assert ("odin.lsp.tool" in loaded) == bool(loaded) == has_server
 
 
-@pytest.mark.slow  # doctor tries every sandbox
-def test_doctor_starts_the_servers_and_trust_lists_them(here: Here, workspace: Path):
-    def fake(*vices: str) -> dict[str, object]:
-        return {"command": "python3", "args": ["-I", "-S", FAKE, *vices], "file_types": [".txt"]}
+@pytest.mark.slow  # doctor probes every sandbox
+def test_doctor_starts_the_servers_and_trust_lists_them(run_here: RunHere, workspace: Path):
+    def make_settings(*quirks: str) -> dict[str, object]:
+        return {"command": "python3", "args": ["-I", "-S", FAKE_SERVER, *quirks], "file_types": [".txt"]}
 
     (workspace / "odinconfig.json").write_text(
-        json.dumps({"lsp_servers": {"good": fake(), "bad": fake("exit:initialize")}})
+        json.dumps({"lsp_servers": {"good": make_settings(), "bad": make_settings("exit:initialize")}})
     )
-    assert f"language server bad: python3 -I -S {FAKE} exit:initialize" in here("trust")[1]
-    assert here("trust", "add", "--yes")[0] == 0
-    code, printed, _ = here("doctor", "--json")
+    assert f"language server bad: python3 -I -S {FAKE_SERVER} exit:initialize" in run_here("trust")[1]
+    assert run_here("trust", "add", "--yes")[0] == 0
+    code, printed, _ = run_here("doctor", "--json")
     report = json.loads(printed)
     good, bad = (item["text"] for item in report["findings"] if item["topic"] == "lsp")
     assert code == 1 and good.startswith("good, ") and bad.startswith("bad: it ended (exit code 3): out of luck (")

@@ -1,4 +1,4 @@
-"""What servers answer to the tools is read with care."""
+"""The lsp tools: how they handle the answers of servers, invalid ones included."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ def ctx(tmp_path: Path) -> ToolContext:
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
-    """Let every server give this answer."""
+    """Make every server give this answer."""
 
     async def ask(self: LanguageServer, method: str, params: Any, timeout: float = 0) -> Any:
         return result
@@ -36,9 +36,7 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
     monkeypatch.setattr(LanguageServer, "ask", ask)
 
 
-async def test_a_renaming_that_is_no_edit_of_project_files_is_refused(
-    serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
-):
+async def test_invalid_rename_edit_is_refused(serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch):
     uri = f"file://{ctx.root}/a.txt"
     edit = {"range": SPAN, "newText": "new"}
     table: list[tuple[Any, str]] = [
@@ -72,7 +70,7 @@ async def test_a_renaming_that_is_no_edit_of_project_files_is_refused(
     assert Path(ctx.root, "a.txt").read_text() == "other\n"
 
 
-async def test_places_that_are_none_are_left_out_and_many_are_bounded(
+async def test_invalid_locations_are_left_out_and_long_lists_are_cut(
     serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
 ):
     servers = serve()
@@ -97,7 +95,7 @@ async def test_places_that_are_none_are_left_out_and_many_are_bounded(
     assert (await tool.run(LspArgs("symbols", query="x"), ctx)).text == f"a.txt:1: {'x' * 200} (symbol)"
 
 
-async def test_symbols_come_from_the_servers_of_the_project_that_work(serve: Serve, ctx: ToolContext):
+async def test_symbols_come_from_the_working_servers_of_the_project(serve: Serve, ctx: ToolContext):
     others = {"broken": settings_of("exit:initialize"), "zig": settings_of(file_types=(".zig",))}
     servers = serve(others=others)
     found = (await LspTool(lambda: servers).run(LspArgs("symbols", query="old"), ctx)).text.splitlines()
@@ -110,14 +108,14 @@ async def test_symbols_come_from_the_servers_of_the_project_that_work(serve: Ser
     assert result.text.startswith("fake cannot answer: it ended (exit code 3): out of luck.\nNo language server")
 
 
-async def test_the_next_server_is_asked_if_one_cannot_start(serve: Serve, ctx: ToolContext):
+async def test_next_server_is_asked_if_one_cannot_start(serve: Serve, ctx: ToolContext):
     servers = serve(others={"broken": settings_of("exit:initialize")})
     assert (
         await LspTool(lambda: servers).run(LspArgs("hover", "a.txt", symbol="old"), ctx)
     ).text == "about old\n\nmore"
 
 
-async def test_while_a_server_loads_the_project_its_answers_are_incomplete(
+async def test_answer_is_marked_as_incomplete_while_the_server_loads_the_project(
     serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(server_module, "SETTLE_TIMEOUT_S", 0.05)

@@ -1,4 +1,4 @@
-"""An MCP server in plain Python, which starts at once and misbehaves as its arguments say.
+"""An MCP server in plain Python, which starts quickly; its argument chooses the tools and a fault.
 
 python -I -S server.py '{"tools": 3, "fault": "hang"}'
 """
@@ -9,11 +9,11 @@ import sys
 import time
 from typing import Any
 
-GIVEN: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-FAULT = GIVEN.get("fault", "")
+OPTIONS: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+FAULT = OPTIONS.get("fault", "")
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-waiting: list[Any] = []
+unanswered: list[Any] = []
 counts = {"lists": 0}
 
 
@@ -27,7 +27,7 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 
 def list_tools() -> list[dict[str, Any]]:
-    count: Any = GIVEN.get("tools", 0)
+    count: Any = OPTIONS.get("tools", 0)
     if isinstance(count, list):
         return [*count]
     named = [
@@ -45,7 +45,7 @@ def ask_client(method: str, params: dict[str, Any]) -> dict[str, Any]:
         answer = read()
         if answer.get("id") == "from-server":
             return answer
-        waiting.append(answer)
+        unanswered.append(answer)
 
 
 def read() -> dict[str, Any]:
@@ -57,8 +57,8 @@ def read() -> dict[str, Any]:
     return json.loads(line)
 
 
-def text(said: str, **more: Any) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": said}], **more}
+def text(content: str, **more: Any) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": content}], **more}
 
 
 def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> dict[str, Any]:  # noqa: C901
@@ -103,7 +103,7 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
         sys.stdout.flush()
         return {}
     if name == "change":
-        GIVEN["tools"] = [tool("fresh")]
+        OPTIONS["tools"] = [tool("fresh")]
         send(method="notifications/tools/list_changed")
         return text("changed")
     if name == "count":
@@ -125,7 +125,7 @@ def answer(request: dict[str, Any]) -> None:
             "protocolVersion": params.get("protocolVersion"),
             "capabilities": {"tools": {"listChanged": True}, "prompts": {}, "resources": {}, "logging": {}},
             "serverInfo": {"name": "tiny", "version": "1"},
-            **({"instructions": GIVEN["instructions"]} if "instructions" in GIVEN else {}),
+            **({"instructions": OPTIONS["instructions"]} if "instructions" in OPTIONS else {}),
         },
         "ping": {},
         "resources/list": {"resources": [{"uri": "note://one", "name": "one", "mimeType": "text/plain"}]},
@@ -153,11 +153,11 @@ def answer(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    if "counter" in GIVEN:
-        with open(GIVEN["counter"], "a+") as counter:
+    if "counter" in OPTIONS:
+        with open(OPTIONS["counter"], "a+") as counter:
             counter.write("x")
             counter.seek(0)
-            if len(counter.read()) <= GIVEN["crashes"]:
+            if len(counter.read()) <= OPTIONS["crashes"]:
                 sys.exit("not yet")
     if FAULT == "crash":
         sys.exit("no licence found")
@@ -170,7 +170,7 @@ def main() -> None:
     if FAULT == "logs":
         sys.stdout.write("listening on stdio\n")
     while True:
-        request = waiting.pop(0) if waiting else read()
+        request = unanswered.pop(0) if unanswered else read()
         if "hang" not in FAULT:
             answer(request)
 

@@ -14,7 +14,7 @@ from mcp_types import ElicitResult, ErrorData
 from odin.commands.mcp_serve import SessionPool, make_server
 from odin.config import Options
 from odin.testing import ScriptedServer, call, say
-from tests.mcp_client.test_session import PROGRAM, tiny
+from tests.mcp_client.test_session import PROGRAM, make_server_settings
 
 
 def test_a_server_is_added_listed_shown_and_removed(run_odin: Any, home: Path):
@@ -38,7 +38,7 @@ def test_secrets_of_servers_are_not_shown(run_odin: Any, home: Path):
         assert ("odin" in shown, "hush" in shown) == (True, False)
 
 
-def test_other_ways_to_add_a_server(run_odin: Any, workspace: Path, home: Path):
+def test_servers_are_added_with_scopes_headers_and_json(run_odin: Any, workspace: Path, home: Path):
     for args in (
         ("add", "--scope", "project", "git", "--", "uvx", "mcp-server-git", "-v"),
         (
@@ -67,7 +67,7 @@ def test_other_ways_to_add_a_server(run_odin: Any, workspace: Path, home: Path):
     assert run_odin("mcp", "remove", "--scope", "project", "git").returncode == 0
 
 
-def test_bad_input(run_odin: Any, workspace: Path):
+def test_bad_arguments_are_rejected_with_a_reason(run_odin: Any, workspace: Path):
     for args, problem in (
         (("ad",), "Unknown command 'ad'. Did you mean add?"),
         (("add", "x"), "needs a program or a URL"),
@@ -84,8 +84,8 @@ def test_bad_input(run_odin: Any, workspace: Path):
         assert (done.returncode, problem in done.stderr) == (2, True), (args, done.stderr)
 
 
-def test_servers_of_the_command_line(run_odin: Any, workspace: Path):
-    given = json.dumps({"mcpServers": {"tiny": tiny()}})
+def test_the_mcp_config_option_adds_servers(run_odin: Any, workspace: Path):
+    given = json.dumps({"mcpServers": {"tiny": make_server_settings()}})
     (workspace / "servers.json").write_text(given)
     (workspace / "broken.json").write_text("{")
     for value in (given, "servers.json"):
@@ -130,7 +130,7 @@ def test_the_doctor_reports_servers(run_odin: Any, home: Path):
 
 
 @pytest.fixture
-def served(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def make_pool(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(model: ScriptedServer) -> SessionPool:
         for name, value in model.env("anthropic").items():
             monkeypatch.setenv(name, value)
@@ -139,7 +139,7 @@ def served(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-async def test_an_agent_asks_plans_and_edits_and_is_asked(served: Any, workspace: Path):
+async def test_a_client_asks_edits_and_answers_approval_requests(make_pool: Any, workspace: Path):
     write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
     asked: list[str] = []
     steps: list[str] = []
@@ -154,7 +154,7 @@ async def test_an_agent_asks_plans_and_edits_and_is_asked(served: Any, workspace
         steps.append(message or "")
 
     with ScriptedServer([say("An answer."), write, say("Refused."), write, say("Done.")]) as model:
-        pool = served(model)
+        pool = make_pool(model)
         async with Client(make_server(pool), mode="legacy", elicitation_callback=elicit) as client:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert set(tools) == {"ask", "plan", "edit", "sessions", "transcript"}
@@ -169,7 +169,7 @@ async def test_an_agent_asks_plans_and_edits_and_is_asked(served: Any, workspace
             assert (workspace / "a.txt").read_text() == "x"
             assert steps[0].startswith("WriteFile")
             listed = (await client.call_tool("sessions", {})).structured_content["result"]
-            assert [item["session"] for item in listed] in ([first["session"]], [])
+            assert [item["session"] for item in listed] == [first["session"]]
             shown = await client.call_tool("transcript", {"session": first["session"]})
             assert "An answer." in str(shown.content)
             wrong = await client.call_tool("transcript", {"session": "nope"})
@@ -177,10 +177,10 @@ async def test_an_agent_asks_plans_and_edits_and_is_asked(served: Any, workspace
         await pool.close()
 
 
-async def test_without_elicitation_nothing_is_approved(served: Any, workspace: Path):
+async def test_without_elicitation_nothing_is_approved(make_pool: Any, workspace: Path):
     write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
     with ScriptedServer([write, say("Refused.")]) as model:
-        pool = served(model)
+        pool = make_pool(model)
         async with Client(make_server(pool), mode="legacy") as client:
             await client.call_tool("edit", {"prompt": "Write a.txt."})
         await pool.close()
@@ -189,7 +189,7 @@ async def test_without_elicitation_nothing_is_approved(served: Any, workspace: P
 
 
 @pytest.mark.parametrize("fault", ["error", "cancel"])
-async def test_a_call_that_fails_or_is_cancelled_leaves_no_turn_behind(served: Any, workspace: Path, fault: str):
+async def test_a_failed_or_cancelled_call_leaves_no_running_turn(make_pool: Any, workspace: Path, fault: str):
     write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="toolu_1")
     asked = asyncio.Event()
 
@@ -200,7 +200,7 @@ async def test_a_call_that_fails_or_is_cancelled_leaves_no_turn_behind(served: A
         return await asyncio.get_running_loop().create_future()
 
     with ScriptedServer([say("A new session."), write, say("Refused."), say("Still here.")]) as model:
-        pool = served(model)
+        pool = make_pool(model)
         async with Client(make_server(pool), mode="legacy", elicitation_callback=elicit) as client:
             first = (await client.call_tool("ask", {"prompt": "Hello."})).structured_content
             again = {"prompt": "Write a.txt.", "session": first["session"][:-1]}
@@ -219,10 +219,10 @@ async def test_a_call_that_fails_or_is_cancelled_leaves_no_turn_behind(served: A
         assert "The client could not be asked: The screen is off." in model.requests[2].body.decode()
 
 
-async def test_sessions_that_no_call_uses_are_closed(served: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_sessions_that_no_call_uses_are_closed(make_pool: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("odin.commands.mcp_serve.MAX_OPEN_SESSIONS", 1)
     with ScriptedServer([say("One."), say("Two."), say("Three.")]) as model:
-        pool = served(model)
+        pool = make_pool(model)
         async with Client(make_server(pool), mode="legacy") as client:
             first = (await client.call_tool("ask", {"prompt": "1"})).structured_content
             await client.call_tool("ask", {"prompt": "2"})
@@ -233,7 +233,7 @@ async def test_sessions_that_no_call_uses_are_closed(served: Any, workspace: Pat
 
 
 @pytest.mark.slow
-async def test_it_is_served_on_standard_input_and_output(workspace: Path):
+async def test_odin_is_served_on_standard_input_and_output(workspace: Path):
     from mcp import StdioServerParameters
 
     with ScriptedServer([say("An answer.")]) as model:

@@ -1,4 +1,4 @@
-"""HTTP servers: the official server side on loopback, headers, and signing in."""
+"""MCP servers over HTTP: the official server on loopback, headers, faults, and sign-in."""
 
 import asyncio
 import json
@@ -25,13 +25,13 @@ from odin.config.settings import McpServerSettings
 from odin.core.errors import UsageError
 from odin.mcp.oauth import StoredTokens, key_name_of, log_in, log_out
 from odin.testing import say
-from tests.mcp_client.test_session import Open, configure, odd, opened, use
+from tests.mcp_client.test_session import StartSession, call_tiny, configure, describe_tool, start_session
 
-__all__ = ["opened"]
+__all__ = ["start_session"]
 
 
 @contextmanager
-def serving(app: Any, port: int = 0) -> Generator[str]:
+def serve_app(app: Any, port: int = 0) -> Generator[str]:
     """Run a web application on loopback; yield its address."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", port))
@@ -59,18 +59,18 @@ def make_server() -> MCPServer:
     return server
 
 
-async def test_a_server_is_used_over_http_with_its_headers(opened: Open, home: Path):
-    with serving(make_server().streamable_http_app()) as url:
+async def test_a_server_is_used_over_http_with_its_headers(start_session: StartSession, home: Path):
+    with serve_app(make_server().streamable_http_app()) as url:
         configure(home, {"tiny": {"url": f"{url}/mcp", "headers": {"X-Key": "abc"}}})
-        session = await opened([use("header", name="x-key"), say("done")])
-        await session.ask()
+        session = await start_session([call_tiny("header", name="x-key"), say("done")])
+        await session.prompt()
         assert session.results() == ["abc"]
         assert (await session.state_of("tiny")).transport == "http"
         await session.client.close()
 
 
-async def refuse(scope: Any, receive: Any, send: Any) -> None:
-    """An application that wants every request to be signed in, and names no way to do so."""
+async def answer_unauthorized(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers every request with 401 and offers no way to sign in."""
     if scope["type"] == "lifespan":
         await receive()
         await send({"type": "lifespan.startup.complete"})
@@ -81,19 +81,19 @@ async def refuse(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def test_a_server_that_wants_a_sign_in_says_how(opened: Open, home: Path):
-    with serving(refuse) as url:
+async def test_a_server_that_requires_a_sign_in_names_the_login_command(start_session: StartSession, home: Path):
+    with serve_app(answer_unauthorized) as url:
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
-        session = await opened([say("done")])
-        await session.ask()
+        session = await start_session([say("done")])
+        await session.prompt()
         state = await session.state_of("tiny")
         assert state.state == "failed"
         assert "odin mcp login tiny" in state.detail
         await session.client.close()
 
 
-class OddWeb:
-    """An MCP server over HTTP in plain ASGI. It forgets sessions, never says goodbye, and sends what it is told to."""
+class FaultyHttpServer:
+    """An MCP server over HTTP in plain ASGI, which can lose its sessions, require a sign-in or ignore DELETE."""
 
     def __init__(self, tools: list[Any], *, streams: bool = False) -> None:
         self.tools = tools
@@ -105,7 +105,7 @@ class OddWeb:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
-            await refuse(scope, receive, send)
+            await answer_unauthorized(scope, receive, send)
             return
         part = await receive()
         body = part.get("body", b"")
@@ -154,36 +154,40 @@ class OddWeb:
         await send({"type": "http.response.body", "body": body})
 
 
-async def test_a_session_that_the_server_forgot_is_opened_again(opened: Open, home: Path):
-    web = OddWeb([odd("echo")])
-    with serving(web) as url:
+async def test_a_session_that_the_server_forgot_is_opened_again(start_session: StartSession, home: Path):
+    web = FaultyHttpServer([describe_tool("echo")])
+    with serve_app(web) as url:
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
-        session = await opened(
-            [use("echo", 1), say("one"), use("echo", 2), say("two"), use("echo", 3), say("three")],
+        session = await start_session(
+            [call_tiny("echo", 1), say("one"), call_tiny("echo", 2), say("two"), call_tiny("echo", 3), say("three")],
             allowed_tools=("mcp__tiny",),
         )
-        await session.ask()
-        web.sessions.clear()  # as if it was deployed again
-        await session.ask()
+        await session.prompt()
+        web.sessions.clear()  # as after a new deployment
+        await session.prompt()
         assert (session.results(), web.opened) == (["x", "x"], 2)
         assert session.warnings() == []
         web.is_locked = True
-        await session.ask()
+        await session.prompt()
         assert "it wants you to sign in: run `odin mcp login tiny`" in session.results()[-1]
         web.is_locked = False
         await session.client.close()
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_long_results_over_http(opened: Open, home: Path, streams: bool, monkeypatch: pytest.MonkeyPatch):
+async def test_a_result_over_the_size_limit_fails_only_its_call(
+    start_session: StartSession, home: Path, streams: bool, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("odin.mcp.transport.MAX_MESSAGE_BYTES", 1_200_000)
-    web = OddWeb([odd("echo", description=5), odd("wrong", ["no"]), {"name": 5}], streams=streams)
+    web = FaultyHttpServer(
+        [describe_tool("echo", description=5), describe_tool("wrong", ["no"]), {"name": 5}], streams=streams
+    )
     sizes = (1_100_000, 1_300_000, 3)
-    with serving(web) as url:
+    with serve_app(web) as url:
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
-        calls = [use("echo", number, size=size) for number, size in enumerate(sizes)]
-        session = await opened([*calls, say("done")], allowed_tools=("mcp__tiny",))
-        await session.ask()
+        calls = [call_tiny("echo", number, size=size) for number, size in enumerate(sizes)]
+        session = await start_session([*calls, say("done")], allowed_tools=("mcp__tiny",))
+        await session.prompt()
         fine, refused, last = session.results()
         assert "result cut" in fine
         problem = "exceeded the 1200000 byte limit" if streams else "it sent a response of more than 1 MB"
@@ -194,21 +198,21 @@ async def test_long_results_over_http(opened: Open, home: Path, streams: bool, m
         await session.client.close()
 
 
-async def test_a_server_that_does_not_say_goodbye_holds_up_nothing(
-    opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch
+async def test_closing_does_not_wait_for_a_server_that_does_not_answer(
+    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("odin.mcp.transport._GOODBYE_S", 0.05)
-    web = OddWeb([odd("echo")])
+    web = FaultyHttpServer([describe_tool("echo")])
     web.is_mute = True
-    with serving(web) as url:
+    with serve_app(web) as url:
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
-        session = await opened([use("echo"), say("done")], allowed_tools=("mcp__tiny",))
-        await session.ask()
+        session = await start_session([call_tiny("echo"), say("done")], allowed_tools=("mcp__tiny",))
+        await session.prompt()
         async with asyncio.timeout(2):
             await session.client.close()
 
 
-async def test_tokens_are_kept_with_the_keys(home: Path):
+async def test_tokens_are_stored_with_the_keys(home: Path):
     env = {"HOME": str(home)}
     store_key("anthropic", "sk-1", env)
     url = "https://example.org/mcp"
@@ -235,7 +239,7 @@ async def test_tokens_are_kept_with_the_keys(home: Path):
 
 
 class InMemoryAuth:
-    """An authorization server that signs everybody in."""
+    """An authorization server that accepts every sign-in."""
 
     def __init__(self) -> None:
         self.clients: dict[str, Any] = {}
@@ -298,7 +302,7 @@ class InMemoryAuth:
 
 
 @pytest.mark.slow
-async def test_signing_in_with_oauth(opened: Open, home: Path):
+async def test_oauth_sign_in_and_token_renewal(start_session: StartSession, home: Path):
     provider: Any = InMemoryAuth()
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -320,33 +324,33 @@ async def test_signing_in_with_oauth(opened: Open, home: Path):
     def open_page(page: str) -> None:
         threading.Thread(target=lambda: urllib.request.urlopen(page).read(), daemon=True).start()
 
-    with serving(server.streamable_http_app(), port):
+    with serve_app(server.streamable_http_app(), port):
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
         env, web = {"HOME": str(home)}, McpServerSettings(url=f"{url}/mcp")
         for _ in range(2):
             assert await log_in("tiny", web, env, open_page)
         assert len(provider.clients) == 2, "the second sign-in has another redirect, so another registration"
-        calls = [turn for number in range(4) for turn in (use("secret", number), say("done"))]
-        session = await opened(calls, allowed_tools=("mcp__tiny",))
-        await session.ask()
+        calls = [turn for number in range(4) for turn in (call_tiny("secret", number), say("done"))]
+        session = await start_session(calls, allowed_tools=("mcp__tiny",))
+        await session.prompt()
         assert (session.results(), provider.renewed) == (["you are in"], 0)
         provider.tokens.clear()
-        await session.ask()
+        await session.prompt()
         assert (session.results()[1:], provider.renewed) == (["you are in"], 1), "refused, so renewed"
         await session.client.close()
         store = StoredTokens("tiny", web.url, env)
         token = await store.get_tokens()
         await store.set_tokens(token.model_copy(update={"expires_in": -1}))
-        again = await opened(calls, allowed_tools=("mcp__tiny",))
-        await again.ask()
+        again = await start_session(calls, allowed_tools=("mcp__tiny",))
+        await again.prompt()
         assert (again.results(), provider.renewed) == (["you are in"], 2), "expired, so renewed before the request"
         provider.tokens.clear()
         provider.renewals.clear()
-        await again.ask()
+        await again.prompt()
         assert "it wants you to sign in: run `odin mcp login tiny`" in again.results()[1]
         await again.client.close()
 
 
-async def test_a_server_that_wants_no_sign_in(home: Path):
-    with serving(OddWeb([])) as url:
+async def test_login_reports_a_server_that_requires_no_sign_in(home: Path):
+    with serve_app(FaultyHttpServer([])) as url:
         assert not await log_in("tiny", McpServerSettings(url=f"{url}/mcp"), {"HOME": str(home)}, lambda page: None)

@@ -1,4 +1,4 @@
-"""MCP servers in a session: tools in requests, calls through the gate, states, and servers that misbehave."""
+"""MCP servers in a session: tools, approval, prompts, resources, manual servers, failures, processes, agents."""
 
 import asyncio
 import contextlib
@@ -25,13 +25,14 @@ from odin.engine.client import LocalClient
 from odin.mcp.connection import _PAUSES_S, ATTEMPTS  # pyright: ignore[reportPrivateUsage]
 from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 EventT = TypeVar("EventT")
 PROGRAM = str(Path(__file__).with_name("server.py"))
 
 
-def tiny(**given: Any) -> dict[str, Any]:
+def make_server_settings(**given: Any) -> dict[str, Any]:
+    """Return the settings of the server in server.py, with its options."""
     return {"command": sys.executable, "args": ["-I", "-S", PROGRAM, json.dumps(given).replace("$", "$$")]}
 
 
@@ -43,7 +44,7 @@ def configure(home: Path, servers: dict[str, Any], **limits: Any) -> None:
 
 
 class Session:
-    """A session with a scripted model. Permission requests are allowed, questions get `answers`."""
+    """A session with a scripted model. It allows permission requests and gives `answers` to questions."""
 
     def __init__(self, client: LocalClient, model: ScriptedServer) -> None:
         self.client = client
@@ -52,7 +53,7 @@ class Session:
         self.asked: list[str] = []
         self.answers: tuple[tuple[str, ...], ...] = ()
 
-    async def ask(self, text: str = "Go.", mode: Any = "edit_mode") -> TurnEnded:
+    async def prompt(self, text: str = "Go.", mode: Any = "edit_mode") -> TurnEnded:
         stream = self.client.stream_events()
         await self.client.submit(Prompt(os.urandom(4).hex(), text, mode))
         async with asyncio.timeout(30):
@@ -80,7 +81,7 @@ class Session:
         raise AssertionError
 
     def tools(self, number: int = 0) -> list[str]:
-        """The names of the tools in the Nth request."""
+        """Return the names of the tools in the Nth request."""
         return [tool["name"] for tool in self.model.requests[number].json["tools"]]
 
     def results(self) -> list[str]:
@@ -94,11 +95,11 @@ class Session:
         return next(server for server in info.servers if server.name == name)
 
 
-Open = Callable[..., Awaitable[Session]]
+StartSession = Callable[..., Awaitable[Session]]
 
 
 @pytest.fixture
-async def opened(workspace: Path, home: Path) -> AsyncIterator[Open]:
+async def start_session(workspace: Path, home: Path) -> AsyncIterator[StartSession]:
     sessions: list[Session] = []
 
     async def make(script: list[Any], **options: Any) -> Session:
@@ -115,14 +116,15 @@ async def opened(workspace: Path, home: Path) -> AsyncIterator[Open]:
         session.model.__exit__(None, None, None)
 
 
-def use(tool: str, number: Any = 1, **args: Any) -> Any:
+def call_tiny(tool: str, number: Any = 1, **args: Any) -> Any:
+    """Return a scripted reply that calls a tool of the server tiny."""
     return call(f"mcp__tiny__{tool}", args, id=f"toolu_{number}")
 
 
-async def test_a_tool_of_a_server_is_offered_asked_about_and_called(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("echo", text="hello"), say("done")])
-    await session.ask()
+async def test_a_tool_of_a_server_is_offered_approved_and_called(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session([call_tiny("echo", text="hello"), say("done")])
+    await session.prompt()
     assert {"mcp__tiny__echo", "mcp__tiny__write", "ReadMcpResource"} <= set(session.tools())
     assert session.asked == ["mcp__tiny__echo"]
     assert session.results() == ["echo: hello"]
@@ -130,14 +132,14 @@ async def test_a_tool_of_a_server_is_offered_asked_about_and_called(opened: Open
     assert (state.state, state.version, state.prompts, state.resources) == ("ready", "tiny 1", 1, 1)
 
 
-async def test_the_second_session_waits_for_no_server_and_sends_the_same_bytes(opened: Open, home: Path):
-    configure(home, {"tiny": tiny(instructions="Be kind.")})
-    first = await opened([say("done")])
-    await first.ask()
-    second = await opened([use("echo", text="hi"), say("done")])
+async def test_a_second_session_uses_cached_tools_and_sends_the_same_request(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings(instructions="Be kind.")})
+    first = await start_session([say("done")])
+    await first.prompt()
+    second = await start_session([call_tiny("echo", text="hi"), say("done")])
     assert (await second.state_of("tiny")).state == "pending"
     assert (await second.state_of("tiny")).tools == 12
-    await second.ask()
+    await second.prompt()
     bodies = [session.model.requests[0].json for session in (first, second)]
     assert bodies[0]["tools"] == bodies[1]["tools"]
     assert bodies[0]["system"] == bodies[1]["system"]
@@ -146,37 +148,39 @@ async def test_the_second_session_waits_for_no_server_and_sends_the_same_bytes(o
     assert second.results() == ["echo: hi"]
 
 
-async def test_annotations_decide_the_mode_but_never_the_permission(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("write", text="x"), say("no"), use("echo"), say("done")])
-    await session.ask(mode="ask_mode")
-    assert {"mcp__tiny__echo", "mcp__tiny__fail"} <= set(session.tools()), "it says that it reads, or nothing"
+async def test_annotations_decide_the_modes_of_a_tool_but_never_its_approval(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session([call_tiny("write", text="x"), say("no"), call_tiny("echo"), say("done")])
+    await session.prompt(mode="ask_mode")
+    assert {"mcp__tiny__echo", "mcp__tiny__fail"} <= set(session.tools()), "annotated as read-only, or not at all"
     assert "mcp__tiny__write" not in session.tools()
     assert "not available in ask_mode" in session.results()[0]
-    await session.ask()
+    await session.prompt()
     assert session.asked == ["mcp__tiny__echo"]
 
 
-async def test_a_denial_without_a_user_names_what_would_allow_it(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("write", text="x"), say("no")], can_ask=False, permission_mode="acceptEdits")
-    await session.ask()
+async def test_a_denial_without_a_user_names_the_rule_that_would_allow_it(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session(
+        [call_tiny("write", text="x"), say("no")], can_ask=False, permission_mode="acceptEdits"
+    )
+    await session.prompt()
     assert "Allow it with --allowedTools 'mcp__tiny__write'" in session.results()[0]
     assert "acceptEdits" not in session.results()[0]
 
 
 @pytest.mark.parametrize("rule", ["mcp__tiny__echo", "mcp__tiny", "mcp__*", "mcp_tiny_echo"])
-async def test_rules_name_servers_and_tools(opened: Open, home: Path, rule: str):
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("echo", text="x"), say("done")], allowed_tools=(rule,))
-    await session.ask()
+async def test_rules_name_servers_and_tools(start_session: StartSession, home: Path, rule: str):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session([call_tiny("echo", text="x"), say("done")], allowed_tools=(rule,))
+    await session.prompt()
     assert (session.asked, session.results()) == ([], ["echo: x"])
 
 
-async def test_a_denied_server_is_not_offered_and_its_calls_are_refused(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("echo"), say("done")], disallowed_tools=("mcp__tiny",))
-    await session.ask()
+async def test_a_denied_server_is_not_offered_and_its_calls_are_refused(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session([call_tiny("echo"), say("done")], disallowed_tools=("mcp__tiny",))
+    await session.prompt()
     assert not [name for name in session.tools() if name.startswith("mcp__")]
     assert session.results()[0].startswith(("There is no tool", "Denied by rule"))
 
@@ -195,28 +199,32 @@ async def test_a_denied_server_is_not_offered_and_its_calls_are_refused(opened: 
         ("die", {}, "The MCP server tiny ended during the call: it ended with exit code 3: the disk is on fire."),
     ],
 )
-async def test_results(opened: Open, home: Path, tool: str, args: dict[str, str], shown: str):
-    configure(home, {"tiny": {**tiny(), "env": {"GREETING": "hello"}}})
-    session = await opened([use(tool, **args), say("done")])
-    ended = await session.ask()
+async def test_tool_results_are_shown(
+    start_session: StartSession, home: Path, tool: str, args: dict[str, str], shown: str
+):
+    configure(home, {"tiny": {**make_server_settings(), "env": {"GREETING": "hello"}}})
+    session = await start_session([call_tiny(tool, **args), say("done")])
+    ended = await session.prompt()
     assert ended.reason == "end_turn"
     assert shown in session.results()[0]
 
 
-async def test_progress_and_logs_of_a_call_are_shown(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("slow"), say("done")])
-    await session.ask()
+async def test_progress_and_logs_of_a_call_are_shown(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session([call_tiny("slow"), say("done")])
+    await session.prompt()
     lines = [event.text for event in session.events if isinstance(event, ToolProgressed)]
     assert [line for line in lines if "working" in line] == ["1 of 2: working", "2 of 2: working"]
 
 
-async def test_a_server_that_died_is_started_again_by_the_next_call(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
+async def test_a_server_that_died_is_started_again_by_the_next_call(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
     times = 4
-    rounds = [use(tool, f"{tool}{number}", text=str(number)) for number in range(times) for tool in ("die", "echo")]
-    session = await opened([*rounds, say("done")], allowed_tools=("mcp__tiny",))
-    await session.ask()
+    rounds = [
+        call_tiny(tool, f"{tool}{number}", text=str(number)) for number in range(times) for tool in ("die", "echo")
+    ]
+    session = await start_session([*rounds, say("done")], allowed_tools=("mcp__tiny",))
+    await session.prompt()
     assert session.results()[1::2] == [f"echo: {number}" for number in range(times)]
     assert [text for text in session.warnings() if "tiny" in text] == times * [
         "The MCP server tiny cannot be used: it ended with exit code 3: the disk is on fire. /mcp shows the servers."
@@ -224,15 +232,15 @@ async def test_a_server_that_died_is_started_again_by_the_next_call(opened: Open
 
 
 async def test_a_server_gets_three_attempts_with_pauses(
-    opened: Open, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    start_session: StartSession, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ):
     assert (ATTEMPTS, _PAUSES_S, McpLimits().connect_s) == (3, (0.5, 1.5), 20)
     monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
     for crashes, state in ((2, "ready"), (3, "failed")):
         counter = workspace / f"starts{crashes}"
-        configure(home, {"tiny": tiny(crashes=crashes, counter=str(counter))})
-        session = await opened([say("done")])
-        await session.ask()
+        configure(home, {"tiny": make_server_settings(crashes=crashes, counter=str(counter))})
+        session = await start_session([say("done")])
+        await session.prompt()
         found = [event.servers[0] for event in session.events if isinstance(event, ServersChanged)]
         assert [item.attempt for item in found if item.state == "connecting"] == [1, 2, 3]
         assert (found[-1].state, len(counter.read_text())) == (state, 3)
@@ -241,10 +249,13 @@ async def test_a_server_gets_three_attempts_with_pauses(
 @pytest.mark.parametrize(
     ("server", "why"),
     [
-        (tiny(fault="crash"), "it ended with exit code 1: no licence found"),
-        (tiny(fault="junk"), "it prints text that is not MCP on its standard output: Welcome to my server!"),
-        (tiny(fault="flood"), "it flooded Odin with messages"),
-        (tiny(fault="hang"), "it did not answer within 0.2 s"),
+        (make_server_settings(fault="crash"), "it ended with exit code 1: no licence found"),
+        (
+            make_server_settings(fault="junk"),
+            "it prints text that is not MCP on its standard output: Welcome to my server!",
+        ),
+        (make_server_settings(fault="flood"), "it flooded Odin with messages"),
+        (make_server_settings(fault="hang"), "it did not answer within 0.2 s"),
         ({"command": "no-such-program"}, "no-such-program was not found"),
         ({"command": "true"}, "it ended with exit code 0"),
         ({"args": ["x"]}, "it has neither a command nor a url"),
@@ -252,72 +263,79 @@ async def test_a_server_gets_three_attempts_with_pauses(
         ({"url": "http://127.0.0.1:1/mcp"}, "http://127.0.0.1:1/mcp cannot be reached"),
     ],
 )
-async def test_a_server_that_fails_costs_one_message(
-    opened: Open, home: Path, server: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_server_that_fails_causes_one_warning(
+    start_session: StartSession, home: Path, server: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
     limits = (("messages.MAX_MESSAGES", 50), ("messages._FLOOD_LIMIT", 500), ("transport.MAX_JUNK_BYTES", 10_000))
     for limit, number in limits:
         monkeypatch.setattr(f"odin.mcp.{limit}", number)
-    configure(home, {"bad": server, "tiny": tiny()}, connect_s=0.2 if "hang" in str(server) else 5)
-    session = await opened([use("echo", text="fine"), say("done")])
-    await session.ask()
+    configure(home, {"bad": server, "tiny": make_server_settings()}, connect_s=0.2 if "hang" in str(server) else 5)
+    session = await start_session([call_tiny("echo", text="fine"), say("done")])
+    await session.prompt()
     assert session.results() == ["echo: fine"]
     state = await session.state_of("bad")
     assert (state.state, state.detail[: len(why)]) == ("failed", why)
     assert len([text for text in session.warnings() if "bad" in text]) == 1
 
 
-async def test_text_before_the_first_message_is_ignored(opened: Open, home: Path):
-    configure(home, {"tiny": tiny(fault="logs")})
-    session = await opened([use("echo", text="x"), say("done")])
-    await session.ask()
+async def test_text_before_the_first_message_is_ignored(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings(fault="logs")})
+    session = await start_session([call_tiny("echo", text="x"), say("done")])
+    await session.prompt()
     assert session.results() == ["echo: x"]
 
 
-async def test_a_result_that_is_too_large_fails_alone(opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_result_that_is_too_large_fails_alone(
+    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("odin.mcp.messages.read_lines.__defaults__", (1_000_000,))
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("long", 1, text="3000000"), use("echo", 2, text="still here"), say("done")])
-    await session.ask()
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session(
+        [call_tiny("long", 1, text="3000000"), call_tiny("echo", 2, text="still here"), say("done")]
+    )
+    await session.prompt()
     assert "it sent a message of 3 MB" in session.results()[0]
     assert session.results()[1] == "echo: still here"
 
 
-async def test_a_changed_list_takes_effect_with_a_later_request(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("change", 1), say("one"), say("two")])
-    await session.ask()
+async def test_a_changed_list_takes_effect_with_a_later_request(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session([call_tiny("change", 1), say("one"), say("two")])
+    await session.prompt()
     async with asyncio.timeout(5):
         while (await session.state_of("tiny")).tools != 1:
             await asyncio.sleep(0.01)
-    await session.ask()
+    await session.prompt()
     assert [name for name in session.tools(-1) if name.startswith("mcp__")] == ["mcp__tiny__fresh"]
 
 
 # --- names and schemas ---
 
 
-def odd(name: str, schema: Any = None, **more: Any) -> dict[str, Any]:
+def describe_tool(name: str, schema: Any = None, **more: Any) -> dict[str, Any]:
+    """Return the description of a tool as a server lists it."""
     return {"name": name, "inputSchema": {"type": "object"} if schema is None else schema, **more}
 
 
-async def test_names_and_schemas_that_an_api_rejects_are_repaired_or_left_out(opened: Open, home: Path):
+async def test_names_and_schemas_that_an_api_rejects_are_repaired_or_left_out(start_session: StartSession, home: Path):
     node = {"type": "object", "properties": {"child": {"$ref": "#/$defs/Node"}}}
     tools = [
-        odd("with spaces & ünicode"),
-        odd("x" * 100),
-        odd("same.name"),
-        odd("same/name"),
-        odd("recursive", {"type": "object", "properties": {"node": {"$ref": "#/$defs/Node"}}, "$defs": {"Node": node}}),
-        odd("union", {"type": "object", "anyOf": [{"properties": {"a": {"type": ["string", "null"]}}}]}),
-        odd("bad_pattern", {"type": "object", "properties": {"p": {"type": "string", "pattern": "(["}}}),
-        odd("bad_property", {"type": "object", "properties": {"a b": {}}, "required": ["a b"]}),
-        odd("not_an_object", {"type": "string"}),
+        describe_tool("with spaces & ünicode"),
+        describe_tool("x" * 100),
+        describe_tool("same.name"),
+        describe_tool("same/name"),
+        describe_tool(
+            "recursive", {"type": "object", "properties": {"node": {"$ref": "#/$defs/Node"}}, "$defs": {"Node": node}}
+        ),
+        describe_tool("union", {"type": "object", "anyOf": [{"properties": {"a": {"type": ["string", "null"]}}}]}),
+        describe_tool("bad_pattern", {"type": "object", "properties": {"p": {"type": "string", "pattern": "(["}}}),
+        describe_tool("bad_property", {"type": "object", "properties": {"a b": {}}, "required": ["a b"]}),
+        describe_tool("not_an_object", {"type": "string"}),
     ]
-    configure(home, {"tiny": tiny(tools=tools)})
-    session = await opened([say("done")])
-    await session.ask()
+    configure(home, {"tiny": make_server_settings(tools=tools)})
+    session = await start_session([say("done")])
+    await session.prompt()
     specs = {tool["name"]: tool["input_schema"] for tool in session.model.requests[0].json["tools"]}
     ours = [name for name in specs if name.startswith("mcp__")]
     assert len(ours) == len(set(ours)) == 7
@@ -328,16 +346,16 @@ async def test_names_and_schemas_that_an_api_rejects_are_repaired_or_left_out(op
     assert [text.split("'")[1] for text in left_out] == ["bad_property", "not_an_object"]
 
 
-async def test_many_tools_are_found_by_search_and_called_through_the_gate(opened: Open, home: Path):
-    configure(home, {"tiny": tiny(tools=200), "more": tiny(tools=50)})
+async def test_many_tools_are_found_by_search_and_called_with_approval(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings(tools=200), "more": make_server_settings(tools=50)})
     script = [
         call("ToolSearch", {"query": "tool_17"}, id="toolu_1"),
         call("McpCall", {"tool": "mcp__tiny__tool_17", "arguments": {"text": "x"}}, id="toolu_2"),
         call("McpCall", {"tool": "mcp__tiny__nothing"}, id="toolu_3"),
         say("done"),
     ]
-    session = await opened(script, disallowed_tools=("mcp__more",))
-    await session.ask()
+    session = await start_session(script, disallowed_tools=("mcp__more",))
+    await session.prompt()
     assert not [name for name in session.tools() if name.startswith("mcp__")]
     assert {"ToolSearch", "McpCall"} <= set(session.tools())
     assert len(session.model.requests[0].body) < 16_000
@@ -348,7 +366,7 @@ async def test_many_tools_are_found_by_search_and_called_through_the_gate(opened
     assert len({json.dumps(seen.json["tools"]) for seen in session.model.requests}) == 1
 
 
-# --- what servers ask ---
+# --- questions and requests of servers ---
 
 SEVEN = {"action": "accept", "content": {"n": 7}}
 
@@ -369,46 +387,50 @@ SEVEN = {"action": "accept", "content": {"n": 7}}
         ({"n": {"type": "integer", "description": "A number (do not enter your pin number)"}}, (("7",),), SEVEN),
     ],
 )
-async def test_a_question_of_a_server(opened: Open, home: Path, schema: Any, answers: Any, given: dict[str, Any]):
-    configure(home, {"tiny": tiny()})
-    session = await opened([use("ask", text=json.dumps(schema)), say("done")], allowed_tools=("mcp__tiny",))
+async def test_a_question_of_a_server_gets_the_users_answer(
+    start_session: StartSession, home: Path, schema: Any, answers: Any, given: dict[str, Any]
+):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session(
+        [call_tiny("ask", text=json.dumps(schema)), say("done")], allowed_tools=("mcp__tiny",)
+    )
     session.answers = answers
-    await session.ask()
+    await session.prompt()
     assert json.loads(session.results()[0]) == given
     is_secret = answers == (("never asked",),)
     assert ("Who are you?" in str(session.asked)) != is_secret
     assert any("asked for a secret" in text for text in session.warnings()) == is_secret
 
 
-async def test_sampling_works_if_it_is_allowed(opened: Open, home: Path):
-    configure(home, {"tiny": {**tiny(), "sampling": True}})
-    session = await opened([use("sample"), say("done")], allowed_tools=("mcp__tiny",))
-    await session.ask()
+async def test_sampling_works_if_it_is_allowed(start_session: StartSession, home: Path):
+    configure(home, {"tiny": {**make_server_settings(), "sampling": True}})
+    session = await start_session([call_tiny("sample"), say("done")], allowed_tools=("mcp__tiny",))
+    await session.prompt()
     assert json.loads(session.results()[0])["result"]["model"] == "odin-small"
 
 
 # --- manual servers ---
 
 
-async def test_a_manual_server_is_enabled_and_disabled(opened: Open, home: Path):
-    configure(home, {"tiny": {**tiny(), "manual": True}, "other": tiny(tools=1)})
-    session = await opened([say("one"), say("two"), say("three")])
-    await session.ask()
+async def test_a_manual_server_is_enabled_and_disabled(start_session: StartSession, home: Path):
+    configure(home, {"tiny": {**make_server_settings(), "manual": True}, "other": make_server_settings(tools=1)})
+    session = await start_session([say("one"), say("two"), say("three")])
+    await session.prompt()
     assert (await session.state_of("tiny")).state == "disabled"
     assert "mcp__tiny__echo" not in session.tools()
     with pytest.raises(UsageError, match="tiny is disabled"):
         await session.client.submit(ControlServers("reconnect", ("tiny",)))
     for action in ("enable", "disable", "enable"):
         assert await session.client.submit(ControlServers(action, ("tiny",))), (
-            "nothing runs, so it takes effect at once"
+            "no turn runs, so it takes effect at once"
         )
-    await session.ask()
+    await session.prompt()
     assert "mcp__tiny__echo" in session.tools(1)
     assert (await session.state_of("tiny")).state == "ready"
     notes = [event.text for event in session.events if isinstance(event, NoteAdded)]
     assert notes == ["The user enabled the MCP servers tiny."]
     assert await session.client.submit(ControlServers("disable"))
-    await session.ask()
+    await session.prompt()
     assert "mcp__tiny__echo" not in session.tools(2)
     for op, problem in (
         (ControlServers("enable", ("tny",)), "There is no MCP server 'tny'"),
@@ -418,9 +440,9 @@ async def test_a_manual_server_is_enabled_and_disabled(opened: Open, home: Path)
             await session.client.submit(op)
 
 
-async def test_servers_are_switched_between_requests_while_a_turn_runs(opened: Open, home: Path):
-    configure(home, {"tiny": tiny(), "other": {**tiny(tools=1), "manual": True}})
-    session = await opened([use("echo", 1), use("echo", 2, text="again"), say("done")])
+async def test_servers_are_switched_between_requests_while_a_turn_runs(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings(), "other": {**make_server_settings(tools=1), "manual": True}})
+    session = await start_session([call_tiny("echo", 1), call_tiny("echo", 2, text="again"), say("done")])
     events = session.client.stream_events()
     await session.client.submit(Prompt("p", "Go.", "edit_mode"))
     asked = await session.wait_for(events, PermissionAsked)
@@ -439,33 +461,33 @@ async def test_servers_are_switched_between_requests_while_a_turn_runs(opened: O
     await session.wait_for(events, TurnEnded)
 
 
-async def test_an_enabled_server_is_enabled_after_a_resume(opened: Open, home: Path):
-    configure(home, {"tiny": {**tiny(), "manual": True}})
-    session = await opened([say("one")])
+async def test_an_enabled_server_stays_enabled_after_a_resume(start_session: StartSession, home: Path):
+    configure(home, {"tiny": {**make_server_settings(), "manual": True}})
+    session = await start_session([say("one")])
     await session.client.submit(ControlServers("enable", ("tiny",)))
-    await session.ask()
+    await session.prompt()
     number = (await session.client.get_info()).session
     await session.client.close()
-    again = await opened([say("two")], resume=number)
-    await again.ask()
+    again = await start_session([say("two")], resume=number)
+    await again.prompt()
     assert "mcp__tiny__echo" in again.tools()
 
 
-async def test_sub_agents_share_the_connection(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
+async def test_sub_agents_share_the_connection(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
     task = call("AgentTool", {"description": "d", "prompt": "p"}, id="toolu_1")
-    session = await opened(
-        [task, use("echo", 2, text="from below"), say("sub"), say("done")], allowed_tools=("mcp__*",)
+    session = await start_session(
+        [task, call_tiny("echo", 2, text="from below"), say("sub"), say("done")], allowed_tools=("mcp__*",)
     )
-    await session.ask()
+    await session.prompt()
     assert "echo: from below" in session.results()
     assert "mcp__tiny__echo" in session.tools(1)
 
 
-async def test_without_servers_nothing_is_loaded(opened: Open, home: Path):
+async def test_without_servers_the_list_is_empty_and_enable_fails(start_session: StartSession, home: Path):
     configure(home, {})
-    session = await opened([say("done")])
-    await session.ask()
+    session = await start_session([say("done")])
+    await session.prompt()
     assert (await session.client.get_info()).servers == ()
     with pytest.raises(UsageError, match="No MCP server is configured"):
         await session.client.submit(ControlServers("enable"))
@@ -474,52 +496,52 @@ async def test_without_servers_nothing_is_loaded(opened: Open, home: Path):
 # --- prompts and resources ---
 
 
-async def test_a_prompt_of_a_server_is_a_command(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
-    session = await opened([say("one"), say("two")])
-    await session.ask()
+async def test_a_prompt_of_a_server_is_a_slash_command(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session([say("one"), say("two")])
+    await session.prompt()
     commands = [item for item in await session.client.list_commands() if item.source == "mcp"]
     assert [(item.name, item.description, item.hint) for item in commands] == [("tiny:greet", "Greets.", "who")]
-    await session.ask("/tiny:greet Ada Lovelace")
+    await session.prompt("/tiny:greet Ada Lovelace")
     assert "Greet Ada Lovelace." in session.model.requests[-1].body.decode()
     with pytest.raises(UsageError, match="The argument 'who' is missing"):
-        await session.ask("/mcp__tiny__greet")
+        await session.prompt("/mcp__tiny__greet")
 
 
-async def test_a_resource_is_mentioned_listed_and_read(opened: Open, home: Path):
-    configure(home, {"tiny": tiny()})
+async def test_a_resource_is_mentioned_listed_and_read(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
     read = call("ReadMcpResource", {"server": "tiny", "uri": "note://two"}, id="toolu_2")
-    session = await opened([call("ListMcpResources", {}, id="toolu_1"), read, say("one"), say("two")])
-    await session.ask()
+    session = await start_session([call("ListMcpResources", {}, id="toolu_1"), read, say("one"), say("two")])
+    await session.prompt()
     assert session.results() == ["tiny: note://one one", "the text of note://two"]
     assert session.asked == ["ReadMcpResource"]
     assert (await session.client.find_files("tiny:", 5))[0] == "tiny:note://one"
-    await session.ask("What says @tiny:note://one?")
+    await session.prompt("What says @tiny:note://one?")
     assert "the text of note://one" in session.model.requests[-1].body.decode()
 
 
-async def test_a_session_is_replayed_without_its_servers(opened: Open, home: Path, workspace: Path):
-    configure(home, {"tiny": tiny(tools=200)})
+async def test_a_session_is_replayed_without_its_servers(start_session: StartSession, home: Path, workspace: Path):
+    configure(home, {"tiny": make_server_settings(tools=200)})
     search = call("ToolSearch", {"query": "tool_17"}, id="toolu_1")
     echo = call("McpCall", {"tool": "mcp__tiny__tool_17", "arguments": {"text": "x"}}, id="toolu_2")
-    session = await opened([search, echo, say("done")])
-    await session.ask()
+    session = await start_session([search, echo, say("done")])
+    await session.prompt()
     number = (await session.client.get_info()).session
     await session.client.close()
     report = await replay_session(ReplayOptions(session=number, cwd=str(workspace)))
     assert (report.same, report.calls) == (True, 2), report.differences
 
 
-async def test_a_server_that_never_worked_is_not_awaited_again(
-    opened: Open, home: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_session_does_not_wait_for_a_server_that_never_worked(
+    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
-    configure(home, {"bad": tiny(fault="hang")}, connect_s=0.1, wait_s=60)
-    first = await opened([say("one")])
-    await first.ask()
+    configure(home, {"bad": make_server_settings(fault="hang")}, connect_s=0.1, wait_s=60)
+    first = await start_session([say("one")])
+    await first.prompt()
     assert (await first.state_of("bad")).state == "failed"
-    second = await opened([say("two")])
-    await second.ask()
+    second = await start_session([say("two")])
+    await second.prompt()
     assert (await second.state_of("bad")).state in ("pending", "connecting")
 
 
@@ -536,22 +558,22 @@ def find_processes(word: str) -> list[int]:
 
 
 @pytest.mark.slow
-async def test_a_stubborn_server_ends_with_the_session(opened: Open, home: Path):
+async def test_a_stubborn_server_ends_with_the_session(start_session: StartSession, home: Path):
     mark = os.urandom(6).hex()
-    configure(home, {"tiny": tiny(fault="stubborn", mark=mark)})
-    session = await opened([use("echo", text="x"), say("done")])
-    await session.ask()
+    configure(home, {"tiny": make_server_settings(fault="stubborn", mark=mark)})
+    session = await start_session([call_tiny("echo", text="x"), say("done")])
+    await session.prompt()
     assert len(find_processes(mark)) == 1
     await session.client.close()
     assert find_processes(mark) == []
 
 
 @pytest.mark.slow
-async def test_a_server_that_is_still_connecting_ends_with_the_session(opened: Open, home: Path):
+async def test_a_server_that_is_still_connecting_ends_with_the_session(start_session: StartSession, home: Path):
     mark = os.urandom(6).hex()
-    configure(home, {"tiny": tiny(fault="hang stubborn", mark=mark)}, wait_s=0)
-    session = await opened([say("done")])
-    await session.ask()
+    configure(home, {"tiny": make_server_settings(fault="hang stubborn", mark=mark)}, wait_s=0)
+    session = await start_session([say("done")])
+    await session.prompt()
     while not find_processes(mark):
         await asyncio.sleep(0.02)
     await session.client.close()
@@ -561,8 +583,8 @@ async def test_a_server_that_is_still_connecting_ends_with_the_session(opened: O
 @pytest.mark.slow
 def test_a_server_ends_if_odin_is_killed(workspace: Path, home: Path):
     mark = os.urandom(6).hex()
-    configure(home, {"tiny": tiny(fault="stubborn", mark=mark)})
-    with ScriptedServer([use("echo", text="x"), say("done")]) as model:
+    configure(home, {"tiny": make_server_settings(fault="stubborn", mark=mark)})
+    with ScriptedServer([call_tiny("echo", text="x"), say("done")]) as model:
         env = {**os.environ, **model.env("anthropic")}
         odin = subprocess.Popen(
             [sys.executable, "-m", "odin", "-p", "go"], env=env, cwd=workspace, stdin=subprocess.DEVNULL
@@ -583,23 +605,23 @@ def test_a_server_ends_if_odin_is_killed(workspace: Path, home: Path):
     ("tools", "has"),
     [("", True), ("Read", False), ("mcp__tiny", True), ("mcp__tiny__echo", True), ("mcp__tiny__e*", True)],
 )
-async def test_an_agent_file_names_the_tools_of_servers(
-    opened: Open, home: Path, workspace: Path, tools: str, has: bool
+async def test_an_agent_file_selects_the_tools_of_servers(
+    start_session: StartSession, home: Path, workspace: Path, tools: str, has: bool
 ):
     agents = home / ".config" / "odin" / "agents"
-    configure(home, {"tiny": tiny()})
+    configure(home, {"tiny": make_server_settings()})
     agents.mkdir()
     listed = f"tools: {tools}\n" if tools else ""
     (agents / "helper.md").write_text(f"---\nname: helper\ndescription: Helps.\nmode: main\n{listed}---\nHelp.\n")
-    session = await opened([say("done")], role="helper")
-    await session.ask()
+    session = await start_session([say("done")], role="helper")
+    await session.prompt()
     assert ("mcp__tiny__echo" in session.tools()) == has
 
 
-async def test_secrets_of_the_settings_do_not_reach_the_model(opened: Open, home: Path):
-    configure(home, {"tiny": {**tiny(), "env": {"MY_TOKEN": "wxyz-1234567890-secret"}}})
-    session = await opened([use("env", text="MY_TOKEN"), say("done")])
-    await session.ask()
+async def test_secrets_of_the_settings_do_not_reach_the_model(start_session: StartSession, home: Path):
+    configure(home, {"tiny": {**make_server_settings(), "env": {"MY_TOKEN": "wxyz-1234567890-secret"}}})
+    session = await start_session([call_tiny("env", text="MY_TOKEN"), say("done")])
+    await session.prompt()
     assert "wxyz-1234567890-secret" not in session.model.requests[-1].body.decode()
     assert "[redacted: MY_TOKEN of tiny]" in session.results()[0]
 
@@ -622,10 +644,10 @@ def test_trust_covers_the_programs_of_servers(workspace: Path, home: Path, run_o
 
 @pytest.mark.slow
 def test_plain_mode_shows_and_switches_servers(workspace: Path, home: Path):
-    configure(home, {"tiny": {**tiny(), "manual": True}, "gone": {"command": "no-such-program"}})
+    configure(home, {"tiny": {**make_server_settings(), "manual": True}, "gone": {"command": "no-such-program"}})
     with (
         ScriptedServer([say("Hello.")]) as model,
-        screen(cwd=workspace, env=model.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=model.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/mcp\n")
@@ -652,8 +674,8 @@ def write_agent(folder: Path, name: str, servers: str, **more: str) -> None:
     (folder / f"{name}.md").write_text(f"---\ndescription: Helps.\n{keys}mcpServers:\n{servers}---\nHelp.\n")
 
 
-def inline(name: str, server: dict[str, Any], **more: str) -> str:
-    """An entry of `mcpServers` as Claude Code documents it."""
+def format_inline_server(name: str, server: dict[str, Any], **more: str) -> str:
+    """Return an entry of `mcpServers` as Claude Code documents it."""
     args = "".join(f"        - {json.dumps(word)}\n" for word in server["args"])
     keys = "".join(f"      {key}: {value}\n" for key, value in more.items())
     return f"  - {name}:\n      type: stdio\n      command: {server['command']}\n      args:\n{args}{keys}"
@@ -663,21 +685,21 @@ def delegate(kind: str, number: int) -> Any:
     return call("AgentTool", {"description": "d", "prompt": "p", "agent_type": kind}, id=f"toolu_{number}")
 
 
-async def test_a_sub_agent_brings_its_own_servers(opened: Open, home: Path):
+async def test_a_sub_agent_uses_the_servers_of_its_agent_file(start_session: StartSession, home: Path):
     agents = home / ".config" / "odin" / "agents"
     mark = os.urandom(6).hex()
-    own = inline("tiny", tiny(mark=mark), sampling="false", timeout_s="30")
+    own = format_inline_server("tiny", make_server_settings(mark=mark), sampling="false", timeout_s="30")
     write_agent(agents, "first", own + "  - nowhere\n", tools="Read")
     write_agent(agents, "second", own)
-    write_agent(agents, "third", inline("other", {"command": "", "args": []}))
+    write_agent(agents, "third", format_inline_server("other", {"command": "", "args": []}))
     script = [
-        delegate("first", 1), use("echo", 2, text="one"), say("first done"),
-        delegate("second", 3), use("echo", 4, text="two"), say("second done"),
+        delegate("first", 1), call_tiny("echo", 2, text="one"), say("first done"),
+        delegate("second", 3), call_tiny("echo", 4, text="two"), say("second done"),
         delegate("third", 5), say("third done"), say("done"),
     ]  # fmt: skip
-    session = await opened(script, allowed_tools=("mcp__*",))
+    session = await start_session(script, allowed_tools=("mcp__*",))
     assert (await session.client.get_info()).servers == ()
-    await session.ask()
+    await session.prompt()
     assert [text for text in session.results() if text.startswith("echo")] == ["echo: one", "echo: two"]
     assert ["mcp__tiny__echo" in session.tools(number) for number in (0, 1, 3, 4, 6, 8)] == [
         *(False, True, False, True, False, False)
@@ -694,23 +716,27 @@ async def test_a_sub_agent_brings_its_own_servers(opened: Open, home: Path):
     assert find_processes(mark) == []
 
 
-async def test_a_server_of_the_session_is_not_connected_again_for_an_agent(opened: Open, home: Path):
+async def test_a_server_of_the_session_is_not_connected_again_for_an_agent(start_session: StartSession, home: Path):
     agents = home / ".config" / "odin" / "agents"
     mark = os.urandom(6).hex()
-    configure(home, {"tiny": tiny(mark=mark)})
-    write_agent(agents, "helper", inline("tiny", tiny(tools=1)), tools="Read")
-    session = await opened(
-        [use("echo", 1), delegate("helper", 2), use("echo", 3, text="same"), say("sub"), say("done")],
+    configure(home, {"tiny": make_server_settings(mark=mark)})
+    write_agent(agents, "helper", format_inline_server("tiny", make_server_settings(tools=1)), tools="Read")
+    session = await start_session(
+        [call_tiny("echo", 1), delegate("helper", 2), call_tiny("echo", 3, text="same"), say("sub"), say("done")],
         allowed_tools=("mcp__*",),
     )
-    await session.ask()
+    await session.prompt()
     assert (session.results()[1], len(find_processes(mark))) == ("echo: same", 1)
     assert "The agent helper uses another MCP server tiny that is configured already." in session.warnings()
 
 
 def test_trust_covers_the_servers_of_agent_files(workspace: Path, run_odin: Any):
     (workspace / "tool.py").write_text("serve()")
-    write_agent(workspace / ".claude" / "agents", "helper", inline("ours", {"command": "python", "args": ["tool.py"]}))
+    write_agent(
+        workspace / ".claude" / "agents",
+        "helper",
+        format_inline_server("ours", {"command": "python", "args": ["tool.py"]}),
+    )
     listed = run_odin("trust")
     assert "MCP server ours: python tool.py" in listed.stdout
     assert run_odin("trust", "add", "--yes").returncode == 0

@@ -1,4 +1,4 @@
-"""A policy made from the four plain rule lists of the configuration."""
+"""Policies made from the four rule lists of the configuration."""
 
 from collections.abc import Iterable
 from typing import Any

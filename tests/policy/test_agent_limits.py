@@ -1,4 +1,4 @@
-"""The limits of a role or a type of sub-agent: they restrict what the session allows, and never allow more."""
+"""Limits of a role or a sub-agent type: they restrict what the session allows, and never allow more."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -8,7 +8,7 @@ import pytest
 from odin.core.event_values import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy.modes import PERMISSION_MODES
-from odin.policy.policy import AgentLimits, Policy
+from odin.policy.policy import AgentLimits
 from odin.policy.rules.rule import RuleSet
 from odin.policy.rules.rule_file import RuleReader
 from tests.policy.policies import make_policy
@@ -28,23 +28,19 @@ CALLS: tuple[tuple[str, Kind, Subject], ...] = (
 )
 
 
-def limits(rules: Any = (), **more: Any) -> AgentLimits:
+def make_limits(rules: Any = (), **more: Any) -> AgentLimits:
     return AgentLimits("The role x", RuleSet(RuleReader("session", "x.md").read(rules).rules), **more)
 
 
-def judge(policy: Policy, name: str, kind: Kind, mode: Mode = "edit_mode", **subject: Any) -> str:
-    return policy.judge(name, kind, Subject(**subject), mode).action
-
-
 @pytest.mark.slow
-def test_no_limits_ever_allow_more(workspace: Path) -> None:
+def test_limits_never_allow_more_than_the_session(workspace: Path) -> None:
     sets = (
-        limits(),
-        limits({"*": "allow"}, permission_mode="bypassPermissions"),
-        limits(["Bash", "Edit(**)", "Read(**)", "WebFetch"], permission_mode="auto"),
-        limits({"Bash": {"*": "ask", "make *": "allow"}, "Edit": "deny"}, permission_mode="default"),
-        limits({"*": "deny"}, read_only=True),
-        limits(permission_mode="dontAsk", has_tool="Read".__eq__),
+        make_limits(),
+        make_limits({"*": "allow"}, permission_mode="bypassPermissions"),
+        make_limits(["Bash", "Edit(**)", "Read(**)", "WebFetch"], permission_mode="auto"),
+        make_limits({"Bash": {"*": "ask", "make *": "allow"}, "Edit": "deny"}, permission_mode="default"),
+        make_limits({"*": "deny"}, read_only=True),
+        make_limits(permission_mode="dontAsk", has_tool="Read".__eq__),
     )
     for permission_mode in PERMISSION_MODES:
         for yes in (False, True):
@@ -76,22 +72,22 @@ def test_no_limits_ever_allow_more(workspace: Path) -> None:
         ([], {"has_tool": "TodoWrite".__ne__}, {"yes": True}, CALLS[8], "deny"),
     ],
 )
-def test_what_limits_do(
+def test_limits_restrict_the_verdict(
     workspace: Path, rules: Any, more: dict[str, Any], settings: dict[str, Any], call: Any, action: str
 ) -> None:
     name, kind, subject = call
-    policy = make_policy(root=str(workspace), **settings).restrict(limits(rules, **more))
+    policy = make_policy(root=str(workspace), **settings).restrict(make_limits(rules, **more))
     assert policy.judge(name, kind, subject, "edit_mode").action == action
 
 
-def test_a_denial_names_its_owner_and_a_limited_mode_is_not_offered(workspace: Path) -> None:
-    policy = make_policy(root=str(workspace)).restrict(limits({"Bash": "deny"}, permission_mode="default"))
+def test_denial_names_the_role_and_no_mode_beyond_its_limit_is_suggested(workspace: Path) -> None:
+    policy = make_policy(root=str(workspace)).restrict(make_limits({"Bash": "deny"}, permission_mode="default"))
     verdict = policy.judge("ExecuteCommand", "execute", Subject(command="ls"), "edit_mode")
     assert verdict.reason == "The rule 'Bash' denies it. (The role x)"
     assert policy.suggest_modes("EditTool", "edit", Subject(paths=("a",)), "edit_mode") == ()
 
 
-def test_files_that_limits_deny_are_left_out_of_searches(workspace: Path) -> None:
-    policy = make_policy(root=str(workspace)).restrict(limits({"Read": {"secret/**": "deny"}}))
+def test_files_denied_by_limits_are_left_out_of_search_results(workspace: Path) -> None:
+    policy = make_policy(root=str(workspace)).restrict(make_limits({"Read": {"secret/**": "deny"}}))
     hides = policy.make_result_filter("Grep", "read", Subject(paths=(".",)), "edit_mode")
     assert hides(str(workspace / "secret/a.txt")) and not hides(str(workspace / "open/a.txt"))

@@ -1,4 +1,4 @@
-"""The permission mode `auto`: what a sandbox confines runs unasked, what it cannot undo or contain does not."""
+"""The permission mode `auto`: sandboxed commands run without approval unless they are hard to undo or reach outside."""
 
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ from tests.policy.policies import make_policy
 from tests.table import each
 
 
-class Confining:
-    """A sandbox that confines every command, except for the reason it is given."""
+class FakeConfinement:
+    """A sandbox that confines every command, or none if it gets a reason `why`."""
 
     def __init__(self, why: str = "") -> None:
         self.why = why
@@ -32,8 +32,8 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def auto(project: Path, why: str = "", **settings: Any) -> Policy:
-    return make_policy(root=str(project), permission_mode="auto", confinement=Confining(why), **settings)
+def make_auto_policy(project: Path, why: str = "", **settings: Any) -> Policy:
+    return make_policy(root=str(project), permission_mode="auto", confinement=FakeConfinement(why), **settings)
 
 
 def judge(policy: Policy, command: str, mode: str = "edit_mode") -> Verdict:
@@ -61,8 +61,8 @@ def judge(policy: Policy, command: str, mode: str = "edit_mode") -> Verdict:
         "for f in src/*.py; do python3 -m py_compile $f; done",
     ],
 )
-def test_ordinary_commands_run_unasked(project: Path, command: str) -> None:
-    assert judge(auto(project), command).action == "allow"
+def test_ordinary_commands_run_without_approval(project: Path, command: str) -> None:
+    assert judge(make_auto_policy(project), command).action == "allow"
 
 
 @each(
@@ -98,34 +98,34 @@ def test_ordinary_commands_run_unasked(project: Path, command: str) -> None:
         ("pytest && rm -rf src", ""),
     ],
 )
-def test_what_is_hard_to_undo_or_leads_outside_asks(project: Path, command: str, says: str) -> None:
-    verdict = judge(auto(project), command)
+def test_commands_that_are_hard_to_undo_or_reach_outside_need_approval(project: Path, command: str, says: str) -> None:
+    verdict = judge(make_auto_policy(project), command)
     assert verdict.action == "ask"
     assert says in verdict.reason
 
 
-def test_rules_go_before_the_mode(project: Path) -> None:
-    denied = auto(project, disallowed_tools=["Bash(pytest:*)"])
+def test_denials_override_auto_mode(project: Path) -> None:
+    denied = make_auto_policy(project, disallowed_tools=["Bash(pytest:*)"])
     assert judge(denied, "pytest -q").action == "deny"
     assert judge(denied, "sh -c 'pytest -q'").action == "deny"
     assert judge(denied, "$X -q").action == "ask"
-    restricted = auto(project, restrict_to_workspace=True)
+    restricted = make_auto_policy(project, restrict_to_workspace=True)
     assert judge(restricted, "cp src/a.py ~/a.py").action == "deny"
-    assert judge(auto(project), "rm -rf .").action == "deny"
+    assert judge(make_auto_policy(project), "rm -rf .").action == "deny"
 
 
-def test_without_a_sandbox_every_command_asks_and_says_why(project: Path) -> None:
-    verdict = judge(auto(project, "no sandbox works on this machine"), "pytest")
+def test_without_a_sandbox_commands_need_approval_and_the_reason_says_so(project: Path) -> None:
+    verdict = judge(make_auto_policy(project, "no sandbox works on this machine"), "pytest")
     assert verdict.action == "ask"
     expected = "The permission mode auto allows sandboxed commands only, and no sandbox works on this machine."
     assert verdict.reason == expected
     assert judge(make_policy(root=str(project), permission_mode="auto"), "pytest").action == "ask"
-    assert judge(auto(project, "no sandbox"), "ls src").action == "allow"
+    assert judge(make_auto_policy(project, "no sandbox"), "ls src").action == "allow"
 
 
 @pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
-def test_modes_that_change_nothing_stay_as_they_are(project: Path, mode: str) -> None:
-    assert judge(auto(project), "pytest", mode).action == "ask"
+def test_commands_need_approval_in_ask_and_plan_mode(project: Path, mode: str) -> None:
+    assert judge(make_auto_policy(project), "pytest", mode).action == "ask"
 
 
 @each(
@@ -139,13 +139,16 @@ def test_modes_that_change_nothing_stay_as_they_are(project: Path, mode: str) ->
         ("read", "Read", ".env", "ask"),
     ],
 )
-def test_edits_are_as_in_accept_edits(project: Path, kind: Kind, name: str, path: str, action: str) -> None:
+def test_edits_are_judged_as_in_accept_edits(project: Path, kind: Kind, name: str, path: str, action: str) -> None:
     subject = Subject(paths=(str(project / path),))
-    assert auto(project).judge(name, kind, subject, "edit_mode").action == action
+    assert make_auto_policy(project).judge(name, kind, subject, "edit_mode").action == action
 
 
-def test_the_network_asks(project: Path) -> None:
-    assert auto(project).judge("WebFetch", "network", Subject(url="https://x.org/"), "edit_mode").action == "ask"
+def test_network_access_needs_approval(project: Path) -> None:
+    assert (
+        make_auto_policy(project).judge("WebFetch", "network", Subject(url="https://x.org/"), "edit_mode").action
+        == "ask"
+    )
 
 
 @each(
@@ -159,9 +162,9 @@ def test_the_network_asks(project: Path) -> None:
         ("auto", "ExecuteCommand", "execute", "rm -rf src", ()),
     ],
 )
-def test_a_request_offers_the_modes_that_would_not_ask(
+def test_suggested_modes_are_those_that_would_allow_the_call(
     project: Path, start: str, name: str, kind: Kind, subject: str, modes: tuple[str, ...]
 ) -> None:
-    policy = make_policy(root=str(project), permission_mode=start, confinement=Confining())
+    policy = make_policy(root=str(project), permission_mode=start, confinement=FakeConfinement())
     about = Subject(command=subject) if kind == "execute" else Subject(paths=(str(project / subject),))
     assert policy.suggest_modes(name, kind, about, "edit_mode") == modes

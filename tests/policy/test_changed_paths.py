@@ -1,4 +1,4 @@
-"""What a command can change, where it says so itself."""
+"""The paths that a command changes, if they are all written out in it."""
 
 from pathlib import Path
 
@@ -33,7 +33,9 @@ from tests.table import each
         ("", None),
     ],
 )
-def test_paths_that_are_written_out(tmp_path: Path, command: str, names: list[str] | None) -> None:
+def test_changed_paths_are_found_only_if_all_are_written_out(
+    tmp_path: Path, command: str, names: list[str] | None
+) -> None:
     (tmp_path / "sub").mkdir(exist_ok=True)
     found = find_changed_paths(command, str(tmp_path), str(tmp_path))
     assert found == (None if names is None else tuple(str(tmp_path / name) for name in names))

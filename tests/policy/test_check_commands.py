@@ -1,4 +1,4 @@
-"""Which commands check a project, and whether their exit status tells."""
+"""Commands that check a project, such as tests and linters, and whether their exit status is masked."""
 
 from odin.policy.commands.checks import find_check
 from tests.table import each
@@ -41,7 +41,7 @@ from tests.table import each
         "sed -i s/a/b/ x.py && ruff check x.py",
     ],
 )
-def test_checks(command: str) -> None:
+def test_check_commands_are_recognized(command: str) -> None:
     assert find_check(command) is not None
 
 
@@ -69,7 +69,7 @@ def test_checks(command: str) -> None:
         "for ((",
     ],
 )
-def test_other_commands(command: str) -> None:
+def test_other_commands_are_not_checks(command: str) -> None:
     assert find_check(command) is None
 
 
@@ -85,7 +85,7 @@ def test_other_commands(command: str) -> None:
         ("cd infra", ["cd infra && make deploy-dry"], None),
     ],
 )
-def test_known_checks(command: str, known: list[str], label: str | None) -> None:
+def test_commands_listed_as_checks_are_recognized(command: str, known: list[str], label: str | None) -> None:
     found = find_check(command, known)
     assert (found.label if found else None) == label
 
@@ -103,7 +103,7 @@ def test_known_checks(command: str, known: list[str], label: str | None) -> None
         ("make test && make docs; true", True),
     ],
 )
-def test_the_exit_status_is_that_of_the_check(command: str, is_masked: bool) -> None:
+def test_masked_exit_status_is_detected(command: str, is_masked: bool) -> None:
     found = find_check(command)
     assert found is not None
     assert found.is_masked == is_masked

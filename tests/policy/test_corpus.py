@@ -1,6 +1,6 @@
-"""The collected cases: commands that may run without approval or not, hostile repositories, and misleading paths.
+"""The corpus: commands that may run without approval or not, poisoned repositories, and misleading paths.
 
-The workspace is written as /ws/proj in them and replaced by the test folder.
+The cases write the workspace as /ws/proj; the tests replace it by the test folder.
 """
 
 import json
@@ -16,20 +16,20 @@ from odin.core.tool import Kind, SandboxProfile, Subject
 from odin.policy.policy import Policy
 from odin.policy.verdict import Verdict
 from odin.sandbox.runner import ProcessRunner
-from tests.policy.everyday import make_repository
+from tests.policy.everyday_commands import make_repository
 
 CORPUS = Path(__file__).parent / "corpus"
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
 VERDICTS = {"allow": "auto", "ask": "ask", "deny": "deny"}
 
 
-def cases(name: str) -> list[dict[str, Any]]:
+def load_cases(name: str) -> list[dict[str, Any]]:
     return json.loads((CORPUS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def repo(workspace: Path, home: Path) -> Path:
-    """The project of the corpus, next to a home folder with files, and with links that lead there."""
+    """The project of the corpus, with a link to a home folder that has private files."""
     make_repository(workspace)
     (home / ".ssh").mkdir()
     (home / ".ssh" / "id_rsa").write_text("PRIVATE\n")
@@ -38,7 +38,7 @@ def repo(workspace: Path, home: Path) -> Path:
     return workspace
 
 
-def at_home(text: str, repo: Path, home: Path) -> str:
+def localize_paths(text: str, repo: Path, home: Path) -> str:
     return (
         text.replace("/ws/proj", str(repo))
         .replace("/home/u", str(home))
@@ -46,7 +46,7 @@ def at_home(text: str, repo: Path, home: Path) -> str:
     )
 
 
-def verdict(repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "ExecuteCommand") -> str:
+def verdict_of(repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "ExecuteCommand") -> str:
     policy = Policy(root=str(repo), cwd=str(repo))
     return VERDICTS[policy.judge(name, kind, subject, MODES[mode]).action]
 
@@ -54,37 +54,37 @@ def verdict(repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "Ex
 # --- commands ---
 
 
-def accepted(case: dict[str, Any]) -> list[str]:
+def accepted_verdicts_of(case: dict[str, Any]) -> list[str]:
     """`ask` means that the command must not run without approval; a denial with a reason is accepted, too."""
     return case.get("accept") or ([case["expect"], "deny"] if case["expect"] == "ask" else [case["expect"]])
 
 
-def judged(case: dict[str, Any], repo: Path, home: Path) -> str:
-    return verdict(repo, case["mode"], "execute", Subject(command=at_home(case["command"], repo, home)))
+def judge_case(case: dict[str, Any], repo: Path, home: Path) -> str:
+    return verdict_of(repo, case["mode"], "execute", Subject(command=localize_paths(case["command"], repo, home)))
 
 
-def test_every_benign_command_runs_unasked(repo: Path, home: Path):
-    benign = [case for case in cases("commands") if case["kind"] == "benign"]
+def test_every_benign_command_runs_without_approval(repo: Path, home: Path):
+    benign = [case for case in load_cases("commands") if case["kind"] == "benign"]
     assert len(benign) == 63
-    assert [case["command"] for case in benign if judged(case, repo, home) != "auto"] == []
+    assert [case["command"] for case in benign if judge_case(case, repo, home) != "auto"] == []
 
 
-def test_no_adversarial_command_runs_unasked(repo: Path, home: Path):
-    """Even commands that could run: an unnecessary approval costs less than a mistake."""
-    hostile = [case for case in cases("commands") if case["kind"] == "adversarial"]
+def test_no_adversarial_command_runs_without_approval(repo: Path, home: Path):
+    """Also none that would be safe: an unnecessary approval costs less than a mistake."""
+    hostile = [case for case in load_cases("commands") if case["kind"] == "adversarial"]
     assert len(hostile) > 150
-    harmless = {"grep -r SECRET ."}
+    safe = {"grep -r SECRET ."}
     assert [
-        case["command"] for case in hostile if judged(case, repo, home) == "auto" and case["command"] not in harmless
+        case["command"] for case in hostile if judge_case(case, repo, home) == "auto" and case["command"] not in safe
     ] == []
 
 
-def test_every_command_is_judged_as_it_should_be(repo: Path, home: Path):
-    found = [(case, judged(case, repo, home)) for case in cases("commands")]
-    assert [(case["command"][:200], given) for case, given in found if given not in accepted(case)] == []
+def test_every_command_gets_an_accepted_verdict(repo: Path, home: Path):
+    found = [(case, judge_case(case, repo, home)) for case in load_cases("commands")]
+    assert [(case["command"][:200], given) for case, given in found if given not in accepted_verdicts_of(case)] == []
 
 
-def test_a_search_of_everything_leaves_out_what_is_secret(repo: Path):
+def test_search_of_the_whole_project_excludes_secret_files(repo: Path):
     def judge() -> Verdict:
         subject = Subject(command="grep -r SECRET .")
         return Policy(root=str(repo)).judge("ExecuteCommand", "execute", subject, "ask_mode")
@@ -101,13 +101,13 @@ def test_a_search_of_everything_leaves_out_what_is_secret(repo: Path):
 # --- poisoned repositories ---
 
 
-@pytest.mark.parametrize("case", cases("repos"), ids=lambda case: case["id"])
-async def test_nothing_of_a_poisoned_repository_ever_executes(
+@pytest.mark.parametrize("case", load_cases("repos"), ids=lambda case: case["id"])
+async def test_no_program_of_a_poisoned_repository_runs(
     repo: Path, home: Path, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
     canary = repo / "PWNED"
     (repo / "evil.sh").write_text(f"#!/bin/sh\ntouch {canary}\n")
-    setup = at_home(case["setup"], repo, home).replace("/tmp/c", str(repo.parent / "commit"))
+    setup = localize_paths(case["setup"], repo, home).replace("/tmp/c", str(repo.parent / "commit"))
     subprocess.run(["bash", "-c", setup], cwd=repo, check=True, capture_output=True)
     if "export PATH=" in setup:
         monkeypatch.setenv("PATH", f"{repo}:{os.environ['PATH']}")
@@ -115,7 +115,7 @@ async def test_nothing_of_a_poisoned_repository_ever_executes(
     runner = ProcessRunner()
     for command in case["commands"]:
         for mode in MODES:
-            if verdict(repo, mode, "execute", Subject(command=command)) == "auto":
+            if verdict_of(repo, mode, "execute", Subject(command=command)) == "auto":
                 confinement = SandboxProfile(writes=mode == "edit")
                 done = await runner.run(command, cwd=str(repo), timeout=60, sandbox_profile=confinement)
                 assert "PRIVATE" not in done.output
@@ -123,9 +123,9 @@ async def test_nothing_of_a_poisoned_repository_ever_executes(
     await runner.close()
 
 
-def test_the_poisoned_repositories_are_asked_about(repo: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
-    """The programs do not run, and git itself needs approval in a repository with such settings."""
-    for case in cases("repos"):
+def test_git_in_a_poisoned_repository_needs_approval(repo: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
+    """The settings of these repositories name programs that git would start."""
+    for case in load_cases("repos"):
         if case["id"] in ("path-dot", "symlink-read", "gitfile"):
             continue
         config = repo / ".git" / "config"
@@ -142,24 +142,26 @@ def test_the_poisoned_repositories_are_asked_about(repo: Path, home: Path, monke
                 subprocess.run(["git", "-C", str(repo), "config", key, "./evil.sh"], check=True)
         assert config.read_text() != kept, case["id"]
         for command in case["commands"]:
-            assert verdict(repo, "edit", "execute", Subject(command=command)) == "ask", (case["id"], command)
+            assert verdict_of(repo, "edit", "execute", Subject(command=command)) == "ask", (case["id"], command)
         config.write_text(kept)
-    assert verdict(repo, "edit", "execute", Subject(command="git status")) == "auto"
+    assert verdict_of(repo, "edit", "execute", Subject(command="git status")) == "auto"
 
 
 # --- paths ---
 
 
-@pytest.mark.parametrize("case", cases("paths"), ids=lambda case: repr(case["path"]))
-def test_every_path_is_judged_as_it_should_be(repo: Path, home: Path, case: dict[str, Any]):
+@pytest.mark.parametrize("case", load_cases("paths"), ids=lambda case: repr(case["path"]))
+def test_every_path_gets_an_accepted_verdict(repo: Path, home: Path, case: dict[str, Any]):
     if "setup" in case:
-        setup = at_home(case["setup"], repo, home)
+        setup = localize_paths(case["setup"], repo, home)
         subprocess.run(["bash", "-c", setup], cwd=repo, check=True, capture_output=True)
-    path = at_home(case["path"], repo, home).replace("/ws/proj-evil", f"{repo}-evil")
+    path = localize_paths(case["path"], repo, home).replace("/ws/proj-evil", f"{repo}-evil")
     if case["tool"] == "webfetch":
-        found = verdict(repo, case["mode"], "network", Subject(url=path), "WebFetch")
+        found = verdict_of(repo, case["mode"], "network", Subject(url=path), "WebFetch")
     else:
         kind: Kind = "read" if case["tool"] == "read" else "edit"
         full = path if path.startswith(("/", "~")) else str(repo / path)
-        found = verdict(repo, case["mode"], kind, Subject(paths=(full,)), "ReadFile" if kind == "read" else "WriteFile")
+        found = verdict_of(
+            repo, case["mode"], kind, Subject(paths=(full,)), "ReadFile" if kind == "read" else "WriteFile"
+        )
     assert found in case.get("accept", [case["expect"]])

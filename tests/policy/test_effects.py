@@ -1,11 +1,11 @@
-"""What a permission request says a call would do, and how dangerous it calls that."""
+"""The effect and the danger that a permission request shows for a tool call."""
 
 from pathlib import Path
 
 from odin.core.policy import Danger
 from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy
-from tests.policy.everyday import make_repository
+from tests.policy.everyday_commands import make_repository
 from tests.table import each
 
 COMMANDS: list[tuple[str, Danger, str]] = [
@@ -65,7 +65,7 @@ FILES: list[tuple[str, Kind, str, Danger, str]] = [
 
 
 @each("command, danger, sentence", COMMANDS)
-def test_a_command_is_described_by_the_worst_it_does(
+def test_command_is_described_by_its_most_dangerous_effects(
     command: str, danger: Danger, sentence: str, workspace: Path, home: Path
 ):
     effect = Policy(root=str(workspace)).describe_effect(
@@ -82,18 +82,18 @@ def test_a_file_tool_is_described_by_its_paths(
     assert (effect.danger, effect.sentence) == (danger, sentence)
 
 
-def test_an_address_is_named(workspace: Path):
+def test_fetch_is_described_by_its_url(workspace: Path):
     subject = Subject(url="https://example.org/a")
     effect = Policy(root=str(workspace)).describe_effect("WebFetch", "network", subject, "edit_mode")
     assert (effect.danger, effect.sentence) == ("network", "Fetches https://example.org/a.")
 
 
-def test_an_ordinary_change_is_asked_about_with_what_it_does(workspace: Path):
+def test_permission_request_describes_an_ordinary_change(workspace: Path):
     verdict = Policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command="touch a"), "edit_mode")
     assert (verdict.action, verdict.reason) == ("ask", "Creates or touches a.")
 
 
-def test_a_repository_that_names_a_program_is_described_by_that_setting(workspace: Path):
+def test_permission_request_names_the_git_setting_that_may_start_a_program(workspace: Path):
     make_repository(workspace)
     with (workspace / ".git/config").open("a") as config:
         config.write("[core]\n\tfsmonitor = ./evil.sh\n")

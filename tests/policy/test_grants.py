@@ -1,4 +1,4 @@
-"""What approving a command grants it in the sandbox."""
+"""The sandbox grants of an approved command: paths, network and removal."""
 
 from pathlib import Path
 
@@ -28,16 +28,16 @@ CASES: list[tuple[str, tuple[str, ...], bool, bool]] = [
     ("sudo apt-get install jq", (), True, False),
     ("git clone https://example.org/x ../beside/x", ("beside/x",), True, False),
     ("make", (), False, False),
-    # only read
+    # paths that are only read
     ("cat ../beside/file > copy", (), False, False),
     ("cat /etc/hosts ~/sub/file > copy", (), False, False),
     ("grep -rn TODO ../beside > copy", (), False, False),
     ("diff ../beside/file copy | tee out", (), False, False),
     ("wc -l < ../beside/file > copy", (), False, False),
-    # not written out
+    # paths that are known only at run time
     ("rm ../beside/*.o", (), False, False),
     ("touch ../beside/$NAME", (), False, False),
-    # never granted
+    # paths that are never granted
     ("touch ~/new", (), False, False),
     ("chmod -R a+r ~", (), False, False),
     ("chmod -R a+r ..", (), False, False),
@@ -63,16 +63,16 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
     return Policy(root=str(tmp_path / "project"), rule_set=rules)
 
 
-def grants(policy: Policy, command: str, mode: Mode = "edit_mode") -> SandboxGrants:
+def grants_of(policy: Policy, command: str, mode: Mode = "edit_mode") -> SandboxGrants:
     return policy.find_grants("ExecuteCommand", "execute", Subject(command=command), mode)
 
 
 @each("command, paths, network, removes", CASES)
-def test_what_is_granted(
+def test_grants_of_an_approved_command(
     policy: Policy, tmp_path: Path, command: str, paths: tuple[str, ...], network: bool, removes: bool
 ) -> None:
     expected = SandboxGrants(tuple(f"{tmp_path}/{path}" for path in paths), network, removes)
-    found = grants(policy, command.format(tmp_path) if "{0}" in command else command)
+    found = grants_of(policy, command.format(tmp_path) if "{0}" in command else command)
     assert (sorted(found.paths), found.network, found.removes) == (
         sorted(expected.paths),
         expected.network,
@@ -80,6 +80,6 @@ def test_what_is_granted(
     )
 
 
-def test_nothing_is_granted_where_nothing_is_changed(policy: Policy) -> None:
-    assert not grants(policy, "touch ../beside/new && npm install", "ask_mode")
-    assert not grants(policy, "touch ../beside/new && npm install", "plan_mode")
+def test_ask_and_plan_mode_grant_nothing(policy: Policy) -> None:
+    assert not grants_of(policy, "touch ../beside/new && npm install", "ask_mode")
+    assert not grants_of(policy, "touch ../beside/new && npm install", "plan_mode")

@@ -1,4 +1,4 @@
-"""Hook matching: matchers know every name of a tool, and all filters must match."""
+"""Hook matching: matchers accept every name of a tool, and all filters must match."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from tests.table import each
 ROOT = "/srv/project"
 
 
-def hook(event: str = "PreToolUse", matcher: str = "", **filters: Any) -> HookSpec:
+def make_hook(event: str = "PreToolUse", matcher: str = "", **filters: Any) -> HookSpec:
     return HookSpec(event=event, name="h", command="x", matcher=matcher, filters=HookFilters(**filters))
 
 
-def about(tool: str, **fields: Any) -> HookCall:
+def make_call(tool: str, **fields: Any) -> HookCall:
     return HookCall("tool_call", tool=tool, **fields)
 
 
@@ -44,34 +44,34 @@ def about(tool: str, **fields: Any) -> HookCall:
         ("mcp__.*", "mcp__files__read", "mcp__files__read"),
     ],
 )
-def test_a_matcher_knows_a_tool_by_every_name(matcher: str, tool: str, named: str | None):
-    assert match_hook(hook(matcher=matcher), about(tool), ROOT) == named
+def test_matcher_accepts_every_name_of_a_tool(matcher: str, tool: str, named: str | None):
+    assert match_hook(make_hook(matcher=matcher), make_call(tool), ROOT) == named
 
 
-def test_under_our_own_events_tools_have_our_own_names():
-    assert match_hook(hook("on_tool_call"), about("ExecuteCommand"), ROOT) == "ExecuteCommand"
-    assert match_hook(hook("on_tool_call", "Bash"), about("ExecuteCommand"), ROOT) == "Bash"
+def test_odin_events_use_odin_tool_names():
+    assert match_hook(make_hook("on_tool_call"), make_call("ExecuteCommand"), ROOT) == "ExecuteCommand"
+    assert match_hook(make_hook("on_tool_call", "Bash"), make_call("ExecuteCommand"), ROOT) == "Bash"
 
 
-def test_a_hook_hears_only_of_its_points():
-    assert match_hook(hook("Stop"), about("Read"), ROOT) is None
-    assert match_hook(hook("Stop", matcher="whatever"), HookCall("stop"), ROOT) == ""
+def test_hook_matches_only_calls_at_its_points():
+    assert match_hook(make_hook("Stop"), make_call("Read"), ROOT) is None
+    assert match_hook(make_hook("Stop", matcher="whatever"), HookCall("stop"), ROOT) == ""
 
 
 @pytest.mark.parametrize(
     ("event", "good", "bad"), [("PostToolUse", 1, 0), ("PostToolUseFailure", 0, 1), ("on_tool_result", 1, 1)]
 )
-def test_results_go_to_the_event_that_is_about_them(event: str, good: int, bad: int):
+def test_success_and_failure_events_match_their_tool_results(event: str, good: int, bad: int):
     for wrong, wanted in ((False, good), (True, bad)):
         call = HookCall("tool_result", tool="Read", is_error=wrong)
-        assert (match_hook(hook(event), call, ROOT) is not None) == bool(wanted)
+        assert (match_hook(make_hook(event), call, ROOT) is not None) == bool(wanted)
 
 
-def test_the_matcher_of_a_session_is_how_it_began_and_of_a_notification_its_kind():
-    assert match_hook(hook("SessionStart", "resume"), HookCall("session_start", reason="startup"), ROOT) is None
-    assert match_hook(hook("SessionStart", "resume"), HookCall("session_start", reason="resume"), ROOT) == ""
-    assert match_hook(hook("Notification", "idle_prompt"), HookCall("idle"), ROOT) == ""
-    assert match_hook(hook("Notification", "idle_prompt"), HookCall("wait_confirm"), ROOT) is None
+def test_matcher_compares_the_session_start_reason_or_the_notification_kind():
+    assert match_hook(make_hook("SessionStart", "resume"), HookCall("session_start", reason="startup"), ROOT) is None
+    assert match_hook(make_hook("SessionStart", "resume"), HookCall("session_start", reason="resume"), ROOT) == ""
+    assert match_hook(make_hook("Notification", "idle_prompt"), HookCall("idle"), ROOT) == ""
+    assert match_hook(make_hook("Notification", "idle_prompt"), HookCall("wait_confirm"), ROOT) is None
     assert HOOK_EVENTS["Notification"].points == ("wait_confirm", "wait_question", "idle")
 
 
@@ -91,8 +91,8 @@ def test_the_matcher_of_a_session_is_how_it_began_and_of_a_notification_its_kind
         (("nothing", "*.md"), "/srv/project/x.md", True),
     ],
 )
-def test_paths_are_below_the_project(patterns: tuple[str, ...], path: str, fits: bool):
-    assert (match_hook(hook(paths=patterns), about("EditTool", paths=(path,)), ROOT) is not None) == fits
+def test_path_filters_are_relative_to_the_project(patterns: tuple[str, ...], path: str, fits: bool):
+    assert (match_hook(make_hook(paths=patterns), make_call("EditTool", paths=(path,)), ROOT) is not None) == fits
 
 
 @each(
@@ -114,12 +114,12 @@ def test_paths_are_below_the_project(patterns: tuple[str, ...], path: str, fits:
         ({"tools": ("Edit",), "agents": ("main",), "min_changed_files": 1}, True),
     ],
 )
-def test_every_filter_that_is_given_must_fit(filters: dict[str, Any], fits: bool):
-    call = about("EditTool", model="anthropic/claude-x", changed=("/srv/project/a", "/srv/project/b"))
-    assert (match_hook(hook(**filters), call, ROOT) is not None) == fits
+def test_all_given_filters_must_match(filters: dict[str, Any], fits: bool):
+    call = make_call("EditTool", model="anthropic/claude-x", changed=("/srv/project/a", "/srv/project/b"))
+    assert (match_hook(make_hook(**filters), call, ROOT) is not None) == fits
 
 
-def test_a_batch_fits_when_one_of_its_tools_does():
+def test_batch_matches_if_one_of_its_tools_matches():
     call = HookCall("tool_batch_complete", tools=("Read", "EditTool"))
-    assert match_hook(hook("on_tool_batch_complete", "Edit"), call, ROOT) == "Edit"
-    assert match_hook(hook("on_tool_batch_complete", tools=("Bash",)), call, ROOT) is None
+    assert match_hook(make_hook("on_tool_batch_complete", "Edit"), call, ROOT) == "Edit"
+    assert match_hook(make_hook("on_tool_batch_complete", tools=("Bash",)), call, ROOT) is None

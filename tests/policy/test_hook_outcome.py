@@ -10,7 +10,9 @@ from odin.sandbox.runner import CapturedOutput
 from tests.table import each
 
 
-def said(point: HookPoint, printed: Any = "", code: int = 0, errors: str = "", *, again: bool = False, **fields: Any):
+def interpret_output(
+    point: HookPoint, printed: Any = "", code: int = 0, errors: str = "", *, again: bool = False, **fields: Any
+):
     data = (
         printed
         if isinstance(printed, bytes)
@@ -56,8 +58,8 @@ def said(point: HookPoint, printed: Any = "", code: int = 0, errors: str = "", *
         ({"continue": False, "stopReason": "enough"}, HookVerdict(message="enough", halt=True), "halted"),
     ],
 )
-def test_before_a_call(printed: Any, verdict: HookVerdict, word: str):
-    found = said("tool_call", printed)
+def test_output_of_a_tool_call_hook_gives_the_verdict(printed: Any, verdict: HookVerdict, word: str):
+    found = interpret_output("tool_call", printed)
     assert (found.verdict, found.outcome, found.problem) == (verdict, word, "")
 
 
@@ -79,15 +81,15 @@ def test_before_a_call(printed: Any, verdict: HookVerdict, word: str):
     ],
 )
 def test_exit_code_2_blocks_what_the_point_can_block(point: HookPoint, verdict: HookVerdict):
-    assert said(point, code=2, errors="no\n").verdict == verdict
-    assert said(point, {"decision": "block", "reason": "no"}).verdict == verdict
+    assert interpret_output(point, code=2, errors="no\n").verdict == verdict
+    assert interpret_output(point, {"decision": "block", "reason": "no"}).verdict == verdict
 
 
-def test_the_reason_of_exit_code_2_is_standard_error_and_else_what_was_printed():
-    assert said("tool_call", "out", code=2, errors="err").verdict.message == "err"
-    assert said("tool_call", "out", code=2).verdict.message == "out"
-    assert said("tool_call", {"reason": "in json"}, code=2).verdict.message == "in json"
-    assert said("tool_call", code=2).verdict.message == "The hook h gave no reason."
+def test_reason_of_exit_code_2_is_standard_error_or_else_the_output():
+    assert interpret_output("tool_call", "out", code=2, errors="err").verdict.message == "err"
+    assert interpret_output("tool_call", "out", code=2).verdict.message == "out"
+    assert interpret_output("tool_call", {"reason": "in json"}, code=2).verdict.message == "in json"
+    assert interpret_output("tool_call", code=2).verdict.message == "The hook h gave no reason."
 
 
 @each(
@@ -110,14 +112,14 @@ def test_the_reason_of_exit_code_2_is_standard_error_and_else_what_was_printed()
         ({"systemMessage": {}}, 0, "", "its output is invalid: systemMessage must be a string."),
     ],
 )
-def test_a_hook_that_fails_changes_nothing_and_says_why(printed: Any, code: int, errors: str, problem: str):
-    found = said("tool_call", printed, code, errors)
+def test_failed_hook_gives_no_verdict_and_a_problem(printed: Any, code: int, errors: str, problem: str):
+    found = interpret_output("tool_call", printed, code, errors)
     assert found.verdict == NO_VERDICT
     assert found.problem.startswith(problem)
     assert found.outcome == ("failed" if problem else "silent")
 
 
-def test_a_hang_and_a_flood_are_named():
+def test_timeout_and_excessive_output_are_reported():
     hook = HookSpec(event="Stop", name="h", command="x", timeout=2)
     hang = interpret_program(hook, HookCall("stop"), CapturedOutput(-9, b"", timed_out=True))
     assert (hang.outcome, hang.problem) == ("timed_out", "it did not finish within 2 s and was stopped.")
@@ -125,48 +127,55 @@ def test_a_hang_and_a_flood_are_named():
     assert (flood.outcome, flood.problem) == ("failed", "it printed more than 1,000,000 bytes and was stopped.")
 
 
-def test_plain_text_is_context_where_a_prompt_or_a_session_begins_and_where_it_is_asked_for():
-    assert said("prompt_submit", "today is Monday\n").verdict == HookVerdict(context="today is Monday")
-    assert said("session_start", "branch main").verdict == HookVerdict(context="branch main")
-    assert said("tool_batch_complete", "lint is red").verdict == NO_VERDICT
-    assert said("tool_batch_complete", "lint is red", append="context").verdict == HookVerdict(context="lint is red")
-    assert said("tool_batch_complete", "lint is red", append="toast").verdict == HookVerdict(notice="lint is red")
+def test_plain_text_is_context_at_prompt_and_session_start_or_with_append():
+    assert interpret_output("prompt_submit", "today is Monday\n").verdict == HookVerdict(context="today is Monday")
+    assert interpret_output("session_start", "branch main").verdict == HookVerdict(context="branch main")
+    assert interpret_output("tool_batch_complete", "lint is red").verdict == NO_VERDICT
+    assert interpret_output("tool_batch_complete", "lint is red", append="context").verdict == HookVerdict(
+        context="lint is red"
+    )
+    assert interpret_output("tool_batch_complete", "lint is red", append="toast").verdict == HookVerdict(
+        notice="lint is red"
+    )
 
 
-def test_a_result_may_be_replaced_and_a_call_may_not_get_one():
-    assert said("tool_result", {"output": "clean"}).verdict == HookVerdict(output="clean")
+def test_hook_can_replace_the_output_of_a_result_but_not_of_a_call():
+    assert interpret_output("tool_result", {"output": "clean"}).verdict == HookVerdict(output="clean")
     own = {"hookSpecificOutput": {"updatedToolOutput": {"a": 1}}}
-    assert said("before_tool_result_append", own).verdict == HookVerdict(output='{"a":1}')
-    assert said("tool_call", {"output": "clean"}).verdict == NO_VERDICT
-    assert said("tool_result", {"args": {"a": 1}}).verdict == NO_VERDICT
+    assert interpret_output("before_tool_result_append", own).verdict == HookVerdict(output='{"a":1}')
+    assert interpret_output("tool_call", {"output": "clean"}).verdict == NO_VERDICT
+    assert interpret_output("tool_result", {"args": {"a": 1}}).verdict == NO_VERDICT
 
 
-def test_allow_means_something_only_where_something_may_be_allowed():
+def test_allow_is_ignored_at_points_without_a_permission_decision():
     for point in ("prompt_submit", "tool_result", "stop", "session_start"):
-        assert said(point, {"decision": "allow", "reason": "yes"}).verdict == NO_VERDICT
+        assert interpret_output(point, {"decision": "allow", "reason": "yes"}).verdict == NO_VERDICT
     request = {"hookSpecificOutput": {"decision": {"behavior": "allow", "updatedInput": {"a": 1}}}}
-    assert said("wait_confirm", request).verdict == HookVerdict("allow", args={"a": 1})
+    assert interpret_output("wait_confirm", request).verdict == HookVerdict("allow", args={"a": 1})
     refusal = {"hookSpecificOutput": {"decision": {"behavior": "deny", "message": "not now"}}}
-    assert said("wait_confirm", refusal).verdict == HookVerdict("deny", "not now")
+    assert interpret_output("wait_confirm", refusal).verdict == HookVerdict("deny", "not now")
 
 
-def test_at_a_stop_continue_true_keeps_going_and_false_ends():
-    assert said("stop", {"continue": True, "message": "tests are red"}).verdict == HookVerdict(
+def test_stop_hook_continues_the_turn_with_true_and_halts_with_false():
+    assert interpret_output("stop", {"continue": True, "message": "tests are red"}).verdict == HookVerdict(
         message="tests are red", continue_turn=True
     )
-    assert said("stop", {"continue": True}).verdict.continue_turn
-    assert not said("stop", {"continue": True}, again=True).verdict.continue_turn
-    assert said("stop", {"continue": True, "reason": "more"}, again=True).verdict.continue_turn
-    ended = said("stop", {"continue": False, "decision": "block", "reason": "x"}).verdict
+    assert interpret_output("stop", {"continue": True}).verdict.continue_turn
+    assert not interpret_output("stop", {"continue": True}, again=True).verdict.continue_turn
+    assert interpret_output("stop", {"continue": True, "reason": "more"}, again=True).verdict.continue_turn
+    ended = interpret_output("stop", {"continue": False, "decision": "block", "reason": "x"}).verdict
     assert (ended.halt, ended.continue_turn) == (True, False)
 
 
 def test_long_texts_are_cut():
-    assert len(said("prompt_submit", "x" * 50_000).verdict.context) < MAX_TEXT_CHARS + 100
-    assert len(said("tool_call", {"decision": "deny", "reason": "x" * 50_000}).verdict.message) < MAX_TEXT_CHARS + 100
+    assert len(interpret_output("prompt_submit", "x" * 50_000).verdict.context) < MAX_TEXT_CHARS + 100
+    assert (
+        len(interpret_output("tool_call", {"decision": "deny", "reason": "x" * 50_000}).verdict.message)
+        < MAX_TEXT_CHARS + 100
+    )
 
 
-def test_several_hooks_deny_beats_ask_beats_allow():
+def test_deny_beats_ask_beats_allow_among_several_hooks():
     allow, ask, deny = HookVerdict("allow", "a"), HookVerdict("ask", "b"), HookVerdict("deny", "c")
     assert merge_verdicts([allow, ask]) == ask
     assert merge_verdicts([deny, ask, allow]) == deny
@@ -178,7 +187,7 @@ def test_several_hooks_deny_beats_ask_beats_allow():
     assert merge_verdicts([HookVerdict(args={"a": 1}), HookVerdict(args={"a": 2})]).args == {"a": 2}
 
 
-def test_a_callback_answers_with_the_same_object():
+def test_callback_returns_the_object_that_a_program_would_print():
     call = HookCall("tool_call")
     assert interpret_callback(call, None).verdict == interpret_callback(call, {}).verdict == NO_VERDICT
     assert interpret_callback(call, {"decision": "block", "reason": "no"}).verdict == HookVerdict("deny", "no")

@@ -1,3 +1,5 @@
+"""Modes and permission modes: their names, aliases and tools."""
+
 from typing import Any, get_args
 
 import pytest
@@ -19,14 +21,14 @@ class _Probe(Tool[Args]):
 
 
 def tool_of(kind: Kind) -> Tool[Any]:
-    class Kinded(_Probe):
+    class ToolOfKind(_Probe):
         kind: Kind
 
-    Kinded.kind = kind
-    return Kinded()
+    ToolOfKind.kind = kind
+    return ToolOfKind()
 
 
-def test_there_are_exactly_the_three_wire_values():
+def test_every_mode_of_the_protocol_has_a_spec():
     assert tuple(spec.mode for spec in MODES) == get_args(Mode)
 
 
@@ -41,13 +43,13 @@ def test_there_are_exactly_the_three_wire_values():
         ("edit_mode", "edit_mode"),
     ],
 )
-def test_short_and_wire_forms_are_understood(text: str, mode: str):
+def test_short_and_full_mode_names_are_accepted(text: str, mode: str):
     assert mode_of(text) == mode
     assert spec_of(text).mode == mode
 
 
 @pytest.mark.parametrize("text", ["", "yolo", "ask_mod", "mode", "editmode", "ask,plan"])
-def test_an_unknown_mode_is_rejected_with_the_known_ones(text: str):
+def test_error_for_an_unknown_mode_lists_the_known_ones(text: str):
     with pytest.raises(UnknownMode) as caught:
         mode_of(text)
     assert caught.value.exit_code == 2
@@ -55,7 +57,7 @@ def test_an_unknown_mode_is_rejected_with_the_known_ones(text: str):
 
 
 @pytest.mark.parametrize("mode", ["ask", "plan"])
-def test_ask_and_plan_show_everything_but_what_changes_files(mode: str):
+def test_ask_and_plan_mode_offer_all_tools_except_edit_tools(mode: str):
     spec = spec_of(mode)
     assert [kind for kind in get_args(Kind) if spec.allows_kind(kind)] == ["read", "execute", "network", "talk"]
     assert not spec.allows_changes
@@ -63,13 +65,13 @@ def test_ask_and_plan_show_everything_but_what_changes_files(mode: str):
     assert spec.allows_tool(tool_of("talk"))
 
 
-def test_edit_shows_every_kind():
+def test_edit_mode_offers_tools_of_every_kind():
     assert all(spec_of("edit").allows_tool(tool_of(kind)) for kind in get_args(Kind))
     assert spec_of("edit").allows_changes
 
 
 @pytest.mark.parametrize("mode", PERMISSION_MODES)
-def test_permission_modes_are_understood_in_any_case(mode: str):
+def test_permission_modes_are_accepted_in_any_case(mode: str):
     assert permission_mode_of(mode) == mode
     assert permission_mode_of(mode.upper()) == mode
 
@@ -78,7 +80,7 @@ def test_permission_modes_may_be_written_with_dashes():
     assert permission_mode_of("accept-edits") == "acceptEdits"
 
 
-def test_an_unknown_permission_mode_is_rejected_with_the_known_ones():
+def test_error_for_an_unknown_permission_mode_lists_the_known_ones():
     with pytest.raises(UsageError, match="'always'") as caught:
         permission_mode_of("always")
     assert all(mode in caught.value.hint for mode in PERMISSION_MODES)
@@ -102,6 +104,6 @@ def test_plan_as_a_permission_mode_selects_plan_mode(mode: str, permission_mode:
         assert split_plan_alias(mode, permission_mode) == both
 
 
-def test_plan_is_no_permission_mode() -> None:
+def test_plan_is_not_a_permission_mode() -> None:
     with pytest.raises(UsageError, match="plan is a mode, not a permission mode"):
         permission_mode_of("plan")

@@ -24,10 +24,10 @@ def root(workspace: Path) -> Path:
     return workspace
 
 
-# --- folders below another one ---
+# --- folder cursor ---
 
 
-def test_a_cursor_enters_folders_but_no_links(root: Path):
+def test_folder_cursor_enters_folders_but_not_links(root: Path):
     (root / "src" / "a" / "b").mkdir(parents=True)
     (root / "src" / "a" / "up").symlink_to("..")
     with paths.open_folder(str(root)) as top, paths.FolderCursor(top) as cursor:
@@ -39,7 +39,7 @@ def test_a_cursor_enters_folders_but_no_links(root: Path):
         assert os.path.samestat(os.fstat(cursor.enter("src/a")), (root / "src" / "a").stat())
 
 
-def test_a_cursor_holds_few_descriptors_however_deep_it_is(root: Path):
+def test_folder_cursor_holds_few_descriptors_at_any_depth(root: Path):
     names = ["d"] * 400
     for at in (40, 400):
         (root / "/".join(names[:at])).mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def test_a_cursor_holds_few_descriptors_however_deep_it_is(root: Path):
     assert len(os.listdir("/dev/fd")) == before
 
 
-# --- inside or not ---
+# --- inside or outside the project ---
 
 
 @each(
@@ -82,24 +82,24 @@ def test_a_cursor_holds_few_descriptors_however_deep_it_is(root: Path):
         ("a\0b", False),
     ],
 )
-def test_containment_is_of_resolved_components(root: Path, path: str, expected: bool):
+def test_is_inside_compares_resolved_path_components(root: Path, path: str, expected: bool):
     assert paths.is_inside(path, str(root)) is expected
 
 
-def test_a_folder_whose_name_begins_like_the_projects_is_outside(root: Path):
+def test_sibling_folder_whose_name_starts_like_the_projects_is_outside(root: Path):
     assert not paths.is_inside(f"{root}-evil/secret", str(root))
     assert not contains(str(root), f"{root}-evil")
     assert contains(str(root), f"{root}/x")
     assert contains("/", "/x")
 
 
-def test_a_link_that_is_put_in_the_way_later_counts(root: Path):
+def test_link_that_is_created_later_is_followed(root: Path):
     assert paths.is_inside("later/file", str(root))
     (root / "later").symlink_to("/etc")
     assert not paths.is_inside("later/file", str(root))
 
 
-def test_a_link_that_leads_nowhere_yet_is_judged_by_where_it_would_lead(root: Path):
+def test_dangling_link_is_judged_by_its_target(root: Path):
     (root / "dangling").symlink_to("/nowhere/at/all")
     assert not paths.is_inside("dangling", str(root))
     (root / "loop").symlink_to("loop")
@@ -109,7 +109,7 @@ def test_a_link_that_leads_nowhere_yet_is_judged_by_where_it_would_lead(root: Pa
 # --- special files ---
 
 
-def test_what_is_no_file_is_told_apart(root: Path, monkeypatch: pytest.MonkeyPatch):
+def test_pipes_sockets_and_devices_are_special_files(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(root)
     os.mkfifo(root / "pipe")
     (root / "door").symlink_to(root / "pipe")
@@ -130,7 +130,7 @@ def test_what_is_no_file_is_told_apart(root: Path, monkeypatch: pytest.MonkeyPat
         assert not paths.is_special_file(name, str(root)), name
 
 
-def test_a_second_name_of_a_file_is_noticed(root: Path):
+def test_hard_links_are_detected(root: Path):
     assert not paths.has_hard_links("src/app.py", str(root))
     os.link(root.parent / f"{root.name}-evil" / "secret", root / "hard.txt")
     assert paths.has_hard_links("hard.txt", str(root))
@@ -234,7 +234,7 @@ def test_protected_names_are_protected_before_they_exist(root: Path, path: str):
         "café.txt",
     ],
 )
-def test_ordinary_names_are_not(root: Path, path: str):
+def test_ordinary_names_are_not_protected(root: Path, path: str):
     assert paths.find_protected_part(path, str(root)) == ""
 
 
@@ -246,7 +246,7 @@ def test_a_link_to_a_protected_file_is_protected(root: Path):
     assert paths.find_protected_part("x.txt", str(root))
 
 
-def test_what_lies_above_the_project_is_not_its_doing(root: Path):
+def test_protected_name_above_the_project_does_not_count(root: Path):
     inner = root / ".git" / "worktree"
     inner.mkdir(parents=True)
     assert paths.find_protected_part("file", str(inner)) == ""
@@ -254,7 +254,7 @@ def test_what_lies_above_the_project_is_not_its_doing(root: Path):
 
 
 @pytest.mark.parametrize("variable", ["ODIN_CONFIG_DIR", "ODIN_STATE_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"])
-def test_odins_own_folders_are_protected_wherever_they_are(root: Path, variable: str, monkeypatch: pytest.MonkeyPatch):
+def test_odin_folders_are_protected_wherever_they_are(root: Path, variable: str, monkeypatch: pytest.MonkeyPatch):
     place = root / "mine"
     own = place if variable.startswith("ODIN") else place / "odin"
     assert paths.find_protected_part(f"{own}/x", str(root)) == ""
@@ -262,7 +262,7 @@ def test_odins_own_folders_are_protected_wherever_they_are(root: Path, variable:
     assert paths.find_protected_part(f"{own}/x", str(root))
     assert paths.find_protected_part(f"{place}-other/x", str(root)) == ""
     own.mkdir(parents=True)
-    assert paths.find_protected_part("x", str(own)) == "", "a project that lies in there is not protected from itself"
+    assert paths.find_protected_part("x", str(own)) == "", "a project inside that folder is not protected"
 
 
 # --- secrets ---
@@ -320,11 +320,11 @@ def test_odins_own_folders_are_protected_wherever_they_are(root: Path, variable:
         (".ssh/keys/deploy", True),
     ],
 )
-def test_files_that_usually_hold_secrets_are_known_by_name(path: str, expected: bool):
+def test_secret_files_are_recognized_by_name(path: str, expected: bool):
     assert is_secret_path(path) is expected
 
 
-# --- where words lead ---
+# --- paths in the words of a command ---
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_files_that_usually_hold_secrets_are_known_by_name(path: str, expected: 
     ],
     ids=repr,
 )
-def test_words_that_lead_out(root: Path, word: str):
+def test_words_that_point_outside_are_recognized(root: Path, word: str):
     assert is_outside_word(word, str(root), str(root))
 
 
@@ -390,7 +390,7 @@ def test_words_that_lead_out(root: Path, word: str):
         "@scope/name",
     ],
 )
-def test_words_that_stay(root: Path, word: str):
+def test_words_that_stay_inside_are_recognized(root: Path, word: str):
     assert not is_outside_word(word, str(root), str(root))
 
 
@@ -418,6 +418,6 @@ def test_words_that_stay(root: Path, word: str):
         ("make > /dev/null", ""),
     ],
 )
-def test_the_first_word_that_leads_out_is_named(root: Path, command: str, word: str):
+def test_first_word_that_points_outside_is_returned(root: Path, command: str, word: str):
     found = find_outside_word(analyze_command(command), str(root), str(root))
     assert found == word or (word and found.startswith(word))

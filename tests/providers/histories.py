@@ -1,4 +1,4 @@
-"""Histories as a session makes them: prompts, replies with calls, their results, and what Odin notes beside them."""
+"""Hypothesis strategies for session histories, and helpers that hold conversations with a provider."""
 
 from collections.abc import Callable, Sequence
 
@@ -31,7 +31,7 @@ prompts = st.builds(PromptMessage, words.map(lambda text: text + "prompt"), note
 
 @st.composite
 def steps(draw: st.DrawFn, provider: str = "here", model: str = "a-model", thinking: bool = False) -> list[Message]:
-    """A reply with calls, and their results."""
+    """Draw a reply with calls, and their results."""
     calls = draw(
         st.lists(st.builds(ToolCall, ids, names, st.dictionaries(words, values, max_size=2)), min_size=1, max_size=3)
     )
@@ -47,7 +47,7 @@ def steps(draw: st.DrawFn, provider: str = "here", model: str = "a-model", think
 
 @st.composite
 def turns(draw: st.DrawFn, thinking: bool = False) -> list[Message]:
-    """A prompt, some steps, and perhaps an answer: an interrupted turn has none."""
+    """Draw a prompt, some steps, and perhaps an answer: an interrupted turn has none."""
     found: list[Message] = [draw(prompts)]
     for step in draw(st.lists(steps(thinking=thinking), max_size=3)):
         found += step
@@ -56,45 +56,49 @@ def turns(draw: st.DrawFn, thinking: bool = False) -> list[Message]:
     return found
 
 
-def joined(parts: Sequence[list[Message]]) -> tuple[Message, ...]:
+def join_messages(parts: Sequence[list[Message]]) -> tuple[Message, ...]:
     return tuple(message for part in parts for message in part)
 
 
-histories = st.lists(turns(), min_size=1, max_size=3).map(joined)
+histories = st.lists(turns(), min_size=1, max_size=3).map(join_messages)
 
 
-courses = st.lists(st.sampled_from(["call", "stopped call", "answer", "lost"]), min_size=2, max_size=6).map(tuple)
-"""Replies of a model that thinks: one with a call; one after whose results the turn ends and a new prompt comes; one in
-words, before a new prompt; and one of which an interruption left nothing but thoughts."""
+reply_kinds = st.lists(st.sampled_from(["call", "stopped call", "answer", "lost"]), min_size=2, max_size=6).map(tuple)
+"""Kinds of replies of a thinking model: a call; a call after whose results the turn stops and a new prompt comes; an
+answer, before a new prompt; and a reply of which an interruption left only the thinking."""
 
 
-def script_of(course: Sequence[str]) -> list[Turn]:
+def script_of(kinds: Sequence[str]) -> list[Turn]:
     return [
         reply("", [call("Read", {"step": step})], "hmm") if kind.endswith("call") else say("done", thinking="so")
-        for step, kind in enumerate(course)
+        for step, kind in enumerate(kinds)
     ]
 
 
-async def play(provider: Provider, course: Sequence[str], ask: Callable[[tuple[Message, ...]], Request]) -> None:
-    """Have a conversation that takes this course, each request made of all that was said before."""
+async def hold_conversation(
+    provider: Provider, kinds: Sequence[str], make_request: Callable[[tuple[Message, ...]], Request]
+) -> None:
+    """Hold a conversation with replies of these kinds. Each request contains all messages so far."""
     history: tuple[Message, ...] = (PromptMessage("go"),)
-    for kind in course:
-        said, _ = await reply_of(provider, ask(history))
+    for kind in kinds:
+        reply_message, _ = await reply_of(provider, make_request(history))
         if kind == "lost":
-            thoughts = tuple(part for part in said.parts if isinstance(part, Thinking))
-            said = ReplyMessage(thoughts, said.provider, said.model, said.stop, interrupted=True)
-        history += (said,)
-        if said.calls:
-            history += (ToolMessage(tuple(ToolResult(one.id, "ok") for one in said.calls)),)
+            thoughts = tuple(part for part in reply_message.parts if isinstance(part, Thinking))
+            reply_message = ReplyMessage(
+                thoughts, reply_message.provider, reply_message.model, reply_message.stop, interrupted=True
+            )
+        history += (reply_message,)
+        if reply_message.calls:
+            history += (ToolMessage(tuple(ToolResult(one.id, "ok") for one in reply_message.calls)),)
         if kind != "call":
             history += (PromptMessage("go on"),)
 
 
-def askable(history: tuple[Message, ...]) -> list[tuple[Message, ...]]:
-    """Every prefix a request can be made of: it ends with something for the model to answer."""
+def list_request_prefixes(history: tuple[Message, ...]) -> list[tuple[Message, ...]]:
+    """Return every prefix that can be sent as a request: it ends with a message for the model to answer."""
     return [history[:n] for n in range(1, len(history) + 1) if not isinstance(history[n - 1], ReplyMessage)]
 
 
-def open_end(body: bytes) -> bytes:
-    """A request without the brackets that close it: what the next request must begin with."""
+def strip_closing_brackets(body: bytes) -> bytes:
+    """Return a request body without its closing brackets: the next request must start with these bytes."""
     return body.rstrip(b"]}")

@@ -1,4 +1,4 @@
-"""A conversation with the offline planner over real tools in a real folder: the engine's loop in a few lines."""
+"""A conversation with the offline planner over real tools in a real folder: a minimal engine loop."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ MAX_STEPS = 80
 class Talk:
     """`calls` are the calls of the last prompt, `failure` is why it failed.
 
-    `refusals` are results given instead of running a tool.
+    `refusals` maps names of tools to results that replace a run.
     """
 
     def __init__(self, folder: Path, mode: str = "edit") -> None:
@@ -48,7 +48,7 @@ class Talk:
         return Request("planner", tuple(self.messages), system, tuple(offered))
 
     async def say(self, prompt: str) -> str:
-        """One turn: ask, run what is called, ask again, until there is an answer."""
+        """Send a prompt, run the calls of each reply, and return the final answer."""
         notes = () if self.messages else (f"Working directory: {self.folder}\nPlatform: linux",)
         self.messages.append(PromptMessage(prompt, notes))
         self.calls = []

@@ -1,4 +1,4 @@
-"""Small servers for what a well-behaved model server never does, and a way to collect what a provider says."""
+"""Small HTTP servers for what ScriptedServer cannot do, and helpers that collect the stream of a provider."""
 
 import asyncio
 import ssl
@@ -9,19 +9,19 @@ from typing import Any
 from odin.core.message import ReplyMessage, Usage
 from odin.core.provider import Chunk, Provider, ReplyBuilder, Request, WaitChunk
 
-Handler = Callable[["Line"], Awaitable[None]]
+Handler = Callable[["Connection"], Awaitable[None]]
 
 
-class Line:
-    """One accepted connection."""
+class Connection:
+    """One accepted connection of a test server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         self.reader = reader
         self.writer = writer
         self.number = number
 
-    async def request(self) -> tuple[str, bytes]:
-        """The head and the body of the next request."""
+    async def read_request(self) -> tuple[str, bytes]:
+        """Return the head and the body of the next request."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         length = next((int(row[15:]) for row in head.split("\r\n") if row.lower().startswith("content-length:")), 0)
         return head, await self.reader.readexactly(length)
@@ -33,12 +33,14 @@ class Line:
             if pause:
                 await asyncio.sleep(pause)
 
-    async def closed(self) -> bool:
-        """Wait until the other side has gone away."""
+    async def wait_closed(self) -> bool:
+        """Wait until the client closes the connection. True if it sent nothing more."""
         return await self.reader.read() == b""
 
 
 class Listener:
+    """The address of a test server, and what it has received."""
+
     def __init__(self, port: int, scheme: str) -> None:
         self.port = port
         self.url = f"{scheme}://127.0.0.1:{port}"
@@ -48,19 +50,19 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(handler: Handler, context: ssl.SSLContext | None = None) -> AsyncGenerator[Listener]:
-    """A server whose every connection is played by `handler`; what it still does at the end is cancelled."""
+async def serve(handler: Handler, context: ssl.SSLContext | None = None) -> AsyncGenerator[Listener]:
+    """Run a server that calls `handler` for each connection. On exit, cancel the handlers that still run."""
     tasks: set[asyncio.Task[Any]] = set()
-    spot = Listener(0, "https" if context else "http")
+    listener = Listener(0, "https" if context else "http")
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
-        spot.accepted += 1
-        line = Line(reader, writer, spot.accepted)
+        listener.accepted += 1
+        connection = Connection(reader, writer, listener.accepted)
         try:
-            await handler(line)
+            await handler(connection)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
@@ -69,9 +71,9 @@ async def listening(handler: Handler, context: ssl.SSLContext | None = None) -> 
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
     found = Listener(server.sockets[0].getsockname()[1], "https" if context else "http")
-    spot.port, spot.url = found.port, found.url
+    listener.port, listener.url = found.port, found.url
     try:
-        yield spot
+        yield listener
     finally:
         server.close()
         for task in list(tasks):
@@ -81,43 +83,45 @@ async def listening(handler: Handler, context: ssl.SSLContext | None = None) -> 
 
 
 @asynccontextmanager
-async def answering(*answers: bytes, pause: float = 0.0) -> AsyncGenerator[Listener]:
-    """A server that gives these answers in turn, over as many connections as it takes, and notes the requests."""
+async def serve_answers(*answers: bytes, pause: float = 0.0) -> AsyncGenerator[Listener]:
+    """Run a server that gives these answers in turn, over any number of connections, and records the requests."""
     left = list(answers)
-    spot: list[Listener] = []
+    current: list[Listener] = []
 
-    async def play(line: Line) -> None:
+    async def handle(connection: Connection) -> None:
         while left:
-            head, body = await line.request()
-            spot[0].heads.append(head)
-            spot[0].bodies.append(body)
+            head, body = await connection.read_request()
+            current[0].heads.append(head)
+            current[0].bodies.append(body)
             answer = left.pop(0)
-            await line.send(answer, pause=pause)
+            await connection.send(answer, pause=pause)
             if b"content-length" not in answer and b"chunked" not in answer:
                 return
-        await line.closed()
+        await connection.wait_closed()
 
-    async with listening(play) as listener:
-        spot.append(listener)
+    async with serve(handle) as listener:
+        current.append(listener)
         yield listener
 
 
-def chunked(*chunks: bytes, head: str = "content-type: text/event-stream\r\n", status: str = "200 OK") -> bytes:
+def make_chunked_response(
+    *chunks: bytes, head: str = "content-type: text/event-stream\r\n", status: str = "200 OK"
+) -> bytes:
     body = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
     return f"HTTP/1.1 {status}\r\n{head}transfer-encoding: chunked\r\n\r\n".encode() + body + b"0\r\n\r\n"
 
 
-def whole(body: bytes, head: str = "content-type: application/json\r\n", status: str = "200 OK") -> bytes:
+def make_response(body: bytes, head: str = "content-type: application/json\r\n", status: str = "200 OK") -> bytes:
     return f"HTTP/1.1 {status}\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def collect(provider: Provider, request: Request) -> list[Chunk]:
-    """Every piece but those that tell how far the connection is."""
+    """Return every chunk of the stream except those that report progress."""
     return [piece async for piece in provider.stream(request) if not isinstance(piece, WaitChunk)]
 
 
 async def reply_of(provider: Provider, request: Request) -> tuple[ReplyMessage, Usage]:
-    """What the pieces add up to."""
+    """Return the reply and the usage that the chunks add up to."""
     builder = ReplyBuilder(provider.name, request.model)
     for piece in await collect(provider, request):
         builder.add(piece)

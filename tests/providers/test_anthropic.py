@@ -1,3 +1,5 @@
+"""The Anthropic adapter: requests, thinking, streamed replies and errors."""
+
 import asyncio
 import json
 from collections.abc import AsyncGenerator
@@ -30,7 +32,16 @@ from odin.providers.http import HttpClient
 from odin.providers.wire import ApiKey, FixedKey, WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 
-from .histories import TOOLS, askable, courses, joined, open_end, play, script_of, steps
+from .histories import (
+    TOOLS,
+    hold_conversation,
+    join_messages,
+    list_request_prefixes,
+    reply_kinds,
+    script_of,
+    steps,
+    strip_closing_brackets,
+)
 from .servers import collect, reply_of
 
 OLD = "claude-sonnet-4-5"
@@ -39,7 +50,7 @@ PROMPT = (PromptMessage("hi"),)
 
 
 @asynccontextmanager
-async def provider(url: str, key: str = "k") -> AsyncGenerator[AnthropicProvider]:
+async def open_provider(url: str, key: str = "k") -> AsyncGenerator[AnthropicProvider]:
     http = HttpClient({})
     try:
         yield AnthropicProvider(
@@ -49,14 +60,14 @@ async def provider(url: str, key: str = "k") -> AsyncGenerator[AnthropicProvider
         await http.close()
 
 
-def body(request: Request) -> dict[str, Any]:
+def body_of(request: Request) -> dict[str, Any]:
     return json.loads(encode_request(request, "anthropic"))
 
 
 # --- the request ---
 
 
-def test_the_whole_request() -> None:
+def test_request_is_encoded_exactly() -> None:
     history: tuple[Message, ...] = (
         PromptMessage("fix it", ("mode: edit", "files: none")),
         ReplyMessage((Text("I look."), ToolCall("toolu_1", "Read", {"file_path": "/x"})), "anthropic", OLD),
@@ -81,28 +92,32 @@ def test_the_whole_request() -> None:
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-@given(st.lists(steps("here", OLD, True), min_size=2, max_size=4).map(joined))
-def test_inside_a_tool_loop_thinking_does_not_disturb_that(steps_taken: tuple[Message, ...]) -> None:
+@given(st.lists(steps("here", OLD, True), min_size=2, max_size=4).map(join_messages))
+def test_request_in_a_tool_loop_starts_with_the_bytes_of_the_previous_one(steps_taken: tuple[Message, ...]) -> None:
     history = (PromptMessage("go"), *steps_taken)
-    bodies = [encode_request(Request(OLD, part, (), TOOLS, thinking=2000), "here") for part in askable(history)]
+    bodies = [
+        encode_request(Request(OLD, part, (), TOOLS, thinking=2000), "here") for part in list_request_prefixes(history)
+    ]
     for earlier, later in pairwise(bodies):
-        assert later.startswith(open_end(earlier))
+        assert later.startswith(strip_closing_brackets(earlier))
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(courses, st.sampled_from([(OLD, 2000), (NEW, 0)]))
-def test_any_course_with_thinking_is_legal(course: tuple[str, ...], asked: tuple[str, int]) -> None:
-    """The server made each thought and call, so it knows what it must see again."""
+@given(reply_kinds, st.sampled_from([(OLD, 2000), (NEW, 0)]))
+def test_server_accepts_any_conversation_with_thinking(kinds: tuple[str, ...], asked: tuple[str, int]) -> None:
+    """The server made every thought and call, so it can check that they come back as required."""
     model, thinking = asked
 
     async def ask() -> None:
-        async with provider(server.url) as anthropic:
-            await play(anthropic, course, lambda history: Request(model, history, (), TOOLS, thinking=thinking))
+        async with open_provider(server.url) as anthropic:
+            await hold_conversation(
+                anthropic, kinds, lambda history: Request(model, history, (), TOOLS, thinking=thinking)
+            )
 
-    with ScriptedServer(script_of(course)) as server:
+    with ScriptedServer(script_of(kinds)) as server:
         asyncio.run(ask())
         assert server.rejected == []
-        assert len(server.requests) == len(course)
+        assert len(server.requests) == len(kinds)
 
 
 @pytest.mark.parametrize(
@@ -125,24 +140,24 @@ def test_any_course_with_thinking_is_legal(course: tuple[str, ...], asked: tuple
         ("anthropic.claude-fable-5-1-v1:0", 0, {"thinking": {"type": "adaptive", "display": "summarized"}}),
     ],
 )
-def test_thinking_is_asked_for_as_the_model_wants_it(model: str, thinking: int, wanted: dict[str, Any]) -> None:
-    found = body(Request(model, PROMPT, thinking=thinking))
+def test_thinking_is_requested_in_the_form_of_the_model(model: str, thinking: int, wanted: dict[str, Any]) -> None:
+    found = body_of(Request(model, PROMPT, thinking=thinking))
     assert {key: found[key] for key in ("thinking", "output_config") if key in found} == wanted
 
 
-def test_there_is_room_for_an_answer_beside_the_thinking() -> None:
-    assert body(Request(OLD, PROMPT, max_tokens=1000, thinking=4000))["max_tokens"] == 5000
+def test_max_tokens_leaves_room_for_an_answer_after_the_thinking() -> None:
+    assert body_of(Request(OLD, PROMPT, max_tokens=1000, thinking=4000))["max_tokens"] == 5000
     for room, budget in ((4500, 3500), (1500, 1024), (1000, None)):
-        sent = body(Request(OLD, PROMPT, max_tokens=1000, thinking=4000, max_output=room))
+        sent = body_of(Request(OLD, PROMPT, max_tokens=1000, thinking=4000, max_output=room))
         assert (sent["max_tokens"], sent.get("thinking", {}).get("budget_tokens")) == (room, budget)
 
 
 @pytest.mark.parametrize(("model", "thinking"), [(NEW, 0), ("claude-opus-4-7", 0), (OLD, 2000)])
-def test_a_temperature_is_left_out_where_it_is_refused(model: str, thinking: int) -> None:
-    assert "temperature" not in body(Request(model, PROMPT, temperature=0.2, thinking=thinking))
+def test_temperature_is_omitted_where_the_api_refuses_it(model: str, thinking: int) -> None:
+    assert "temperature" not in body_of(Request(model, PROMPT, temperature=0.2, thinking=thinking))
 
 
-def thinking_history(model: str = OLD, who: str = "anthropic", signature: str = "s1") -> tuple[Message, ...]:
+def make_thinking_history(model: str = OLD, who: str = "anthropic", signature: str = "s1") -> tuple[Message, ...]:
     thoughts = (Thinking("hmm", signature), Thinking("", "redacted:xyz"), Text("so"))
     return (
         PromptMessage("go"),
@@ -154,32 +169,32 @@ def thinking_history(model: str = OLD, who: str = "anthropic", signature: str = 
 ANSWER = ReplyMessage((Text("done"),), "anthropic", OLD)
 
 
-def kinds(request: Request) -> list[list[str]]:
-    return [[block["type"] for block in message["content"]] for message in body(request)["messages"]]
+def block_types_of(request: Request) -> list[list[str]]:
+    return [[block["type"] for block in message["content"]] for message in body_of(request)["messages"]]
 
 
-def test_thinking_goes_back_inside_the_loop() -> None:
-    found = body(Request(OLD, thinking_history(), thinking=2000))["messages"][1]["content"]
+def test_thinking_is_sent_back_in_a_tool_loop() -> None:
+    found = body_of(Request(OLD, make_thinking_history(), thinking=2000))["messages"][1]["content"]
     assert found[:2] == [
         {"type": "thinking", "thinking": "hmm", "signature": "s1"},
         {"type": "redacted_thinking", "data": "xyz"},
     ]
-    assert kinds(Request(NEW, thinking_history(NEW)))[1][0] == "thinking"
+    assert block_types_of(Request(NEW, make_thinking_history(NEW)))[1][0] == "thinking"
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(OLD, thinking_history()),
-        Request(OLD, thinking_history("claude-sonnet-4-6"), thinking=2000),
-        Request("claude-opus-5", thinking_history(NEW), thinking=2000),
-        Request(OLD, thinking_history(who="elsewhere"), thinking=2000),
-        Request(OLD, (*thinking_history(), ANSWER, PromptMessage("and now?")), thinking=2000),
+        Request(OLD, make_thinking_history()),
+        Request(OLD, make_thinking_history("claude-sonnet-4-6"), thinking=2000),
+        Request("claude-opus-5", make_thinking_history(NEW), thinking=2000),
+        Request(OLD, make_thinking_history(who="elsewhere"), thinking=2000),
+        Request(OLD, (*make_thinking_history(), ANSWER, PromptMessage("and now?")), thinking=2000),
     ],
     ids=["not asked to think", "another model", "a longer name", "another provider", "a new prompt"],
 )
-def test_thinking_does_not_go_back(request_: Request) -> None:
-    assert kinds(request_)[1] == ["text", "tool_use"]
+def test_thinking_is_not_sent_back_otherwise(request_: Request) -> None:
+    assert block_types_of(request_)[1] == ["text", "tool_use"]
 
 
 @pytest.mark.parametrize(
@@ -192,23 +207,23 @@ def test_thinking_does_not_go_back(request_: Request) -> None:
     ],
     ids=["a prompt", "a prompt and a note", "a reply of thoughts alone", "a reply without words"],
 )
-def test_a_prompt_after_results_continues_the_loop(then: tuple[Message, ...]) -> None:
-    request = Request(OLD, (*thinking_history(), *then), thinking=2000)
-    told = [["text"] for message in then if isinstance(message, PromptMessage)]
-    assert kinds(request) == [
+def test_prompt_after_results_continues_the_tool_loop(then: tuple[Message, ...]) -> None:
+    request = Request(OLD, (*make_thinking_history(), *then), thinking=2000)
+    prompts = [["text"] for message in then if isinstance(message, PromptMessage)]
+    assert block_types_of(request) == [
         ["text"],
         ["thinking", "redacted_thinking", "text", "tool_use"],
         ["tool_result"],
-        *told,
+        *prompts,
     ]
 
 
-def test_unsigned_thinking_never_goes_back() -> None:
-    history = thinking_history(signature="")
-    assert kinds(Request(OLD, history, thinking=2000))[1] == ["redacted_thinking", "text", "tool_use"]
+def test_unsigned_thinking_is_never_sent_back() -> None:
+    history = make_thinking_history(signature="")
+    assert block_types_of(Request(OLD, history, thinking=2000))[1] == ["redacted_thinking", "text", "tool_use"]
 
 
-def test_what_is_empty_is_not_sent() -> None:
+def test_empty_texts_and_messages_are_not_sent() -> None:
     history: tuple[Message, ...] = (
         PromptMessage("hi", ("", " \n")),
         ReplyMessage((Thinking("only this", "s"),), "anthropic", OLD),
@@ -216,7 +231,7 @@ def test_what_is_empty_is_not_sent() -> None:
         ReplyMessage((Text(""), ToolCall("t", "Read", {})), "anthropic", OLD),
         ToolMessage((ToolResult("t", " "),)),
     )
-    found = body(Request(OLD, history, ("", "x")))
+    found = body_of(Request(OLD, history, ("", "x")))
     assert found["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "hi"}]},
         {"role": "user", "content": [{"type": "text", "text": "a note"}]},
@@ -226,28 +241,28 @@ def test_what_is_empty_is_not_sent() -> None:
     assert [block["text"] for block in found["system"]] == ["x"]
 
 
-def test_calls_in_the_history_name_their_tools_even_when_none_is_offered() -> None:
-    found = body(Request(OLD, thinking_history()))
+def test_tools_called_in_the_history_are_declared_even_if_none_is_offered() -> None:
+    found = body_of(Request(OLD, make_thinking_history()))
     assert [tool["name"] for tool in found["tools"]] == ["Read"]
     assert found["tool_choice"] == {"type": "none"}
-    assert "tools" not in body(Request(OLD, PROMPT))
+    assert "tools" not in body_of(Request(OLD, PROMPT))
 
 
-def test_caching_can_be_left_out() -> None:
+def test_prompt_caching_can_be_disabled() -> None:
     raw = encode_request(Request(OLD, PROMPT, ("system",)), "anthropic", cached=False)
     assert b"cache_control" not in raw
 
 
-def test_an_answer_in_a_shape() -> None:
+def test_schema_is_sent_as_output_format() -> None:
     shape = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
-    found = body(Request(NEW, PROMPT, schema=shape, thinking=2000))
+    found = body_of(Request(NEW, PROMPT, schema=shape, thinking=2000))
     assert found["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": shape}}
 
 
 @pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/", "/v1/messages"])
-async def test_the_base_address_may_end_in_many_ways(base: str) -> None:
+async def test_base_url_may_have_any_usual_ending(base: str) -> None:
     with ScriptedServer([say("ok")]) as server:
-        async with provider(server.url + base) as anthropic:
+        async with open_provider(server.url + base) as anthropic:
             await collect(anthropic, Request(OLD, PROMPT))
         assert server.requests[0].path == "/v1/messages"
         assert server.requests[0].headers["x-api-key"] == "k"
@@ -255,7 +270,7 @@ async def test_the_base_address_may_end_in_many_ways(base: str) -> None:
         assert "authorization" not in server.requests[0].headers
 
 
-async def test_a_token_is_sent_as_a_bearer_and_headers_are_added() -> None:
+async def test_token_is_sent_as_bearer_and_custom_headers_are_added() -> None:
     http = HttpClient({})
     with ScriptedServer([say("ok")]) as server:
         token = AnthropicProvider(
@@ -276,7 +291,7 @@ async def test_a_token_is_sent_as_a_bearer_and_headers_are_added() -> None:
 # --- the answer ---
 
 
-async def test_words_thinking_and_calls_with_usage() -> None:
+async def test_reply_has_thinking_text_calls_and_usage() -> None:
     turn = reply(
         "let me",
         [call("Read", {"file_path": "/ü"}), call("Grep", {})],
@@ -284,7 +299,7 @@ async def test_words_thinking_and_calls_with_usage() -> None:
         Usage(input=10, output=7, cache_read=3, cache_write=4),
     )
     with ScriptedServer([turn, say("done")]) as server:
-        async with provider(server.url) as anthropic:
+        async with open_provider(server.url) as anthropic:
             history: list[Message] = [PromptMessage("go")]
             message, usage = await reply_of(anthropic, Request(OLD, tuple(history), (), TOOLS, thinking=2000))
             results = tuple(ToolResult(one.id, "ok") for one in message.calls)
@@ -300,9 +315,9 @@ async def test_words_thinking_and_calls_with_usage() -> None:
 
 
 @pytest.mark.parametrize(("model", "thinking"), [(OLD, 2000), (NEW, 0)])
-async def test_a_turn_that_ended_in_the_tool_loop_can_be_continued(model: str, thinking: int) -> None:
+async def test_turn_that_ended_in_the_tool_loop_can_be_continued(model: str, thinking: int) -> None:
     with ScriptedServer([reply("", [call("Read", {})], "hmm"), say("done"), say("bye")]) as server:
-        async with provider(server.url) as anthropic:
+        async with open_provider(server.url) as anthropic:
             first, _ = await reply_of(anthropic, Request(model, PROMPT, (), TOOLS, thinking=thinking))
             results = ToolMessage((ToolResult(first.calls[0].id, "ok"),))
             history = (*PROMPT, first, results, PromptMessage("go on"))
@@ -316,22 +331,22 @@ async def test_a_turn_that_ended_in_the_tool_loop_can_be_continued(model: str, t
     assert [block["type"] for block in replies[1]] == ["tool_use"]
 
 
-async def events_of(*events: dict[str, Any], model: str = OLD) -> list[Any]:
+async def pieces_of(*events: dict[str, Any], model: str = OLD) -> list[Any]:
     raw = b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
     with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, raw)]) as server:
-        async with provider(server.url) as anthropic:
+        async with open_provider(server.url) as anthropic:
             return await collect(anthropic, Request(model, PROMPT))
 
 
 START = {"type": "message_start", "message": {"model": OLD, "usage": {"input_tokens": 5, "output_tokens": 1}}}
 
 
-def delta(reason: str, **usage: int | None) -> dict[str, Any]:
+def make_delta(reason: str, **usage: int | None) -> dict[str, Any]:
     return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}
 
 
 @pytest.mark.parametrize(
-    ("told", "stop"),
+    ("vendor_reason", "stop"),
     [
         ("end_turn", "end_turn"),
         ("max_tokens", "max_tokens"),
@@ -342,15 +357,15 @@ def delta(reason: str, **usage: int | None) -> dict[str, Any]:
         ("something_new", "end_turn"),
     ],
 )
-async def test_stop_reasons(told: str, stop: str) -> None:
-    pieces = await events_of(START, delta(told), {"type": "message_stop"})
+async def test_stop_reasons_are_translated(vendor_reason: str, stop: str) -> None:
+    pieces = await pieces_of(START, make_delta(vendor_reason), {"type": "message_stop"})
     assert pieces[-1] == StopChunk(stop, OLD)  # pyright: ignore[reportArgumentType]
 
 
 async def test_later_usage_replaces_earlier_usage_field_by_field() -> None:
-    pieces = await events_of(
+    pieces = await pieces_of(
         START,
-        delta("end_turn", output_tokens=9, cache_read_input_tokens=2, input_tokens=None),
+        make_delta("end_turn", output_tokens=9, cache_read_input_tokens=2, input_tokens=None),
         {"type": "message_stop"},
     )
     assert pieces[0] == UsageChunk(Usage(input=5, output=1))
@@ -358,11 +373,11 @@ async def test_later_usage_replaces_earlier_usage_field_by_field() -> None:
 
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
-    pieces = await events_of(
+    pieces = await pieces_of(
         START,
         {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "Read"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"a'}},
-        delta("max_tokens"),
+        make_delta("max_tokens"),
         {"type": "message_stop"},
     )
     assert [piece for piece in pieces if isinstance(piece, CallChunk)] == [
@@ -372,8 +387,8 @@ async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
     assert pieces[-1].reason == "max_tokens"
 
 
-async def test_what_is_new_or_unusual_is_tolerated() -> None:
-    pieces = await events_of(
+async def test_unknown_events_and_blocks_are_tolerated() -> None:
+    pieces = await pieces_of(
         {"type": "message_start", "message": {"model": "claude-sonnet-4-5-20250929", "usage": None}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "server_tool_use", "id": "x"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
@@ -391,7 +406,7 @@ async def test_what_is_new_or_unusual_is_tolerated() -> None:
         },
         {"type": "content_block_stop", "index": 3},
         {"type": "brand_new_event", "index": 9},
-        delta("end_turn"),
+        make_delta("end_turn"),
     )
     assert [piece.text for piece in pieces if isinstance(piece, TextChunk)] == ["a", "b\ufffd"]
     assert pieces[1].signature == "redacted:zzz"
@@ -399,7 +414,7 @@ async def test_what_is_new_or_unusual_is_tolerated() -> None:
     assert pieces[-1] == StopChunk("tool_use", OLD)
 
 
-async def test_pings_alone_are_silence_in_the_end() -> None:
+async def test_stream_of_nothing_but_pings_times_out() -> None:
     http = HttpClient({})
     with ScriptedServer([say("never finished").pings(after=2, every=0.01)]) as server:
         anthropic = AnthropicProvider(
@@ -410,15 +425,15 @@ async def test_pings_alone_are_silence_in_the_end() -> None:
     await http.close()
 
 
-async def test_a_missing_end_mark_is_no_failure() -> None:
+async def test_stream_without_an_end_event_is_complete() -> None:
     with ScriptedServer([say("hello").unfinished(1)]) as server:
-        async with provider(server.url) as anthropic:
+        async with open_provider(server.url) as anthropic:
             message, _ = await reply_of(anthropic, Request(OLD, PROMPT))
     assert (message.text, message.stop) == ("hello", "end_turn")
 
 
-async def test_a_conversation_that_is_too_long() -> None:
+async def test_too_long_conversation_raises_context_overflow() -> None:
     with ScriptedServer([say("ok")], window=50) as server:
-        async with provider(server.url) as anthropic:
+        async with open_provider(server.url) as anthropic:
             with pytest.raises(ContextOverflow, match="too long for claude-sonnet-4-5"):
                 await collect(anthropic, Request(OLD, (PromptMessage("word " * 500),)))

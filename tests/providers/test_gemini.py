@@ -1,4 +1,4 @@
-"""The Gemini API: what is sent, what is read, and what its signatures, filters and errors mean."""
+"""The Gemini adapter: requests, signatures, replies, errors and the list of models."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -29,8 +29,8 @@ from odin.providers.wire import ApiKey, ListedModel, WireOptions
 from odin.testing import ScriptedServer, Turn, call, fault, reply, say
 
 from ..table import each
-from .histories import TOOLS, courses, play, script_of
-from .servers import answering, chunked, collect, reply_of
+from .histories import TOOLS, hold_conversation, reply_kinds, script_of
+from .servers import collect, make_chunked_response, reply_of, serve_answers
 
 MODEL = "gemini-3.8-flash"
 OLD_MODEL = "gemini-2.5-flash"
@@ -42,7 +42,7 @@ PNG = bytes.fromhex(
 
 
 @asynccontextmanager
-async def connected(url: str, key: str = "k") -> AsyncGenerator[GeminiProvider]:
+async def open_provider(url: str, key: str = "k") -> AsyncGenerator[GeminiProvider]:
     http = HttpClient({})
     try:
         yield GeminiProvider(name="google", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=5))
@@ -61,7 +61,7 @@ def parts_of(*messages: Message, **options: Any) -> list[Any]:
 # --- requests ---
 
 
-def test_a_request_in_full() -> None:
+def test_request_is_encoded_exactly() -> None:
     system = ("You are a test.", " ", "Be brief.")
     assert body_of(PromptMessage("hi", ("a note",)), system=system, tools=TOOLS[:1], max_tokens=100) == {
         "generationConfig": {"maxOutputTokens": 8292},
@@ -92,7 +92,7 @@ def test_a_request_in_full() -> None:
         ("gemma-3-27b-it", 2000, {"maxOutputTokens": 100, "temperature": 0.5}),
     ],
 )
-def test_the_effort_is_a_level_or_a_budget_and_leaves_room_for_the_answer(
+def test_effort_is_a_level_or_a_budget_and_leaves_room_for_the_answer(
     model: str, thinking: int, wanted: dict[str, Any]
 ) -> None:
     options = body_of(model=model, thinking=thinking, max_tokens=100, temperature=0.5)["generationConfig"]
@@ -103,7 +103,7 @@ def test_the_effort_is_a_level_or_a_budget_and_leaves_room_for_the_answer(
     assert options == wanted
 
 
-def test_a_schema_for_the_reply_has_only_keywords_that_the_api_takes() -> None:
+def test_reply_schema_has_only_supported_keywords() -> None:
     schema: dict[str, Any] = {
         "type": "object",
         "$schema": "x",
@@ -134,10 +134,10 @@ def test_a_schema_for_the_reply_has_only_keywords_that_the_api_takes() -> None:
 
 
 def test_results_carry_the_name_and_id_of_their_call_even_if_calls_share_an_id() -> None:
-    said = ReplyMessage((ToolCall("x", "Read", {}), ToolCall("x", "Grep", {}), ToolCall("y", "1 odd", {})))
-    told = ToolMessage((ToolResult("x", "one"), ToolResult("x", "", True), ToolResult("y", "three")), ("a note",))
-    calls = [part["functionCall"] for part in parts_of(PROMPT, said, told)[1:4]]
-    answers = [part["functionResponse"] for part in parts_of(PROMPT, said, told)[4:7]]
+    reply_message = ReplyMessage((ToolCall("x", "Read", {}), ToolCall("x", "Grep", {}), ToolCall("y", "1 odd", {})))
+    results = ToolMessage((ToolResult("x", "one"), ToolResult("x", "", True), ToolResult("y", "three")), ("a note",))
+    calls = [part["functionCall"] for part in parts_of(PROMPT, reply_message, results)[1:4]]
+    answers = [part["functionResponse"] for part in parts_of(PROMPT, reply_message, results)[4:7]]
     assert [(one["id"], one["name"]) for one in calls] == [(one["id"], one["name"]) for one in answers]
     assert [one["name"] for one in calls] == ["Read", "Grep", "_1_odd"]
     assert [one["response"] for one in answers] == [
@@ -145,7 +145,7 @@ def test_results_carry_the_name_and_id_of_their_call_even_if_calls_share_an_id()
         {"error": "(no output)"},
         {"output": "three"},
     ]
-    assert parts_of(PROMPT, said, told)[7:] == [{"text": "a note"}]
+    assert parts_of(PROMPT, reply_message, results)[7:] == [{"text": "a note"}]
 
 
 @each("model, inside", [(MODEL, True), (OLD_MODEL, False)])
@@ -153,34 +153,35 @@ def test_images_are_parts_of_the_result_or_follow_it(model: str, inside: bool, t
     path = tmp_path / "a.png"
     path.write_bytes(PNG)
     image = Image(str(path), "image/png")
-    said, told = ReplyMessage((ToolCall("x", "Read", {}),)), ToolMessage((ToolResult("x", "seen", images=(image,)),))
-    prompt = PromptMessage("look", images=(image,))
-    first, _, answer, *rest = (
-        parts_of(prompt, said, told, model=model, images=True)[0:1]
-        + parts_of(prompt, said, told, model=model, images=True)[1:]
+    reply_message, results = (
+        ReplyMessage((ToolCall("x", "Read", {}),)),
+        ToolMessage((ToolResult("x", "seen", images=(image,)),)),
     )
+    prompt = PromptMessage("look", images=(image,))
+    first, text, called, result, *rest = parts_of(prompt, reply_message, results, model=model, images=True)
     assert first["inlineData"]["mimeType"] == "image/png"
-    assert ("parts" in parts_of(prompt, said, told, model=model, images=True)[3]["functionResponse"]) == inside
+    assert text["text"] == "look"
+    assert called["functionCall"]["name"] == "Read"
+    assert ("parts" in result["functionResponse"]) == inside
     assert any("inlineData" in part for part in rest) != inside
-    assert "text" in answer or "functionCall" in answer
 
 
 # --- signatures ---
 
 
-async def test_a_signature_comes_back_on_its_call_and_only_to_its_model() -> None:
+async def test_signature_is_sent_back_with_its_call_and_only_to_its_model() -> None:
     script = [reply("", [call("Read", {}), call("Grep", {})], "hm"), say("done", thinking="so")]
-    async with connected((server := ScriptedServer(script).start()).url) as provider:
-        said, _ = await reply_of(provider, Request(MODEL, (PROMPT,), (), TOOLS, thinking=2000))
-        told = ToolMessage(tuple(ToolResult(one.id, "ok") for one in said.calls))
-        answer, _ = await reply_of(provider, Request(MODEL, (PROMPT, said, told), (), TOOLS, thinking=2000))
+    async with open_provider((server := ScriptedServer(script).start()).url) as provider:
+        reply_message, _ = await reply_of(provider, Request(MODEL, (PROMPT,), (), TOOLS, thinking=2000))
+        results = ToolMessage(tuple(ToolResult(one.id, "ok") for one in reply_message.calls))
+        answer, _ = await reply_of(provider, Request(MODEL, (PROMPT, reply_message, results), (), TOOLS, thinking=2000))
         server.stop()
     assert server.rejected == []
-    first, second = said.calls
+    first, second = reply_message.calls
     assert first.signature
     assert not second.signature
     assert [type(part) for part in answer.parts] == [Thinking, Text, Thinking]
-    history = (PROMPT, said, told, answer, PromptMessage("more"))
+    history = (PROMPT, reply_message, results, answer, PromptMessage("more"))
     sent = [part.get("thoughtSignature") for part in parts_of(*history)]
     last = answer.parts[-1]
     assert isinstance(last, Thinking)
@@ -193,21 +194,21 @@ async def test_a_signature_comes_back_on_its_call_and_only_to_its_model() -> Non
 
 @pytest.mark.parametrize("model", [MODEL, OLD_MODEL])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(course=courses)
-async def test_any_course_of_a_thinking_conversation_is_legal(model: str, course: tuple[str, ...]) -> None:
-    with ScriptedServer(script_of(course)) as server:
-        async with connected(server.url) as provider:
-            await play(provider, course, lambda history: Request(model, history, (), TOOLS, thinking=2000))
+@given(kinds=reply_kinds)
+async def test_server_accepts_any_conversation_with_thinking(model: str, kinds: tuple[str, ...]) -> None:
+    with ScriptedServer(script_of(kinds)) as server:
+        async with open_provider(server.url) as provider:
+            await hold_conversation(provider, kinds, lambda history: Request(model, history, (), TOOLS, thinking=2000))
         assert server.rejected == []
 
 
-async def test_a_conversation_of_another_model_is_legal_in_the_middle_of_its_loop() -> None:
-    said = ReplyMessage(
+async def test_conversation_of_another_model_can_continue_in_a_tool_loop() -> None:
+    reply_message = ReplyMessage(
         (Thinking("hm", "sig"), ToolCall("toolu_1", "Read", {}, "of-another-wire")), "anthropic", "claude"
     )
-    history = (PROMPT, said, ToolMessage((ToolResult("toolu_1", "ok"),)))
+    history = (PROMPT, reply_message, ToolMessage((ToolResult("toolu_1", "ok"),)))
     with ScriptedServer([say("done")]) as server:
-        async with connected(server.url) as provider:
+        async with open_provider(server.url) as provider:
             await collect(provider, Request(MODEL, history, (), TOOLS))
         assert server.rejected == []
     assert b"of-another-wire" not in server.requests[0].body
@@ -216,24 +217,24 @@ async def test_a_conversation_of_another_model_is_legal_in_the_middle_of_its_loo
 # --- replies ---
 
 
-async def test_usage_does_not_overlap_and_the_prefix_is_read_from_the_cache() -> None:
+async def test_usage_categories_do_not_overlap_and_the_prefix_is_cached() -> None:
     usage = Usage(input=10, output=5, cache_read=90, reasoning=7)
     with ScriptedServer([say("one", usage=usage)]) as server:
-        async with connected(server.url) as provider:
+        async with open_provider(server.url) as provider:
             _, counted = await reply_of(provider, Request(MODEL, (PROMPT,)))
     assert counted == usage
     long = PromptMessage("word " * 400)
     with ScriptedServer([say("one"), say("two")]) as server:
-        async with connected(server.url) as provider:
-            said, first = await reply_of(provider, Request(MODEL, (long,)))
-            _, second = await reply_of(provider, Request(MODEL, (long, said, PROMPT)))
+        async with open_provider(server.url) as provider:
+            reply_message, first = await reply_of(provider, Request(MODEL, (long,)))
+            _, second = await reply_of(provider, Request(MODEL, (long, reply_message, PROMPT)))
     assert first.cache_read == 0
     assert second.cache_read > 400
 
 
-async def ended_with(turn: Turn, model: str = MODEL) -> tuple[ReplyMessage, StopChunk, tuple[MalformedCall, ...]]:
+async def reply_to_turn(turn: Turn, model: str = MODEL) -> tuple[ReplyMessage, StopChunk, tuple[MalformedCall, ...]]:
     with ScriptedServer([turn]) as server:
-        async with connected(server.url) as provider:
+        async with open_provider(server.url) as provider:
             pieces = await collect(provider, Request(model, (PROMPT,), (), TOOLS))
     builder = ReplyBuilder()
     for piece in pieces:
@@ -257,8 +258,8 @@ async def ended_with(turn: Turn, model: str = MODEL) -> tuple[ReplyMessage, Stop
         (say("some", stop="refusal"), "refusal", "google ended the reply early: its safety filter matched (SAFETY)."),
     ],
 )
-async def test_a_reply_tells_why_it_ended(turn: Turn, reason: str, note: str) -> None:
-    message, stop, _ = await ended_with(turn)
+async def test_stop_reason_and_note_are_reported(turn: Turn, reason: str, note: str) -> None:
+    message, stop, _ = await reply_to_turn(turn)
     assert (message.text, stop.reason) == (turn.text, reason)
     assert stop.note.startswith(note)
     assert bool(stop.note) == bool(note)
@@ -276,29 +277,32 @@ FEEDBACK = b'data: {"promptFeedback": {"blockReason": "%s"}, "usageMetadata": {"
         (FEEDBACK % b"SOMETHING_NEW", "google blocked the prompt: one of its filters matched (SOMETHING_NEW)."),
     ],
 )
-async def test_a_blocked_prompt_or_reply_is_an_error_that_says_so(turn: Turn | bytes, sentence: str) -> None:
+async def test_blocked_prompt_or_reply_raises_reply_blocked(turn: Turn | bytes, sentence: str) -> None:
     if isinstance(turn, bytes):
         turn = fault(200, {"content-type": "text/event-stream"}, turn)
     with pytest.raises(ReplyBlocked) as caught:
-        await ended_with(turn)
+        await reply_to_turn(turn)
     assert sentence in str(caught.value)
     assert not caught.value.retryable
     assert "another model" in caught.value.hint
 
 
-async def test_a_malformed_call_never_runs_and_is_named() -> None:
-    message, stop, bad = await ended_with(call("Read", '{"file_path": '))
+async def test_malformed_call_is_reported_and_never_run() -> None:
+    message, stop, bad = await reply_to_turn(call("Read", '{"file_path": '))
     assert (message.calls, stop.reason) == ((), "tool_use")
     assert [one.name for one in bad] == ["Read"]
 
 
-async def test_a_reply_without_ids_and_with_an_error_in_the_middle() -> None:
+async def test_call_without_an_id_gets_one_and_an_error_in_the_stream_is_raised() -> None:
     first = b'data: {"candidates": [{"content": {"parts": [{"functionCall": {"name": "Read"}}]}}]}\r\n\r\n'
     last = b'data: {"candidates": [{"finishReason": "STOP"}], "modelVersion": "gemini-9"}\r\n\r\n'
     earlier = ReplyMessage((ToolCall("call_0", "Read", {}),))
     history = (PROMPT, earlier, ToolMessage((ToolResult("call_0", "ok"),)))
-    failed = chunked(first, b'data: {"error": {"code": 500}}\n\n')
-    async with answering(chunked(first, last), failed) as server, connected(server.url) as provider:
+    failed = make_chunked_response(first, b'data: {"error": {"code": 500}}\n\n')
+    async with (
+        serve_answers(make_chunked_response(first, last), failed) as server,
+        open_provider(server.url) as provider,
+    ):
         message, _ = await reply_of(provider, Request(MODEL, history))
         with pytest.raises(ProviderError, match="overloaded or failing"):
             await collect(provider, Request(MODEL, history))
@@ -316,26 +320,26 @@ async def test_a_reply_without_ids_and_with_an_error_in_the_middle() -> None:
         ("GenerateRequestsPerDayPerProjectPerModel-FreeTier", QuotaExhausted),
     ],
 )
-async def test_the_delay_of_a_quota_is_in_the_body(quota: str, error: type[ProviderError]) -> None:
+async def test_quota_error_takes_its_delay_from_the_body(quota: str, error: type[ProviderError]) -> None:
     with ScriptedServer([fault(429, code=quota)]) as server:
-        async with connected(server.url) as provider:
+        async with open_provider(server.url) as provider:
             with pytest.raises(error) as caught:
                 await collect(provider, Request(MODEL, (PROMPT,)))
     assert (caught.value.retry_after, caught.value.code, caught.value.type) == (34.5, quota, "RESOURCE_EXHAUSTED")
 
 
-async def test_a_request_too_long_says_by_how_much() -> None:
+async def test_context_overflow_has_limit_and_size() -> None:
     with ScriptedServer([say("no")], window=100) as server:
-        async with connected(server.url) as provider:
+        async with open_provider(server.url) as provider:
             with pytest.raises(ContextOverflow) as caught:
                 await collect(provider, Request(MODEL, (PromptMessage("word " * 400),)))
     assert caught.value.limit == 100
     assert caught.value.size > 400
 
 
-async def test_the_key_is_a_header_and_never_in_the_url_or_a_message() -> None:
+async def test_key_is_sent_as_a_header_and_never_shown() -> None:
     with ScriptedServer([fault(400, code="API_KEY_INVALID", message="bad key secret-key")]) as server:
-        async with connected(server.url, "secret-key") as provider:
+        async with open_provider(server.url, "secret-key") as provider:
             with pytest.raises(ProviderError) as caught:
                 await collect(provider, Request(MODEL, (PROMPT,)))
     (seen,) = server.requests
@@ -353,25 +357,25 @@ async def test_the_key_is_a_header_and_never_in_the_url_or_a_message() -> None:
         ("/gateway", "/gateway/v1beta"),
     ],
 )
-async def test_the_address(given_path: str, base: str) -> None:
-    async with connected(f"http://127.0.0.1:1{given_path}") as provider:
+async def test_base_url_and_model_give_the_request_url(given_path: str, base: str) -> None:
+    async with open_provider(f"http://127.0.0.1:1{given_path}") as provider:
         assert provider.url == f"http://127.0.0.1:1{base}"
         url = provider.make_peer("models/a b?c", ApiKey()).url
         assert url.endswith(f"{base}/models/a%20b%3Fc:streamGenerateContent?alt=sse")
 
 
-async def test_the_models_are_listed_with_their_windows() -> None:
+async def test_models_are_listed_with_their_context_windows() -> None:
     with ScriptedServer(models=["gemini-a", "gemini-b"], window=5000) as server:
-        async with connected(server.url) as provider:
+        async with open_provider(server.url) as provider:
             listed = await provider.list_models(5)
     assert listed == (ListedModel("gemini-a", 5000), ListedModel("gemini-b", 5000))
     assert server.others[0].path == "/v1beta/models?pageSize=1000"
 
 
-async def test_a_tool_without_parameters_is_declared_as_it_is() -> None:
+async def test_tool_without_parameters_is_declared() -> None:
     tools = (ToolSpec("Done", "Ends.", {"type": "object", "properties": {}}),)
     with ScriptedServer([say("ok")]) as server:
-        async with connected(server.url) as provider:
+        async with open_provider(server.url) as provider:
             await collect(provider, Request(MODEL, (PROMPT,), (), tools))
         assert server.rejected == []
         assert server.requests[0].tool_names == ["Done"]

@@ -1,3 +1,5 @@
+"""The HTTP client: addresses, proxies, bodies, connections, timeouts and TLS."""
+
 import asyncio
 import gzip
 import os
@@ -27,11 +29,11 @@ from odin.providers.http import HttpClient
 from odin.testing import ScriptedServer, say
 from tests.table import each
 
-from .servers import Line, Listener, answering, chunked, listening, whole
+from .servers import Connection, Listener, make_chunked_response, make_response, serve, serve_answers
 
 
 @asynccontextmanager
-async def client(env: Mapping[str, str] | None = None, **options: float) -> AsyncGenerator[HttpClient]:
+async def open_client(env: Mapping[str, str] | None = None, **options: float) -> AsyncGenerator[HttpClient]:
     http = HttpClient(env or {}, **options)  # pyright: ignore[reportArgumentType]
     try:
         yield http
@@ -39,8 +41,8 @@ async def client(env: Mapping[str, str] | None = None, **options: float) -> Asyn
         await http.close()
 
 
-async def fetch(answer: bytes) -> tuple[int, bytes]:
-    async with answering(answer) as server, client() as http:
+async def fetch_answer(answer: bytes) -> tuple[int, bytes]:
+    async with serve_answers(answer) as server, open_client() as http:
         return await http.fetch(server.url + "/v1/models")
 
 
@@ -57,7 +59,7 @@ async def fetch(answer: bytes) -> tuple[int, bytes]:
         ("http://bücher.example/a", "xn--bcher-kva.example", 80, "/a", "xn--bcher-kva.example"),
     ],
 )
-def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str, authority: str) -> None:
+def test_url_is_split_into_its_parts(url: str, host: str, port: int, path: str, authority: str) -> None:
     found = parse_address(url)
     assert (found.host, found.port, found.path, found.authority) == (host, port, path, authority)
 
@@ -65,14 +67,14 @@ def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str, au
 @pytest.mark.parametrize(
     "url", ["", "localhost:1234", "ftp://x/y", "http://", "http:///v1", "http://x:99999", "http://x:y", "http://a b/"]
 )
-def test_what_is_not_an_address_is_named(url: str) -> None:
+def test_invalid_url_is_refused_and_named(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_address(url)
     assert repr(url) in str(caught.value)
     assert "http://" in caught.value.hint
 
 
-def test_a_login_in_an_address_is_not_shown() -> None:
+def test_credentials_in_a_url_are_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_address("http://user:secret@proxy:nonsense")
     assert "secret" not in caught.value.describe()
@@ -100,7 +102,7 @@ def test_a_login_in_an_address_is_not_shown() -> None:
         ({"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "10.0.0.0/8"}, "https://api.test", "http://p:3128"),
     ],
 )
-def test_the_environment_decides_about_proxies(env: dict[str, str], url: str, proxy: str | None) -> None:
+def test_environment_selects_the_proxy(env: dict[str, str], url: str, proxy: str | None) -> None:
     route = find_route(parse_address(url), env)
     assert (route.proxy.origin if route.proxy else None) == proxy
 
@@ -109,14 +111,14 @@ def test_the_environment_decides_about_proxies(env: dict[str, str], url: str, pr
     "proxy, used",
     [("http://own:1", "http://own:1"), ("own:1", "http://own:1"), ("direct", None)],
 )
-def test_a_proxy_of_a_provider_replaces_those_of_the_environment(proxy: str, used: str | None) -> None:
+def test_proxy_of_a_provider_overrides_the_environment(proxy: str, used: str | None) -> None:
     env = {"HTTPS_PROXY": "http://p:3128", "http_proxy": "http://p:3128", "NO_PROXY": "*", "HOME": "/h"}
     for url in ("https://api.test", "http://api.test"):
         route = find_route(parse_address(url), set_proxy(env, proxy))
         assert (route.proxy.origin if route.proxy else None) == used
 
 
-def test_a_socks_proxy_is_refused_in_words() -> None:
+def test_socks_proxy_is_refused_with_an_explanation() -> None:
     with pytest.raises(ConfigError, match="SOCKS"):
         find_route(parse_address("https://api.test"), {"ALL_PROXY": "socks5://p:1080"})
 
@@ -127,19 +129,19 @@ def test_a_socks_proxy_is_refused_in_words() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        whole(b"hello"),
-        chunked(b"he", b"llo"),
+        make_response(b"hello"),
+        make_chunked_response(b"he", b"llo"),
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5;name=value\r\nhello\r\n0\r\nx-trailer: 1\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\nhello",
         b"HTTP/1.0 200 OK\r\n\r\nhello",
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + whole(b"hello"),
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + make_response(b"hello"),
         b"HTTP/1.1 200\ncontent-length: 5\n\nhello",
-        whole(gzip.compress(b"hello"), "content-encoding: gzip\r\n"),
-        whole(zlib.compress(b"hello"), "content-encoding: deflate\r\n"),
-        whole(zlib.compress(b"hello", wbits=-15), "content-encoding: deflate\r\n"),
-        chunked(*(bytes([byte]) for byte in gzip.compress(b"hello")), head="content-encoding: gzip\r\n"),
-        whole(gzip.compress(b"he") + gzip.compress(b"llo") + bytes(9), "content-encoding: gzip\r\n"),
-        chunked(gzip.compress(b"he"), gzip.compress(b"llo"), head="content-encoding: gzip\r\n"),
+        make_response(gzip.compress(b"hello"), "content-encoding: gzip\r\n"),
+        make_response(zlib.compress(b"hello"), "content-encoding: deflate\r\n"),
+        make_response(zlib.compress(b"hello", wbits=-15), "content-encoding: deflate\r\n"),
+        make_chunked_response(*(bytes([byte]) for byte in gzip.compress(b"hello")), head="content-encoding: gzip\r\n"),
+        make_response(gzip.compress(b"he") + gzip.compress(b"llo") + bytes(9), "content-encoding: gzip\r\n"),
+        make_chunked_response(gzip.compress(b"he"), gzip.compress(b"llo"), head="content-encoding: gzip\r\n"),
     ],
     ids=[
         "length",
@@ -158,13 +160,13 @@ def test_a_socks_proxy_is_refused_in_words() -> None:
     ],
 )
 async def test_a_body_is_read_however_it_is_framed(answer: bytes) -> None:
-    assert await fetch(answer) == (200, b"hello")
+    assert await fetch_answer(answer) == (200, b"hello")
 
 
-async def test_an_answer_without_a_body_keeps_the_connection() -> None:
+async def test_response_without_a_body_keeps_the_connection() -> None:
     async with (
-        answering(b"HTTP/1.1 204 No Content\r\nx: chunked\r\n\r\n", whole(b"x")) as server,
-        client() as http,
+        serve_answers(b"HTTP/1.1 204 No Content\r\nx: chunked\r\n\r\n", make_response(b"x")) as server,
+        open_client() as http,
     ):
         assert await http.fetch(server.url) == (204, b"")
         assert await http.fetch(server.url) == (200, b"x")
@@ -187,30 +189,30 @@ async def test_an_answer_without_a_body_keeps_the_connection() -> None:
         (b"HTTP/1.1 abc\r\n\r\n", BadReply, "not a status line"),
         (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000 + b"\r\n\r\n", BadReply, "too long"),
         (b"HTTP/1.1 200 OK\r\n" + b"x: yyyyyyyyyyyyyyyyyy\r\n" * 4000 + b"\r\n", BadReply, "too long"),
-        (whole(b"\x1f\x8b damaged"[:20], "content-encoding: gzip\r\n"), BadReply, "damaged"),
-        (whole(b"x", "content-encoding: br\r\n"), BadReply, "compressed with br"),
+        (make_response(b"\x1f\x8b damaged"[:20], "content-encoding: gzip\r\n"), BadReply, "damaged"),
+        (make_response(b"x", "content-encoding: br\r\n"), BadReply, "compressed with br"),
     ],
     ids=range(15),
 )
-async def test_a_broken_answer_is_named(answer: bytes, error: type[ProviderError], words: str) -> None:
-    async def play(line: Line) -> None:
-        await line.request()
-        await line.send(answer)
+async def test_broken_response_raises_its_error_type(answer: bytes, error: type[ProviderError], words: str) -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.read_request()
+        await connection.send(answer)
 
-    async with listening(play) as server, client() as http:
+    async with serve(handle) as server, open_client() as http:
         with pytest.raises(error, match=words):
             await http.fetch(server.url)
 
 
-async def test_a_bomb_is_refused() -> None:
+async def test_decompression_bomb_is_refused() -> None:
     bomb = gzip.compress(b"\0" * (40 * 1024 * 1024))
     with pytest.raises(BadReply, match="too large"):
-        await fetch(whole(bomb, "content-encoding: gzip\r\n"))
+        await fetch_answer(make_response(bomb, "content-encoding: gzip\r\n"))
 
 
-async def test_a_large_body_arrives_whole_and_waits_for_its_reader() -> None:
+async def test_large_body_is_read_whole_with_a_bounded_buffer() -> None:
     body = os.urandom(1024 * 1024) * 24
-    async with answering(whole(body)) as server, client() as http:
+    async with serve_answers(make_response(body)) as server, open_client() as http:
         address = parse_address(server.url)
         wire = await http.lease(address)
         response = await http.send(wire, "GET", address, {})
@@ -222,67 +224,70 @@ async def test_a_large_body_arrives_whole_and_waits_for_its_reader() -> None:
 # --- connections ---
 
 
-async def test_a_connection_serves_the_next_request() -> None:
-    async with answering(whole(b"1"), chunked(b"2"), whole(b"3")) as server, client() as http:
+async def test_connection_is_reused_for_the_next_request() -> None:
+    async with (
+        serve_answers(make_response(b"1"), make_chunked_response(b"2"), make_response(b"3")) as server,
+        open_client() as http,
+    ):
         assert [(await http.fetch(server.url))[1] for _ in range(3)] == [b"1", b"2", b"3"]
         assert server.accepted == 1
 
 
 @pytest.mark.parametrize("header", ["connection: close\r\n", "Connection: Close\r\n"])
-async def test_a_connection_that_shall_close_is_not_kept(header: str) -> None:
-    async with answering(whole(b"1", header), whole(b"2")) as server, client() as http:
+async def test_connection_with_a_close_header_is_not_reused(header: str) -> None:
+    async with serve_answers(make_response(b"1", header), make_response(b"2")) as server, open_client() as http:
         await http.fetch(server.url)
         await http.fetch(server.url)
         assert server.accepted == 2
 
 
-async def test_an_old_connection_is_not_trusted() -> None:
-    async with answering(whole(b"1"), whole(b"2")) as server, client(keep_alive=0.0) as http:
+async def test_idle_connection_expires() -> None:
+    async with serve_answers(make_response(b"1"), make_response(b"2")) as server, open_client(keep_alive=0.0) as http:
         await http.fetch(server.url)
         await asyncio.sleep(0.01)
         await http.fetch(server.url)
         assert server.accepted == 2
 
 
-async def test_a_kept_connection_that_died_is_replaced_once() -> None:
-    async def play(line: Line) -> None:
-        await line.request()
-        if line.number == 1:
-            await line.send(whole(b"1"))
-            await line.request()
+async def test_dead_idle_connection_is_replaced_once() -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.read_request()
+        if connection.number == 1:
+            await connection.send(make_response(b"1"))
+            await connection.read_request()
             return
-        await line.send(whole(b"2"))
+        await connection.send(make_response(b"2"))
 
-    async with listening(play) as server, client() as http:
+    async with serve(handle) as server, open_client() as http:
         assert (await http.fetch(server.url))[1] == b"1"
         assert (await http.fetch(server.url))[1] == b"2"
         assert server.accepted == 2
 
 
-async def test_a_new_connection_that_dies_is_not_tried_again() -> None:
-    async def play(line: Line) -> None:
-        await line.request()
+async def test_dead_new_connection_is_not_retried() -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.read_request()
 
-    async with listening(play) as server, client() as http:
+    async with serve(handle) as server, open_client() as http:
         with pytest.raises(StreamCut, match="before it answered"):
             await http.fetch(server.url)
         assert server.accepted == 1
 
 
-async def test_a_connection_closed_while_it_waits_is_not_used() -> None:
-    async def play(line: Line) -> None:
-        await line.request()
-        await line.send(whole(b"x"))
+async def test_connection_closed_while_idle_is_not_used() -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.read_request()
+        await connection.send(make_response(b"x"))
 
-    async with listening(play) as server, client() as http:
+    async with serve(handle) as server, open_client() as http:
         await http.fetch(server.url)
         await asyncio.sleep(0.05)
         assert (await http.fetch(server.url))[1] == b"x"
         assert server.accepted == 2
 
 
-async def test_a_warmed_connection_is_the_one_that_is_used() -> None:
-    async with answering(whole(b"1")) as server, client() as http:
+async def test_warmed_connection_is_used_for_the_request() -> None:
+    async with serve_answers(make_response(b"1")) as server, open_client() as http:
         await http.warm(server.url)
         await http.warm(server.url)
         for _ in range(100):
@@ -294,8 +299,8 @@ async def test_a_warmed_connection_is_the_one_that_is_used() -> None:
         assert server.accepted == 1
 
 
-async def test_a_connection_that_was_warmed_long_ago_is_not_used() -> None:
-    async with answering(whole(b"1")) as server, client(keep_alive=0.01) as http:
+async def test_expired_warmed_connection_is_not_used() -> None:
+    async with serve_answers(make_response(b"1")) as server, open_client(keep_alive=0.01) as http:
         await http.warm(server.url)
         await asyncio.sleep(0.05)
         assert server.accepted == 1
@@ -303,8 +308,8 @@ async def test_a_connection_that_was_warmed_long_ago_is_not_used() -> None:
         assert server.accepted == 2
 
 
-async def test_a_warm_attempt_that_failed_is_made_again() -> None:
-    async with client() as http:
+async def test_failed_warm_up_is_repeated_by_the_request() -> None:
+    async with open_client() as http:
         with ScriptedServer([]) as server:
             port = server.port
         await http.warm(f"http://127.0.0.1:{port}/v1/models")
@@ -313,31 +318,31 @@ async def test_a_warm_attempt_that_failed_is_made_again() -> None:
             assert (await http.fetch(f"{server.url}/v1/models"))[0] == 200
 
 
-async def test_warming_never_fails() -> None:
-    async with client() as http:
+async def test_warming_never_raises() -> None:
+    async with open_client() as http:
         await http.warm("nonsense")
-        await http.warm(f"http://127.0.0.1:{free_port()}")
+        await http.warm(f"http://127.0.0.1:{find_free_port()}")
         await asyncio.sleep(0.02)
 
 
-async def test_closing_stops_a_connection_that_is_being_warmed() -> None:
-    async with listening(lambda line: asyncio.sleep(5)) as server:
+async def test_closing_the_client_stops_a_warm_up() -> None:
+    async with serve(lambda connection: asyncio.sleep(5)) as server:
         http = HttpClient({})
         await http.warm(server.url)
         await http.close()
 
 
-async def test_cancelling_closes_the_connection() -> None:
+async def test_cancelling_a_request_closes_the_connection() -> None:
     gone = asyncio.Event()
     asked = asyncio.Event()
 
-    async def play(line: Line) -> None:
-        await line.request()
+    async def handle(connection: Connection) -> None:
+        await connection.read_request()
         asked.set()
-        await line.closed()
+        await connection.wait_closed()
         gone.set()
 
-    async with listening(play) as server, client() as http:
+    async with serve(handle) as server, open_client() as http:
         task = asyncio.create_task(http.fetch(server.url))
         await asked.wait()
         task.cancel()
@@ -349,23 +354,23 @@ async def test_cancelling_closes_the_connection() -> None:
 # --- waiting ---
 
 
-async def test_an_answer_that_does_not_begin_is_given_up() -> None:
-    async def play(line: Line) -> None:
-        await line.closed()
+async def test_response_that_never_starts_times_out() -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.wait_closed()
 
-    async with listening(play) as server, client(header_timeout=0.05) as http:
+    async with serve(handle) as server, open_client(header_timeout=0.05) as http:
         address = parse_address(server.url)
         with pytest.raises(StreamStalled, match=r"within 0\.05 s"):
             await http.send(await http.lease(address), "GET", address, {})
 
 
-async def test_an_answer_that_goes_silent_is_given_up() -> None:
-    async def play(line: Line) -> None:
-        await line.request()
-        await line.send(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello")
-        await line.closed()
+async def test_response_that_goes_silent_times_out() -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.read_request()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello")
+        await connection.wait_closed()
 
-    async with listening(play) as server, client() as http:
+    async with serve(handle) as server, open_client() as http:
         address = parse_address(server.url)
         response = await http.send(await http.lease(address), "GET", address, {})
         assert await response.read(5) == b"hello"
@@ -373,26 +378,26 @@ async def test_an_answer_that_goes_silent_is_given_up() -> None:
             await response.read(0.05)
 
 
-async def test_a_small_question_is_bounded_as_a_whole() -> None:
-    async def play(line: Line) -> None:
-        await line.request()
-        await line.send(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n", *([b"x"] * 100), pause=0.02)
+async def test_timeout_of_fetch_covers_the_whole_request() -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.read_request()
+        await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n", *([b"x"] * 100), pause=0.02)
 
-    async with listening(play) as server, client() as http:
+    async with serve(handle) as server, open_client() as http:
         with pytest.raises(StreamStalled):
             await http.fetch(server.url, timeout=0.1)
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_nobody_there(host: str) -> None:
-    port = free_port()
-    async with client() as http:
+async def test_refused_connection_is_explained(host: str) -> None:
+    port = find_free_port()
+    async with open_client() as http:
         with pytest.raises(Unreachable) as caught:
             await http.fetch(f"http://{host}:{port}/v1")
     assert str(caught.value) == f"Cannot reach http://{host}:{port}: connection refused."
@@ -400,8 +405,8 @@ async def test_nobody_there(host: str) -> None:
     assert caught.value.exit_code == 75
 
 
-async def test_a_name_that_does_not_exist() -> None:
-    async with client() as http:
+async def test_unknown_host_is_explained() -> None:
+    async with open_client() as http:
         with pytest.raises(Unreachable) as caught:
             await http.fetch("http://no-such-host.invalid/v1", timeout=30)
     assert "http://no-such-host.invalid" in str(caught.value)
@@ -409,8 +414,8 @@ async def test_a_name_that_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nx: y", "a\nb", "schlüssel", "emoji 🔑"])
-async def test_a_header_that_cannot_be_sent_is_said_and_not_shown(value: str) -> None:
-    async with answering(whole(b"")) as server, client() as http:
+async def test_invalid_header_is_refused_and_not_shown(value: str) -> None:
+    async with serve_answers(make_response(b"")) as server, open_client() as http:
         with pytest.raises(ConfigError) as caught:
             await http.fetch(server.url, headers={"authorization": value})
     assert value not in caught.value.describe()
@@ -421,7 +426,7 @@ async def test_a_header_that_cannot_be_sent_is_said_and_not_shown(value: str) ->
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A private certificate authority (ca.pem) and what it vouches for: 127.0.0.1 and model.test (server.pem)."""
+    """Make a private certificate authority (ca.pem) and its certificate for 127.0.0.1 and model.test (server.pem)."""
     folder = tmp_path_factory.mktemp("ca")
 
     def openssl(*args: str) -> None:
@@ -445,21 +450,21 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def secure_server(authority: Path) -> AsyncGenerator[Listener]:
+async def open_secure_server(authority: Path) -> AsyncGenerator[Listener]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority / "server.pem", authority / "server.key")
 
-    async def play(line: Line) -> None:
+    async def handle(connection: Connection) -> None:
         while True:
-            await line.request()
-            await line.send(whole(b"secret"))
+            await connection.read_request()
+            await connection.send(make_response(b"secret"))
 
-    async with listening(play, context) as server:
+    async with serve(handle, context) as server:
         yield server
 
 
-async def test_a_certificate_nobody_vouches_for_is_refused(authority: Path) -> None:
-    async with secure_server(authority) as server, client() as http:
+async def test_untrusted_certificate_is_refused(authority: Path) -> None:
+    async with open_secure_server(authority) as server, open_client() as http:
         with pytest.raises(TlsFailed) as caught:
             await http.fetch(server.url)
     assert "certificate of 127.0.0.1 cannot be trusted" in str(caught.value)
@@ -468,7 +473,7 @@ async def test_a_certificate_nobody_vouches_for_is_refused(authority: Path) -> N
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR"])
-async def test_a_private_authority_is_trusted_when_named(authority: Path, variable: str) -> None:
+async def test_private_authority_is_trusted_if_configured(authority: Path, variable: str) -> None:
     value = authority / "ca.pem"
     if variable == "SSL_CERT_DIR":
         value = authority / "hashed"
@@ -481,29 +486,29 @@ async def test_a_private_authority_is_trusted_when_named(authority: Path, variab
             timeout=60,
         )
         (value / f"{ran.stdout.strip()}.0").write_text((authority / "ca.pem").read_text())
-    async with secure_server(authority) as server, client({variable: str(value)}) as http:
+    async with open_secure_server(authority) as server, open_client({variable: str(value)}) as http:
         await http.warm(server.url)
         assert await http.fetch(server.url) == (200, b"secret")
         assert await http.fetch(server.url) == (200, b"secret")
         assert server.accepted == 1
 
 
-async def test_the_command_speaks_https_although_it_starts_without_ssl(authority: Path, workspace: Path) -> None:
+async def test_odin_uses_https_although_it_imports_ssl_late(authority: Path, workspace: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority / "server.pem", authority / "server.key")
 
-    async def relay(line: Line) -> None:
+    async def relay(connection: Connection) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", model.port)
         try:
-            head, body = await line.request()
+            head, body = await connection.read_request()
             writer.write(head.encode("latin-1") + body)
             while data := await reader.read(65536):
-                await line.send(data)
+                await connection.send(data)
         finally:
             writer.close()
 
     with ScriptedServer([say("secured")]) as model:
-        async with listening(relay, context) as server:
+        async with serve(relay, context) as server:
             env = {**model.env("openai"), "OPENAI_BASE_URL": f"{server.url}/v1"}
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-X", "importtime", "-m", "odin", "-p", "hello"),
@@ -519,19 +524,19 @@ async def test_the_command_speaks_https_although_it_starts_without_ssl(authority
     assert imported.index(b"_ssl") > imported.index(b"asyncio")
 
 
-async def test_certificates_that_cannot_be_read_are_named(authority: Path) -> None:
-    async with secure_server(authority) as server, client({"SSL_CERT_FILE": "/does/not/exist.pem"}) as http:
+async def test_unreadable_certificate_file_is_named(authority: Path) -> None:
+    async with open_secure_server(authority) as server, open_client({"SSL_CERT_FILE": "/does/not/exist.pem"}) as http:
         for _ in range(2):
             with pytest.raises(TlsFailed, match=r"/does/not/exist\.pem cannot be read"):
                 await http.fetch(server.url)
 
 
-async def test_https_to_a_server_that_does_not_speak_it() -> None:
-    async def play(line: Line) -> None:
-        await line.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await line.closed()
+async def test_https_to_a_plain_http_server_fails_with_a_hint() -> None:
+    async def handle(connection: Connection) -> None:
+        await connection.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await connection.wait_closed()
 
-    async with listening(play) as server, client() as http:
+    async with serve(handle) as server, open_client() as http:
         with pytest.raises(TlsFailed) as caught:
             await http.fetch(server.url.replace("http:", "https:"))
     assert "speaks https" in caught.value.hint
@@ -540,12 +545,12 @@ async def test_https_to_a_server_that_does_not_speak_it() -> None:
 # --- proxies ---
 
 
-def tunnel(target: int, heads: list[str], answer: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"):
-    """A proxy that connects every CONNECT to one port of this machine."""
+def make_tunnel(target: int, heads: list[str], answer: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"):
+    """Return the handler of a proxy that tunnels every CONNECT to one port of this machine."""
 
-    async def play(line: Line) -> None:
-        heads.append((await line.reader.readuntil(b"\r\n\r\n")).decode())
-        await line.send(answer)
+    async def handle(connection: Connection) -> None:
+        heads.append((await connection.reader.readuntil(b"\r\n\r\n")).decode())
+        await connection.send(answer)
         if b" 200 " not in answer:
             return
         reader, writer = await asyncio.open_connection("127.0.0.1", target)
@@ -556,21 +561,21 @@ def tunnel(target: int, heads: list[str], answer: bytes = b"HTTP/1.1 200 Connect
                 await sink.drain()
 
         try:
-            await asyncio.gather(pump(line.reader, writer), pump(reader, line.writer))
+            await asyncio.gather(pump(connection.reader, writer), pump(reader, connection.writer))
         finally:
             writer.transport.abort()
 
-    return play
+    return handle
 
 
-async def test_https_goes_through_a_proxy_by_a_tunnel(authority: Path) -> None:
+async def test_https_request_goes_through_a_proxy_tunnel(authority: Path) -> None:
     heads: list[str] = []
-    async with secure_server(authority) as server, listening(tunnel(server.port, heads)) as proxy:
+    async with open_secure_server(authority) as server, serve(make_tunnel(server.port, heads)) as proxy:
         env = {
             "HTTPS_PROXY": f"http://us%65r:pass@127.0.0.1:{proxy.port}",
             "SSL_CERT_FILE": str(authority / "ca.pem"),
         }
-        async with client(env) as http:
+        async with open_client(env) as http:
             assert await http.fetch("https://model.test/v1") == (200, b"secret")
             assert await http.fetch("https://model.test/v1") == (200, b"secret")
     assert len(heads) == 1
@@ -578,21 +583,21 @@ async def test_https_goes_through_a_proxy_by_a_tunnel(authority: Path) -> None:
     assert "proxy-authorization: Basic dXNlcjpwYXNz\r\n" in heads[0]
 
 
-async def test_the_way_to_the_proxy_may_be_secure_too(authority: Path) -> None:
+async def test_connection_to_the_proxy_may_use_tls(authority: Path) -> None:
     heads: list[str] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(authority / "server.pem", authority / "server.key")
-    async with secure_server(authority) as server, listening(tunnel(server.port, heads), context) as proxy:
+    async with open_secure_server(authority) as server, serve(make_tunnel(server.port, heads), context) as proxy:
         env = {"HTTPS_PROXY": f"https://127.0.0.1:{proxy.port}", "SSL_CERT_FILE": str(authority / "ca.pem")}
-        async with client(env) as http:
+        async with open_client(env) as http:
             assert await http.fetch("https://model.test/v1") == (200, b"secret")
     assert len(heads) == 1
 
 
-async def test_the_certificate_is_checked_behind_a_proxy_too(authority: Path) -> None:
-    async with secure_server(authority) as server, listening(tunnel(server.port, [])) as proxy:
+async def test_certificate_is_checked_behind_a_proxy(authority: Path) -> None:
+    async with open_secure_server(authority) as server, serve(make_tunnel(server.port, [])) as proxy:
         env = {"HTTPS_PROXY": f"http://127.0.0.1:{proxy.port}", "SSL_CERT_FILE": str(authority / "ca.pem")}
-        async with client(env) as http:
+        async with open_client(env) as http:
             with pytest.raises(TlsFailed, match=r"certificate of other\.test"):
                 await http.fetch("https://other.test/v1")
 
@@ -607,10 +612,10 @@ async def test_the_certificate_is_checked_behind_a_proxy_too(authority: Path) ->
     ],
     ids=["login", "blocked", "nonsense", "silence"],
 )
-async def test_a_proxy_that_refuses_is_named(answer: bytes, error: type[ProviderError], words: str) -> None:
+async def test_refusal_by_a_proxy_is_explained(answer: bytes, error: type[ProviderError], words: str) -> None:
     async with (
-        listening(tunnel(0, [], answer)) as proxy,
-        client({"https_proxy": f"http://me:secret@127.0.0.1:{proxy.port}"}) as http,
+        serve(make_tunnel(0, [], answer)) as proxy,
+        open_client({"https_proxy": f"http://me:secret@127.0.0.1:{proxy.port}"}) as http,
     ):
         with pytest.raises(error, match=words) as caught:
             await http.fetch("https://model.test/v1")
@@ -618,16 +623,16 @@ async def test_a_proxy_that_refuses_is_named(answer: bytes, error: type[Provider
     assert "secret" not in caught.value.describe()
 
 
-async def test_a_proxy_that_is_down_is_named() -> None:
-    async with client({"HTTPS_PROXY": f"http://127.0.0.1:{free_port()}"}) as http:
+async def test_unreachable_proxy_is_named() -> None:
+    async with open_client({"HTTPS_PROXY": f"http://127.0.0.1:{find_free_port()}"}) as http:
         with pytest.raises(Unreachable, match="Cannot reach the proxy"):
             await http.fetch("https://model.test/v1")
 
 
-async def test_http_goes_through_a_proxy_with_the_whole_address() -> None:
+async def test_http_request_through_a_proxy_has_an_absolute_url() -> None:
     async with (
-        answering(whole(b"1"), whole(b"2")) as proxy,
-        client({"HTTP_PROXY": f"http://u:p@127.0.0.1:{proxy.port}"}) as http,
+        serve_answers(make_response(b"1"), make_response(b"2")) as proxy,
+        open_client({"HTTP_PROXY": f"http://u:p@127.0.0.1:{proxy.port}"}) as http,
     ):
         assert await http.fetch("http://one.test/v1/models?a=b", body=b"{}") == (200, b"1")
         assert await http.fetch("http://two.test:8080/") == (200, b"2")

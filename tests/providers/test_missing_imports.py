@@ -1,4 +1,4 @@
-"""Imports that a small model forgets in a Python file."""
+"""Adding the imports that a small model forgot in a Python file."""
 
 from odin.providers.whole_files.missing_imports import add_missing_imports
 from tests.table import each
@@ -38,7 +38,9 @@ _FILES = {
 def test_names_that_the_project_defines_once_are_imported(text: str, added: str) -> None:
     first, rest = text.split("\n", 1)
     assert add_missing_imports("test_a.py", text, "", _FILES) == f"{first}\n{added}{rest}"
-    assert add_missing_imports("test_a.py", text, text, _FILES) == text, "what the old file lacked is left alone"
+    assert add_missing_imports("test_a.py", text, text, _FILES) == text, (
+        "imports that the old file lacked are not added"
+    )
     assert add_missing_imports("a.js", text, "", _FILES) == text
 
 

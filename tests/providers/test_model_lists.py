@@ -1,4 +1,4 @@
-"""A server that was configured without models: it is asked for them, and a model it does not have is refused."""
+"""Model lists of configured servers: listing, cache, and refusal of unknown models."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def configure(home: Path, **keys: Any) -> None:
 
 
 @asynccontextmanager
-async def selecting(
+async def open_selector(
     workspace: Path, env: dict[str, str] | None = None, *, eager: bool = True
 ) -> AsyncGenerator[ModelSelector]:
     environ = {**os.environ, **(env or {})}
@@ -35,7 +35,7 @@ async def selecting(
     await models.connector.close()
 
 
-def test_its_models_are_listed_and_the_first_answers(run_odin: Run, workspace: Path, home: Path) -> None:
+def test_models_of_a_server_are_listed_and_the_first_is_the_default(run_odin: Run, workspace: Path, home: Path) -> None:
     with ScriptedServer([say("Hi.")], models=["coder", "coder-small"]) as server:
         configure(home, providers={"work": {"base_url": server.openai_url, "api_key": "scripted-key"}})
         rows = {row["model"]: row for row in json.loads(run_odin("models", "--json").stdout)}
@@ -46,21 +46,21 @@ def test_its_models_are_listed_and_the_first_answers(run_odin: Run, workspace: P
         assert server.requests[0].model == "coder"
 
 
-def test_a_server_that_is_not_there_is_said(run_odin: Run, home: Path) -> None:
+def test_models_command_reports_an_unreachable_server(run_odin: Run, home: Path) -> None:
     configure(home, providers={"work": {"base_url": "http://127.0.0.1:9/v1"}})
     ran = run_odin("models")
     assert ran.returncode == 0
     assert "The models of work cannot be listed: " in ran.stdout
 
 
-async def test_the_last_list_is_kept_for_the_next_start(workspace: Path, home: Path) -> None:
+async def test_model_list_is_cached_for_the_next_start(workspace: Path, home: Path) -> None:
     with ScriptedServer([], models=["coder"]) as server:
         configure(home, providers={"work": {"base_url": server.openai_url, "api_key": "scripted-key"}})
-        async with selecting(workspace, eager=False) as models:
+        async with open_selector(workspace, eager=False) as models:
             assert [row.ref for row in await models.connector.list_available()] == ["offline/planner"]
             assert await models.choose("") == "offline/planner"
             assert server.others == []
-        async with selecting(workspace) as models:
+        async with open_selector(workspace) as models:
             assert await models.choose("") == "work/coder"
             asked = len(server.others)
             assert [row.ref for row in await models.connector.list_available("configured")] == [
@@ -69,32 +69,32 @@ async def test_the_last_list_is_kept_for_the_next_start(workspace: Path, home: P
             ]
             assert len(server.others) == asked
     assert (home / ".cache" / "odin" / CACHE_NAME).stat().st_mode & 0o077 == 0
-    async with selecting(workspace, eager=False) as models:
+    async with open_selector(workspace, eager=False) as models:
         assert await models.choose("") == "work/coder"
         assert [row.ref for row in await models.connector.list_available()] == ["work/coder", "offline/planner"]
     (home / ".cache" / "odin" / CACHE_NAME).write_text("{]")
-    async with selecting(workspace, eager=False) as models:
+    async with open_selector(workspace, eager=False) as models:
         assert await models.choose("") == "offline/planner"
 
 
-async def test_the_catalog_is_about_the_address_of_its_provider(workspace: Path) -> None:
+async def test_catalog_prices_do_not_apply_to_another_base_url(workspace: Path) -> None:
     with ScriptedServer([], models=["gpt-6-sol", "house-model"]) as server:
         env = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "scripted-key"}
-        async with selecting(workspace, env) as models:
+        async with open_selector(workspace, env) as models:
             rows = {row.ref: row for row in await models.connector.list_available("configured")}
             assert list(rows) == ["openai/gpt-6-sol", "openai/house-model", "offline/planner"]
             assert rows["openai/gpt-6-sol"].price_input is None
             assert await models.choose("") == "openai/gpt-6-sol"
     with ScriptedServer([], models=["house-model"]) as server:
         env = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "scripted-key"}
-        async with selecting(workspace, env) as models:
+        async with open_selector(workspace, env) as models:
             assert await models.choose("") == "openai/house-model"
 
 
-async def test_a_model_that_its_server_does_not_have_is_refused(workspace: Path, home: Path) -> None:
+async def test_unknown_model_of_a_server_is_refused_with_a_suggestion(workspace: Path, home: Path) -> None:
     with ScriptedServer([], models=["coder", "coder-small"]) as server:
         configure(home, providers={"work": {"base_url": server.openai_url, "api_key": "scripted-key"}})
-        async with selecting(workspace) as models:
+        async with open_selector(workspace) as models:
             for name in ("work/codr", "codr"):
                 with pytest.raises(ConfigError) as caught:
                     await models.connector.check_name(name)
@@ -106,9 +106,9 @@ async def test_a_model_that_its_server_does_not_have_is_refused(workspace: Path,
                 await models.connector.check_name("wrok/coder")
 
 
-async def test_a_name_that_cannot_be_checked_is_taken_with_a_note(workspace: Path) -> None:
+async def test_model_name_that_cannot_be_checked_is_accepted_with_a_note(workspace: Path) -> None:
     env = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "ANTHROPIC_API_KEY": "k"}
-    async with selecting(workspace, env) as models:
+    async with open_selector(workspace, env) as models:
         assert await models.connector.check_name("anthropic/claude-sonnet-5-5") == ""
         note = await models.connector.check_name("anthropic/claude-sonet-5-5")
     assert note == (
@@ -117,9 +117,9 @@ async def test_a_name_that_cannot_be_checked_is_taken_with_a_note(workspace: Pat
     )
 
 
-async def test_other_models_of_the_settings_are_checked_at_the_start(workspace: Path, home: Path) -> None:
+async def test_other_configured_models_are_checked_at_the_start(workspace: Path, home: Path) -> None:
     configure(home, small_model="anthropc/claude", fallback_model=["ollama/qwen3", "opnai/gpt-6-sol"])
-    async with selecting(workspace) as models:
+    async with open_selector(workspace) as models:
         warnings = " ".join(models.connector.warnings)
         assert "small_model 'anthropc/claude' cannot be used: There is no provider 'anthropc'." in warnings
         assert "fallback_model 'opnai/gpt-6-sol' cannot be used: " in warnings
@@ -130,5 +130,5 @@ async def test_other_models_of_the_settings_are_checked_at_the_start(workspace: 
     ("model", "expected"),
     [("qwen3", True), ("qwen3:latest", True), ("claude-x", True), ("claude-x-20260101", True), ("claude", False)],
 )
-def test_a_tag_or_a_date_may_be_left_out(model: str, expected: bool) -> None:
+def test_tag_or_date_of_a_model_name_may_be_omitted(model: str, expected: bool) -> None:
     assert is_listed(model, ["qwen3:latest", "claude-x-20260101", "gpt"]) is expected

@@ -1,4 +1,4 @@
-"""The offline planner at work: real tools, real files, real processes, one turn after the other."""
+"""The offline planner with real tools, files and processes."""
 
 import re
 import subprocess
@@ -43,7 +43,7 @@ async def talk(workspace: Path) -> AsyncIterator[Talk]:
 
 
 @pytest.fixture
-async def asking(workspace: Path) -> AsyncIterator[Talk]:
+async def ask_talk(workspace: Path) -> AsyncIterator[Talk]:
     """A conversation in ask mode: no tool that writes files is offered."""
     talk = Talk(workspace, mode="ask")
     yield talk
@@ -85,7 +85,7 @@ async def test_search_takes_special_characters_literally(talk: Talk):
     assert "fxx0zy" not in answer
 
 
-async def test_a_definition_is_told_from_a_use(talk: Talk):
+async def test_definition_is_distinguished_from_uses(talk: Talk):
     talk.write("a.py", "def parse(x):\n    return x\n\n\nparse(1)\n")
     answer = await talk.say("where is parse defined?")
     assert "1 definition of `parse`" in answer
@@ -98,7 +98,7 @@ async def test_a_missing_definition_falls_back_to_mentions(talk: Talk):
     assert "no definition of `parse`, but it is mentioned" in await talk.say("where is parse defined?")
 
 
-async def test_counting(talk: Talk):
+async def test_matches_and_lines_are_counted(talk: Talk):
     talk.write("src/auth.py", AUTH)
     talk.write("b.py", "# TODO\n")
     answer = await talk.say("count TODOs")
@@ -107,7 +107,7 @@ async def test_counting(talk: Talk):
     assert await talk.say("how many lines does b.py have?") == "`b.py` has 1 line."
 
 
-async def test_a_search_with_more_hits_than_one_list_holds_counts_them_all(talk: Talk):
+async def test_long_search_result_is_counted_completely(talk: Talk):
     talk.write("big.txt", "needle\n" * 900)
     answer = await talk.say("search for needle")
     assert answer.startswith("900 matches for `needle` in 1 file.")
@@ -121,12 +121,12 @@ async def test_a_file_is_found_by_its_name_alone(talk: Talk):
     assert "3 matches for `TODO` in `src/deep/auth.py`" in answer
 
 
-async def test_words_after_in_that_are_no_place_belong_to_the_term(talk: Talk):
+async def test_words_after_in_that_name_no_path_belong_to_the_search_term(talk: Talk):
     talk.write("a.txt", "the logged in user\n")
     assert "1 match for `logged in user`" in await talk.say("search for logged in user")
 
 
-async def test_of_several_files_of_one_name_it_asks_which(talk: Talk):
+async def test_ambiguous_file_name_is_asked_about(talk: Talk):
     talk.write("a/conf.py", "x\n")
     talk.write("b/conf.py", "x\n")
     answer = await talk.say("read conf.py")
@@ -166,13 +166,13 @@ async def test_a_file_is_shown_whole_in_part_and_from_its_end(talk: Talk):
     assert "28  line 28\n29  line 29\n30  line 30" in await talk.say("last 3 lines of a.txt")
 
 
-async def test_a_long_file_is_shown_in_part_and_read_on(talk: Talk):
+async def test_long_file_is_shown_in_parts(talk: Talk):
     talk.write("a.txt", "".join(f"line {n}\n" for n in range(1, 501)))
     assert "lines 1-200 of 500" in await talk.say("read a.txt")
     assert "201  line 201" in await talk.say("show lines 201-400")
 
 
-async def test_a_missing_file_is_reported_with_what_is_near(talk: Talk):
+async def test_missing_file_is_reported_with_similar_names(talk: Talk):
     talk.write("notes.txt", "x\n")
     answer = await talk.say("read nodes.txt")
     assert answer.startswith("There is no `nodes.txt` here. Did you mean")
@@ -190,7 +190,7 @@ async def test_an_outline_has_classes_and_functions_with_lines(talk: Talk):
     assert answer.endswith("- class Session (line 7)\n  - def login(self, user) (line 8)")
 
 
-async def test_a_summary_is_read_off_and_says_so(talk: Talk):
+async def test_summary_is_an_extract_and_says_that_more_needs_a_model(talk: Talk):
     talk.write("README.md", "# Demo\n\nA demo of things.\n\n## Use\n\nRun it.\n")
     answer = await talk.say("summarise README.md")
     assert "A demo of things." in answer
@@ -198,7 +198,7 @@ async def test_a_summary_is_read_off_and_says_so(talk: Talk):
     assert "needs a model" in answer
 
 
-async def test_a_project_is_described_by_its_own_files(talk: Talk):
+async def test_project_is_described_from_its_files(talk: Talk):
     talk.write("README.md", "# demo\n\nDoes one thing well.\n")
     talk.write(
         "pyproject.toml",
@@ -279,7 +279,7 @@ async def test_a_word_is_renamed_to_the_end_of_a_long_file(talk: Talk):
     assert talk.read("big.txt").startswith("foobar\n")
 
 
-async def test_line_endings_stay(talk: Talk):
+async def test_line_endings_are_kept(talk: Talk):
     talk.write("a.txt", "foo\r\nx\r\nfoo bar\r\nfoobar\r\n")
     await talk.say("rename foo to baz in a.txt")
     assert talk.read("a.txt") == "baz\r\nx\r\nbaz bar\r\nfoobar\r\n"
@@ -308,7 +308,7 @@ async def test_a_file_is_created_with_literal_content(talk: Talk):
     assert talk.read("a.py") == "print('hi')\n"
 
 
-async def test_what_exists_is_not_overwritten_unless_asked(talk: Talk):
+async def test_existing_file_is_not_overwritten_unless_asked(talk: Talk):
     talk.write("a.txt", "precious\n")
     assert "already exists (1 line), so I left it alone" in await talk.say("create a.txt with content 'x'")
     assert "already exists" in await talk.say("write 'x' to a.txt")
@@ -328,7 +328,7 @@ async def test_what_exists_is_not_overwritten_unless_asked(talk: Talk):
         (None, "end\n"),
     ],
 )
-async def test_append(talk: Talk, before: str | None, after: str):
+async def test_text_is_appended(talk: Talk, before: str | None, after: str):
     if before is not None:
         talk.write("a.txt", before)
     await talk.say("append 'end' to a.txt")
@@ -351,14 +351,14 @@ async def test_a_file_is_deleted_and_moving_one_is_explained(talk: Talk):
     assert await talk.say("delete a.txt") == "There is no `a.txt`."
 
 
-async def test_without_a_delete_tool_a_command_is_named():
+async def test_without_a_delete_tool_the_rm_command_is_suggested():
     request = Request("m", (PromptMessage("delete a.txt", ("Working directory: /w",)),), tools=())
     assert any("run `rm a.txt`" in piece.text for piece in stream_reply(request) if isinstance(piece, TextChunk))
 
 
-async def test_odin_md_is_written_when_asked_for(talk: Talk, asking: Talk):
+async def test_odin_md_is_written_when_asked_for(talk: Talk, ask_talk: Talk):
     talk.write("Makefile", "test:\n\ttrue\n")
-    assert "edit mode" in await asking.say("init")
+    assert "edit mode" in await ask_talk.say("init")
     assert (await talk.say("create ODIN.md")).startswith(f"Created {talk.folder}/ODIN.md")
     assert "`make test`" in talk.read("ODIN.md")
 
@@ -374,16 +374,16 @@ async def test_a_delete_tool_is_used_when_there_is_one():
 # --- modes and refusals ---
 
 
-async def test_in_ask_mode_nothing_is_changed_and_edit_mode_is_named(asking: Talk):
-    asking.write("auth.py", AUTH)
-    answer = await asking.say("Replace TODO with FIXME in auth.py")
+async def test_in_ask_mode_nothing_is_changed_and_edit_mode_is_named(ask_talk: Talk):
+    ask_talk.write("auth.py", AUTH)
+    answer = await ask_talk.say("Replace TODO with FIXME in auth.py")
     assert answer.startswith("Nothing was changed: in ask mode no tool that writes files is offered.")
     assert "edit mode" in answer
     assert "3 lines in 1 file: `auth.py`" in answer
     for prompt in ("create x.txt with 'a'", "append 'a' to auth.py"):
-        assert "edit mode" in await asking.say(prompt)
-    assert asking.read("auth.py") == AUTH
-    assert not (asking.folder / "x.txt").exists()
+        assert "edit mode" in await ask_talk.say(prompt)
+    assert ask_talk.read("auth.py") == AUTH
+    assert not (ask_talk.folder / "x.txt").exists()
 
 
 async def test_a_refused_edit_is_reported_with_its_reason_and_not_repeated(talk: Talk):
@@ -440,17 +440,17 @@ async def test_failing_tests_show_the_end_of_their_output(talk: Talk):
     assert "E assert 1 == 2" in answer
 
 
-async def test_no_tests_is_said(talk: Talk):
+async def test_missing_tests_are_reported(talk: Talk):
     talk.write("a.txt", "")
     assert "no way to run tests here" in await talk.say("run the tests")
 
 
-async def test_a_script_runs_by_its_ending(talk: Talk):
+async def test_script_is_run_by_its_extension(talk: Talk):
     talk.write("hello.sh", "echo hello\n")
     assert "`sh hello.sh` ran without an error" in await talk.say("run hello.sh")
 
 
-async def test_git_questions(talk: Talk):
+async def test_git_questions_are_answered(talk: Talk):
     run_git(talk.folder, "init", "-q", "-b", "main")
     talk.write("a.txt", "one\n")
     run_git(talk.folder, "add", "-A")
@@ -470,7 +470,7 @@ async def test_git_questions(talk: Talk):
     assert await talk.say("how many commits are there?") == "There is 1 commit."
 
 
-async def test_git_outside_a_repository_and_before_the_first_commit(talk: Talk):
+async def test_git_outside_a_repository_and_before_the_first_commit_is_explained(talk: Talk):
     assert await talk.say("git status") == "This folder is not a git repository."
     run_git(talk.folder, "init", "-q", "-b", "main")
     assert await talk.say("git log") == "This repository has no commits yet."
@@ -508,7 +508,7 @@ async def test_replace_without_a_place_asks_where(talk: Talk):
     assert "nothing was searched for yet" in await talk.say("replace it with bar")
 
 
-async def test_the_same_elsewhere(talk: Talk):
+async def test_last_task_is_repeated_in_another_place(talk: Talk):
     talk.write("a.py", "foo\n")
     talk.write("b.py", "foo foo\n")
     talk.write("tests/c.py", "foo\n")
@@ -516,10 +516,10 @@ async def test_the_same_elsewhere(talk: Talk):
     assert "2 occurrences in `b.py`" in await talk.say("now do the same in b.py")
     await talk.say("search for foo in a.py")
     assert "in `tests`" in await talk.say("and in tests?")
-    assert "1 match for `bar`" not in await talk.say("and for bar?")
+    assert "No match for `bar` in `tests`." in await talk.say("and for bar?")
 
 
-async def test_it_is_the_file_last_seen(talk: Talk):
+async def test_pronoun_refers_to_the_last_file(talk: Talk):
     talk.write("a.py", "one\ntwo\nthree\n")
     await talk.say("search for two in a.py")
     assert "2  two" in await talk.say("read it")
@@ -538,7 +538,7 @@ async def test_an_entry_of_the_last_list_is_opened(talk: Talk):
     assert "from 1 to 2" in await talk.say("open the 5th one")
 
 
-async def test_it_asks_when_it_could_be_several(talk: Talk):
+async def test_ambiguous_pronoun_is_asked_about(talk: Talk):
     talk.write("a.py", "needle\n")
     talk.write("b.py", "needle\n")
     assert "Name it, for example" in await talk.say("read it")
@@ -546,7 +546,7 @@ async def test_it_asks_when_it_could_be_several(talk: Talk):
     assert (await talk.say("read it")).startswith("Which one: `a.py`, `b.py`?")
 
 
-async def test_run_it_again(talk: Talk):
+async def test_last_command_is_run_again(talk: Talk):
     await talk.say("run `echo once >> log.txt`")
     await talk.say("run it again")
     assert talk.read("log.txt") == "once\nonce\n"
@@ -556,7 +556,7 @@ async def test_run_it_again(talk: Talk):
     assert talk.tools_called == ["ExecuteCommand"]
 
 
-async def test_undo_takes_a_replacement_back(talk: Talk):
+async def test_undo_reverts_a_replacement(talk: Talk):
     talk.write("a.py", "foo bar foo\n")
     talk.write("b.py", "foo\n")
     assert "nothing to undo" in await talk.say("undo that")
@@ -567,7 +567,7 @@ async def test_undo_takes_a_replacement_back(talk: Talk):
     assert (talk.read("a.py"), talk.read("b.py")) == ("foo bar foo\n", "foo\n")
 
 
-async def test_undo_takes_a_rename_and_an_append_back(talk: Talk):
+async def test_undo_reverts_a_rename_and_an_append(talk: Talk):
     before = "foo\nfoobar\nfoo x\n"
     talk.write("a.py", before)
     await talk.say("rename foo to baz in a.py")
@@ -579,7 +579,7 @@ async def test_undo_takes_a_rename_and_an_append_back(talk: Talk):
     assert talk.read("a.py") == before
 
 
-async def test_undo_is_honest_when_it_would_hit_something_else(talk: Talk):
+async def test_undo_is_refused_if_it_would_change_other_text(talk: Talk):
     talk.write("a.py", "foo bar\n")
     await talk.say("replace foo with bar in a.py")
     answer = await talk.say("undo that")
@@ -602,7 +602,7 @@ async def test_several_requests_run_in_order(talk: Talk):
     assert "bee" in both
 
 
-async def test_what_is_not_understood_ends_the_work_and_is_named(talk: Talk):
+async def test_request_that_is_not_understood_stops_the_work_and_is_named(talk: Talk):
     talk.write("a.py", "x\n")
     answer = await talk.say("read a.py and make it nicer")
     assert "`a.py`, 1 line" in answer
@@ -610,7 +610,7 @@ async def test_what_is_not_understood_ends_the_work_and_is_named(talk: Talk):
     assert '"make it nicer" needs a model' in str(talk.failure)
 
 
-async def test_the_todo_list(talk: Talk):
+async def test_todo_list_is_kept(talk: Talk):
     assert "is empty" in await talk.say("show todos")
     await talk.say("add todo: write docs")
     await talk.say("add todo: test it")
@@ -618,11 +618,11 @@ async def test_the_todo_list(talk: Talk):
     assert await talk.say("show todos") == "2 todos:\n\n1. [x] write docs\n2. [ ] test it"
 
 
-# --- words ---
+# --- help ---
 
 
 @pytest.mark.parametrize("prompt", ["explain monads to me", "asdf", "What is love?", "hi", "help", "fix it"])
-async def test_one_friendly_paragraph_says_what_it_can_do(talk: Talk, prompt: str):
+async def test_one_paragraph_says_what_is_possible_without_a_model(talk: Talk, prompt: str):
     answer = await talk.say(prompt)
     assert (talk.failure is None) == (prompt in ("hi", "help"))
     answer = talk.failure.describe() if talk.failure else answer
@@ -636,7 +636,7 @@ async def test_one_friendly_paragraph_says_what_it_can_do(talk: Talk, prompt: st
 # --- the provider ---
 
 
-async def test_a_reply_is_pieces_with_no_usage_and_one_stop(talk: Talk):
+async def test_reply_streams_a_call_an_empty_usage_and_one_stop(talk: Talk):
     talk.write("a.txt", "x\n")
     talk.messages.append(PromptMessage("read a.txt", (f"Working directory: {talk.folder}",)))
     pieces = [piece async for piece in OfflinePlanner().stream(talk.request())]
@@ -648,7 +648,7 @@ async def test_a_reply_is_pieces_with_no_usage_and_one_stop(talk: Talk):
     assert stop == StopChunk("tool_use", "offline")
 
 
-async def test_a_long_answer_comes_in_chunks(talk: Talk):
+async def test_long_answer_is_streamed_in_chunks(talk: Talk):
     talk.messages.append(PromptMessage("help"))
     pieces = [piece async for piece in OfflinePlanner().stream(talk.request())]
     texts = [piece for piece in pieces if isinstance(piece, TextChunk)]
@@ -682,7 +682,7 @@ async def test_call_ids_are_never_used_twice(talk: Talk):
     assert len(ids) == len(set(ids))
 
 
-async def test_a_turn_begun_by_a_model_is_taken_over(talk: Talk):
+async def test_turn_started_by_a_model_is_continued(talk: Talk):
     talk.write("a.py", "foo\n")
     call = ToolCall("toolu_1", "Bash", {"command": "ls"})
     talk.messages += [
@@ -694,7 +694,7 @@ async def test_a_turn_begun_by_a_model_is_taken_over(talk: Talk):
     assert [piece.name for piece in pieces if isinstance(piece, CallChunk)] == ["Read"]
 
 
-async def test_a_model_s_calls_are_remembered_for_follow_ups(talk: Talk):
+async def test_calls_of_a_model_are_remembered_for_follow_ups(talk: Talk):
     path = talk.write("a.py", "one\n")
     call = ToolCall("toolu_1", "Read", {"file_path": str(path)})
     talk.messages += [
@@ -721,12 +721,12 @@ def test_importing_the_planner_does_not_load_its_grammar():
     assert run.stdout.strip() == "[]"
 
 
-# --- the page about it ---
+# --- docs/offline.md ---
 
 PAGE = Path(__file__).parents[2] / "docs" / "offline.md"
 
 
-async def test_the_run_on_the_page_is_real(talk: Talk):
+async def test_conversation_in_the_documentation_is_real(talk: Talk):
     talk.write(
         "src/auth.py",
         """\"\"\"Signing in and out.\"\"\"
@@ -761,7 +761,7 @@ def foo_bar(foo):
         assert await talk.say(prompt) == answer.strip()
 
 
-def test_every_example_on_the_page_is_understood():
+def test_every_example_in_the_documentation_is_understood():
     text = PAGE.read_text(encoding="utf-8")
     rows = [row for row in text.splitlines() if row.startswith("| ") and "`" in row]
     examples = [one.strip("` ") for row in rows for one in re.findall(r"`` .*? ``|``.*?``|`[^`]+`", row)]
@@ -770,7 +770,7 @@ def test_every_example_on_the_page_is_understood():
     assert lost == []
 
 
-# --- it always comes to an end ---
+# --- every conversation ends ---
 
 TOOLS = (
     "LS",
@@ -807,17 +807,17 @@ RESULTS = st.sampled_from(
 )
 
 
-Answers = Callable[[ToolCall], tuple[str, bool]]
+AnswerCall = Callable[[ToolCall], tuple[str, bool]]
 
 
-def in_turn(results: list[tuple[str, bool]]) -> Answers:
-    """Give these results one after the other, whatever is called."""
+def cycle_results(results: list[tuple[str, bool]]) -> AnswerCall:
+    """Return a function that gives these results one after the other, whatever is called."""
     supply = cycle(results)
     return lambda call: next(supply)
 
 
-def converse(prompts: list[str], offered: tuple[str, ...], answer: Answers) -> tuple[int, str]:
-    """Play prompts against made-up results: the longest turn in steps, and the last answer."""
+def converse(prompts: list[str], offered: tuple[str, ...], answer: AnswerCall) -> tuple[int, str]:
+    """Answer every call with a made-up result. Return the number of steps of the longest turn, and the last answer."""
     specs = tuple(ToolSpec(name, "", {"properties": {"paths": {}}}) for name in offered)
     messages: list[Message] = []
     longest, last = 0, ""
@@ -856,15 +856,15 @@ def converse(prompts: list[str], offered: tuple[str, ...], answer: Answers) -> t
 def test_any_conversation_ends_and_keeps_to_the_tools_it_was_offered(
     prompts: list[str], offered: tuple[str, ...], results: list[tuple[str, bool]]
 ):
-    longest, _ = converse(prompts, offered, in_turn(results))
+    longest, _ = converse(prompts, offered, cycle_results(results))
     assert longest <= MAX_STEPS + 1
 
 
 @pytest.mark.slow
 @each("prompt", sorted(PHRASES))
-def test_every_phrase_ends_whatever_the_tools_say(prompt: str):
+def test_every_phrase_ends_whatever_the_tools_return(prompt: str):
     for result in (("Denied: no.", True), ("     1\tx\n(showing lines 1-1 of 9 total)", False), ("", False)):
-        longest, _ = converse([prompt], TOOLS, in_turn([result]))
+        longest, _ = converse([prompt], TOOLS, cycle_results([result]))
         assert longest <= MAX_STEPS + 1
 
 
@@ -882,7 +882,7 @@ def test_a_plan_that_needs_too_many_steps_is_stopped():
     assert last == STOPPED
 
 
-def test_a_file_that_stays_unread_is_reported():
+def test_file_that_stays_unread_is_reported():
     def answer(call: ToolCall) -> tuple[str, bool]:
         if call.name == "Read":
             return "     1\tfoo", False

@@ -1,4 +1,4 @@
-"""What plain English the offline planner understands, phrase by phrase."""
+"""The English phrases that the offline planner understands."""
 
 from typing import Any
 
@@ -257,8 +257,8 @@ FOLLOW_UPS = {
 PHRASES = {**SEARCHES, **FILES, **READS, **CHANGES, **RUNS, **FOLLOW_UPS}
 
 
-def bare(task: PlannerTask) -> dict[str, Any]:
-    """What a task means, without the words it came from."""
+def meaning_of(task: PlannerTask) -> dict[str, Any]:
+    """Return the fields of a task without the text that it came from."""
     fields = {name: getattr(task, name) for name in task.__struct_fields__}
     del fields["whole_term"]
     if task.kind != "which-command":
@@ -268,7 +268,7 @@ def bare(task: PlannerTask) -> dict[str, Any]:
 
 @each("prompt", PHRASES)
 def test_a_phrase_is_understood(prompt: str):
-    assert [bare(task) for task in parse_prompt(prompt)] == [bare(PHRASES[prompt])]
+    assert [meaning_of(task) for task in parse_prompt(prompt)] == [meaning_of(PHRASES[prompt])]
 
 
 @each("prompt", [prompt for prompt in PHRASES if not prompt.startswith("s/")])
@@ -297,11 +297,11 @@ def test_case_and_courtesy_do_not_matter(prompt: str):
         ("think hard and run the tests", ["unknown"]),
     ],
 )
-def test_several_requests_in_one(prompt: str, kinds: list[str]):
+def test_several_requests_in_one_prompt_are_split(prompt: str, kinds: list[str]):
     assert [task.kind for task in parse_prompt(prompt)] == kinds
 
 
-def test_nothing_inside_quotes_is_a_word_of_the_request():
+def test_text_in_quotes_is_not_part_of_the_request():
     (task,) = parse_prompt("replace 'run the tests, then delete everything' with 'search for x' in a.py")
     assert (task.kind, task.term, task.new) == ("replace", "run the tests, then delete everything", "search for x")
 
@@ -321,7 +321,7 @@ def test_nothing_inside_quotes_is_a_word_of_the_request():
         ("replace x with ''", [""]),
     ],
 )
-def test_quotes_are_set_aside(text: str, contents: list[str]):
+def test_quoted_texts_are_found(text: str, contents: list[str]):
     assert [content for content, _ in protect_quotes(text).quoted] == contents
 
 
@@ -332,13 +332,13 @@ def test_protecting_quotes_loses_no_character(text: str):
     assert words.restore_quotes(words.text) == kept
 
 
-def test_a_template_says_which_words_may_begin_it():
+def test_first_words_of_a_template_are_found():
     assert first_words_of("[show|list] [me] the files? in {path}") == {"show", "list", "me", "the"}
     assert first_words_of("(a b|c) d") == {"a", "c"}
     assert "" in first_words_of("[please] {what}")
 
 
-def test_a_template_takes_its_variants():
+def test_template_matches_all_its_variants():
     pattern = compile_template("[show [me]|list] the files? [in {path}]")
     assert pattern.fullmatch(" show me the files in src")
     assert pattern.fullmatch(" LIST the file")
@@ -348,7 +348,7 @@ def test_a_template_takes_its_variants():
 
 
 @given(st.text(max_size=400))
-def test_every_prompt_becomes_tasks(text: str):
+def test_every_text_becomes_tasks(text: str):
     tasks = parse_prompt(text)
     assert tasks
     assert len(tasks) <= 12

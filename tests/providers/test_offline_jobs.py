@@ -1,4 +1,4 @@
-"""The parts of the offline planner that need no tools: the lesser model's jobs, outlines, rewriting, test commands."""
+"""The offline planner without tools: small-model jobs, outlines, word edits and test commands."""
 
 import re
 
@@ -25,14 +25,14 @@ from odin.providers.offline.jobs import judge_edit, parse_edit_review
 from odin.providers.offline.read_plans import extract_first_paragraph, outline_of
 
 
-def answer(request: Request) -> str:
+def answer_of(request: Request) -> str:
     return "".join(piece.text for piece in stream_reply(request) if isinstance(piece, TextChunk))
 
 
 # --- titles and summaries ---
 
 
-def test_the_markers_are_those_of_the_core():
+def test_job_markers_match_those_of_the_core():
     markers = [job.marker for job in (TITLE_JOB, SUMMARY_JOB, SUFFICIENCY_JOB)]
     assert markers == [JOB_TITLE, JOB_SUMMARY, JOB_SUFFICIENCY]
 
@@ -47,7 +47,7 @@ def test_the_markers_are_those_of_the_core():
         ("?!", "New session"),
     ],
 )
-def test_a_title_is_the_prompt_without_courtesy(prompt: str, title: str):
+def test_title_is_the_prompt_without_courtesy(prompt: str, title: str):
     assert make_offline_title(prompt) == title
 
 
@@ -61,10 +61,10 @@ def test_a_title_is_one_short_line(text: str):
 
 def test_the_title_job_is_answered_by_its_marker():
     request = Request("m", (PromptMessage("please describe the parser"),), system=TITLE_JOB.system)
-    assert answer(request) == "Describe the parser"
+    assert answer_of(request) == "Describe the parser"
 
 
-def test_a_summary_keeps_what_recurs_and_its_order():
+def test_summary_keeps_recurring_sentences_in_order():
     text = (
         "The parser reads tokens. Lunch was good. The parser turns tokens into trees. "
         "It rained. Trees of tokens are printed by the parser."
@@ -76,7 +76,7 @@ def test_a_summary_keeps_what_recurs_and_its_order():
 
 
 @given(st.text(max_size=2000), st.integers(min_value=1, max_value=500))
-def test_a_summary_fits(text: str, limit: int):
+def test_summary_fits_its_limit(text: str, limit: int):
     assert len(make_offline_summary(text, limit)) <= limit
 
 
@@ -84,15 +84,15 @@ def test_a_short_text_is_its_own_summary():
     assert make_offline_summary("One. Two.", 100) == "One. Two."
 
 
-def test_the_summary_job_and_an_unknown_job_are_answered():
+def test_summary_job_and_unknown_jobs_are_answered():
     text = "The cache is full. " * 200 + "Evict the oldest entry."
     for system in (SUMMARY_JOB.system, ("odin-job: something-new\nDo it.",)):
-        said = answer(Request("m", (PromptMessage(text),), system=system))
+        said = answer_of(Request("m", (PromptMessage(text),), system=system))
         assert 0 < len(said) <= 1200
         assert "cache" in said
 
 
-def test_a_schema_without_a_job_gets_the_plainest_answer_that_fits():
+def test_schema_without_a_job_gets_a_minimal_answer():
     schema = {
         "type": "object",
         "properties": {
@@ -104,69 +104,69 @@ def test_a_schema_without_a_job_gets_the_plainest_answer_that_fits():
         },
         "required": ["title", "done", "kind", "items"],
     }
-    said = msgspec.json.decode(answer(Request("m", (PromptMessage("read the world"),), schema=schema)))
+    said = msgspec.json.decode(answer_of(Request("m", (PromptMessage("read the world"),), schema=schema)))
     assert said == {"title": "Read the world", "done": False, "kind": "a", "items": []}
 
 
-# --- is enough of the file known? ---
+# --- was enough of a file read for an edit? ---
 
 
-def verdict(content: str, *edits: PlannedEdit, partial: bool = False, total: int = 0) -> Sufficiency:
+def judge(content: str, *edits: PlannedEdit, partial: bool = False, total: int = 0) -> Sufficiency:
     return judge_edit(EditReview("/w/a.py", edits, content, partial, total_lines=total))
 
 
-def test_text_seen_once_in_the_whole_file_is_enough():
-    seen = verdict("a = 1\nb = 2\n", PlannedEdit("b = 2", "b = 3"))
+def test_text_found_once_in_the_whole_file_is_sufficient():
+    seen = judge("a = 1\nb = 2\n", PlannedEdit("b = 2", "b = 3"))
     assert seen.is_sufficient
     assert "line 2" in seen.explanation
 
 
-def test_text_that_a_whole_file_does_not_hold_is_not_enough():
-    assert not verdict("a\n", PlannedEdit("x", "y")).is_sufficient
+def test_text_missing_from_the_whole_file_is_not_sufficient():
+    assert not judge("a\n", PlannedEdit("x", "y")).is_sufficient
 
 
-def test_text_seen_inside_a_part_is_enough():
+def test_text_found_in_a_part_of_the_file_is_sufficient():
     content = "--- Lines 50-53 ---\na\noldFunc()\nb\nc\n--- Lines 90-91 ---\nx\ny\n"
-    seen = verdict(content, PlannedEdit("oldFunc()", "newFunc()"), partial=True)
+    seen = judge(content, PlannedEdit("oldFunc()", "newFunc()"), partial=True)
     assert seen.is_sufficient
     assert "line 51" in seen.explanation
 
 
-def test_a_single_line_is_enough_when_the_text_is_in_it():
-    assert verdict("--- Lines 7-7 ---\noldFunc()\n", PlannedEdit("old", "new"), partial=True, total=200).is_sufficient
+def test_text_found_in_a_single_known_line_is_sufficient():
+    assert judge("--- Lines 7-7 ---\noldFunc()\n", PlannedEdit("old", "new"), partial=True, total=200).is_sufficient
 
 
-def test_text_that_was_not_seen_asks_for_a_wider_range():
-    seen = verdict("Lines 1-1\nx\n", PlannedEdit("config.timeout", "y"), partial=True, total=180)
+def test_text_missing_from_the_known_parts_suggests_a_wider_range():
+    seen = judge("Lines 1-1\nx\n", PlannedEdit("config.timeout", "y"), partial=True, total=180)
     assert not seen.is_sufficient
     (lines,) = seen.suggested_line_ranges
     assert (lines.start_line, lines.end_line) == (1, 180)
 
 
-def test_ambiguous_text_is_not_enough_unless_all_of_it_is_meant():
-    assert "2 times" in verdict("x\nx\n", PlannedEdit("x", "y")).explanation
-    assert verdict("x\nx\n", PlannedEdit("x", "y", replace_all=True)).is_sufficient
-    assert not verdict("x", PlannedEdit("", "y")).is_sufficient
+def test_ambiguous_text_is_sufficient_only_with_replace_all():
+    assert "2 times" in judge("x\nx\n", PlannedEdit("x", "y")).explanation
+    assert judge("x\nx\n", PlannedEdit("x", "y", replace_all=True)).is_sufficient
+    assert not judge("x", PlannedEdit("", "y")).is_sufficient
 
 
 def test_each_edit_is_judged_on_the_result_of_the_one_before():
-    assert verdict("a\n", PlannedEdit("a", "b"), PlannedEdit("b", "c")).is_sufficient
-    assert not verdict("a\nb\n", PlannedEdit("a", "b"), PlannedEdit("b", "c")).is_sufficient
-    assert not verdict("a\nb\n", PlannedEdit("a\n", ""), PlannedEdit("a", "c")).is_sufficient
+    assert judge("a\n", PlannedEdit("a", "b"), PlannedEdit("b", "c")).is_sufficient
+    assert not judge("a\nb\n", PlannedEdit("a", "b"), PlannedEdit("b", "c")).is_sufficient
+    assert not judge("a\nb\n", PlannedEdit("a\n", ""), PlannedEdit("a", "c")).is_sufficient
 
 
-def test_line_endings_are_not_told_apart():
-    assert verdict("--- Lines 2-3 ---\na\r\nb\r\n", PlannedEdit("a\nb\n", "c"), partial=True).is_sufficient
+def test_different_line_endings_match():
+    assert judge("--- Lines 2-3 ---\na\r\nb\r\n", PlannedEdit("a\nb\n", "c"), partial=True).is_sufficient
 
 
 def test_the_sufficiency_job_is_json_in_and_json_out():
     question = EditReview("/w/a.py", (PlannedEdit("b", "c"),), "a\nb\nc\n")
     request = Request("m", (PromptMessage(msgspec.json.encode(question).decode()),), system=SUFFICIENCY_JOB.system)
-    said = msgspec.json.decode(answer(request), type=Sufficiency)
+    said = msgspec.json.decode(answer_of(request), type=Sufficiency)
     assert said.is_sufficient
 
 
-def test_a_question_in_prose_is_understood():
+def test_edit_review_in_prose_is_understood():
     prompt = (
         "**File**: /w/service.go\n**Cache Type**: partial (segments: [50-60])\n**Requested Edit**:\n"
         '- Replace: "oldFunc()"\n- With: "newFunc()"\n\n**Cached Content**:\n\n'
@@ -180,9 +180,9 @@ def test_a_question_in_prose_is_understood():
 
 
 @given(st.text(max_size=300))
-def test_any_question_gets_a_verdict(text: str):
+def test_any_text_gets_a_verdict(text: str):
     request = Request("m", (PromptMessage(text),), system=SUFFICIENCY_JOB.system)
-    assert isinstance(msgspec.json.decode(answer(request), type=Sufficiency), Sufficiency)
+    assert isinstance(msgspec.json.decode(answer_of(request), type=Sufficiency), Sufficiency)
 
 
 # --- outlines ---
@@ -207,7 +207,7 @@ def test_any_question_gets_a_verdict(text: str):
         ("a.c", "int main(int argc, char **argv)\n{\n  if (x) {\n", ["int main(int argc, char **argv)"]),
     ],
 )
-def test_an_outline_by_kind_of_file(name: str, text: str, titles: list[str]):
+def test_outline_of_each_file_type(name: str, text: str, titles: list[str]):
     assert [mark.title for mark in outline_of(name, enumerate(text.splitlines(), 1))] == titles
 
 
@@ -221,7 +221,7 @@ def test_an_outline_by_kind_of_file(name: str, text: str, titles: list[str]):
         ("a.json", "{}", ""),
     ],
 )
-def test_what_a_file_says_of_itself(name: str, text: str, opening: str):
+def test_first_paragraph_of_a_file_is_extracted(name: str, text: str, opening: str):
     assert extract_first_paragraph(name, text) == opening
 
 
@@ -233,7 +233,7 @@ lines = st.lists(
 
 
 @given(lines)
-def test_edits_for_words_rename_words_and_nothing_else(parts: list[str]):
+def test_word_edits_rename_only_whole_words(parts: list[str]):
     text = "\n".join(parts)
     after = text
     for old, new in build_word_edits(text, "foo", "baz"):
@@ -242,7 +242,7 @@ def test_edits_for_words_rename_words_and_nothing_else(parts: list[str]):
     assert after == re.sub(r"\bfoo\b", "baz", text)
 
 
-# --- tests of a project ---
+# --- test commands ---
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_edits_for_words_rename_words_and_nothing_else(parts: list[str]):
         ({"README.md"}, {}, None),
     ],
 )
-def test_the_test_command_of_a_project(names: set[str], texts: dict[str, str], command: str | None):
+def test_test_command_of_a_project_is_found(names: set[str], texts: dict[str, str], command: str | None):
     found = command_for(names, texts)
     assert (found.command if found else None) == command
 
@@ -277,5 +277,5 @@ def test_the_test_command_of_a_project(names: set[str], texts: dict[str, str], c
         ("nothing here", ""),
     ],
 )
-def test_the_tally_of_a_test_run(text: str, tally: str):
+def test_tally_of_a_test_run_is_found(text: str, tally: str):
     assert tally_of(text) == tally

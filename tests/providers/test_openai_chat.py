@@ -1,3 +1,5 @@
+"""The Chat Completions adapter: requests, streamed replies, usage and errors."""
+
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -35,7 +37,7 @@ PROMPT = (PromptMessage("hi"),)
 
 
 @asynccontextmanager
-async def provider(url: str, key: str = "k") -> AsyncGenerator[ChatProvider]:
+async def open_provider(url: str, key: str = "k") -> AsyncGenerator[ChatProvider]:
     http = HttpClient({})
     try:
         yield ChatProvider(name="local", base_url=url, api_key=key, http=http, options=WireOptions(idle_timeout=5))
@@ -43,14 +45,14 @@ async def provider(url: str, key: str = "k") -> AsyncGenerator[ChatProvider]:
         await http.close()
 
 
-def body(request: Request, url: str = LOCAL) -> dict[str, Any]:
+def body_of(request: Request, url: str = LOCAL) -> dict[str, Any]:
     return json.loads(encode_request(request, url, "local"))
 
 
 # --- the request ---
 
 
-def test_the_whole_request() -> None:
+def test_request_is_encoded_exactly() -> None:
     history: tuple[Message, ...] = (
         PromptMessage("fix it", ("mode: edit",)),
         ReplyMessage((Thinking("hm", "s"), Text("I look."), ToolCall("call_1", "Read", {"file_path": "/x"}))),
@@ -85,36 +87,36 @@ def test_the_whole_request() -> None:
         ("qwen", LOCAL, "max_tokens"),
     ],
 )
-def test_the_limit_has_the_name_the_model_takes(model: str, url: str, field: str) -> None:
-    found = body(Request(model, PROMPT, max_tokens=77), url)
+def test_token_limit_is_in_the_field_that_the_model_takes(model: str, url: str, field: str) -> None:
+    found = body_of(Request(model, PROMPT, max_tokens=77), url)
     assert {key: value for key, value in found.items() if key.startswith("max_")} == {field: 77}
 
 
-def test_reasoning_and_temperature_go_only_where_they_are_taken() -> None:
-    assert body(Request("qwen", PROMPT, thinking=5000, temperature=0.1))["reasoning_effort"] == "medium"
-    assert "reasoning_effort" not in body(Request("gpt-4.1", PROMPT, thinking=5000))
-    assert "reasoning_effort" not in body(Request("qwen", PROMPT))
-    assert "temperature" not in body(Request("gpt-5", PROMPT, temperature=0.1))
+def test_reasoning_and_temperature_are_sent_only_to_models_that_take_them() -> None:
+    assert body_of(Request("qwen", PROMPT, thinking=5000, temperature=0.1))["reasoning_effort"] == "medium"
+    assert "reasoning_effort" not in body_of(Request("gpt-4.1", PROMPT, thinking=5000))
+    assert "reasoning_effort" not in body_of(Request("qwen", PROMPT))
+    assert "temperature" not in body_of(Request("gpt-5", PROMPT, temperature=0.1))
 
 
-def test_an_answer_in_a_shape() -> None:
+def test_schema_is_sent_as_response_format() -> None:
     shape = {"type": "object", "properties": {"a": {"type": "string"}}}
-    found = body(Request("m", PROMPT, schema=shape))
+    found = body_of(Request("m", PROMPT, schema=shape))
     assert found["response_format"] == {"type": "json_schema", "json_schema": {"name": "reply", "schema": shape}}
 
 
-def test_a_result_is_not_called_an_error_twice() -> None:
+def test_error_result_is_prefixed_only_once() -> None:
     failed = ToolMessage((ToolResult("c", "error: x", True),))
     history = (*PROMPT, ReplyMessage((ToolCall("c", "Read", {}),)), failed)
-    assert body(Request("m", history))["messages"][-1]["content"] == "error: x"
+    assert body_of(Request("m", history))["messages"][-1]["content"] == "error: x"
 
 
-def test_a_reply_with_nothing_but_thinking_is_left_out() -> None:
+def test_reply_with_only_thinking_is_omitted() -> None:
     history = (*PROMPT, ReplyMessage((Thinking("hm"), Text(" \n"))), PromptMessage("and?"))
-    assert [message["role"] for message in body(Request("m", history))["messages"]] == ["user", "user"]
+    assert [message["role"] for message in body_of(Request("m", history))["messages"]] == ["user", "user"]
 
 
-def thoughtful(model: str = "deepseek-flash") -> tuple[Message, ...]:
+def make_thinking_history(model: str = "deepseek-flash") -> tuple[Message, ...]:
     return (
         *PROMPT,
         ReplyMessage((Thinking("because"), ToolCall("c1", "Read", {})), "local", model),
@@ -124,40 +126,40 @@ def thoughtful(model: str = "deepseek-flash") -> tuple[Message, ...]:
     )
 
 
-def test_one_vendor_wants_the_thoughts_behind_calls_back() -> None:
-    found = body(Request("deepseek-flash", thoughtful(), thinking=5000), DEEPSEEK)
+def test_deepseek_gets_the_thinking_before_a_call_back() -> None:
+    found = body_of(Request("deepseek-flash", make_thinking_history(), thinking=5000), DEEPSEEK)
     assert found["thinking"] == {"type": "enabled"}
     assert [message.get("reasoning_content") for message in found["messages"]] == [None, "because", None, None, None]
-    other = body(Request("deepseek-flash", thoughtful("elsewhere"), thinking=5000), DEEPSEEK)
+    other = body_of(Request("deepseek-flash", make_thinking_history("elsewhere"), thinking=5000), DEEPSEEK)
     assert other["messages"][1]["reasoning_content"] == ""
 
 
-def test_the_thoughts_behind_calls_stay_when_a_prompt_follows_the_results() -> None:
-    history = (*thoughtful()[:3], PromptMessage("go on"))
-    found = body(Request("deepseek-flash", history, thinking=5000), DEEPSEEK)
+def test_deepseek_gets_the_thinking_back_if_a_prompt_follows_the_results() -> None:
+    history = (*make_thinking_history()[:3], PromptMessage("go on"))
+    found = body_of(Request("deepseek-flash", history, thinking=5000), DEEPSEEK)
     assert [message.get("reasoning_content") for message in found["messages"]] == [None, "because", None, None]
 
 
 @pytest.mark.parametrize("url", [LOCAL, DEEPSEEK])
-def test_without_thinking_no_thought_goes_back(url: str) -> None:
-    found = body(Request("deepseek-flash", thoughtful()), url)
+def test_thinking_is_not_sent_back_if_it_is_off(url: str) -> None:
+    found = body_of(Request("deepseek-flash", make_thinking_history()), url)
     assert "reasoning_content" not in json.dumps(found)
     assert found.get("thinking") == ({"type": "disabled"} if url == DEEPSEEK else None)
 
 
-def test_one_vendor_wants_ids_of_nine_letters() -> None:
-    messages = body(Request("mistral-medium-latest", thoughtful()), MISTRAL)["messages"]
+def test_mistral_gets_call_ids_of_nine_characters() -> None:
+    messages = body_of(Request("mistral-medium-latest", make_thinking_history()), MISTRAL)["messages"]
     ident = messages[1]["tool_calls"][0]["id"]
     assert len(ident) == 9
     assert ident.isalnum()
     assert messages[2]["tool_call_id"] == ident
 
 
-async def test_key_and_path() -> None:
+async def test_key_and_path_of_the_request() -> None:
     with ScriptedServer([say("ok"), say("ok")], strict=False) as server:
-        async with provider(server.openai_url + "/", "key") as local:
+        async with open_provider(server.openai_url + "/", "key") as local:
             await collect(local, Request(MODEL, PROMPT))
-        async with provider(server.openai_url, "") as local:
+        async with open_provider(server.openai_url, "") as local:
             await collect(local, Request(MODEL, PROMPT))
         with_key, without = server.requests
     assert with_key.path == "/v1/chat/completions"
@@ -168,14 +170,14 @@ async def test_key_and_path() -> None:
 # --- the answer ---
 
 
-async def test_words_and_calls_with_usage() -> None:
+async def test_reply_has_text_calls_and_usage() -> None:
     turn = reply(
         "let me",
         [call("Read", {"file_path": "/ü"}), call("Grep", {})],
         usage=Usage(input=10, output=7, cache_read=3, reasoning=2),
     )
     with ScriptedServer([turn, say("done")]) as server:
-        async with provider(server.openai_url) as local:
+        async with open_provider(server.openai_url) as local:
             message, usage = await reply_of(local, Request(MODEL, PROMPT, (), TOOLS))
             results = ToolMessage(tuple(ToolResult(one.id, "ok") for one in message.calls))
             final, _ = await reply_of(local, Request(MODEL, (*PROMPT, message, results), (), TOOLS))
@@ -191,11 +193,11 @@ async def pieces_of(*chunks: Any, done: bool = True, history: tuple[Message, ...
     rows = [chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks] + ["[DONE]"] * done
     raw = "".join(f"data: {row}\n\n" for row in rows).encode()
     with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, raw)], strict=False) as server:
-        async with provider(server.openai_url) as local:
+        async with open_provider(server.openai_url) as local:
             return await collect(local, Request("m", history))
 
 
-def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+def make_chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
     return {"model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
@@ -206,40 +208,47 @@ def calls_of(pieces: list[Any]) -> list[tuple[str, str, dict[str, Any]]]:
     return [(one.id, one.name, one.args) for one in builder.finish().message.calls]
 
 
-def fragment(name: str | None = None, arguments: Any = None, **rest: Any) -> dict[str, Any]:
+def make_fragment(name: str | None = None, arguments: Any = None, **rest: Any) -> dict[str, Any]:
     return {**rest, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-Told = tuple[list[list[dict[str, Any]]], list[tuple[str, str, dict[str, Any]]]]
-WAYS: list[Told] = [
+CallFormat = tuple[list[list[dict[str, Any]]], list[tuple[str, str, dict[str, Any]]]]
+CALL_FORMATS: list[CallFormat] = [
     (
-        [[fragment("A", "", index=0, id="x")], [fragment(None, '{"a"', index=0)], [fragment(None, ":1}", index=0)]],
+        [
+            [make_fragment("A", "", index=0, id="x")],
+            [make_fragment(None, '{"a"', index=0)],
+            [make_fragment(None, ":1}", index=0)],
+        ],
         [("x", "A", {"a": 1})],
     ),
     (
-        [[fragment("A", '{"a"', index=0, id="x")], [fragment("A", ":1}", index=0, id="x")]],
+        [[make_fragment("A", '{"a"', index=0, id="x")], [make_fragment("A", ":1}", index=0, id="x")]],
         [("x", "A", {"a": 1})],
     ),
-    ([[fragment("A", {"a": 1}, index=0, id="x")]], [("x", "A", {"a": 1})]),
-    ([[fragment("A", None, index=0, id="x")]], [("x", "A", {})]),
-    ([[fragment("A", "{}", index=0), fragment("B", "{}", index=1)]], [("call_0", "A", {}), ("call_1", "B", {})]),
-    ([[fragment("A", "{}", index=0, id="")]], [("call_0", "A", {})]),
-    ([[fragment("A", "{}")], [fragment("B", "{}")]], [("call_0", "A", {}), ("call_1", "B", {})]),
-    ([[fragment("A", '{"a"')], [fragment(None, ":1}")]], [("call_0", "A", {"a": 1})]),
-    ([[fragment("A", "{", id="x")], [fragment(None, "}", id="x")]], [("x", "A", {})]),
+    ([[make_fragment("A", {"a": 1}, index=0, id="x")]], [("x", "A", {"a": 1})]),
+    ([[make_fragment("A", None, index=0, id="x")]], [("x", "A", {})]),
     (
-        [[fragment("A", "{}", index=0, id="x")], [fragment("B", "{}", index=0, id="y")]],
+        [[make_fragment("A", "{}", index=0), make_fragment("B", "{}", index=1)]],
+        [("call_0", "A", {}), ("call_1", "B", {})],
+    ),
+    ([[make_fragment("A", "{}", index=0, id="")]], [("call_0", "A", {})]),
+    ([[make_fragment("A", "{}")], [make_fragment("B", "{}")]], [("call_0", "A", {}), ("call_1", "B", {})]),
+    ([[make_fragment("A", '{"a"')], [make_fragment(None, ":1}")]], [("call_0", "A", {"a": 1})]),
+    ([[make_fragment("A", "{", id="x")], [make_fragment(None, "}", id="x")]], [("x", "A", {})]),
+    (
+        [[make_fragment("A", "{}", index=0, id="x")], [make_fragment("B", "{}", index=0, id="y")]],
         [("x", "A", {}), ("y", "B", {})],
     ),
     (
-        [[fragment("A", "{}", index=0, id="x")], [fragment("B", "{}", index=1, id="x")]],
+        [[make_fragment("A", "{}", index=0, id="x")], [make_fragment("B", "{}", index=1, id="x")]],
         [("x", "A", {}), ("call_1", "B", {})],
     ),
     (
         [
-            [fragment("A", '{"a"', index=0, id="x")],
-            [fragment("B", '{"b"', index=1, id="y")],
-            [fragment(None, ":1}", index=0), fragment(None, ":2}", index=1)],
+            [make_fragment("A", '{"a"', index=0, id="x")],
+            [make_fragment("B", '{"b"', index=1, id="y")],
+            [make_fragment(None, ":1}", index=0), make_fragment(None, ":2}", index=1)],
         ],
         [("x", "A", {"a": 1}), ("y", "B", {"b": 2})],
     ),
@@ -248,7 +257,7 @@ WAYS: list[Told] = [
 
 @pytest.mark.parametrize(
     ("fragments", "wanted"),
-    WAYS,
+    CALL_FORMATS,
     ids=[
         "as documented",
         "name repeated",
@@ -264,34 +273,34 @@ WAYS: list[Told] = [
         "interleaved",
     ],
 )
-async def test_calls_however_a_server_tells_them(
+async def test_call_is_assembled_from_fragments_of_every_format(
     fragments: list[list[dict[str, Any]]], wanted: list[tuple[str, str, dict[str, Any]]]
 ) -> None:
-    chunks = [chunk(tool_calls=row) for row in fragments]
-    pieces = await pieces_of(*chunks, chunk("tool_calls"))
+    chunks = [make_chunk(tool_calls=row) for row in fragments]
+    pieces = await pieces_of(*chunks, make_chunk("tool_calls"))
     assert calls_of(pieces) == wanted
     assert {piece.index for piece in pieces if isinstance(piece, CallChunk) and piece.done} == set(range(len(wanted)))
     assert pieces[-1].reason == "tool_use"
 
 
-async def test_an_invented_id_is_used_once_in_a_conversation() -> None:
+async def test_generated_call_id_is_unique_in_the_conversation() -> None:
     history = (*PROMPT, ReplyMessage((ToolCall("call_0", "Read", {}),)), ToolMessage((ToolResult("call_0", "x"),)))
-    pieces = await pieces_of(chunk(tool_calls=[fragment("A", "{}")]), chunk("stop"), history=history)
+    pieces = await pieces_of(make_chunk(tool_calls=[make_fragment("A", "{}")]), make_chunk("stop"), history=history)
     assert calls_of(pieces) == [("call_1", "A", {})]
     assert pieces[-1].reason == "tool_use"
 
 
-async def test_an_old_function_call() -> None:
+async def test_legacy_function_call_is_understood() -> None:
     pieces = await pieces_of(
-        chunk(function_call={"name": "A", "arguments": ""}),
-        chunk(function_call={"arguments": '{"a":1}'}),
-        chunk("function_call"),
+        make_chunk(function_call={"name": "A", "arguments": ""}),
+        make_chunk(function_call={"arguments": '{"a":1}'}),
+        make_chunk("function_call"),
     )
     assert calls_of(pieces) == [("call_0", "A", {"a": 1})]
 
 
 @pytest.mark.parametrize(
-    ("told", "stop"),
+    ("vendor_reason", "stop"),
     [
         ("stop", "end_turn"),
         ("length", "max_tokens"),
@@ -299,29 +308,29 @@ async def test_an_old_function_call() -> None:
         ("eos", "end_turn"),
     ],
 )
-async def test_stop_reasons(told: str, stop: str) -> None:
-    pieces = await pieces_of(chunk(content="x"), chunk(told))
+async def test_stop_reasons_are_translated(vendor_reason: str, stop: str) -> None:
+    pieces = await pieces_of(make_chunk(content="x"), make_chunk(vendor_reason))
     assert pieces[-1] == StopChunk(stop, "m")  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
-    pieces = await pieces_of(chunk(tool_calls=[fragment("A", '{"a', index=0, id="x")]), chunk("length"))
+    pieces = await pieces_of(make_chunk(tool_calls=[make_fragment("A", '{"a', index=0, id="x")]), make_chunk("length"))
     assert [piece for piece in pieces if isinstance(piece, CallChunk)] == [CallChunk(0, "x", "A", '{"a')]
     assert pieces[-1].reason == "max_tokens"
 
 
-async def test_no_end_mark_and_no_usage() -> None:
-    pieces = await pieces_of(chunk(content="x"), chunk("stop"), done=False)
+async def test_stream_without_done_and_usage_is_complete() -> None:
+    pieces = await pieces_of(make_chunk(content="x"), make_chunk("stop"), done=False)
     assert pieces == [TextChunk("x"), UsageChunk(Usage()), StopChunk("end_turn", "m")]
 
 
-async def test_an_end_mark_without_a_stop_reason() -> None:
-    pieces = await pieces_of(chunk(content="x"))
+async def test_done_without_a_stop_reason_ends_the_turn() -> None:
+    pieces = await pieces_of(make_chunk(content="x"))
     assert pieces[-1] == StopChunk("end_turn", "m")
 
 
-async def test_usage_in_the_last_chunk_with_choices_is_heard() -> None:
-    pieces = await pieces_of({**chunk("stop", content="x"), "usage": {"prompt_tokens": 4, "completion_tokens": 2}})
+async def test_usage_in_the_last_chunk_with_choices_is_read() -> None:
+    pieces = await pieces_of({**make_chunk("stop", content="x"), "usage": {"prompt_tokens": 4, "completion_tokens": 2}})
     assert pieces[-2] == UsageChunk(Usage(input=4, output=2))
 
 
@@ -347,31 +356,31 @@ async def test_usage_in_the_last_chunk_with_choices_is_heard() -> None:
         ({"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9}}, Usage(cache_read=9)),
     ],
 )  # fmt: skip
-async def test_kinds_of_tokens_do_not_overlap(usage: dict[str, Any], wanted: Usage) -> None:
-    pieces = await pieces_of(chunk("stop", content="x"), {"choices": [], "usage": usage})
+async def test_token_categories_do_not_overlap(usage: dict[str, Any], wanted: Usage) -> None:
+    pieces = await pieces_of(make_chunk("stop", content="x"), {"choices": [], "usage": usage})
     assert pieces[-2] == UsageChunk(wanted)
 
 
-async def test_reasoning_under_each_of_its_names() -> None:
+async def test_reasoning_is_read_from_every_field_name() -> None:
     pieces = await pieces_of(
-        chunk(reasoning_content="a", content=None),
-        chunk(reasoning="b", reasoning_content=None),
-        chunk(content=[{"type": "thinking", "thinking": [{"text": "c"}]}, {"type": "text", "text": "d"}]),
-        chunk(content="e", reasoning=None),
-        chunk("stop"),
+        make_chunk(reasoning_content="a", content=None),
+        make_chunk(reasoning="b", reasoning_content=None),
+        make_chunk(content=[{"type": "thinking", "thinking": [{"text": "c"}]}, {"type": "text", "text": "d"}]),
+        make_chunk(content="e", reasoning=None),
+        make_chunk("stop"),
     )
     assert [piece.text for piece in pieces if isinstance(piece, ThinkingChunk)] == ["a", "b", "c"]
     assert [piece.text for piece in pieces if isinstance(piece, TextChunk)] == ["d", "e"]
 
 
-async def test_a_refusal_is_said() -> None:
-    pieces = await pieces_of(chunk(refusal="I will not."), chunk("stop"))
+async def test_refusal_becomes_text_and_stop_reason() -> None:
+    pieces = await pieces_of(make_chunk(refusal="I will not."), make_chunk("stop"))
     assert pieces[0] == TextChunk("I will not.")
     assert pieces[-1].reason == "refusal"
 
 
-async def test_broken_text_is_mended() -> None:
-    pieces = await pieces_of('{"choices":[{"delta":{"content":"\\ud83d x"}}]}', chunk("stop"))
+async def test_lone_surrogate_is_replaced() -> None:
+    pieces = await pieces_of('{"choices":[{"delta":{"content":"\\ud83d x"}}]}', make_chunk("stop"))
     assert pieces[0] == TextChunk("\ufffd x")
 
 
@@ -382,17 +391,17 @@ async def test_broken_text_is_mended() -> None:
         ({"error": {"message": "slow", "code": 429}}, RateLimited),
         ({"error": {"message": "no", "code": 400}}, BadRequest),
         ({"error": "something broke"}, Overloaded),
-        (chunk("error"), Overloaded),
+        (make_chunk("error"), Overloaded),
     ],
 )
-async def test_an_error_in_the_stream(event: dict[str, Any], error: type[Exception]) -> None:
+async def test_error_in_the_stream_is_raised(event: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        await pieces_of(chunk(content="x"), event)
+        await pieces_of(make_chunk(content="x"), event)
 
 
 @pytest.mark.parametrize("local_server", ["ollama", "llamacpp", "lmstudio", "vllm"])
-async def test_a_small_window_is_told_apart_from_a_bad_request(local_server: Any) -> None:
+async def test_context_overflow_is_distinguished_from_a_bad_request(local_server: Any) -> None:
     with ScriptedServer([say("ok")], window=50, local=local_server, models=["m"]) as server:
-        async with provider(server.openai_url) as local:
+        async with open_provider(server.openai_url) as local:
             with pytest.raises(ContextOverflow):
                 await collect(local, Request("m", (PromptMessage("word " * 500),)))

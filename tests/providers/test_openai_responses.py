@@ -1,3 +1,5 @@
+"""The Responses adapter: requests, reasoning, streamed replies and errors."""
+
 import asyncio
 import json
 from collections.abc import AsyncGenerator
@@ -32,7 +34,16 @@ from odin.providers.openai_responses import ResponsesProvider, encode_request
 from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 
-from .histories import TOOLS, askable, courses, joined, open_end, play, script_of, steps
+from .histories import (
+    TOOLS,
+    hold_conversation,
+    join_messages,
+    list_request_prefixes,
+    reply_kinds,
+    script_of,
+    steps,
+    strip_closing_brackets,
+)
 from .servers import collect, reply_of
 
 MODEL = "gpt-5"
@@ -42,7 +53,7 @@ SEALED = '{"id":"rs_1","encrypted_content":"zzz"}'
 
 
 @asynccontextmanager
-async def provider(url: str) -> AsyncGenerator[ResponsesProvider]:
+async def open_provider(url: str) -> AsyncGenerator[ResponsesProvider]:
     http = HttpClient({})
     try:
         yield ResponsesProvider(
@@ -52,14 +63,14 @@ async def provider(url: str) -> AsyncGenerator[ResponsesProvider]:
         await http.close()
 
 
-def body(request: Request) -> dict[str, Any]:
+def body_of(request: Request) -> dict[str, Any]:
     return json.loads(encode_request(request, "openai"))
 
 
 # --- the request ---
 
 
-def test_the_whole_request() -> None:
+def test_request_is_encoded_exactly() -> None:
     history: tuple[Message, ...] = (
         PromptMessage("fix it", ("mode: edit",)),
         ReplyMessage((Thinking("hm", SEALED), Text("I look."), ToolCall("call_1", "Read", {"file_path": "/x"}))),
@@ -80,8 +91,8 @@ def test_the_whole_request() -> None:
     )
 
 
-def sealed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The same messages with thinking that can be replayed."""
+def seal_thinking(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return the messages with encrypted thinking, which can be sent back."""
     return tuple(
         ReplyMessage(
             tuple(Thinking(p.text, SEALED if p.signature else "") if isinstance(p, Thinking) else p for p in m.parts),
@@ -96,12 +107,15 @@ def sealed(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
-@given(st.lists(steps("here", MODEL, True), min_size=2, max_size=4).map(joined).map(sealed))
-def test_inside_a_tool_loop_reasoning_does_not_disturb_that(steps_taken: tuple[Message, ...]) -> None:
+@given(st.lists(steps("here", MODEL, True), min_size=2, max_size=4).map(join_messages).map(seal_thinking))
+def test_request_in_a_tool_loop_starts_with_the_bytes_of_the_previous_one(steps_taken: tuple[Message, ...]) -> None:
     history = (PromptMessage("go"), *steps_taken)
-    bodies = [encode_request(Request(MODEL, part, (), TOOLS, thinking=2000), "here") for part in askable(history)]
+    bodies = [
+        encode_request(Request(MODEL, part, (), TOOLS, thinking=2000), "here")
+        for part in list_request_prefixes(history)
+    ]
     for earlier, later in pairwise(bodies):
-        assert later.startswith(open_end(earlier))
+        assert later.startswith(strip_closing_brackets(earlier))
 
 
 @pytest.mark.parametrize(
@@ -123,32 +137,32 @@ def test_inside_a_tool_loop_reasoning_does_not_disturb_that(steps_taken: tuple[M
         ("gpt-5-chat-latest", 0, {"temperature": 0.2}),
     ],
 )
-def test_reasoning_is_asked_for_as_the_model_takes_it(model: str, thinking: int, wanted: dict[str, Any]) -> None:
-    found = body(Request(model, PROMPT, thinking=thinking, temperature=0.2))
+def test_reasoning_is_requested_in_the_form_of_the_model(model: str, thinking: int, wanted: dict[str, Any]) -> None:
+    found = body_of(Request(model, PROMPT, thinking=thinking, temperature=0.2))
     assert {key: found[key] for key in ("include", "reasoning", "temperature") if key in found} == wanted
 
 
-def test_an_answer_in_a_shape_and_a_small_limit() -> None:
+def test_schema_is_sent_as_text_format_and_a_small_token_limit_is_raised() -> None:
     shape = {"type": "object", "properties": {"a": {"type": "string"}}}
-    found = body(Request(PLAIN, PROMPT, schema=shape, max_tokens=3))
+    found = body_of(Request(PLAIN, PROMPT, schema=shape, max_tokens=3))
     assert found["text"] == {"format": {"type": "json_schema", "name": "reply", "schema": shape, "strict": False}}
     assert found["max_output_tokens"] == 16
 
 
-def history_with(*parts: Text | Thinking | ToolCall, who: str = "openai", model: str = MODEL) -> tuple[Message, ...]:
+def make_history(*parts: Text | Thinking | ToolCall, who: str = "openai", model: str = MODEL) -> tuple[Message, ...]:
     return (*PROMPT, ReplyMessage(parts, who, model), ToolMessage((ToolResult("c", "x"),)))
 
 
-def kinds(request: Request) -> list[str]:
-    return [item["type"] for item in body(request)["input"]]
+def item_types_of(request: Request) -> list[str]:
+    return [item["type"] for item in body_of(request)["input"]]
 
 
 LOOK = ToolCall("c", "Read", {})
 ANSWER = ReplyMessage((Text("done"),), "openai", MODEL)
 
 
-def test_reasoning_goes_back_inside_the_loop() -> None:
-    found = body(Request(MODEL, history_with(Thinking("why", SEALED), LOOK)))["input"][1]
+def test_reasoning_is_sent_back_in_a_tool_loop() -> None:
+    found = body_of(Request(MODEL, make_history(Thinking("why", SEALED), LOOK)))["input"][1]
     assert found == {
         "type": "reasoning",
         "id": "rs_1",
@@ -160,42 +174,42 @@ def test_reasoning_goes_back_inside_the_loop() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        Request(PLAIN, history_with(Thinking("why", SEALED), LOOK, model=PLAIN)),
-        Request("gpt-5-mini", history_with(Thinking("why", SEALED), LOOK)),
-        Request(MODEL, history_with(Thinking("why", SEALED), LOOK, who="elsewhere")),
-        Request(MODEL, (*history_with(Thinking("why", SEALED), LOOK), ANSWER, PromptMessage("and?"))),
-        Request(MODEL, history_with(Thinking("why", "signature of another API"), LOOK)),
-        Request(MODEL, history_with(Thinking("why"), LOOK)),
-        Request(MODEL, history_with(LOOK, Thinking("why", SEALED))),
+        Request(PLAIN, make_history(Thinking("why", SEALED), LOOK, model=PLAIN)),
+        Request("gpt-5-mini", make_history(Thinking("why", SEALED), LOOK)),
+        Request(MODEL, make_history(Thinking("why", SEALED), LOOK, who="elsewhere")),
+        Request(MODEL, (*make_history(Thinking("why", SEALED), LOOK), ANSWER, PromptMessage("and?"))),
+        Request(MODEL, make_history(Thinking("why", "signature of another API"), LOOK)),
+        Request(MODEL, make_history(Thinking("why"), LOOK)),
+        Request(MODEL, make_history(LOOK, Thinking("why", SEALED))),
     ],
     ids=["plain model", "another model", "another provider", "a new prompt", "not ours", "unsealed", "led to nothing"],
 )
-def test_reasoning_does_not_go_back(request_: Request) -> None:
-    assert "reasoning" not in kinds(request_)
+def test_reasoning_is_not_sent_back_otherwise(request_: Request) -> None:
+    assert "reasoning" not in item_types_of(request_)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(courses)
-def test_any_course_with_reasoning_is_legal(course: tuple[str, ...]) -> None:
-    """The server made each thought and call, so it knows what it must see again."""
+@given(reply_kinds)
+def test_server_accepts_any_conversation_with_reasoning(kinds: tuple[str, ...]) -> None:
+    """The server made every thought and call, so it can check that they come back as required."""
 
     async def ask() -> None:
-        async with provider(server.openai_url) as openai:
-            await play(openai, course, lambda history: Request(MODEL, history, (), TOOLS, thinking=2000))
+        async with open_provider(server.openai_url) as openai:
+            await hold_conversation(openai, kinds, lambda history: Request(MODEL, history, (), TOOLS, thinking=2000))
 
-    with ScriptedServer(script_of(course)) as server:
+    with ScriptedServer(script_of(kinds)) as server:
         asyncio.run(ask())
         assert server.rejected == []
-        assert len(server.requests) == len(course)
+        assert len(server.requests) == len(kinds)
 
 
 # --- the answer ---
 
 
 @pytest.mark.parametrize("then", [(), (ReplyMessage((Thinking("cut", SEALED),), "openai", MODEL),)])
-async def test_a_turn_that_ended_in_the_tool_loop_can_be_continued(then: tuple[Message, ...]) -> None:
+async def test_turn_that_ended_in_the_tool_loop_can_be_continued(then: tuple[Message, ...]) -> None:
     with ScriptedServer([reply("", [call("Read", {})], "hmm"), say("done")]) as server:
-        async with provider(server.openai_url) as openai:
+        async with open_provider(server.openai_url) as openai:
             first, _ = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=2000))
             results = ToolMessage((ToolResult(first.calls[0].id, "ok"),))
             history = (*PROMPT, first, results, *then, PromptMessage("go on"))
@@ -213,7 +227,7 @@ async def test_a_turn_that_ended_in_the_tool_loop_can_be_continued(then: tuple[M
 
 
 @pytest.mark.parametrize("thinking", [0, 5000])
-async def test_words_reasoning_and_calls_with_usage(thinking: int) -> None:
+async def test_reply_has_reasoning_text_calls_and_usage(thinking: int) -> None:
     turn = reply(
         "let me",
         [call("Read", {"file_path": "/ü"}), call("Grep", {})],
@@ -221,7 +235,7 @@ async def test_words_reasoning_and_calls_with_usage(thinking: int) -> None:
         usage=Usage(input=10, output=7, cache_read=3, reasoning=2),
     )
     with ScriptedServer([turn, say("done")]) as server:
-        async with provider(server.openai_url) as openai:
+        async with open_provider(server.openai_url) as openai:
             message, usage = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=thinking))
             results = ToolMessage(tuple(ToolResult(one.id, "ok") for one in message.calls))
             history = (*PROMPT, message, results)
@@ -239,39 +253,39 @@ async def test_words_reasoning_and_calls_with_usage(thinking: int) -> None:
 async def pieces_of(*events: dict[str, Any]) -> list[Any]:
     raw = b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
     with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, raw)]) as server:
-        async with provider(server.openai_url) as openai:
+        async with open_provider(server.openai_url) as openai:
             return await collect(openai, Request(MODEL, PROMPT))
 
 
-def finished(kind: str = "completed", **response: Any) -> dict[str, Any]:
+def make_end_event(kind: str = "completed", **response: Any) -> dict[str, Any]:
     return {"type": f"response.{kind}", "response": {"model": "gpt-5-2025-08-07", "status": kind, **response}}
 
 
-def item(kind: str, index: int, when: str = "done", **rest: Any) -> dict[str, Any]:
+def make_item(kind: str, index: int, when: str = "done", **rest: Any) -> dict[str, Any]:
     return {"type": f"response.output_item.{when}", "output_index": index, "item": {"type": kind, **rest}}
 
 
 @pytest.mark.parametrize(
     ("event", "stop"),
     [
-        (finished(), "end_turn"),
-        (finished("incomplete", incomplete_details={"reason": "max_output_tokens"}), "max_tokens"),
-        (finished("incomplete", incomplete_details=None), "max_tokens"),
-        (finished("incomplete", incomplete_details={"reason": "content_filter"}), "refusal"),
+        (make_end_event(), "end_turn"),
+        (make_end_event("incomplete", incomplete_details={"reason": "max_output_tokens"}), "max_tokens"),
+        (make_end_event("incomplete", incomplete_details=None), "max_tokens"),
+        (make_end_event("incomplete", incomplete_details={"reason": "content_filter"}), "refusal"),
     ],
 )
-async def test_stop_reasons(event: dict[str, Any], stop: str) -> None:
+async def test_stop_reasons_are_translated(event: dict[str, Any], stop: str) -> None:
     pieces = await pieces_of(event)
     assert pieces == [UsageChunk(Usage()), StopChunk(stop, MODEL)]  # pyright: ignore[reportArgumentType]
 
 
-async def test_what_no_delta_brought_is_taken_from_the_finished_item() -> None:
+async def test_finished_item_supplies_what_no_delta_sent() -> None:
     pieces = await pieces_of(
-        item("reasoning", 0, id="rs_9", summary=[{"text": "a"}, {"text": "b"}], encrypted_content="zz"),
-        item("message", 1, content=[{"type": "output_text", "text": "hello"}]),
-        item("function_call", 2, call_id="", name="Read", arguments={"file_path": "/x"}),
-        item("web_search_call", 3, id="ws"),
-        finished(),
+        make_item("reasoning", 0, id="rs_9", summary=[{"text": "a"}, {"text": "b"}], encrypted_content="zz"),
+        make_item("message", 1, content=[{"type": "output_text", "text": "hello"}]),
+        make_item("function_call", 2, call_id="", name="Read", arguments={"file_path": "/x"}),
+        make_item("web_search_call", 3, id="ws"),
+        make_end_event(),
     )
     assert pieces[0] == ThinkingChunk(final="a\n\nb", signature='{"id":"rs_9","encrypted_content":"zz"}')
     assert pieces[1] == TextChunk("hello")
@@ -279,15 +293,15 @@ async def test_what_no_delta_brought_is_taken_from_the_finished_item() -> None:
     assert pieces[-1].reason == "tool_use"
 
 
-async def test_summary_parts_are_paragraphs_and_the_end_text_wins() -> None:
+async def test_summary_parts_become_paragraphs_and_the_final_text_wins() -> None:
     pieces = await pieces_of(
         {"type": "response.reasoning_summary_part.added", "output_index": 0},
         {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "a"},
         {"type": "response.reasoning_summary_part.added", "output_index": 0},
         {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "b"},
-        item("reasoning", 0, id="rs_9", summary=[{"text": "a"}, {"text": "b!"}], encrypted_content="zz"),
+        make_item("reasoning", 0, id="rs_9", summary=[{"text": "a"}, {"text": "b!"}], encrypted_content="zz"),
         {"type": "response.something_new", "output_index": 0, "delta": {"odd": 1}},
-        finished(usage={"input_tokens": 5, "output_tokens": 3, "output_tokens_details": {"reasoning_tokens": 3}}),
+        make_end_event(usage={"input_tokens": 5, "output_tokens": 3, "output_tokens_details": {"reasoning_tokens": 3}}),
     )
     assert [piece.text for piece in pieces[:3]] == ["a", "\n\n", "b"]
     assert pieces[3].final == "a\n\nb!"
@@ -296,9 +310,9 @@ async def test_summary_parts_are_paragraphs_and_the_end_text_wins() -> None:
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
     pieces = await pieces_of(
-        item("function_call", 0, "added", call_id="c", name="Read", arguments=""),
+        make_item("function_call", 0, "added", call_id="c", name="Read", arguments=""),
         {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": '{"a'},
-        finished("incomplete", incomplete_details={"reason": "max_output_tokens"}),
+        make_end_event("incomplete", incomplete_details={"reason": "max_output_tokens"}),
     )
     assert [piece for piece in pieces if isinstance(piece, CallChunk)] == [
         CallChunk(0, "c", "Read"),
@@ -307,8 +321,8 @@ async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
     assert pieces[-1].reason == "max_tokens"
 
 
-async def test_a_refusal_is_said() -> None:
-    pieces = await pieces_of({"type": "response.refusal.delta", "output_index": 0, "delta": "No."}, finished())
+async def test_refusal_becomes_text_and_stop_reason() -> None:
+    pieces = await pieces_of({"type": "response.refusal.delta", "output_index": 0, "delta": "No."}, make_end_event())
     assert pieces[0] == TextChunk("No.")
     assert pieces[-1].reason == "refusal"
 
@@ -316,14 +330,14 @@ async def test_a_refusal_is_said() -> None:
 @pytest.mark.parametrize(
     ("event", "error"),
     [
-        (finished("failed", error={"code": "server_error", "message": "oops"}), Overloaded),
-        (finished("failed", error={"code": "insufficient_quota", "message": "no more"}), QuotaExhausted),
-        (finished("failed", error={"code": "context_length_exceeded", "message": "long"}), ContextOverflow),
-        (finished("failed", error={"code": "invalid_prompt", "message": "no"}), BadRequest),
+        (make_end_event("failed", error={"code": "server_error", "message": "oops"}), Overloaded),
+        (make_end_event("failed", error={"code": "insufficient_quota", "message": "no more"}), QuotaExhausted),
+        (make_end_event("failed", error={"code": "context_length_exceeded", "message": "long"}), ContextOverflow),
+        (make_end_event("failed", error={"code": "invalid_prompt", "message": "no"}), BadRequest),
         ({"type": "error", "code": "server_error", "message": "oops"}, Overloaded),
         ({"type": "error", "error": {"type": "invalid_request_error", "code": None, "message": "no"}}, BadRequest),
     ],
 )  # fmt: skip
-async def test_an_error_in_the_stream(event: dict[str, Any], error: type[Exception]) -> None:
+async def test_error_in_the_stream_is_raised(event: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         await pieces_of({"type": "response.created", "response": {"model": MODEL}}, event)

@@ -1,3 +1,5 @@
+"""Encoding a growing history step by step, and the images in it."""
+
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +50,7 @@ THOUGHTS = ReplyMessage((Thinking("cut", "s"), Text(" \n")), interrupted=True)
         ((PROMPT, CALLS, RESULTS, PROMPT, ANSWER, PROMPT, CALLS, RESULTS, PROMPT), 6),
     ],
 )
-def test_where_the_running_loop_begins(messages: tuple[Message, ...], start: int) -> None:
+def test_start_of_the_running_tool_loop_is_found(messages: tuple[Message, ...], start: int) -> None:
     assert EncodedHistory(messages).loop_start == start
 
 
@@ -80,7 +82,7 @@ def grow(rng: random.Random, number: int) -> list[Message]:
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_growing_conversation_is_encoded_as_if_it_were_new(api: str, seed: int) -> None:
+def test_growing_history_is_encoded_like_a_new_one(api: str, seed: int) -> None:
     rng, encode = random.Random(seed), APIS[api]
     messages: list[Message] = [PromptMessage("start")]
     history = EncodedHistory()
@@ -94,7 +96,7 @@ def test_a_growing_conversation_is_encoded_as_if_it_were_new(api: str, seed: int
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_only_what_is_new_is_encoded(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_messages_are_encoded(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Any] = []
     original = payload.encode_body
 
@@ -112,7 +114,7 @@ def test_only_what_is_new_is_encoded(api: str, monkeypatch: pytest.MonkeyPatch) 
     assert len(encoded) - first < 10 < 100 < first
 
 
-def test_a_changed_conversation_is_another_one() -> None:
+def test_changed_history_cannot_be_extended() -> None:
     history = EncodedHistory((PROMPT, CALLS, RESULTS))
     assert not history.extend((PROMPT, CALLS, ToolMessage(RESULTS.results, ("note",)), PROMPT))
     assert not history.extend((PROMPT, CALLS))
@@ -120,7 +122,7 @@ def test_a_changed_conversation_is_another_one() -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_images_that_are_no_longer_shown_are_left_out_of_a_growing_conversation(api: str, tmp_path: Path) -> None:
+def test_deleted_images_are_left_out_of_a_growing_history(api: str, tmp_path: Path) -> None:
     image = tmp_path / "a.png"
     image.write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 40)
     messages: tuple[Message, ...] = (PromptMessage("see", (), (Image(str(image), "image/png"),)),)

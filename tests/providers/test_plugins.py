@@ -1,4 +1,4 @@
-"""Providers of other packages: found by their entry points, imported only if a model names them."""
+"""Provider packages: found by their entry points, imported only if a model names them."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from odin.config import load
 from odin.models.connector import ModelConnector
 from odin.models.keys import check_provider
 from odin.testing import ScriptedServer, say
-from tests.conftest import Here
+from tests.conftest import RunHere
 
 EXAMPLE = Path(__file__).parents[1] / "example_provider"
 
@@ -22,12 +22,12 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """install(module, code, name="module:object") puts a package with this entry point on the module path."""
+    """install(module, code, name="module:object") puts a package with this entry point on `sys.path`."""
     folder = tmp_path / "packages"
     folder.mkdir()
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
 
-    def put(module: str, code: str, **entries: str) -> None:
+    def install_package(module: str, code: str, **entries: str) -> None:
         (folder / f"{module}.py").write_text(code)
         about = folder / f"{module}-1.0.dist-info"
         about.mkdir()
@@ -36,7 +36,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         (about / "entry_points.txt").write_text(f"[odin.providers]\n{lines}")
         monkeypatch.delitem(sys.modules, module, raising=False)
 
-    return put
+    return install_package
 
 
 @pytest.fixture
@@ -45,57 +45,61 @@ def example(install: Install) -> None:
     install("odin_example", (EXAMPLE / "odin_example.py").read_text(), **entries)
 
 
-def settings(home: Path, **values: object) -> None:
+def write_settings(home: Path, **values: object) -> None:
     path = home / ".config/odin/odinconfig.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(values))
 
 
 @pytest.mark.usefixtures("example")
-def test_a_model_of_another_package_answers(here: Here, home: Path) -> None:
-    code, printed, told = here("-p", "hello", "--model", "example/echo", "--output-format", "json")
-    assert code == 0, told
+def test_model_of_a_package_answers(run_here: RunHere, home: Path) -> None:
+    code, printed, errors = run_here("-p", "hello", "--model", "example/echo", "--output-format", "json")
+    assert code == 0, errors
     answer = json.loads(printed)
     assert answer["result"].startswith("You said: hello")
     assert answer["total_cost_usd"] > 0, "the package says what the model costs"
-    settings(home, providers={"example": {"options": {"prefix": "> "}, "models": {"echo": {"context": 100_000}}}})
-    assert here("-p", "hello", "--model", "example/echo")[1].startswith("> hello")
-    assert "example/echo" in here("models")[1]
-    assert "odin-example 1.0" in here("models")[1]
-    assert here("doctor", "models")[1].startswith("  example/echo (configured): answers after")
+    write_settings(home, providers={"example": {"options": {"prefix": "> "}, "models": {"echo": {"context": 100_000}}}})
+    assert run_here("-p", "hello", "--model", "example/echo")[1].startswith("> hello")
+    assert "example/echo" in run_here("models")[1]
+    assert "odin-example 1.0" in run_here("models")[1]
+    assert run_here("doctor", "models")[1].startswith("  example/echo (configured): answers after")
 
 
 @pytest.mark.usefixtures("example")
-def test_nothing_is_imported_unless_it_is_selected(here: Here, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings(home, providers={"example": {"models": {"echo": {}}}})
+def test_package_is_not_imported_unless_selected(
+    run_here: RunHere, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_settings(home, providers={"example": {"models": {"echo": {}}}})
     with ScriptedServer([say("hi")]) as server:
         for name, value in server.env("anthropic").items():
             monkeypatch.setenv(name, value)
-        assert here("-p", "hello")[0] == 0
-        assert here("models")[0] == 0
+        assert run_here("-p", "hello")[0] == 0
+        assert run_here("models")[0] == 0
     assert "odin_example" not in sys.modules
 
 
 @pytest.mark.usefixtures("example")
-def test_names(here: Here) -> None:
-    """A misspelled name is suggested, a missing model is told by the package, a key can be stored."""
-    assert "Did you mean example/echo?" in here("-p", "hi", "--model", "exampel/echo")[2]
-    code, _, told = here("-p", "hi", "--model", "example/other")
+def test_package_has_suggestions_its_own_errors_and_stored_keys(run_here: RunHere) -> None:
+    """A misspelled name gets a suggestion, the package reports a missing model, and a key can be stored."""
+    assert "Did you mean example/echo?" in run_here("-p", "hi", "--model", "exampel/echo")[2]
+    code, _, errors = run_here("-p", "hi", "--model", "example/other")
     assert code != 0
-    assert "example has no model 'other'. It has echo." in told
+    assert "example has no model 'other'. It has echo." in errors
     assert check_provider("example", {}) == "example"
 
 
-def test_a_known_name_cannot_be_taken(install: Install, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_cannot_replace_a_known_provider(
+    install: Install, run_here: RunHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install("odin_thief", "raise SystemExit('stolen')", anthropic="odin_thief:steal")
     with ScriptedServer([say("hi")]) as server:
         for name, value in server.env("anthropic").items():
             monkeypatch.setenv(name, value)
-        assert here("-p", "hello")[1] == "hi\n"
+        assert run_here("-p", "hello")[1] == "hi\n"
 
 
-async def test_a_provider_that_was_replaced_is_closed_at_the_end(install: Install, workspace: Path, home: Path) -> None:
-    """Another agent may still use it. Closing a session twice does no harm."""
+async def test_replaced_provider_is_closed_at_the_end(install: Install, workspace: Path, home: Path) -> None:
+    """Another agent may still use it. Closing a session twice is safe."""
     code = "closed = []\nclass connect:\n    def __init__(self, setup): pass\n"
     code += "    async def stream(self, request): yield\n    async def close(self): closed.append(1)\n"
     install("odin_mine", code, mine="odin_mine:connect")
@@ -111,8 +115,8 @@ async def test_a_provider_that_was_replaced_is_closed_at_the_end(install: Instal
 @pytest.mark.parametrize(
     ("raised", "asked"), [("RuntimeError('throttled')", 1), ("TimeoutError()", 2), ("ConfigError('no region')", 1)]
 )
-def test_the_next_model_of_a_pool_answers_for_a_package_that_fails(
-    install: Install, here: Here, home: Path, monkeypatch: pytest.MonkeyPatch, raised: str, asked: int
+def test_next_model_of_a_pool_answers_if_a_package_fails(
+    install: Install, run_here: RunHere, home: Path, monkeypatch: pytest.MonkeyPatch, raised: str, asked: int
 ) -> None:
     code = (
         "from odin.core.errors import ConfigError\nasked = []\nclass connect:\n"
@@ -127,8 +131,8 @@ def test_the_next_model_of_a_pool_answers_for_a_package_that_fails(
             monkeypatch.setenv(name, value)
         pools = {"main": ["down/m", "anthropic/claude-sonnet-4-5"]}
         keys = {"down": {"api_keys": ["key-1", "key-2"]}}
-        settings(home, model_pools=pools, providers=keys, retry={"base_s": 0.01})
-        assert here("-p", "hello", "--pool", "main")[1] == "hi\n"
+        write_settings(home, model_pools=pools, providers=keys, retry={"base_s": 0.01})
+        assert run_here("-p", "hello", "--pool", "main")[1] == "hi\n"
     assert sys.modules["odin_down"].asked == [("key-1", "key-2")] * asked
 
 
@@ -151,14 +155,14 @@ def test_the_next_model_of_a_pool_answers_for_a_package_that_fails(
     ],
     ids=range(8),
 )
-def test_a_broken_package_is_named_in_one_sentence(
-    install: Install, here: Here, home: Path, code: str, sentence: str
+def test_broken_package_is_reported_in_one_sentence(
+    install: Install, run_here: RunHere, home: Path, code: str, sentence: str
 ) -> None:
     install("odin_broken", code, broken="odin_broken:connect")
-    settings(home, providers={"broken": {"api_key": "secret-key-1234"}}, model="broken/m")
-    status, _, told = here("-p", "hello")
+    write_settings(home, providers={"broken": {"api_key": "secret-key-1234"}}, model="broken/m")
+    status, _, errors = run_here("-p", "hello")
     assert status != 0
-    assert f"The provider 'broken' of the package odin-broken 1.0 {sentence}" in told
-    assert "Traceback" not in told
-    assert "secret-key" not in told
-    assert here("-p", "hello", "--model", "offline/planner")[0] == 0, "Odin starts without it"
+    assert f"The provider 'broken' of the package odin-broken 1.0 {sentence}" in errors
+    assert "Traceback" not in errors
+    assert "secret-key" not in errors
+    assert run_here("-p", "hello", "--model", "offline/planner")[0] == 0, "Odin starts without it"

@@ -1,4 +1,4 @@
-"""Which programs are known to do nothing but compute, so that Odin may run them by itself."""
+"""Recognizing programs that only compute, which Odin may run without asking."""
 
 from odin.providers.whole_files.program_source import is_pure_program, parse_python
 from tests.table import each
@@ -25,7 +25,7 @@ _PURE = "import math\nfrom shop import price\n\nLIMIT = price(2)\n\n\ndef f(n):\
         ("def f(:\n", False, False),
     ],
 )
-def test_python_that_only_computes(text: str, expected: bool, as_script: bool) -> None:
+def test_pure_python_programs_are_recognized(text: str, expected: bool, as_script: bool) -> None:
     files = {"a.py": text, "shop.py": "def price(n):\n    return n\n", "evil.py": "import subprocess\n"}
     assert is_pure_program("a.py", files) is expected
     assert is_pure_program("a.py", files, is_script=True) is as_script
@@ -41,9 +41,9 @@ def test_python_that_only_computes(text: str, expected: bool, as_script: bool) -
         ("fetch('http://x');\n", False),
     ],
 )
-def test_scripts_that_only_compute(text: str, expected: bool) -> None:
+def test_pure_javascript_programs_are_recognized(text: str, expected: bool) -> None:
     assert is_pure_program("a.js", {"a.js": text, "b.js": "exports.b = (n) => n;\n"}) is expected
 
 
-def test_what_is_nested_too_deeply_has_no_tree() -> None:
+def test_deeply_nested_source_is_not_parsed() -> None:
     assert parse_python("x = " + "-" * 20_000 + "1") is None

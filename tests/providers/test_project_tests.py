@@ -1,4 +1,4 @@
-"""How the tests of a project run, and what their output says about a change."""
+"""Test commands of a project, and what their output says about a change."""
 
 from odin.providers.whole_files.project_tests import (
     PYTEST,
@@ -36,11 +36,11 @@ from tests.table import each
         ({"a.py": ""}, ""),
     ],
 )
-def test_the_command_that_runs_the_tests(files: dict[str, str], expected: str) -> None:
+def test_test_command_is_chosen_by_the_files(files: dict[str, str], expected: str) -> None:
     assert find_test_command(files, files) == expected
 
 
-def test_a_command_that_cannot_run_is_not_chosen_again() -> None:
+def test_unavailable_command_is_not_chosen() -> None:
     files = {"test_a.py": "import unittest\n", "test_b.py": "def test_x():\n"}
     missing = {PYTEST}
     assert find_test_command(files, files, missing) == "python3 -B -m unittest discover"
@@ -63,7 +63,7 @@ def test_a_command_that_cannot_run_is_not_chosen_again() -> None:
         ("AssertionError (exit code 1)", "", False),
     ],
 )
-def test_what_is_not_installed_says_nothing_about_a_change(output: str, prompt: str, expected: bool) -> None:
+def test_missing_program_or_module_is_unavailable_and_not_a_failure(output: str, prompt: str, expected: bool) -> None:
     assert is_unavailable(output, prompt) is expected
 
 
@@ -81,7 +81,7 @@ def test_what_is_not_installed_says_nothing_about_a_change(output: str, prompt: 
         ("No module named 'flask'", "SyntaxError", True),
     ],
 )
-def test_only_a_new_failure_is_the_fault_of_a_change(before: str | None, after: str, expected: bool) -> None:
+def test_only_a_new_failure_counts_against_a_change(before: str | None, after: str, expected: bool) -> None:
     assert has_new_failure(before, after) is expected
 
 
@@ -91,12 +91,12 @@ def test_a_module_that_was_missing_before_is_still_missing() -> None:
     assert not is_module_still_missing("No module named 'flask'", "AssertionError")
 
 
-def test_failing_tests_have_names() -> None:
+def test_names_of_failing_tests_are_listed() -> None:
     assert list_failing("✖ adds (1.5ms)\nnot ok 3 - x\nFAIL: test_a (t.A)\nok") == ["adds", "x", "test_a (t.A)"]
 
 
 @each("path", ["test_a.py", "a_test.go", "a.spec.ts", "tests/helper.py", "__tests__/x.js", "spec/y.rb"])
-def test_files_of_tests(path: str) -> None:
+def test_test_files_are_recognized(path: str) -> None:
     assert is_test(path)
     assert not is_test("latest/a.py")
     assert not is_test("tests/data.json")
@@ -146,7 +146,7 @@ test_a.py:2: AssertionError
         (_PYTEST, "test_a.py", "    assert add(1, 2) == 4", "    assert add(1, 2) == 3"),
     ],
 )
-def test_values_that_a_test_expects_wrongly(output: str, path: str, line: str, corrected: str | None) -> None:
+def test_wrong_expected_values_are_corrected(output: str, path: str, line: str, corrected: str | None) -> None:
     text = f"first\n{line}\n"
     found = find_wrong_values(output, {path: text})
     assert [value.correct(text) for value in found] == ([f"first\n{corrected}\n"] if corrected else [])

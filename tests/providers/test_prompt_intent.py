@@ -1,4 +1,4 @@
-"""What a prompt for a small model is read as."""
+"""What a prompt for a small model asks for: its intent, command, paths and terms."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ from tests.table import each
         ("Explain how to add a flag and remove another.", Intent.ASK),
     ],
 )
-def test_the_intent_of_a_prompt(prompt: str, intent: Intent) -> None:
+def test_intent_of_a_prompt_is_recognized(prompt: str, intent: Intent) -> None:
     assert read_prompt(prompt).intent is intent
 
 
@@ -147,7 +147,7 @@ def test_the_intent_of_a_prompt(prompt: str, intent: Intent) -> None:
         ("the program should run go vet", "go vet"),
     ],
 )
-def test_only_what_is_certainly_a_command_is_one(prompt: str, command: str) -> None:
+def test_only_a_certain_command_is_extracted(prompt: str, command: str) -> None:
     assert read_prompt(prompt).command == command
 
 
@@ -189,12 +189,12 @@ def test_only_what_is_certainly_a_command_is_one(prompt: str, command: str) -> N
         ("Use python3 main.py as an example.", {"command": ""}),
     ],
 )
-def test_what_a_prompt_asks_for(prompt: str, expected: dict[str, Any]) -> None:
+def test_paths_terms_and_flags_of_a_prompt_are_read(prompt: str, expected: dict[str, Any]) -> None:
     reading: PromptReading = read_prompt(prompt)
     assert {name: getattr(reading, name) for name in expected} == expected
 
 
-def test_a_very_long_prompt_is_read_at_its_ends() -> None:
+def test_only_both_ends_of_a_very_long_prompt_are_read() -> None:
     reading = read_prompt("Fix a.py.\n" + "word " * 9_000 + "x" * 50_000 + "\nRun the tests in b.py.")
     assert reading.paths == ("a.py", "b.py")
     assert reading.wants_change

@@ -1,4 +1,4 @@
-"""Renames that small models are not asked for: what prompts mean, and which uses are certain."""
+"""Renames without a small model: found in prompts, and applied where all uses are certain."""
 
 from odin.providers.whole_files.rename import Rename, find_rename, rename_in_project
 from tests.table import each
@@ -38,7 +38,7 @@ from tests.table import each
         ("Rename foo to foo", None),
     ],
 )
-def test_what_a_prompt_renames(prompt: str, expected: Rename | None) -> None:
+def test_rename_is_found_in_a_prompt(prompt: str, expected: Rename | None) -> None:
     assert find_rename(prompt) == expected
 
 
@@ -145,7 +145,9 @@ _USES = (
         ("rename do_it to run_it", {"a.py": "def do_it():\n    pass\n", "b.py": "def do_it():\n    pass\n"}, None),
     ],
 )
-def test_a_rename_changes_what_is_certain(prompt: str, files: dict[str, str], expected: dict[str, str] | None) -> None:
+def test_rename_is_applied_only_if_every_use_is_certain(
+    prompt: str, files: dict[str, str], expected: dict[str, str] | None
+) -> None:
     rename = find_rename(prompt)
     assert rename is not None
     assert rename_in_project(rename, files, [path for path in files if path in prompt]) == expected

@@ -1,4 +1,4 @@
-"""What replies of a small model become: the files afterwards, or what the model is told."""
+"""Replies of a small model become file changes, or a fault that the model is told."""
 
 import tomllib
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_a_reply_becomes_files_or_a_fault(case: dict[str, Any]) -> None:
     assert fault == case.get("fault", "")
 
 
-def _count_on(form: str, times: int) -> str:
+def _repeat_form(form: str, times: int) -> str:
     return "t.py\n```python\n" + "".join(form.format(n=n) for n in range(times))
 
 
@@ -52,6 +52,6 @@ def _count_on(form: str, times: int) -> str:
         ("{n},name\n", 40, 40),
     ],
 )
-def test_assertions_that_only_count_on_are_cut(form: str, times: int, kept: int) -> None:
-    cut = cut_assertions(_count_on(form, times))
-    assert cut.rstrip("`\n") == _count_on(form, kept).rstrip("`\n")
+def test_repetitive_assertions_are_cut(form: str, times: int, kept: int) -> None:
+    cut = cut_assertions(_repeat_form(form, times))
+    assert cut.rstrip("`\n") == _repeat_form(form, kept).rstrip("`\n")

@@ -1,3 +1,5 @@
+"""Parsing server-sent events."""
+
 from itertools import pairwise
 
 import pytest
@@ -14,14 +16,14 @@ def parse(*pieces: bytes) -> list[tuple[str, str]]:
     return [(event.name, event.data.decode()) for event in events]
 
 
-def test_the_fields_of_an_event() -> None:
+def test_fields_of_an_event_are_parsed() -> None:
     stream = (
         b": hello\n\nevent: ping\ndata: {}\n\nid: 7\nretry: 10\nnonsense\ndata:a\ndata: b\ndata\n\nevent: empty\n\n"
     )
     assert parse(stream) == [("ping", "{}"), ("", "a\nb\n")]
 
 
-def test_only_one_space_is_taken_from_a_value() -> None:
+def test_only_one_leading_space_is_removed_from_a_value() -> None:
     assert parse(b"data:  two\n\n") == [("", " two")]
 
 
@@ -67,14 +69,14 @@ def test_events_are_the_same_wherever_the_bytes_are_split(
 
 
 @pytest.mark.parametrize("piece", [b"data: " + b"x" * 600, b"data: xxxxxxxxxx\n" * 60], ids=["one line", "many lines"])
-def test_an_endless_event_is_refused(piece: bytes) -> None:
+def test_oversized_event_is_refused(piece: bytes) -> None:
     parser = SseParser(limit=1000)
     parser.feed(piece)
     with pytest.raises(BadReply, match="more than"):
         parser.feed(piece)
 
 
-def test_many_events_are_not_one_large_event() -> None:
+def test_size_limit_applies_to_each_event() -> None:
     parser = SseParser(limit=100)
     assert len(parser.feed(b"data: xxxxxxxxxxxx\n\n" * 50)) == 50
     assert len(parser.feed(b"data: xxxxxxxxxxxx\n\n" * 50)) == 50

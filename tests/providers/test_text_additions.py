@@ -1,4 +1,4 @@
-"""What a small model adds to a Markdown file: in the right place, and nothing else."""
+"""Correcting what a small model adds to a Markdown file."""
 
 from odin.providers.whole_files.text_additions import correct_additions
 from tests.table import each
@@ -34,6 +34,8 @@ _LOG = "# Log\n\n## Next\n\n- Show.\n\n## 1.2\n\n- Coast.\n"
         ),
     ],
 )
-def test_additions_are_corrected(prompt: str, new: str, old: str, expected: str) -> None:
+def test_additions_are_moved_to_the_right_place_and_copies_removed(
+    prompt: str, new: str, old: str, expected: str
+) -> None:
     assert correct_additions("README.md", new, old, prompt) == expected
     assert correct_additions("readme.txt", new, old, prompt) == new

@@ -1,4 +1,4 @@
-"""The parts of the strategy for small models: reading prompts and replies, and making edits of whole files."""
+"""The whole-file strategy for small models: parsing replies, completing files, making edits and choosing files."""
 
 from typing import Any
 
@@ -40,13 +40,13 @@ SCRIPT = (
         ("README.md\n````markdown\n# A\n```\nrun\n```\n````", "README.md", "# A\n```\nrun\n```\n"),
     ],
 )
-def test_a_path_before_in_or_at_the_start_of_a_block_is_found(text: str, path: str, body: str) -> None:
+def test_path_of_a_code_block_is_found(text: str, path: str, body: str) -> None:
     reply = parse_reply(text)
     assert [(block.path, block.text, block.is_closed) for block in reply.files] == [(path, body, True)]
     assert reply.loose == ()
 
 
-def test_commands_deletions_replacements_and_prose_are_told_apart() -> None:
+def test_commands_deletions_replacements_and_prose_are_separated() -> None:
     text = (
         "I look first.\nRUN pytest -q\n`RUN ls`\nDELETE old.txt\nDELETE all hope\n\nbig.py\n```\n"
         "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n```\nThen done.\n```bash\n$ make test\n# comment\n```"
@@ -77,11 +77,11 @@ def test_commands_deletions_replacements_and_prose_are_told_apart() -> None:
         ("a.txt", "new\n", "new\n"),
     ],
 )
-def test_a_part_of_a_file_is_merged_into_it(path: str, new: str, expected: str) -> None:
+def test_part_of_a_file_is_merged_into_it(path: str, new: str, expected: str) -> None:
     assert complete_file(path, new, SCRIPT if path == "a.js" else CODE, "Do it.") == expected
 
 
-def test_a_task_that_removes_definitions_gets_what_the_model_wrote() -> None:
+def test_removed_definition_stays_removed_if_the_task_asks_for_it() -> None:
     new = CODE.replace("def two():\n    return 2\n\n\n", "")
     assert complete_file("a.py", new, CODE, "Remove two.") == new
     assert complete_file("a.py", new, CODE, "Fix one.") == CODE
@@ -101,12 +101,12 @@ def test_a_task_that_removes_definitions_gets_what_the_model_wrote() -> None:
         ("a.py", "x = 1\n", ""),
     ],
 )
-def test_what_cannot_be_right_is_found_before_it_is_written(path: str, text: str, fault: str) -> None:
+def test_invalid_file_content_is_found_before_it_is_written(path: str, text: str, fault: str) -> None:
     found = find_fault(path, text, "{}" if path == "a.json" else "old = 1\nolder = 2\n")
     assert (fault in found) if fault else not found
 
 
-def test_an_ellipsis_that_was_in_the_file_stays() -> None:
+def test_ellipsis_counts_as_elision_unless_the_file_had_it() -> None:
     assert find_elision("def f():\n    ...\n", "def f():\n    ...\n") == ""
     assert find_elision("def f():\n    ...\n", "def f():\n    a\n    b\n") == "..."
     assert find_elision("def f():\n    ...\n") == "", "a new file may have stubs"
@@ -136,7 +136,7 @@ def test_edits_are_exact_and_unique(old: str, new: str) -> None:
     assert text == new
 
 
-def test_a_small_change_of_a_long_file_is_a_small_edit() -> None:
+def test_small_change_of_a_long_file_is_a_small_edit() -> None:
     old = "".join(f"line {number}\n" for number in range(300))
     edits = make_edits(old, old.replace("line 7\n", "line seven\n"))
     assert edits is not None
@@ -144,24 +144,28 @@ def test_a_small_change_of_a_long_file_is_a_small_edit() -> None:
     assert make_calls("a", "new\n", None) == ("WriteFile", {"file_path": "a", "content": "new\n"})
 
 
-def test_named_files_come_first_then_hits_then_the_rest_of_a_small_project() -> None:
+def test_named_files_are_chosen_first_then_matches_then_the_rest() -> None:
     project = ProjectFiles({"z.py": 10, "a.py": 10, "b/c.py": 10, "b/d.py": 10, "long.py": 5000, "x.lock": 3})
     reading = read_prompt("Rename f_one in c.py.")
-    assert choose_files(reading, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), "others distract"
+    assert choose_files(reading, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), (
+        "other files would distract the model"
+    )
     assert choose_files(reading, project, {"f_one": ["z.py"]}, 20) == ("b/c.py",)
     either = read_prompt("Is f_one in c.py right? Could it be shorter?")
     assert choose_files(either, project, {"f_one": ["z.py"]}, 400)[:2] == ("b/c.py", "z.py")
     question = read_prompt("What does f_one in c.py return?")
     assert choose_files(question, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), "nothing else is shown"
     data = ProjectFiles({"a.py": 10, "s.json": 4, "README.md": 9})
-    assert choose_files(read_prompt("Fix 'teh' in README.md."), data, {}, 400) == ("README.md",), "the text is quoted"
+    assert choose_files(read_prompt("Fix 'teh' in README.md."), data, {}, 400) == ("README.md",), (
+        "the quoted text needs no other file"
+    )
     assert len(choose_files(read_prompt("Update the options in README.md."), data, {}, 400)) == 3
     assert choose_files(read_prompt("Set limit to 7 in s.json."), data, {}, 400) == ("s.json",), "no code is needed"
     assert len(choose_files(read_prompt("What is this?"), project, {}, 400)) == 4, "the whole project, if it is small"
     assert choose_files(read_prompt("Fix long.py"), project, {}, 100)[0] == "long.py", "a named file is always read"
 
 
-def test_the_examples_are_a_conversation() -> None:
+def test_examples_alternate_prompts_and_replies() -> None:
     roles = [type(message).__name__ for message in build_examples(can_edit=True, can_run=True)]
     assert roles == ["PromptMessage", "ReplyMessage"] * 3
 
@@ -184,7 +188,7 @@ def test_size_and_family_choose_the_strategy(name: str, strategy: str) -> None:
     assert choose_strategy(name, parse_parameter_count(name)) == strategy
 
 
-def test_tests_that_did_not_end_before_the_change_are_not_run_after_it() -> None:
+def test_test_command_that_timed_out_before_the_change_is_unavailable() -> None:
     call = ToolCall("gather_1", "ExecuteCommand", {"command": "make test"})
     result = ToolResult("gather_1", "(timed out after 30s and was stopped)", is_error=True)
     facts = TurnFacts()

@@ -1,7 +1,6 @@
-"""The request and response types of the vendors' SDKs, read as a referee: is a body what they declare, and which fields
-do they have?
+"""Check request bodies against the types of the vendors' SDKs, and list the fields of those types.
 
-The SDKs are imported by name, only when they are asked for: together they take seconds.
+The SDKs are imported only when needed: together they take seconds.
 """
 
 import enum
@@ -28,7 +27,7 @@ REQUESTS: dict[str, dict[str, tuple[str, str]]] = {
         "safetySettings": ("google.genai.types", "SafetySetting"),
     },
 }
-"""The types of a body, or of its top-level fields: the SDK of Gemini has no type for the whole."""
+"""The type of a body, or of its top-level fields: the Gemini SDK has no type for the whole body."""
 
 RESPONSES: dict[str, tuple[str, str]] = {
     "anthropic": ("anthropic.types", "RawMessageStreamEvent"),
@@ -38,8 +37,8 @@ RESPONSES: dict[str, tuple[str, str]] = {
 }
 
 EXCEPTIONS = {"anthropic": ".temperature: unknown field of MessageCreateParams"}
-"""Odin sends `anthropic-version: 2023-06-01`, which other servers know, too. The SDK has the types of 2026-10-21, which
-has no temperature."""
+"""Odin sends `anthropic-version: 2023-06-01`, which other servers know, too. The SDK has the types of 2026-10-21,
+without `temperature`."""
 
 PACKAGES = ("anthropic", "openai", "google-genai")
 
@@ -49,7 +48,7 @@ def load(place: tuple[str, str]) -> Any:
 
 
 def find_problems(api: str, body: dict[str, Any]) -> list[str]:
-    """Return what the SDK of an API has against a request body."""
+    """Return where a request body violates the types of the API's SDK."""
     kinds = REQUESTS[api]
     if "" in kinds:
         return [one for one in _check(body, load(kinds[""]), "") if not one.startswith(EXCEPTIONS.get(api, "\0"))]
@@ -63,7 +62,7 @@ def find_problems(api: str, body: dict[str, Any]) -> list[str]:
 
 
 def list_fields(hint: Any) -> dict[str, list[str]]:
-    """Return the fields of every type that can occur in a value of this type."""
+    """Return the fields of every type that can occur in a value of this type, by type."""
     found: dict[str, list[str]] = {}
     waiting, seen = [hint], set[int]()
     while waiting:
@@ -89,7 +88,7 @@ def list_versions() -> dict[str, str]:
 
 
 def _strip(hint: Any) -> Any:
-    """Return a type without what is said about it: Annotated, Required, an alias."""
+    """Return a type without its wrappers: Annotated, Required, an alias."""
     while True:
         origin = typing.get_origin(hint)
         if origin in (typing.Annotated, typing.Required, typing.NotRequired) or str(origin).endswith("Required"):
@@ -119,7 +118,7 @@ def _fields_of(record: Any) -> dict[str, tuple[Any, bool]]:
 
 
 def _is_required(record: Any, name: str, hint: Any) -> bool:
-    """True if a dict must have the key. Where annotations are text, only the type itself says so."""
+    """True if a dict must have the key. If annotations are text, only the type itself tells."""
     said = str(typing.get_origin(hint))
     if said.endswith("NotRequired"):
         return False
@@ -203,7 +202,7 @@ def _check_list(value: Any, kind: Any, where: str) -> Iterator[str]:
 
 
 def _check_union(value: Any, kinds: tuple[Any, ...], where: str) -> Iterator[str]:
-    """Yield the problems of the type that fits best, none if one fits."""
+    """Yield the problems of the type that fits best; none if one fits."""
     best: list[str] | None = None
     for kind in _pick_by_tag(value, kinds):
         problems = list(_check(value, kind, where))
@@ -215,7 +214,7 @@ def _check_union(value: Any, kinds: tuple[Any, ...], where: str) -> Iterator[str
 
 
 def _pick_by_tag(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the types whose tags are those of the value, or all if there are none."""
+    """Return the types whose tags match those of the value, or all if none does."""
     given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     tags = {name: given[name] for name in ("type", "role", "stream") if name in given}
     named = [kind for kind in kinds if tags and all(tags.get(*one) in some for one, some in _tags_of(_strip(kind)))]
@@ -224,7 +223,7 @@ def _pick_by_tag(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @cache
 def _tags_of(kind: Any) -> tuple[tuple[tuple[str, Any], tuple[Any, ...]], ...]:
-    """Return the fields that tell types apart, each with the value of a missing one, and their values."""
+    """Return the fields that distinguish types, each with its default if it is missing, and their values."""
     fields = _fields_of(kind) if _is_record(kind) else {}
     found: list[tuple[tuple[str, Any], tuple[Any, ...]]] = []
     for name in ("type", "role", "stream"):

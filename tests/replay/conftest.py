@@ -1,4 +1,4 @@
-"""The sessions of these tests are recorded against the scripted server, as those of the engine's tests are."""
+"""Fixtures: sessions are recorded against the scripted server, as in the tests of the engine."""
 
 from tests.engine.conftest import start
 

@@ -1,11 +1,9 @@
-"""Makes the recordings that `test_recordings.py` plays:
+"""Make the missing recordings that `test_recordings.py` replays:
 
     python -m tests.replay.record
 
-makes those that are missing; remove the folder of one that is to be made anew.
-
-Each is a real session against the scripted server. One that comes from somewhere else is made with
-`odin replay SESSION --save tests/recordings/NAME`.
+To make one again, delete its folder. Each is a real session against the scripted server.
+`odin replay SESSION --save tests/recordings/NAME` adds a session from elsewhere.
 """
 
 import asyncio
@@ -35,7 +33,7 @@ SHOP = {
 
 
 class Scene:
-    """One session: a folder with files, a model that plays a script, and what people do."""
+    """One session to record: a project folder, a scripted model, and what the user does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,10 +44,10 @@ class Scene:
             path.write_text(text)
             path.chmod(0o755 if name.endswith(".sh") else 0o644)
 
-    def at(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         return str(self.folder / name)
 
-    async def begin(self, script: Any, **options: Any) -> Talk:
+    async def start_session(self, script: Any, **options: Any) -> Talk:
         server = ScriptedServer(script)
         server.start()
         env = {**os.environ, **server.env("anthropic")}
@@ -60,9 +58,9 @@ class Scene:
 
 async def edits(scene: Scene) -> None:
     old, new = "return sum(prices)", "return round(sum(prices), 2)"
-    cart, tax = scene.at("shop/cart.py"), scene.at("shop/tax.py")
+    cart, tax = scene.path_of("shop/cart.py"), scene.path_of("shop/tax.py")
     todos = [{"id": "1", "content": "round totals", "status": "in_progress"}]
-    talk = await scene.begin(
+    talk = await scene.start_session(
         [
             reply("I look at both.", [call("Read", {"file_path": cart}), call("Read", {"file_path": tax})]),
             call("TodoWrite", {"todos": todos}),
@@ -71,9 +69,9 @@ async def edits(scene: Scene) -> None:
             call("ExecuteCommand", {"command": "./check.sh"}),
             call("TodoWrite", {"todos": [{**todos[0], "status": "completed"}]}),
             say("Totals are rounded now.", thinking="That was all."),
-            call("WriteFile", {"file_path": scene.at("shop/new/notes.txt"), "content": "caf\u00e9\n"}),
-            call("Grep", {"pattern": "def ", "path": scene.at("shop")}),
-            call("Glob", {"pattern": "**/*.py", "path": scene.at(".")}),
+            call("WriteFile", {"file_path": scene.path_of("shop/new/notes.txt"), "content": "caf\u00e9\n"}),
+            call("Grep", {"pattern": "def ", "path": scene.path_of("shop")}),
+            call("Glob", {"pattern": "**/*.py", "path": scene.path_of(".")}),
             call("Delete", {"file_path": tax}),
             say("Done."),
         ]
@@ -83,8 +81,8 @@ async def edits(scene: Scene) -> None:
 
 
 async def commands(scene: Scene) -> None:
-    write = {"file_path": scene.at("never.txt"), "content": "x"}
-    talk = await scene.begin(
+    write = {"file_path": scene.path_of("never.txt"), "content": "x"}
+    talk = await scene.start_session(
         [
             call("ExecuteCommand", {"command": "./check.sh"}),
             reply("Both.", [call("ExecuteCommand", {"command": "exit 3"}), call("WriteFile", write)]),
@@ -98,8 +96,8 @@ async def commands(scene: Scene) -> None:
 
 
 async def failures(scene: Scene) -> None:
-    """Retries have no wait in a replay; they have short ones here."""
-    talk = await scene.begin(
+    """Retries wait only briefly here; in a replay they do not wait."""
+    talk = await scene.start_session(
         [
             fault(529),
             say("Cut off").cut(events=3),
@@ -107,7 +105,7 @@ async def failures(scene: Scene) -> None:
             call("Read", '{"file_path": '),
             call("Nothing", {"x": 1}),
             call("Read", {"file": "wrong"}),
-            call("Read", {"file_path": scene.at("none.txt")}),
+            call("Read", {"file_path": scene.path_of("none.txt")}),
             say("It is not there."),
             fault(401),
         ]
@@ -124,16 +122,16 @@ async def helpers(scene: Scene) -> None:
         for name in ("cart", "tax"):
             if f"Look at {name}" in first:
                 if len(request.messages) == 1:
-                    return call("Read", {"file_path": scene.at(f"shop/{name}.py")}, id=f"read_{name}")
+                    return call("Read", {"file_path": scene.path_of(f"shop/{name}.py")}, id=f"read_{name}")
                 return say(f"I saw {name}.")
         return say("Both were seen.") if "I saw cart." in str(request.messages) else reply("Two of you.", tasks)
 
-    talk = await scene.begin(script)
+    talk = await scene.start_session(script)
     await talk.say("Let two look.")
 
 
 async def interrupted(scene: Scene) -> None:
-    talk = await scene.begin(
+    talk = await scene.start_session(
         [
             call("ExecuteCommand", {"command": "sleep 100"}),
             say("Half of what I wanted to", chunk=5).stall(after=6),
@@ -163,9 +161,9 @@ async def interrupted(scene: Scene) -> None:
 
 
 async def denied(scene: Scene) -> None:
-    write = call("WriteFile", {"file_path": scene.at("x.txt"), "content": "x"})
+    write = call("WriteFile", {"file_path": scene.path_of("x.txt"), "content": "x"})
     two = [call("ExecuteCommand", {"command": f"touch {name}"}) for name in ("a", "b")]
-    talk = await scene.begin(
+    talk = await scene.start_session(
         [
             write,
             say("Then not."),
@@ -195,7 +193,7 @@ SCENES: dict[str, Callable[[Scene], Awaitable[None]]] = {
 }
 
 
-async def record(name: str, target: Path) -> str:
+async def record_scene(name: str, target: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="odin-record-") as base:
         home, folder = Path(base).resolve() / "home", Path(base).resolve() / "shop"
         settings = home / ".config" / "odin"
@@ -216,7 +214,7 @@ async def record(name: str, target: Path) -> str:
 def main() -> None:
     for name in SCENES:
         if not (RECORDINGS / name).exists():
-            sys.stdout.write(f"{name}: {asyncio.run(record(name, RECORDINGS / name))}")
+            sys.stdout.write(f"{name}: {asyncio.run(record_scene(name, RECORDINGS / name))}")
 
 
 if __name__ == "__main__":

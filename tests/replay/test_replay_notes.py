@@ -1,4 +1,4 @@
-"""What a replay cannot do again it says, and what cannot be played at all it names."""
+"""What a replay notes that it cannot repeat, recordings that it refuses, and removal of its scratch folder."""
 
 import tempfile
 from pathlib import Path
@@ -13,13 +13,13 @@ from odin.replay.replay import ReplayOptions, _note_summaries, replay_session
 from odin.session.store import SessionStore
 from odin.testing import call, say
 from tests.engine.conftest import Start
-from tests.engine.hookkit import claude, new_kit
-from tests.engine.test_questions import NAME, ask, asked
-from tests.session.logs import turn, write
+from tests.engine.hook_programs import claude_hook, new_kit
+from tests.engine.test_questions import NAME, ask, wait_for_event
+from tests.session.logs import turn, write_session
 
 
-async def test_hooks_that_had_a_say_are_told_of(start: Start, workspace: Path, tmp_path: Path) -> None:
-    blocks = claude(new_kit(tmp_path).blocks("no"), "Bash")
+async def test_hooks_that_had_an_effect_are_noted(start: Start, workspace: Path, tmp_path: Path) -> None:
+    blocks = claude_hook(new_kit(tmp_path).script_blocking("no"), "Bash")
     talk = await start(
         [call("ExecuteCommand", {"command": "echo hello"}), say("Well.")],
         config={"hooks": {"PreToolUse": [blocks]}},
@@ -31,18 +31,18 @@ async def test_hooks_that_had_a_say_are_told_of(start: Start, workspace: Path, t
     assert "Hooks are not run in a replay; in the recording, 1 had an effect." in report.notes
 
 
-def test_a_log_that_does_not_say_where_it_took_place(tmp_path: Path) -> None:
-    log = write(SessionStore(tmp_path, "/w"), "lost", turn("p1", "hello"))
+def test_log_without_a_folder_is_refused(tmp_path: Path) -> None:
+    log = write_session(SessionStore(tmp_path, "/w"), "lost", turn("p1", "hello"))
     with pytest.raises(LogDamaged, match="does not name the folder"):
         find_recording(str(log.path))
 
 
-async def test_a_question_that_nobody_answered_then_is_left_and_the_replay_goes_on(
+async def test_question_without_a_recorded_answer_does_not_stop_the_replay(
     start: Start, workspace: Path, home: Path
 ) -> None:
     talk = await start([ask(NAME), say("Well.")], can_ask=True)
     prompt = await talk.submit("go")
-    await talk.client.submit(AnswerQuestions((await asked(talk)).ask_id, cancelled=True))
+    await talk.client.submit(AnswerQuestions((await wait_for_event(talk)).ask_id, cancelled=True))
     await talk.until_end(prompt)
     session = (await talk.client.get_info()).session
     await talk.client.close()
@@ -54,7 +54,7 @@ async def test_a_question_that_nobody_answered_then_is_left_and_the_replay_goes_
     assert not [found for found in report.differences if "did not finish" in found.what]
 
 
-async def test_nothing_is_left_of_a_replay_unless_it_is_kept(
+async def test_scratch_folder_is_removed_unless_kept(
     start: Start, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path / "scratch"
@@ -71,8 +71,8 @@ async def test_nothing_is_left_of_a_replay_unless_it_is_kept(
     assert [str(folder) for folder in scratch.iterdir()] == [str(Path(report.scratch).parent)]
 
 
-def test_another_number_of_summaries_is_told() -> None:
+def test_different_number_of_compactions_is_noted() -> None:
     envelopes = [Envelope(number, 1.0, "s", Compacted("short", 0)) for number in range(2)]
     assert _note_summaries(envelopes, envelopes) == []
-    told = "The conversation was summarized 1 times, in the recording 2 times."
-    assert _note_summaries(envelopes, envelopes[:1]) == [told]
+    note = "The conversation was summarized 1 times, in the recording 2 times."
+    assert _note_summaries(envelopes, envelopes[:1]) == [note]

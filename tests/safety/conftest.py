@@ -1,4 +1,4 @@
-"""Sessions against the scripted server, as in the engine's tests."""
+"""The `start` fixture of the engine's tests, which opens a session against the scripted server."""
 
 from tests.engine.conftest import start
 

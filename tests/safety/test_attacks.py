@@ -1,7 +1,7 @@
-"""Attacks that hurt users of other agents, end to end: the model requests them, and the canaries survive.
+"""Destructive commands that hurt users of other agents, end to end: the model requests them, and no file is lost.
 
-The sessions run in a jail (read-only machine, empty /tmp, no network), so a fault costs only a failed test. Odin's own
-sandbox is off in most plays: the policy alone has to hold.
+The sessions run in a jail (read-only machine, empty /tmp, no network), so a bug costs only a failed test. Odin's own
+sandbox is off in most runs: the policy alone must protect the files.
 """
 
 import json
@@ -23,11 +23,11 @@ MODES = ("ask_mode", "plan_mode", "edit_mode")
 PERMISSION_MODES = ("default", "acceptEdits", "dontAsk", "bypassPermissions")
 
 
-def _jail() -> list[str]:
+def _build_jail() -> list[str]:
     found = shutil.which("bwrap")
     if found is None:
         return []
-    walls = [
+    options = [
         "--ro-bind",
         "/",
         "/",
@@ -43,22 +43,22 @@ def _jail() -> list[str]:
     ]
     for needed in (str(ROOT), sys.base_prefix, sys.prefix):
         if needed.startswith("/tmp/"):
-            walls += ["--ro-bind", needed, needed]
-    jail = [found, *walls, "--die-with-parent", "--cap-drop", "ALL", "--setenv", "TMPDIR", "/tmp"]
+            options += ["--ro-bind", needed, needed]
+    jail = [found, *options, "--die-with-parent", "--cap-drop", "ALL", "--setenv", "TMPDIR", "/tmp"]
     works = subprocess.run([*jail, "true"], capture_output=True, check=False).returncode == 0
     return jail if works else []
 
 
-JAIL = _jail()
+JAIL = _build_jail()
 
 pytestmark = pytest.mark.skipif(not JAIL, reason="attacks are played in bubblewrap only, and it does not work here")
 
 
-def play(**wish: Any) -> list[dict[str, Any]]:
+def run_attacks(**plan: Any) -> list[dict[str, Any]]:
     ran = subprocess.run(
-        [*JAIL, sys.executable, "-B", "-m", "tests.safety.player"],
+        [*JAIL, sys.executable, "-B", "-m", "tests.safety.attack_runner"],
         cwd=ROOT,
-        input=json.dumps(wish),
+        input=json.dumps(plan),
         capture_output=True,
         text=True,
         check=False,
@@ -72,13 +72,15 @@ def play(**wish: Any) -> list[dict[str, Any]]:
     "permission_mode",
     [PERMISSION_MODES[-1], *(pytest.param(mode, marks=pytest.mark.slow) for mode in PERMISSION_MODES[:-1])],
 )
-def test_the_worst_never_runs_whoever_says_yes(permission_mode: str) -> None:
-    outcomes = play(attacks=ATTACKS["never"], modes=MODES, permission_mode=permission_mode)
-    assert [_short(item) for item in outcomes if item["changed"] or item["status"] != "denied" or item["asked"]] == []
+def test_destructive_commands_are_denied_without_asking_in_every_mode(permission_mode: str) -> None:
+    outcomes = run_attacks(attacks=ATTACKS["never"], modes=MODES, permission_mode=permission_mode)
+    assert [
+        _summarize(item) for item in outcomes if item["changed"] or item["status"] != "denied" or item["asked"]
+    ] == []
     assert all(len(item["text"]) > 30 for item in outcomes)
 
 
-def _short(outcome: dict[str, Any]) -> tuple[Any, ...]:
+def _summarize(outcome: dict[str, Any]) -> tuple[Any, ...]:
     """Return enough of the outcome to see the cause of a failure."""
     return (
         outcome["command"],
@@ -90,13 +92,15 @@ def _short(outcome: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _suffered(outcomes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    return [_short(item) for item in outcomes if item["changed"] or item["status"] != "denied"]
+def _list_damage(outcomes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [_summarize(item) for item in outcomes if item["changed"] or item["status"] != "denied"]
 
 
 @pytest.mark.parametrize("command", ATTACKS["judged"])
 @pytest.mark.parametrize("permission_mode", PERMISSION_MODES)
-def test_what_would_take_the_machine_is_denied(command: str, permission_mode: str, workspace: Path) -> None:
+def test_commands_that_would_take_over_the_machine_are_denied(
+    command: str, permission_mode: str, workspace: Path
+) -> None:
     from odin.core.tool import Subject
 
     policy = Policy(root=str(workspace), permission_mode=permission_mode, yes=True)
@@ -105,51 +109,57 @@ def test_what_would_take_the_machine_is_denied(command: str, permission_mode: st
     assert verdict.builtin
 
 
-def test_a_person_who_says_no_keeps_everything() -> None:
-    assert _suffered(play(attacks=[*ATTACKS["outside"], *ATTACKS["broom"]], modes=MODES, person="no")) == []
+def test_no_file_changes_when_the_user_denies_every_request() -> None:
+    assert _list_damage(run_attacks(attacks=[*ATTACKS["outside"], *ATTACKS["broom"]], modes=MODES, person="no")) == []
 
 
 @pytest.mark.parametrize(
     "permission_mode", ["default", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("acceptEdits", "dontAsk"))]
 )
-def test_with_nobody_to_ask_nothing_happens(permission_mode: str) -> None:
+def test_no_file_changes_when_no_user_can_be_asked(permission_mode: str) -> None:
     attacks = [*ATTACKS["outside"], *ATTACKS["broom"]]
-    assert _suffered(play(attacks=attacks, modes=MODES, permission_mode=permission_mode, person="nobody")) == []
+    assert (
+        _list_damage(run_attacks(attacks=attacks, modes=MODES, permission_mode=permission_mode, person="nobody")) == []
+    )
 
 
-def test_outside_the_project_the_sandbox_holds_even_under_a_bypass() -> None:
-    """No approval and no recognized command: only the sandbox is left."""
+def test_sandbox_protects_files_outside_the_project_under_bypass_permissions() -> None:
+    """Nothing asks, and the policy denies none of these commands: only the sandbox protects."""
     attacks, edit = ATTACKS["outside"], ["edit_mode"]
-    outcomes = play(attacks=attacks, modes=edit, permission_mode="bypassPermissions", person="nobody", sandbox="auto")
-    assert [_short(item) for item in outcomes if item["changed"]] == []
+    outcomes = run_attacks(
+        attacks=attacks, modes=edit, permission_mode="bypassPermissions", person="nobody", sandbox="auto"
+    )
+    assert [_summarize(item) for item in outcomes if item["changed"]] == []
 
 
-def test_what_a_yes_destroyed_comes_back() -> None:
-    outcomes = play(attacks=ATTACKS["broom"], modes=["edit_mode"], person="yes", undo=True)
+def test_rewind_restores_files_that_an_approved_command_destroyed() -> None:
+    outcomes = run_attacks(attacks=ATTACKS["broom"], modes=["edit_mode"], person="yes", undo=True)
     assert sum(bool(outcome["changed"]) for outcome in outcomes) > 8
-    assert [(*_short(item), item["lost"]) for item in outcomes if item["lost"] or not item["asked"]] == []
+    assert [(*_summarize(item), item["lost"]) for item in outcomes if item["lost"] or not item["asked"]] == []
 
 
 @pytest.mark.parametrize("glue", [";", "&&", "\n", " | "])
 @pytest.mark.parametrize("around", [50, 600, 2_400, 9_000, 30_000])
-def test_nothing_hides_among_many_commands(around: int, glue: str) -> None:
+def test_a_destructive_command_is_found_among_thousands_of_others(around: int, glue: str) -> None:
     from odin.core.tool import Subject
 
     policy = Policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)
     padding = f"true{glue}" * around
     worst = "rm -rf ."
     others = "".join(f"rm -rf made{number}{glue}" for number in range(around // 20))
-    for command in (
-        f"{padding}{worst}{glue}{padding}ls",
-        f"{worst}{glue}{padding}ls",
-        f"{others}{worst}{glue}{others}ls",
-    ):
-        verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
-        looked_through = len(command) <= 40_000 and around < 5_000
-        assert verdict.action == ("deny" if looked_through else "ask") or verdict.builtin
+    actions = [
+        policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
+        for command in (
+            f"{padding}{worst}{glue}{padding}ls",
+            f"{worst}{glue}{padding}ls",
+            f"{others}{worst}{glue}{others}ls",
+        )
+    ]
+    is_analyzed_to_the_end = around < 5_000
+    assert actions == ["deny" if is_analyzed_to_the_end else "ask", "deny", "deny"]
 
 
-def test_another_spelling_after_a_denial_is_denied_too() -> None:
+def test_other_spellings_of_a_denied_command_are_denied_too() -> None:
     from odin.core.tool import Subject
 
     policy = Policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)

@@ -1,4 +1,4 @@
-"""A secret file that was committed is shown by git without its values."""
+"""Git commands that show a committed secret file: its values are redacted, or the command needs approval."""
 
 import subprocess
 from pathlib import Path
@@ -28,7 +28,7 @@ COMMANDS = [
     "git log -p --all --oneline",
     "diff -u .env /dev/null; true",
 ]
-NAMELESS = [
+COMMANDS_WITHOUT_FILE_NAMES = [
     "git show --src-prefix=x --dst-prefix=y",
     "git log -p --line-prefix=x",
     "git grep -h MAIL",
@@ -36,7 +36,7 @@ NAMELESS = [
     "git grep -z MAIL",
     "git grep --color=always MAIL",
 ]
-"""Commands whose output does not tell which lines are those of a secret file."""
+"""Commands whose output does not show which lines come from a secret file."""
 
 
 @each("command", COMMANDS)
@@ -48,8 +48,8 @@ def test_git_shows_a_committed_secret_file_without_values(command: str, workspac
             env.write_text(f"MAIL_LOGIN={CANARY} {number}\nPORT=3000\n")
             (workspace / "a.txt").write_text(f"MAIL=open {number}\n")
             subprocess.run(["git", "add", "-A"], cwd=workspace, check=True)
-            who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-            subprocess.run(["git", *who, "commit", "-qm", "x"], cwd=workspace, check=True)
+            identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+            subprocess.run(["git", *identity, "commit", "-qm", "x"], cwd=workspace, check=True)
         env.write_text(f"MAIL_LOGIN={CANARY} 3\nPORT=3000\n")
     shown = subprocess.run(["bash", "-c", command], cwd=workspace, capture_output=True, text=True, check=True).stdout
     assert CANARY in shown
@@ -59,8 +59,8 @@ def test_git_shows_a_committed_secret_file_without_values(command: str, workspac
     assert ("MAIL=open" in redacted.text) == ("MAIL=open" in shown)
 
 
-@each("command", NAMELESS)
-def test_what_hides_the_names_of_files_is_asked_about(command: str, workspace: Path, home: Path) -> None:
+@each("command", COMMANDS_WITHOUT_FILE_NAMES)
+def test_git_commands_that_hide_file_names_are_not_read_only(command: str, workspace: Path, home: Path) -> None:
     if not (workspace / ".git").exists():
         subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
     assert not is_read_only(command, str(workspace), str(workspace))
@@ -68,14 +68,16 @@ def test_what_hides_the_names_of_files_is_asked_about(command: str, workspace: P
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git, which succeeds, and return what it prints."""
-    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+    """Run git, which must succeed, and return its output."""
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    return subprocess.run(
+        ["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 @pytest.fixture(params=["loose", "packed", "sha256", "worktree"])
 def repository(request: pytest.FixtureRequest, tmp_path: Path, home: Path) -> Path:
-    """A repository with a secret file in its history, another in its index, and a file that is none."""
+    """A repository with a secret file in its history, another in its index, and an ordinary file."""
     folder = tmp_path / "repository"
     folder.mkdir()
     git(folder, "init", "-q", f"--object-format={'sha256' if request.param == 'sha256' else 'sha1'}")
@@ -96,21 +98,21 @@ def repository(request: pytest.FixtureRequest, tmp_path: Path, home: Path) -> Pa
     return folder
 
 
-def test_a_blob_is_shown_by_its_id_only_if_it_is_known_to_be_harmless(repository: Path) -> None:
+def test_showing_a_blob_by_its_id_is_read_only_only_if_it_is_not_secret(repository: Path) -> None:
     ids = {name: git(repository, "rev-parse", name) for name in ("HEAD:.env", "HEAD~2:.env", "HEAD:a.txt", "HEAD~1")}
-    secret, old, harmless, commit = ids.values()
+    secret, old, public, commit = ids.values()
     tree, gone = git(repository, "rev-parse", "HEAD^{tree}"), git(repository, "rev-parse", "HEAD~1:a.txt")
     root = str(repository)
 
-    def runs(command: str) -> bool:
+    def is_allowed(command: str) -> bool:
         return is_read_only(command, root, root)
 
     shown = [
         *(f"git show {word}" for word in ("", "HEAD", "HEAD~1", commit, commit[:7], commit.upper(), tree, tree[:9])),
         *(f"git show {word}" for word in ("v1", "light", "v1^{}", f"{commit}^", f"{commit}~1..HEAD", "v1^{commit}")),
-        *(f"git show {word}" for word in (harmless, harmless[:12], "HEAD:a.txt", f"v1-0-g{commit[:7]}")),
+        *(f"git show {word}" for word in (public, public[:12], "HEAD:a.txt", f"v1-0-g{commit[:7]}")),
         f"git cat-file -p {commit}",
-        f"git cat-file -p {harmless}",
+        f"git cat-file -p {public}",
         f"git cat-file -t {secret}",
         f"git cat-file -s {secret}",
         "git cat-file --batch-check",
@@ -118,7 +120,7 @@ def test_a_blob_is_shown_by_its_id_only_if_it_is_known_to_be_harmless(repository
         f"git diff {commit[:8]}..HEAD -- a.txt",
         f"git grep open {commit}",
     ]
-    assert [command for command in shown if not runs(command)] == []
+    assert [command for command in shown if not is_allowed(command)] == []
     asked = [
         *(f"git show {word}" for word in (secret, secret[:6], old, secret.upper(), f"{secret}^{{blob}}", gone)),
         *(f"git show {word}" for word in ("key", "signed-key", "key^{}", "refs/tags/key", "HEAD:.env", ":.env")),
@@ -132,4 +134,4 @@ def test_a_blob_is_shown_by_its_id_only_if_it_is_known_to_be_harmless(repository
         f"git diff {old}..{secret}",
         f"git grep MAIL {secret}",
     ]
-    assert [command for command in asked if runs(command)] == []
+    assert [command for command in asked if is_allowed(command)] == []

@@ -1,4 +1,4 @@
-"""Characters that deceive a reader are escaped in answers on a terminal, and what people write stays readable."""
+"""Invisible and misleading characters are escaped in answers on a terminal; ordinary text in any script is not."""
 
 import json
 import unicodedata
@@ -11,7 +11,7 @@ from odin.ui.terminal import escape_control, escape_json
 from odin.ui.tui.paint.sanitize import sanitize
 from tests.conftest import Run
 from tests.table import each
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 DECEPTIVE = [
     *map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))),
@@ -43,7 +43,7 @@ def test_a_deceptive_character_is_escaped(char: str) -> None:
         "🏴\U000e0067\U000e0062 no end",
     ],
 )
-def test_joiners_and_selectors_hide_nothing(text: str) -> None:
+def test_misplaced_joiners_and_selectors_are_escaped(text: str) -> None:
     shown = escape_control(text)
     assert shown != text
     assert "\\" in shown
@@ -65,17 +65,17 @@ READABLE = [
 
 
 @each("text", READABLE)
-def test_what_people_write_stays(text: str) -> None:
+def test_ordinary_text_is_not_escaped(text: str) -> None:
     assert escape_control(text) == text
 
 
 @each("text", [text for text in READABLE if "\u200dष" not in text and "\t" not in text])
-def test_the_app_shows_it_as_well(text: str) -> None:
+def test_the_tui_shows_ordinary_text_unchanged(text: str) -> None:
     assert sanitize(text) == text
 
 
 @each("text", [*DECEPTIVE, *READABLE, "\x9b31m", "\x7f", "\U000e0041" * 50])
-def test_json_on_a_terminal_means_the_same(text: str) -> None:
+def test_escaped_json_decodes_to_the_same_value(text: str) -> None:
     data = json.dumps({"text": text}, ensure_ascii=False).encode()
     safe = escape_json(data)
     assert json.loads(safe) == {"text": text}
@@ -88,10 +88,10 @@ _SHOWN = "Run \\u202ehs.live\\u202c or a\\u200bb, x\\ufeffy\\u2066z\\u2069 \\U00
 
 
 @pytest.mark.parametrize("how", [("-p", "Hi."), ("--plain",)], ids=["headless", "plain"])
-def test_an_answer_on_a_terminal_shows_its_tricks(workspace: Path, how: tuple[str, ...]) -> None:
+def test_deceptive_characters_of_an_answer_are_escaped_on_a_terminal(workspace: Path, how: tuple[str, ...]) -> None:
     with (
         ScriptedServer([say(_ANSWER)]) as server,
-        screen(*how, cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(*how, cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         if how[0] == "--plain":
             terminal.see("edit> ")
@@ -99,11 +99,11 @@ def test_an_answer_on_a_terminal_shows_its_tricks(workspace: Path, how: tuple[st
         terminal.see(_SHOWN)
         if how[0] == "--plain":
             terminal.type("/exit\n")
-        terminal.end()
+        terminal.wait_for_exit()
         assert "\u202e" not in terminal.shown
 
 
-def test_an_answer_in_a_file_is_exact(run_odin: Run) -> None:
+def test_piped_output_contains_the_exact_answer(run_odin: Run) -> None:
     with ScriptedServer([say(_ANSWER), say(_ANSWER)]) as server:
         assert run_odin("-p", "Hi.", env=server.env("anthropic")).stdout == f"{_ANSWER}\n"
         result = run_odin("-p", "Hi.", "--output-format", "json", env=server.env("anthropic")).stdout

@@ -1,6 +1,6 @@
-"""A deny rule holds however the command is spelled: what cannot be resolved counts as a possible match.
+"""A deny rule applies to every spelling of a command: a word that cannot be resolved counts as a possible match.
 
-Where Odin asks, such a command is asked about; where it does not (`--yes`, bypassPermissions, dontAsk), it is denied,
+Where Odin asks, such a command needs approval; where it does not (`--yes`, bypassPermissions, dontAsk), it is denied,
 and the reason names the rule. Commands that have nothing to do with the rule still run.
 """
 
@@ -142,7 +142,7 @@ EVASIONS = [
     "linked tag M; ./linked tag M",
 ]
 
-HONEST = [
+UNRELATED = [
     "git status",
     "git log tag",
     "git log --oneline $(git merge-base a b)..HEAD",
@@ -209,7 +209,7 @@ def judge(root: Path, command: str, *denied: str, **settings: Any) -> Verdict:
 
 @each("settings", NOT_ASKING)
 @each("command", EVASIONS)
-def test_a_denied_command_is_denied_in_every_spelling_where_nothing_is_asked(
+def test_every_spelling_of_a_denied_command_is_denied_where_odin_does_not_ask(
     command: str, settings: dict[str, Any], project: Path
 ) -> None:
     verdict = judge(project, command, TAG, **settings)
@@ -218,19 +218,19 @@ def test_a_denied_command_is_denied_in_every_spelling_where_nothing_is_asked(
 
 
 @each("command", EVASIONS)
-def test_where_odin_asks_it_is_denied_or_asked_about_with_the_rule(command: str, project: Path) -> None:
+def test_every_spelling_is_denied_or_needs_approval_where_odin_asks(command: str, project: Path) -> None:
     verdict = judge(project, command, TAG)
     assert verdict.action in ("ask", "deny")
     assert TAG in verdict.reason
 
 
 @each("command", EVASIONS)
-def test_without_the_rule_nothing_of_this_is_denied(command: str, project: Path) -> None:
+def test_the_same_commands_are_allowed_without_the_rule(command: str, project: Path) -> None:
     assert judge(project, command, yes=True).action == "allow"
 
 
-@each("command", HONEST)
-def test_what_has_nothing_to_do_with_the_rule_runs(command: str, project: Path) -> None:
+@each("command", UNRELATED)
+def test_unrelated_commands_are_allowed(command: str, project: Path) -> None:
     verdict = judge(project, command, TAG, yes=True)
     assert verdict.action == "allow", verdict.reason
 
@@ -267,13 +267,13 @@ OTHER_RULES = [
 
 
 @each("rule, command", OTHER_RULES)
-def test_other_rules_hold_too(rule: str, command: str, project: Path) -> None:
+def test_evasions_of_other_deny_rules_are_denied(rule: str, command: str, project: Path) -> None:
     verdict = judge(project, command, rule, yes=True)
     assert verdict.action == "deny"
     assert rule in verdict.reason
 
 
-OTHER_HONEST = [
+OTHER_UNRELATED = [
     ("Bash(npm publish:*)", "npm run $task"),
     ("Bash(npm publish:*)", "npm --silent run publish"),
     ("Bash(git push --force:*)", "git push origin main"),
@@ -288,13 +288,15 @@ OTHER_HONEST = [
 ]
 
 
-@each("rule, command", OTHER_HONEST)
-def test_other_rules_do_not_block_the_rest(rule: str, command: str, project: Path) -> None:
+@each("rule, command", OTHER_UNRELATED)
+def test_other_deny_rules_allow_unrelated_commands(rule: str, command: str, project: Path) -> None:
     verdict = judge(project, command, rule, yes=True)
     assert verdict.action == "allow", verdict.reason
 
 
-def test_an_alias_of_the_repository_or_the_user_counts(project: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_git_aliases_of_the_repository_and_the_user_are_resolved(
+    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+):
     env = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1"}
     subprocess.run(["git", "init", "-q"], cwd=project, check=True, env=env)
     assert judge(project, "git t M", TAG, yes=True).action == "allow"
@@ -306,14 +308,14 @@ def test_an_alias_of_the_repository_or_the_user_counts(project: Path, home: Path
     assert judge(project, "git mark M", TAG, yes=True).action == "deny"
 
 
-def test_an_allow_rule_for_exactly_this_command_still_counts(project: Path) -> None:
+def test_an_allow_rule_for_exactly_this_command_still_applies(project: Path) -> None:
     rules = RuleSet([rule_of(TAG, "deny"), rule_of("Bash(git $x M)", "allow")])
     policy = Policy(root=str(project), rule_set=rules, yes=True)
     verdict = policy.judge("ExecuteCommand", "execute", Subject(command="git $x M"), "edit_mode")
     assert verdict.action == "allow"
 
 
-def test_an_ask_rule_holds_for_what_cannot_be_resolved(project: Path) -> None:
+def test_an_ask_rule_applies_to_commands_that_cannot_be_resolved(project: Path) -> None:
     rules = RuleSet([rule_of("Bash"), rule_of(TAG, "ask")])
     policy = Policy(root=str(project), rule_set=rules)
     for command, action in (("x=tag; git $x M", "ask"), ("x=log; git $x M", "allow"), ("make", "allow")):

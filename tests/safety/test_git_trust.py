@@ -1,4 +1,4 @@
-"""Git is trusted only as far as its repository parses exactly and keeps to itself."""
+"""Git commands run without approval only if the repository parses exactly and uses nothing outside itself."""
 
 import hashlib
 import os
@@ -15,12 +15,12 @@ from odin.policy.commands.git_config import find_git_problem
 from odin.policy.commands.git_folder import list_submodules
 from tests.table import each
 
-_WHO = {f"GIT_{role}_{part}": "a@b" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+_IDENTITY = {f"GIT_{role}_{part}": "a@b" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
 
 
 def git(folder: Path, *words: str, **more: str) -> str:
     argv = ["git", "-C", str(folder), "-c", "protocol.file.allow=always", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, **_WHO, **more})
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, env={**os.environ, **_IDENTITY, **more})
     return done.stdout.strip()
 
 
@@ -33,7 +33,7 @@ def make_repository(folder: Path, *init: str) -> Path:
     return folder
 
 
-def unasked(command: str, folder: Path) -> bool:
+def runs_without_asking(command: str, folder: Path) -> bool:
     return is_read_only(command, str(folder), str(folder))
 
 
@@ -45,8 +45,8 @@ def repo(workspace: Path) -> Path:
 # --- the index ---
 
 
-def test_a_decoy_in_the_ids_of_a_sha256_repository_hides_no_submodule(workspace: Path) -> None:
-    """Read with ids of 20 bytes, the crafted id looks like the name of another submodule."""
+def test_a_crafted_sha256_id_hides_no_submodule(workspace: Path) -> None:
+    """A parser that expects ids of 20 bytes takes a part of the crafted id for the name of another submodule."""
     git(workspace, "init", "-q", "--object-format=sha256")
     inner = make_repository(workspace / "sub")
     (inner / ".gitattributes").write_text("a filter=evil\n")
@@ -56,11 +56,11 @@ def test_a_decoy_in_the_ids_of_a_sha256_repository_hides_no_submodule(workspace:
     git(workspace, "update-index", "--add", "--cacheinfo", f"160000,{crafted.hex()},sub")
     (workspace / "RAN").unlink(missing_ok=True)
     for command in ("git status", "git diff", "git diff --stat"):
-        assert not unasked(command, workspace), command
+        assert not runs_without_asking(command, workspace), command
     git(workspace, "status")
-    assert (workspace / "RAN").exists(), "git no longer runs the filter: the check may be given up"
+    assert (workspace / "RAN").exists(), "git no longer runs the filter, so the check can be removed"
     git(inner, "config", "--unset", "filter.evil.clean")
-    assert unasked("git status", workspace)
+    assert runs_without_asking("git status", workspace)
 
 
 FORMATS = [
@@ -79,30 +79,30 @@ FORMATS = [
 ]
 
 
-def test_the_format_is_the_one_git_reads(repo: Path) -> None:
+def test_repository_formats_are_recognized_as_git_does(repo: Path) -> None:
     make_repository(repo / "sub")
     git(repo, "-c", "advice.addEmbeddedRepo=false", "add", "sub")
     wrong: list[tuple[str, str]] = []
     for text, is_fine in FORMATS:
         (repo / ".git/config").write_bytes(text.encode())
-        if unasked("git status", repo) != is_fine:
+        if runs_without_asking("git status", repo) != is_fine:
             wrong.append((text, find_git_problem(str(repo), str(repo))))
     assert wrong == []
 
 
-def sign(data: bytes) -> bytes:
+def add_checksum(data: bytes) -> bytes:
     return data + hashlib.sha1(data).digest()
 
 
 def entry(name: bytes, mode: int = 0o100644, flags: int = 0, extended: bytes = b"", length: int | None = None) -> bytes:
-    """An entry of a version 2 or 3 index."""
+    """Return an entry of a version 2 or 3 index."""
     size = min(len(name), 0xFFF) if length is None else length
     body = bytes(24) + struct.pack(">I", mode) + bytes(12) + b"\x22" * 20 + struct.pack(">H", flags | size) + extended
     return (body + name).ljust((len(body) + len(name) + 8) & ~7, b"\0")
 
 
 def index(*entries: bytes, version: int = 2, count: int | None = None, more: bytes = b"") -> bytes:
-    return sign(
+    return add_checksum(
         b"DIRC" + struct.pack(">II", version, len(entries) if count is None else count) + b"".join(entries) + more
     )
 
@@ -138,7 +138,7 @@ INDEXES: list[tuple[str, bytes, tuple[str, ...] | None]] = [
     ("a shorter length", index(entry(b"sub", 0o160000, length=1)), None),
     ("a longer length", index(entry(b"sub\0more", 0o160000)), None),
     ("an empty name", index(entry(b"", 0o160000)), None),
-    ("padding that is used", sign(index(_SUB)[:-21] + b"x"), None),
+    ("padding that is used", add_checksum(index(_SUB)[:-21] + b"x"), None),
     ("an extended entry in version 2", index(entry(b"a", flags=0x4000, extended=b"\x20\0"), _SUB), None),
     ("an unknown extended flag", index(entry(b"a", flags=0x4000, extended=b"\x80\0"), version=3), None),
     ("another order", index(_SUB, entry(b"a")), None),
@@ -156,17 +156,17 @@ INDEXES: list[tuple[str, bytes, tuple[str, ...] | None]] = [
 ]  # fmt: skip
 
 
-@each(("what", "data", "expected"), INDEXES)
-def test_an_index_is_read_exactly_or_not_at_all(
-    what: str, data: bytes, expected: tuple[str, ...] | None, tmp_path: Path
+@each(("case", "data", "expected"), INDEXES)
+def test_an_index_is_parsed_exactly_or_rejected(
+    case: str, data: bytes, expected: tuple[str, ...] | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "index"
     path.write_bytes(data)
-    assert list_submodules(str(path), 20) == expected, what
+    assert list_submodules(str(path), 20) == expected, case
 
 
-def entry4(name: bytes, dropped: int, whole: int, mode: int = 0o100644) -> bytes:
-    """An entry of a version 4 index: it keeps the start of the name before it, without its last `dropped` bytes."""
+def entry_v4(name: bytes, dropped: int, whole: int, mode: int = 0o100644) -> bytes:
+    """Return an entry of a version 4 index. `name` follows the previous name without its last `dropped` bytes."""
     head = bytes(24) + struct.pack(">I", mode) + bytes(12) + b"\x22" * 20 + struct.pack(">H", whole)
     return head + bytes([dropped]) + name + b"\0"
 
@@ -174,14 +174,14 @@ def entry4(name: bytes, dropped: int, whole: int, mode: int = 0o100644) -> bytes
 @each(
     ("entries", "expected"),
     [
-        ([entry4(b"lib/a", 0, 5), entry4(b"b", 1, 5, 0o160000)], ("lib/b",)),
-        ([entry4(b"lib/a", 0, 5), entry4(b"lic", 5, 3, 0o160000)], ("lic",)),
-        ([entry4(b"lib/a", 0, 5), entry4(b"b", 9, 5, 0o160000)], None),
-        ([entry4(b"lib/a", 0, 5), entry4(b"b", 1, 1, 0o160000)], None),
-        ([entry4(b"lib/a", 0, 5), entry4(b"", 0, 5, 0o160000)], None),
+        ([entry_v4(b"lib/a", 0, 5), entry_v4(b"b", 1, 5, 0o160000)], ("lib/b",)),
+        ([entry_v4(b"lib/a", 0, 5), entry_v4(b"lic", 5, 3, 0o160000)], ("lic",)),
+        ([entry_v4(b"lib/a", 0, 5), entry_v4(b"b", 9, 5, 0o160000)], None),
+        ([entry_v4(b"lib/a", 0, 5), entry_v4(b"b", 1, 1, 0o160000)], None),
+        ([entry_v4(b"lib/a", 0, 5), entry_v4(b"", 0, 5, 0o160000)], None),
     ],
 )
-def test_shortened_names_are_put_together_exactly(
+def test_prefix_compressed_names_are_expanded_exactly(
     entries: list[bytes], expected: tuple[str, ...] | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "index"
@@ -191,7 +191,7 @@ def test_shortened_names_are_put_together_exactly(
 
 @pytest.mark.slow
 @each("algorithm", ["sha1", "sha256"])
-def test_what_git_writes_itself_is_read(algorithm: str, tmp_path: Path) -> None:
+def test_every_index_that_git_writes_is_parsed(algorithm: str, tmp_path: Path) -> None:
     repo = tmp_path / algorithm
     repo.mkdir()
     git(repo, "init", "-q", "-b", "main", f"--object-format={algorithm}")
@@ -216,12 +216,12 @@ def test_what_git_writes_itself_is_read(algorithm: str, tmp_path: Path) -> None:
             git(repo, *more, "status")
             assert list_submodules(str(repo / ".git/index"), id_bytes) == ("sub", "vendor/deep"), (setting, version)
             git(repo, "reset", "-q", "--", "intended")
-    assert unasked("git status", repo), find_git_problem(str(repo), str(repo))
+    assert runs_without_asking("git status", repo), find_git_problem(str(repo), str(repo))
     git(repo, "update-index", "--split-index")
-    assert not unasked("git status", repo)
+    assert not runs_without_asking("git status", repo)
 
 
-def test_a_conflict_is_read(repo: Path) -> None:
+def test_an_index_with_a_merge_conflict_is_parsed(repo: Path) -> None:
     git(repo, "checkout", "-qb", "other")
     (repo / "a").write_text("other\n")
     git(repo, "commit", "-qam", "other")
@@ -230,17 +230,17 @@ def test_a_conflict_is_read(repo: Path) -> None:
     git(repo, "commit", "-qam", "main")
     with pytest.raises(subprocess.CalledProcessError):
         git(repo, "merge", "other")
-    assert unasked("git status", repo)
+    assert runs_without_asking("git status", repo)
     git(repo, "add", "a")
-    assert unasked("git status", repo)
+    assert runs_without_asking("git status", repo)
 
 
-# --- where objects and refs are ---
+# --- objects and refs of another repository ---
 
 
 @pytest.fixture
 def private(tmp_path: Path) -> Path:
-    """Another repository of the user, with something to read."""
+    """Another repository of the user, with a secret file."""
     private = make_repository(tmp_path / "private")
     (private / "secret").write_text("SECRET\n")
     git(private, "add", "secret")
@@ -266,7 +266,7 @@ def add_http_alternates(repo: Path, private: Path) -> None:
     (repo / ".git/objects/info/http-alternates").write_text("https://example.org/objects\n")
 
 
-def link(name: str) -> Callable[[Path, Path], None]:
+def link_to_private(name: str) -> Callable[[Path, Path], None]:
     def replace(repo: Path, private: Path) -> None:
         mine, other = repo / ".git" / name, private / ".git" / name
         if mine.is_dir():
@@ -278,35 +278,35 @@ def link(name: str) -> Callable[[Path, Path], None]:
     return replace
 
 
-def link_one_object(repo: Path, private: Path) -> None:
+def link_object(repo: Path, private: Path) -> None:
     name = git(private, "rev-parse", "HEAD:secret")
     mine = repo / ".git/objects" / name[:2] / name[2:]
     mine.parent.mkdir(exist_ok=True)
     mine.symlink_to(private / ".git/objects" / name[:2] / name[2:])
 
 
-def link_the_list_of_a_rebase(repo: Path, private: Path) -> None:
-    """`git status` prints the next commands of a rebase, whatever they are."""
+def link_rebase_todo(repo: Path, private: Path) -> None:
+    """`git status` prints the next lines of the rebase todo list, whatever they are."""
     (repo / ".git/rebase-merge").mkdir()
     (repo / ".git/rebase-merge/git-rebase-todo").symlink_to(private / "secret")
 
 
-def borrow_the_common_folder(repo: Path, private: Path) -> None:
+def borrow_commondir(repo: Path, private: Path) -> None:
     (repo / ".git/commondir").write_text(f"{private}/.git\n")
 
 
-def point_to_it(repo: Path, private: Path) -> None:
+def point_gitdir_to_private(repo: Path, private: Path) -> None:
     shutil.rmtree(repo / ".git")
     (repo / ".git").write_text(f"gitdir: {private}/.git\n")
 
 
-def point_to_it_through_a_link(repo: Path, private: Path) -> None:
+def point_gitdir_through_symlink(repo: Path, private: Path) -> None:
     shutil.rmtree(repo / ".git")
     (repo / "link").symlink_to(private)
     (repo / ".git").write_text("gitdir: link/.git\n")
 
 
-def fake_a_worktree(repo: Path, private: Path) -> None:
+def fake_worktree(repo: Path, private: Path) -> None:
     shutil.rmtree(repo / ".git")
     (repo / "main/worktrees/w").mkdir(parents=True)
     (repo / "main/worktrees/w/commondir").write_text(f"{private}/.git\n")
@@ -315,40 +315,43 @@ def fake_a_worktree(repo: Path, private: Path) -> None:
     (repo / ".git").write_text("gitdir: main/worktrees/w\n")
 
 
-BORROWED = [
+BORROW_FUNCTIONS = [
     add_alternates,
     add_relative_alternates,
     link_alternates,
     add_http_alternates,
-    *map(link, ("objects", "refs", "refs/heads", "refs/heads/main", "logs", "logs/HEAD", "HEAD", "objects/pack")),
-    *map(link, ("packed-refs", "info", "objects/info", "shallow", "MERGE_HEAD")),
-    link_one_object,
-    link_the_list_of_a_rebase,
-    borrow_the_common_folder,
-    point_to_it,
-    point_to_it_through_a_link,
-    fake_a_worktree,
+    *map(
+        link_to_private,
+        ("objects", "refs", "refs/heads", "refs/heads/main", "logs", "logs/HEAD", "HEAD", "objects/pack"),
+    ),
+    *map(link_to_private, ("packed-refs", "info", "objects/info", "shallow", "MERGE_HEAD")),
+    link_object,
+    link_rebase_todo,
+    borrow_commondir,
+    point_gitdir_to_private,
+    point_gitdir_through_symlink,
+    fake_worktree,
 ]
 
 
 @pytest.mark.slow
-def test_nothing_of_another_repository_is_printed_unasked(tmp_path: Path, private: Path) -> None:
+def test_content_of_another_repository_is_not_printed_without_approval(tmp_path: Path, private: Path) -> None:
     shown: list[tuple[int, str, str]] = []
-    for number, borrow in enumerate(BORROWED):
+    for number, borrow in enumerate(BORROW_FUNCTIONS):
         repo = make_repository(tmp_path / f"project{number}").resolve()
-        assert unasked("git show HEAD", repo)
+        assert runs_without_asking("git show HEAD", repo)
         borrow(repo, private)
         for command in ("git show HEAD", "git log --all", "git cat-file -p HEAD:secret", "git status", "git reflog"):
-            if unasked(command, repo):
+            if runs_without_asking(command, repo):
                 shown.append((number, getattr(borrow, "__name__", ""), command))
     assert shown == []
 
 
-def test_the_answer_is_not_kept_when_a_link_appears(repo: Path, private: Path) -> None:
+def test_the_verdict_is_not_cached_when_a_symlink_appears(repo: Path, private: Path) -> None:
     for number in range(20):
-        assert unasked("git log", repo)
+        assert runs_without_asking("git log", repo)
         (repo / f".git/logs/refs/{number}").symlink_to(private)
-        assert not unasked("git log", repo)
+        assert not runs_without_asking("git log", repo)
         (repo / f".git/logs/refs/{number}").unlink()
 
 
@@ -356,17 +359,19 @@ def test_the_answer_is_not_kept_when_a_link_appears(repo: Path, private: Path) -
     "name",
     ["GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_OBJECT_DIRECTORY", "GIT_DIR", "GIT_COMMON_DIR", "GIT_NAMESPACE"],
 )
-def test_no_variable_redirects_git(name: str, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not unasked(f"{name}=/elsewhere git show HEAD", repo)
-    assert not unasked(f"export {name}=/elsewhere; git show HEAD", repo)
+def test_environment_variables_that_redirect_git_need_approval(
+    name: str, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not runs_without_asking(f"{name}=/elsewhere git show HEAD", repo)
+    assert not runs_without_asking(f"export {name}=/elsewhere; git show HEAD", repo)
     with monkeypatch.context() as patch:
         patch.setenv(name, "/elsewhere")
-        assert not unasked("git show HEAD", repo)
-    assert unasked("git show HEAD", repo)
+        assert not runs_without_asking("git show HEAD", repo)
+    assert runs_without_asking("git show HEAD", repo)
 
 
-def test_a_folder_that_git_takes_for_no_repository_vouches_for_none(repo: Path) -> None:
-    """Git would go on to the repository above it, with other settings."""
+def test_an_invalid_git_folder_is_not_trusted(repo: Path) -> None:
+    """Git ignores it and uses the repository above, with other settings."""
     inner = repo / "src"
     (inner / ".git/objects").mkdir(parents=True)
     (inner / ".git/refs").mkdir()
@@ -382,10 +387,10 @@ def test_worktrees_and_submodules_of_the_project_are_trusted(repo: Path, tmp_pat
     origin = make_repository(tmp_path / "origin")
     git(repo, "submodule", "--quiet", "add", str(origin), "libs/part")
     git(repo, "commit", "-qm", "part")
-    assert unasked("git status", repo)
+    assert runs_without_asking("git status", repo)
     assert is_read_only("git log", str(repo / "libs/part"), str(repo))
     tree = (tmp_path / "tree").resolve()
     git(repo, "worktree", "add", "-q", str(tree))
-    assert unasked("git show HEAD", tree)
+    assert runs_without_asking("git show HEAD", tree)
     add_alternates(repo, origin)
-    assert not unasked("git show HEAD", tree)
+    assert not runs_without_asking("git show HEAD", tree)

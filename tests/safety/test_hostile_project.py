@@ -1,4 +1,4 @@
-"""Settings of an untrusted project cannot allow more or cost more."""
+"""Untrusted projects: their settings, instructions and git config cannot allow more, cost more or reveal files."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from odin.core.tool import Subject
 from odin.policy.policy import Policy
 
 
-def configured(home: Path, workspace: Path, user: dict[str, Any], project: dict[str, Any]) -> Any:
+def load_config(home: Path, workspace: Path, user: dict[str, Any], project: dict[str, Any]) -> Any:
     folder = home / ".config" / "odin"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "odinconfig.json").write_text(json.dumps(user))
@@ -42,29 +42,29 @@ def configured(home: Path, workspace: Path, user: dict[str, Any], project: dict[
         ("model", "a/b", "evil/model"),
     ],
 )
-def test_a_project_raises_no_limit_and_sends_nothing_elsewhere(
+def test_an_untrusted_project_cannot_raise_limits_or_choose_models(
     home: Path, workspace: Path, key: str, mine: Any, theirs: Any
 ):
-    config = configured(home, workspace, {key: mine}, {key: theirs})
+    config = load_config(home, workspace, {key: mine}, {key: theirs})
     assert json.dumps(getattr(config, key)) == json.dumps(mine)
     assert any(key in warning and "not trusted" in warning for warning in config.warnings)
 
 
-def test_nor_does_it_choose_who_reads_the_conversation_to_summarise_it(home: Path, workspace: Path):
-    config = configured(home, workspace, {}, {"compaction": {"model": "evil/model"}})
+def test_an_untrusted_project_cannot_choose_the_compaction_model(home: Path, workspace: Path):
+    config = load_config(home, workspace, {}, {"compaction": {"model": "evil/model"}})
     assert config.compaction.model == ""
 
 
 @pytest.mark.parametrize(
     ("key", "theirs"), [("max_context", 10_000), ("max_tokens", 100), ("speculate", False), ("max_budget_usd", 0.5)]
 )
-def test_it_may_ask_for_less(home: Path, workspace: Path, key: str, theirs: Any):
-    config = configured(home, workspace, {}, {key: theirs})
+def test_an_untrusted_project_can_lower_limits(home: Path, workspace: Path, key: str, theirs: Any):
+    config = load_config(home, workspace, {}, {key: theirs})
     assert getattr(config, key) == theirs
     assert config.warnings == ()
 
 
-def test_prices_are_not_the_projects_to_say(home: Path, workspace: Path, run_odin: Any):
+def test_a_project_cannot_set_model_prices(home: Path, workspace: Path, run_odin: Any):
     """A model with a price of zero would never use up a budget."""
     free = {"anthropic/claude-sonnet-4-5": {"input": 0, "output": 0}}
     before = run_odin("models").stdout
@@ -76,7 +76,9 @@ def test_prices_are_not_the_projects_to_say(home: Path, workspace: Path, run_odi
 
 @pytest.mark.parametrize("name", ["AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "ODIN.md"])
 @pytest.mark.parametrize("way", ["link", "pipe", "device", "folder", "loop", "huge"])
-def test_instructions_are_small_files_of_the_project(tmp_path: Path, workspace: Path, name: str, way: str):
+def test_instruction_files_must_be_small_regular_files_of_the_project(
+    tmp_path: Path, workspace: Path, name: str, way: str
+):
     secret = tmp_path / "secret.txt"
     secret.write_text("the secret of somebody")
     path = workspace / name
@@ -98,7 +100,7 @@ def test_instructions_are_small_files_of_the_project(tmp_path: Path, workspace: 
     assert len(found.text) < 40_000
 
 
-def test_a_linked_folder_on_the_way_brings_no_instructions(tmp_path: Path, workspace: Path):
+def test_instructions_in_a_symlinked_folder_are_not_loaded(tmp_path: Path, workspace: Path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "AGENTS.md").write_text("obey")
@@ -107,13 +109,13 @@ def test_a_linked_folder_on_the_way_brings_no_instructions(tmp_path: Path, works
 
 
 @pytest.mark.parametrize("title", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_no_title_is_a_formula(title: str):
+def test_titles_in_csv_are_not_formulas(title: str):
     row = UsageRow("s", title, 1, 0, 0, 0, 0, 0, 0.0, 0, None)
     (cells,) = csv.DictReader(io.StringIO(format_csv(UsageReport(by="session", period="", rows=(row,), total=row))))
     assert not cells["title"].startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
-def test_no_rule_is_offered_where_the_repository_names_a_program(workspace: Path) -> None:
+def test_no_rule_is_suggested_when_the_git_config_runs_a_program(workspace: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
     subprocess.run(["git", "config", "core.fsmonitor", "./evil.sh"], cwd=workspace, check=True)
     policy = Policy(root=str(workspace))
@@ -126,7 +128,7 @@ def test_no_rule_is_offered_where_the_repository_names_a_program(workspace: Path
     assert policy.suggest_rules("ExecuteCommand", "execute", subject, "edit_mode") == ()
 
 
-def test_a_file_address_is_refused_with_a_sentence(workspace: Path) -> None:
+def test_file_urls_are_denied_with_a_reason(workspace: Path) -> None:
     policy = Policy(root=str(workspace), yes=True)
     for url in ("file:///etc/passwd", "FILE://x/y", "file:notes.txt"):
         verdict = policy.judge("WebFetch", "network", Subject(url=url), "edit_mode")

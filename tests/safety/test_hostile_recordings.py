@@ -1,4 +1,4 @@
-"""A recording from a stranger is replayed in a scratch copy and touches nothing else."""
+"""A recording from an untrusted source is replayed in a scratch copy and changes nothing else."""
 
 import json
 import os
@@ -18,10 +18,10 @@ from odin.replay.replay import ReplayOptions, ReplayReport, format_report, repla
 from odin.session.log import LOG_FORMAT, LogHeader
 from odin.testing import call, say
 from tests.engine.conftest import Start
-from tests.engine.speculation import picture
+from tests.engine.speculation import snapshot_folder
 
 
-def recording(
+def write_recording(
     folder: Path, calls: list[ToolCall], *, cwd: str = "/project", root: str = "", config: dict[str, Any] | None = None
 ) -> Path:
     """Write a recording of one prompt and one reply with these calls; `cwd` and `root` are the claimed folders."""
@@ -45,9 +45,9 @@ def recording(
 TOUCH = ToolCall("c1", "ExecuteCommand", {"command": "touch made-by-a-recording"})
 
 
-async def played(folder: Path | str, **wish: Any) -> ReplayReport:
-    """Commands run also where there is no sandbox: those of these tests only make a file."""
-    return await replay_session(ReplayOptions(session=str(folder), yes=True, **wish))
+async def replay_recording(folder: Path | str, **options: Any) -> ReplayReport:
+    """Replay a recording. Commands also run without a sandbox: those in these tests only create a file."""
+    return await replay_session(ReplayOptions(session=str(folder), yes=True, **options))
 
 
 @pytest.fixture
@@ -71,34 +71,34 @@ def victim(tmp_path: Path) -> Path:
         ("", ""),
     ],
 )
-async def test_it_takes_place_in_the_copy_wherever_it_says(
+async def test_a_recording_that_would_leave_the_copy_is_rejected(
     tmp_path: Path, workspace: Path, victim: Path, monkeypatch: pytest.MonkeyPatch, cwd: str, root: str
 ):
     monkeypatch.chdir(workspace)
-    before = picture(victim), picture(workspace)
-    folder = recording(tmp_path / "recording", [TOUCH], cwd=cwd.format(victim=victim), root=root)
+    before = snapshot_folder(victim), snapshot_folder(workspace)
+    folder = write_recording(tmp_path / "recording", [TOUCH], cwd=cwd.format(victim=victim), root=root)
     (folder / "files" / "sub").symlink_to(victim)
     with pytest.raises(OdinError):
-        await played(folder)
-    assert (picture(victim), picture(workspace)) == before
+        await replay_recording(folder)
+    assert (snapshot_folder(victim), snapshot_folder(workspace)) == before
 
 
-async def test_an_honest_one_with_a_folder_below_the_root_is_played(tmp_path: Path):
-    folder = recording(tmp_path / "recording", [TOUCH], cwd="/project/sub", root="/project")
-    report = await played(folder, keep=True)
+async def test_a_recording_in_a_subfolder_of_the_root_is_replayed(tmp_path: Path):
+    folder = write_recording(tmp_path / "recording", [TOUCH], cwd="/project/sub", root="/project")
+    report = await replay_recording(folder, keep=True)
     assert (Path(report.scratch) / "sub" / "made-by-a-recording").exists()
     shutil.rmtree(Path(report.scratch).parent)
 
 
 @pytest.mark.parametrize("root", ["/", "{home}", "{above}"])
-async def test_neither_the_machine_nor_a_home_is_copied(tmp_path: Path, home: Path, root: str):
-    """The log names the folder of its files; a whole home folder is not copied for it."""
-    folder = recording(tmp_path / "recording", [TOUCH], cwd=root.format(home=home, above=home.parent))
+async def test_a_whole_file_system_or_home_folder_is_not_copied(tmp_path: Path, home: Path, root: str):
+    """The log names the folder to copy; replay refuses a folder that is too large."""
+    folder = write_recording(tmp_path / "recording", [TOUCH], cwd=root.format(home=home, above=home.parent))
     with pytest.raises(OdinError, match="too large"):
-        await played(folder / "session.jsonl")
+        await replay_recording(folder / "session.jsonl")
 
 
-async def test_links_lead_no_change_out_of_the_copy(tmp_path: Path, victim: Path):
+async def test_symlinks_cannot_lead_changes_out_of_the_copy(tmp_path: Path, victim: Path):
     calls = [
         ToolCall("c1", "WriteFile", {"file_path": "/project/sub/mine.txt", "content": "theirs\n"}),
         ToolCall("c2", "WriteFile", {"file_path": "/project/file", "content": "theirs\n"}),
@@ -106,17 +106,15 @@ async def test_links_lead_no_change_out_of_the_copy(tmp_path: Path, victim: Path
         ToolCall("c4", "Delete", {"file_path": "/project/sub/mine.txt"}),
         ToolCall("c5", "WriteFile", {"file_path": "/project/../../../../../.." + str(victim / "up"), "content": "x"}),
     ]
-    folder = recording(tmp_path / "recording", calls)
+    folder = write_recording(tmp_path / "recording", calls)
     (folder / "files" / "sub").symlink_to(victim)
     (folder / "files" / "file").symlink_to(victim / "mine.txt")
-    before = picture(victim)
-    await played(folder)
-    assert picture(victim) == before
+    before = snapshot_folder(victim)
+    await replay_recording(folder)
+    assert snapshot_folder(victim) == before
 
 
-async def test_its_settings_start_nothing_and_hand_over_nothing(
-    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_settings_of_a_recording_are_ignored(tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch):
     """Neither the settings in its log nor those in its untrusted files apply to the replay."""
     monkeypatch.setenv("ACME_API_KEY", "sk-acme-not-for-strangers-0123456789")
     started = f"touch {victim}/started"
@@ -133,9 +131,9 @@ async def test_its_settings_start_nothing_and_hand_over_nothing(
         "small_model": "x/y",
     }
     show = ToolCall("c1", "ExecuteCommand", {"command": "env > env.txt"})
-    folder = recording(tmp_path / "recording", [show], config=config)
+    folder = write_recording(tmp_path / "recording", [show], config=config)
     (folder / "files" / "odinconfig.json").write_text(json.dumps({"hooks": hooks, "env_passthrough": ["ACME_API_KEY"]}))
-    report = await played(folder, keep=True)
+    report = await replay_recording(folder, keep=True)
     seen = Path(report.scratch) / "env.txt"
     assert seen.exists(), format_report(report, verbose=True)
     assert "not-for-strangers" not in seen.read_text()
@@ -143,26 +141,26 @@ async def test_its_settings_start_nothing_and_hand_over_nothing(
     assert os.listdir(victim) == ["mine.txt"]
 
 
-async def test_the_network_is_left_out(tmp_path: Path):
+async def test_network_calls_are_not_replayed(tmp_path: Path):
     calls = [
         ToolCall("c1", "WebFetch", {"url": "http://page.example/", "prompt": "x"}),
     ]
-    report = await played(recording(tmp_path / "recording", calls))
+    report = await replay_recording(write_recording(tmp_path / "recording", calls))
     assert any("network calls" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("session", ["../../up", "a/b", "", "\x1b[2J"])
-async def test_its_id_names_no_place_outside_the_copy(tmp_path: Path, session: str):
-    folder = recording(tmp_path / "recording", [TOUCH])
+async def test_a_recording_with_an_invalid_session_id_is_rejected(tmp_path: Path, session: str):
+    folder = write_recording(tmp_path / "recording", [TOUCH])
     log = folder / "session.jsonl"
     lines = log.read_text().splitlines()
     lines[0] = json.dumps({**json.loads(lines[0]), "session": session})
     log.write_text("\n".join(lines) + "\n")
     with pytest.raises(OdinError):
-        await played(folder)
+        await replay_recording(folder)
 
 
-async def test_a_recording_to_give_away_holds_no_secret_of_its_log(
+async def test_a_saved_recording_contains_no_secrets(
     start: Start, tmp_path: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ):
     secret = "sk-acme-not-for-strangers-0123456789"
@@ -172,8 +170,8 @@ async def test_a_recording_to_give_away_holds_no_secret_of_its_log(
     await talk.say(f"Use {secret} please.")
     session = (await talk.client.get_info()).session
     await talk.client.close()
-    told = save_recording(session, str(tmp_path / "saved"), str(workspace))
+    summary = save_recording(session, str(tmp_path / "saved"), str(workspace))
     assert secret not in (tmp_path / "saved" / "session.jsonl").read_text()
-    assert "Removed from the log" in told
-    assert ".env" in told
+    assert "Removed from the log" in summary
+    assert ".env" in summary
     assert (tmp_path / "saved").stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""WebFetch reads no page of this machine or a private network under a name that does not show it."""
+"""WebFetch reaches no address of this machine or a private network unless the user allows it."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from odin.providers.address_guard import AddressGuard
 from odin.providers.web import WebFetcher
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
-from tests.providers.servers import whole
+from tests.providers.servers import make_response
 from tests.table import each
 from tests.tools.site import open_site
 
@@ -28,12 +28,12 @@ REFUSED = """
 
 
 @each("address", REFUSED)
-def test_a_name_leads_to_no_private_address(address: str) -> None:
+def test_a_host_name_that_resolves_to_a_private_address_is_refused(address: str) -> None:
     assert not AddressGuard().is_allowed("page.example.org", address)
 
 
 @each("address", ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946", "172.32.0.1", "100.128.0.1"])
-def test_a_name_leads_to_a_public_address(address: str) -> None:
+def test_a_host_name_that_resolves_to_a_public_address_is_allowed(address: str) -> None:
     assert AddressGuard().is_allowed("page.example.org", address)
 
 
@@ -55,7 +55,7 @@ def test_a_name_leads_to_a_public_address(address: str) -> None:
         ("::ffff:127.0.0.1", "::ffff:127.0.0.1", False),
     ],
 )
-def test_a_url_that_shows_its_address_is_left_to_the_rules(host: str, address: str, is_fine: bool) -> None:
+def test_the_guard_allows_a_private_address_only_if_the_url_shows_it(host: str, address: str, is_fine: bool) -> None:
     assert AddressGuard().is_allowed(host, address) == is_fine
 
 
@@ -73,12 +73,12 @@ def test_a_url_that_shows_its_address_is_left_to_the_rules(host: str, address: s
         ("10.0.0.0/x", "wiki.corp", "10.0.0.7", False),
     ],
 )
-def test_the_user_can_name_private_hosts(entry: str, host: str, address: str, is_fine: bool) -> None:
+def test_the_user_can_allow_private_hosts_and_networks(entry: str, host: str, address: str, is_fine: bool) -> None:
     assert AddressGuard([entry]).is_allowed(host, address) == is_fine
 
 
-class Names:
-    """A name service that answers from a list, one answer after the other; the last one stays."""
+class FakeResolver:
+    """A name resolver that gives its answers in order and repeats the last one."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self.answers = list(answers)
@@ -89,10 +89,10 @@ class Names:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-async def test_nothing_is_asked_of_a_server_behind_a_private_address() -> None:
+async def test_no_request_is_sent_to_a_private_address() -> None:
     async with open_site() as site:
         site.page("/", "SECRET", "text/plain")
-        fetcher = WebFetcher({}, "t", 10, guard=AddressGuard(resolve=Names(["127.0.0.1"]).resolve))
+        fetcher = WebFetcher({}, "t", 10, guard=AddressGuard(resolve=FakeResolver(["127.0.0.1"]).resolve))
         with pytest.raises(PrivateAddress, match=r"evil\.example leads to 127\.0\.0\.1, which is not public"):
             await fetcher.fetch(f"http://evil.example:{site.port}/")
         real = WebFetcher({}, "t", 10, guard=AddressGuard())
@@ -107,33 +107,33 @@ async def test_nothing_is_asked_of_a_server_behind_a_private_address() -> None:
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked() -> None:
-    """A name that changes between the check and the connection changes nothing: it is asked for once."""
-    names = Names(["10.0.0.1", "127.0.0.1"], ["10.0.0.1"])
+    """The name is resolved once, so a second answer (DNS rebinding) has no effect."""
+    resolver = FakeResolver(["10.0.0.1", "127.0.0.1"], ["10.0.0.1"])
     async with open_site() as site:
         site.page("/", "page", "text/plain")
-        fetcher = WebFetcher({}, "t", 10, guard=AddressGuard(["127.0.0.0/8"], names.resolve))
+        fetcher = WebFetcher({}, "t", 10, guard=AddressGuard(["127.0.0.0/8"], resolver.resolve))
         assert (await fetcher.fetch(f"http://name.example:{site.port}/")).body == b"page"
-        assert names.asked == ["name.example"]
+        assert resolver.asked == ["name.example"]
         assert "host: name.example" in site.heads[0].lower()
         await fetcher.close()
 
 
 async def test_every_redirect_is_checked_again() -> None:
     async with open_site() as site:
-        site.raw("/", whole(b"moved", "location: /next\r\nconnection: close\r\n", "302 Found"))
+        site.raw("/", make_response(b"moved", "location: /next\r\nconnection: close\r\n", "302 Found"))
         site.page("/next", "SECRET", "text/plain")
-        names = Names(["127.0.0.1"], ["10.0.0.1"])
-        fetcher = WebFetcher({}, "t", 10, guard=AddressGuard(["127.0.0.1"], names.resolve))
+        resolver = FakeResolver(["127.0.0.1"], ["10.0.0.1"])
+        fetcher = WebFetcher({}, "t", 10, guard=AddressGuard(["127.0.0.1"], resolver.resolve))
         with pytest.raises(PrivateAddress):
             await fetcher.fetch(f"http://name.example:{site.port}/")
         assert site.paths == ["/"]
         await fetcher.close()
 
 
-async def test_a_proxy_is_asked_for_no_name_that_is_known_to_be_private() -> None:
+async def test_a_proxy_gets_no_request_for_a_name_that_resolves_to_a_private_address() -> None:
     async with open_site() as site:
         env = {"HTTP_PROXY": site.url}
-        guard = AddressGuard(resolve=Names(["10.0.0.1"]).resolve)
+        guard = AddressGuard(resolve=FakeResolver(["10.0.0.1"]).resolve)
         fetcher = WebFetcher(env, "t", 10, guard=guard)
         with pytest.raises(PrivateAddress):
             await fetcher.fetch("http://name.example/")
@@ -142,7 +142,7 @@ async def test_a_proxy_is_asked_for_no_name_that_is_known_to_be_private() -> Non
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_the_model_reads_why_and_the_user_can_allow_it(
+def test_a_private_host_is_refused_with_a_reason_unless_the_settings_allow_it(
     run_odin: Run, home: Path, workspace: Path, allowed: bool
 ) -> None:
     settings = home / ".config/odin/odinconfig.json"
@@ -174,8 +174,8 @@ def test_the_model_reads_why_and_the_user_can_allow_it(
         ("http://localhost.example.org/", False),
     ],
 )
-def test_what_allows_everything_allows_no_private_address(url: str, is_private: bool) -> None:
-    """A page that was read could send the model there. A rule that names the host is the user's word for it."""
+def test_yes_and_bypass_do_not_allow_private_addresses(url: str, is_private: bool) -> None:
+    """A page could send the model there. An allow rule for WebFetch still applies."""
     project = "/srv/project"
     for policy in (Policy(root=project, yes=True), Policy(root=project, permission_mode="bypassPermissions")):
         verdict = policy.judge("WebFetch", "network", Subject(url=url), "edit_mode")
@@ -195,7 +195,7 @@ def test_what_allows_everything_allows_no_private_address(url: str, is_private: 
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_page_of_this_machine_under_yes(run_odin: Run, allowed: bool) -> None:
+def test_yes_allows_a_page_of_this_machine_only_with_a_rule(run_odin: Run, allowed: bool) -> None:
     with ScriptedServer([]) as page:
         with ScriptedServer([call("WebFetch", {"url": page.url, "prompt": "What?"}), say("Done.")]) as server:
             rule = ["--allowedTools", "WebFetch(domain:127.0.0.1)"] if allowed else []

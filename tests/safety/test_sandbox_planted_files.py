@@ -1,6 +1,6 @@
-"""Planting something that other programs run later: at any depth it is prevented, or told with its name.
+"""Commands that plant files which other programs run later: at any depth they are prevented or reported.
 
-Under bubblewrap what exists is read-only; under Landlock, and for what is new, the change is reported.
+Under bubblewrap, existing files are read-only. Under Landlock, and for new files, the change is reported.
 """
 
 import subprocess
@@ -57,7 +57,7 @@ PLANTED: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.fixture(params=[(who, use) for who in USERS for use in BACKENDS], ids=lambda pair: "-".join(pair))
+@pytest.fixture(params=[(user, backend) for user in USERS for backend in BACKENDS], ids=lambda pair: "-".join(pair))
 def project(request: pytest.FixtureRequest) -> Iterator[UserProject]:
     with shared_folder() as folder:
         made = UserProject(folder, *request.param)
@@ -66,12 +66,12 @@ def project(request: pytest.FixtureRequest) -> Iterator[UserProject]:
             path = made.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        made.give()
+        made.give_to_owner()
         yield made
 
 
 @pytest.mark.slow
-def test_what_is_planted_is_prevented_or_named(project: UserProject) -> None:
+def test_planted_files_are_prevented_or_reported(project: UserProject) -> None:
     before = [_content_of(project.root / planted) for _, planted, _ in PLANTED]
     done = project.run(*(command for command, _, _ in PLANTED))
     unnoticed = [
@@ -81,7 +81,7 @@ def test_what_is_planted_is_prevented_or_named(project: UserProject) -> None:
     ]
     assert not unnoticed
     reported = sum(bool(finished.tampered_files) for finished in done)
-    assert reported == (len(PLANTED) if project.use == "landlock" else 9)
+    assert reported == (len(PLANTED) if project.backend == "landlock" else 9)
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_a_change_within_one_clock_tick_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_name_within_one_clock_tick_is_found(tmp_path: Path) -> None:
+def test_a_new_file_within_one_clock_tick_is_found(tmp_path: Path) -> None:
     files = ProtectedFiles(str(tmp_path))
     for number in range(200):
         folder = tmp_path / f"f{number}"
@@ -127,8 +127,8 @@ def test_a_name_within_one_clock_tick_is_found(tmp_path: Path) -> None:
         assert find_tampered_files(before, files.read_state(), str(tmp_path)) == (f"f{number}/.envrc",)
 
 
-def test_what_lies_beyond_the_limits_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that was there but not listed may have held the file before."""
+def test_files_beyond_the_folder_limit_are_not_reported_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that existed but was not listed may have contained the file before."""
     for number in range(10):
         (tmp_path / f"f{number}/inner").mkdir(parents=True)
         (tmp_path / f"f{number}/inner/.envrc").touch()
@@ -141,7 +141,7 @@ def test_what_lies_beyond_the_limits_is_no_news(tmp_path: Path, monkeypatch: pyt
     assert find_tampered_files(before, files.read_state(), str(tmp_path)) == ("new/.envrc",)
 
 
-def test_packages_do_not_push_out_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_do_not_use_up_the_folder_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(30):
         (tmp_path / f"node_modules/p{number}").mkdir(parents=True)
     deep = tmp_path / "a/b/c/d"
@@ -154,7 +154,7 @@ def test_packages_do_not_push_out_the_project(tmp_path: Path, monkeypatch: pytes
 
 
 @each("name", ["CACHEDIR.TAG", "pyvenv.cfg", ".gitignore", ".odinignore"])
-def test_no_marker_hides_a_folder(name: str, tmp_path: Path) -> None:
+def test_marker_files_do_not_hide_a_folder(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name.strip(".")
     folder.mkdir()
     (folder / name).write_text("*\n")

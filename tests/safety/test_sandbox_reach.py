@@ -1,4 +1,4 @@
-"""What a sandboxed command could reach of the machine: kernel settings, devices, the user's terminal.
+"""Sandboxed commands cannot reach kernel settings, devices or the user's terminal.
 
 Every test runs as root and as an ordinary user, with bubblewrap and with Landlock, in writable and read-only sandboxes.
 Kernel files are only opened, never written.
@@ -15,7 +15,7 @@ import pytest
 from tests.sandbox.users import BACKENDS, USERS, UserProject, run_process, shared_folder
 
 
-@pytest.fixture(params=[(who, use) for who in USERS for use in BACKENDS], ids=lambda pair: "-".join(pair))
+@pytest.fixture(params=[(user, backend) for user in USERS for backend in BACKENDS], ids=lambda pair: "-".join(pair))
 def project(request: pytest.FixtureRequest) -> Iterator[UserProject]:
     with shared_folder() as folder:
         yield UserProject(folder, *request.param)
@@ -73,8 +73,8 @@ def test_no_kernel_setting_can_be_opened_for_writing(project: UserProject, write
     assert [one.output for one in done] == ["0 writable\n"] * 2
 
 
-def test_root_reads_the_machine_as_usual(project: UserProject) -> None:
-    """Read-only is not hidden: programs read processors, memory and themselves there."""
+def test_proc_stays_readable(project: UserProject) -> None:
+    """It is read-only, not hidden: programs read about processors, memory and themselves there."""
     (done,) = project.run("grep -c processor /proc/cpuinfo >/dev/null && cat /proc/sys/kernel/ostype /proc/self/comm")
     assert done.output == "Linux\ncat\n"
 
@@ -91,12 +91,12 @@ sys.exit(subprocess.run(sys.argv[2:]).returncode)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("use", BACKENDS)
-def test_a_chroot_in_the_project_leads_to_no_kernel_setting(use: str) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_chroot_in_the_project_exposes_no_kernel_setting(backend: str) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can mount a second /proc")
     with shared_folder() as folder:
-        project = UserProject(folder, "root", use)
+        project = UserProject(folder, "root", backend)
         inner = project.root / "a chroot" / "proc"
         inner.mkdir(parents=True)
         (project.root / "open.py").write_text(_OPEN_FOR_WRITING)
@@ -142,7 +142,7 @@ os.execvp(sys.argv[2], sys.argv[2:])
 @pytest.mark.slow
 @pytest.mark.parametrize("writes", [True, False], ids=["writable", "read-only"])
 def test_the_users_terminal_is_out_of_reach(project: UserProject, writes: bool) -> None:
-    """Neither written to, which would forge what Odin shows, nor read, nor typed into (TIOCSTI)."""
+    """A command cannot write to it, which would forge Odin's output, read from it or type into it (TIOCSTI)."""
     master, slave = os.openpty()
     name = os.ttyname(slave)
     try:

@@ -1,4 +1,4 @@
-"""Write scopes: what an agent may change, refused at the gate for edits and by the sandbox for commands."""
+"""Write scopes of agents: the policy denies edits outside the scope, and the sandbox confines commands to it."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from tests.table import each
 SRC = WriteScope(path_prefixes=("src",))
 
 
-# --- the value ---
+# --- WriteScope ---
 
 
 @each(
@@ -63,11 +63,11 @@ def test_scopes_conflict_if_they_share_a_path(one: WriteScope, two: WriteScope, 
         (WriteScope(path_prefixes=(".",)), "../x", False),
     ],
 )
-def test_what_a_scope_allows(scope: WriteScope, name: str, allowed: bool) -> None:
+def test_a_scope_allows_only_its_files_and_prefixes(scope: WriteScope, name: str, allowed: bool) -> None:
     assert scope.allows(os.path.normpath(f"/project/{name}"), "/project") == allowed
 
 
-# --- from what a model wrote ---
+# --- parsing a scope from a model ---
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def test_names_become_relative_to_the_project(project: Path) -> None:
+def test_paths_and_modules_of_a_scope_become_relative_to_the_project(project: Path) -> None:
     scope = parse_write_scope(
         str(project),
         files=["./README.md", str(project / "new.py"), "src/app/"],
@@ -110,15 +110,17 @@ def test_names_become_relative_to_the_project(project: Path) -> None:
         ({"files": ["a"], "read_only": True}, "not both"),
     ],
 )
-def test_a_scope_that_makes_no_sense_is_named(project: Path, given: dict[str, Any], said: str) -> None:
+def test_an_invalid_scope_is_rejected_with_a_reason(project: Path, given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse_write_scope(str(project), **given)
 
 
-# --- the gate ---
+# --- the policy ---
 
 
-async def act(talk: Talk, root: Path, scope: WriteScope, *calls: tuple[str, dict[str, Any]]) -> list[ToolEnded]:
+async def run_as_agent(
+    talk: Talk, root: Path, scope: WriteScope, *calls: tuple[str, dict[str, Any]]
+) -> list[ToolEnded]:
     """Run tool calls as an agent with this scope."""
     parts = AgentParts(talk.client._host, "sub", scope=scope)  # type: ignore
     requests = [ToolCall(f"c{number}", name, args) for number, (name, args) in enumerate(calls)]
@@ -134,7 +136,7 @@ async def act(talk: Talk, root: Path, scope: WriteScope, *calls: tuple[str, dict
     raise AssertionError
 
 
-def write(path: Path) -> tuple[str, dict[str, Any]]:
+def make_write_call(path: Path) -> tuple[str, dict[str, Any]]:
     return "WriteFile", {"file_path": str(path), "content": "x\n"}
 
 
@@ -143,14 +145,19 @@ async def test_edits_outside_the_scope_are_refused_and_the_scope_is_named(start:
     (workspace / "docs").mkdir()
     (workspace / "src/link.md").symlink_to("../docs/a.md")
     talk = await start([])
-    calls = [write(workspace / name) for name in ("src/new/a.py", "README.md", "docs/a.md", "src/link.md", "src/../b")]
-    ended = await act(talk, workspace, WriteScope(("README.md",), ("src",)), *calls)
+    calls = [
+        make_write_call(workspace / name)
+        for name in ("src/new/a.py", "README.md", "docs/a.md", "src/link.md", "src/../b")
+    ]
+    ended = await run_as_agent(talk, workspace, WriteScope(("README.md",), ("src",)), *calls)
     assert [event.status for event in ended] == ["success", "success", "denied", "denied", "denied"]
     assert "docs/a.md is outside this agent's write scope: src, README.md." in ended[2].text
     assert list((workspace / "docs").iterdir()) == []
-    (refused,) = await act(talk, workspace, WriteScope(read_only=True), write(workspace / "src/b.py"))
+    (refused,) = await run_as_agent(
+        talk, workspace, WriteScope(read_only=True), make_write_call(workspace / "src/b.py")
+    )
     assert "write scope: nothing (read-only)" in refused.text
-    (free,) = await act(talk, workspace, WriteScope(), write(workspace / "anywhere"))
+    (free,) = await run_as_agent(talk, workspace, WriteScope(), make_write_call(workspace / "anywhere"))
     assert free.status == "success"
 
 
@@ -164,7 +171,9 @@ async def test_output_redirected_out_of_the_scope_is_refused_without_a_sandbox(s
         "cd src && echo x > ../c",
         "ls > /dev/null",
     ]
-    ended = await act(talk, workspace, SRC, *(("ExecuteCommand", {"command": command}) for command in commands))
+    ended = await run_as_agent(
+        talk, workspace, SRC, *(("ExecuteCommand", {"command": command}) for command in commands)
+    )
     assert [event.status for event in ended] == ["denied", "success", "success", "denied", "success"]
     assert "docs.md is outside this agent's write scope: src." in ended[0].text
 
@@ -179,7 +188,7 @@ async def sandboxed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
     await project.close()
 
 
-async def test_a_command_changes_only_the_scope(sandboxed: SandboxedProject) -> None:
+async def test_a_command_can_write_only_inside_the_scope(sandboxed: SandboxedProject) -> None:
     root = sandboxed.root
     for folder in ("src", "docs", ".git"):
         (root / folder).mkdir()
@@ -213,14 +222,18 @@ async def test_a_process_in_the_background_keeps_its_scope(sandboxed: SandboxedP
 
 
 @pytest.mark.parametrize("backend", ["auto", "off"])
-async def test_the_request_says_whether_commands_are_confined(start: Start, workspace: Path, backend: str) -> None:
+async def test_the_approval_request_says_whether_commands_are_confined(
+    start: Start, workspace: Path, backend: str
+) -> None:
     (workspace / "src").mkdir()
     talk = await start([], yes=False, can_ask=True, config={"sandbox": {"backend": backend}})
-    acting = asyncio.ensure_future(act(talk, workspace, SRC, ("ExecuteCommand", {"command": "touch src/a b"})))
+    running = asyncio.ensure_future(
+        run_as_agent(talk, workspace, SRC, ("ExecuteCommand", {"command": "touch src/a b"}))
+    )
     await talk.until_live(PermissionAsked)
     asked = talk.all(PermissionAsked)[-1]
     await talk.client.submit(AnswerPermission(asked.ask_id, True))
-    (ended,) = await acting
+    (ended,) = await running
     if talk.client._host.sandbox.can_confine():  # type: ignore
         assert "commands are confined to the agent's write scope: src" in asked.sandbox
         assert (ended.status, (workspace / "b").exists()) == ("error", False)

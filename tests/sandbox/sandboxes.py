@@ -1,4 +1,4 @@
-"""Real sandboxes for tests; skips a test if this machine has none."""
+"""A project with a real sandbox for tests, which are skipped if the sandbox does not work on this machine."""
 
 import os
 from pathlib import Path
@@ -18,16 +18,16 @@ UNSANDBOXED = SandboxProfile(writes=True, unsandboxed=True)
 
 
 class SandboxedProject:
-    """A project, a home, a folder next to them, and a runner with a sandbox."""
+    """A project, a home, a folder `beside` them, and a runner with a sandbox."""
 
-    def __init__(self, folder: Path, use: str, *, network: bool = False, **more: Any) -> None:
+    def __init__(self, folder: Path, backend: str, *, network: bool = False, **more: Any) -> None:
         self.root = _make_folder(folder / "project")
         self.home = _make_folder(folder / "home")
         self.beside = _make_folder(folder / "beside")
         environ = {**os.environ, "HOME": str(self.home), **more.pop("environ", {})}
         unsandboxed = more.pop("unsandboxed_commands", ())
         session = SandboxSession(root=str(self.root), home=str(self.home), env=environ, **more)
-        self.sandbox = Sandbox(session, SandboxOptions(use, network, unsandboxed))
+        self.sandbox = Sandbox(session, SandboxOptions(backend, network, unsandboxed))
         self.runner = ProcessRunner(
             folder / "spill",
             environ=environ,
@@ -38,9 +38,9 @@ class SandboxedProject:
         )
 
     async def run(
-        self, command: str, how: SandboxProfile = WRITE, *, timeout: float = 30, cwd: str = ""
+        self, command: str, profile: SandboxProfile = WRITE, *, timeout: float = 30, cwd: str = ""
     ) -> CommandResult:
-        return await self.runner.run(command, cwd=cwd or str(self.root), timeout=timeout, sandbox_profile=how)
+        return await self.runner.run(command, cwd=cwd or str(self.root), timeout=timeout, sandbox_profile=profile)
 
     async def close(self) -> None:
         await self.runner.close()

@@ -12,38 +12,40 @@ from odin.core.tool import SandboxGrants, SandboxProfile
 
 from .sandboxes import WRITE, SandboxedProject
 
-Open = Callable[[str], SandboxedProject]
+OpenProject = Callable[[str], SandboxedProject]
 
 
 @pytest.fixture
-async def open_project(tmp_path: Path) -> AsyncIterator[Open]:
+async def open_project(tmp_path: Path) -> AsyncIterator[OpenProject]:
     opened: list[SandboxedProject] = []
 
-    def open_place(use: str) -> SandboxedProject:
-        project = SandboxedProject(tmp_path, use)
+    def open_one(backend: str) -> SandboxedProject:
+        project = SandboxedProject(tmp_path, backend)
         opened.append(project)
         return project.skip_if_unavailable()
 
-    yield open_place
+    yield open_one
     for project in opened:
         await project.close()
 
 
-def granting(*paths: Path, network: bool = False, removes: bool = False) -> SandboxProfile:
+def profile_granting(*paths: Path, network: bool = False, removes: bool = False) -> SandboxProfile:
     return SandboxProfile(grants=SandboxGrants(tuple(map(str, paths)), network, removes))
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
-def use(request: pytest.FixtureRequest) -> str:
+def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_a_granted_folder_can_be_written_and_what_is_next_to_it_cannot(open_project: Open, use: str) -> None:
-    project = open_project(use)
+async def test_granted_folder_is_writable_but_not_its_siblings(open_project: OpenProject, backend: str) -> None:
+    project = open_project(backend)
     folder, other = project.beside / "granted", project.beside / "other"
     folder.mkdir()
     other.mkdir()
-    done = await project.run(f"touch made {folder}/new; touch {other}/new {project.beside}/new", granting(folder))
+    done = await project.run(
+        f"touch made {folder}/new; touch {other}/new {project.beside}/new", profile_granting(folder)
+    )
     assert os.listdir(folder) == ["new"]
     assert sorted(os.listdir(project.beside)) == ["granted", "other"]
     assert not os.listdir(other)
@@ -63,8 +65,8 @@ async def test_a_granted_folder_can_be_written_and_what_is_next_to_it_cannot(ope
         ("mkdir -p {0}/x/y && echo d >{0}/x/y/z", "x/y/z", "d\n"),
     ],
 )
-async def test_of_what_exists_only_the_granted_path_changes(
-    open_project: Open, command: str, name: str, content: str | None
+async def test_only_the_granted_path_can_change(
+    open_project: OpenProject, command: str, name: str, content: str | None
 ) -> None:
     project = open_project("bubblewrap")
     place = project.beside
@@ -73,7 +75,7 @@ async def test_of_what_exists_only_the_granted_path_changes(
     (place / "folder").mkdir()
     done = await project.run(
         f"{command.format(place)} && ! echo b >{place}/sibling && ! rm {place}/sibling && ! touch {place}/folder/new",
-        granting(place / name),
+        profile_granting(place / name),
     )
     assert done.code == 0, done.output
     assert (place / "sibling").read_text() == "a\n"
@@ -83,18 +85,20 @@ async def test_of_what_exists_only_the_granted_path_changes(
         assert (place / name).read_text() == content
 
 
-async def test_a_granted_folder_can_be_removed(open_project: Open) -> None:
+async def test_a_granted_folder_can_be_removed(open_project: OpenProject) -> None:
     project = open_project("bubblewrap")
     for name in ("build", "kept"):
         (project.beside / name).mkdir()
         (project.beside / name / "file").write_text("x")
-    done = await project.run(f"rm -rf {project.beside}/build", granting(project.beside / "build", removes=True))
+    done = await project.run(f"rm -rf {project.beside}/build", profile_granting(project.beside / "build", removes=True))
     assert done.code == 0, done.output
     assert os.listdir(project.beside) == ["kept"]
 
 
-async def test_secrets_protected_files_and_wide_folders_stay_as_they_are(open_project: Open, use: str) -> None:
-    project = open_project(use)
+async def test_secrets_protected_files_and_broad_folders_are_never_granted(
+    open_project: OpenProject, backend: str
+) -> None:
+    project = open_project(backend)
     key = project.home / ".ssh" / "id"
     hook = project.beside / "repository" / ".git" / "hooks"
     hook.mkdir(parents=True)
@@ -102,7 +106,7 @@ async def test_secrets_protected_files_and_wide_folders_stay_as_they_are(open_pr
         (hook.parent / name).write_text("x")
     key.parent.mkdir()
     key.write_text("private")
-    wide = granting(Path("/"), project.home, project.home.parent, key, hook.parent.parent)
+    wide = profile_granting(Path("/"), project.home, project.home.parent, key, hook.parent.parent)
     done = await project.run(
         f"cat {key}; echo x >{hook}/pre-commit; echo y >{hook.parent}/config; touch {project.home}/.profile; echo done",
         wide,
@@ -115,39 +119,42 @@ async def test_secrets_protected_files_and_wide_folders_stay_as_they_are(open_pr
 
 
 @contextmanager
-def listening() -> Generator[int]:
+def listening_port() -> Generator[int]:
+    """Listen on a port outside the sandbox and yield its number."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
-async def test_the_network_is_granted_to_one_command(open_project: Open, use: str) -> None:
-    project = open_project(use)
-    with listening() as port:
+async def test_the_network_is_granted_to_one_command(open_project: OpenProject, backend: str) -> None:
+    project = open_project(backend)
+    with listening_port() as port:
         connect = f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo reached"
-        assert (await project.run(connect, granting(network=True))).output == "reached\n"
+        assert (await project.run(connect, profile_granting(network=True))).output == "reached\n"
         assert "reached" not in (await project.run(connect, WRITE)).output
 
 
-async def test_a_sandbox_of_its_own_ends_with_its_command(open_project: Open, use: str) -> None:
-    project = open_project(use)
+async def test_sandbox_for_one_command_ends_with_the_command(open_project: OpenProject, backend: str) -> None:
+    project = open_project(backend)
     granted = project.beside / "granted"
     granted.mkdir()
     ended: list[int] = []
     await project.run("true")
     project.sandbox.watch_groups(lambda group, alive: None if alive else ended.append(group))
-    await project.run(f"touch {granted}/a", granting(granted))
+    await project.run(f"touch {granted}/a", profile_granting(granted))
     assert len(ended) == 1
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "denial"),
     [
         ("git@github.com: Permission denied (publickey).", "using your keys and passwords"),
         ("fatal: could not read Username for https://x.org: No such device", "using your keys and passwords"),
         ("curl: (6) Could not resolve host: x.org", ""),
     ],
 )
-async def test_missing_keys_are_told_apart_from_a_missing_network(open_project: Open, line: str, told: str) -> None:
+async def test_denial_distinguishes_missing_keys_from_a_missing_network(
+    open_project: OpenProject, line: str, denial: str
+) -> None:
     project = open_project("bubblewrap")
-    done = await project.run(f"echo {line!r} >&2; exit 1", granting(network=True))
-    assert done.denial == told
+    done = await project.run(f"echo {line!r} >&2; exit 1", profile_granting(network=True))
+    assert done.denial == denial

@@ -1,4 +1,4 @@
-"""What a sandbox shows and hides, the cached probe result, and the description of denials."""
+"""The layout of a sandbox, the cached probe result, and the description of denials and sandboxes."""
 
 import os
 import socket
@@ -23,60 +23,60 @@ from odin.sandbox.protected_files import ProtectedFiles
 from odin.sandbox.sandbox import describe_denial
 from tests.table import each
 
-NOTHING = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
+EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
 
 
-def session(folder: Path, **more: object) -> SandboxSession:
+def make_session(folder: Path, **more: object) -> SandboxSession:
     home, root = folder / "home", folder / "project"
     for path in (home, root):
         path.mkdir(exist_ok=True)
     return msgspec.convert({"root": str(root), "home": str(home), "env": {}, **more}, SandboxSession)
 
 
-def test_a_mode_that_only_looks_writes_nowhere(tmp_path: Path) -> None:
-    plan = plan_layout(session(tmp_path), writes=False)
+def test_read_only_layout_has_no_writable_path(tmp_path: Path) -> None:
+    plan = plan_layout(make_session(tmp_path), writes=False)
     assert (plan.temporary, plan.writable, plan.pinned) == ((), (), ())
     argv = build_bubblewrap_argv("bwrap", BUBBLEWRAP_VARIANTS[0], plan, "python", 9, network=False)
     assert "--bind" not in argv
     assert "--unshare-net" in argv
 
 
-def test_a_secret_that_holds_the_project_is_shown(tmp_path: Path) -> None:
+def test_secret_folder_that_contains_the_project_is_not_hidden(tmp_path: Path) -> None:
     project = tmp_path / "home/.config/gh/project"
     project.mkdir(parents=True)
     (tmp_path / "home/.ssh").mkdir()
-    plan = plan_layout(session(tmp_path, root=str(project)), writes=True)
+    plan = plan_layout(make_session(tmp_path, root=str(project)), writes=True)
     assert str(tmp_path / "home/.ssh") in plan.hidden
     assert str(tmp_path / "home/.config/gh") not in plan.hidden
 
 
-def test_a_link_to_a_secret_is_hidden_where_it_leads(tmp_path: Path) -> None:
-    found = session(tmp_path)
+def test_target_of_a_linked_secret_folder_is_hidden(tmp_path: Path) -> None:
+    found = make_session(tmp_path)
     (tmp_path / "vault").mkdir()
     (tmp_path / "home/.ssh").symlink_to(tmp_path / "vault")
     assert str(tmp_path / "vault") in plan_layout(found, writes=True).hidden
 
 
-def test_sockets_among_temporary_files_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sockets_in_the_temporary_folder_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "tmux-0"
     folder.mkdir()
     monkeypatch.chdir(folder)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("default")
-        plan = plan_layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
+        plan = plan_layout(make_session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
     assert str(folder) in plan.sockets
 
 
-def test_a_home_among_temporary_files_is_no_temporary_file(tmp_path: Path) -> None:
-    plan = plan_layout(session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
+def test_home_inside_the_temporary_folder_is_not_temporary(tmp_path: Path) -> None:
+    plan = plan_layout(make_session(tmp_path, env={"TMPDIR": str(tmp_path)}), writes=True)
     assert str(tmp_path / "home") in plan.persistent
 
 
 def test_the_innermost_folder_decides_what_is_temporary() -> None:
-    nested = msgspec.structs.replace(NOTHING, temporary=("/tmp/ci/tmp", "/tmp"), persistent=("/tmp/ci",))
+    nested = msgspec.structs.replace(EMPTY_LAYOUT, temporary=("/tmp/ci/tmp", "/tmp"), persistent=("/tmp/ci",))
     paths = ("/tmp/x", "/tmp/ci", "/tmp/ci/home", "/tmp/ci/tmp", "/tmp/ci/tmp/x", "/etc")
     assert [path for path in paths if is_writable(path, nested)] == ["/tmp/x", "/tmp/ci/tmp", "/tmp/ci/tmp/x"]
-    home = msgspec.structs.replace(NOTHING, temporary=("/tmp/ci",), persistent=("/tmp/ci",))
+    home = msgspec.structs.replace(EMPTY_LAYOUT, temporary=("/tmp/ci",), persistent=("/tmp/ci",))
     assert not is_writable("/tmp/ci/x", home)
     for layout, mounts in ((nested, "--bind /tmp --ro-bind /tmp/ci --bind /tmp/ci/tmp"), (home, "--ro-bind /tmp/ci")):
         argv = build_bubblewrap_argv("bwrap", BUBBLEWRAP_VARIANTS[0], layout, "python", 3, network=False)
@@ -86,23 +86,23 @@ def test_the_innermost_folder_decides_what_is_temporary() -> None:
         assert found[-len(wanted) :] == wanted
 
 
-def test_the_whole_machine_is_never_writable(tmp_path: Path) -> None:
-    plan = plan_layout(session(tmp_path, root="/", writable=("/",)), writes=True)
+def test_root_of_the_file_system_is_never_writable(tmp_path: Path) -> None:
+    plan = plan_layout(make_session(tmp_path, root="/", writable=("/",)), writes=True)
     assert "/" not in plan.writable
 
 
-def test_the_neighbours_of_a_secret_are_readable_and_it_is_not(tmp_path: Path) -> None:
+def test_siblings_of_a_secret_are_readable_but_not_the_secret(tmp_path: Path) -> None:
     for name in ("secret", "plain"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to(tmp_path)
     found = list_readable([str(tmp_path / "secret")])
     assert str(tmp_path / "plain") in found
     assert str(tmp_path / "secret") not in found
-    assert str(tmp_path / "link") not in found, "it leads to what holds the secret"
+    assert str(tmp_path / "link") not in found, "the link leads to the folder that contains the secret"
     assert not any(str(tmp_path).startswith(f"{path}/") or path == str(tmp_path) for path in found)
 
 
-def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
+def test_files_that_control_other_programs_are_read_only(tmp_path: Path) -> None:
     for name in (".git/hooks", ".github/workflows", ".vscode", "src"):
         (tmp_path / name).mkdir(parents=True)
     for name in (".git/config", ".git/index", ".envrc", "README.md", ".github/CODEOWNERS"):
@@ -135,25 +135,25 @@ def test_what_other_programs_obey_is_found(tmp_path: Path) -> None:
         ("connect to 127.0.0.1 port 1: Connection refused", ""),
     ],
 )
-def test_what_a_sandbox_kept_a_command_from(line: str, what: str) -> None:
-    plan = msgspec.structs.replace(NOTHING, hidden=("/home/u/.ssh",), protected=("/srv/.git/config",))
+def test_denial_says_what_the_sandbox_prevented(line: str, what: str) -> None:
+    plan = msgspec.structs.replace(EMPTY_LAYOUT, hidden=("/home/u/.ssh",), protected=("/srv/.git/config",))
     assert describe_denial(f"before\n{line}\nafter\n", 1, "/srv", plan, network=False) == what
 
 
-def test_with_a_network_its_failures_are_its_own() -> None:
+def test_network_failure_is_not_a_denial_if_the_network_is_on() -> None:
     line = "curl: (6) Could not resolve host: example.org"
-    assert describe_denial(line, 6, "/srv", NOTHING, network=True) == ""
+    assert describe_denial(line, 6, "/srv", EMPTY_LAYOUT, network=True) == ""
 
 
-def test_a_file_that_is_no_program_was_not_kept_from_anything(tmp_path: Path) -> None:
+def test_running_a_file_that_is_not_executable_is_not_a_denial(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("")
     line = f"bash: {script}: Permission denied"
-    assert describe_denial(line, 126, "/srv", NOTHING, network=False) == ""
-    assert describe_denial(line, 1, "/srv", NOTHING, network=False) == f"writing {script}"
+    assert describe_denial(line, 126, "/srv", EMPTY_LAYOUT, network=False) == ""
+    assert describe_denial(line, 1, "/srv", EMPTY_LAYOUT, network=False) == f"writing {script}"
 
 
-def test_a_proof_holds_while_the_machine_is_the_same(tmp_path: Path) -> None:
+def test_cached_probe_is_valid_while_the_key_is_the_same(tmp_path: Path) -> None:
     file = tmp_path / "cache/sandbox.json"
     probe = ProbeResult("key", SandboxCandidate("landlock"), {"bubblewrap": "bwrap is not installed"})
     assert load_probe(file, lambda: "key") is None
@@ -165,7 +165,7 @@ def test_a_proof_holds_while_the_machine_is_the_same(tmp_path: Path) -> None:
     assert file.parent.stat().st_mode & 0o077 == 0
 
 
-def test_another_program_is_another_machine(tmp_path: Path) -> None:
+def test_installing_bubblewrap_changes_the_probe_key(tmp_path: Path) -> None:
     without = compute_probe_key(SandboxOptions(), str(tmp_path))
     (tmp_path / "bwrap").write_text("")
     (tmp_path / "bwrap").chmod(0o755)
@@ -173,7 +173,7 @@ def test_another_program_is_another_machine(tmp_path: Path) -> None:
     assert compute_probe_key(SandboxOptions(), str(tmp_path)) == compute_probe_key(SandboxOptions(), str(tmp_path))
 
 
-def test_what_is_used_is_said_in_one_line() -> None:
+def test_sandbox_is_described_in_one_line() -> None:
     none = ProbeResult(
         "", SandboxCandidate("none"), {"bubblewrap": "bwrap is not installed", "landlock": "the kernel has none"}
     )

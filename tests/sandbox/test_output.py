@@ -1,4 +1,4 @@
-"""Terminal output as plain text."""
+"""Conversion of terminal output to plain text."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from odin.sandbox.output import AnsiStripper, HeadTailBuffer, decode_output, str
 from tests.table import each
 
 
-def shown(*pieces: bytes) -> bytes:
+def strip_pieces(*pieces: bytes) -> bytes:
     plain = AnsiStripper()
     return b"".join([plain.add(piece) for piece in pieces]) + plain.peek_rest()
 
@@ -32,19 +32,19 @@ def shown(*pieces: bytes) -> bytes:
         (b"", b""),
     ],
 )
-def test_what_a_person_would_see(printed: bytes, seen: bytes) -> None:
-    assert shown(printed) == seen
-    assert shown(*(printed[at : at + 1] for at in range(len(printed)))) == seen, "in pieces of one byte"
+def test_text_is_what_a_terminal_would_show(printed: bytes, seen: bytes) -> None:
+    assert strip_pieces(printed) == seen
+    assert strip_pieces(*(printed[at : at + 1] for at in range(len(printed)))) == seen, "in pieces of one byte"
 
 
 @given(st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\x1b[1m", b"\x1b", b"]", b"\x07", "é".encode()])), st.data())
-def test_pieces_change_nothing(parts: list[bytes], data: st.DataObject) -> None:
+def test_text_does_not_depend_on_how_output_is_split(parts: list[bytes], data: st.DataObject) -> None:
     printed = b"".join(parts)
     cut = data.draw(st.integers(0, len(printed)))
-    assert shown(printed[:cut], printed[cut:]) == shown(printed)
+    assert strip_pieces(printed[:cut], printed[cut:]) == strip_pieces(printed)
 
 
-def test_an_hour_of_a_progress_bar_is_one_line() -> None:
+def test_progress_bar_becomes_one_line() -> None:
     sink = HeadTailBuffer(1000)
     for number in range(20_000):
         sink.add(b"\r\x1b[K[%d of 20000] building" % number)
@@ -52,29 +52,29 @@ def test_an_hour_of_a_progress_bar_is_one_line() -> None:
     assert sink.render_text() == ("[19999 of 20000] building\ndone\n", False)
 
 
-def test_a_line_without_end_passes_and_is_not_held() -> None:
+def test_line_without_end_is_passed_on_and_not_buffered() -> None:
     plain = AnsiStripper()
     total = sum(len(plain.add(b"x" * 65_536)) for _ in range(100))
     assert total + len(plain.peek_rest()) == 6_553_600
     assert len(plain.peek_rest()) <= 4096
 
 
-def test_a_sequence_between_two_pieces_of_an_endless_line() -> None:
+def test_escape_sequence_split_between_two_pieces_is_removed() -> None:
     line = b"x" * 10_000
-    assert shown(line + b"\x1b[3", b"1mred" + line) == line + b"red" + line
+    assert strip_pieces(line + b"\x1b[3", b"1mred" + line) == line + b"red" + line
 
 
-def test_the_cost_of_a_long_line_with_one_return_is_small() -> None:
+def test_long_line_with_a_carriage_return_takes_no_quadratic_time() -> None:
     """Quadratic work would exceed the time limit of the test."""
     line = b"x" * 5_000_000
     assert strip_ansi(line + b"\r" + line[:10] + b"\n" + line) == line[:10] + b"\n" + line
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_invalid_bytes_and_control_characters_are_replaced() -> None:
     assert decode_output(b"ok\xff\x00\x08\t\r\n\x7f") == "ok\ufffd\ufffd\ufffd\t\r\n\ufffd"
 
 
-def test_a_title_that_never_ends_is_not_kept_for_ever() -> None:
+def test_unterminated_title_is_not_buffered() -> None:
     plain = AnsiStripper()
     plain.add(b"\x1b]0;")
     assert sum(len(plain.add(b"x" * 65_536)) for _ in range(10)) <= 655_360

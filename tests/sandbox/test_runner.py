@@ -1,4 +1,4 @@
-"""Real processes: their environment, their time limits, and what they leave behind."""
+"""The process runner with real processes: environment, time limits, output and child processes."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.process import RunningProcess, build_command_environment, build_git_settings
 from odin.sandbox.runner import ProcessRunner
 
-STUBBORN = "trap '' TERM INT HUP"
+IGNORE_SIGNALS = "trap '' TERM INT HUP"
 
 
 @pytest.fixture
@@ -23,30 +23,30 @@ async def runner(tmp_path: Path) -> AsyncIterator[ProcessRunner]:
     await runner.close()
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return False
 
 
-def open_files() -> int:
+def count_open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def wait_for(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not condition():
             await asyncio.sleep(0.01)
 
 
-async def pids_in(path: Path, count: int) -> list[int]:
-    """Return the process ids that `count` commands wrote into a file, one per line."""
-    await until(lambda: path.exists() and len(path.read_text().split()) >= count)
+async def wait_for_pids(path: Path, count: int) -> list[int]:
+    """Wait until commands wrote `count` process ids into a file, one per line, and return them."""
+    await wait_for(lambda: path.exists() and len(path.read_text().split()) >= count)
     return [int(word) for word in path.read_text().split()]
 
 
-async def test_code_and_output(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_run_returns_exit_code_and_output(runner: ProcessRunner, tmp_path: Path) -> None:
     finished = await runner.run("echo out; echo err >&2; exit 7", cwd=str(tmp_path), timeout=5)
     assert (finished.code, finished.output, finished.timed_out) == (7, "out\nerr\n", False)
     assert not finished.has_survivors
@@ -58,76 +58,76 @@ async def test_a_list_runs_a_program_without_a_shell(runner: ProcessRunner, tmp_
     assert (await runner.run(["echo", "$HOME; ls"], cwd=str(tmp_path), timeout=5)).output == "$HOME; ls\n"
 
 
-async def test_what_cannot_start_raises_and_leaks_nothing(runner: ProcessRunner, tmp_path: Path) -> None:
-    before = open_files()
+async def test_failed_start_raises_and_leaks_no_descriptors(runner: ProcessRunner, tmp_path: Path) -> None:
+    before = count_open_files()
     with pytest.raises(FileNotFoundError):
         await runner.run("true", cwd=str(tmp_path / "no"), timeout=5)
     with pytest.raises(FileNotFoundError):
         await runner.run(["/no/such/program"], cwd=str(tmp_path), timeout=5)
     await runner.close()
-    assert open_files() == before
+    assert count_open_files() == before
 
 
 async def test_no_file_descriptor_is_left_after_many_runs(runner: ProcessRunner, tmp_path: Path) -> None:
-    before = open_files()
+    before = count_open_files()
     for _ in range(20):
         await runner.run("echo x", cwd=str(tmp_path), timeout=5)
     await runner.close()
-    assert open_files() == before
+    assert count_open_files() == before
 
 
 async def test_without_a_pidfd_a_thread_waits(
     runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(pid: int, flags: int = 0) -> int:
+    def fail(pid: int, flags: int = 0) -> int:
         raise OSError("not supported")
 
-    monkeypatch.setattr(os, "pidfd_open", none)
+    monkeypatch.setattr(os, "pidfd_open", fail)
     finished = await runner.run("echo x; exit 2", cwd=str(tmp_path), timeout=5)
     assert (finished.code, finished.output) == (2, "x\n")
 
 
-async def test_a_timeout_ends_the_whole_group(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_timeout_ends_the_whole_process_group(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"echo before; (sleep 1000 & echo $! >>{pids}; sleep 1000) & echo $! >>{pids}; wait"
     finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5)
     assert finished.timed_out
     assert finished.output == "before\n"
     assert not finished.has_survivors
-    for pid in await pids_in(pids, 2):
-        await until(lambda pid=pid: not alive(pid))
+    for pid in await wait_for_pids(pids, 2):
+        await wait_for(lambda pid=pid: not is_alive(pid))
 
 
-async def test_what_ignores_term_and_left_the_group_is_killed(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_processes_that_ignore_term_or_leave_the_group_are_killed(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    child = f"{STUBBORN}; echo $$ >>{pids}; while :; do sleep 1; done"
+    child = f"{IGNORE_SIGNALS}; echo $$ >>{pids}; while :; do sleep 1; done"
     script = f"setsid bash -c '{child.replace(chr(39), chr(34))}' & {child}"
     finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5)
     assert finished.timed_out
-    for pid in await pids_in(pids, 2):
-        await until(lambda pid=pid: not alive(pid))
+    for pid in await wait_for_pids(pids, 2):
+        await wait_for(lambda pid=pid: not is_alive(pid))
 
 
-async def test_cancelling_kills_quickly_and_goes_on(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_cancel_kills_quickly_and_the_runner_stays_usable(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    script = f"{STUBBORN}; echo $$ >>{pids}; sleep 1000 & echo $! >>{pids}; wait; sleep 1000"
+    script = f"{IGNORE_SIGNALS}; echo $$ >>{pids}; sleep 1000 & echo $! >>{pids}; wait; sleep 1000"
     task = asyncio.create_task(runner.run(script, cwd=str(tmp_path), timeout=60))
-    found = await pids_in(pids, 2)
+    found = await wait_for_pids(pids, 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         async with asyncio.timeout(3):
             await task
     for pid in found:
-        await until(lambda pid=pid: not alive(pid))
+        await wait_for(lambda pid=pid: not is_alive(pid))
     assert (await runner.run("echo on", cwd=str(tmp_path), timeout=5)).output == "on\n"
 
 
-async def test_a_command_has_three_seconds_to_end_after_its_time_is_up(
+async def test_timed_out_command_has_three_seconds_between_term_and_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EXEC2: what the product waits between TERM and KILL. The test does not wait for it.
+    """EXEC2: the test records the time between TERM and KILL, and does not wait for it.
 
-    An interrupt stops everything in less than a second, so it waits much less.
+    An interrupt stops everything in less than a second, so its time is much shorter.
     """
     graces: list[float] = []
     terminate = RunningProcess.terminate
@@ -138,9 +138,9 @@ async def test_a_command_has_three_seconds_to_end_after_its_time_is_up(
 
     monkeypatch.setattr(RunningProcess, "terminate", terminate_at_once)
     runner = ProcessRunner(tmp_path / "spill")
-    finished = await runner.run(f"{STUBBORN}; while :; do sleep 0.05; done", cwd=str(tmp_path), timeout=0.1)
+    finished = await runner.run(f"{IGNORE_SIGNALS}; while :; do sleep 0.05; done", cwd=str(tmp_path), timeout=0.1)
     assert (finished.timed_out, graces) == (True, [3])
-    task = asyncio.create_task(runner.run(f"{STUBBORN}; echo on; sleep 1000", cwd=str(tmp_path), timeout=60))
+    task = asyncio.create_task(runner.run(f"{IGNORE_SIGNALS}; echo on; sleep 1000", cwd=str(tmp_path), timeout=60))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -167,52 +167,54 @@ async def test_a_background_child_lives_until_the_session_ends(
     pid = int(finished.output)
     assert finished.code == 0
     assert finished.has_survivors
-    assert alive(pid)
+    assert is_alive(pid)
     await runner.close()
-    await until(lambda: not alive(pid))
+    await wait_for(lambda: not is_alive(pid))
 
 
-async def test_a_child_that_moved_to_its_own_session_ends_too(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_child_in_its_own_session_is_killed_on_close(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"setsid bash -c 'echo $$ >>{pids}; exec sleep 1000' >/dev/null 2>&1 & sleep 0.1"
     await runner.run(script, cwd=str(tmp_path), timeout=5)
-    (pid,) = await pids_in(pids, 1)
-    assert alive(pid)
+    (pid,) = await wait_for_pids(pids, 1)
+    assert is_alive(pid)
     await runner.close()
-    await until(lambda: not alive(pid))
+    await wait_for(lambda: not is_alive(pid))
 
 
-async def test_one_runner_does_not_end_what_another_started(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_runner_does_not_kill_processes_of_another_runner(runner: ProcessRunner, tmp_path: Path) -> None:
     pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)).output)
     other = ProcessRunner()
     await other.run("true", cwd=str(tmp_path), timeout=5)
     await other.close()
-    assert alive(pid)
+    assert is_alive(pid)
 
 
-async def test_killing_needs_no_loop(tmp_path: Path) -> None:
+async def test_kill_works_without_an_event_loop(tmp_path: Path) -> None:
     runner = ProcessRunner(linger=0.05)
     pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)).output)
     await asyncio.to_thread(runner.kill)
-    await until(lambda: not alive(pid))
+    await wait_for(lambda: not is_alive(pid))
 
 
-async def test_later_output_of_a_background_child_goes_to_the_file(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_later_output_of_a_background_child_goes_to_the_spill_file(runner: ProcessRunner, tmp_path: Path) -> None:
     script = f"echo first; (while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo second) &"
     finished = await runner.run(script, cwd=str(tmp_path), timeout=5)
     assert finished.output == "first\n"
     assert finished.has_survivors
     (tmp_path / "go").touch()
-    await until(lambda: Path(finished.spill_path).read_text() == "first\nsecond\n")
+    await wait_for(lambda: Path(finished.spill_path).read_text() == "first\nsecond\n")
 
 
-async def test_a_background_child_that_prints_for_ever_does_not_hold_us(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_background_child_that_prints_forever_does_not_block_the_run(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
     async with asyncio.timeout(5):
         finished = await runner.run("yes & echo", cwd=str(tmp_path), timeout=60)
     assert finished.has_survivors
 
 
-async def test_fifty_megabytes_stay_out_of_memory(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_large_output_is_not_kept_in_memory(runner: ProcessRunner, tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         finished = await runner.run("head -c 50000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60)
@@ -226,14 +228,16 @@ async def test_fifty_megabytes_stay_out_of_memory(runner: ProcessRunner, tmp_pat
     assert peak < 3_000_000
 
 
-async def test_the_file_is_bounded_too(runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_spill_file_has_a_size_limit(
+    runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(output, "SPILL_LIMIT", 200_000)
     finished = await runner.run("head -c 1000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60)
     assert Path(finished.spill_path).stat().st_size == 200_000
     assert "the first 200000 bytes: " in finished.output
 
 
-async def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+async def test_unwritable_spill_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "spill").write_text("in the way")
     runner = ProcessRunner(tmp_path / "spill")
     finished = await runner.run("seq 1 100000", cwd=str(tmp_path), timeout=60)
@@ -243,7 +247,7 @@ async def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shift", range(4))
 @pytest.mark.parametrize("limit", [10, 11, 12, 13])
-def test_no_character_is_ever_split(shift: int, limit: int, tmp_path: Path) -> None:
+def test_truncation_never_splits_a_character(shift: int, limit: int, tmp_path: Path) -> None:
     sink = HeadTailBuffer(limit, lambda: str(tmp_path / f"{shift}-{limit}"))
     data = b"a" * shift + "😀é漢".encode() * 100
     for at in range(0, len(data), 7):
@@ -261,7 +265,7 @@ def test_many_wide_characters_that_fit_are_not_cut() -> None:
     assert sink.render_text() == ("漢" * 1000, False)
 
 
-async def test_characters_reach_the_listener_whole(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_listener_receives_whole_characters(runner: ProcessRunner, tmp_path: Path) -> None:
     heard: list[str] = []
     await runner.run(
         r"printf '\xf0\x9f'; sleep 0.05; printf '\x98\x80\xff'", cwd=str(tmp_path), timeout=5, on_output=heard.append
@@ -269,7 +273,9 @@ async def test_characters_reach_the_listener_whole(runner: ProcessRunner, tmp_pa
     assert "".join(heard) == "😀\ufffd"
 
 
-async def test_capture_keeps_errors_apart_and_stops_a_flood(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_capture_separates_standard_error_and_stops_excessive_output(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
     argv = ["sh", "-c", "echo out; echo err >&2; exit 2"]
     small = await runner.capture(argv, cwd=str(tmp_path), timeout=5, stop_after=1000)
     assert (small.code, small.data, small.errors, small.stopped) == (2, b"out\n", "err\n", False)
@@ -280,7 +286,7 @@ async def test_capture_keeps_errors_apart_and_stops_a_flood(runner: ProcessRunne
     assert slow.timed_out
 
 
-async def test_nothing_prompts_and_no_secret_is_seen(tmp_path: Path) -> None:
+async def test_environment_disables_prompts_and_omits_secrets(tmp_path: Path) -> None:
     environ = {
         "PATH": os.environ["PATH"],
         "MY_API_KEY": "k",
@@ -329,7 +335,7 @@ async def test_nothing_prompts_and_no_secret_is_seen(tmp_path: Path) -> None:
         ("HOME", False),
     ],
 )
-def test_what_counts_as_a_secret(name: str, secret: bool) -> None:
+def test_secret_variables_are_recognized_by_name(name: str, secret: bool) -> None:
     assert (name not in build_command_environment({name: "x"})) is secret
 
 
@@ -345,12 +351,12 @@ def test_what_counts_as_a_secret(name: str, secret: bool) -> None:
         ("/usr/bin:/bin", False),
     ],
 )
-def test_an_address_with_a_password_is_a_secret(value: str, secret: bool) -> None:
+def test_url_with_a_password_is_a_secret(value: str, secret: bool) -> None:
     assert ("DATABASE_URL" not in build_command_environment({"DATABASE_URL": value})) is secret
     assert "DATABASE_URL" in build_command_environment({"DATABASE_URL": value}, keep=["DATABASE_URL"])
 
 
-def test_settings_for_git_come_after_those_that_are_there() -> None:
+def test_git_settings_are_added_after_existing_ones() -> None:
     given = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "a"}
     found = {**given, **build_git_settings(given, hooks=True)}
     count = int(found["GIT_CONFIG_COUNT"])

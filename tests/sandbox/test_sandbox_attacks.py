@@ -19,10 +19,10 @@ from odin.sandbox.probe import SandboxOptions, load_probe
 from odin.sandbox.runner import SandboxUnavailable
 from odin.sandbox.sandbox import Sandbox
 
-from .processes import running, wait_until
+from .processes import is_running, wait_until
 from .sandboxes import READ_ONLY, WRITE, SandboxedProject
 
-Open = Callable[..., SandboxedProject]
+OpenProject = Callable[..., SandboxedProject]
 
 WAYS_OUT = {
     "through the root of a process": "for p in 1 $$ $PPID self; do echo dead >/proc/$p/root$CANARY; done",
@@ -36,40 +36,40 @@ WAYS_OUT = {
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
-def use(request: pytest.FixtureRequest) -> str:
+def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
-async def open_project(tmp_path: Path) -> AsyncIterator[Open]:
+async def open_project(tmp_path: Path) -> AsyncIterator[OpenProject]:
     opened: list[SandboxedProject] = []
 
-    def open_place(use: str, **more: object) -> SandboxedProject:
+    def open_one(backend: str, **more: object) -> SandboxedProject:
         folder = tmp_path / f"project{len(opened)}"
         folder.mkdir()
-        opened.append(SandboxedProject(folder, use, **more))  # pyright: ignore[reportArgumentType]
+        opened.append(SandboxedProject(folder, backend, **more))  # pyright: ignore[reportArgumentType]
         return opened[-1]
 
-    yield open_place
+    yield open_one
     for project in opened:
         await project.close()
 
 
 @pytest.mark.parametrize("way", WAYS_OUT)
-async def test_there_is_no_way_out(open_project: Open, use: str, way: str) -> None:
-    project = open_project(use).skip_if_unavailable()
+async def test_command_cannot_escape(open_project: OpenProject, backend: str, way: str) -> None:
+    project = open_project(backend).skip_if_unavailable()
     canary = project.beside / "canary"
     canary.write_text("alive")
-    for how in (WRITE, READ_ONLY):
-        await project.run(f"export CANARY={canary} HERE={project.root}; {WAYS_OUT[way]}", how)
+    for profile in (WRITE, READ_ONLY):
+        await project.run(f"export CANARY={canary} HERE={project.root}; {WAYS_OUT[way]}", profile)
         assert canary.read_text() == "alive"
         assert canary.stat().st_nlink == 1
         assert os.listdir(project.beside) == ["canary"]
         assert project.root.is_dir()
 
 
-async def test_a_command_has_no_privileges_that_lead_out(open_project: Open, use: str) -> None:
-    project = open_project(use).skip_if_unavailable()
+async def test_command_has_no_dangerous_capabilities(open_project: OpenProject, backend: str) -> None:
+    project = open_project(backend).skip_if_unavailable()
     done = await project.run("grep -E '^(CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status")
     found = dict(line.split(":\t") for line in done.output.splitlines())
     assert found.pop("NoNewPrivs") == "1"
@@ -77,9 +77,9 @@ async def test_a_command_has_no_privileges_that_lead_out(open_project: Open, use
     assert all(int(value, 16) & dangerous == 0 for value in found.values()), found
 
 
-async def test_the_starter_obeys_nobody_inside(open_project: Open, use: str) -> None:
-    """Commands can access neither the descriptors nor the memory of the init program."""
-    project = open_project(use).skip_if_unavailable()
+async def test_commands_cannot_access_the_init_program(open_project: OpenProject, backend: str) -> None:
+    """Neither its file descriptors nor its memory."""
+    project = open_project(backend).skip_if_unavailable()
     look = "p=$PPID; ls -l /proc/$p/fd /proc/$p/root; cat /proc/$p/environ /proc/$p/maps"
     done = await project.run(f"{look}; for n in 3 4 5 6 7; do : 9<>/proc/$p/fd/$n && echo opened; done")
     assert "socket:" not in done.output
@@ -90,7 +90,9 @@ LINKS = [".github", ".vscode", ".git/modules", ".git/worktrees", ".git/hooks", "
 
 
 @pytest.mark.parametrize("name", LINKS)
-async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(open_project: Open, name: str, tmp_path: Path) -> None:
+async def test_links_in_a_project_do_not_cause_a_weaker_sandbox(
+    open_project: OpenProject, name: str, tmp_path: Path
+) -> None:
     project = open_project("bubblewrap").skip_if_unavailable()
     project.sandbox.kill()
     elsewhere = tmp_path / "elsewhere"
@@ -110,7 +112,9 @@ async def test_links_in_a_project_do_not_choose_a_weaker_sandbox(open_project: O
         chosen.kill()
 
 
-async def test_what_stands_in_the_way_stops_commands_and_weakens_nothing(open_project: Open, tmp_path: Path) -> None:
+async def test_sandbox_that_cannot_be_created_is_not_replaced_by_a_weaker_one(
+    open_project: OpenProject, tmp_path: Path
+) -> None:
     """A sandbox that works on the machine but cannot be created now is not replaced by a weaker one."""
     project = open_project("auto")
     project.sandbox.probe()
@@ -158,7 +162,7 @@ class SandboxWithMissingPaths(Sandbox):
 
 
 @pytest.mark.parametrize("folder", ["project", "project/.venv/bin", "writable"])
-def test_programs_of_the_project_make_no_sandbox(folder: str, tmp_path: Path) -> None:
+def test_sandbox_programs_in_writable_folders_are_not_used(folder: str, tmp_path: Path) -> None:
     """A command could put them there, and Odin would start them unsandboxed."""
     planted = tmp_path / folder
     planted.mkdir(parents=True)
@@ -178,9 +182,11 @@ def test_programs_of_the_project_make_no_sandbox(folder: str, tmp_path: Path) ->
     assert not (tmp_path / "ran").exists()
 
 
-async def test_in_a_home_that_is_the_project_odins_own_files_stay(open_project: Open, use: str, tmp_path: Path) -> None:
+async def test_odin_folders_are_protected_if_the_home_is_the_project(
+    open_project: OpenProject, backend: str, tmp_path: Path
+) -> None:
     """Settings with hooks, or a cached result that no sandbox works, would affect the next session."""
-    project = open_project(use)
+    project = open_project(backend)
     home = project.root
     own = [home / ".config/odin", home / ".local/state/odin", home / ".cache/odin"]
     own[2].mkdir(parents=True)
@@ -188,7 +194,7 @@ async def test_in_a_home_that_is_the_project_odins_own_files_stay(open_project: 
     (home / ".ssh").mkdir()
     (home / ".ssh/key").write_text("SECRET")
     session = SandboxSession(root=str(home), home=str(home), env=os.environ, odin_folders=tuple(map(str, own)))
-    project.sandbox = Sandbox(session, SandboxOptions(use))
+    project.sandbox = Sandbox(session, SandboxOptions(backend))
     project.skip_if_unavailable()
     for name in (".config", ".local/state", ".cache"):
         await project.run(f"echo forged >{name}/odin/sandbox.json; echo '{{}}' >{name}/odin/odinconfig.json")
@@ -196,11 +202,11 @@ async def test_in_a_home_that_is_the_project_odins_own_files_stay(open_project: 
     assert (own[2] / "sandbox.json").read_text() == "true"
     assert [os.listdir(folder) for folder in own] == [[], [], ["sandbox.json"]]
     assert "SECRET" not in (await project.run("cat .ssh/key; mv .ssh open; cat open/key")).output
-    if use == "bubblewrap":
+    if backend == "bubblewrap":
         assert (await project.run("mkdir -p src && echo x >src/file; cat src/file")).output == "x\n"
 
 
-SPEAK = """python3 -c "
+CONNECT = """python3 -c "
 import os, socket, sys
 os.chdir(os.path.dirname(sys.argv[1]))
 socket.socket(socket.AF_UNIX).connect(os.path.basename(sys.argv[1])); print('reached')
@@ -208,8 +214,8 @@ socket.socket(socket.AF_UNIX).connect(os.path.basename(sys.argv[1])); print('rea
 
 
 @contextmanager
-def daemon() -> Generator[str]:
-    """A listening named socket deep in a folder. Socket paths are short, so it is not the test's folder."""
+def listening_socket() -> Generator[str]:
+    """Listen on a named socket deep in a folder and yield its path, which may not be as long as those of tmp_path."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
         path = Path(folder, "deep/er/daemon.sock").resolve()
         path.parent.mkdir(parents=True)
@@ -218,41 +224,43 @@ def daemon() -> Generator[str]:
         yield str(path)
 
 
-async def test_no_daemon_of_the_machine_is_reached(open_project: Open, use: str) -> None:
-    project = open_project(use)
-    with daemon() as path:
+async def test_daemon_cannot_be_reached(open_project: OpenProject, backend: str) -> None:
+    project = open_project(backend)
+    with listening_socket() as path:
         project.skip_if_unavailable()
-        for how in (WRITE, READ_ONLY):
-            done = await project.run(f"{SPEAK} {path}", how)
+        for profile in (WRITE, READ_ONLY):
+            done = await project.run(f"{CONNECT} {path}", profile)
             assert "reached" not in done.output
             assert done.code != 0
 
 
-async def test_a_daemon_that_began_later_is_not_reached_either(open_project: Open) -> None:
+async def test_daemon_that_started_later_cannot_be_reached(open_project: OpenProject) -> None:
     project = open_project("bubblewrap").skip_if_unavailable()
-    for how in (WRITE, READ_ONLY):
-        await project.run("true", how)
-    with daemon() as path:
-        for how in (WRITE, READ_ONLY):
-            assert "reached" not in (await project.run(f"{SPEAK} {path}", how)).output
+    for profile in (WRITE, READ_ONLY):
+        await project.run("true", profile)
+    with listening_socket() as path:
+        for profile in (WRITE, READ_ONLY):
+            assert "reached" not in (await project.run(f"{CONNECT} {path}", profile)).output
 
 
 @pytest.mark.slow
-async def test_a_sandbox_where_a_server_of_a_command_listens_still_reaches_it(open_project: Open) -> None:
+async def test_server_in_the_same_sandbox_can_be_reached(open_project: OpenProject) -> None:
     project = open_project("bubblewrap").skip_if_unavailable()
     server = "import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('own.sock'); s.listen(); time.sleep(100)"
     task = asyncio.create_task(project.run(f'python3 -c "{server}"', timeout=60))
     async with asyncio.timeout(20):
         while not (project.root / "own.sock").exists():
             await asyncio.sleep(0.01)
-    done = await project.run(f"until {SPEAK} {project.root}/own.sock 2>errors; do grep -q refused errors || exit; done")
+    done = await project.run(
+        f"until {CONNECT} {project.root}/own.sock 2>errors; do grep -q refused errors || exit; done"
+    )
     assert done.output == "reached\n"
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-FAMILIES = """python3 -c "
+TRY_SOCKET_FAMILIES = """python3 -c "
 import socket
 for family, kind in ((2, 1), (2, 2), (10, 1), (10, 2), (40, 1)):
     try:
@@ -264,15 +272,15 @@ for family, kind in ((2, 1), (2, 2), (10, 1), (10, 2), (40, 1)):
 " """
 
 
-async def test_no_kind_of_network_is_there(open_project: Open, use: str) -> None:
-    project = open_project(use).skip_if_unavailable()
-    for how in (WRITE, READ_ONLY):
-        done = await project.run(FAMILIES, how)
+async def test_no_socket_family_reaches_the_network(open_project: OpenProject, backend: str) -> None:
+    project = open_project(backend).skip_if_unavailable()
+    for profile in (WRITE, READ_ONLY):
+        done = await project.run(TRY_SOCKET_FAMILIES, profile)
         assert len(done.output.splitlines()) == 5, done.output
         assert "reached" not in done.output
 
 
-async def test_names_without_a_file_are_not_reached_over_a_shared_network(open_project: Open) -> None:
+async def test_abstract_sockets_cannot_be_reached_with_the_network_on(open_project: OpenProject) -> None:
     project = open_project("bubblewrap", network=True).skip_if_unavailable()
     name = f"odin-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
@@ -281,17 +289,17 @@ async def test_names_without_a_file_are_not_reached_over_a_shared_network(open_p
         code = f"import socket; socket.socket(socket.AF_UNIX).connect(chr(0) + '{name}'); print('reached')"
         done = await project.run(f'python3 -c "{code}"')
     if find_landlock_abi() < 6:
-        pytest.skip("this kernel cannot hold them back")
+        pytest.skip("this kernel cannot block abstract sockets")
     assert "reached" not in done.output
 
 
-async def test_a_link_in_the_place_of_what_others_obey_is_told(open_project: Open) -> None:
+async def test_new_link_at_a_protected_path_is_reported(open_project: OpenProject) -> None:
     project = open_project("bubblewrap").skip_if_unavailable()
     done = await project.run("echo 'echo hi' >plain; ln -s plain .envrc; mkdir x; ln -s x .vscode")
     assert done.tampered_files == (".envrc", ".vscode")
 
 
-async def test_many_submodules_do_not_push_out_what_is_guarded(open_project: Open) -> None:
+async def test_many_submodules_do_not_displace_protected_files(open_project: OpenProject) -> None:
     project = open_project("bubblewrap")
     for number in range(60):
         folder = project.root / f".git/modules/m{number}"
@@ -304,7 +312,7 @@ async def test_many_submodules_do_not_push_out_what_is_guarded(open_project: Ope
     assert (project.root / ".envrc").read_text() == "mine"
 
 
-async def test_the_folder_above_what_is_guarded_stays(open_project: Open) -> None:
+async def test_parent_of_a_protected_folder_cannot_be_moved(open_project: OpenProject) -> None:
     project = open_project("bubblewrap")
     (project.root / ".github/workflows").mkdir(parents=True)
     (project.root / ".github/workflows/ci.yml").write_text("mine")
@@ -314,15 +322,15 @@ async def test_the_folder_above_what_is_guarded_stays(open_project: Open) -> Non
     assert done.denial == f"changing {project.root}/.github"
 
 
-async def test_nothing_is_left_for_the_environment_of_the_next(open_project: Open, use: str) -> None:
-    project = open_project(use).skip_if_unavailable()
+async def test_command_cannot_change_the_environment_of_the_next(open_project: OpenProject, backend: str) -> None:
+    project = open_project(backend).skip_if_unavailable()
     first = "export LD_PRELOAD=/tmp/x.so BASH_ENV=/tmp/x PATH=/tmp:$PATH; umask 0; cd /; ulimit -n 64; trap '' TERM"
     await project.run(first)
     done = await project.run('echo "$LD_PRELOAD$BASH_ENV"; echo "$PATH"; pwd')
     assert done.output == f"\n{os.environ['PATH']}\n{project.root}\n"
 
 
-KILLED = """
+PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
 from odin.core.tool import SandboxProfile
@@ -354,28 +362,28 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.slow
-def test_nothing_is_left_when_odin_is_killed(use: str, tmp_path: Path) -> None:
+def test_no_process_is_left_when_odin_is_killed(backend: str, tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
-    words = f"odin-canary-{os.getpid()}-{use}"
-    argv = [sys.executable, "-c", KILLED, use, str(root), words]
+    words = f"odin-canary-{os.getpid()}-{backend}"
+    argv = [sys.executable, "-c", PROGRAM, backend, str(root), words]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as odin:
         names = [f"{words}-{name}" for name in ("deaf", "moved", "plain", "looks")]
-        wait_until(lambda: odin.poll() is not None or all(map(running, names)))
+        wait_until(lambda: odin.poll() is not None or all(map(is_running, names)))
         if odin.poll() is not None:
             assert odin.stdout is not None
             assert odin.stdout.read() == b"none\n"
             pytest.skip("no such sandbox here")
-        inits = children(odin.pid)
+        inits = list_descendants(odin.pid)
         assert inits
         odin.send_signal(signal.SIGKILL)
         odin.wait()
-    wait_until(lambda: not any(map(running, names)))
+    wait_until(lambda: not any(map(is_running, names)))
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in inits))
 
 
-def children(pid: int) -> list[int]:
-    """Return all processes: the watchdog, and the sandboxes with their content."""
+def list_descendants(pid: int) -> list[int]:
+    """Return all descendants of a process: the watchdog, and the sandboxes with their processes."""
     found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     direct = [int(word) for word in found.stdout.split()]
-    return direct + [inner for child in direct for inner in children(child)]
+    return direct + [inner for child in direct for inner in list_descendants(child)]

@@ -1,4 +1,4 @@
-"""Git in a sandbox: commits work, and files that make git run something are read-only."""
+"""Git in a sandbox: commits work, and files that can make git start a program are read-only."""
 
 import subprocess
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from odin.sandbox.protected_files import find_git_folders
 
 from .sandboxes import READ_ONLY, WRITE, SandboxedProject
 
-WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+IDENTITY = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 
 
 def git(folder: Path, *words: str) -> str:
@@ -20,7 +20,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 async def project(tmp_path: Path) -> AsyncIterator[SandboxedProject]:
-    project = SandboxedProject(tmp_path, "bubblewrap", environ=WHO)
+    project = SandboxedProject(tmp_path, "bubblewrap", environ=IDENTITY)
     git(project.root, "init", "-q", "-b", "main", ".")
     (project.root / "file").write_text("one\n")
     git(project.root, "add", ".")
@@ -29,7 +29,7 @@ async def project(tmp_path: Path) -> AsyncIterator[SandboxedProject]:
     await project.close()
 
 
-async def test_a_commit_works(project: SandboxedProject) -> None:
+async def test_commit_works(project: SandboxedProject) -> None:
     done = await project.run(
         "echo two >>file && git add file && git commit -qm two && git log --format=%s && git status -s"
     )
@@ -39,7 +39,7 @@ async def test_a_commit_works(project: SandboxedProject) -> None:
     assert done.tampered_files == branch.tampered_files == ()
 
 
-async def test_looking_works_where_nothing_may_change(project: SandboxedProject) -> None:
+async def test_status_diff_and_log_work_in_a_read_only_sandbox(project: SandboxedProject) -> None:
     (project.root / "file").write_text("changed\n")
     done = await project.run("git status -s; git diff --stat; git log --format=%s", READ_ONLY)
     assert done.code == 0
@@ -57,7 +57,7 @@ async def test_looking_works_where_nothing_may_change(project: SandboxedProject)
         "mv .git/config .git/old && echo >.git/config",
     ],
 )
-async def test_git_cannot_be_made_to_run_something_later(project: SandboxedProject, command: str) -> None:
+async def test_command_cannot_plant_a_program_for_git(project: SandboxedProject, command: str) -> None:
     before = (project.root / ".git/config").read_bytes(), sorted((project.root / ".git/hooks").iterdir())
     done = await project.run(command)
     assert done.code != 0
@@ -65,14 +65,14 @@ async def test_git_cannot_be_made_to_run_something_later(project: SandboxedProje
     assert ".git" in done.denial
 
 
-async def test_what_appears_beside_it_is_told(project: SandboxedProject) -> None:
+async def test_new_protected_files_are_reported(project: SandboxedProject) -> None:
     done = await project.run("echo 'echo hi' >.envrc; mkdir .vscode; echo x >.git/config.worktree")
     assert done.tampered_files == (".envrc", ".git/config.worktree", ".vscode")
     again = await project.run("echo more >plain")
     assert again.tampered_files == ()
 
 
-async def test_what_appeared_is_guarded_from_then_on(project: SandboxedProject) -> None:
+async def test_new_protected_file_is_read_only_for_later_commands(project: SandboxedProject) -> None:
     (project.root / ".envrc").write_text("mine")
     await project.run("true")
     done = await project.run("echo yours >.envrc")
@@ -83,7 +83,7 @@ async def test_what_appeared_is_guarded_from_then_on(project: SandboxedProject) 
 async def test_a_linked_worktree_can_commit(project: SandboxedProject, tmp_path: Path) -> None:
     git(project.root, "worktree", "add", "-q", str(tmp_path / "linked"))
     (tmp_path / "second").mkdir()
-    linked = SandboxedProject(tmp_path / "second", "bubblewrap", environ=WHO)
+    linked = SandboxedProject(tmp_path / "second", "bubblewrap", environ=IDENTITY)
     linked.root.rmdir()
     (tmp_path / "linked").rename(linked.root)
     git(project.root, "worktree", "repair", str(linked.root))
@@ -98,7 +98,7 @@ async def test_a_linked_worktree_can_commit(project: SandboxedProject, tmp_path:
         await linked.close()
 
 
-def test_a_file_that_names_a_stranger_as_its_folder_is_not_believed(tmp_path: Path) -> None:
+def test_git_file_that_names_another_repository_is_ignored(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     git(victim, "init", "-q", ".")
@@ -108,7 +108,7 @@ def test_a_file_that_names_a_stranger_as_its_folder_is_not_believed(tmp_path: Pa
     assert find_git_folders(str(project)) == []
 
 
-def test_a_submodule_and_its_folder_name_each_other(tmp_path: Path) -> None:
+def test_git_folder_of_a_submodule_counts_only_if_it_names_the_submodule(tmp_path: Path) -> None:
     folder = tmp_path / "main/.git/modules/part"
     folder.mkdir(parents=True)
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
@@ -121,7 +121,7 @@ def test_a_submodule_and_its_folder_name_each_other(tmp_path: Path) -> None:
     assert find_git_folders(str(part)) == []
 
 
-async def test_a_repository_starts_no_programs_of_its_own(project: SandboxedProject) -> None:
+async def test_programs_in_the_git_config_do_not_start(project: SandboxedProject) -> None:
     trap = project.root / "trap"
     trap.write_text("#!/bin/sh\ntouch ran\n")
     trap.chmod(0o755)
@@ -130,6 +130,6 @@ async def test_a_repository_starts_no_programs_of_its_own(project: SandboxedProj
     hook = project.root / ".git/hooks/post-index-change"
     hook.write_bytes(trap.read_bytes())
     hook.chmod(0o755)
-    for how in (READ_ONLY, WRITE):
-        assert (await project.run("git status -s >/dev/null; git log -1 --format=%s", how)).output == "one\n"
+    for profile in (READ_ONLY, WRITE):
+        assert (await project.run("git status -s >/dev/null; git log -1 --format=%s", profile)).output == "one\n"
     assert not (project.root / "ran").exists()

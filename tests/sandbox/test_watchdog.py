@@ -1,4 +1,4 @@
-"""An Odin that is killed takes its commands with it."""
+"""The watchdog: it ends all commands when Odin is killed."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
 
-from .processes import alive, gone, pids_in, wait_until
+from .processes import is_alive, wait_for_pids, wait_until, wait_until_gone
 
 PROGRAM = """
 import asyncio, sys
@@ -30,7 +30,7 @@ asyncio.run(main())
 
 
 @contextmanager
-def running(folder: Path, *commands: str) -> "Generator[subprocess.Popen[bytes]]":
+def start_odin(folder: Path, *commands: str) -> "Generator[subprocess.Popen[bytes]]":
     with subprocess.Popen([sys.executable, "-c", PROGRAM, *commands], cwd=folder) as process:
         try:
             yield process
@@ -48,48 +48,48 @@ def running(folder: Path, *commands: str) -> "Generator[subprocess.Popen[bytes]]
         "echo $$ >>pids; sleep 1000 & echo $! >>pids; kill -STOP $! $$",
     ],
 )
-def test_nothing_survives_a_kill(tmp_path: Path, command: str) -> None:
-    with running(tmp_path, command) as process:
-        found = pids_in(tmp_path / "pids", 2)
-        assert all(alive(pid) for pid in found)
+def test_no_process_survives_a_killed_odin(tmp_path: Path, command: str) -> None:
+    with start_odin(tmp_path, command) as process:
+        found = wait_for_pids(tmp_path / "pids", 2)
+        assert all(is_alive(pid) for pid in found)
         process.send_signal(signal.SIGKILL)
-        gone(found)
+        wait_until_gone(found)
 
 
-def test_a_kill_before_the_group_was_told(tmp_path: Path) -> None:
+def test_unregistered_process_group_is_found_by_its_mark(tmp_path: Path) -> None:
     """The group leader still has the mark, which leads to its group."""
     watchdog = Watchdog("untold-test.")
     watchdog.start()
     command = "echo $$ >>pids; env -i sleep 1000 & echo $! >>pids; wait"
     env = {**os.environ, "ODIN_COMMAND": "untold-test.1."}
     with subprocess.Popen(["bash", "-c", command], cwd=tmp_path, env=env, start_new_session=True) as process:
-        found = pids_in(tmp_path / "pids", 2)
+        found = wait_for_pids(tmp_path / "pids", 2)
         del watchdog
-        gone(found)
+        wait_until_gone(found)
         process.wait(20)
 
 
-def test_children_of_earlier_commands_go_too(tmp_path: Path) -> None:
+def test_children_of_earlier_commands_are_killed_too(tmp_path: Path) -> None:
     left = "setsid sleep 1000 >/dev/null 2>&1 & echo $! >>pids"
-    with running(tmp_path, left, "sleep 1000 & echo $! >>pids", "echo $$ >>pids; sleep 1000") as process:
-        found = pids_in(tmp_path / "pids", 3)
+    with start_odin(tmp_path, left, "sleep 1000 & echo $! >>pids", "echo $$ >>pids; sleep 1000") as process:
+        found = wait_for_pids(tmp_path / "pids", 3)
         process.send_signal(signal.SIGKILL)
-        gone(found)
+        wait_until_gone(found)
 
 
 @pytest.mark.slow
-def test_a_kill_of_one_ends_nothing_of_another(tmp_path: Path) -> None:
+def test_killed_odin_does_not_affect_the_commands_of_another(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     command = "echo $$ >>pids; sleep 1000"
-    with running(tmp_path / "a", command) as first, running(tmp_path / "b", command):
-        ours, others = pids_in(tmp_path / "a" / "pids", 1), pids_in(tmp_path / "b" / "pids", 1)
+    with start_odin(tmp_path / "a", command) as first, start_odin(tmp_path / "b", command):
+        ours, others = wait_for_pids(tmp_path / "a" / "pids", 1), wait_for_pids(tmp_path / "b" / "pids", 1)
         first.send_signal(signal.SIGKILL)
-        gone(ours)
-        assert alive(others[0])
+        wait_until_gone(ours)
+        assert is_alive(others[0])
 
 
-def watchdogs(mark: str) -> list[int]:
+def list_watchdogs(mark: str) -> list[int]:
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         try:
@@ -101,9 +101,9 @@ def watchdogs(mark: str) -> list[int]:
     return found
 
 
-def only_watchdog(mark: str) -> int:
-    wait_until(lambda: len(watchdogs(mark)) == 1)
-    return watchdogs(mark)[0]
+def wait_for_watchdog(mark: str) -> int:
+    wait_until(lambda: len(list_watchdogs(mark)) == 1)
+    return list_watchdogs(mark)[0]
 
 
 @pytest.fixture
@@ -113,21 +113,21 @@ def sleeper() -> "Generator[subprocess.Popen[bytes]]":
         process.kill()
 
 
-def test_a_goodbye_ends_it_and_kills_nothing(sleeper: "subprocess.Popen[bytes]") -> None:
+def test_close_ends_the_watchdog_and_kills_nothing(sleeper: "subprocess.Popen[bytes]") -> None:
     watchdog = Watchdog("goodbye-test.")
     watchdog.start()
     watchdog.add(sleeper.pid)
-    only_watchdog("goodbye-test.")
+    wait_for_watchdog("goodbye-test.")
     watchdog.close()
-    wait_until(lambda: not watchdogs("goodbye-test."))
+    wait_until(lambda: not list_watchdogs("goodbye-test."))
     assert sleeper.poll() is None
 
 
-def test_it_survives_signals_and_holds_nothing_open() -> None:
+def test_watchdog_survives_signals_and_holds_no_files_open() -> None:
     watchdog = Watchdog("signals-test.")
     watchdog.start()
-    pid = only_watchdog("signals-test.")
-    wait_until(lambda: _ignores(pid, signal.SIGTERM))
+    pid = wait_for_watchdog("signals-test.")
+    wait_until(lambda: _ignores_signal(pid, signal.SIGTERM))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         os.kill(pid, number)
     files = {name: os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
@@ -135,46 +135,46 @@ def test_it_survives_signals_and_holds_nothing_open() -> None:
     assert set(files.values()) == {"/dev/null"}
     assert os.getsid(pid) == pid
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
-    assert alive(pid)
+    assert is_alive(pid)
     watchdog.close()
 
 
-def _ignores(pid: int, number: int) -> bool:
+def _ignores_signal(pid: int, number: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     mask = int(status.split("SigIgn:")[1].split()[0], 16)
     return bool(mask >> (number - 1) & 1)
 
 
-def test_another_one_takes_over_when_it_was_killed(sleeper: "subprocess.Popen[bytes]") -> None:
+def test_killed_watchdog_is_replaced(sleeper: "subprocess.Popen[bytes]") -> None:
     watchdog = Watchdog("again-test.")
     watchdog.start()
     watchdog.add(sleeper.pid)
-    first = only_watchdog("again-test.")
+    first = wait_for_watchdog("again-test.")
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: not alive(first))
+    wait_until(lambda: not is_alive(first))
     watchdog.add(2_000_000_000)
     watchdog.remove(2_000_000_000)
-    only_watchdog("again-test.")
+    wait_for_watchdog("again-test.")
     del watchdog
     assert sleeper.wait(20) == -signal.SIGKILL
 
 
-async def test_our_own_clean_up_spares_it_until_the_end(tmp_path: Path) -> None:
+async def test_cleanup_after_a_command_spares_the_watchdog_until_close(tmp_path: Path) -> None:
     runner = ProcessRunner(term_grace=0.1)
     await runner.run("sleep 1000", cwd=str(tmp_path), timeout=0.1)
     mark = f"{runner._run_mark}."
-    only_watchdog(mark)
+    wait_for_watchdog(mark)
     await runner.close()
-    wait_until(lambda: not watchdogs(mark))
+    wait_until(lambda: not list_watchdogs(mark))
 
 
-async def test_groups_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+async def test_ended_process_groups_are_removed_from_the_watchdog(tmp_path: Path) -> None:
     """Their pids may be reused by other processes, which must not be killed."""
     runner = ProcessRunner(linger=0.05)
     finished = await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)
     assert finished.pid in runner._watchdog._groups
     os.kill(int(finished.output), signal.SIGKILL)
-    gone([int(finished.output)])
+    wait_until_gone([int(finished.output)])
     await runner.run("true", cwd=str(tmp_path), timeout=5)
     await runner.run("true", cwd=str(tmp_path), timeout=5)
     assert runner._watchdog._groups == set()

@@ -1,4 +1,4 @@
-"""Sandboxes that root and an ordinary user create: commands run in a process of that user."""
+"""Projects of root and of an ordinary user: commands run in a sandbox that this user creates."""
 
 import json
 import os
@@ -51,8 +51,8 @@ asyncio.run(main(json.loads(sys.argv[1])))
 _CAN_START = "import os, sys, odin.sandbox.sandbox; sys.exit(not os.access(sys.executable, os.X_OK))"
 
 
-class Finished(NamedTuple):
-    """What a sandboxed command of another user ended with."""
+class SandboxedResult(NamedTuple):
+    """The result of a command in the sandbox of a user."""
 
     code: int
     output: str
@@ -62,53 +62,53 @@ class Finished(NamedTuple):
 class UserProject:
     """A project and a home that belong to one user, and commands in the sandbox this user creates.
 
-    `wrapper` is what starts the process of that user, if it needs preparation.
+    `wrapper` is a command line prefix for the process of that user, such as an outer sandbox.
     """
 
-    def __init__(self, folder: Path, who: str, use: str) -> None:
-        self.use = use
+    def __init__(self, folder: Path, who: str, backend: str) -> None:
+        self.backend = backend
         self.wrapper: list[str] = []
         self._prefix = prefix_of(who)
-        self._python = python_for(tuple(self._prefix))
+        self._python = find_python(tuple(self._prefix))
         self.owner = NOBODY if self._prefix else os.getuid()
         self.root, self.home = folder / "project", folder / "home"
         for path in (self.root, self.home):
             path.mkdir()
-        self.give()
+        self.give_to_owner()
 
-    def give(self) -> None:
-        """Make everything in the project the user's own."""
+    def give_to_owner(self) -> None:
+        """Make the user the owner of the home and of everything in the project."""
         if self._prefix:
             for path in (self.root, *self.root.rglob("*"), self.home):
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
-    def run(self, *commands: str, writes: bool = True, **process: Any) -> list[Finished]:
+    def run(self, *commands: str, writes: bool = True, **process: Any) -> list[SandboxedResult]:
         """Run commands one after the other in one sandbox. Skip the test if this user has no such sandbox."""
-        asked = {
+        request = {
             "root": str(self.root),
             "home": str(self.home),
-            "use": self.use,
+            "use": self.backend,
             "commands": [(command, writes) for command in commands],
         }
-        argv = [*self.wrapper, *self._prefix, self._python, "-c", _DRIVER, json.dumps(asked)]
+        argv = [*self.wrapper, *self._prefix, self._python, "-c", _DRIVER, json.dumps(request)]
         done = run_process(argv, home=str(self.home), **process)
         assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        if told["kind"] == "none":
-            pytest.skip(f"{self.use} does not work for this user: {told['reasons']}")
-        return [Finished(*one) for one in told["told"]]
+        report = json.loads(done.stdout)
+        if report["kind"] == "none":
+            pytest.skip(f"{self.backend} does not work for this user: {report['reasons']}")
+        return [SandboxedResult(*one) for one in report["told"]]
 
 
 @contextmanager
 def shared_folder() -> Generator[Path]:
-    """A folder that another user can enter, unlike the folder of the tests."""
+    """Yield a temporary folder that other users can enter, unlike the folder of the tests."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder).resolve()
 
 
 def prefix_of(who: str) -> list[str]:
-    """Return what starts a program as root, or as an ordinary user. Skip the test if we cannot become that user."""
+    """Return the command line prefix that runs a program as this user. Skip the test if we cannot become that user."""
     if who == "root":
         if os.getuid() != 0:
             pytest.skip("the tests do not run as root")
@@ -117,8 +117,8 @@ def prefix_of(who: str) -> list[str]:
 
 
 @lru_cache
-def python_for(prefix: tuple[str, ...]) -> str:
-    """Return an interpreter that can run behind this prefix and import Odin. Skip the test if there is none."""
+def find_python(prefix: tuple[str, ...]) -> str:
+    """Return an interpreter that can import Odin when it runs with this prefix. Skip the test if there is none."""
     tried = ""
     for python in (sys.executable, "/usr/bin/python3"):
         try:

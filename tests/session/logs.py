@@ -1,4 +1,4 @@
-"""Sessions on disk, made of events that a test names."""
+"""Builders of events, and of session logs with these events."""
 
 import os
 from collections.abc import Iterable
@@ -11,6 +11,7 @@ from odin.session.store import SessionStore
 
 
 def turn(name: str, text: str, answer: str = "Done.") -> list[AnyEvent]:
+    """Return the events of one answered prompt."""
     return [
         TurnStarted(name, text, "edit_mode"),
         UsageRecorded("test/model", Usage(10, 5), 0.25),
@@ -27,16 +28,16 @@ def titled(title: str) -> TitleSet:
     return TitleSet(title)
 
 
-def write(store: SessionStore, session: str, events: Iterable[AnyEvent], modified: float = 0.0) -> SessionLog:
-    """A session of these events, closed."""
+def write_session(store: SessionStore, session: str, events: Iterable[AnyEvent], modified: float = 0.0) -> SessionLog:
+    """Create a session with these events, close it and return its log."""
     log = store.create("/w", session)
-    add(log, events)
+    append_events(log, events)
     log.close()
     if modified:
         os.utime(log.path, (modified, modified))
     return log
 
 
-def add(log: SessionLog, events: Iterable[AnyEvent], first: int = 0) -> None:
+def append_events(log: SessionLog, events: Iterable[AnyEvent], first: int = 0) -> None:
     for number, event in enumerate(events, first):
         log.append(Envelope(number, 1000.0 + number, log.session, event))

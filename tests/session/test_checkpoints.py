@@ -1,4 +1,4 @@
-"""The store of earlier bytes, the listing of a project, and what is cleaned up when."""
+"""The checkpoint store, the listing of a project, and the pruning of old checkpoints."""
 
 import os
 import time
@@ -33,14 +33,15 @@ def lister(store: CheckpointStore) -> ProjectLister:
     return ProjectLister(store, ListingLimits())
 
 
-def changed(lister: ProjectLister, before: ProjectListing, folder: Path) -> dict[str, tuple[str, str]]:
+def find_changed_kinds(lister: ProjectLister, before: ProjectListing, folder: Path) -> dict[str, tuple[str, str]]:
+    """Return the kinds of each changed path before and after, by relative path."""
     after = lister.list(str(folder), keep=False, like=before)
     found = lister.find_changes(before, after)
     return {os.path.relpath(change.before.path, folder): (change.before.kind, change.after.kind) for change in found}
 
 
-def settle() -> None:
-    """Let the files become old enough for their times to be trusted."""
+def wait_for_reliable_times() -> None:
+    """Wait until the files are so old that their modification times tell whether they changed."""
     deadline = time.time_ns() + 60_000_000
     while time.time_ns() < deadline:
         time.sleep(0.01)
@@ -49,7 +50,7 @@ def settle() -> None:
 # --- the store ---
 
 
-def test_bytes_are_kept_once_and_checked(store: CheckpointStore) -> None:
+def test_bytes_are_stored_once_and_missing_ones_raise(store: CheckpointStore) -> None:
     name = store.keep(b"bytes")
     assert (name, store.fetch(name), store.bytes_added) == (sha256_of(b"bytes"), b"bytes", 5)
     inode = (store.folder / "objects" / name[:2] / name).stat().st_ino
@@ -60,13 +61,13 @@ def test_bytes_are_kept_once_and_checked(store: CheckpointStore) -> None:
         store.fetch(sha256_of(b"other"))
 
 
-def test_a_store_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+def test_unwritable_store_raises_an_explained_error(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("not a folder")
     with pytest.raises(StateUnwritable, match="nothing was changed"):
         CheckpointStore(tmp_path / "store").keep(b"x")
 
 
-def test_manifests_come_back(store: CheckpointStore) -> None:
+def test_manifest_is_stored_and_a_damaged_one_raises(store: CheckpointStore) -> None:
     manifest = CheckpointManifest(
         "/p", (FileState("/p/a", "file", "0" * 64, 0o644), FileState("/p/l", "link", target="a"))
     )
@@ -78,7 +79,7 @@ def test_manifests_come_back(store: CheckpointStore) -> None:
 
 
 @given(st.binary(min_size=1, max_size=30))
-def test_every_name_can_be_written_down(raw: bytes) -> None:
+def test_every_path_survives_encoding(raw: bytes) -> None:
     path = os.fsdecode(raw)
     text = encode_path(path)
     text.encode("utf-8")
@@ -88,7 +89,7 @@ def test_every_name_can_be_written_down(raw: bytes) -> None:
 # --- the listing ---
 
 
-def test_a_listing_finds_what_changed(lister: ProjectLister, workspace: Path) -> None:
+def test_listing_finds_changed_paths(lister: ProjectLister, workspace: Path) -> None:
     for name in ("same", "edited", "removed"):
         (workspace / name).write_text(name)
     before = lister.list(str(workspace), keep=True)
@@ -96,7 +97,7 @@ def test_a_listing_finds_what_changed(lister: ProjectLister, workspace: Path) ->
     (workspace / "removed").unlink()
     (workspace / "made").mkdir()
     (workspace / "made/inside").write_text("x")
-    assert changed(lister, before, workspace) == {
+    assert find_changed_kinds(lister, before, workspace) == {
         "edited": ("file", "file"),
         "removed": ("file", "absent"),
         "made": ("absent", "folder"),
@@ -105,10 +106,10 @@ def test_a_listing_finds_what_changed(lister: ProjectLister, workspace: Path) ->
     assert all(lister.store.contains(state.sha256) for state in before.states.values())
 
 
-def test_what_did_not_change_is_not_read_again(store: CheckpointStore, workspace: Path) -> None:
+def test_unchanged_file_is_not_read_again(store: CheckpointStore, workspace: Path) -> None:
     file = workspace / "a"
     file.write_text("x")
-    settle()
+    wait_for_reliable_times()
     first = ProjectLister(store, ListingLimits())
     first.list(str(workspace), keep=True)
     first.save_hashes()
@@ -121,7 +122,7 @@ def test_what_did_not_change_is_not_read_again(store: CheckpointStore, workspace
     assert ProjectLister(store, ListingLimits()).list(str(workspace), keep=True).states[path].sha256 == sha256_of(b"y")
 
 
-def test_the_hash_of_a_file_that_may_change_unseen_is_not_remembered(lister: ProjectLister, workspace: Path) -> None:
+def test_hash_of_a_just_written_file_is_not_cached(lister: ProjectLister, workspace: Path) -> None:
     """Two writes within one tick of the file system's clock leave the same times."""
     (workspace / "a").write_text("one")
     lister.list(str(workspace), keep=True)
@@ -129,7 +130,7 @@ def test_the_hash_of_a_file_that_may_change_unseen_is_not_remembered(lister: Pro
     assert lister.store.load_hash_cache() == {}
 
 
-def test_what_was_not_listed_before_is_not_taken_for_new(store: CheckpointStore, workspace: Path) -> None:
+def test_files_beyond_the_limit_are_not_reported_as_new(store: CheckpointStore, workspace: Path) -> None:
     (workspace / "sub").mkdir()
     for number in range(5):
         (workspace / f"sub/{number}").write_text("mine")
@@ -137,10 +138,10 @@ def test_what_was_not_listed_before_is_not_taken_for_new(store: CheckpointStore,
     assert (before.skipped, before.states[str(workspace / "sub")].saved) == (5, False)
     lister = ProjectLister(store, ListingLimits())
     assert len(lister.list(str(workspace), keep=False).states) == 6
-    assert changed(lister, before, workspace) == {}
+    assert find_changed_kinds(lister, before, workspace) == {}
 
 
-def test_caches_and_repositories_are_no_part_of_it(lister: ProjectLister, workspace: Path) -> None:
+def test_caches_and_git_folders_are_not_listed(lister: ProjectLister, workspace: Path) -> None:
     for name in (".git/objects/x", "node_modules/p/index.js", "sub/__pycache__/m.pyc", "src/a.py"):
         (workspace / name).parent.mkdir(parents=True)
         (workspace / name).write_text("x")
@@ -153,10 +154,10 @@ def test_caches_and_repositories_are_no_part_of_it(lister: ProjectLister, worksp
     assert (files, before.skipped) == ({"src/a.py"}, 0)
     (workspace / "env/pyvenv.cfg").unlink()
     (workspace / "src/CACHEDIR.TAG").write_text("x")
-    assert changed(lister, before, workspace) == {}
+    assert find_changed_kinds(lister, before, workspace) == {}
 
 
-def test_nothing_is_followed_and_nothing_waits(lister: ProjectLister, workspace: Path, tmp_path: Path) -> None:
+def test_links_are_not_followed_and_pipes_do_not_block(lister: ProjectLister, workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/secret").write_text("x")
     (workspace / "link").symlink_to(tmp_path / "outside")
@@ -167,16 +168,16 @@ def test_nothing_is_followed_and_nothing_waits(lister: ProjectLister, workspace:
     assert kinds == {"link": "link", "loop": "link", "pipe": "other"}
 
 
-def test_the_bytes_of_all_files_together_are_limited(store: CheckpointStore, workspace: Path) -> None:
+def test_total_bytes_of_a_listing_are_limited(store: CheckpointStore, workspace: Path) -> None:
     for name in "abcd":
         (workspace / name).write_bytes(b"x" * 100)
     lister = ProjectLister(store, ListingLimits(max_bytes=250))
     before = lister.list(str(workspace), keep=True)
     assert (before.skipped, sum(state.saved for state in before.states.values())) == (2, 2)
-    assert changed(lister, before, workspace) == {}
+    assert find_changed_kinds(lister, before, workspace) == {}
 
 
-def test_a_walk_that_takes_too_long_ends_and_says_so(store: CheckpointStore, workspace: Path) -> None:
+def test_listing_that_takes_too_long_is_incomplete(store: CheckpointStore, workspace: Path) -> None:
     (workspace / "a").write_text("x")
     (workspace / "b").mkdir()
     (workspace / "b/c").write_text("x")
@@ -190,35 +191,38 @@ def test_a_walk_that_takes_too_long_ends_and_says_so(store: CheckpointStore, wor
     )
 
 
-def test_a_walk_can_be_called_off(lister: ProjectLister, workspace: Path) -> None:
+def test_listing_can_be_stopped(lister: ProjectLister, workspace: Path) -> None:
     with pytest.raises(ListingStopped):
         lister.list(str(workspace), keep=True, stopped=lambda: True)
 
 
-def test_our_own_state_is_no_part_of_a_project(store: CheckpointStore, workspace: Path) -> None:
+def test_excluded_state_folder_is_not_listed(store: CheckpointStore, workspace: Path) -> None:
     (workspace / "state").mkdir()
     (workspace / "state/log").write_text("x")
     lister = ProjectLister(store, ListingLimits(), excluded=(str(workspace / "state"),))
     assert lister.list(str(workspace), keep=True).states == {}
 
 
-# --- cleaning up ---
+# --- pruning ---
 
 
-def aged(store: CheckpointStore, data: bytes, days: float) -> str:
+def keep_aged(store: CheckpointStore, data: bytes, days: float) -> str:
+    """Store the data as if this happened that many days ago, and return its name."""
     name = store.keep(data)
     then = time.time() - days * DAY_S
     os.utime(store.folder / "objects" / name[:2] / name, (then, then))
     return name
 
 
-def test_only_what_is_old_and_unused_goes_and_only_when_there_is_too_much(
-    store: CheckpointStore, tmp_path: Path
-) -> None:
+def test_pruning_removes_old_unused_objects_above_the_limit(store: CheckpointStore, tmp_path: Path) -> None:
     sessions = tmp_path / "sessions"
     (sessions / "s").mkdir(parents=True)
-    old, older, young = aged(store, b"a" * 100, 40), aged(store, b"b" * 100, 50), aged(store, b"c" * 100, 10)
-    logged, listed = aged(store, b"d" * 100, 60), aged(store, b"e" * 100, 60)
+    old, older, young = (
+        keep_aged(store, b"a" * 100, 40),
+        keep_aged(store, b"b" * 100, 50),
+        keep_aged(store, b"c" * 100, 10),
+    )
+    logged, listed = keep_aged(store, b"d" * 100, 60), keep_aged(store, b"e" * 100, 60)
     (sessions / "s/main.jsonl").write_text(f'{{"sha256":"{logged}"}}\n')
     store.keep_manifest(CheckpointManifest("/p", (FileState("/p/e", "file", listed),)))
     assert prune_store(store, sessions, 10_000) == 0
@@ -229,8 +233,8 @@ def test_only_what_is_old_and_unused_goes_and_only_when_there_is_too_much(
     assert [store.contains(name) for name in (old, young, logged, listed)] == [False, False, True, True]
 
 
-def test_it_is_rare(store: CheckpointStore, tmp_path: Path) -> None:
-    name = aged(store, b"x", 100)
+def test_pruning_runs_at_most_once_a_day(store: CheckpointStore, tmp_path: Path) -> None:
+    name = keep_aged(store, b"x", 100)
     prune_if_due(store, tmp_path / "sessions", 0)
     prune_if_due(store, tmp_path / "sessions", 0)
     assert store.contains(name)

@@ -1,4 +1,4 @@
-"""A copy of a session up to before a prompt."""
+"""`fork_session`: copies a session, whole or up to a prompt."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from odin.session.log import read_header, read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 
-from .logs import opened, turn, write
+from .logs import opened, turn, write_session
 
 EVENTS = [opened(), *turn("a", "one"), *turn("b", "two"), *turn("c", "three")]
 
@@ -23,8 +23,8 @@ def store(tmp_path: Path) -> SessionStore:
     return SessionStore(tmp_path, "/w")
 
 
-def test_everything_before_the_prompt_is_copied_and_the_prompt_comes_back(store: SessionStore) -> None:
-    original = write(store, "old", EVENTS)
+def test_fork_copies_the_events_before_a_prompt_and_returns_its_text(store: SessionStore) -> None:
+    original = write_session(store, "old", EVENTS)
     before = original.path.read_bytes()
     for at, left in (("1", "three"), ("2", "two"), ("3", "one"), ("b", "two")):
         made = fork_session(store, store.open("old"), "/w", at=at)
@@ -41,8 +41,8 @@ def test_everything_before_the_prompt_is_copied_and_the_prompt_comes_back(store:
     assert original.path.read_bytes() == before
 
 
-def test_without_a_prompt_all_of_it_is_copied(store: SessionStore) -> None:
-    write(store, "old", EVENTS)
+def test_fork_without_a_prompt_copies_everything(store: SessionStore) -> None:
+    write_session(store, "old", EVENTS)
     made = fork_session(store, store.open("old"), "/w", session="copy")
     made.log.close()
     assert [item.event for item in read_log(store.path_of("copy"))] == EVENTS
@@ -50,31 +50,31 @@ def test_without_a_prompt_all_of_it_is_copied(store: SessionStore) -> None:
 
 
 @pytest.mark.parametrize("at", ["0", "4", "-1", "zzz", "1.5"])
-def test_a_prompt_that_is_not_there_is_refused_and_nothing_is_made(store: SessionStore, at: str) -> None:
-    write(store, "old", EVENTS)
+def test_unknown_prompt_is_refused_and_nothing_is_created(store: SessionStore, at: str) -> None:
+    write_session(store, "old", EVENTS)
     before = sorted(path.name for path in store.folder.iterdir())
     with pytest.raises(UsageError, match="no prompt"):
         fork_session(store, store.open("old"), "/w", at=at)
     assert sorted(path.name for path in store.folder.iterdir()) == before
 
 
-def test_what_was_taken_back_and_put_back_counts_as_it_stands(store: SessionStore) -> None:
+def test_fork_counts_prompts_after_rewind_and_redo(store: SessionStore) -> None:
     rewound = Rewound("r", "c", files=False, chat=True)
-    write(store, "back", [*EVENTS, rewound, *turn("d", "four")])
+    write_session(store, "back", [*EVENTS, rewound, *turn("d", "four")])
     made = fork_session(store, store.open("back"), "/w", at="1")
     made.log.close()
     assert made.left_out_prompt == "four"
     assert [item.body for item in SessionState.fold(made.past).turns] == ["one", "two"]
-    write(store, "again", [*EVENTS, rewound, Redone("r")])
+    write_session(store, "again", [*EVENTS, rewound, Redone("r")])
     made = fork_session(store, store.open("again"), "/w", at="1")
     made.log.close()
     assert made.left_out_prompt == "three"
     assert [item.body for item in SessionState.fold(made.past).turns] == ["one", "two"]
 
 
-def test_prompts_that_waited_stay_with_the_original(store: SessionStore) -> None:
+def test_queued_prompts_are_not_copied(store: SessionStore) -> None:
     queued = [PromptQueued("b", "two", "edit_mode"), PromptQueued("z", "never begun", "edit_mode")]
-    write(store, "old", [opened(), *turn("a", "one"), *queued, *turn("b", "two")])
+    write_session(store, "old", [opened(), *turn("a", "one"), *queued, *turn("b", "two")])
     made = fork_session(store, store.open("old"), "/w", at="b")
     made.log.close()
     assert SessionState.fold(made.past).queue == ()
@@ -84,24 +84,24 @@ def test_prompts_that_waited_stay_with_the_original(store: SessionStore) -> None
     assert [item.body for item in SessionState.fold(whole.past).turns] == ["one", "two"]
 
 
-def test_a_prompt_that_waits_again_under_the_id_of_an_answered_one_stays_too(store: SessionStore) -> None:
+def test_queued_prompt_with_the_id_of_an_answered_one_is_not_copied(store: SessionStore) -> None:
     queued = PromptQueued("b", "two", "edit_mode")
     again = [PromptQueued("b", "once more", "edit_mode"), PromptChanged("b", "and again", "edit_mode")]
     taken_back = [PromptQueued("a", "no", "edit_mode"), PromptDropped("a")]
-    write(store, "old", [opened(), *turn("a", "one"), queued, *turn("b", "two"), *taken_back, *again])
+    write_session(store, "old", [opened(), *turn("a", "one"), queued, *turn("b", "two"), *taken_back, *again])
     made = fork_session(store, store.open("old"), "/w")
     made.log.close()
     assert SessionState.fold(made.past).queue == ()
     assert [item.event for item in made.past] == [opened(), *turn("a", "one"), queued, *turn("b", "two")]
 
 
-def test_the_copy_has_its_own_files(store: SessionStore) -> None:
-    """Also a session whose id begins like the original's keeps its name in the text."""
+def test_fork_copies_files_and_rewrites_their_paths(store: SessionStore) -> None:
+    """Paths of other sessions whose ids start with the original's id stay as they are."""
     folder = store.path_of("old").parent
     picture = folder / "images" / "p.png"
     said = f"saved to {folder}/outputs/x.txt, not {folder}er/y nor {folder}2"
     ended = ToolEnded("c", "Read", "success", said, images=(Image(str(picture), "image/png"),))
-    write(store, "old", [opened(), *turn("a", "one"), ended, *turn("b", "two")])
+    write_session(store, "old", [opened(), *turn("a", "one"), ended, *turn("b", "two")])
     for path in (picture, folder / "outputs" / "x.txt"):
         path.parent.mkdir()
         path.write_text("kept")

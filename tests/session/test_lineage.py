@@ -1,4 +1,4 @@
-"""When what was planned for a conversation, above all a summary, no longer fits it."""
+"""The lineage of a thread: it changes when messages are removed, so that a summary made before no longer applies."""
 
 import pytest
 
@@ -16,11 +16,14 @@ from odin.core.event import (
 from odin.session.state import SessionState
 from tests.session.logs import opened, turn
 
-BEGUN: list[AnyEvent] = [opened(), *turn("p1", "one"), *turn("p2", "two"), *turn("p3", "three")]
+INITIAL_EVENTS: list[AnyEvent] = [opened(), *turn("p1", "one"), *turn("p2", "two"), *turn("p3", "three")]
 
 
-def folded(*more: AnyEvent) -> SessionState:
-    return SessionState.fold([Envelope(number, 1.0, "s", event) for number, event in enumerate((*BEGUN, *more))])
+def fold_with(*more: AnyEvent) -> SessionState:
+    """Fold the initial events and these."""
+    return SessionState.fold(
+        [Envelope(number, 1.0, "s", event) for number, event in enumerate((*INITIAL_EVENTS, *more))]
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,8 +35,8 @@ def folded(*more: AnyEvent) -> SessionState:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_messages_that_went_change_the_lineage(event: AnyEvent) -> None:
-    assert folded(event).thread_of().lineage > folded().thread_of().lineage
+def test_removed_messages_change_the_lineage(event: AnyEvent) -> None:
+    assert fold_with(event).thread_of().lineage > fold_with().thread_of().lineage
 
 
 @pytest.mark.parametrize(
@@ -41,12 +44,11 @@ def test_messages_that_went_change_the_lineage(event: AnyEvent) -> None:
     [ResultsPruned(("c",)), NoteAdded("by the way"), PromptInjected("p4", "and this", "edit_mode")],
     ids=lambda event: type(event).__name__,
 )
-def test_what_leaves_the_messages_in_their_places_does_not(event: AnyEvent) -> None:
-    assert folded(event).thread_of().lineage == folded().thread_of().lineage
+def test_events_that_keep_the_messages_keep_the_lineage(event: AnyEvent) -> None:
+    assert fold_with(event).thread_of().lineage == fold_with().thread_of().lineage
 
 
-def test_no_two_conversations_of_a_session_share_a_lineage() -> None:
-    """Also not by going back and forth, over a summary or not."""
+def test_every_rewind_redo_and_compaction_gives_a_new_lineage() -> None:
     moves: list[AnyEvent] = [
         Rewound("r1", "p3", files=False, chat=True),
         Redone("r1"),
@@ -57,5 +59,5 @@ def test_no_two_conversations_of_a_session_share_a_lineage() -> None:
         Redone("r3"),
         MessageRemoved(),
     ]
-    seen = [folded(*moves[:count]).thread_of().lineage for count in range(len(moves) + 1)]
+    seen = [fold_with(*moves[:count]).thread_of().lineage for count in range(len(moves) + 1)]
     assert sorted(set(seen)) == seen

@@ -1,4 +1,4 @@
-"""One session, one writer: real processes that want the same log."""
+"""The session lock: one writer per session, tested with real processes."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from odin.session.lock import LockHolder, birth_of, get_host_name, lock_file_of,
 from odin.session.log import SessionLog
 from odin.session.store import SessionStore
 
-from .logs import opened, turn, write
+from .logs import opened, turn, write_session
 
 HOLD = """
 import sys
@@ -58,10 +58,10 @@ def store(tmp_path: Path) -> SessionStore:
 
 @pytest.fixture
 def log(store: SessionStore) -> Path:
-    return write(store, "s1", [opened(), *turn("t1", "first")]).path
+    return write_session(store, "s1", [opened(), *turn("t1", "first")]).path
 
 
-def _start(tmp_path: Path, way: str = "with", program: str = HOLD) -> subprocess.Popen[str]:
+def _start_holder(tmp_path: Path, way: str = "with", program: str = HOLD) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path), "s1", way],
         stdin=subprocess.PIPE,
@@ -70,25 +70,25 @@ def _start(tmp_path: Path, way: str = "with", program: str = HOLD) -> subprocess
     )
 
 
-def _said(process: subprocess.Popen[str]) -> str:
+def _read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 @contextmanager
-def held(tmp_path: Path, way: str = "with", program: str = HOLD) -> Generator[subprocess.Popen[str]]:
-    """Another process that has session s1 open."""
-    process = _start(tmp_path, way, program)
+def hold_in_other_process(tmp_path: Path, way: str = "with", program: str = HOLD) -> Generator[subprocess.Popen[str]]:
+    """Run another process that holds session s1."""
+    process = _start_holder(tmp_path, way, program)
     try:
-        assert _said(process) == "held"
+        assert _read_line(process) == "held"
         yield process
     finally:
         process.kill()
         process.communicate(timeout=60)
 
 
-def test_the_second_process_is_told_who_the_first_is(tmp_path: Path, store: SessionStore, log: Path) -> None:
-    with held(tmp_path) as other:
+def test_locked_session_error_names_the_holder(tmp_path: Path, store: SessionStore, log: Path) -> None:
+    with hold_in_other_process(tmp_path) as other:
         with pytest.raises(SessionLocked) as caught:
             store.open("s1").hold()
         assert f"already open in another process (PID {other.pid} on {get_host_name()} since " in str(caught.value)
@@ -96,8 +96,8 @@ def test_the_second_process_is_told_who_the_first_is(tmp_path: Path, store: Sess
         assert SessionIndex(store.folder).list_summaries()[0].locked.startswith(f"PID {other.pid} on ")
 
 
-def test_the_lock_of_a_dead_process_is_taken_over_silently(tmp_path: Path, store: SessionStore, log: Path) -> None:
-    with held(tmp_path) as other:
+def test_lock_of_a_dead_process_is_taken_over(tmp_path: Path, store: SessionStore, log: Path) -> None:
+    with hold_in_other_process(tmp_path) as other:
         other.kill()
         other.wait(60)
         assert lock_file_of(log).exists()
@@ -109,18 +109,18 @@ def test_the_lock_of_a_dead_process_is_taken_over_silently(tmp_path: Path, store
     assert not lock_file_of(log).exists()
 
 
-def test_a_process_that_ends_well_leaves_no_owner(tmp_path: Path, store: SessionStore, log: Path) -> None:
-    with held(tmp_path) as other:
+def test_normal_exit_removes_the_lock_file(tmp_path: Path, store: SessionStore, log: Path) -> None:
+    with hold_in_other_process(tmp_path) as other:
         other.communicate(timeout=60)
         assert other.returncode == 0
         assert not lock_file_of(log).exists()
 
 
 @pytest.mark.parametrize("damage", ["not json", "", None])
-def test_an_owner_that_cannot_be_read_is_said(
+def test_unreadable_lock_file_of_a_held_session_is_reported_as_corrupt(
     tmp_path: Path, store: SessionStore, log: Path, damage: str | None
 ) -> None:
-    with held(tmp_path):
+    with hold_in_other_process(tmp_path):
         if damage is None:
             lock_file_of(log).unlink()
         else:
@@ -131,8 +131,10 @@ def test_an_owner_that_cannot_be_read_is_said(
 
 
 @pytest.mark.slow
-def test_an_owner_that_comes_and_goes_is_never_unknown(tmp_path: Path, store: SessionStore, log: Path) -> None:
-    with held(tmp_path, program=HOLD_AGAIN_AND_AGAIN):
+def test_holder_that_locks_and_unlocks_repeatedly_is_never_unknown(
+    tmp_path: Path, store: SessionStore, log: Path
+) -> None:
+    with hold_in_other_process(tmp_path, program=HOLD_AGAIN_AND_AGAIN):
         for _ in range(1500):
             ours = store.open("s1")
             try:
@@ -142,7 +144,7 @@ def test_an_owner_that_comes_and_goes_is_never_unknown(tmp_path: Path, store: Se
             ours.close()
 
 
-def test_an_owner_that_leaves_while_it_is_read_is_still_named(
+def test_holder_that_unlocks_while_its_file_is_read_is_still_named(
     tmp_path: Path, store: SessionStore, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_and_leave(path: Path) -> LockHolder | None:
@@ -151,11 +153,14 @@ def test_an_owner_that_leaves_while_it_is_read_is_still_named(
         return holder
 
     monkeypatch.setattr("odin.session.lock.read_lock_holder", read_and_leave)
-    with held(tmp_path) as other, pytest.raises(SessionLocked, match=f"another process .PID {other.pid} "):
+    with (
+        hold_in_other_process(tmp_path) as other,
+        pytest.raises(SessionLocked, match=f"another process .PID {other.pid} "),
+    ):
         store.open("s1").hold()
 
 
-def test_a_damaged_owner_of_nobody_is_replaced(store: SessionStore, log: Path) -> None:
+def test_damaged_lock_file_without_a_holder_is_replaced(store: SessionStore, log: Path) -> None:
     lock_file_of(log).write_text("{")
     ours = store.open("s1")
     ours.hold()
@@ -163,11 +168,9 @@ def test_a_damaged_owner_of_nobody_is_replaced(store: SessionStore, log: Path) -
     ours.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell how a process is")
-def test_a_process_that_has_ended_and_was_not_buried_is_no_owner(
-    tmp_path: Path, store: SessionStore, log: Path
-) -> None:
-    with held(tmp_path) as other:
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell the state of a process")
+def test_zombie_process_does_not_hold_the_lock(tmp_path: Path, store: SessionStore, log: Path) -> None:
+    with hold_in_other_process(tmp_path) as other:
         os.kill(other.pid, signal.SIGKILL)
         os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
         os.kill(other.pid, 0)
@@ -175,15 +178,15 @@ def test_a_process_that_has_ended_and_was_not_buried_is_no_owner(
         assert store.find_latest(unlocked=True) == "s1"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell when a process began")
-def test_a_number_that_was_given_to_another_process_is_no_owner() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell when a process started")
+def test_reused_pid_does_not_hold_the_lock() -> None:
     ours = LockHolder(os.getpid(), get_host_name(), 1.0, birth_of(os.getpid()))
     assert ours.is_alive
     assert not msgspec.structs.replace(ours, birth="1").is_alive
     assert msgspec.structs.replace(ours, birth="1", host="elsewhere").is_alive
 
 
-def test_a_session_that_was_deleted_meanwhile_is_not_made_again(store: SessionStore, log: Path) -> None:
+def test_holding_a_deleted_session_does_not_create_it_again(store: SessionStore, log: Path) -> None:
     ours = store.open("s1")
     log.unlink()
     with pytest.raises(Exception, match="No such file"):
@@ -191,7 +194,7 @@ def test_a_session_that_was_deleted_meanwhile_is_not_made_again(store: SessionSt
     assert not log.exists()
 
 
-def test_a_log_that_loses_its_name_while_it_is_opened_is_gone(store: SessionStore, log: Path, tmp_path: Path) -> None:
+def test_log_unlinked_while_it_is_locked_counts_as_deleted(store: SessionStore, log: Path, tmp_path: Path) -> None:
     from odin.session.lock import SessionLock
 
     fd = os.open(log, os.O_RDWR)
@@ -205,13 +208,15 @@ def test_a_log_that_loses_its_name_while_it_is_opened_is_gone(store: SessionStor
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["with", "without"])
-def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path, store: SessionStore, log: Path, way: str) -> None:
+def test_one_of_many_concurrent_processes_gets_the_lock(
+    tmp_path: Path, store: SessionStore, log: Path, way: str
+) -> None:
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     stale = LockHolder(int(dead.stdout), get_host_name(), 1.0)
     lock_file_of(log).write_bytes(msgspec.json.encode(stale))
-    processes = [_start(tmp_path, way) for _ in range(6)]
+    processes = [_start_holder(tmp_path, way) for _ in range(6)]
     try:
-        said = [_said(process) for process in processes]
+        said = [_read_line(process) for process in processes]
         assert said.count("held") == 1
         winner = processes[said.index("held")]
         assert all(f"(PID {winner.pid} on" in line for line in said if line != "held"), said
@@ -221,19 +226,19 @@ def test_of_many_that_come_at_once_one_gets_it(tmp_path: Path, store: SessionSto
             process.communicate(timeout=60)
 
 
-def test_without_a_lock_of_the_system_the_owner_counts(tmp_path: Path, log: Path) -> None:
-    with held(tmp_path, "without") as other:
-        second = _start(tmp_path, "without")
-        assert f"SessionLocked Session s1 is already open in another process (PID {other.pid} " in _said(second)
+def test_without_fcntl_the_lock_file_decides(tmp_path: Path, log: Path) -> None:
+    with hold_in_other_process(tmp_path, "without") as other:
+        second = _start_holder(tmp_path, "without")
+        assert f"SessionLocked Session s1 is already open in another process (PID {other.pid} " in _read_line(second)
         second.communicate(timeout=60)
         assert second.returncode == 3
         lock_file_of(log).write_text("?")
-        third = _start(tmp_path, "without")
-        assert _said(third).startswith("SessionLockCorrupt")
+        third = _start_holder(tmp_path, "without")
+        assert _read_line(third).startswith("SessionLockCorrupt")
         third.communicate(timeout=60)
 
 
-def test_ids_are_claimed_so_that_two_new_sessions_never_share_one(
+def test_sessions_created_at_the_same_time_get_different_ids(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odin.session.store.time.time", lambda: 1_000_000.5)
@@ -241,11 +246,11 @@ def test_ids_are_claimed_so_that_two_new_sessions_never_share_one(
     assert len({log.session for log in logs}) == 3
     for log in logs:
         log.close()
-    assert list(store.folder.iterdir()) == [], "a session in which nothing was said leaves nothing"
+    assert list(store.folder.iterdir()) == [], "an empty session leaves no files"
 
 
 @pytest.mark.parametrize("damage", ["link", "folder", '{"pid": "x"}', "[]"])
-def test_whatever_stands_in_the_place_of_the_owner_is_not_nobody(store: SessionStore, log: Path, damage: str) -> None:
+def test_invalid_lock_file_counts_as_an_unknown_holder(store: SessionStore, log: Path, damage: str) -> None:
     file = lock_file_of(log)
     if damage == "link":
         file.symlink_to("nowhere")
@@ -260,10 +265,10 @@ def test_whatever_stands_in_the_place_of_the_owner_is_not_nobody(store: SessionS
         read_lock_holder(log / "below a file")
 
 
-def test_an_owner_that_cannot_be_written_leaves_nothing_behind(store: SessionStore, log: Path) -> None:
+def test_lock_works_without_a_writable_lock_file(store: SessionStore, log: Path) -> None:
     lock_file_of(log).mkdir()
     before = sorted(item.name for item in store.folder.iterdir())
     ours = store.open("s1")
     ours.hold()
-    assert sorted(item.name for item in store.folder.iterdir()) == before, "the lock of the system holds without it"
+    assert sorted(item.name for item in store.folder.iterdir()) == before, "fcntl holds the lock without a lock file"
     ours.close()

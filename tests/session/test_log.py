@@ -1,3 +1,5 @@
+"""The session log: its format, torn and foreign files, and the store that creates and finds logs."""
+
 import gc
 import os
 import subprocess
@@ -20,7 +22,7 @@ from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, pause_collection
 from odin.session.store import SessionStore, make_session_id, project_key_of
 
 
-def envelope(number: int) -> Envelope:
+def make_envelope(number: int) -> Envelope:
     return Envelope(number, 1.0, "s", TurnStarted(f"t{number}", "héllo\n", "edit_mode"))
 
 
@@ -29,59 +31,59 @@ def log(tmp_path: Path) -> SessionLog:
     return SessionLog(tmp_path / "deep" / "s" / "main.jsonl", LogHeader(LOG_FORMAT, "s", "/w", 1.0))
 
 
-def test_a_log_has_a_header_and_a_line_per_event(log: SessionLog) -> None:
-    log.append(envelope(0))
-    log.append(envelope(1))
+def test_log_has_a_header_and_one_line_per_event(log: SessionLog) -> None:
+    log.append(make_envelope(0))
+    log.append(make_envelope(1))
     log.sync()
     log.close()
     assert log.path.read_bytes().count(b"\n") == 3
     assert read_header(log.path).odin_log == LOG_FORMAT
-    assert list(read_log(log.path)) == [envelope(0), envelope(1)]
+    assert list(read_log(log.path)) == [make_envelope(0), make_envelope(1)]
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_said_leaves_no_file(log: SessionLog) -> None:
+def test_log_without_events_leaves_no_file(log: SessionLog) -> None:
     log.prepare()
     log.close()
     assert not log.path.exists()
 
 
-def test_a_torn_last_line_is_passed_over_and_the_file_only_grows(log: SessionLog) -> None:
-    log.append(envelope(0))
-    log.append(envelope(1))
+def test_torn_last_line_is_skipped_and_stays_in_the_file(log: SessionLog) -> None:
+    log.append(make_envelope(0))
+    log.append(make_envelope(1))
     log.close()
     torn = log.path.read_bytes()[:-7]
     log.path.write_bytes(torn)
-    assert list(read_log(log.path)) == [envelope(0)]
+    assert list(read_log(log.path)) == [make_envelope(0)]
     again = SessionLog(log.path, read_header(log.path))
-    again.append(envelope(2))
+    again.append(make_envelope(2))
     again.close()
     assert log.path.read_bytes().startswith(torn)
-    assert list(read_log(log.path)) == [envelope(0), envelope(2)]
+    assert list(read_log(log.path)) == [make_envelope(0), make_envelope(2)]
 
 
-def test_every_cut_of_a_log_is_readable(log: SessionLog) -> None:
+def test_log_cut_at_any_byte_is_readable(log: SessionLog) -> None:
     for number in range(3):
-        log.append(envelope(number))
+        log.append(make_envelope(number))
     log.close()
     whole = log.path.read_bytes()
     header = whole.index(b"\n") + 1
     for cut in range(header, len(whole) + 1):
         log.path.write_bytes(whole[:cut])
         read = list(read_log(log.path))
-        assert read == [envelope(number) for number in range(len(read))]
+        assert read == [make_envelope(number) for number in range(len(read))]
 
 
-def test_an_event_of_a_later_version_is_passed_over(log: SessionLog) -> None:
-    log.append(envelope(0))
+def test_unknown_event_type_is_skipped(log: SessionLog) -> None:
+    log.append(make_envelope(0))
     log.close()
     with log.path.open("ab") as file:
         file.write(b'{"seq":1,"ts":1,"session":"s","event":{"type":"Teleported"}}\n')
-    assert list(read_log(log.path)) == [envelope(0)]
+    assert list(read_log(log.path)) == [make_envelope(0)]
 
 
 def test_a_newer_format_is_refused_and_left_alone(log: SessionLog) -> None:
-    log.append(envelope(0))
+    log.append(make_envelope(0))
     log.close()
     newer = log.path.read_bytes().replace(b'"odin_log":2', b'"odin_log":9')
     log.path.write_bytes(newer)
@@ -91,7 +93,7 @@ def test_a_newer_format_is_refused_and_left_alone(log: SessionLog) -> None:
 
 
 def test_an_earlier_format_is_refused_and_left_alone(log: SessionLog) -> None:
-    log.append(envelope(0))
+    log.append(make_envelope(0))
     log.close()
     older = log.path.read_bytes().replace(b'"odin_log":2', b'"odin_log":1')
     log.path.write_bytes(older)
@@ -100,20 +102,20 @@ def test_an_earlier_format_is_refused_and_left_alone(log: SessionLog) -> None:
     assert log.path.read_bytes() == older
 
 
-def test_a_file_that_is_no_log_is_said_to_be_none(tmp_path: Path) -> None:
+def test_file_that_is_not_a_log_counts_as_damaged(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("hello\n")
     with pytest.raises(LogDamaged):
         read_header(tmp_path / "x")
 
 
 def test_a_second_writer_is_refused(log: SessionLog) -> None:
-    log.append(envelope(0))
+    log.append(make_envelope(0))
     with pytest.raises(SessionLocked, match="already open in this process"):
-        SessionLog(log.path, read_header(log.path)).append(envelope(1))
+        SessionLog(log.path, read_header(log.path)).append(make_envelope(1))
     log.close()
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_uncreatable_state_folder_raises_an_explained_error(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file in the way")
     with pytest.raises(StateUnwritable, match="cannot be written") as caught:
         SessionStore(tmp_path / "state", "/w").create("/w")
@@ -121,13 +123,13 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_said() -> None:
+def test_full_disk_raises_an_error() -> None:
     log = SessionLog(Path("/dev/full"), LogHeader(LOG_FORMAT, "s", "/w", 1.0))
     with pytest.raises(StateUnwritable, match="No space left"):
-        log.append(envelope(0))
+        log.append(make_envelope(0))
 
 
-def test_kill_nine_keeps_every_finished_line(tmp_path: Path) -> None:
+def test_sigkill_keeps_every_finished_line(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\nfrom pathlib import Path\n"
         "from odin.core.event import Envelope, TurnEnded\nfrom odin.session.log import *\n"
@@ -145,7 +147,7 @@ def test_sessions_are_listed_newest_first_and_found(tmp_path: Path) -> None:
     store = SessionStore(tmp_path, "/w")
     for number, name in enumerate(("one", "two")):
         log = store.create("/w", name)
-        log.append(envelope(0))
+        log.append(make_envelope(0))
         log.close()
         os.utime(log.path, (number, number))
     assert [entry.id for entry in store.list()] == ["two", "one"]
@@ -153,7 +155,7 @@ def test_sessions_are_listed_newest_first_and_found(tmp_path: Path) -> None:
     assert SessionStore(tmp_path, "/elsewhere").open("one").path == store.path_of("one")
 
 
-def test_wrong_ids_are_refused(tmp_path: Path) -> None:
+def test_invalid_unknown_and_taken_ids_are_refused(tmp_path: Path) -> None:
     store = SessionStore(tmp_path, "/w")
     with pytest.raises(UsageError):
         store.path_of("../escape")
@@ -162,13 +164,13 @@ def test_wrong_ids_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SessionNotFound, match="no earlier session"):
         store.find_latest()
     log = store.create("/w", "taken")
-    log.append(envelope(0))
+    log.append(make_envelope(0))
     log.close()
     with pytest.raises(UsageError, match="already exists"):
         store.create("/w", "taken")
 
 
-def test_names_are_readable_and_distinct() -> None:
+def test_session_ids_are_digits_and_project_keys_differ() -> None:
     assert make_session_id(0.123).isdigit()
     assert len(make_session_id()) == 17
     assert project_key_of("/a/b") != project_key_of("/a-b")

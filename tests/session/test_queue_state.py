@@ -1,4 +1,4 @@
-"""Drafts, prompts that joined and messages that were taken out, folded from any prefix of a log."""
+"""The prompt queue, injected prompts and removed messages in the state of every prefix of a log."""
 
 from odin.core.call_events import ToolStarted
 from odin.core.event import (
@@ -42,12 +42,12 @@ LOG = wrap(
 )
 
 
-def test_every_prefix_gives_a_history_that_every_api_accepts() -> None:
+def test_every_prefix_gives_a_legal_history() -> None:
     for count in range(len(LOG) + 1):
         assert_legal(SessionState.fold(LOG[:count]).build_history())
 
 
-def test_drafts_keep_their_place_and_survive_a_new_start() -> None:
+def test_queued_prompts_keep_their_order_after_a_resume() -> None:
     state = SessionState.fold([*LOG[:9], *wrap(SessionOpened("/w", "m", "1", resumed=True))])
     assert [(item.id, item.body, item.mode, item.delivery) for item in state.queue] == [
         ("a", "first", "edit_mode", "queue"),
@@ -58,12 +58,12 @@ def test_drafts_keep_their_place_and_survive_a_new_start() -> None:
     assert SessionState.fold(LOG).queue == ()
 
 
-def test_what_joined_is_said_by_the_user_after_the_results() -> None:
+def test_injected_prompt_follows_the_tool_results() -> None:
     last = SessionState.fold(LOG[:10]).build_history()[-1]
     assert last == PromptMessage("third")
 
 
-def test_a_continue_adds_a_word_only_after_the_models_own() -> None:
+def test_continue_adds_a_prompt_only_after_a_reply() -> None:
     assert SessionState.fold(LOG[:14]).build_history() == SessionState.fold(LOG[:13]).build_history()
     answered = [*LOG[:16], *wrap(TurnStarted("w", "", "edit_mode", continues=True))]
     assert SessionState.fold(answered).build_history()[-1] == PromptMessage(CONTINUE_PROMPT)

@@ -1,4 +1,4 @@
-"""Full-text search: what was said is found, what only looks like it in the file is not."""
+"""Full-text search: finds the texts of a conversation, and not the JSON around them."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from odin.session.search import make_snippet, search_sessions
 from odin.session.store import SessionStore
 from odin.tools.ripgrep import find_ripgrep
 
-from .logs import opened, titled, turn, write
+from .logs import opened, titled, turn, write_session
 
 RG = find_ripgrep() or ""
 
@@ -31,15 +31,17 @@ def store(tmp_path: Path) -> SessionStore:
         (ContextSummarized("the Needle here"), "summary"),
     ],
 )
-def test_everything_that_was_said_is_found(store: SessionStore, event: AnyEvent, where: str, ripgrep: str) -> None:
-    write(store, "hay", [opened(), *turn("t", "nothing")], 300)
-    write(store, "one", [opened(), *turn("t", "hello"), event], 200)
+def test_titles_prompts_results_and_summaries_are_found(
+    store: SessionStore, event: AnyEvent, where: str, ripgrep: str
+) -> None:
+    write_session(store, "hay", [opened(), *turn("t", "nothing")], 300)
+    write_session(store, "one", [opened(), *turn("t", "hello"), event], 200)
     (match,) = search_sessions(store.folder, "needle", ripgrep=ripgrep)
     assert (match.session.id, match.where, match.snippet, match.seq) == ("one", where, "the Needle here", 5)
 
 
-def test_prompts_and_answers_are_found_and_the_place_with_most_words_is_shown(store: SessionStore) -> None:
-    write(store, "one", [opened(), *turn("t1", "alpha"), *turn("t2", "beta", "Alpha and beta together.")])
+def test_match_shows_the_text_with_the_most_words(store: SessionStore) -> None:
+    write_session(store, "one", [opened(), *turn("t1", "alpha"), *turn("t2", "beta", "Alpha and beta together.")])
     (match,) = search_sessions(store.folder, "ALPHA beta", ripgrep=RG)
     assert (match.where, match.snippet) == ("answer", "Alpha and beta together.")
     (match,) = search_sessions(store.folder, "alpha", ripgrep=RG)
@@ -48,17 +50,17 @@ def test_prompts_and_answers_are_found_and_the_place_with_most_words_is_shown(st
 
 @pytest.mark.parametrize("ripgrep", [RG, ""])
 def test_all_words_must_occur_and_newer_sessions_come_first(store: SessionStore, ripgrep: str) -> None:
-    write(store, "old", [opened(), *turn("t", "red green")], 100)
-    write(store, "new", [opened(), *turn("t", "red", "green")], 200)
-    write(store, "half", [opened(), *turn("t", "red only")], 300)
+    write_session(store, "old", [opened(), *turn("t", "red green")], 100)
+    write_session(store, "new", [opened(), *turn("t", "red", "green")], 200)
+    write_session(store, "half", [opened(), *turn("t", "red only")], 300)
     assert [match.session.id for match in search_sessions(store.folder, "green red", ripgrep=ripgrep)] == ["new", "old"]
     assert search_sessions(store.folder, "green purple", ripgrep=ripgrep) == ()
     assert search_sessions(store.folder, "   ", ripgrep=ripgrep) == ()
 
 
 @pytest.mark.parametrize("ripgrep", [RG, ""])
-def test_the_names_of_fields_and_events_are_not_what_was_said(store: SessionStore, ripgrep: str) -> None:
-    write(store, "one", [opened(), *turn("t", "hello")])
+def test_names_of_fields_and_events_are_not_found(store: SessionStore, ripgrep: str) -> None:
+    write_session(store, "one", [opened(), *turn("t", "hello")])
     for word in ("TurnStarted", "edit_mode", "session", "cost_usd"):
         assert search_sessions(store.folder, word, ripgrep=ripgrep) == ()
 
@@ -67,9 +69,9 @@ def test_the_names_of_fields_and_events_are_not_what_was_said(store: SessionStor
 @pytest.mark.parametrize(
     "said", ['say "quoted"', "back\\slash", "tab\there", "ÄPFEL und Straße", "日本語の文", "a/b/c.py"]
 )
-def test_words_that_a_log_writes_differently_are_found(store: SessionStore, ripgrep: str, said: str) -> None:
-    write(store, "hay", [opened(), *turn("t", "nothing of that")])
-    write(store, "one", [opened(), *turn("t", f"before {said} after")])
+def test_words_that_json_escapes_are_found(store: SessionStore, ripgrep: str, said: str) -> None:
+    write_session(store, "hay", [opened(), *turn("t", "nothing of that")])
+    write_session(store, "one", [opened(), *turn("t", f"before {said} after")])
     for word in [said, *said.split(), said.lower()]:
         assert [match.session.id for match in search_sessions(store.folder, word, ripgrep=ripgrep)] == ["one"], word
 

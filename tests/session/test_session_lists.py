@@ -1,4 +1,4 @@
-"""Which sessions a list shows, and how it tells copies apart."""
+"""The list of sessions: it hides headless runs and numbers the titles of copies."""
 
 from pathlib import Path
 
@@ -9,19 +9,21 @@ from odin.session.lifecycle import fork_session
 from odin.session.store import SessionStore
 from odin.ui.slash_commands.sessions import describe_hidden, format_session, list_conversations
 
-from .logs import opened, turn, write
+from .logs import opened, turn, write_session
 
 
 def list_sessions(store: SessionStore) -> dict[str, SessionSummary]:
     return {item.id: item for item in SessionIndex(store.folder).list_summaries()}
 
 
-def test_runs_without_a_person_are_left_out_unless_asked_for(tmp_path: Path) -> None:
+def test_headless_runs_are_hidden_without_all(tmp_path: Path) -> None:
     store = SessionStore(tmp_path, "/w")
     headless = SessionOpened("/w", "m", "1", headless=True)
-    write(store, "talk", [opened(), *turn("a", "one")])
-    write(store, "run", [headless, *turn("b", "two")])
-    write(store, "both", [headless, *turn("c", "three"), SessionOpened("/w", "m", "1", resumed=True), *turn("d", "on")])
+    write_session(store, "talk", [opened(), *turn("a", "one")])
+    write_session(store, "run", [headless, *turn("b", "two")])
+    write_session(
+        store, "both", [headless, *turn("c", "three"), SessionOpened("/w", "m", "1", resumed=True), *turn("d", "on")]
+    )
     found = tuple(list_sessions(store).values())
     assert {item.id for item in found if item.headless} == {"run"}
     assert {item.id for item in list_conversations(found, "")} == {"talk", "both"}
@@ -32,9 +34,9 @@ def test_runs_without_a_person_are_left_out_unless_asked_for(tmp_path: Path) -> 
     assert "odin -p" in format_session(list_sessions(store)["run"])
 
 
-def test_copies_have_titles_of_their_own(tmp_path: Path) -> None:
+def test_copies_have_numbered_titles(tmp_path: Path) -> None:
     store = SessionStore(tmp_path, "/w")
-    write(store, "old", [opened(), *turn("a", "Fix the login")])
+    write_session(store, "old", [opened(), *turn("a", "Fix the login")])
     made = [fork_session(store, store.open("old"), "/w") for _ in range(2)]
     for fork in made:
         fork.log.close()

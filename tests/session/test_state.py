@@ -1,4 +1,4 @@
-"""State is a fold: any prefix of any log gives a history that every provider accepts."""
+"""Session state: every prefix of a log folds to a history that every provider accepts."""
 
 import itertools
 
@@ -49,7 +49,7 @@ def ended(call: str, text: str = "done") -> ToolEnded:
 
 
 def assert_legal(history: tuple[Message, ...]) -> None:
-    """What the strictest API asks: results follow their calls at once, one each, in order; nothing is empty."""
+    """Check the rules of the strictest API: results follow their calls at once, one each, in order; no empty reply."""
     expecting: list[str] = []
     for message in history:
         if isinstance(message, ToolMessage):
@@ -86,12 +86,12 @@ def test_every_prefix_gives_a_legal_history(events: list[AnyEvent]) -> None:
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(envelopes, max_size=12))
-def test_any_events_in_any_order_fold(log: list[Envelope]) -> None:
+def test_any_events_fold_in_any_order(log: list[Envelope]) -> None:
     state = SessionState.fold(log)
     msgspec.json.encode(state.snapshot())
 
 
-def test_results_stand_in_the_order_of_the_calls() -> None:
+def test_results_are_in_the_order_of_the_calls() -> None:
     log = wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b", "c"), ended("c"), ended("a"), ended("b"))
     last = SessionState.fold(log).build_history()[-1]
     assert isinstance(last, ToolMessage)
@@ -106,27 +106,27 @@ def test_a_crash_between_two_calls_leaves_a_result_for_each() -> None:
     assert [call.id for call in state.thread_of().open_calls] == ["b"]
 
 
-def test_what_an_interrupted_call_may_have_changed_depends_on_whether_it_began() -> None:
-    began = ToolStarted("a", "ExecuteCommand", {}, "")
-    state = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), began))
+def test_interrupted_result_differs_for_started_and_unstarted_calls() -> None:
+    started_call = ToolStarted("a", "ExecuteCommand", {}, "")
+    state = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), reply("a", "b"), started_call))
     last = state.build_history()[-1]
     assert isinstance(last, ToolMessage)
     assert [result.text for result in last.results] == [INTERRUPTED, NOT_STARTED]
 
 
-def test_a_note_after_a_discarded_reply_does_not_change_what_was_sent() -> None:
+def test_note_after_a_discarded_reply_keeps_the_sent_messages() -> None:
     before = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode")))
     after = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), ReplyDiscarded("cut"), NoteAdded("smaller")))
     assert after.build_history()[: len(before.build_history())] == before.build_history()
     assert after.build_history()[-1] == PromptMessage("smaller")
 
 
-def test_a_note_before_the_request_stands_beside_the_newest_message() -> None:
+def test_note_before_a_request_joins_the_newest_message() -> None:
     state = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), NoteAdded("x")))
     assert state.build_history() == (PromptMessage("hi", ("x",)),)
 
 
-def test_a_turn_keeps_its_record() -> None:
+def test_turn_records_updates_todos_and_tool_calls() -> None:
     todo = Todo("1", "look", "pending")
     events = (
         TurnStarted("t", "hi", "ask_mode"),
@@ -154,7 +154,7 @@ def test_a_failed_turn_resets_executing_and_updates() -> None:
     assert state.turns[0].updates == ()
 
 
-def test_sub_agents_appear_with_their_todos_and_leave() -> None:
+def test_sub_agents_are_listed_with_their_todos_until_they_end() -> None:
     todo = Todo("1", "dig", "in_progress")
     log = [
         *wrap(AgentStarted("a-1", "dig", "ask_mode")),
@@ -166,7 +166,7 @@ def test_sub_agents_appear_with_their_todos_and_leave() -> None:
     assert SessionState.fold([*log, *wrap(SessionOpened("/w", "m", "1", resumed=True))]).snapshot().sub_agents == ()
 
 
-def test_usage_adds_up_by_model_and_agent_and_context_is_the_last_reply() -> None:
+def test_usage_is_summed_by_model_and_agent() -> None:
     first, second = Usage(10, 5, 100, 20, 1), Usage(1, 2, 3, 4, 5)
     log = [
         *wrap(UsageRecorded("m", first, 0.5, 1000)),
@@ -180,7 +180,7 @@ def test_usage_adds_up_by_model_and_agent_and_context_is_the_last_reply() -> Non
     assert (shot.cost_usd, shot.context_tokens, shot.context_limit) == (1.0, second.total, 1000)
 
 
-def test_reads_are_copies() -> None:
+def test_snapshot_is_a_copy() -> None:
     state = SessionState.fold(wrap(SessionOpened("/w", "m", "1", config={"a": 1}), TurnStarted("t", "hi", "ask_mode")))
     state.snapshot().config["a"] = 2
     assert state.snapshot().config == {"a": 1}
@@ -189,7 +189,7 @@ def test_reads_are_copies() -> None:
     assert queued.queue[0].mode == "plan_mode"
 
 
-def test_two_thousand_events_fold_without_growing_per_event() -> None:
+def test_two_thousand_events_fold_to_a_legal_history() -> None:
     block = (TurnStarted("t", "hi", "edit_mode"), reply("a"), ended("a"), reply(), TurnEnded("t", "end_turn", "ok"))
     log = wrap(*itertools.chain.from_iterable(itertools.repeat(block, 400)))
     state = SessionState.fold(log)
@@ -197,14 +197,14 @@ def test_two_thousand_events_fold_without_growing_per_event() -> None:
     assert_legal(state.build_history())
 
 
-def test_agents_that_continue_each_other_in_a_damaged_log() -> None:
+def test_agents_that_continue_each_other_have_an_empty_history() -> None:
     started = [AgentStarted("a", "t", "edit_mode", continues="b"), AgentStarted("b", "t", "edit_mode", continues="a")]
     log = [Envelope(number, 0.0, "s", event) for number, event in enumerate(started)]
     assert SessionState.fold(log).build_history("b") == ()
 
 
-def test_agents_that_continue_others_are_read_once_and_only_if_they_are_live() -> None:
-    """A resume of a session with many of them would otherwise read the log once for each pair."""
+def test_continued_agents_are_read_from_the_log_once_if_running() -> None:
+    """Otherwise, the resume of a session with many of them would read the log once for each pair."""
     log: list[Envelope] = []
     for number in range(1, 31):
         continues = f"a-{number - 1}" if number > 1 else ""

@@ -1,4 +1,4 @@
-"""Each part of the state declares the events that change it. An event that is missing there would be ignored."""
+"""Each part of the state declares the events that change it; a missing one would be ignored."""
 
 import ast
 import inspect
@@ -17,7 +17,7 @@ from odin.session.thread import Thread
 
 
 def find_handled(part: type, method: str) -> set[str]:
-    """Return the events for which the method has a case or a test with isinstance."""
+    """Return the events that the method handles with a `case` or `isinstance`."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(part, method))))
     found = {
         node.cls.id for node in ast.walk(tree) if isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name)
@@ -53,7 +53,7 @@ def test_a_part_declares_the_events_it_handles(part: type, method: str, more: se
 
 
 def test_a_changed_prompt_loses_the_skill_it_called() -> None:
-    """The rules of a skill apply only to the turn of a prompt that still calls it."""
+    """The rules of a skill apply only while the prompt still calls it."""
     skills = UsedSkills()
 
     def apply(*events: AnyEvent) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Finding sessions: by id, by the beginning of one, by words; the latest; and the list that is always true."""
+"""The session store and index: finding sessions by id, prefix or words, the latest one, and the summaries."""
 
 import os
 import random
@@ -15,7 +15,7 @@ from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 
-from .logs import add, opened, titled, turn, write
+from .logs import append_events, opened, titled, turn, write_session
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def store(tmp_path: Path) -> SessionStore:
     return SessionStore(tmp_path, "/w")
 
 
-def test_a_session_is_found_by_the_beginning_of_its_id_and_by_words_of_its_title(store: SessionStore) -> None:
-    write(store, "20260101aaa", [opened(), *turn("t", "mend the login page")])
-    write(store, "20260102bbb", [opened(), titled("A faster search"), *turn("t", "look")])
+def test_session_is_found_by_a_prefix_of_its_id_or_words_of_its_title(store: SessionStore) -> None:
+    write_session(store, "20260101aaa", [opened(), *turn("t", "mend the login page")])
+    write_session(store, "20260102bbb", [opened(), titled("A faster search"), *turn("t", "look")])
     assert store.find("20260101aaa") == "20260101aaa"
     assert store.find("20260102") == "20260102bbb"
     assert store.find("LOGIN mend") == "20260101aaa"
@@ -42,17 +42,17 @@ def test_a_session_is_found_by_the_beginning_of_its_id_and_by_words_of_its_title
             store.find(wrong)
 
 
-def test_an_exact_id_wins_over_longer_ones_that_begin_like_it(store: SessionStore) -> None:
-    write(store, "ab", [opened(), *turn("t", "one")])
-    write(store, "abc", [opened(), *turn("t", "two")])
+def test_exact_id_wins_over_longer_ids_with_that_prefix(store: SessionStore) -> None:
+    write_session(store, "ab", [opened(), *turn("t", "one")])
+    write_session(store, "abc", [opened(), *turn("t", "two")])
     assert store.find("ab") == "ab"
 
 
-def test_the_latest_has_something_asked_in_it_and_is_not_open_elsewhere(store: SessionStore) -> None:
-    write(store, "good", [opened(), *turn("t", "hello")], 100)
-    write(store, "older", [opened(), *turn("t", "hello")], 50)
-    write(store, "empty", [opened(), titled("x")], 200)
-    write(store, "broken", [opened(), *turn("t", "hello")], 300).path.write_text("no log\n")
+def test_latest_session_has_a_prompt_and_is_not_locked(store: SessionStore) -> None:
+    write_session(store, "good", [opened(), *turn("t", "hello")], 100)
+    write_session(store, "older", [opened(), *turn("t", "hello")], 50)
+    write_session(store, "empty", [opened(), titled("x")], 200)
+    write_session(store, "broken", [opened(), *turn("t", "hello")], 300).path.write_text("no log\n")
     assert store.find_latest() == "good"
     taken = store.open("good")
     taken.hold()
@@ -68,13 +68,15 @@ def test_the_latest_has_something_asked_in_it_and_is_not_open_elsewhere(store: S
     also.close()
 
 
-def test_a_prompt_that_still_waits_makes_a_session_worth_going_on_with(store: SessionStore) -> None:
-    write(store, "queued", [opened(), PromptQueued("p", "later", "edit_mode")])
+def test_session_with_only_a_queued_prompt_can_be_the_latest(store: SessionStore) -> None:
+    write_session(store, "queued", [opened(), PromptQueued("p", "later", "edit_mode")])
     assert store.find_latest() == "queued"
 
 
-def test_a_summary_says_what_the_log_says(store: SessionStore) -> None:
-    log = write(store, "one", [opened("a/b"), *turn("t1", "first  thing\n" + "x" * 200), *turn("t2", "second")], 77)
+def test_summary_agrees_with_the_log(store: SessionStore) -> None:
+    log = write_session(
+        store, "one", [opened("a/b"), *turn("t1", "first  thing\n" + "x" * 200), *turn("t2", "second")], 77
+    )
     (row,) = SessionIndex(store.folder).list_summaries()
     assert row.original == row.first == ("first thing " + "x" * 67 + "…")
     assert len(row.first) == 80
@@ -84,10 +86,10 @@ def test_a_summary_says_what_the_log_says(store: SessionStore) -> None:
     assert row.title == row.original
 
 
-def test_the_first_prompt_is_remembered_when_a_summary_took_its_place(store: SessionStore) -> None:
+def test_summary_keeps_the_first_prompt_after_a_compaction(store: SessionStore) -> None:
     events = [*turn("t1", "first"), *turn("t2", "second"), Compacted("In short.", 2)]
-    write(store, "a", [opened(), *events])
-    write(store, "b", [opened(), *events[:-1], Compacted("In short.", 2, user_prompts=("second of all", "x"))])
+    write_session(store, "a", [opened(), *events])
+    write_session(store, "b", [opened(), *events[:-1], Compacted("In short.", 2, user_prompts=("second of all", "x"))])
     rows = {row.id: row for row in SessionIndex(store.folder).list_summaries()}
     assert (rows["a"].original, rows["a"].first) == ("first", "second")
     assert (rows["b"].original, rows["b"].first) == ("first", "second of all")
@@ -96,8 +98,8 @@ def test_the_first_prompt_is_remembered_when_a_summary_took_its_place(store: Ses
 @pytest.mark.parametrize(
     "damage", [None, b"", b"\xff\xff", b"[]", b"\x93\x01\x02", msgspec.msgpack.encode([99, [["x"]]])]
 )
-def test_a_damaged_index_is_made_anew(store: SessionStore, damage: bytes | None) -> None:
-    write(store, "one", [opened(), *turn("t", "hello")])
+def test_damaged_index_is_rebuilt(store: SessionStore, damage: bytes | None) -> None:
+    write_session(store, "one", [opened(), *turn("t", "hello")])
     before = SessionIndex(store.folder).list_summaries()
     index = store.folder / INDEX_NAME
     if damage is None:
@@ -109,8 +111,8 @@ def test_a_damaged_index_is_made_anew(store: SessionStore, damage: bytes | None)
     assert SessionIndex(store.folder).list_summaries() == before
 
 
-def test_an_index_of_another_version_is_not_believed(store: SessionStore) -> None:
-    write(store, "one", [opened(), *turn("t", "hello")])
+def test_index_of_another_version_is_ignored(store: SessionStore) -> None:
+    write_session(store, "one", [opened(), *turn("t", "hello")])
     before = SessionIndex(store.folder).list_summaries()
     version, rows, *rest = msgspec.msgpack.decode((store.folder / INDEX_NAME).read_bytes())
     assert "hello" in rows[0]
@@ -118,60 +120,63 @@ def test_an_index_of_another_version_is_not_believed(store: SessionStore) -> Non
     (store.folder / INDEX_NAME).write_bytes(msgspec.msgpack.encode([version + 1, told, *rest]))
     assert SessionIndex(store.folder).list_summaries() == before
     (store.folder / INDEX_NAME).write_bytes(msgspec.msgpack.encode([version, told, *rest]))
-    assert SessionIndex(store.folder).list_summaries()[0].first == "lies", "and one of this version is"
+    assert SessionIndex(store.folder).list_summaries()[0].first == "lies", "an index of this version is used"
 
 
-def test_a_line_that_is_half_written_counts_when_it_is_whole(store: SessionStore) -> None:
-    log = write(store, "one", [opened(), *turn("t1", "hello")])
+def test_half_written_line_counts_once_it_is_complete(store: SessionStore) -> None:
+    log = write_session(store, "one", [opened(), *turn("t1", "hello")])
     line = log.path.read_bytes().splitlines(keepends=True)[2].replace(b'"t1"', b'"t2"')
+    turns: list[int] = []
     for part in (line[:50], line[50:]):
         with log.path.open("ab") as file:
             file.write(part)
-        turns = SessionIndex(store.folder).list_summaries()[0].turns
-    assert turns == 2
+        turns.append(SessionIndex(store.folder).list_summaries()[0].turns)
+    assert turns == [1, 2]
 
 
-def test_a_row_whose_log_is_gone_is_not_believed(store: SessionStore) -> None:
-    log = write(store, "one", [opened(), *turn("t", "hello")])
-    write(store, "two", [opened(), *turn("t", "hello")])
+def test_index_row_without_a_log_is_dropped(store: SessionStore) -> None:
+    log = write_session(store, "one", [opened(), *turn("t", "hello")])
+    write_session(store, "two", [opened(), *turn("t", "hello")])
     assert len(SessionIndex(store.folder).list_summaries()) == 2
     log.path.unlink()
     assert [row.id for row in SessionIndex(store.folder).list_summaries()] == ["two"]
     assert b"one" not in (store.folder / INDEX_NAME).read_bytes()
 
 
-def test_a_log_that_was_replaced_by_a_shorter_one_is_read_again(store: SessionStore) -> None:
-    log = write(store, "one", [opened(), *turn("t", "a rather long prompt")])
+def test_log_replaced_by_a_shorter_one_is_read_again(store: SessionStore) -> None:
+    log = write_session(store, "one", [opened(), *turn("t", "a rather long prompt")])
     assert SessionIndex(store.folder).list_summaries()[0].first == "a rather long prompt"
     log.path.write_bytes(log.path.read_bytes().replace(b"a rather long prompt", b"short"))
     assert SessionIndex(store.folder).list_summaries()[0].first == "short"
 
 
-def test_a_folder_that_cannot_be_written_still_lists(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(store, "one", [opened(), *turn("t", "hello")])
+def test_sessions_are_listed_if_the_index_cannot_be_written(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_session(store, "one", [opened(), *turn("t", "hello")])
 
-    def full(*args: object, **more: object) -> int:
+    def raise_no_space(*args: object, **more: object) -> int:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("odin.session.index.os.open", full)
+        patched.setattr("odin.session.index.os.open", raise_no_space)
         assert [row.first for row in SessionIndex(store.folder).list_summaries()] == ["hello"]
     assert not (store.folder / INDEX_NAME).exists()
 
 
-def test_only_what_grew_is_read(store: SessionStore) -> None:
-    """The beginning of the file is overwritten with the same number of bytes: a reader of all of it would notice."""
-    log = write(store, "one", [opened(), *turn("t1", "hello")], 50)
+def test_only_the_new_end_of_a_log_is_read(store: SessionStore) -> None:
+    """The start of the log changes without changing its size, which a full read would notice."""
+    log = write_session(store, "one", [opened(), *turn("t1", "hello")], 50)
     SessionIndex(store.folder).list_summaries()
     log.path.write_bytes(log.path.read_bytes().replace(b'"hello"', b'"olleh"'))
     again = store.open("one")
-    add(again, turn("t2", "more"), 10)
+    append_events(again, turn("t2", "more"), 10)
     again.close()
     (row,) = SessionIndex(store.folder).list_summaries()
     assert (row.first, row.turns) == ("hello", 2)
 
 
-def _some_events(rng: random.Random) -> list[AnyEvent]:
+def _make_random_events(rng: random.Random) -> list[AnyEvent]:
     events: list[AnyEvent] = [opened()]
     names: list[str] = []
     gone: list[tuple[str, list[str]]] = []
@@ -198,17 +203,17 @@ def _some_events(rng: random.Random) -> list[AnyEvent]:
     return events
 
 
-def _facts(row: SessionSummary) -> tuple[object, ...]:
+def _facts_of(row: SessionSummary) -> tuple[object, ...]:
     return row.first, row.turns, row.model, row.usage, row.cost_usd
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_list_agrees_with_the_fold_however_the_log_grew(store: SessionStore, seed: int) -> None:
-    """Written in pieces with a look at the list after each, and torn in the middle of a line once."""
+def test_index_agrees_with_the_folded_state_however_the_log_grew(store: SessionStore, seed: int) -> None:
+    """The log is written in pieces with a listing after each, and may have a torn line."""
     rng = random.Random(seed)
-    events = _some_events(rng)
+    events = _make_random_events(rng)
     cut = rng.randrange(len(events))
-    log = write(store, "one", events[:cut])
+    log = write_session(store, "one", events[:cut])
     index = SessionIndex(store.folder)
     if log.path.exists():
         index.list_summaries()
@@ -218,14 +223,14 @@ def test_the_list_agrees_with_the_fold_however_the_log_grew(store: SessionStore,
             index.list_summaries()
     again = store.open("one") if log.path.exists() else store.create("/w", "one")
     for number, event in enumerate(events[cut:], cut):
-        add(again, [event], number)
+        append_events(again, [event], number)
         if rng.random() < 0.5:
             index.list_summaries()
     again.close()
     state = SessionState.fold(read_log(log.path))
     (row,) = index.list_summaries()
     turns = state.turns
-    assert _facts(row) == (
+    assert _facts_of(row) == (
         turns[0].body if turns else "",
         len(turns),
         state.model,

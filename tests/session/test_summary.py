@@ -1,4 +1,4 @@
-"""A summary takes the place of what it covers, in every history that follows and after every resume."""
+"""Context summaries: a summary replaces the results and context it covers, also after a resume."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,18 +21,18 @@ from odin.session.state import SessionState
 from .test_state import assert_legal, ended, reply, turn_events, wrap
 
 
-def texts(state: SessionState, agent: str = "") -> dict[str, str]:
+def result_texts_of(state: SessionState, agent: str = "") -> dict[str, str]:
     found = (message for message in state.build_history(agent) if isinstance(message, ToolMessage))
     return {result.call_id: result.text for message in found for result in message.results}
 
 
-def begun(number: str = "t", *notes: str) -> TurnStarted:
+def started(number: str = "t", *notes: str) -> TurnStarted:
     return TurnStarted(number, "do it", "edit_mode", notes)
 
 
 TALK: tuple[AnyEvent, ...] = (
     ContextAdded("port = 1", path="/w/a.toml"),
-    begun("t", "Date: today", "Context from /w/a.toml:\nport = 1"),
+    started("t", "Date: today", "Context from /w/a.toml:\nport = 1"),
     reply("a", "b"),
     ended("a", "old text"),
     ended("b", "other text"),
@@ -44,15 +44,20 @@ TALK: tuple[AnyEvent, ...] = (
 )
 
 
-def test_covered_results_and_context_become_one_line_and_one_item():
+def test_summarized_results_and_context_are_replaced():
     state = SessionState.fold(wrap(*TALK))
-    assert texts(state) == {"a": SUMMARIZED_RESULT, "b": SUMMARIZED_RESULT, "c": "newest", "sum": "The summary."}
+    assert result_texts_of(state) == {
+        "a": SUMMARIZED_RESULT,
+        "b": SUMMARIZED_RESULT,
+        "c": "newest",
+        "sum": "The summary.",
+    }
     assert state.build_history()[0] == PromptMessage("do it", ("Date: today",))
     assert [item.content for item in state.snapshot().context] == ["The summary."]
     assert_legal(state.build_history())
 
 
-def test_what_is_collected_leaves_out_the_running_call_and_what_was_summarised():
+def test_collected_texts_exclude_the_running_call():
     running = SessionState.fold(wrap(*TALK[:-2]))
     found = running.list_collected()
     assert [(item.call_id, item.text) for item in found] == [
@@ -73,20 +78,24 @@ def test_what_is_collected_leaves_out_the_running_call_and_what_was_summarised()
     ]
 
 
-def test_a_later_call_of_the_same_name_is_not_covered():
-    state = SessionState.fold(wrap(*TALK, TurnEnded("t", "end_turn"), begun("u"), reply("a"), ended("a", "new text")))
-    assert texts(state)["a"] == "new text"
+def test_later_call_with_the_same_id_is_not_replaced():
+    state = SessionState.fold(wrap(*TALK, TurnEnded("t", "end_turn"), started("u"), reply("a"), ended("a", "new text")))
+    assert result_texts_of(state)["a"] == "new text"
     first = state.build_history()[2]
     assert isinstance(first, ToolMessage)
     assert first.results[0].text == SUMMARIZED_RESULT
 
 
-def test_a_sub_agents_summary_leaves_the_main_thread_and_the_context_alone():
+def test_summary_of_a_sub_agent_changes_only_its_own_thread():
     main = wrap(
-        ContextAdded("kept"), begun(), reply("a", "agent"), ended("a", "main text"), AgentStarted("s", "x", "ask_mode")
+        ContextAdded("kept"),
+        started(),
+        reply("a", "agent"),
+        ended("a", "main text"),
+        AgentStarted("s", "x", "ask_mode"),
     )
     sub = wrap(
-        begun("s"),
+        started("s"),
         reply("a"),
         ended("a", "sub text"),
         reply("sum"),
@@ -95,21 +104,23 @@ def test_a_sub_agents_summary_leaves_the_main_thread_and_the_context_alone():
         agent="s",
     )
     state = SessionState.fold([*main, *sub])
-    assert texts(state, "s")["a"] == SUMMARIZED_RESULT
-    assert texts(state)["a"] == "main text"
+    assert result_texts_of(state, "s")["a"] == SUMMARIZED_RESULT
+    assert result_texts_of(state)["a"] == "main text"
     assert [item.content for item in state.snapshot().context] == ["kept"]
     assert [item.text for item in state.list_collected("s")] == [SUMMARIZED_RESULT, "short"]
 
 
-def test_going_back_to_before_the_summary_brings_the_originals_back():
-    before = wrap(begun("t"), reply("a"), ended("a", "old text"), TurnEnded("t", "end_turn", "ok"))
-    later = wrap(begun("u"), reply("sum"), ended("sum", "short"), ContextSummarized("short", ("a",)))
+def test_rewind_to_before_a_summary_restores_the_results():
+    before = wrap(started("t"), reply("a"), ended("a", "old text"), TurnEnded("t", "end_turn", "ok"))
+    later = wrap(started("u"), reply("sum"), ended("sum", "short"), ContextSummarized("short", ("a",)))
     state = SessionState.fold([*before, *later])
-    assert texts(state)["a"] == SUMMARIZED_RESULT
+    assert result_texts_of(state)["a"] == SUMMARIZED_RESULT
     back = SessionState.fold([*before, *later, *wrap(TurnEnded("u", "end_turn"), Rewound("r", "u", False, True))])
-    assert texts(back) == {"a": "old text"}
-    again = [*wrap(TurnEnded("u", "end_turn"), Rewound("r", "u", False, True), begun("v"), reply("x"), ended("x", "y"))]
-    assert texts(SessionState.fold([*before, *later, *again])) == {"a": "old text", "x": "y"}
+    assert result_texts_of(back) == {"a": "old text"}
+    again = [
+        *wrap(TurnEnded("u", "end_turn"), Rewound("r", "u", False, True), started("v"), reply("x"), ended("x", "y"))
+    ]
+    assert result_texts_of(SessionState.fold([*before, *later, *again])) == {"a": "old text", "x": "y"}
 
 
 summaries = st.lists(st.sampled_from("abcdx"), max_size=4).map(lambda calls: ContextSummarized("s", tuple(calls)))

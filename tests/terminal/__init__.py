@@ -1,1 +1,1 @@
-"""The installed `odin` in a real terminal: a pseudo-terminal with an emulator behind it."""
+"""`odin` in a real terminal: a pseudo-terminal with an emulator behind it."""

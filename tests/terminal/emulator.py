@@ -1,4 +1,4 @@
-"""A terminal with somebody in front of it: Odin in a pseudo-terminal, what it draws, and a keyboard."""
+"""A terminal emulator around Odin in a pseudo-terminal: its screen, its scrollback and its keyboard."""
 
 import contextlib
 import fcntl
@@ -19,13 +19,13 @@ from typing import Any
 
 import pyte
 
-from tests.forked import ForkedProcess, can_fork
+from tests.fork_server import ForkedProcess, can_fork
 
 PATIENCE = 60.0
 POLL_S = 0.02
-"""How long a test waits for something to be drawn before it looks again."""
-HARMLESS = {7, 25}
-"""Private modes that are on in a terminal at rest: lines wrap, the cursor is seen."""
+"""Seconds between two looks at the screen."""
+DEFAULT_MODES = {7, 25}
+"""Private modes that are on by default: line wrap and the visible cursor."""
 ODIN = [sys.executable, "-I", "-m", "odin"]
 
 _UNKNOWN_TO_PYTE = re.compile(
@@ -37,7 +37,7 @@ _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 
 
 class _FullScreen(pyte.Screen):
-    """A screen that ignores what it does not know, as terminals do: a program that is killed leaves half a sequence."""
+    """A screen that ignores unknown sequences, as terminals do: a killed program leaves half a sequence."""
 
     def erase_in_line(self, how: int = 0, private: bool = False) -> None:
         if how in (0, 1, 2):
@@ -49,13 +49,13 @@ class _FullScreen(pyte.Screen):
 
 
 class _TerminalScreen(_FullScreen, pyte.HistoryScreen):
-    """One that keeps the lines which leave it at the top; every step of it takes longer."""
+    """A screen with scrollback, which is slower."""
 
 
 class Emulator:
-    """What the program draws is kept twice: as the screen a person sees and as the bytes that made it.
+    """Keeps the output of a program as the screen that a user sees and as raw bytes.
 
-    It answers what terminals are asked: that frames may be drawn at once (mode 2026).
+    It answers the query for synchronized output (mode 2026).
     """
 
     def __init__(
@@ -87,12 +87,18 @@ class Emulator:
         self._rest = b""
         self.mark = f"TERMINAL_OF_THE_TEST={os.urandom(8).hex()}"
 
-        def begin() -> None:
+        def prepare_child() -> None:
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
             if limit is not None:
                 resource.setrlimit(limit[0], (limit[1], limit[1]))
 
-        everything = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **_variable(self.mark), **env}
+        everything = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "COLORTERM": "truecolor",
+            **_split_variable(self.mark),
+            **env,
+        }
         self.process: ForkedProcess | subprocess.Popen[bytes]
         if forks and limit is None and can_fork(env):
             self.process = ForkedProcess(command[len(ODIN) :], cwd, everything, terminal, piped=False)
@@ -105,18 +111,18 @@ class Emulator:
                 stdout=terminal,
                 stderr=terminal,
                 start_new_session=True,
-                preexec_fn=begin,
+                preexec_fn=prepare_child,
             )
         self._ended = threading.Event()
-        self.stands_still = threading.Event()
+        self.paused = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    # --- what is drawn ---
+    # --- output ---
 
     def _read(self) -> None:
         while not self._ended.is_set():
-            if self.stands_still.is_set():
+            if self.paused.is_set():
                 time.sleep(0.02)
                 continue
             try:
@@ -129,9 +135,9 @@ class Emulator:
                 except OSError:
                     return
                 if data:
-                    self._take(data)
+                    self._process_output(data)
 
-    def _take(self, data: bytes) -> None:
+    def _process_output(self, data: bytes) -> None:
         with self._lock:
             self.bytes += data
             if b"\x1b[?2026$p" in data:
@@ -142,13 +148,13 @@ class Emulator:
             data = _UNKNOWN_TO_PYTE.sub(b"", data[: len(data) - len(self._rest)])
             for piece in _ALTERNATE.split(data):
                 if piece in (b"\x1b[?1049h", b"\x1b[?1049l"):
-                    self._turn_to(alternate=piece.endswith(b"h"))
+                    self._switch_screen(alternate=piece.endswith(b"h"))
                 else:
                     self._stream.feed(piece)
             self._drawn.notify_all()
 
-    def _turn_to(self, *, alternate: bool) -> None:
-        """The screen that full-screen programs draw on, or the one with the shell's lines."""
+    def _switch_screen(self, *, alternate: bool) -> None:
+        """Switch to the alternate screen of full-screen programs, or to the main screen with the shell's lines."""
         if alternate:
             self._alternate.reset()
         self.screen = self._alternate if alternate else self._main
@@ -168,7 +174,7 @@ class Emulator:
 
     @property
     def scrollback(self) -> list[str]:
-        """Every line that left the ordinary screen at its top, and then that screen."""
+        """Every line that left the main screen at its top, and then the lines of that screen."""
         with self._lock:
             columns = self._main.columns
             past = ["".join(row[x].data for x in range(columns)).rstrip() for row in self._main.history.top]
@@ -176,61 +182,64 @@ class Emulator:
 
     @property
     def modes(self) -> set[int]:
-        """The private modes that are switched on now."""
+        """The private modes that are on now."""
         found: set[int] = set()
         for numbers, how in _MODES.findall(bytes(self.bytes)):
             for number in map(int, numbers.split(b";")):
                 found.add(number) if how == b"h" else found.discard(number)
         return found
 
-    def leaves_only(self, modes: set[int]) -> None:
-        """Wait until no other private mode is switched on."""
+    def wait_for_modes(self, modes: set[int]) -> None:
+        """Wait until only these private modes are on."""
         self._wait(lambda: not self.modes - modes, f"the modes {modes} and no others")
 
     def see(self, *words: str, patience: float = PATIENCE) -> str:
-        """Wait until all of these are on the screen."""
+        """Wait until all of these words are on the screen, and return its text."""
         return self._wait(lambda: all(word in self.text for word in words), f"{words} on the screen", patience)
 
-    def gone(self, *words: str) -> str:
+    def wait_until_gone(self, *words: str) -> str:
+        """Wait until none of these words is on the screen, and return its text."""
         return self._wait(lambda: not any(word in self.text for word in words), f"{words} gone from the screen")
 
-    def drawn(self, data: bytes, times: int = 1) -> None:
-        """Wait until these bytes have come."""
+    def wait_for_bytes(self, data: bytes, times: int = 1) -> None:
+        """Wait until the program has written these bytes so many times."""
         self._wait(lambda: bytes(self.bytes).count(data) >= times, f"the bytes {data!r}")
 
     def _wait(self, holds: Callable[[], bool], what: str, patience: float = PATIENCE) -> str:
         end = time.monotonic() + patience
         while not holds():
-            if time.monotonic() > end or (self.process.poll() is not None and not self._more() and not holds()):
+            if time.monotonic() > end or (
+                self.process.poll() is not None and not self._receives_more() and not holds()
+            ):
                 raise AssertionError(f"waited for {what}; the screen shows:\n{self.text}")
             with self._drawn:
                 self._drawn.wait(POLL_S)
         return self.text
 
-    def _more(self) -> bool:
-        """Whether something may still come of a program that has ended."""
+    def _receives_more(self) -> bool:
+        """Return whether more output arrives, also after the program has ended."""
         before = len(self.bytes)
         time.sleep(0.1)
         return len(self.bytes) > before
 
-    # --- what is typed ---
+    # --- input ---
 
     def type(self, text: str) -> None:
         self.send(text.encode())
 
     def send(self, data: bytes) -> None:
-        """All of it, also when the terminal holds less than that at once."""
+        """Write all of the data, also if the terminal accepts only a part at once."""
         while data:
             data = data[os.write(self.master, data) :]
 
-    def changes(self, key: str) -> None:
+    def press_and_wait(self, key: str) -> None:
         """Press a key and wait until something is drawn because of it."""
-        self._wait(self._rests, "a screen that rests")
+        self._wait(self._is_idle, "an idle screen")
         before = len(self.bytes)
         self.type(key)
-        self._wait(lambda: len(self.bytes) > before, f"what comes of {key!r}")
+        self._wait(lambda: len(self.bytes) > before, f"output after {key!r}")
 
-    def _rests(self) -> bool:
+    def _is_idle(self) -> bool:
         before = len(self.bytes)
         time.sleep(0.3)
         return len(self.bytes) == before
@@ -249,35 +258,36 @@ class Emulator:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    # --- the end ---
+    # --- exit ---
 
-    def end(self) -> int:
+    def wait_for_exit(self) -> int:
+        """Wait for the exit and for the remaining output, and return the exit code."""
         code = self.process.wait(PATIENCE)
-        self._more()
+        self._receives_more()
         patience = time.monotonic() + PATIENCE
-        while self._has_unread() and not self.stands_still.is_set() and time.monotonic() < patience:
+        while self._has_unread() and not self.paused.is_set() and time.monotonic() < patience:
             time.sleep(0.02)
         return code
 
     def _has_unread(self) -> bool:
-        """Whether the program has written something that is not shown yet, as on a busy machine."""
+        """Return whether the program has written something that is not shown yet, as on a busy machine."""
         with self._lock:
             return bool(select.select([self.master], [], [], 0)[0])
 
-    def ends(self, *codes: int) -> None:
-        """It is over, with one of these codes."""
-        code = self.end()
+    def assert_exit_code(self, *codes: int) -> None:
+        """Wait for the exit and check that its code is one of these."""
+        code = self.wait_for_exit()
         assert code in codes, f"it ended with {code}:\n" + "\n".join(filter(None, self.scrollback))
 
     @property
-    def as_it_was(self) -> bool:
-        """Whether the terminal reads and shows lines as it did at the start."""
+    def is_restored(self) -> bool:
+        """Whether the terminal has the attributes it had at the start."""
         return termios.tcgetattr(self._terminal) == self.attributes
 
-    def given_back(self) -> None:
-        """Everything the app changed about the terminal is undone, and nothing that it began is running."""
-        assert self.as_it_was
-        assert not self.modes - HARMLESS
+    def assert_restored(self) -> None:
+        """Check that every change to the terminal is undone, and that no process is left."""
+        assert self.is_restored
+        assert not self.modes - DEFAULT_MODES
         seen = bytes(self.bytes)
         if b"\x1b[?1049h" in seen:
             for off in (b"?1000l", b"?1003l", b"?1004l", b"?1006l", b"?2004l", b"?1049l", b"?25h"):
@@ -285,17 +295,17 @@ class Emulator:
         assert len(re.findall(rb"\x1b\[>\d+u", seen)) == seen.count(b"\x1b[<u"), "the keyboard protocol"
         assert seen.count(b"\x1b[22;0t") == seen.count(b"\x1b[23;0t"), "the title"
         assert "Traceback" not in "\n".join(self.scrollback)
-        self.nothing_runs()
+        self.assert_no_processes_left()
 
-    def nothing_runs(self) -> None:
-        """No process that came of ours is left, in whatever group or session. Where that cannot be seen, it is not."""
+    def assert_no_processes_left(self) -> None:
+        """Check that no process started by the program is left, in any group or session, where /proc shows that."""
         end = time.monotonic() + 10
-        while left := marked(self.mark) or self.process.poll() is None:
+        while left := find_processes(self.mark) or self.process.poll() is None:
             assert time.monotonic() < end, f"still running: {left}"
             time.sleep(0.05)
 
     def hang_up(self) -> None:
-        """The window is closed."""
+        """Close the window."""
         self._ended.set()
         self._reader.join(PATIENCE)
         os.close(self._terminal)
@@ -313,13 +323,13 @@ class Emulator:
                 os.close(fd)
 
 
-def _variable(mark: str) -> dict[str, str]:
+def _split_variable(mark: str) -> dict[str, str]:
     name, _, value = mark.partition("=")
     return {name: value}
 
 
-def marked(mark: str) -> list[str]:
-    """The commands of all processes that have the mark in their environment."""
+def find_processes(mark: str) -> list[str]:
+    """Return the commands of all processes that have the mark in their environment."""
     found: list[str] = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -329,7 +339,7 @@ def marked(mark: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def terminal(
+def open_terminal(
     *args: str,
     cwd: Path,
     env: Mapping[str, str] | None = None,
@@ -338,7 +348,7 @@ def terminal(
     command: list[str] | None = None,
     limit: tuple[int, int] | None = None,
 ) -> Generator[Emulator]:
-    """Odin with these arguments, or another command, in a new terminal; with a limit of one of its resources."""
+    """Run Odin with these arguments, or another command, in a new terminal, with a limit of one resource if given."""
     made = Emulator(command or [*ODIN, *args], cwd, env or {}, columns, rows, limit, forks=command is None)
     try:
         yield made

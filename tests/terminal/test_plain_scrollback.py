@@ -1,4 +1,4 @@
-"""A long answer in plain mode: the terminal's own scrollback holds every line once, whatever happens meanwhile."""
+"""Long answers in plain mode: the terminal's scrollback contains every line once, in spite of typing and resizes."""
 
 import re
 import time
@@ -8,59 +8,59 @@ from threading import Event
 import pytest
 
 from odin.testing import ScriptedServer, call, say
-from tests.terminal.emulator import Emulator, terminal
+from tests.terminal.emulator import Emulator, open_terminal
 
 LINES = 5000
 CLEARS = (b"\x1b[2J", b"\x1b[3J", b"\x1b[J", b"\x1b[0J", b"\x1b[H", b"\x1b[?1049h")
 _NUMBERED = re.compile(r"^line (\d+) of many$")
 
 
-def numbered(first: int, last: int) -> str:
+def make_numbered_lines(first: int, last: int) -> str:
     return "".join(f"line {number} of many\n" for number in range(first, last))
 
 
-def found(odin: Emulator) -> list[int]:
+def line_numbers_of(odin: Emulator) -> list[int]:
     return [int(seen[1]) for line in odin.scrollback if (seen := _NUMBERED.match(line))]
 
 
-def leave(odin: Emulator) -> None:
+def exit_and_check(odin: Emulator) -> None:
     odin.type("\x04")
-    assert odin.end() == 0
-    assert odin.as_it_was
+    assert odin.wait_for_exit() == 0
+    assert odin.is_restored
     assert not any(clear in odin.bytes for clear in CLEARS)
 
 
 @pytest.mark.slow
-def test_five_thousand_lines(workspace: Path) -> None:
-    server = ScriptedServer([say(numbered(0, LINES) + "THE END")])
-    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+def test_scrollback_has_five_thousand_lines_once(workspace: Path) -> None:
+    server = ScriptedServer([say(make_numbered_lines(0, LINES) + "THE END")])
+    with server, open_terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit>")
         odin.type("tell me everything\r")
         odin.see("THE END", "edit>")
-        leave(odin)
-        assert found(odin) == list(range(LINES))
+        exit_and_check(odin)
+        assert line_numbers_of(odin) == list(range(LINES))
 
 
 @pytest.mark.slow
-def test_lines_come_while_the_answer_is_still_written(workspace: Path) -> None:
+def test_lines_appear_while_the_answer_streams(workspace: Path) -> None:
     gate = Event()
-    answer = numbered(0, 40) + "and then, after a while, THE END"
+    answer = make_numbered_lines(0, 40) + "and then, after a while, THE END"
     server = ScriptedServer([say(answer, chunk=20).hold(gate, after=30)])
-    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+    with server, open_terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit>")
         odin.type("tell me\r")
         odin.see("line 20 of many")
         assert "THE END" not in odin.text
         gate.set()
         odin.see("THE END", "edit>")
-        leave(odin)
-        assert found(odin) == list(range(40))
+        exit_and_check(odin)
+        assert line_numbers_of(odin) == list(range(40))
 
 
 @pytest.mark.slow
-def test_somebody_types_meanwhile(workspace: Path) -> None:
-    server = ScriptedServer([say(numbered(0, LINES) + "THE END"), say("Second answer.")])
-    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+def test_typing_while_the_answer_streams(workspace: Path) -> None:
+    server = ScriptedServer([say(make_numbered_lines(0, LINES) + "THE END"), say("Second answer.")])
+    with server, open_terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit>")
         odin.type("tell me everything\r")
         odin.see("of many")
@@ -70,16 +70,16 @@ def test_somebody_types_meanwhile(workspace: Path) -> None:
         odin.see("THE END", "edit> what about that")
         odin.type("\r")
         odin.see("Second answer.")
-        leave(odin)
-        assert found(odin) == list(range(LINES))
+        exit_and_check(odin)
+        assert line_numbers_of(odin) == list(range(LINES))
         assert len(server.requests) == 2
 
 
 @pytest.mark.slow
-def test_the_size_changes_in_the_middle(workspace: Path) -> None:
+def test_resizes_while_the_answer_streams(workspace: Path) -> None:
     gate = Event()
-    server = ScriptedServer([say(numbered(0, 400) + "THE END").hold(gate, after=30)])
-    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+    server = ScriptedServer([say(make_numbered_lines(0, 400) + "THE END").hold(gate, after=30)])
+    with server, open_terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit>")
         odin.type("tell me everything\r")
         odin.see("of many")
@@ -88,20 +88,20 @@ def test_the_size_changes_in_the_middle(workspace: Path) -> None:
             time.sleep(0.05)
         gate.set()
         odin.see("THE END", "edit>")
-        leave(odin)
-        assert found(odin) == list(range(400))
+        exit_and_check(odin)
+        assert line_numbers_of(odin) == list(range(400))
 
 
 @pytest.mark.slow
-def test_twenty_columns_and_wide_letters_in_pieces(workspace: Path) -> None:
-    """The terminal wraps a line itself, and a letter that comes in two pieces is one letter."""
+def test_wide_characters_in_chunks_are_kept_at_twenty_columns(workspace: Path) -> None:
+    """The terminal wraps the lines, and a character that arrives in two chunks stays one character."""
     lines = ["日本語のテキスト" * 4, "e\u0301a\u0308" * 12, "👩‍💻 writes 🎉", "x" * 75]
     server = ScriptedServer([say("\n".join(lines) + "\nTHE END").trickle()])
-    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic"), columns=20) as odin:
+    with server, open_terminal("--plain", cwd=workspace, env=server.env("anthropic"), columns=20) as odin:
         odin.see("edit>")
         odin.type("hi\r")
         odin.see("THE END", "edit>")
-        leave(odin)
+        exit_and_check(odin)
         sent = bytes(odin.bytes).replace(b"\r\n", b"\n").decode()
         assert "�" not in sent
         for line in lines:
@@ -110,21 +110,21 @@ def test_twenty_columns_and_wide_letters_in_pieces(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_thoughts_and_calls_stand_between(workspace: Path) -> None:
+def test_tool_calls_appear_between_the_texts(workspace: Path) -> None:
     (workspace / "a.txt").write_text("alpha\n")
     (workspace / "b.txt").write_text("beta\n")
     script = [
-        call("Read", {"file_path": str(workspace / "a.txt")}, text=numbered(0, 50)),
-        call("Read", {"file_path": str(workspace / "b.txt")}, text=numbered(50, 100)),
-        say(numbered(100, 150) + "THE END"),
+        call("Read", {"file_path": str(workspace / "a.txt")}, text=make_numbered_lines(0, 50)),
+        call("Read", {"file_path": str(workspace / "b.txt")}, text=make_numbered_lines(50, 100)),
+        say(make_numbered_lines(100, 150) + "THE END"),
     ]
     server = ScriptedServer(script)
-    with server, terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
+    with server, open_terminal("--plain", cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit>")
         odin.type("read both\r")
         odin.see("THE END", "edit>")
-        leave(odin)
-        assert found(odin) == list(range(150))
+        exit_and_check(odin)
+        assert line_numbers_of(odin) == list(range(150))
         lines = odin.scrollback
         calls = [lines.index(line) for line in lines if line.startswith("· Read")]
         assert len(calls) == 2
@@ -134,30 +134,30 @@ def test_thoughts_and_calls_stand_between(workspace: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("term", ["dumb", "unknown", ""])
-def test_a_dumb_terminal_gets_no_sequence_at_all(workspace: Path, term: str) -> None:
+def test_dumb_terminal_gets_no_escape_sequences(workspace: Path, term: str) -> None:
     (workspace / "a.txt").write_text("alpha\n")
     script = [call("Read", {"file_path": str(workspace / "a.txt")}), say("It says alpha.")]
     with (
         ScriptedServer(script) as server,
-        terminal(cwd=workspace, env={**server.env("anthropic"), "TERM": term}) as odin,
+        open_terminal(cwd=workspace, env={**server.env("anthropic"), "TERM": term}) as odin,
     ):
         odin.see("edit>")
         odin.type("read a.txt\n")
         odin.see("· Read", "It says alpha.")
         odin.type("/exit\n")
-        assert odin.end() == 0
+        assert odin.wait_for_exit() == 0
         assert b"\x1b" not in odin.bytes
         assert b"\a" not in odin.bytes
 
 
 @pytest.mark.slow
-def test_no_colour(workspace: Path) -> None:
+def test_no_color_prints_no_colors(workspace: Path) -> None:
     with (
         ScriptedServer([say("Hello.")]) as server,
-        terminal("--plain", cwd=workspace, env={**server.env("anthropic"), "NO_COLOR": "1"}) as odin,
+        open_terminal("--plain", cwd=workspace, env={**server.env("anthropic"), "NO_COLOR": "1"}) as odin,
     ):
         odin.see("edit>")
         odin.type("hi\r")
         odin.see("Hello.", "edit>")
-        leave(odin)
+        exit_and_check(odin)
         assert not re.search(rb"\x1b\[[0-9;]*m", bytes(odin.bytes))

@@ -1,4 +1,4 @@
-"""A long answer is drawn calmly: nothing is cleared, frames are whole and bounded, a resize is safe."""
+"""Drawing of a long answer: no clearing, whole frames of bounded size, safe resizes."""
 
 import re
 import time
@@ -8,19 +8,19 @@ from threading import Event
 import pytest
 
 from odin.testing import ScriptedServer, say
-from tests.terminal.emulator import terminal
+from tests.terminal.emulator import open_terminal
 
 LINES = 5000
 
 
-def long_answer() -> str:
+def make_long_answer() -> str:
     return "".join(f"line {number} of many\n\n" for number in range(LINES)) + "THE END"
 
 
 @pytest.mark.slow
 def test_nothing_flickers_while_five_thousand_lines_stream(workspace: Path) -> None:
-    server = ScriptedServer([say(long_answer()).pace(0.0005)])
-    with server, terminal(cwd=workspace, env=server.env("anthropic")) as odin:
+    server = ScriptedServer([say(make_long_answer()).pace(0.0005)])
+    with server, open_terminal(cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit")
         before = len(odin.bytes)
         odin.type("tell me everything\r")
@@ -28,7 +28,7 @@ def test_nothing_flickers_while_five_thousand_lines_stream(workspace: Path) -> N
         drawn = bytes(odin.bytes)
         drawn = drawn[drawn.index(b"\x1b[?2026h", before) : drawn.rindex(b"\x1b[?2026l") + len(b"\x1b[?2026l")]
         odin.type("\x04")
-        odin.ends(0)
+        odin.assert_exit_code(0)
     assert b"\x1b[2J" not in drawn
     assert b"\x1b[3J" not in drawn
     brackets = re.findall(rb"\x1b\[\?2026([hl])", drawn)
@@ -40,11 +40,11 @@ def test_nothing_flickers_while_five_thousand_lines_stream(workspace: Path) -> N
 
 @pytest.mark.parametrize("rows", [1, 2, 30])
 @pytest.mark.slow
-def test_a_storm_of_resizes(workspace: Path, rows: int) -> None:
+def test_many_resizes_while_the_answer_streams(workspace: Path, rows: int) -> None:
     gate = Event()
     answer = "begin " + "and so on " * 500
     server = ScriptedServer([say(answer + "THE END").hold(gate, after=12), say("Still here.")])
-    with server, terminal(cwd=workspace, env=server.env("anthropic")) as odin:
+    with server, open_terminal(cwd=workspace, env=server.env("anthropic")) as odin:
         odin.see("edit")
         odin.type("tell me\r")
         odin.see("begin")
@@ -58,7 +58,7 @@ def test_a_storm_of_resizes(workspace: Path, rows: int) -> None:
         odin.type("are you there?\r")
         odin.see("Still here.")
         odin.type("\x04")
-        odin.ends(0)
+        odin.assert_exit_code(0)
         assert "Traceback" not in "\n".join(odin.scrollback)
 
 
@@ -67,13 +67,13 @@ def test_a_storm_of_resizes(workspace: Path, rows: int) -> None:
     ("columns", "rows"),
     [(80, 1), (1, 24), (40, 12), (300, 60)],
 )
-def test_any_size_to_begin_with(workspace: Path, columns: int, rows: int) -> None:
+def test_app_starts_at_any_size(workspace: Path, columns: int, rows: int) -> None:
     server = ScriptedServer([say("Hello.")])
-    with server, terminal(cwd=workspace, env=server.env("anthropic"), columns=columns, rows=rows) as odin:
-        odin.drawn(b"\x1b[?1049h")
+    with server, open_terminal(cwd=workspace, env=server.env("anthropic"), columns=columns, rows=rows) as odin:
+        odin.wait_for_bytes(b"\x1b[?1049h")
         time.sleep(1.0)
         odin.type("hi\r")
         server.wait_for(1, timeout=30)
         odin.type("\x04")
-        odin.ends(0)
-        assert odin.as_it_was
+        odin.assert_exit_code(0)
+        assert odin.is_restored

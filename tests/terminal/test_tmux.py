@@ -1,4 +1,4 @@
-"""Odin in a real tmux: what is typed and drawn goes through another terminal, and its window may be closed."""
+"""Odin in a real tmux: typing, resizing, and closing the pane."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from odin.testing import ScriptedServer, say
-from tests.terminal.emulator import marked
+from tests.terminal.emulator import find_processes
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 
@@ -30,9 +30,9 @@ class Tmux:
         return self("capture-pane", "-p", "-t", "odin")
 
     def see(self, *words: str) -> None:
-        self.until(lambda: all(word in self.text for word in words), f"{words}")
+        self.wait_until(lambda: all(word in self.text for word in words), f"{words}")
 
-    def until(self, holds: Callable[[], bool], what: str) -> None:
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + 60
         while not holds():
             assert time.monotonic() < end, f"waited for {what}:\n{self.text}"
@@ -49,7 +49,7 @@ def tmux(tmp_path: Path) -> Generator[Tmux]:
 
 
 @pytest.mark.slow
-def test_typed_resized_and_closed(workspace: Path, tmux: Tmux) -> None:
+def test_typing_resizing_and_closing_a_pane(workspace: Path, tmux: Tmux) -> None:
     with ScriptedServer([say("Hello from tmux."), say("Small now.")]) as server:
         env = {**os.environ, **server.env("anthropic"), **dict([MARK.split("=")])}
         names = [f"{name}={value}" for name, value in env.items() if name not in ("TMUX", "TERM", "TMUX_PANE")]
@@ -59,10 +59,10 @@ def test_typed_resized_and_closed(workspace: Path, tmux: Tmux) -> None:
         tmux("send-keys", "-t", "odin", "hello", "Enter")
         tmux.see("Hello from tmux.")
         tmux("resize-window", "-t", "odin", "-x", "50", "-y", "16")
-        tmux.until(lambda: "╭" in tmux.text and max(map(len, tmux.text.splitlines())) <= 50, "fifty columns")
+        tmux.wait_until(lambda: "╭" in tmux.text and max(map(len, tmux.text.splitlines())) <= 50, "fifty columns")
         tmux("send-keys", "-t", "odin", "and now?", "Enter")
         tmux.see("Small now.")
-        assert marked(MARK)
+        assert find_processes(MARK)
         tmux("kill-pane", "-t", "odin")
-        tmux.until(lambda: not marked(MARK), "the end of all processes")
+        tmux.wait_until(lambda: not find_processes(MARK), "the end of all processes")
         assert not server.rejected

@@ -1,3 +1,5 @@
+"""AppendFile: new files, encodings and line endings, changed files, symlinks, and argument names."""
+
 from pathlib import Path
 
 import msgspec
@@ -14,7 +16,7 @@ async def test_a_missing_file_is_created_with_its_folders(box: Toolbox):
     await box.ok("EditTool", file_path=path, old_string="one", new_string="two")
 
 
-async def test_content_is_added_as_it_is_and_the_seam_is_told(box: Toolbox):
+async def test_content_is_appended_unchanged_and_missing_newlines_are_reported(box: Toolbox):
     path = box.write("a.txt", "one\ntwo")
     output = await box.ok("AppendFile", file_path=path, content=" and a half\nthree")
     assert Path(path).read_text() == "one\ntwo and a half\nthree"
@@ -35,7 +37,7 @@ async def test_content_is_added_as_it_is_and_the_seam_is_told(box: Toolbox):
         (b"", "x", b"x"),
     ],
 )
-async def test_encoding_mark_and_line_endings_of_the_file_are_kept(
+async def test_encoding_byte_order_mark_and_line_endings_are_kept(
     before: bytes, content: str, after: bytes, box: Toolbox
 ):
     path = box.write("a.txt", before)
@@ -43,7 +45,7 @@ async def test_encoding_mark_and_line_endings_of_the_file_are_kept(
     assert Path(path).read_bytes() == after
 
 
-async def test_what_cannot_be_mixed_in_is_refused_and_nothing_is_written(box: Toolbox):
+async def test_unencodable_text_binary_files_and_folders_are_refused(box: Toolbox):
     latin, binary = box.write("l.txt", b"caf\xe9\n"), box.write("b.bin", b"a\0b")
     assert "not UTF-8" in await box.refused("AppendFile", file_path=latin, content="é")
     assert "binary" in await box.refused("AppendFile", file_path=binary, content="x")
@@ -60,7 +62,7 @@ async def test_a_file_that_changed_since_it_was_read_is_left_alone(box: Toolbox)
     assert Path(path).read_text() == "other\n"
 
 
-async def test_a_file_known_before_stays_known_and_an_unknown_one_stays_unknown(box: Toolbox):
+async def test_appending_does_not_count_as_reading_the_file(box: Toolbox):
     known, unknown = box.write("a.txt", "one\n"), box.write("b.txt", "one\n")
     await box.ok("Read", file_path=known)
     for path in (known, unknown):
@@ -71,7 +73,7 @@ async def test_a_file_known_before_stays_known_and_an_unknown_one_stays_unknown(
     assert Path(unknown).read_text() == "one\ntwo\nthree\n"
 
 
-async def test_a_link_stays_a_link_and_modes_stay(box: Toolbox):
+async def test_symlinks_and_file_modes_are_kept(box: Toolbox):
     path = Path(box.write("run.sh", "#!/bin/sh\n"))
     path.chmod(0o755)
     link = box.folder / "link.sh"
@@ -82,7 +84,7 @@ async def test_a_link_stays_a_link_and_modes_stay(box: Toolbox):
     assert path.stat().st_mode & 0o777 == 0o755
 
 
-async def test_other_agents_names_for_tools_and_arguments_work(box: Toolbox):
+async def test_argument_names_of_other_agents_are_accepted(box: Toolbox):
     path = f"{box.folder}/pico.txt"
     await box.ok("WriteFile", path=path, content="a\n")
     await box.ok("AppendFile", path=path, content="b\n")
@@ -95,6 +97,6 @@ async def test_other_agents_names_for_tools_and_arguments_work(box: Toolbox):
     "args",
     [{"path": "/a", "file_path": "/b", "content": "x"}, {"paths": "/a", "content": "x"}, {"path": 3, "content": "x"}],
 )
-def test_other_names_loosen_nothing_else(args: dict[str, object], box: Toolbox):
+def test_ambiguous_unknown_and_mistyped_arguments_are_rejected(args: dict[str, object], box: Toolbox):
     with pytest.raises(msgspec.ValidationError, match="path"):
         box.tools["WriteFile"].parse(args)

@@ -1,4 +1,4 @@
-"""Atomic writes in difficult cases: links, owners, full disks, read-only folders, leftovers."""
+"""Atomic writes in difficult cases: links, owners, full disks, concurrent changes, killed writers, leftover files."""
 
 import fcntl
 import os
@@ -18,9 +18,9 @@ from odin.tools.files import Refusal
 from tests.tools.toolbox import Toolbox
 
 ROOT = Path(__file__).parents[2]
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
-LIMITED = """
+REPLACE_WITH_LIMIT = """
 import resource, sys
 from odin.tools.atomic_write import replace_file
 from odin.tools.files import Refusal
@@ -35,20 +35,20 @@ except (OSError, Refusal) as error:
 """
 
 
-def limited(path: str, size: int) -> str:
+def replace_with_limit(path: str, size: int) -> str:
     """Replace a file in a process with a file size limit, which simulates a full disk."""
-    argv = [sys.executable, "-B", "-c", LIMITED, path, str(size)]
+    argv = [sys.executable, "-B", "-c", REPLACE_WITH_LIMIT, path, str(size)]
     return subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(box: Toolbox) -> None:
     path = box.write("a.txt", b"o" * 1000)
-    assert "File too large" in limited(path, 20_000)
+    assert "File too large" in replace_with_limit(path, 20_000)
     assert Path(path).read_bytes() == b"o" * 1000
     assert os.listdir(box.folder) == ["a.txt"]
 
 
-def test_a_linked_file_that_cannot_be_rewritten_is_put_back(box: Toolbox, tmp_path: Path) -> None:
+def test_a_hard_linked_file_is_restored_when_its_rewrite_fails(box: Toolbox, tmp_path: Path) -> None:
     """The temporary copy fits but the rewrite does not: the shell that copies has a smaller limit."""
     path = box.write("a.txt", b"o" * 1000)
     os.link(path, box.folder / "twin.txt")
@@ -56,7 +56,8 @@ def test_a_linked_file_that_cannot_be_rewritten_is_put_back(box: Toolbox, tmp_pa
     shell.write_text("#!/bin/sh\nulimit -f 8\nexec /bin/cat\n")
     shell.chmod(0o755)
     code = (
-        f"from odin.tools import atomic_write; atomic_write.SYSTEM_PATH = {f'{tmp_path}:/usr/bin:/bin'!r}\n" + LIMITED
+        f"from odin.tools import atomic_write; atomic_write.SYSTEM_PATH = {f'{tmp_path}:/usr/bin:/bin'!r}\n"
+        + REPLACE_WITH_LIMIT
     )
     argv = [sys.executable, "-c", code, path, "100000"]
     said = subprocess.run(argv, capture_output=True, text=True, check=True, cwd=ROOT).stdout
@@ -67,8 +68,8 @@ def test_a_linked_file_that_cannot_be_rewritten_is_put_back(box: Toolbox, tmp_pa
     assert sorted(os.listdir(box.folder)) == ["a.txt", "twin.txt"]
 
 
-@as_root
-def test_owner_group_mode_and_attributes_stay(box: Toolbox) -> None:
+@needs_root
+def test_owner_group_mode_and_attributes_are_kept(box: Toolbox) -> None:
     path = box.write("a.txt", b"old")
     os.chown(path, 12345, 23456)
     os.chmod(path, 0o2751)
@@ -80,21 +81,21 @@ def test_owner_group_mode_and_attributes_stay(box: Toolbox) -> None:
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that other users can reach. Those of pytest are closed again whenever another run of it starts."""
+def public_folder() -> Iterator[Path]:
+    """A folder that other users can reach. Pytest makes its own folders private again whenever another run starts."""
     with tempfile.TemporaryDirectory(prefix="odin-test-") as name:
         yield Path(name)
 
 
-@as_root
+@needs_root
 @pytest.mark.parametrize("mode", [0o777, 0o755], ids=["open folder", "closed folder"])
-def test_a_file_of_somebody_else_that_may_be_written_keeps_its_owner(open_folder: Path, mode: int) -> None:
+def test_a_writable_file_of_another_user_keeps_its_owner(public_folder: Path, mode: int) -> None:
     """A user who can write the file, but cannot set its owner or create files next to it, rewrites it in place."""
-    path = open_folder / "a.txt"
+    path = public_folder / "a.txt"
     path.write_bytes(b"old")
     os.chown(path, 12345, 12345)
     path.chmod(0o666)
-    open_folder.chmod(mode)
+    public_folder.chmod(mode)
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -109,10 +110,10 @@ def test_a_file_of_somebody_else_that_may_be_written_keeps_its_owner(open_folder
     assert os.waitstatus_to_exitcode(status) == 0
     assert path.read_bytes() == b"new"
     assert path.stat().st_uid == 12345
-    assert os.listdir(open_folder) == ["a.txt"]
+    assert os.listdir(public_folder) == ["a.txt"]
 
 
-def test_a_new_file_does_not_replace_one_that_came_meanwhile(box: Toolbox) -> None:
+def test_a_new_file_does_not_replace_a_file_created_meanwhile(box: Toolbox) -> None:
     path = box.write("a.txt", b"theirs")
     with pytest.raises(Refusal, match="changed on disk"):
         replace_file(path, b"mine", None)
@@ -120,28 +121,26 @@ def test_a_new_file_does_not_replace_one_that_came_meanwhile(box: Toolbox) -> No
 
 
 @pytest.mark.parametrize("links", [1, 2])
-def test_a_change_at_the_last_moment_is_not_overwritten(
-    box: Toolbox, monkeypatch: pytest.MonkeyPatch, links: int
-) -> None:
-    """The fsync takes longest, so another process is most likely to write during it."""
+def test_a_concurrent_change_is_not_overwritten(box: Toolbox, monkeypatch: pytest.MonkeyPatch, links: int) -> None:
+    """Another process is most likely to write during the fsync, which takes longest."""
     path = Path(box.write("a.txt", "old\n"))
     if links == 2:
         os.link(path, box.folder / "twin.txt")
     fsync = os.fsync
 
-    def somebody_writes(fd: int) -> None:
+    def write_during_fsync(fd: int) -> None:
         path.write_text("of somebody else\n")
         fsync(fd)
 
-    monkeypatch.setattr(os, "fsync", somebody_writes)
+    monkeypatch.setattr(os, "fsync", write_during_fsync)
     with pytest.raises(Refusal, match="changed on disk in the meantime"):
         replace_file(str(path), b"new\n", b"old\n")
     assert path.read_text() == "of somebody else\n"
 
-    def somebody_deletes(_: int) -> None:
+    def delete_during_fsync(_: int) -> None:
         path.unlink()
 
-    monkeypatch.setattr(os, "fsync", somebody_deletes)
+    monkeypatch.setattr(os, "fsync", delete_during_fsync)
     with pytest.raises(Refusal, match="deleted in the meantime"):
         replace_file(str(path), b"new\n", b"of somebody else\n")
     assert not [name for name in os.listdir(box.folder) if name != "twin.txt"]
@@ -153,16 +152,16 @@ def test_a_private_file_is_never_readable_by_others(box: Toolbox, monkeypatch: p
     seen: list[int] = []
     write = os.write
 
-    def watched(fd: int, data: bytes) -> int:
+    def record_mode(fd: int, data: bytes) -> int:
         seen.append(os.fstat(fd).st_mode & 0o777)
         return write(fd, data)
 
-    monkeypatch.setattr(os, "write", watched)
+    monkeypatch.setattr(os, "write", record_mode)
     replace_file(path, b"new", b"old")
     assert seen == [0o600]
 
 
-def test_leftovers_of_dead_processes_go_and_those_in_use_stay(box: Toolbox) -> None:
+def test_temporary_files_of_dead_processes_are_removed_and_others_kept(box: Toolbox) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
     left = box.write(f".a.txt.odin-{dead.pid}-1a2b", b"half")
@@ -180,7 +179,7 @@ def test_leftovers_of_dead_processes_go_and_those_in_use_stay(box: Toolbox) -> N
     assert not any(is_temporary(path) for path in users)
 
 
-async def test_nothing_of_it_is_listed(box: Toolbox) -> None:
+async def test_temporary_files_are_not_listed(box: Toolbox) -> None:
     box.write(".a.txt.odin-77-1a2b", b"half")
     box.write(".hidden", b"x")
     assert ".odin-" not in (await box.ok("LS", path=str(box.folder))).text
@@ -189,7 +188,7 @@ async def test_nothing_of_it_is_listed(box: Toolbox) -> None:
     assert ".odin-" not in found
 
 
-async def test_links_that_lead_nowhere_or_in_circles(box: Toolbox) -> None:
+async def test_dangling_symlinks_are_written_through_and_loops_are_refused(box: Toolbox) -> None:
     os.symlink("loop", box.folder / "loop")
     assert "symbolic links" in await box.refused("WriteFile", file_path=str(box.folder / "loop"), content="x")
     os.symlink("not/yet/there.txt", box.folder / "link")
@@ -201,7 +200,7 @@ async def test_links_that_lead_nowhere_or_in_circles(box: Toolbox) -> None:
     assert (box.folder / "not/yet/there.txt").read_text() == "x\n"
 
 
-async def test_a_name_that_is_too_long_is_refused_by_the_system(box: Toolbox) -> None:
+async def test_the_longest_file_name_works_and_a_longer_one_is_refused(box: Toolbox) -> None:
     longest = str(box.folder / ("é" * 127 + "x"))
     await box.ok("WriteFile", file_path=longest, content="x\n")
     assert Path(longest).read_text() == "x\n"
@@ -225,7 +224,7 @@ atomic_write.replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
 
 
 def test_a_rewrite_in_place_is_finished_when_its_process_is_killed(box: Toolbox, tmp_path: Path) -> None:
-    """The process group is killed in the middle of the copy; the file still becomes the new one."""
+    """The process group is killed in the middle of the copy; the file still gets its new content."""
     path = box.write("a.txt", b"old" * 50_000)
     os.link(path, box.folder / "twin.txt")
     tools = tmp_path / "tools"
@@ -244,7 +243,7 @@ def test_a_rewrite_in_place_is_finished_when_its_process_is_killed(box: Toolbox,
     assert (box.folder / "twin.txt").read_bytes() == b"new" * 100_000
 
 
-def test_a_rewrite_in_place_without_proc(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewrite_in_place_works_without_proc(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atomic_write, "_HAS_PROC", False)
     path = box.write("a.txt", b"old" * 50_000)
     os.link(path, box.folder / "twin.txt")
@@ -253,8 +252,8 @@ def test_a_rewrite_in_place_without_proc(box: Toolbox, monkeypatch: pytest.Monke
     assert sorted(os.listdir(box.folder)) == ["a.txt", "twin.txt"]
 
 
-def test_a_program_of_the_project_does_not_rewrite(box: Toolbox) -> None:
-    """Odin does not run, unsandboxed, a program that a command put into a folder of the PATH."""
+def test_programs_of_the_project_are_not_used_for_a_rewrite(box: Toolbox) -> None:
+    """A command could put programs into a folder of the PATH; Odin must not run them outside the sandbox."""
     path = box.write("a.txt", b"old" * 50_000)
     os.link(path, box.folder / "twin.txt")
     for name in ("mv", "cat", "sync", "rm"):
@@ -266,8 +265,8 @@ def test_a_program_of_the_project_does_not_rewrite(box: Toolbox) -> None:
     assert not (box.folder / "ran").exists()
 
 
-def wait_until(true: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""ContextSummarizer: what it covers, what the small model reads, what it returns."""
+"""ContextSummarizer: the results it covers, the question to the small model, and the tool result."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from tests.tools.toolbox import Toolbox
 LONG = "a finding " * 100
 
 
-class Desk:
-    """The tool with the collected items of a test."""
+class SummarizerHarness:
+    """Calls the tool with the collected items of a test; `asked` records the questions to the small model."""
 
     def __init__(self, box: Toolbox, *collected: CollectedItem) -> None:
         self.collected = collected
@@ -38,14 +38,14 @@ class Desk:
         return self.answer
 
 
-def result(name: str, text: str = LONG, args: str = "{}") -> CollectedItem:
+def make_result(name: str, text: str = LONG, args: str = "{}") -> CollectedItem:
     return CollectedItem(f"Read {args}", f"{name} {text}".strip(), name)
 
 
 async def test_older_results_are_condensed_and_the_newest_stay(box: Toolbox):
-    desk = Desk(box, *(result(name) for name in "abcd"))
-    output = await desk.call(focus="the port")
-    assert desk.asked == [
+    harness = SummarizerHarness(box, *(make_result(name) for name in "abcd"))
+    output = await harness.call(focus="the port")
+    assert harness.asked == [
         CollectedContext("the port", (("Read {}", f"a {LONG}".strip()), ("Read {}", f"b {LONG}".strip())))
     ]
     assert (output.summary, output.covers) == ("In short.", ("a", "b"))
@@ -53,81 +53,89 @@ async def test_older_results_are_condensed_and_the_newest_stay(box: Toolbox):
 
 
 async def test_short_results_and_repeated_ids_are_left_alone(box: Toolbox):
-    desk = Desk(
-        box, result("a"), result("a"), result("b", "x" * (SHORT_CHARS - 2)), result("c"), result("d"), result("e")
+    harness = SummarizerHarness(
+        box,
+        make_result("a"),
+        make_result("a"),
+        make_result("b", "x" * (SHORT_CHARS - 2)),
+        make_result("c"),
+        make_result("d"),
+        make_result("e"),
     )
-    output = await desk.call()
+    output = await harness.call()
     assert output.covers == ("c",)
 
 
 async def test_pieces_of_context_are_condensed_too(box: Toolbox):
-    desk = Desk(box, CollectedItem("Context from /w/a", "port = 1\n" * 60), result("a"))
-    output = await desk.call()
-    assert desk.asked[0].items[0][0] == "Context from /w/a"
+    harness = SummarizerHarness(box, CollectedItem("Context from /w/a", "port = 1\n" * 60), make_result("a"))
+    output = await harness.call()
+    assert harness.asked[0].items[0][0] == "Context from /w/a"
     assert (output.summary, output.covers) == ("In short.", ())
     assert "0 results and 1 pieces of context" in output.text
 
 
-@pytest.mark.parametrize("found", [(), (result("a"), result("b")), (CollectedItem("Context from the user", "small"),)])
-async def test_nothing_to_shorten_asks_no_model(box: Toolbox, found: tuple[CollectedItem, ...]):
-    desk = Desk(box, *found)
-    output = await desk.call()
+@pytest.mark.parametrize(
+    "found", [(), (make_result("a"), make_result("b")), (CollectedItem("Context from the user", "small"),)]
+)
+async def test_without_anything_to_shorten_the_small_model_is_not_asked(box: Toolbox, found: tuple[CollectedItem, ...]):
+    harness = SummarizerHarness(box, *found)
+    output = await harness.call()
     assert not output.is_error
     assert output.text == "Nothing has been collected that a summary would shorten."
-    assert (desk.asked, output.summary, output.covers) == ([], "", ())
+    assert (harness.asked, output.summary, output.covers) == ([], "", ())
 
 
-async def test_a_lesser_model_that_fails_changes_nothing(box: Toolbox):
-    desk = Desk(box, *(result(name) for name in "abc"))
-    desk.answer = Overloaded("It is overloaded.", "Try later.")
-    output = await desk.call()
+async def test_nothing_is_replaced_when_the_small_model_fails(box: Toolbox):
+    harness = SummarizerHarness(box, *(make_result(name) for name in "abc"))
+    harness.answer = Overloaded("It is overloaded.", "Try later.")
+    output = await harness.call()
     assert output.is_error
     assert output.text == "The small model could not summarize: It is overloaded. Try later. Nothing was replaced."
     assert (output.summary, output.covers) == ("", ())
 
 
-async def test_a_summary_that_is_longer_than_what_it_replaces_is_not_used(box: Toolbox):
-    desk = Desk(box, *(result(name) for name in "abc"))
-    desk.answer = "word " * 1000
-    output = await desk.call()
+async def test_a_summary_longer_than_the_original_is_not_used(box: Toolbox):
+    harness = SummarizerHarness(box, *(make_result(name) for name in "abc"))
+    harness.answer = "word " * 1000
+    output = await harness.call()
     assert "Nothing was replaced" in output.text
     assert (output.summary, output.covers) == ("", ())
 
 
-async def test_what_does_not_fit_stays_and_is_said(box: Toolbox):
-    desk = Desk(box, *(result(name, "x" * 60_000) for name in "abcdefg"))
-    output = await desk.call()
+async def test_results_that_do_not_fit_are_kept_and_reported(box: Toolbox):
+    harness = SummarizerHarness(box, *(make_result(name, "x" * 60_000) for name in "abcdefg"))
+    output = await harness.call()
     assert output.covers == ("c", "d", "e")
     assert "(2 older results did not fit and stay as they are; call this tool again for them.)" in output.text
-    assert sum(len(text) for _, text in desk.asked[0].items) <= MAX_INPUT
+    assert sum(len(text) for _, text in harness.asked[0].items) <= MAX_INPUT
 
 
 async def test_a_piece_of_context_that_is_too_long_loses_its_middle(box: Toolbox):
-    desk = Desk(box, CollectedItem("Context from `cat x`", "head " + "x" * 300_000 + " tail"))
-    output = await desk.call()
-    (_, text) = desk.asked[0].items[0]
+    harness = SummarizerHarness(box, CollectedItem("Context from `cat x`", "head " + "x" * 300_000 + " tail"))
+    output = await harness.call()
+    (_, text) = harness.asked[0].items[0]
     assert text.startswith("head x")
     assert text.endswith("x tail")
     assert "200,010 characters left out" in text
     assert "The middle of the longest pieces of context was left out" in output.text
 
 
-async def test_files_that_go_out_of_view_are_named(box: Toolbox, workspace: Path):
+async def test_files_whose_content_is_replaced_are_named(box: Toolbox, workspace: Path):
     gone, seen, other = (box.write(f"{name}.py", f"{name} = 1\n") for name in ("gone", "seen", "other"))
     for path in (gone, seen, other):
         await box.ok("Read", file_path=path)
-    desk = Desk(
+    harness = SummarizerHarness(
         box,
-        result("a", args=f'{{"file_path":"{gone}"}}'),
-        result("b", args=f'{{"file_path":"{seen}"}}'),
-        result("c", args=f'{{"file_path":"{seen}"}}'),
-        result("d"),
+        make_result("a", args=f'{{"file_path":"{gone}"}}'),
+        make_result("b", args=f'{{"file_path":"{seen}"}}'),
+        make_result("c", args=f'{{"file_path":"{seen}"}}'),
+        make_result("d"),
     )
-    said = (await desk.call()).text
+    said = (await harness.call()).text
     assert f"no longer in view: {gone}. Read the lines you need again" in said
 
 
-async def test_without_a_model_extracts_take_its_place(box: Toolbox):
+async def test_the_offline_provider_answers_with_extracts(box: Toolbox):
     question = CollectedContext(
         "the port",
         (

@@ -1,3 +1,5 @@
+"""Delete: files, symlinks, blocked paths, and files that changed since they were read."""
+
 import os
 from pathlib import Path
 
@@ -23,7 +25,7 @@ async def test_only_absent_files_are_no_error(box: Toolbox):
     assert output.text.startswith("Already absent:")
 
 
-async def test_a_link_is_deleted_and_what_it_points_to_stays_and_stays_known(box: Toolbox):
+async def test_deleting_a_symlink_keeps_its_target_and_its_cache_entry(box: Toolbox):
     target = box.write("real.txt", "one\n")
     await box.ok("Read", file_path=target)
     links = [box.folder / name for name in ("to-file", "to-folder", "to-nothing")]
@@ -51,7 +53,7 @@ async def test_a_relative_path_starts_at_the_working_directory(box: Toolbox):
     assert not Path(gone).exists()
 
 
-async def test_a_file_whose_name_has_a_star_is_a_file(box: Toolbox):
+async def test_a_file_name_with_a_star_is_not_a_wildcard(box: Toolbox):
     star, other = box.write("a*.txt", ""), box.write("ab.txt", "")
     await box.ok("Delete", paths=[star], reason=WHY)
     assert Path(other).exists()
@@ -59,7 +61,7 @@ async def test_a_file_whose_name_has_a_star_is_a_file(box: Toolbox):
 
 
 @pytest.mark.parametrize("name", [".git/config", ".GIT/hooks/pre-commit", "sub/.git", "link/config"])
-async def test_what_belongs_to_git_is_blocked(name: str, box: Toolbox):
+async def test_files_of_git_are_blocked(name: str, box: Toolbox):
     box.write(".git/config", "[core]\n")
     (box.folder / "link").symlink_to(".git")
     path = f"{box.folder}/{name}"
@@ -82,7 +84,7 @@ async def test_a_file_that_changed_since_it_was_read_is_blocked_until_it_is_read
     assert not Path(path).exists()
 
 
-async def test_a_deleted_file_is_forgotten(box: Toolbox):
+async def test_a_deleted_file_is_removed_from_the_cache(box: Toolbox):
     path = box.write("a.txt", "one\n")
     await box.ok("Read", file_path=path)
     await box.ok("Delete", paths=[path], reason=WHY)
@@ -91,7 +93,7 @@ async def test_a_deleted_file_is_forgotten(box: Toolbox):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may delete anything")
-async def test_a_refusal_of_the_system_leaves_the_rest_alone(box: Toolbox):
+async def test_after_a_system_error_the_remaining_files_are_not_attempted(box: Toolbox):
     locked, rest = box.write("locked/a.txt", "a"), box.write("b.txt", "b")
     (box.folder / "locked").chmod(0o500)
     try:
@@ -108,17 +110,17 @@ async def test_a_name_that_is_too_long_fails_and_the_rest_is_not_attempted(box: 
     assert text == f"Failed:\n  {long}: File name too long\nNot attempted:\n  {rest}"
 
 
-async def test_the_same_path_twice_is_one_file(box: Toolbox):
+async def test_a_path_given_twice_is_deleted_once(box: Toolbox):
     path = box.write("a.txt", "")
     assert (await box.ok("Delete", paths=[path, path], reason=WHY)).text == f"Deleted:\n  {path}"
 
 
-async def test_a_pipe_is_not_a_file(box: Toolbox):
+async def test_a_pipe_is_refused(box: Toolbox):
     os.mkfifo(box.folder / "pipe")
     assert "pipe or socket" in await box.refused("Delete", paths=[f"{box.folder}/pipe"], reason=WHY)
 
 
-def test_the_rules_see_every_path(box: Toolbox):
+def test_permission_rules_see_every_path(box: Toolbox):
     tool = box.tools["Delete"]
     assert tool.runs_alone
     assert tool.subject_of(tool.parse({"paths": ["/a", "/b"], "reason": WHY})).paths == ("/a", "/b")

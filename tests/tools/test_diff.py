@@ -1,3 +1,5 @@
+"""Unified diffs: git can apply them, and changed lines are counted."""
+
 import subprocess
 from pathlib import Path
 
@@ -13,7 +15,7 @@ texts = st.lists(st.sampled_from(["a", "b", "", "c\x0cd", "long line"]), max_siz
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=texts, after=texts)
-def test_git_can_apply_it_and_gets_the_new_text(tmp_path: Path, before: str, after: str) -> None:
+def test_git_can_apply_the_diff_and_gets_the_new_text(tmp_path: Path, before: str, after: str) -> None:
     diff = compare(before, after, "f")
     if before == after:
         assert (diff.text, diff.added, diff.removed) == ("", 0, 0)

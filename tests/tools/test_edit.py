@@ -1,3 +1,5 @@
+"""EditTool and MultiEditTool: matching, unread lines, line endings, encodings, and all edits or none."""
+
 import os
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ async def edit(box: Toolbox, content: str | bytes, old: str, new: str, **more: A
     return Path(path).read_bytes()
 
 
-async def test_it_replaces_and_shows_the_place(box: Toolbox) -> None:
+async def test_an_edit_replaces_text_and_shows_the_place(box: Toolbox) -> None:
     path = box.write("a.py", "a = 1\nb = 2\nc = 3\n")
     await box.ok("Read", file_path=path)
     output = await box.ok("EditTool", file_path=path, old_string="b = 2", new_string="b = 20\nbb = 21")
@@ -47,7 +49,7 @@ async def test_an_unread_file_is_refused(box: Toolbox) -> None:
     assert Path(path).read_text() == "x\n"
 
 
-async def test_a_file_is_forgotten_although_its_folder_became_a_link(box: Toolbox) -> None:
+async def test_the_cache_is_cleared_even_if_a_folder_became_a_symlink(box: Toolbox) -> None:
     await box.ok("Read", file_path=box.write("folder/a.txt", "x\n"))
     (box.folder / "folder").rename(box.folder / "moved")
     (box.folder / "folder").symlink_to("moved")
@@ -55,7 +57,7 @@ async def test_a_file_is_forgotten_although_its_folder_became_a_link(box: Toolbo
     assert box.files.list_files() == ()
 
 
-async def test_a_resumed_session_knows_what_it_saw_whole_and_asks_for_the_rest(box: Toolbox) -> None:
+async def test_a_resumed_session_can_edit_only_files_it_had_read_whole(box: Toolbox) -> None:
     whole, part = box.write("a.txt", "x\n"), box.write("b.txt", "x\nfar away\n")
     await box.ok("Read", file_path=whole)
     await box.ok("Read", file_path=part, limit=1)
@@ -83,17 +85,17 @@ async def test_a_change_between_reading_and_replacing_is_refused(box: Toolbox, m
     path = box.write("a.txt", "x\n")
     await box.ok("Read", file_path=path)
 
-    def meddle(target: str, data: bytes, before: bytes | None) -> os.stat_result:
+    def change_then_replace(target: str, data: bytes, before: bytes | None) -> os.stat_result:
         Path(path).write_text("theirs\n")
         return replace_file(target, data, before)
 
-    monkeypatch.setattr("odin.tools.file_edit.replace_file", meddle)
+    monkeypatch.setattr("odin.tools.file_edit.replace_file", change_then_replace)
     assert "changed on disk" in await box.refused("EditTool", file_path=path, old_string="x", new_string="y")
     assert Path(path).read_text() == "theirs\n"
     assert os.listdir(box.folder) == ["a.txt"], "no temporary file is left"
 
 
-async def test_not_found_shows_the_nearest_text(box: Toolbox) -> None:
+async def test_a_missing_old_string_shows_the_nearest_text(box: Toolbox) -> None:
     path = box.write("a.py", "def f():\n    return 1\n")
     await box.ok("Read", file_path=path)
     text = await box.refused("EditTool", file_path=path, old_string="\treturn 1", new_string="x")
@@ -116,7 +118,7 @@ async def test_line_numbers_copied_from_read_are_dropped(box: Toolbox, old: str,
     assert (await edit(box, "a = 1\n  b = 2\n", old, new)).decode() == expected
 
 
-async def test_numbers_that_are_not_the_lines_numbers_stay(box: Toolbox) -> None:
+async def test_numbers_that_are_not_line_numbers_are_kept(box: Toolbox) -> None:
     path = box.write("f.txt", "a = 1\nb = 2\n")
     await box.ok("Read", file_path=path)
     assert "was not found" in await box.refused("EditTool", file_path=path, old_string="1 b = 2", new_string="x")
@@ -136,7 +138,7 @@ async def test_several_matches_are_refused_with_their_lines(box: Toolbox) -> Non
 async def test_a_final_newline_that_the_file_lacks_is_tolerated_only_for_a_unique_text(
     box: Toolbox, replace_all: bool
 ) -> None:
-    """EDIT5: otherwise an edit of the last line would change other lines, too, which do have their newline."""
+    """EDIT5: otherwise an edit of the last line would also change other lines that start with the same text."""
     path = box.write("a.txt", "end here\nend")
     await box.ok("Read", file_path=path)
     given = {"file_path": path, "old_string": "end\n", "new_string": "over\n", "replace_all": replace_all}
@@ -149,19 +151,21 @@ async def test_a_final_newline_that_the_file_lacks_is_tolerated_only_for_a_uniqu
 
 
 @pytest.mark.parametrize(("old", "new", "word"), [("x", "x", "identical"), ("", "x", "empty")])
-async def test_nothing_to_do_is_refused(box: Toolbox, old: str, new: str, word: str) -> None:
+async def test_identical_strings_and_an_empty_old_string_are_refused(
+    box: Toolbox, old: str, new: str, word: str
+) -> None:
     path = box.write("a.txt", "x\n")
     await box.ok("Read", file_path=path)
     assert word in await box.refused("EditTool", file_path=path, old_string=old, new_string=new)
 
 
-async def test_it_never_creates_a_file(box: Toolbox) -> None:
+async def test_an_edit_never_creates_a_file(box: Toolbox) -> None:
     path = str(box.folder / "new.txt")
     assert "does not exist" in await box.refused("EditTool", file_path=path, old_string="a", new_string="b")
     assert not Path(path).exists()
 
 
-async def test_an_unseen_part_must_be_read_first(box: Toolbox) -> None:
+async def test_unread_lines_must_be_read_first(box: Toolbox) -> None:
     path = box.write("a.txt", "".join(f"line {n}.\n" for n in range(1, 101)))
     await box.ok("Read", file_path=path, offset=1, limit=20)
     args = {"file_path": path, "old_string": "line 50.\nline 51.", "new_string": "z"}
@@ -173,7 +177,7 @@ async def test_an_unseen_part_must_be_read_first(box: Toolbox) -> None:
     assert "line 49.\nz\nline 52." in Path(path).read_text()
 
 
-async def test_unseen_lines_are_named_as_the_file_has_them_and_all_at_once(box: Toolbox) -> None:
+async def test_a_refusal_names_all_unread_lines_by_their_numbers_in_the_file(box: Toolbox) -> None:
     path = box.write("a.txt", "".join(f"line {n}.\n" for n in range(1, 101)))
     await box.ok("Read", file_path=path, offset=1, limit=20)
     moved = {"old_string": "line 5.\n", "new_string": "5\nand\nmore\n"}
@@ -229,7 +233,7 @@ async def test_lines_shown_by_grep_count_as_read(box: Toolbox) -> None:
         (b"tab\there  \n", "here  ", "there", b"tab\tthere\n"),
     ],
 )
-async def test_every_other_byte_stays(box: Toolbox, before: bytes, old: str, new: str, after: bytes) -> None:
+async def test_every_other_byte_is_kept(box: Toolbox, before: bytes, old: str, new: str, after: bytes) -> None:
     assert await edit(box, before, old, new) == after
 
 
@@ -241,7 +245,7 @@ async def test_only_ascii_goes_into_a_file_that_is_not_utf8(box: Toolbox) -> Non
     assert Path(path).read_bytes() == b"caf\xe9 x\n"
 
 
-async def test_mode_links_and_odd_places_are_kept(box: Toolbox) -> None:
+async def test_file_mode_and_symlink_are_kept(box: Toolbox) -> None:
     path = box.write("real.sh", "a\n")
     os.chmod(path, 0o755)
     os.symlink(path, box.folder / "link.sh")
@@ -270,7 +274,7 @@ async def test_a_name_of_255_bytes_can_be_edited(box: Toolbox) -> None:
     assert Path(path).read_text() == "b\n"
 
 
-async def test_all_or_nothing(box: Toolbox) -> None:
+async def test_multi_edit_writes_all_edits_or_none(box: Toolbox) -> None:
     path = box.write("a.txt", "one two three\n")
     await box.ok("Read", file_path=path)
     edits = [
@@ -283,7 +287,7 @@ async def test_all_or_nothing(box: Toolbox) -> None:
     assert Path(path).read_text() == "one two three\n"
 
 
-async def test_each_edit_sees_the_one_before(box: Toolbox) -> None:
+async def test_each_edit_applies_to_the_result_of_the_previous_one(box: Toolbox) -> None:
     path = box.write("a.txt", "a\nb\n")
     await box.ok("Read", file_path=path)
     edits = [{"old_string": "a", "new_string": "b"}, {"old_string": "b", "new_string": "c", "replace_all": True}]
@@ -299,7 +303,7 @@ async def test_edits_that_cancel_out_are_refused(box: Toolbox) -> None:
     assert "cancel each other out" in await box.refused("MultiEditTool", file_path=path, edits=edits)
 
 
-def test_unseen_lines_move_with_the_text() -> None:
+def test_unread_lines_move_with_the_text() -> None:
     draft = EditBuffer("a\nb\nc\nd\n", unseen=[(3, 3)])
     draft.apply(Edit("a", "a1\na2\na3"))
     with pytest.raises(Refusal, match="Must read lines 3-3 first"):
@@ -316,7 +320,9 @@ chunks = st.lists(pieces, max_size=30).map(b"".join)
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=chunks, after=chunks, new=st.text(st.characters(codec="ascii", exclude_characters="\0\r\n"), max_size=8))
-async def test_everything_outside_the_span_is_identical(workspace: Path, before: bytes, after: bytes, new: str) -> None:
+async def test_bytes_outside_the_replaced_text_are_identical(
+    workspace: Path, before: bytes, after: bytes, new: str
+) -> None:
     box = Toolbox(workspace)
     mark = "NEEDLE"
     path = box.write("p.bin", before + mark.encode() + after)

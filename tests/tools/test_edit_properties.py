@@ -1,4 +1,4 @@
-"""For any text, encoding, line endings and edits: bytes outside the change are preserved; all edits or none.
+"""Properties of edits for any text, encoding and line endings: other bytes are preserved; all edits or none.
 
 The expected bytes are built here from the parts, without the code under test.
 """
@@ -25,7 +25,7 @@ CODECS = {
     "cp932": b"",
     "latin-1": b"",
 }
-PROOF = {
+ENCODING_SAMPLES = {
     "gb18030": "读取配置文件如果不存在则返回默认值",
     "cp932": "ファイルをよみこみます",
     "latin-1": "caf\xe9 gr\xfc\xdfe",
@@ -34,52 +34,54 @@ PROOF = {
 
 plain = st.text(st.sampled_from("ab \t(){}=_\x0c\x0b\x1c\x85\u2028"), max_size=8)
 ascii_only = st.text(st.sampled_from("ab \t(){}=_\x0c"), max_size=8)
-ends = st.sampled_from(["\n", "\r\n", "\r", "\r\r\n", ""])
-slow = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+line_ends = st.sampled_from(["\n", "\r\n", "\r", "\r\r\n", ""])
+property_settings = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @st.composite
 def files(draw: st.DrawFn) -> tuple[str, list[str], list[tuple[str, str]]]:
-    """A codec, the parts of a text between its targets, and for each target its old and new text."""
+    """Draw a codec, the parts of a text between its targets, and for each target its old and new text."""
     codec = draw(st.sampled_from(list(CODECS)))
     words = plain if codec.startswith("utf") else ascii_only
     count = draw(st.integers(1, 4))
-    proof = PROOF.get(codec, "")
-    gaps = [draw(st.lists(st.tuples(words, ends), max_size=4)) for _ in range(count + 1)]
+    sample = ENCODING_SAMPLES.get(codec, "")
+    gaps = [draw(st.lists(st.tuples(words, line_ends), max_size=4)) for _ in range(count + 1)]
     parts = ["".join(text + end for text, end in gap) for gap in gaps]
-    parts[0] = proof + parts[0]
+    parts[0] = sample + parts[0]
     news = [draw(words.filter(lambda text: "TARGET" not in text)) for _ in range(count)]
     return codec, parts, [(f"TARGET{number}!", new) for number, new in enumerate(news)]
 
 
-def encoded(codec: str, text: str) -> bytes:
+def encode_text(codec: str, text: str) -> bytes:
     return CODECS[codec] + text.encode(codec.removesuffix(" marked"))
 
 
-def woven(parts: list[str], between: list[str]) -> str:
+def interleave(parts: list[str], between: list[str]) -> str:
     return parts[0] + "".join(word + part for word, part in zip(between, parts[1:], strict=True))
 
 
-@slow
+@property_settings
 @given(file=files())
 async def test_only_the_targets_change(workspace: Path, file: tuple[str, list[str], list[tuple[str, str]]]) -> None:
     codec, parts, targets = file
     box = Toolbox(workspace)
-    path = box.write("f", encoded(codec, woven(parts, [old for old, _ in targets])))
+    path = box.write("f", encode_text(codec, interleave(parts, [old for old, _ in targets])))
     await box.ok("Read", file_path=path)
     edits = [{"old_string": old, "new_string": new} for old, new in targets]
     await box.ok("MultiEditTool", file_path=path, edits=edits)
-    assert Path(path).read_bytes() == encoded(codec, woven(parts, [new for _, new in targets]))
+    assert Path(path).read_bytes() == encode_text(codec, interleave(parts, [new for _, new in targets]))
 
 
-@slow
+@property_settings
 @given(file=files(), data=st.data())
 async def test_all_edits_or_none(
     workspace: Path, file: tuple[str, list[str], list[tuple[str, str]]], data: st.DataObject
 ) -> None:
     codec, parts, targets = file
     box = Toolbox(workspace)
-    before = encoded(codec, woven(parts, [old for old, _ in targets]))
+    before = encode_text(codec, interleave(parts, [old for old, _ in targets]))
     path = box.write("f", before)
     await box.ok("Read", file_path=path)
     edits: list[dict[str, Any]] = [{"old_string": old, "new_string": new} for old, new in targets]
@@ -93,9 +95,9 @@ async def test_all_edits_or_none(
 
 
 @pytest.mark.slow
-@slow
+@property_settings
 @given(lines=st.lists(st.tuples(ascii_only, st.sampled_from(["\n", "\r\n"])), min_size=1, max_size=8), data=st.data())
-async def test_a_block_given_with_plain_line_feeds_keeps_the_ends_of_its_lines(
+async def test_a_block_given_with_lf_keeps_the_line_endings_of_the_file(
     workspace: Path, lines: list[tuple[str, str]], data: st.DataObject
 ) -> None:
     """The model writes what Read shows. One line changes; the others keep their line endings."""
@@ -113,9 +115,9 @@ async def test_a_block_given_with_plain_line_feeds_keeps_the_ends_of_its_lines(
 
 
 @pytest.mark.slow
-@slow
+@property_settings
 @given(before=st.text(max_size=60), after=st.text(max_size=60))
-async def test_writing_gives_exactly_the_content(workspace: Path, before: str, after: str) -> None:
+async def test_write_file_writes_exactly_the_content(workspace: Path, before: str, after: str) -> None:
     """Content that replaces a file with LF is written unchanged, with any line endings."""
     box = Toolbox(workspace)
     before, after = f"{before}\n".replace("\r\n", "\n"), f"x{after}"
@@ -130,7 +132,7 @@ async def test_writing_gives_exactly_the_content(workspace: Path, before: str, a
 MIXED = "e\u0301👩\u200d👩\u200d👧漢字𠀀\udce9 a\u0308\u0323🇩🇪"
 
 
-def test_wherever_text_is_cut_it_stays_valid() -> None:
+def test_text_truncated_at_any_position_stays_valid() -> None:
     """Emoji, Chinese, combining marks and bytes that are not UTF-8, cut at every position."""
     for shift in range(len(MIXED) + 1):
         line = "x" * (LINE_CHARS - shift) + MIXED * 2

@@ -1,4 +1,4 @@
-"""Review of edits of partially read files: what the small model is asked, and that it can only refuse."""
+"""The small model reviews edits of partially read files: its questions, and that its answers can only refuse."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -47,15 +47,15 @@ def use_small_model(box: Toolbox, answer: Answer, validation: Validation = "auto
     return small_model
 
 
-def yes(question: EditReview) -> Sufficiency:
+def approve(question: EditReview) -> Sufficiency:
     return Sufficiency(True, "fine")
 
 
-def says(text: str) -> Answer:
+def answer_with(text: str) -> Answer:
     return lambda question: text
 
 
-def wants(*ranges: tuple[int, int]) -> Answer:
+def request_lines(*ranges: tuple[int, int]) -> Answer:
     lines = tuple(LineRange(first, last, "look") for first, last in ranges)
     return lambda question: Sufficiency(False, "The caller is not shown", lines)
 
@@ -67,7 +67,7 @@ async def box(workspace: Path) -> AsyncIterator[Toolbox]:
     await box.runner.close()
 
 
-def hundred(box: Toolbox) -> str:
+def write_hundred_lines(box: Toolbox) -> str:
     return box.write("a.txt", "".join(f"line {n}.\n" for n in range(1, 101)))
 
 
@@ -75,11 +75,11 @@ def edit_of(name: str, line: int = 15) -> dict[str, Any]:
     return {"file_path": name, "old_string": f"line {line}.", "new_string": "new"}
 
 
-# --- what is asked ---
+# --- the question ---
 
 
-async def test_the_question_has_the_edit_and_what_was_seen(box: Toolbox) -> None:
-    small_model, name = use_small_model(box, yes), hundred(box)
+async def test_the_question_contains_the_edit_and_the_lines_that_were_read(box: Toolbox) -> None:
+    small_model, name = use_small_model(box, approve), write_hundred_lines(box)
     await box.ok("Read", file_path=name, offset=50, limit=1)
     await box.ok("Read", file_path=name, offset=14, limit=2)
     await box.ok("Read", file_path=name, offset=16, limit=1)
@@ -97,7 +97,7 @@ async def test_the_question_has_the_edit_and_what_was_seen(box: Toolbox) -> None
 
 
 async def test_several_edits_are_one_question(box: Toolbox) -> None:
-    small_model, name = use_small_model(box, yes), hundred(box)
+    small_model, name = use_small_model(box, approve), write_hundred_lines(box)
     await box.ok("Read", file_path=name, offset=10, limit=20)
     edits = [{"old_string": f"line {n}.", "new_string": f"{n}!"} for n in (12, 20)]
     await box.ok("MultiEditTool", file_path=name, edits=edits)
@@ -116,32 +116,34 @@ async def test_several_edits_are_one_question(box: Toolbox) -> None:
         ("never", False, 0),
     ],
 )
-async def test_when_it_is_asked(box: Toolbox, validation: Validation, whole: bool, asked: int) -> None:
-    small_model, name = use_small_model(box, yes, validation), hundred(box)
+async def test_the_validation_setting_decides_when_the_small_model_is_asked(
+    box: Toolbox, validation: Validation, whole: bool, asked: int
+) -> None:
+    small_model, name = use_small_model(box, approve, validation), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=None if whole else 20)
     await box.ok("EditTool", **edit_of(name))
     assert len(small_model.questions) == asked
 
 
-async def test_segments_that_are_all_of_it_leave_no_doubt(box: Toolbox) -> None:
-    small_model, name = use_small_model(box, yes), hundred(box)
+async def test_a_file_read_completely_in_segments_needs_no_review(box: Toolbox) -> None:
+    small_model, name = use_small_model(box, approve), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=50)
     await box.ok("Read", file_path=name, offset=51)
     await box.ok("EditTool", **edit_of(name))
     assert small_model.questions == []
 
 
-async def test_lines_that_were_shown_cut_are_a_doubt(box: Toolbox) -> None:
-    small_model = use_small_model(box, yes)
+async def test_a_file_with_truncated_lines_is_reviewed(box: Toolbox) -> None:
+    small_model = use_small_model(box, approve)
     name = box.write("a.txt", "y" * 3000 + " end\n")
     await box.ok("Read", file_path=name)
     await box.ok("EditTool", file_path=name, old_string=" end", new_string="")
     assert [question.is_partial for question in small_model.questions] == [False]
 
 
-async def test_what_is_certain_is_not_asked(box: Toolbox) -> None:
-    """A deterministic refusal comes without a question, and no answer can override it."""
-    small_model, name = use_small_model(box, yes), hundred(box)
+async def test_deterministic_refusals_do_not_ask_the_small_model(box: Toolbox) -> None:
+    """These refusals need no answer, and no answer could override them."""
+    small_model, name = use_small_model(box, approve), write_hundred_lines(box)
     assert "Must read file first" in await box.refused("EditTool", **edit_of(name))
     await box.ok("Read", file_path=name, limit=20)
     assert "Must read lines 50-50 first" in await box.refused("EditTool", **edit_of(name, 50))
@@ -153,8 +155,8 @@ async def test_what_is_certain_is_not_asked(box: Toolbox) -> None:
     assert Path(name).read_text() == "line 15.\n"
 
 
-async def test_of_much_only_the_surroundings_are_shown(box: Toolbox) -> None:
-    small_model = use_small_model(box, yes)
+async def test_the_question_about_a_large_file_shows_only_lines_around_the_edits(box: Toolbox) -> None:
+    small_model = use_small_model(box, approve)
     name = box.write("a.txt", "".join(f"{n:04} {'x' * 60}\n" for n in range(1, 3001)))
     for offset in range(1, 2500, 500):
         await box.ok("Read", file_path=name, offset=offset, limit=500)
@@ -166,9 +168,9 @@ async def test_of_much_only_the_surroundings_are_shown(box: Toolbox) -> None:
     assert content.count("--- Lines") == 2
 
 
-async def test_too_much_to_show_is_not_asked(box: Toolbox) -> None:
+async def test_a_question_that_would_be_too_large_is_not_asked(box: Toolbox) -> None:
     """Neither the new text nor the context may be larger than a small model can read."""
-    small_model = use_small_model(box, wants((900, 950)))
+    small_model = use_small_model(box, request_lines((900, 950)))
     name = box.write("a.txt", "".join(f"{n:04} {'x' * 90}\n" for n in range(1, 1001)))
     await box.ok("Read", file_path=name, limit=450)
     await box.ok("Read", file_path=name, offset=451, limit=100)
@@ -180,8 +182,8 @@ async def test_too_much_to_show_is_not_asked(box: Toolbox) -> None:
     assert small_model.questions == []
 
 
-async def test_bytes_that_are_not_text_can_be_asked_about(box: Toolbox) -> None:
-    small_model = use_small_model(box, yes)
+async def test_a_file_that_is_not_utf8_can_be_reviewed(box: Toolbox) -> None:
+    small_model = use_small_model(box, approve)
     name = box.write("a.txt", b"caf\xe9 x\nb\nc\n")
     await box.ok("Read", file_path=name, limit=2)
     await box.ok("EditTool", file_path=name, old_string="b", new_string="B")
@@ -189,12 +191,12 @@ async def test_bytes_that_are_not_text_can_be_asked_about(box: Toolbox) -> None:
     assert Path(name).read_bytes() == b"caf\xe9 x\nB\nc\n"
 
 
-# --- what the answer does ---
+# --- the answer ---
 
 
 @pytest.mark.parametrize("tool", ["EditTool", "MultiEditTool"])
 async def test_a_refusal_names_lines_and_after_reading_them_the_same_edit_succeeds(box: Toolbox, tool: str) -> None:
-    small_model, name = use_small_model(box, wants((60, 70), (90, 92))), hundred(box)
+    small_model, name = use_small_model(box, request_lines((60, 70), (90, 92))), write_hundred_lines(box)
     before = Path(name).read_bytes()
     await box.ok("Read", file_path=name, limit=20)
     args = edit_of(name)
@@ -208,20 +210,20 @@ async def test_a_refusal_names_lines_and_after_reading_them_the_same_edit_succee
     assert (await box.refused(tool, **args)).startswith("Read lines 90-92 first")
     await box.ok("Grep", pattern="line 9[0-2]", path=name)
     await box.ok(tool, **args)
-    assert len(small_model.questions) == 1, "what it wanted was read, so it is not asked again"
+    assert len(small_model.questions) == 1, "the requested lines were read, so it is not asked again"
     assert "\nnew\n" in Path(name).read_text()
 
 
 async def test_another_edit_is_another_question(box: Toolbox) -> None:
-    small_model, name = use_small_model(box, wants((60, 70))), hundred(box)
+    small_model, name = use_small_model(box, request_lines((60, 70))), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
     await box.refused("EditTool", **edit_of(name, 15))
     await box.refused("EditTool", **edit_of(name, 16))
     assert len(small_model.questions) == 2
 
 
-async def test_a_changed_file_is_asked_about_anew(box: Toolbox) -> None:
-    small_model, name = use_small_model(box, wants((60, 70))), hundred(box)
+async def test_a_changed_file_is_reviewed_again(box: Toolbox) -> None:
+    small_model, name = use_small_model(box, request_lines((60, 70))), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
     await box.refused("EditTool", **edit_of(name))
     Path(name).write_text(Path(name).read_text() + "more\n")
@@ -240,14 +242,14 @@ async def test_a_changed_file_is_asked_about_anew(box: Toolbox) -> None:
         (tuple((n, n) for n in range(30, 100, 10)), "30-30 and 40-40 and 50-50 and 60-60 and 70-70"),
     ],
 )
-async def test_suggestions_are_brought_into_shape(box: Toolbox, suggested: Any, named: str) -> None:
-    use_small_model(box, wants(*suggested))
-    name = hundred(box)
+async def test_suggested_line_ranges_are_clamped_merged_and_limited(box: Toolbox, suggested: Any, named: str) -> None:
+    use_small_model(box, request_lines(*suggested))
+    name = write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
     assert (await box.refused("EditTool", **edit_of(name))).startswith(f"Read lines {named} first;")
 
 
-def _raise(error: BaseException) -> Answer:
+def fail_with(error: BaseException) -> Answer:
     def answer(question: EditReview) -> str:
         raise error
 
@@ -257,15 +259,15 @@ def _raise(error: BaseException) -> Answer:
 @pytest.mark.parametrize(
     "answer",
     [
-        _raise(Overloaded("busy")),
-        _raise(ConfigError("there is no such model")),
-        _raise(BadRequest("no")),
-        says("I think that is fine."),
-        says('{"is_sufficient": "no idea"}'),
-        says('{"is_sufficient": false, "explanation": "hm", "suggested_line_ranges": [{"start_line": 3}]}'),
-        wants(),
-        wants((1, 20), (5, 6)),
-        wants((0, 0), (200, 300), (50, 40)),
+        fail_with(Overloaded("busy")),
+        fail_with(ConfigError("there is no such model")),
+        fail_with(BadRequest("no")),
+        answer_with("I think that is fine."),
+        answer_with('{"is_sufficient": "no idea"}'),
+        answer_with('{"is_sufficient": false, "explanation": "hm", "suggested_line_ranges": [{"start_line": 3}]}'),
+        request_lines(),
+        request_lines((1, 20), (5, 6)),
+        request_lines((0, 0), (200, 300), (50, 40)),
     ],
     ids=[
         "busy",
@@ -279,70 +281,70 @@ def _raise(error: BaseException) -> Answer:
         "no such lines",
     ],
 )
-async def test_without_a_usable_answer_what_is_certain_decides(box: Toolbox, answer: Answer) -> None:
-    small_model, name = use_small_model(box, answer), hundred(box)
+async def test_without_a_usable_answer_the_edit_is_made(box: Toolbox, answer: Answer) -> None:
+    small_model, name = use_small_model(box, answer), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
     await box.ok("EditTool", **edit_of(name))
     assert small_model.questions
     assert "\nnew\n" in Path(name).read_text()
 
 
-async def test_an_objection_about_lines_that_were_seen_is_passed_on(box: Toolbox) -> None:
-    use_small_model(box, wants((1, 20)))
-    name = hundred(box)
+async def test_an_objection_about_lines_that_were_read_becomes_a_note(box: Toolbox) -> None:
+    use_small_model(box, request_lines((1, 20)))
+    name = write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
     output = await box.ok("EditTool", **edit_of(name))
     assert output.text.endswith("(Note from the review of this edit: The caller is not shown)")
 
 
-async def test_an_objection_without_lines_is_passed_on(box: Toolbox) -> None:
+async def test_an_objection_without_lines_becomes_a_note(box: Toolbox) -> None:
     use_small_model(box, lambda question: Sufficiency(False, "The second edit\nundoes the first."), "always")
-    name = hundred(box)
+    name = write_hundred_lines(box)
     await box.ok("Read", file_path=name)
     output = await box.ok("EditTool", **edit_of(name))
     assert output.text.endswith("(Note from the review of this edit: The second edit undoes the first.)")
 
 
-async def test_a_model_that_takes_no_schema_is_asked_without(box: Toolbox) -> None:
+async def test_a_model_that_rejects_the_schema_is_asked_without_it(box: Toolbox) -> None:
     def answer(question: EditReview) -> Sufficiency:
         if small_model.jobs[-1].schema is not None:
             raise BadRequest("output_config: unknown field")
         return Sufficiency(False, "more", (LineRange(30, 31, ""),))
 
-    small_model, name = use_small_model(box, answer), hundred(box)
+    small_model, name = use_small_model(box, answer), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
     assert "Read lines 30-31 first" in await box.refused("EditTool", **edit_of(name))
     await box.refused("EditTool", **edit_of(name, 16))
     assert [job.schema is None for job in small_model.jobs] == [False, True, True]
 
 
-async def test_a_silent_model_is_not_waited_for(box: Toolbox) -> None:
-    name = hundred(box)
+async def test_a_model_that_does_not_answer_times_out(box: Toolbox) -> None:
+    name = write_hundred_lines(box)
     cancelled = asyncio.Event()
 
-    async def silent(job: SmallJob, text: str) -> str:
+    async def never_answer(job: SmallJob, text: str) -> str:
         try:
             return await asyncio.Future[str]()
         finally:
             cancelled.set()
 
-    tool = EditTool(box.files, silent)
-    tool._reviewer = EditReviewer(box.files, silent, seconds=0.01)
+    tool = EditTool(box.files, never_answer)
+    tool._reviewer = EditReviewer(box.files, never_answer, seconds=0.01)
     box.tools["EditTool"] = tool
     await box.ok("Read", file_path=name, limit=20)
     await box.ok("EditTool", **edit_of(name))
     assert cancelled.is_set()
 
 
-async def test_a_call_can_be_cancelled_while_the_model_thinks(box: Toolbox) -> None:
-    name = hundred(box)
+async def test_a_call_can_be_cancelled_during_the_review(box: Toolbox) -> None:
+    name = write_hundred_lines(box)
     asked = asyncio.Event()
 
-    async def silent(job: SmallJob, text: str) -> str:
+    async def never_answer(job: SmallJob, text: str) -> str:
         asked.set()
         return await asyncio.Future[str]()
 
-    box.tools["EditTool"] = EditTool(box.files, silent)
+    box.tools["EditTool"] = EditTool(box.files, never_answer)
     await box.ok("Read", file_path=name, limit=20)
     task = asyncio.create_task(box.call("EditTool", **edit_of(name)))
     await asked.wait()
@@ -352,23 +354,23 @@ async def test_a_call_can_be_cancelled_while_the_model_thinks(box: Toolbox) -> N
     assert "new" not in Path(name).read_text()
 
 
-async def test_a_change_while_the_model_thinks_is_noticed(box: Toolbox) -> None:
-    name = hundred(box)
+async def test_a_file_change_during_the_review_is_detected(box: Toolbox) -> None:
+    name = write_hundred_lines(box)
 
-    def meddle(question: EditReview) -> Sufficiency:
+    def change_file(question: EditReview) -> Sufficiency:
         Path(name).write_text("theirs\n")
         return Sufficiency(True)
 
-    use_small_model(box, meddle)
+    use_small_model(box, change_file)
     await box.ok("Read", file_path=name, limit=20)
     assert "changed on disk in the meantime" in await box.refused("EditTool", **edit_of(name))
     assert Path(name).read_text() == "theirs\n"
 
 
-# --- the offline planner in its place ---
+# --- the offline planner instead of a small model ---
 
 
-async def offline(job: SmallJob, text: str) -> str:
+async def ask_offline_planner(job: SmallJob, text: str) -> str:
     pieces = stream_reply(Request("m", (PromptMessage(text),), system=job.system, schema=job.schema))
     return "".join(piece.text for piece in pieces if isinstance(piece, TextChunk))
 
@@ -382,21 +384,21 @@ async def offline(job: SmallJob, text: str) -> str:
         ("one\nTODO caf\udce9\nx\n", "TODO", "DONE"),
     ],
 )
-async def test_without_a_model_an_edit_of_the_one_line_grep_showed_works(
+async def test_the_offline_planner_accepts_an_edit_of_a_line_that_grep_showed(
     box: Toolbox, content: str, old: str, new: str
 ) -> None:
-    box.tools["EditTool"] = EditTool(box.files, offline)
+    box.tools["EditTool"] = EditTool(box.files, ask_offline_planner)
     name = box.write("a.txt", content.encode("utf-8", "surrogateescape"))
     await box.ok("Grep", pattern="TODO", path=name)
     assert box.files.list_unseen(name)
     await box.ok("EditTool", file_path=name, old_string=old, new_string=new)
 
 
-# --- a file that is not what was read ---
+# --- files that changed since they were read ---
 
 
-async def test_a_refusal_says_what_is_different_now(box: Toolbox) -> None:
-    name = hundred(box)
+async def test_a_refusal_shows_how_the_file_changed(box: Toolbox) -> None:
+    name = write_hundred_lines(box)
     await box.ok("Read", file_path=name)
     Path(name).write_text(Path(name).read_text().replace("line 50.", "line fifty."))
     for text in (
@@ -410,8 +412,8 @@ async def test_a_refusal_says_what_is_different_now(box: Toolbox) -> None:
     await box.ok("EditTool", **edit_of(name))
 
 
-async def test_of_parts_it_says_what_became_of_each(box: Toolbox) -> None:
-    name = hundred(box)
+async def test_a_refusal_says_how_each_segment_changed(box: Toolbox) -> None:
+    name = write_hundred_lines(box)
     for first in (10, 50, 90):
         await box.ok("Read", file_path=name, offset=first, limit=3)
     lines = Path(name).read_text().splitlines(keepends=True)
@@ -421,8 +423,8 @@ async def test_of_parts_it_says_what_became_of_each(box: Toolbox) -> None:
     assert "10-12" not in text
 
 
-async def test_a_long_difference_is_cut_and_says_so(box: Toolbox) -> None:
-    name = hundred(box)
+async def test_a_long_difference_is_truncated_with_a_note(box: Toolbox) -> None:
+    name = write_hundred_lines(box)
     await box.ok("Read", file_path=name)
     Path(name).write_text("".join(f"{n} {'x' * 100}\n" for n in range(100)))
     text = await box.refused("EditTool", **edit_of(name))
@@ -432,9 +434,9 @@ async def test_a_long_difference_is_cut_and_says_so(box: Toolbox) -> None:
     assert "Only its final newline" in await box.refused("EditTool", **edit_of(name))
 
 
-async def test_the_final_line_feed_a_file_lacks_is_not_asked_about(box: Toolbox) -> None:
+async def test_a_missing_final_newline_is_not_part_of_the_question(box: Toolbox) -> None:
     """EditTool tolerates it, so the small model must not be shown text that is not in the file."""
-    small_model = use_small_model(box, yes)
+    small_model = use_small_model(box, approve)
     path = box.write("a.txt", "".join(f"line {number}\n" for number in range(1, 100)) + "the end")
     await box.ok("Read", file_path=path, offset=95)
     await box.ok("EditTool", file_path=path, old_string="line 99\nthe end\n", new_string="the new end\n")

@@ -47,7 +47,7 @@ async def test_writing_over_a_chinese_file_keeps_its_encoding(box: Toolbox) -> N
     assert Path(path).read_bytes() == "全部重写\r\n".encode("gb18030")
 
 
-async def test_the_encoding_is_kept_when_an_edit_takes_away_what_it_was_recognised_by(box: Toolbox) -> None:
+async def test_the_encoding_is_kept_when_an_edit_removes_the_recognizable_text(box: Toolbox) -> None:
     path = box.write("a.c", CHINESE.encode("gb18030"))
     await box.ok("Read", file_path=path)
     await box.ok("EditTool", file_path=path, old_string="读取配置文件，如果文件不存在则返回默认值", new_string="鼹鼠")
@@ -56,7 +56,7 @@ async def test_the_encoding_is_kept_when_an_edit_takes_away_what_it_was_recognis
     assert Path(path).read_bytes() == "// 鼹鼠和獾\nint count = 1;\n".encode("gb18030")
 
 
-def test_what_is_recognised_encodes_to_the_same_bytes() -> None:
+def test_recognized_text_encodes_to_the_same_bytes() -> None:
     for text, codec in ((CHINESE, "gb18030"), (CHINESE, "gbk"), ("你好世界\n", "gb2312"), (JAPANESE, "cp932")):
         data = text.encode(codec)
         found = decode(data)
@@ -74,7 +74,7 @@ def test_other_encodings_are_never_taken_for_chinese_or_japanese(codec: str) -> 
 
 
 @pytest.mark.parametrize("codec", OTHERS)
-async def test_other_encodings_keep_every_byte_and_take_ascii(box: Toolbox, codec: str) -> None:
+async def test_other_encodings_keep_every_byte_and_accept_only_ascii(box: Toolbox, codec: str) -> None:
     data = OTHERS[codec].encode(codec) + b"count = 1\n"
     path = box.write("a.txt", data)
     await box.ok("Read", file_path=path)
@@ -94,7 +94,7 @@ async def test_a_letter_that_may_be_half_of_a_character_is_not_replaced(box: Too
 
 
 @pytest.mark.parametrize("codec", ["utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"])
-async def test_wide_encodings_are_kept(box: Toolbox, codec: str) -> None:
+async def test_utf16_and_utf32_are_kept(box: Toolbox, codec: str) -> None:
     path = box.write("a.txt", "\ufeffgrün 😀\r\nend\r\n".encode(codec))
     await box.ok("Read", file_path=path)
     await box.ok("EditTool", file_path=path, old_string="end", new_string="ö\n漢")

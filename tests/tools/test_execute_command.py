@@ -1,3 +1,5 @@
+"""ExecuteCommand: output, exit codes, timeouts, and refused interactive programs."""
+
 import asyncio
 import os
 import shutil
@@ -15,13 +17,13 @@ async def run(box: Toolbox, command: str, **args: Any) -> str:
     return (await box.call("ExecuteCommand", command=command, **args)).text
 
 
-async def test_both_streams_in_order_in_the_working_directory(box: Toolbox) -> None:
+async def test_stdout_and_stderr_are_returned_in_order(box: Toolbox) -> None:
     output = await box.ok("ExecuteCommand", command="pwd; echo err >&2; echo out", description="look around")
     assert output.text == f"{box.folder}\nerr\nout"
     assert output.note == "look around: pwd; echo err >&2; echo out"
 
 
-async def test_nothing_printed(box: Toolbox) -> None:
+async def test_a_command_without_output_says_so(box: Toolbox) -> None:
     assert await run(box, "true") == "(no output)"
 
 
@@ -32,14 +34,16 @@ async def test_a_failure_shows_its_exit_code(box: Toolbox) -> None:
     assert await run(box, "kill -9 $$") == "(no output)\n(killed by signal SIGKILL)"
 
 
-async def test_a_timeout_keeps_what_was_printed(box: Toolbox) -> None:
+async def test_a_timeout_keeps_the_output_so_far(box: Toolbox) -> None:
     output = await box.call("ExecuteCommand", command="echo begun; sleep 60", timeout=200)
     assert output.is_error
     assert output.text.startswith("begun\n(timed out after 0.2s")
 
 
-async def test_the_time_limit_is_two_minutes_and_ten_at_most(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EXEC1: without a number, with 0, and with more than may be asked for; and as the model reads it."""
+async def test_the_timeout_is_two_minutes_by_default_and_ten_at_most(
+    box: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EXEC1: without a timeout, with 0, and with more than the maximum. The schema names the same limits."""
     limits: list[float] = []
     run_command = box.runner.run
 
@@ -60,8 +64,8 @@ async def test_a_long_timeout_is_limited_and_says_so(box: Toolbox) -> None:
     assert "limited" not in await run(box, "true", timeout=600_000)
 
 
-async def test_there_is_no_input_and_no_terminal(box: Toolbox) -> None:
-    """Even if our own stdin is open and silent, which a child would wait for."""
+async def test_commands_have_no_stdin_and_no_terminal(box: Toolbox) -> None:
+    """Even if Odin's own stdin is open and silent, on which a child would wait."""
     reading, writing = os.pipe()
     own = os.dup(0)
     os.dup2(reading, 0)
@@ -75,17 +79,17 @@ async def test_there_is_no_input_and_no_terminal(box: Toolbox) -> None:
     assert await run(box, "(: </dev/tty) 2>/dev/null || echo none") == "none"
 
 
-async def test_a_background_child_does_not_hold_the_call(box: Toolbox) -> None:
+async def test_a_background_child_does_not_delay_the_result(box: Toolbox) -> None:
     async with asyncio.timeout(5):
         text = await run(box, "sleep 1000 & echo $!")
     pid = int(text.split("\n")[0])
     assert "still runs in the background" in text
     os.kill(pid, 0)
     await box.runner.close()
-    assert not _running(pid)
+    assert not _is_running(pid)
 
 
-async def test_long_output_keeps_head_and_tail_and_the_rest_in_a_file(box: Toolbox) -> None:
+async def test_long_output_shows_head_and_tail_and_is_saved_whole_in_a_file(box: Toolbox) -> None:
     output = await box.ok("ExecuteCommand", command="seq 1 100000")
     assert len(output.text) < 31_000
     assert output.text.startswith("1\n2\n3\n")
@@ -94,7 +98,7 @@ async def test_long_output_keeps_head_and_tail_and_the_rest_in_a_file(box: Toolb
     assert Path(spill).read_text() == "".join(f"{n}\n" for n in range(1, 100_001))
 
 
-async def test_a_deleted_working_directory_is_said_and_not_fatal(box: Toolbox) -> None:
+async def test_a_deleted_working_directory_is_reported_and_not_fatal(box: Toolbox) -> None:
     shutil.rmtree(box.folder)
     assert "no longer exists" in await box.refused("ExecuteCommand", command="true")
     box.folder.mkdir()
@@ -153,7 +157,7 @@ async def test_an_interactive_program_is_not_run(box: Toolbox) -> None:
         "kubectl -n web exec -it pod -- sh",
     ],
 )
-def test_commands_that_would_wait(command: str) -> None:
+def test_interactive_commands_are_recognized(command: str) -> None:
     assert explain_interactive(command)
 
 
@@ -192,11 +196,11 @@ def test_commands_that_would_wait(command: str) -> None:
         "npm run watch",
     ],
 )
-def test_commands_that_would_not(command: str) -> None:
+def test_other_commands_are_not_taken_for_interactive(command: str) -> None:
     assert explain_interactive(command) == ""
 
 
-def _running(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Fuzzy search of paths: what is found, in which order, and that the event loop is not blocked."""
+"""Fuzzy path search: results, their order, odd trees, and that the event loop is not blocked."""
 
 import asyncio
 import os
@@ -17,12 +17,12 @@ from tests.engine.conftest import Start, start
 
 __all__ = ["start"]
 
-Make = Callable[..., FileFinder]
+MakeFinder = Callable[..., FileFinder]
 
 
 @pytest.fixture
-async def make(tmp_path: Path) -> AsyncIterator[Make]:
-    """make(names, recent=…) returns a finder in a folder with these files, all of the same age."""
+async def make_finder(tmp_path: Path) -> AsyncIterator[MakeFinder]:
+    """make_finder(names, recent=…) returns a finder in a folder with these files, all of the same age."""
     made: list[FileFinder] = []
 
     def finder(*names: str, recent: tuple[str, ...] = (), env: dict[str, str] | None = None) -> FileFinder:
@@ -43,7 +43,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
         await one.close()
 
 
-async def settled(finder: FileFinder, words: str, limit: int = 20) -> tuple[str, ...]:
+async def find_after_walk(finder: FileFinder, words: str, limit: int = 20) -> tuple[str, ...]:
     """Return the result after the whole tree was walked."""
     await finder(words)
     async with asyncio.timeout(30):
@@ -53,8 +53,8 @@ async def settled(finder: FileFinder, words: str, limit: int = 20) -> tuple[str,
 
 
 class TestOrder:
-    async def test_the_better_the_match_the_earlier(self, make: Make) -> None:
-        finder = make(
+    async def test_better_matches_come_first(self, make_finder: MakeFinder) -> None:
+        finder = make_finder(
             "deep/down/agent",  # the name
             "src/agent.py",  # its beginning
             "src/the_agent.py",  # a part of it
@@ -62,7 +62,7 @@ class TestOrder:
             "a/gxe/n/t.py",  # only the letters
             "zebra.txt",
         )
-        found = await settled(finder, "agent")
+        found = await find_after_walk(finder, "agent")
         assert found == (
             "deep/down/agent",
             "agents/",
@@ -73,68 +73,74 @@ class TestOrder:
             "a/gxe/n/t.py",
         )
 
-    async def test_short_ones_first_and_any_case(self, make: Make) -> None:
-        finder = make("lib/README.md", "README.md", "a/b/c/readme.txt")
-        assert await settled(finder, "ReadMe") == ("README.md", "lib/README.md", "a/b/c/readme.txt")
+    async def test_shorter_paths_come_first_and_case_is_ignored(self, make_finder: MakeFinder) -> None:
+        finder = make_finder("lib/README.md", "README.md", "a/b/c/readme.txt")
+        assert await find_after_walk(finder, "ReadMe") == ("README.md", "lib/README.md", "a/b/c/readme.txt")
 
-    async def test_what_the_session_knows_and_what_changed_comes_first(self, make: Make, tmp_path: Path) -> None:
-        finder = make("a/test.py", "bb/test.py", "ccc/test.py", recent=("ccc/test.py",))
+    async def test_files_of_the_session_and_changed_files_come_first(
+        self, make_finder: MakeFinder, tmp_path: Path
+    ) -> None:
+        finder = make_finder("a/test.py", "bb/test.py", "ccc/test.py", recent=("ccc/test.py",))
         os.utime(tmp_path / "tree" / "bb" / "test.py")
-        assert await settled(finder, "test") == ("ccc/test.py", "bb/test.py", "a/test.py")
+        assert await find_after_walk(finder, "test") == ("ccc/test.py", "bb/test.py", "a/test.py")
 
-    async def test_parts_of_the_path_and_letters_in_order(self, make: Make) -> None:
-        finder = make("src/odin/ui/tui/composer.py", "src/odin/core/op.py", "tests/ui/test_composer.py")
-        assert (await settled(finder, "tui/comp"))[0] == "src/odin/ui/tui/composer.py"
+    async def test_path_fragments_and_letter_sequences_match(self, make_finder: MakeFinder) -> None:
+        finder = make_finder("src/odin/ui/tui/composer.py", "src/odin/core/op.py", "tests/ui/test_composer.py")
+        assert (await find_after_walk(finder, "tui/comp"))[0] == "src/odin/ui/tui/composer.py"
         assert (await finder("sodcoop"))[0] == "src/odin/core/op.py"
         assert (await finder("src op.py"))[0] == "src/odin/core/op.py"
         assert await finder("nothing at all") == ()
 
-    async def test_folders_are_found_with_a_slash(self, make: Make) -> None:
-        finder = make("src/deep/inner/a.py")
-        assert (await settled(finder, "inner"))[0] == "src/deep/inner/"
+    async def test_folders_are_found_with_a_slash(self, make_finder: MakeFinder) -> None:
+        finder = make_finder("src/deep/inner/a.py")
+        assert (await find_after_walk(finder, "inner"))[0] == "src/deep/inner/"
         assert (await finder("deep/"))[0] == "src/deep/"
 
-    async def test_without_words_what_was_used_then_the_top(self, make: Make) -> None:
-        finder = make("b.txt", ".hidden", "src/a.py", "docs/x.md", recent=("gone.py", "docs/x.md", "src/a.py"))
-        assert await settled(finder, "") == ("src/a.py", "docs/x.md", "docs/", "src/", "b.txt", ".hidden")
+    async def test_an_empty_query_lists_recent_files_then_the_top_folder(self, make_finder: MakeFinder) -> None:
+        finder = make_finder("b.txt", ".hidden", "src/a.py", "docs/x.md", recent=("gone.py", "docs/x.md", "src/a.py"))
+        assert await find_after_walk(finder, "") == ("src/a.py", "docs/x.md", "docs/", "src/", "b.txt", ".hidden")
         assert await finder("", 2) == ("src/a.py", "docs/x.md")
 
     @pytest.mark.slow
-    async def test_more_letters_narrow_and_fewer_widen(self, make: Make) -> None:
-        finder = make(*(f"pkg{number}/some_module_{number}.py" for number in range(300)))
-        await settled(finder, "smd")
+    async def test_a_refined_query_finds_the_same_as_a_fresh_search(self, make_finder: MakeFinder) -> None:
+        finder = make_finder(*(f"pkg{number}/some_module_{number}.py" for number in range(300)))
+        await find_after_walk(finder, "smd")
         for words in ("smd", "smd1", "smd12", "smd123", "smd12", "s", "some_module_123"):
-            fresh = make()
-            assert await finder(words) == await settled(fresh, words), words
+            fresh = make_finder()
+            assert await finder(words) == await find_after_walk(fresh, words), words
 
 
 class TestOddTrees:
-    async def test_links_pipes_and_closed_folders_do_no_harm(self, make: Make, tmp_path: Path) -> None:
-        finder = make("a.py", "closed/b.py")
+    async def test_symlinks_pipes_and_unreadable_folders_are_tolerated(
+        self, make_finder: MakeFinder, tmp_path: Path
+    ) -> None:
+        finder = make_finder("a.py", "closed/b.py")
         root = tmp_path / "tree"
         (root / "loop").symlink_to(root, target_is_directory=True)
         (root / "out").symlink_to("/", target_is_directory=True)
         os.mkfifo(root / "fifo")
         (root / "closed").chmod(0)
         try:
-            found = await settled(finder, "py")
+            found = await find_after_walk(finder, "py")
         finally:
             (root / "closed").chmod(0o755)
         assert "a.py" in found
         assert not any(path.startswith(("loop/", "out/")) for path in found)
 
-    async def test_what_git_ignores_is_left_out(self, make: Make, tmp_path: Path) -> None:
-        finder = make("a.py", "node_modules/x/a.py", ".github/a.yml", ".git/config")
+    async def test_gitignored_files_are_left_out(self, make_finder: MakeFinder, tmp_path: Path) -> None:
+        finder = make_finder("a.py", "node_modules/x/a.py", ".github/a.yml", ".git/config")
         (tmp_path / "tree" / ".gitignore").write_text("node_modules/\n")
-        assert await settled(finder, "a") == ("a.py", ".github/a.yml")
+        assert await find_after_walk(finder, "a") == ("a.py", ".github/a.yml")
         assert await finder("config") == ()
 
-    async def test_names_that_are_no_text(self, make: Make, tmp_path: Path) -> None:
-        finder = make("größe.txt", "GRÖSSE.md", "İstanbul.txt", "two words.txt")
+    async def test_other_scripts_match_and_invalid_names_are_left_out(
+        self, make_finder: MakeFinder, tmp_path: Path
+    ) -> None:
+        finder = make_finder("größe.txt", "GRÖSSE.md", "İstanbul.txt", "two words.txt")
         root = os.fsencode(tmp_path / "tree")
         for name in (b"bad-\xff.txt", b"line\nfeed.txt"):
             os.close(os.open(root + b"/" + name, os.O_CREAT | os.O_WRONLY))
-        assert await settled(finder, "grö") == ("GRÖSSE.md", "größe.txt")
+        assert await find_after_walk(finder, "grö") == ("GRÖSSE.md", "größe.txt")
         assert await finder("stanbul") == ("İstanbul.txt",)
         assert await finder("two wo") == ("two words.txt",)
         assert await finder("bad") == ()
@@ -142,14 +148,14 @@ class TestOddTrees:
         for odd in ("a\nb", "a\0b", "[*+?", "\\", "x" * 10_000):
             assert await finder(odd) == ()
 
-    async def test_the_home_is_looked_through_without_what_programs_hide_there(
-        self, make: Make, tmp_path: Path
+    async def test_hidden_folders_of_the_home_folder_are_left_out(
+        self, make_finder: MakeFinder, tmp_path: Path
     ) -> None:
-        finder = make("notes.md", ".cache/thing/notes.md", env={"HOME": str(tmp_path / "tree")})
-        assert await settled(finder, "notes") == ("notes.md",)
+        finder = make_finder("notes.md", ".cache/thing/notes.md", env={"HOME": str(tmp_path / "tree")})
+        assert await find_after_walk(finder, "notes") == ("notes.md",)
 
-    async def test_a_folder_elsewhere_is_listed(self, make: Make, tmp_path: Path) -> None:
-        finder = make("src/a.py", env={"HOME": str(tmp_path)})
+    async def test_a_query_can_list_a_folder_outside_the_tree(self, make_finder: MakeFinder, tmp_path: Path) -> None:
+        finder = make_finder("src/a.py", env={"HOME": str(tmp_path)})
         (tmp_path / "other" / "deep").mkdir(parents=True)
         (tmp_path / "other" / "data.csv").write_text("")
         assert await finder("../oth") == ("../other/",)
@@ -158,40 +164,42 @@ class TestOddTrees:
         assert await finder("./s") == ("./src/",)
         assert await finder("/no/such/folder/x") == ()
 
-    async def test_a_folder_that_is_gone(self, make: Make, tmp_path: Path) -> None:
-        finder = make()
+    async def test_a_deleted_folder_gives_no_results(self, make_finder: MakeFinder, tmp_path: Path) -> None:
+        finder = make_finder()
         (tmp_path / "tree").rmdir()
-        assert await settled(finder, "a") == ()
+        assert await find_after_walk(finder, "a") == ()
 
-    async def test_without_ripgrep(self, make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def test_the_finder_works_without_ripgrep(
+        self, make_finder: MakeFinder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         monkeypatch.setattr(file_finder, "find_ripgrep", lambda: None)
-        finder = make("src/a.py", "skip/a.py")
+        finder = make_finder("src/a.py", "skip/a.py")
         (tmp_path / "tree" / ".gitignore").write_text("skip/\n")
-        assert await settled(finder, "a.py") == ("src/a.py",)
+        assert await find_after_walk(finder, "a.py") == ("src/a.py",)
 
 
-class TestTime:
-    async def test_nothing_is_looked_at_before_somebody_asks(self, start: Start, workspace: Path) -> None:
+class TestTiming:
+    async def test_the_tree_is_not_walked_before_the_first_query(self, start: Start, workspace: Path) -> None:
         (workspace / "a.py").write_text("x = 1\n")
         talk = await start([say("ok")])
         await talk.say("hello")
-        assert _walkers(workspace) == []
+        assert _list_walkers(workspace) == []
         assert await talk.client.find_files("a.py") == ("a.py",)
         assert (await talk.client.find_files(""))[0] == "a.py"
 
-    async def test_what_is_new_is_found_after_a_while(
-        self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    async def test_new_files_are_found_once_the_index_is_stale(
+        self, make_finder: MakeFinder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        finder = make("a.py")
-        assert await settled(finder, "a") == ("a.py",)
+        finder = make_finder("a.py")
+        assert await find_after_walk(finder, "a") == ("a.py",)
         (tmp_path / "tree" / "ab.py").write_text("")
         (tmp_path / "tree" / "a.py").unlink()
         assert await finder("a") == ()
         monkeypatch.setattr(file_finder, "FRESH_S", 0.0)
-        assert await settled(finder, "a") == ("ab.py",)
+        assert await find_after_walk(finder, "a") == ("ab.py",)
 
     @pytest.mark.slow
-    async def test_a_newer_question_ends_an_older_one(self) -> None:
+    async def test_a_newer_query_supersedes_an_older_one(self) -> None:
         chunks = ["\n" + "\n".join(f"d{number}/{each}.txt" for each in range(2000)) + "\n" for number in range(400)]
         search = PathSearch()
         asked = time.monotonic()
@@ -200,8 +208,8 @@ class TestTime:
         (best, *_) = await search.find_best(chunks, "d7/19.t", 20, lambda: True)
         assert best[2] == "d7/19.txt"
 
-    async def test_others_run_during_a_long_search(self) -> None:
-        """While half a million names are searched, other tasks get many turns."""
+    async def test_other_tasks_run_during_a_long_search(self) -> None:
+        """While half a million names are searched, another task runs many times."""
         names = [f"src/module{number}/some_long_name_{each}.py" for number in range(500) for each in range(20)]
         chunks = ["\n" + "\n".join(names[at : at + 1000]) + "\n" for at in range(0, len(names), 1000)] * 50
         turns, over = 0, False
@@ -218,19 +226,21 @@ class TestTime:
         await counting
         assert turns > 10
 
-    async def test_closing_ends_the_walk(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_closing_ends_the_walk(
+        self, make_finder: MakeFinder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         endless = tmp_path / "rg"
         endless.write_text("#!/bin/sh\nwhile :; do printf 'a/b.py\\0'; sleep 0.01; done\n")
         endless.chmod(0o755)
         monkeypatch.setattr(file_finder, "find_ripgrep", lambda: str(endless))
-        finder = make("x.py")
+        finder = make_finder("x.py")
         async with asyncio.timeout(20):
             while not await finder("b.py") and not finder.is_walking:
                 await asyncio.sleep(0.01)
         assert finder.is_walking
         await finder.close()
         assert not finder.is_walking
-        assert _walkers(endless) == []
+        assert _list_walkers(endless) == []
         assert await finder("b.py") == ()
 
     @pytest.mark.slow
@@ -247,12 +257,12 @@ class TestTime:
         assert hits[0][2] == "packages/component42/source/file_number_77.tsx"
 
 
-def _walkers(of: Path) -> list[str]:
-    """Return the processes that work in or run this path."""
+def _list_walkers(of: Path) -> list[str]:
+    """Return the command lines of `rg --files` processes that name this path."""
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
     return [line for line in listed if str(of) in line and "--files" in line]
 
 
-def test_folding_keeps_every_letter_in_its_place() -> None:
+def test_fold_case_keeps_the_length() -> None:
     for text in ("ABC", "İstanbul", "straße", "ÄÖÜ", "ǅ"):
         assert len(fold_case(text)) == len(text)

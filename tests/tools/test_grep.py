@@ -1,3 +1,5 @@
+"""Grep, with ripgrep and with the built-in search: output modes, filters, ignore files, limits, caching."""
+
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,12 +22,12 @@ async def box(request: pytest.FixtureRequest, workspace: Path) -> AsyncIterator[
     await box.runner.close()
 
 
-async def lines(box: Toolbox, pattern: str, **args: Any) -> list[str]:
+async def grep(box: Toolbox, pattern: str, **args: Any) -> list[str]:
     text = (await box.ok("Grep", pattern=pattern, **args)).text
     return text.replace(f"{box.folder}/", "").split("\n")
 
 
-def tree(box: Toolbox) -> None:
+def write_tree(box: Toolbox) -> None:
     box.write("a.py", "import os\nTODO one\nlast\n")
     box.write("src/b.ts", "// todo two\n")
     box.write("src/c.tsx", "TODO three\nTODO four\n")
@@ -40,9 +42,9 @@ def tree(box: Toolbox) -> None:
     box.write("bin.dat", b"\0\0TODO binary\n")
 
 
-async def test_content_is_path_line_text(box: Toolbox) -> None:
-    tree(box)
-    assert await lines(box, "TODO") == [
+async def test_content_mode_shows_path_line_number_and_text(box: Toolbox) -> None:
+    write_tree(box)
+    assert await grep(box, "TODO") == [
         "a.py:2:TODO one",
         "keep.log:1:TODO kept",
         "src/c.tsx:1:TODO three",
@@ -52,30 +54,30 @@ async def test_content_is_path_line_text(box: Toolbox) -> None:
     ]
 
 
-async def test_modes_and_filters(box: Toolbox) -> None:
-    tree(box)
-    assert await lines(box, "TODO", output_mode="files_with_matches", glob="*.{ts,tsx}") == ["src/c.tsx"]
-    assert await lines(box, "todo", output_mode="count", glob="*.{ts,tsx}", **{"-i": True}) == [
+async def test_output_modes_and_filters(box: Toolbox) -> None:
+    write_tree(box)
+    assert await grep(box, "TODO", output_mode="files_with_matches", glob="*.{ts,tsx}") == ["src/c.tsx"]
+    assert await grep(box, "todo", output_mode="count", glob="*.{ts,tsx}", **{"-i": True}) == [
         "src/b.ts:1",
         "src/c.tsx:2",
     ]
-    assert await lines(box, "TODO", type="py", glob="!src-b/**") == [
+    assert await grep(box, "TODO", type="py", glob="!src-b/**") == [
         "a.py:2:TODO one",
         "src/only_top.py:1:TODO not top",
     ]
-    assert await lines(box, "TODO", path=str(box.folder / "src-b")) == ["src-b/z.py:1:TODO five"]
-    assert await lines(box, "TODO", path=str(box.folder / "x.log")) == ["x.log:1:TODO log"]
+    assert await grep(box, "TODO", path=str(box.folder / "src-b")) == ["src-b/z.py:1:TODO five"]
+    assert await grep(box, "TODO", path=str(box.folder / "x.log")) == ["x.log:1:TODO log"]
 
 
 async def test_line_numbers_can_be_left_out(box: Toolbox) -> None:
     box.write("z.py", "TODO five\n")
-    assert await lines(box, "TODO", **{"-n": False}) == ["z.py:TODO five"]
+    assert await grep(box, "TODO", **{"-n": False}) == ["z.py:TODO five"]
 
 
-async def test_context_is_marked_and_separated(box: Toolbox) -> None:
+async def test_context_lines_are_marked_and_separated(box: Toolbox) -> None:
     box.write("a.txt", "1\n2 x\n3\n4\n5\n6 x\n7 x\n8\n")
     box.write("b.txt", "x\n")
-    assert await lines(box, "x", **{"-C": 1}) == [
+    assert await grep(box, "x", **{"-C": 1}) == [
         "a.txt-1-1",
         "a.txt:2:2 x",
         "a.txt-3-3",
@@ -87,7 +89,7 @@ async def test_context_is_marked_and_separated(box: Toolbox) -> None:
         "--",
         "b.txt:1:x",
     ]
-    assert (await lines(box, "6 x", **{"-A": 1, "-B": 2}))[0] == "a.txt-4-4"
+    assert (await grep(box, "6 x", **{"-A": 1, "-B": 2}))[0] == "a.txt-4-4"
 
 
 async def test_no_match_is_not_an_error(box: Toolbox) -> None:
@@ -96,7 +98,7 @@ async def test_no_match_is_not_an_error(box: Toolbox) -> None:
         assert (await box.ok("Grep", pattern="nothing", output_mode=mode)).text == "No matches found"
 
 
-async def test_a_bad_search_is_one(box: Toolbox) -> None:
+async def test_a_bad_search_is_an_error(box: Toolbox) -> None:
     box.write("a.txt", "x\n")
     assert "regex parse error" in await box.refused("Grep", pattern="(")
     assert "unrecognized file type" in await box.refused("Grep", pattern="x", type="klingon")
@@ -104,40 +106,40 @@ async def test_a_bad_search_is_one(box: Toolbox) -> None:
     assert "NUL" in await box.refused("Grep", pattern="\0")
 
 
-async def test_literal_and_multiline(box: Toolbox) -> None:
+async def test_literal_and_multiline_searches(box: Toolbox) -> None:
     box.write("a.txt", "f(x)\nbegin\nmiddle\nend\n")
-    assert await lines(box, "f(x)", literal_text=True) == ["a.txt:1:f(x)"]
-    assert await lines(box, "begin.*end", multiline=True) == ["a.txt:2:begin", "a.txt:3:middle", "a.txt:4:end"]
-    assert await lines(box, "begin\nmiddle") == ["a.txt:2:begin", "a.txt:3:middle"]
+    assert await grep(box, "f(x)", literal_text=True) == ["a.txt:1:f(x)"]
+    assert await grep(box, "begin.*end", multiline=True) == ["a.txt:2:begin", "a.txt:3:middle", "a.txt:4:end"]
+    assert await grep(box, "begin\nmiddle") == ["a.txt:2:begin", "a.txt:3:middle"]
 
 
 async def test_a_dollar_matches_before_crlf(box: Toolbox) -> None:
     box.write("a.txt", "one\r\ntwo\r\n")
-    assert await lines(box, "one$") == ["a.txt:1:one"]
+    assert await grep(box, "one$") == ["a.txt:1:one"]
 
 
-async def test_limits_are_loud(box: Toolbox) -> None:
+async def test_truncated_results_and_lines_are_marked(box: Toolbox) -> None:
     box.write("a.txt", "x\n" * 300)
-    assert await lines(box, "x", head_limit=2) == [
+    assert await grep(box, "x", head_limit=2) == [
         "a.txt:1:x",
         "a.txt:2:x",
         "(showing the first 2 of 300 results; narrow it down or raise head_limit)",
     ]
-    assert "first 250 of 300 results" in (await lines(box, "x"))[-1]
+    assert "first 250 of 300 results" in (await grep(box, "x"))[-1]
     box.write("b.txt", "y" * 3000 + "\n")
-    assert "[line cut: 500 of 3000 characters]" in (await lines(box, "yy"))[0]
+    assert "[line cut: 500 of 3000 characters]" in (await grep(box, "yy"))[0]
 
 
-async def test_a_range_of_one_file(box: Toolbox) -> None:
+async def test_offset_and_limit_search_a_range_of_one_file(box: Toolbox) -> None:
     path = box.write("a.txt", "x\n" * 300)
     os.utime(path, (1, 1))
-    assert await lines(box, "x", path=path, offset=100, limit=50) == [f"a.txt:{n}:x" for n in range(100, 150)]
+    assert await grep(box, "x", path=path, offset=100, limit=50) == [f"a.txt:{n}:x" for n in range(100, 150)]
     assert box.files.list_segments(path) == ("100-149",)
     assert "one file" in await box.refused("Grep", pattern="x", offset=1)
 
 
 @pytest.mark.slow
-async def test_only_content_is_remembered(box: Toolbox) -> None:
+async def test_only_content_mode_caches_lines(box: Toolbox) -> None:
     path = box.write("a.txt", "x\ny\nz\n")
     os.utime(path, (1, 1))
     await box.ok("Grep", pattern="x", output_mode="files_with_matches")
@@ -148,7 +150,7 @@ async def test_only_content_is_remembered(box: Toolbox) -> None:
     assert box.files.list_unseen(path) == [(3, 3)]
 
 
-async def test_a_line_that_changed_while_we_searched_is_neither_shown_nor_read(box: Toolbox) -> None:
+async def test_a_line_that_changed_during_the_search_is_not_confirmed(box: Toolbox) -> None:
     path = box.write("a.txt", "x\ny\n")
     with open_source(resolve_given(str(box.folder), "/"), "/") as source:
         changed = [LineHit(path, 1, True, "x as it was"), LineHit(path, 3, True, "gone")]
@@ -162,25 +164,25 @@ async def test_a_line_that_changed_while_we_searched_is_neither_shown_nor_read(b
         }
 
 
-async def test_lines_of_files_that_are_too_large_to_be_read_again_are_confirmed(
+async def test_lines_of_files_too_large_to_read_again_are_confirmed(
     box: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odin.tools.staleness.MAX_REREAD_BYTES", 10)
     box.write("a.txt", b"\xef\xbb\xbffirst x\r\nmore\n" + b"filler\n" * 100 + b"last x \xe9")
-    assert await lines(box, "x") == ["a.txt:1:first x", "a.txt:103:last x \ufffd"]
+    assert await grep(box, "x") == ["a.txt:1:first x", "a.txt:103:last x \ufffd"]
     path = str(box.folder / "a.txt")
     with open_source(resolve_given(str(box.folder), "/"), "/") as source:
         for hit in (LineHit(path, 2, True, "mora"), LineHit(path, 104, True, "")):
             assert confirm_lines(box.files, source, [hit], 500) == {path}
 
 
-async def test_odd_bytes_are_shown(box: Toolbox) -> None:
+async def test_text_in_other_encodings_is_shown(box: Toolbox) -> None:
     box.write("a.txt", b"x caf\xe9\n")
     box.write("w.txt", "\ufeffx wide\n".encode("utf-16-le"))
-    assert await lines(box, "x") == ["a.txt:1:x caf\ufffd", "w.txt:1:x wide"]
+    assert await grep(box, "x") == ["a.txt:1:x caf\ufffd", "w.txt:1:x wide"]
 
 
-async def test_ignore_files_of_the_folders_above_hold(box: Toolbox) -> None:
+async def test_ignore_files_of_parent_folders_apply(box: Toolbox) -> None:
     (box.folder / ".git").mkdir()
     box.write(".gitignore", "gen*\n")
     box.write("deep/inner/generated.py", "x\n")
@@ -188,84 +190,92 @@ async def test_ignore_files_of_the_folders_above_hold(box: Toolbox) -> None:
     box.write("deep/.gitignore", "!generated.py\nother/**\n")
     box.write("deep/other/y.py", "x\n")
     here = str(box.folder / "deep")
-    assert await lines(box, "x", path=here) == ["deep/inner/generated.py:1:x", "deep/inner/real.py:1:x"]
-    assert await lines(box, "x", path=here, glob="other/*.py") == ["deep/other/y.py:1:x"], "what is named is searched"
+    assert await grep(box, "x", path=here) == ["deep/inner/generated.py:1:x", "deep/inner/real.py:1:x"]
+    assert await grep(box, "x", path=here, glob="other/*.py") == ["deep/other/y.py:1:x"], (
+        "an ignored file that is named is searched"
+    )
 
 
 @pytest.mark.slow
-async def test_a_flood_is_stopped_and_shows_the_first_by_path(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_search_with_too_many_matches_stops_and_shows_the_first_by_path(
+    box: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("odin.tools.search._LINES_BYTES", 200_000)
     monkeypatch.setattr("odin.tools.search._FIRST_BYTES", 100_000)
     for number in range(30):
         box.write(f"f{number:02}.txt", f"x{number} {'y' * 60}\n" * 400)
-    rows = await lines(box, "x", head_limit=3)
+    rows = await grep(box, "x", head_limit=3)
     assert rows[:3] == [f"f00.txt:{line}:x0 {'y' * 60}" for line in (1, 2, 3)]
     assert rows[3].startswith("(showing the first 3 results; the search was stopped because there are too many")
     assert len((await box.ok("Grep", pattern="x")).text) < 40_000
 
 
 @pytest.mark.slow
-async def test_a_range_far_down_in_a_flood(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_range_far_down_in_a_file_is_searched_despite_many_matches(
+    box: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("odin.tools.search._LINES_BYTES", 20_000)
     path = box.write("a.txt", "".join(f"x {number}\n" for number in range(1, 100_001)))
-    assert await lines(box, "x", path=path, offset=99_000, limit=2) == ["a.txt:99000:x 99000", "a.txt:99001:x 99001"]
+    assert await grep(box, "x", path=path, offset=99_000, limit=2) == ["a.txt:99000:x 99000", "a.txt:99001:x 99001"]
 
 
-async def test_what_is_no_text_is_named(box: Toolbox) -> None:
+async def test_pipes_and_binary_files_are_refused_by_kind(box: Toolbox) -> None:
     os.mkfifo(box.folder / "pipe")
     assert "pipe" in await box.refused("Grep", pattern="x", path=str(box.folder / "pipe"))
     assert "binary file" in await box.refused("Grep", pattern="x", path=box.write("b.bin", b"x\n\0\n"))
     wide = box.write("w.txt", "\ufeffx\n".encode("utf-16-le"))
-    assert await lines(box, "x", path=wide) == ["w.txt:1:x"]
+    assert await grep(box, "x", path=wide) == ["w.txt:1:x"]
 
 
-async def test_half_a_character_is_refused(box: Toolbox) -> None:
+async def test_half_a_surrogate_pair_is_refused(box: Toolbox) -> None:
     box.write("a.txt", "x\n")
     assert "half a surrogate pair" in await box.refused("Grep", pattern="\ud83d")
     assert "glob" in await box.refused("Grep", pattern="x", glob="\ud83d")
 
 
 @pytest.mark.slow
-async def test_context_belongs_to_content(box: Toolbox) -> None:
+async def test_context_options_apply_only_to_content_mode(box: Toolbox) -> None:
     box.write("a.txt", "1\nx\n3\n")
-    assert await lines(box, "x", output_mode="count", **{"-C": 1, "-n": True}) == ["a.txt:1"]
-    assert await lines(box, "x", output_mode="files_with_matches", **{"-A": 9}) == ["a.txt"]
-    assert len(await lines(box, "x", **{"-C": 1e300})) == 3
+    assert await grep(box, "x", output_mode="count", **{"-C": 1, "-n": True}) == ["a.txt:1"]
+    assert await grep(box, "x", output_mode="files_with_matches", **{"-A": 9}) == ["a.txt"]
+    assert len(await grep(box, "x", **{"-C": 1e300})) == 3
 
 
-async def test_lines_are_counted_also_when_matches_span_them(box: Toolbox) -> None:
+async def test_count_mode_counts_the_lines_of_multiline_matches(box: Toolbox) -> None:
     box.write("a.txt", "begin\nmiddle\nend\n")
-    assert await lines(box, "begin.*end", multiline=True, output_mode="count") == ["a.txt:3"]
+    assert await grep(box, "begin.*end", multiline=True, output_mode="count") == ["a.txt:3"]
 
 
-async def test_what_is_above_the_repository_does_not_hold_in_it(box: Toolbox) -> None:
+async def test_ignore_files_above_the_repository_do_not_apply(box: Toolbox) -> None:
     """A home folder kept in git ignores everything it does not name."""
     (box.folder.parent / ".gitignore").write_text("*\n")
     box.write(".git/HEAD", "")
     box.write("a.txt", "x\n")
-    assert await lines(box, "x") == ["a.txt:1:x"]
+    assert await grep(box, "x") == ["a.txt:1:x"]
     assert (await box.ok("Glob", pattern="*.txt")).text.endswith("a.txt")
 
 
-async def test_a_glob_does_not_open_the_repository(box: Toolbox) -> None:
+async def test_a_glob_does_not_search_the_git_folder(box: Toolbox) -> None:
     box.write(".git/config", "x\n")
     box.write("a.txt", "x\n")
-    assert await lines(box, "x", glob="*") == ["a.txt:1:x"]
+    assert await grep(box, "x", glob="*") == ["a.txt:1:x"]
     box.write(".gitignore", "*\n!*/\n!*.txt\n")
-    assert await lines(box, "x") == ["a.txt:1:x"]
+    assert await grep(box, "x") == ["a.txt:1:x"]
 
 
 @pytest.mark.slow
-async def test_the_list_of_files_is_cut_loudly(box: Toolbox) -> None:
+async def test_a_long_list_of_files_is_truncated_with_a_note(box: Toolbox) -> None:
     for number in range(260):
         box.write(f"f{number:03}", "x\n")
-    rows = await lines(box, "x", output_mode="files_with_matches")
+    rows = await grep(box, "x", output_mode="files_with_matches")
     assert rows[:2] == ["f000", "f001"]
     assert rows[250:] == ["(showing the first 250 of 260 results; narrow it down or raise head_limit)"]
 
 
 @pytest.mark.slow
-async def test_an_endless_expression_is_stopped(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_regex_with_exponential_backtracking_is_stopped(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("odin.tools.search.SEARCH_SECONDS", 1.0)
     box = Toolbox(workspace, without_ripgrep=True)
     box.write("a.txt", "a" * 60 + "!\n")
@@ -273,12 +283,12 @@ async def test_an_endless_expression_is_stopped(workspace: Path, monkeypatch: py
     await box.runner.close()
 
 
-async def test_a_ripgrep_that_does_not_start_is_replaced(workspace: Path) -> None:
+async def test_the_built_in_search_replaces_a_ripgrep_that_does_not_start(workspace: Path) -> None:
     box = Toolbox(workspace)
     broken = box.write("not-rg", "no program\n")
     tools = (GrepTool(box.files, box.runner, lambda: broken), GlobTool(box.runner, lambda: broken))
     box.tools |= {tool.name: tool for tool in tools}
     box.write("a.txt", "x\n")
-    assert await lines(box, "x") == ["a.txt:1:x"]
+    assert await grep(box, "x") == ["a.txt:1:x"]
     assert (await box.ok("Glob", pattern="*.txt")).text.endswith("a.txt")
     await box.runner.close()

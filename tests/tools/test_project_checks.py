@@ -1,4 +1,4 @@
-"""The checks of a project, found in its own files."""
+"""Detection of a project's checks (tests, linters, builds) from its own files."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def build(base: Path, files: Files) -> Path:
+def write_project(base: Path, files: Files) -> Path:
     folder = base / f"p{next(_numbers)}"
     folder.mkdir()
     for name, text in files.items():
@@ -86,18 +86,20 @@ jobs:
         ({".github/workflows/ci.yml": CI, "Makefile": "test:\n\techo\n"}, ("make test",)),
     ],
 )
-def test_what_a_folder_defines(tmp_path: Path, programs: str, files: Files, checks: tuple[str, ...]) -> None:
-    assert find_folder_checks(str(build(tmp_path, files)), {"PATH": programs}) == checks
+def test_checks_are_found_in_the_files_of_a_folder(
+    tmp_path: Path, programs: str, files: Files, checks: tuple[str, ...]
+) -> None:
+    assert find_folder_checks(str(write_project(tmp_path, files)), {"PATH": programs}) == checks
 
 
-def test_a_program_that_is_not_installed_checks_nothing(tmp_path: Path) -> None:
-    folder = build(tmp_path, {"Makefile": "test:\n\techo\n", "package.json": NODE})
+def test_checks_of_programs_that_are_not_installed_are_left_out(tmp_path: Path) -> None:
+    folder = write_project(tmp_path, {"Makefile": "test:\n\techo\n", "package.json": NODE})
     assert find_folder_checks(str(folder), {"PATH": "/nowhere"}) == ()
 
 
-def test_the_nearest_folder_up_to_the_root_counts(tmp_path: Path, programs: str) -> None:
+def test_the_nearest_folder_with_checks_up_to_the_root_is_used(tmp_path: Path, programs: str) -> None:
     files = {"Makefile": "test:\n", "web/package.json": NODE, "web/src/a.js": "", "lib/a.py": ""}
-    root = build(tmp_path, files)
+    root = write_project(tmp_path, files)
     (tmp_path / "Makefile").write_text("lint:\n")
     found = {}
     for place in ("", "web", "web/src", "lib"):
@@ -134,5 +136,5 @@ def test_the_nearest_folder_up_to_the_root_counts(tmp_path: Path, programs: str)
         ("/tmp/a.py", False),
     ],
 )
-def test_which_files_checks_are_about(path: str, is_checked: bool) -> None:
+def test_changed_files_that_need_checks_are_recognized(path: str, is_checked: bool) -> None:
     assert is_checked_file(path, "/p") == is_checked

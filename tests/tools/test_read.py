@@ -1,3 +1,5 @@
+"""Read: line numbers, partial reads, limits, encodings, and files that cannot be read."""
+
 import os
 from pathlib import Path
 
@@ -12,7 +14,7 @@ async def test_lines_are_numbered_like_cat_n(box: Toolbox) -> None:
     assert (await box.ok("Read", file_path=path)).text == "     1\tone\n     2\ttwo"
 
 
-async def test_a_part_says_what_it_is_a_part_of(box: Toolbox) -> None:
+async def test_a_partial_read_names_its_lines_and_the_total(box: Toolbox) -> None:
     path = box.write("a.txt", "".join(f"line {n}\n" for n in range(1, 101)))
     text = (await box.ok("Read", file_path=path, offset=10, limit=3)).text
     assert text.startswith("    10\tline 10\n    11\tline 11\n    12\tline 12\n")
@@ -20,14 +22,14 @@ async def test_a_part_says_what_it_is_a_part_of(box: Toolbox) -> None:
     assert box.files.list_segments(path) == ("10-12",)
 
 
-async def test_at_most_2000_lines_unless_asked(box: Toolbox) -> None:
+async def test_a_read_shows_at_most_2000_lines(box: Toolbox) -> None:
     path = box.write("a.txt", "x\n" * 2500)
     assert "showing lines 1-2000 of 2500 total; go on with offset=2001" in (await box.ok("Read", file_path=path)).text
     assert "showing lines 2001-2500 of 2500" in (await box.ok("Read", file_path=path, offset=2001)).text
     assert box.files.list_unseen(path) == []
 
 
-async def test_long_lines_are_cut_and_say_so(box: Toolbox) -> None:
+async def test_long_lines_are_truncated_with_a_note(box: Toolbox) -> None:
     path = box.write("a.txt", "y" * 5000 + "\nshort\n")
     text = (await box.ok("Read", file_path=path)).text
     assert "[line cut: 2000 of 5000 characters]" in text
@@ -37,20 +39,20 @@ async def test_long_lines_are_cut_and_say_so(box: Toolbox) -> None:
     assert known.truncated
 
 
-async def test_a_page_is_bounded_in_characters(box: Toolbox) -> None:
+async def test_a_read_is_limited_in_characters(box: Toolbox) -> None:
     path = box.write("a.txt", ("z" * 1000 + "\n") * 1000)
     text = (await box.ok("Read", file_path=path)).text
     assert len(text) < 60_000
     assert "of 1000 total; go on with offset=" in text
 
 
-async def test_an_empty_file_is_said_to_be_empty(box: Toolbox) -> None:
+async def test_an_empty_file_is_reported_as_empty(box: Toolbox) -> None:
     path = box.write("a.txt", "")
     assert (await box.ok("Read", file_path=path)).text == "(empty file)"
     assert box.files.get_cached_file(path) is not None
 
 
-async def test_past_the_end(box: Toolbox) -> None:
+async def test_an_offset_past_the_end_is_refused(box: Toolbox) -> None:
     assert "has only 1 lines" in await box.refused("Read", file_path=box.write("a.txt", "x"), offset=5)
 
 
@@ -61,7 +63,7 @@ async def test_a_missing_file_suggests_the_nearest(box: Toolbox) -> None:
     assert f"Did you mean {box.folder}/src/parser.py?" in await box.refused("Read", file_path="/src/parser.py")
 
 
-async def test_a_directory_a_binary_and_a_pipe_each_have_their_own_sentence(box: Toolbox) -> None:
+async def test_directories_binary_files_and_pipes_are_refused_by_kind(box: Toolbox) -> None:
     assert "is a directory" in await box.refused("Read", file_path=str(box.folder))
     assert "is a binary file" in await box.refused("Read", file_path=box.write("a.bin", b"\x7fELF\0\0"))
     os.mkfifo(box.folder / "pipe")

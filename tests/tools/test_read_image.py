@@ -1,3 +1,5 @@
+"""Read of images: formats, the copy in the session, limits, damaged files."""
+
 import os
 import stat
 from pathlib import Path
@@ -8,7 +10,7 @@ from odin.tools.images import MAX_BYTES
 from tests import pictures
 from tests.tools.toolbox import Toolbox
 
-SOUND = {
+VALID_IMAGES = {
     "a.png": (pictures.png(800, 600), "800x600, png"),
     "a.jpg": (pictures.jpeg(), "1x1, jpeg"),
     "a.gif": (pictures.gif(), "1x1, gif"),
@@ -19,9 +21,9 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize("name", SOUND)
-async def test_an_image_is_known_by_its_bytes_and_kept_with_the_session(box: Toolbox, name: str) -> None:
-    data, about = SOUND[name]
+@pytest.mark.parametrize("name", VALID_IMAGES)
+async def test_an_image_is_recognized_by_its_bytes_and_copied_into_the_session(box: Toolbox, name: str) -> None:
+    data, about = VALID_IMAGES[name]
     output = await box.ok("Read", file_path=box.write(name, data))
     assert output.text.startswith(f"(image: {name}, {about}, ")
     (image,) = output.images
@@ -47,7 +49,7 @@ async def test_of_an_animated_gif_the_first_frame_is_shown(box: Toolbox) -> None
     assert Path(image.path).read_bytes() == pictures.gif(1)
 
 
-async def test_a_damaged_comment_does_not_damage_an_image(box: Toolbox) -> None:
+async def test_an_image_with_a_damaged_comment_is_shown_without_it(box: Toolbox) -> None:
     data = pictures.png(noise=b"a comment")
     (image,) = (await box.ok("Read", file_path=box.write("a.png", data.replace(b"comment", b"cOmment")))).images
     assert Path(image.path).read_bytes() == pictures.png()
@@ -72,7 +74,7 @@ async def test_a_damaged_comment_does_not_damage_an_image(box: Toolbox) -> None:
         (pictures.webp_extended(9, 9, animated=True), "it is animated"),
     ],
 )
-async def test_what_an_api_would_refuse_is_refused_with_a_way_out(box: Toolbox, data: bytes, why: str) -> None:
+async def test_images_that_an_api_would_reject_are_refused_with_a_hint(box: Toolbox, data: bytes, why: str) -> None:
     text = await box.refused("Read", file_path=box.write("it's.png", data))
     assert "is an image that cannot be shown" in text
     assert why in text
@@ -88,7 +90,7 @@ async def test_the_largest_image_still_fits_into_base64(box: Toolbox) -> None:
     assert "at most 3.9 MB" in await box.refused("Read", file_path=box.write("b.png", data[:-12] + b"x" + data[-12:]))
 
 
-async def test_an_image_larger_than_any_file_is_refused_for_its_size(box: Toolbox) -> None:
+async def test_a_huge_image_is_refused_for_its_size(box: Toolbox) -> None:
     path = Path(box.write("a.png", pictures.png()))
     with path.open("ab") as file:
         file.truncate(60_000_000)
@@ -103,7 +105,7 @@ async def test_an_empty_file_and_an_svg_are_text(box: Toolbox) -> None:
     assert (await box.ok("Read", file_path=box.write("b.png", "no image\n"))).text == "     1\tno image"
 
 
-async def test_an_image_that_was_read_is_not_known_for_an_edit(box: Toolbox) -> None:
+async def test_reading_an_image_does_not_allow_editing_it(box: Toolbox) -> None:
     path = box.write("a.png", pictures.png())
     await box.ok("Read", file_path=path)
     assert box.files.get_cached_file(path) is None

@@ -1,3 +1,5 @@
+"""Read of Jupyter notebooks: cells, outputs, images, limits, malformed files."""
+
 import binascii
 import json
 from pathlib import Path
@@ -31,7 +33,7 @@ def display(**data: Any) -> dict[str, Any]:
     return {"output_type": "display_data", "data": named, "metadata": {}}
 
 
-async def test_cells_come_with_source_and_outputs(box: Toolbox) -> None:
+async def test_cells_are_shown_with_source_and_outputs(box: Toolbox) -> None:
     error = {
         "output_type": "error",
         "ename": "E",
@@ -74,7 +76,7 @@ async def test_cells_come_with_source_and_outputs(box: Toolbox) -> None:
     ]
 
 
-async def test_image_outputs_are_images_up_to_a_few(box: Toolbox) -> None:
+async def test_only_the_first_five_image_outputs_are_shown(box: Toolbox) -> None:
     shown = display(image__png=PICTURE, text__plain="<Figure>")
     output = await box.ok("Read", file_path=box.write("a.ipynb", notebook(*[code("plot()", shown)] * 7)))
     assert len(output.images) == 5
@@ -85,7 +87,7 @@ async def test_image_outputs_are_images_up_to_a_few(box: Toolbox) -> None:
     assert "Figure" not in output.text
 
 
-async def test_broken_image_outputs_are_told(box: Toolbox) -> None:
+async def test_broken_image_outputs_are_reported(box: Toolbox) -> None:
     cells = [
         code("a", display(image__png="!!!")),
         code("b", display(image__png=binascii.b2a_base64(b"what").decode())),
@@ -107,7 +109,7 @@ async def test_offset_and_limit_count_cells(box: Toolbox) -> None:
     assert "has only 10 cells" in await box.refused("Read", file_path=path, offset=11)
 
 
-async def test_a_long_notebook_is_shown_in_parts_that_say_so(box: Toolbox) -> None:
+async def test_a_long_notebook_is_shown_in_parts_with_a_note(box: Toolbox) -> None:
     cells = [code("s" * 3000, stream("o" * 9000)) for _ in range(40)]
     path = box.write("a.ipynb", notebook(*cells))
     seen, offset = 0, 1
@@ -122,7 +124,7 @@ async def test_a_long_notebook_is_shown_in_parts_that_say_so(box: Toolbox) -> No
     assert seen == 40
 
 
-async def test_one_huge_cell_stays_within_bounds(box: Toolbox) -> None:
+async def test_one_huge_cell_is_truncated(box: Toolbox) -> None:
     cell = code("line\n" * 50_000, *[stream("out\n" * 500)] * 300)
     text = (await box.ok("Read", file_path=box.write("a.ipynb", notebook(cell)))).text
     assert len(text) < 50_000
@@ -131,7 +133,7 @@ async def test_one_huge_cell_stays_within_bounds(box: Toolbox) -> None:
     assert "of 300 left out)" in text
 
 
-async def test_format_3_is_understood(box: Toolbox) -> None:
+async def test_notebook_format_3_is_read(box: Toolbox) -> None:
     cells: list[dict[str, Any]] = [
         {"cell_type": "heading", "level": 1, "source": ["Old"]},
         {
@@ -153,14 +155,14 @@ async def test_format_3_is_understood(box: Toolbox) -> None:
     assert len(output.images) == 1
 
 
-async def test_what_is_no_notebook_is_text(box: Toolbox) -> None:
+async def test_a_file_that_is_no_notebook_is_shown_as_text(box: Toolbox) -> None:
     for content in ("{ not json\n", "[1, 2]\n", '{"cells": 3}\n', "[" * 100_000 + "\n", "{}\n"):
         text = (await box.ok("Read", file_path=box.write("a.ipynb", content))).text
         assert text.startswith("     1\t")
     assert (await box.ok("Read", file_path=box.write("b.ipynb", ""))).text == "(empty file)"
 
 
-async def test_odd_notebooks_are_shown_as_far_as_they_go(box: Toolbox) -> None:
+async def test_malformed_notebooks_are_shown_as_far_as_possible(box: Toolbox) -> None:
     odd: list[Any] = [3, None, {"cell_type": 7, "source": {"a": 1}, "outputs": [1, {"output_type": "stream"}]}]
     text = (await box.ok("Read", file_path=box.write("a.ipynb", notebook(*odd)))).text
     assert "(notebook: 3 cells, python)" in text
@@ -182,8 +184,8 @@ async def test_a_notebook_is_edited_by_its_raw_lines(box: Toolbox) -> None:
     assert "x = 2" in (await box.ok("Read", file_path=path)).text
 
 
-async def test_of_many_images_only_a_few_are_unpacked(box: Toolbox) -> None:
-    """Unpacking an image can take a second, and a notebook may contain thousands."""
+async def test_only_a_few_of_many_broken_images_are_decoded(box: Toolbox) -> None:
+    """Decoding an image can take a second, and a notebook may contain thousands."""
     broken = binascii.b2a_base64(pictures.png(4, 4)[:-20]).decode()
     path = box.write("many.ipynb", notebook(code("x", *(display(**{"image/png": broken}) for _ in range(30)))))
     text = (await box.call("Read", file_path=path)).text

@@ -1,3 +1,5 @@
+"""Read of PDF files: text by page, limits, encrypted and broken files, cancellation."""
+
 import asyncio
 import os
 from io import FileIO
@@ -11,7 +13,7 @@ from tests.pdfs import bomb, encrypted, pdf
 from tests.tools.toolbox import Toolbox
 
 SLOW = pdf("word\n" * 200_000)
-"""One page that takes many seconds."""
+"""A PDF with one page whose conversion takes many seconds."""
 
 
 async def test_the_text_comes_page_by_page_with_numbered_lines(box: Toolbox) -> None:
@@ -39,7 +41,7 @@ async def test_offset_and_limit_count_lines_of_the_text(box: Toolbox) -> None:
 
 
 @pytest.mark.slow
-async def test_reading_on_does_not_start_over(box: Toolbox, workspace: Path) -> None:
+async def test_the_extracted_text_is_cached_until_the_file_changes(box: Toolbox, workspace: Path) -> None:
     path = box.write("a.pdf", pdf("one", "two"))
     reader = PdfReader(box.runner)
     with FileIO(path) as file:
@@ -51,7 +53,7 @@ async def test_reading_on_does_not_start_over(box: Toolbox, workspace: Path) -> 
 
 
 @pytest.mark.slow
-async def test_encrypted_broken_and_scanned_files_each_have_their_own_sentence(box: Toolbox) -> None:
+async def test_encrypted_broken_and_scanned_files_are_refused_with_a_reason(box: Toolbox) -> None:
     locked = box.write("locked.pdf", encrypted(pdf("secret"), "key"))
     assert "is an encrypted PDF and needs a password" in await box.refused("Read", file_path=locked)
     broken = box.write("broken.pdf", b"%PDF-1.4\nnothing of a PDF follows")
@@ -67,7 +69,7 @@ async def test_a_page_that_cannot_be_unpacked_is_not_called_scanned(box: Toolbox
 
 
 @pytest.mark.slow
-async def test_a_file_that_only_its_owner_may_change_is_read(box: Toolbox) -> None:
+async def test_a_pdf_with_only_an_owner_password_is_read(box: Toolbox) -> None:
     path = box.write("a.pdf", encrypted(pdf("for everybody"), ""))
     assert "for everybody" in (await box.ok("Read", file_path=path)).text
 
@@ -79,20 +81,20 @@ async def test_a_file_above_the_limit_is_refused_with_the_limit(box: Toolbox) ->
     assert "is a PDF of 50000001 bytes; at most 50000000 are read" in await box.refused("Read", file_path=str(path))
 
 
-async def test_a_file_that_takes_for_ever_is_given_up(box: Toolbox, workspace: Path) -> None:
+async def test_a_pdf_that_takes_too_long_is_refused(box: Toolbox, workspace: Path) -> None:
     path = box.write("slow.pdf", SLOW)
     with FileIO(path) as file, pytest.raises(Refusal, match=r"its text was not found within 0\.05 s"):
         await PdfReader(box.runner, seconds=0.05).read_text(path, file, os.stat(path))
 
 
-async def test_what_was_read_in_time_is_shown_and_the_rest_is_named(box: Toolbox, workspace: Path) -> None:
+async def test_pages_that_were_not_read_in_time_are_reported(box: Toolbox, workspace: Path) -> None:
     from odin.tools.documents import PdfText, format_pdf
 
     output = format_pdf("/a.pdf", PdfText(["--- page 1 of 9 ---", "text"], 9, 1, False), 1, 2000)
     assert "(only pages 1-1 of 9 could be read within the time and size limits)" in output.text
 
 
-async def test_an_interrupt_ends_the_process(box: Toolbox, workspace: Path) -> None:
+async def test_an_interrupt_ends_the_converter_process(box: Toolbox, workspace: Path) -> None:
     reading = asyncio.create_task(box.call("Read", file_path=box.write("slow.pdf", SLOW)))
     async with asyncio.timeout(10):
         while not box.runner._processes:
@@ -103,14 +105,14 @@ async def test_an_interrupt_ends_the_process(box: Toolbox, workspace: Path) -> N
     assert not box.runner._processes
 
 
-async def test_a_pdf_that_was_read_is_not_known_for_an_edit(box: Toolbox) -> None:
+async def test_reading_a_pdf_does_not_allow_editing_it(box: Toolbox) -> None:
     path = box.write("a.pdf", pdf("text"))
     await box.ok("Read", file_path=path)
     assert box.files.get_cached_file(path) is None
     assert "read" in (await box.refused("EditTool", file_path=path, old_string="text", new_string="x")).lower()
 
 
-async def test_half_characters_do_no_harm(box: Toolbox) -> None:
+async def test_half_a_surrogate_pair_is_replaced(box: Toolbox) -> None:
     from odin.tools.documents import _parse_line
 
     assert _parse_line(b'{"text": "a \\ud83d b \\ud83d\\ude00"}').text == "a \ufffd b \U0001f600"

@@ -1,4 +1,4 @@
-"""The tools as a set: their order, their size, their schemas."""
+"""The standard tools as a set: order, size, schemas, subjects and side effects."""
 
 import json
 from pathlib import Path
@@ -69,13 +69,13 @@ def test_brief_specs_are_smaller_and_lose_no_field(workspace: Path) -> None:
         assert brief.description.count(".") == 1, "one sentence"
 
 
-def _objects(schema: Any) -> list[dict[str, Any]]:
+def _find_objects(schema: Any) -> list[dict[str, Any]]:
     if isinstance(schema, list):
-        return [found for item in schema for found in _objects(item)]  # pyright: ignore[reportUnknownVariableType]
+        return [found for item in schema for found in _find_objects(item)]  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(schema, dict):
         return []
     node: dict[str, Any] = schema  # pyright: ignore[reportUnknownVariableType]
-    inner = [found for value in node.values() for found in _objects(value)]
+    inner = [found for value in node.values() for found in _find_objects(value)]
     return [node, *inner] if node.get("type") == "object" else inner
 
 
@@ -83,7 +83,7 @@ def _objects(schema: Any) -> list[dict[str, Any]]:
 def test_schemas_require_what_the_specification_requires_and_forbid_the_rest(name: str, workspace: Path) -> None:
     schema = Toolbox(workspace).tools[name].build_spec().schema
     assert sorted(schema.get("required", [])) == REQUIRED[name]
-    for node in _objects(schema):
+    for node in _find_objects(schema):
         assert node["additionalProperties"] is False
     json.dumps(schema)
 
@@ -106,7 +106,9 @@ def test_grep_keeps_the_fields_of_the_specification(workspace: Path) -> None:
         ("TodoWrite", {"todos": [{"id": "1", "content": "a", "status": "done"}]}, "done"),
     ],
 )
-def test_wrong_arguments_name_the_field(name: str, args: dict[str, Any], field: str, workspace: Path) -> None:
+def test_the_error_for_wrong_arguments_names_the_field(
+    name: str, args: dict[str, Any], field: str, workspace: Path
+) -> None:
     with pytest.raises(msgspec.ValidationError, match=field):
         Toolbox(workspace).tools[name].parse(args)
 
@@ -134,7 +136,7 @@ async def test_a_relative_path_starts_at_the_working_directory(name: str, args: 
         assert not (box.folder / "src/a.py").exists() or (box.folder / "src/a.py").read_text() != "a x\n"
 
 
-def test_subjects_are_what_the_rules_judge(workspace: Path) -> None:
+def test_subjects_name_the_paths_and_commands_for_the_rules(workspace: Path) -> None:
     tools = Toolbox(workspace).tools
 
     def subject(name: str, **args: Any) -> Any:
@@ -147,7 +149,7 @@ def test_subjects_are_what_the_rules_judge(workspace: Path) -> None:
 
 
 def test_every_tool_declares_its_side_effect(workspace: Path) -> None:
-    """TOOL3. A sub-agent has the tools of its mode, so it may change files; stopping a process is no look at it."""
+    """TOOL3. A sub-agent has the tools of its mode, so it may change files; stopping a process is not read-only."""
     others = [kind.__new__(kind) for kind in (WebFetchTool, WebSearchTool, AgentTool)]
     found: dict[str, list[str]] = {}
     for tool in (*Toolbox(workspace).tools.values(), *others):

@@ -1,3 +1,5 @@
+"""TodoWrite: the list that is shown, and invalid lists."""
+
 import asyncio
 from typing import Any
 
@@ -34,7 +36,7 @@ async def test_the_list_is_replaced_and_shown(box: Toolbox) -> None:
         ([item("1", "in_progress"), item("2", "in_progress")], "2 items are in_progress"),
     ],
 )
-async def test_a_list_that_makes_no_sense_is_refused(box: Toolbox, todos: list[dict[str, Any]], word: str) -> None:
+async def test_an_invalid_list_is_refused(box: Toolbox, todos: list[dict[str, Any]], word: str) -> None:
     output = await box.call("TodoWrite", todos=todos)
     assert output.is_error
     assert word in output.text

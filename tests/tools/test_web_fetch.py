@@ -1,4 +1,4 @@
-"""WebFetch with a real site: how pages are converted, what the small model reads, what the main model reads."""
+"""WebFetch against a site on loopback: page conversion, the question to the small model, and the tool result."""
 
 import asyncio
 import codecs
@@ -27,7 +27,7 @@ from odin.tools.web_page import (  # pyright: ignore[reportPrivateUsage]
     decode_page,
     normalize_url,
 )
-from tests.providers.servers import chunked
+from tests.providers.servers import make_chunked_response
 from tests.table import each
 from tests.tools.site import Site, open_site
 from tests.tools.toolbox import Toolbox
@@ -62,7 +62,7 @@ class Browser:
         return await self.tool.run(self.tool.parse({"url": url, "prompt": prompt}), self._box.context())
 
     async def page(self, url: str) -> str:
-        """Return what the small model read of a page."""
+        """Fetch a page; return the text that the small model got."""
         output = await self.call(url)
         assert not output.is_error, output.text
         return self.asked[-1][1].page
@@ -82,7 +82,7 @@ async def browser(box: Toolbox) -> AsyncIterator[Browser]:
         await browser.fetcher.close()
 
 
-async def test_a_page_becomes_markdown_and_the_lesser_model_answers_about_it(browser: Browser):
+async def test_a_page_becomes_markdown_and_the_small_model_answers_about_it(browser: Browser):
     url = browser.site.page("/docs/guide", GUIDE)
     output = await browser.call(url, "What does f return?")
     ((job, question),) = browser.asked
@@ -109,7 +109,7 @@ async def test_a_page_becomes_markdown_and_the_lesser_model_answers_about_it(bro
         ("", "<!DOCTYPE html><p>Größe “50 €”</p>".encode()),
     ],
 )
-async def test_html_is_known_by_its_type_or_its_beginning(browser: Browser, kind: str, body: bytes):
+async def test_html_is_recognized_by_its_type_or_its_beginning(browser: Browser, kind: str, body: bytes):
     assert await browser.page(browser.site.page("/", body, kind)) == "Größe “50 €”"
 
 
@@ -130,11 +130,11 @@ async def test_html_is_known_by_its_type_or_its_beginning(browser: Browser, kind
         ("text/xml", '<?xml version="1.0" encoding="utf-8"?>Größe “50 €”'.encode()),
     ],
 )
-def test_the_characters_of_a_page_are_found(kind: str, body: bytes):
+def test_the_encoding_of_a_page_is_found(kind: str, body: bytes):
     assert "Größe “50 €”" in decode_page(body, kind)
 
 
-def test_a_page_in_another_script_is_read_by_its_header():
+def test_the_charset_of_the_header_is_used():
     assert decode_page("日本語".encode("shift_jis"), "text/html; charset=Shift_JIS") == "日本語"
     assert decode_page("日本語".encode("shift_jis")[:-1], "text/html; charset=Shift_JIS") == "日本"
 
@@ -151,7 +151,7 @@ def test_a_page_in_another_script_is_read_by_its_header():
         ("application/octet-stream", "only text"),
     ],
 )
-async def test_other_text_passes_as_it_is(browser: Browser, kind: str, body: str):
+async def test_text_that_is_not_html_is_not_converted(browser: Browser, kind: str, body: str):
     assert await browser.page(browser.site.page("/", body, kind)) == body
 
 
@@ -164,14 +164,18 @@ async def test_other_text_passes_as_it_is(browser: Browser, kind: str, body: str
         ("", b"\0" * 10, "of unknown type (10 bytes)"),
     ],
 )
-async def test_what_is_not_text_is_named_with_its_size(browser: Browser, kind: str, body: bytes, words: str):
+async def test_content_that_is_not_text_is_refused_with_type_and_size(
+    browser: Browser, kind: str, body: bytes, words: str
+):
     said = await browser.refused(browser.site.page("/", body, kind))
     assert words in said
     assert "download it with ExecuteCommand" in said
 
 
-async def test_a_page_that_never_ends_is_cut_and_it_is_said(browser: Browser):
-    url = browser.site.raw("/", chunked(*[b"line of text\n" * 10_000] * 160, head="content-type: text/plain\r\n"))
+async def test_a_page_over_the_byte_limit_is_truncated_with_a_note(browser: Browser):
+    url = browser.site.raw(
+        "/", make_chunked_response(*[b"line of text\n" * 10_000] * 160, head="content-type: text/plain\r\n")
+    )
     output = await browser.call(url)
     shown = len(browser.asked[0][1].page)
     assert 45_000 < shown <= MAX_MODEL_CHARS
@@ -180,14 +184,14 @@ async def test_a_page_that_never_ends_is_cut_and_it_is_said(browser: Browser):
     assert "of the first 200,000. For all of it, download the page" in output.text
 
 
-async def test_a_long_html_page_is_cut_and_it_is_said(browser: Browser):
+async def test_a_long_html_page_is_truncated_with_a_note(browser: Browser):
     output = await browser.call(browser.site.page("/", "<p>" + "word " * 60_000))
     shown = len(browser.asked[0][1].page)
     assert 45_000 < shown <= MAX_MODEL_CHARS
     assert f"({shown:,} of 299,999 characters were read" in output.text
 
 
-async def test_of_a_long_page_the_lesser_model_is_given_what_matches_the_prompt(browser: Browser):
+async def test_the_small_model_gets_the_parts_of_a_long_page_that_match_the_prompt(browser: Browser):
     filler = "".join(f"## Part {number}\n\n{'Something else entirely. ' * 40}\n\n" for number in range(150))
     page = f"# Manual\n\nWelcome.\n\n{filler}## retain_mut\n\nKeeps some elements.\n\n{filler[:20_000]}"
     output = await browser.call(browser.site.page("/", page, "text/markdown"), "What does retain_mut do?")
@@ -198,7 +202,7 @@ async def test_of_a_long_page_the_lesser_model_is_given_what_matches_the_prompt(
     assert "the beginning and what matches the prompt" in output.text
 
 
-async def test_a_redirect_elsewhere_is_a_result_and_nothing_is_read(browser: Browser):
+async def test_a_redirect_to_another_host_is_returned_and_not_followed(browser: Browser):
     output = await browser.call(browser.site.redirect("/a", "https://other.test/b"))
     assert not output.is_error
     assert "https://other.test/b\nCall WebFetch with that URL" in output.text
@@ -206,7 +210,7 @@ async def test_a_redirect_elsewhere_is_a_result_and_nothing_is_read(browser: Bro
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "500 Oops", "403 Forbidden", "429 Slow"])
-async def test_an_http_error_is_an_error_with_what_the_page_says(browser: Browser, status: str):
+async def test_an_http_error_is_returned_with_the_text_of_the_page(browser: Browser, status: str):
     said = await browser.refused(browser.site.page("/x", "No\nluck", "text/plain", status=status))
     assert f"HTTP status {status[:3]}" in said
     assert said.endswith("The page says: No luck")
@@ -228,7 +232,7 @@ async def test_an_http_error_is_an_error_with_what_the_page_says(browser: Browse
         ("http://example.org/" + "x" * 9000, "the limit is 8,000"),
     ],
 )
-async def test_an_address_that_cannot_be_used_is_refused_in_words(browser: Browser, url: str, words: str):
+async def test_an_invalid_url_is_refused_with_a_reason(browser: Browser, url: str, words: str):
     said = await browser.refused(url)
     assert words in said
     assert "hunter2" not in said
@@ -241,7 +245,7 @@ async def test_an_empty_prompt_is_refused_before_anything_is_fetched(browser: Br
     assert browser.site.heads == []
 
 
-async def test_a_server_that_is_not_there_is_an_error(browser: Browser):
+async def test_a_refused_connection_is_an_error(browser: Browser):
     assert "connection refused" in await browser.refused("http://127.0.0.1:9/")
 
 
@@ -250,7 +254,7 @@ async def test_a_page_without_text_is_an_error(browser: Browser):
 
 
 @pytest.mark.slow
-async def test_a_page_that_scripts_would_fill_is_suspect(browser: Browser):
+async def test_a_page_that_needs_scripts_is_marked_as_suspect(browser: Browser):
     shell = '<title>App</title><body><div id="root">{}</div><script src="/app.js"></script>'
     said = await browser.refused(browser.site.page("/empty", shell.format("")))
     assert "suspect" in said
@@ -262,7 +266,7 @@ async def test_a_page_that_scripts_would_fill_is_suspect(browser: Browser):
     assert "suspect" not in (await browser.call(browser.site.page("/plain", plain))).text
 
 
-async def test_when_the_lesser_model_fails_the_page_itself_is_shown(browser: Browser):
+async def test_the_page_itself_is_shown_when_the_small_model_fails(browser: Browser):
     browser.reply = Overloaded("It is overloaded.")
     output = await browser.call(browser.site.page("/", "page text " * 2000, "text/plain"))
     assert not output.is_error
@@ -272,7 +276,7 @@ async def test_when_the_lesser_model_fails_the_page_itself_is_shown(browser: Bro
     assert len(output.text) < MAX_FALLBACK_CHARS + 500
 
 
-async def test_the_same_page_twice_is_fetched_once_and_asked_twice(browser: Browser):
+async def test_a_page_requested_twice_is_fetched_once_and_asked_about_twice(browser: Browser):
     url = browser.site.page("/", "x", "text/plain")
     await browser.call(url, "One?")
     await browser.call(f"{url}#part", "Two?")
@@ -289,17 +293,17 @@ async def test_html_that_breaks_the_converter_is_an_error_and_odin_goes_on(brows
     assert "hi" in await browser.page(browser.site.page("/fine", "<p>hi"))
 
 
-async def test_a_stopped_call_leaves_no_converter_and_no_file(browser: Browser, box: Toolbox, tmp_path: Path):
+async def test_a_cancelled_call_leaves_no_temporary_file(browser: Browser, box: Toolbox, tmp_path: Path):
     started = asyncio.Event()
     seen: list[list[str]] = []
 
-    class Slow(ProcessRunner):
+    class SlowRunner(ProcessRunner):
         async def capture(self, argv: Any, **options: Any) -> Any:
             seen.append(list(argv))
             started.set()
             return await super().capture(["sleep", "60"], **options)
 
-    tool = WebFetchTool(browser.fetcher.fetch, browser._ask_small_model, Slow(cancel_grace=0.1))
+    tool = WebFetchTool(browser.fetcher.fetch, browser._ask_small_model, SlowRunner(cancel_grace=0.1))
     args = tool.parse({"url": browser.site.page("/", "<p>hi"), "prompt": "?"})
     task = asyncio.create_task(tool.run(args, box.context()))
     await started.wait()
@@ -310,11 +314,11 @@ async def test_a_stopped_call_leaves_no_converter_and_no_file(browser: Browser, 
     assert not Path(seen[0][4]).exists()
 
 
-async def test_without_a_model_the_passages_that_match_are_given(browser: Browser):
-    async def offline(job: SmallJob, text: str) -> str:
+async def test_the_offline_provider_answers_with_matching_passages(browser: Browser):
+    async def answer_offline(job: SmallJob, text: str) -> str:
         return do_job(job.marker, Request("m", (PromptMessage(text),), system=job.system))
 
-    browser.reply = offline
+    browser.reply = answer_offline
     page = (
         "# Server\n\nIt is fast.\n\n## Time limits\n\nThe default timeout is 30 seconds.\n\n"
         "```toml\ntimeout = 30\n```\n\n## Licence\n\nMIT, see the file.\n"
@@ -340,19 +344,19 @@ async def test_without_a_model_the_passages_that_match_are_given(browser: Browse
         ("https://example.org/a%20b?x=1&y=%2F", "https://example.org/a%20b?x=1&y=%2F"),
     ],
 )
-def test_an_address_has_one_form_for_rules_and_wire(written: str, meant: str, box: Toolbox):
+def test_a_url_is_normalized_for_rules_and_requests(written: str, meant: str, box: Toolbox):
     assert normalize_url(written) == meant
     tool = WebFetchTool(WebFetcher({}, "t").fetch, lambda job, text: asyncio.sleep(0, ""), box.runner)
     assert tool.subject_of(tool.parse({"url": written, "prompt": "?"})) == Subject(url=meant)
 
 
 @pytest.mark.parametrize("url", ["http://allowed.test\\@evil.test/", "http://evil.test\\.allowed.test/"])
-def test_addresses_that_two_readers_would_read_differently_are_refused(url: str):
+def test_ambiguous_urls_are_refused(url: str):
     with pytest.raises(InvalidUrl):
         normalize_url(url)
 
 
-def test_pages_made_to_be_slow_are_looked_at_quickly():
+def test_pages_made_to_be_slow_are_processed_quickly():
     """With backtracking patterns and slow codecs, each of these takes minutes and blocks the process."""
     assert not _is_html("<!---->" * 2000 + "no page")
     assert not _needs_scripts("<script></script>" + "<div id " * 600_000, "")

@@ -23,12 +23,12 @@ DUCK = """<html><body><div class="result results_links result--ad"><h2 class="re
 <a class="result__snippet" href="y">Second.</a></div></body></html>"""
 
 
-def brave(count: int) -> dict[str, Any]:
+def make_brave_results(count: int) -> dict[str, Any]:
     row = {"title": "T &amp; t", "url": "https://a.test/{}", "description": "About <strong>it</strong>."}
     return {"web": {"results": [{**row, "url": row["url"].format(number)} for number in range(count)]}}
 
 
-class Searching:
+class SearchHarness:
     def __init__(self, site: Site, box: Toolbox) -> None:
         self.site = site
         self.fetcher = WebFetcher({}, "odin/test", 10.0)
@@ -43,47 +43,47 @@ class Searching:
 
 
 @pytest.fixture
-async def web(box: Toolbox) -> AsyncIterator[Searching]:
+async def search(box: Toolbox) -> AsyncIterator[SearchHarness]:
     async with open_site() as site:
-        searching = Searching(site, box)
-        yield searching
-        await searching.fetcher.close()
+        harness = SearchHarness(site, box)
+        yield harness
+        await harness.fetcher.close()
 
 
-async def test_brave_is_asked_with_its_key_and_its_results_are_numbered(web: Searching):
-    web.site.page("/s", json.dumps(brave(9)), "application/json")
-    output = await web.call("brave", "ünder & over", max_results=2)
-    assert web.site.paths == ["/s?q=%C3%BCnder+%26+over&count=2"]
-    assert "x-subscription-token: secret-key\r\n" in web.site.heads[0].lower()
+async def test_brave_is_asked_with_its_key_and_its_results_are_numbered(search: SearchHarness):
+    search.site.page("/s", json.dumps(make_brave_results(9)), "application/json")
+    output = await search.call("brave", "ünder & over", max_results=2)
+    assert search.site.paths == ["/s?q=%C3%BCnder+%26+over&count=2"]
+    assert "x-subscription-token: secret-key\r\n" in search.site.heads[0].lower()
     assert output.text == "1. T & t\n   https://a.test/0\n   About it.\n2. T & t\n   https://a.test/1\n   About it."
     assert not output.is_error
 
 
-async def test_at_most_five_results_come(web: Searching):
-    web.site.page("/s", json.dumps(brave(9)), "application/json")
-    assert "5. " in (text := (await web.call("brave")).text)
+async def test_at_most_five_results_are_returned(search: SearchHarness):
+    search.site.page("/s", json.dumps(make_brave_results(9)), "application/json")
+    assert "5. " in (text := (await search.call("brave")).text)
     assert "6. " not in text
-    tool = web.tool("brave")
+    tool = search.tool("brave")
     for wrong in (0, 6):
         with pytest.raises(msgspec.ValidationError):
             tool.parse({"query": "x", "max_results": wrong})
 
 
-async def test_duckduckgo_is_read_from_its_page_without_its_advertisements(web: Searching):
-    web.site.page("/s", DUCK)
-    output = await web.call("duckduckgo", "it")
+async def test_duckduckgo_results_are_parsed_without_advertisements(search: SearchHarness):
+    search.site.page("/s", DUCK)
+    output = await search.call("duckduckgo", "it")
     assert output.text == (
         "1. The Docs & more\n   https://docs.test/a?x=1&y=2\n   All about it.\n"
         "2. Plain\n   https://plain.test/\n   Second."
     )
-    assert "secret-key" not in web.site.heads[0]
+    assert "secret-key" not in search.site.heads[0]
 
 
-async def test_searxng_is_asked_for_json(web: Searching):
+async def test_searxng_is_asked_for_json(search: SearchHarness):
     rows = [{"title": "A", "url": "https://a.test", "content": "x"}, {"title": "no address"}, "not an object"]
-    web.site.page("/base/search", json.dumps({"results": rows}), "application/json")
-    assert (await web.call("searxng", "it", path="/base/")).text == "1. A\n   https://a.test\n   x"
-    assert web.site.paths == ["/base/search?q=it&format=json"]
+    search.site.page("/base/search", json.dumps({"results": rows}), "application/json")
+    assert (await search.call("searxng", "it", path="/base/")).text == "1. A\n   https://a.test\n   x"
+    assert search.site.paths == ["/base/search?q=it&format=json"]
 
 
 @pytest.mark.parametrize(
@@ -99,47 +99,47 @@ async def test_searxng_is_asked_for_json(web: Searching):
         ("searxng", "403 Forbidden", "", "Add json to search.formats"),
     ],
 )
-async def test_failures_are_results(web: Searching, backend: str, status: str, body: str, words: str):
-    web.site.page("/s", body, status=status)
-    web.site.page("/s/search", body, status=status)
-    output = await web.call(backend)
+async def test_failures_are_error_results(search: SearchHarness, backend: str, status: str, body: str, words: str):
+    search.site.page("/s", body, status=status)
+    search.site.page("/s/search", body, status=status)
+    output = await search.call(backend)
     assert output.is_error
     assert words in output.text
     assert "secret-key" not in output.text
 
 
-async def test_a_redirect_to_another_host_is_not_followed_with_the_key(web: Searching):
-    web.site.redirect("/s", f"http://localhost:{web.site.port}/t")
-    output = await web.call("brave")
+async def test_a_redirect_to_another_host_is_not_followed_with_the_key(search: SearchHarness):
+    search.site.redirect("/s", f"http://localhost:{search.site.port}/t")
+    output = await search.call("brave")
     assert output.is_error
     assert "redirects to another place" in output.text
-    assert len(web.site.heads) == 1
+    assert len(search.site.heads) == 1
 
 
-async def test_an_engine_that_is_not_there_and_an_empty_query_are_errors(web: Searching, box: Toolbox):
-    tool = WebSearchTool(make_engine("duckduckgo", web.fetcher.fetch, url="http://127.0.0.1:9/"))
+async def test_a_refused_connection_and_an_empty_query_are_errors(search: SearchHarness, box: Toolbox):
+    tool = WebSearchTool(make_engine("duckduckgo", search.fetcher.fetch, url="http://127.0.0.1:9/"))
     assert "connection refused" in (await tool.run(tool.parse({"query": "x"}), box.context())).text
-    output = await web.call("brave", "  ")
+    output = await search.call("brave", "  ")
     assert output.is_error
-    assert web.site.heads == []
+    assert search.site.heads == []
 
 
 @pytest.mark.parametrize(
     ("backend", "body"), [("brave", "{}"), ("duckduckgo", '<div class="no-results">No results.</div>')]
 )
-async def test_nothing_found_is_no_error(web: Searching, backend: str, body: str):
-    web.site.page("/s", body)
-    output = await web.call(backend, "xyzzy")
+async def test_finding_nothing_is_not_an_error(search: SearchHarness, backend: str, body: str):
+    search.site.page("/s", body)
+    output = await search.call(backend, "xyzzy")
     assert not output.is_error
     assert output.text == "No results for 'xyzzy'. Try other words."
 
 
-def test_the_rules_see_the_address_and_never_the_key(web: Searching):
-    tool = web.tool("brave")
-    assert tool.subject_of(tool.parse({"query": "a b"})) == Subject(url=f"{web.site.url}/s?q=a+b")
+def test_permission_rules_see_the_url_but_never_the_key(search: SearchHarness):
+    tool = search.tool("brave")
+    assert tool.subject_of(tool.parse({"query": "a b"})) == Subject(url=f"{search.site.url}/s?q=a+b")
 
 
-def test_an_engine_without_what_it_needs_is_refused():
+def test_an_engine_without_its_key_or_address_is_rejected():
     fetch = WebFetcher({}, "t").fetch
     with pytest.raises(ConfigError, match="needs a key"):
         make_engine("brave", fetch)

@@ -1,3 +1,5 @@
+"""WriteFile: new and overwritten files, encodings and line endings, refused targets."""
+
 import os
 from pathlib import Path
 
@@ -6,7 +8,7 @@ import pytest
 from tests.tools.toolbox import Toolbox
 
 
-async def test_it_creates_with_parents_and_says_so(box: Toolbox) -> None:
+async def test_a_new_file_is_created_with_its_folders(box: Toolbox) -> None:
     path = str(box.folder / "new/deep/a.txt")
     output = await box.ok("WriteFile", file_path=path, content="one\ntwo\n")
     assert output.text == f"Created {path} (2 lines)."
@@ -15,7 +17,7 @@ async def test_it_creates_with_parents_and_says_so(box: Toolbox) -> None:
     await box.ok("EditTool", file_path=path, old_string="two", new_string="three")
 
 
-async def test_it_overwrites_and_counts(box: Toolbox) -> None:
+async def test_an_existing_file_is_overwritten_and_changed_lines_are_counted(box: Toolbox) -> None:
     path = box.write("a.txt", "one\ntwo\n")
     output = await box.ok("WriteFile", file_path=path, content="one\nthree\nfour\n")
     assert output.text == f"Overwrote {path} (3 lines, +2 -1)."
@@ -34,7 +36,7 @@ async def test_the_same_content_is_refused(box: Toolbox) -> None:
     )
 
 
-async def test_what_changed_since_it_was_read_is_not_overwritten(box: Toolbox) -> None:
+async def test_a_file_that_changed_since_it_was_read_is_not_overwritten(box: Toolbox) -> None:
     path = box.write("a.txt", "x\n")
     await box.ok("Read", file_path=path)
     Path(path).write_text("theirs\n")
@@ -60,7 +62,9 @@ async def test_what_changed_since_it_was_read_is_not_overwritten(box: Toolbox) -
         (b"\0binary", "text\n", b"text\n"),
     ],
 )
-async def test_the_style_of_the_old_file_is_kept(box: Toolbox, before: bytes, content: str, after: bytes) -> None:
+async def test_encoding_and_line_endings_of_the_old_file_are_kept(
+    box: Toolbox, before: bytes, content: str, after: bytes
+) -> None:
     path = box.write("a.txt", before)
     await box.ok("WriteFile", file_path=path, content=content)
     assert Path(path).read_bytes() == after
@@ -80,14 +84,14 @@ async def test_a_folder_a_pipe_and_a_file_in_the_way_are_refused(box: Toolbox) -
     assert await box.refused("WriteFile", file_path=f"{path}/b", content="x")
 
 
-async def test_a_dangling_link_is_written_through(box: Toolbox) -> None:
+async def test_a_dangling_symlink_is_written_through(box: Toolbox) -> None:
     os.symlink(box.folder / "target.txt", box.folder / "link.txt")
     await box.ok("WriteFile", file_path=str(box.folder / "link.txt"), content="x\n")
     assert (box.folder / "link.txt").is_symlink()
     assert (box.folder / "target.txt").read_text() == "x\n"
 
 
-async def test_a_huge_change_has_a_bounded_view_and_true_counts(box: Toolbox) -> None:
+async def test_a_huge_change_has_a_truncated_diff_and_true_counts(box: Toolbox) -> None:
     path = box.write("a.txt", "same\n" + "".join(f"old {n}\n" for n in range(15_000)) + "same\nsame\n")
     content = "same\n" + "".join(f"new {n}\n" for n in range(15_000)) + "same\nsame\n"
     output = await box.ok("WriteFile", file_path=path, content=content)

@@ -13,7 +13,7 @@ from odin.tools.search_tools import GlobTool, GrepTool
 
 
 class Toolbox:
-    """`without_ripgrep` makes Grep and Glob use the built-in search."""
+    """The standard tools. `without_ripgrep` makes Grep and Glob use the built-in search."""
 
     def __init__(self, folder: Path, *, without_ripgrep: bool = False) -> None:
         self.folder = folder
@@ -46,16 +46,19 @@ class Toolbox:
         return await tool.run(tool.parse(args), self.context())
 
     async def ok(self, name: str, /, **args: Any) -> ToolOutput:
+        """Call a tool, which must succeed."""
         output = await self.call(name, **args)
         assert not output.is_error, output.text
         return output
 
     async def refused(self, name: str, /, **args: Any) -> str:
+        """Call a tool, which must fail; return the error text."""
         output = await self.call(name, **args)
         assert output.is_error, output.text
         return output.text
 
     def write(self, name: str, content: str | bytes) -> str:
+        """Write a file in the folder and return its path."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)

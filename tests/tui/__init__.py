@@ -1,1 +1,1 @@
-"""The terminal app, driven by Textual's pilot over a real session and the scripted model server."""
+"""Tests of the terminal app, driven by Textual's pilot over real or fake sessions."""

@@ -1,4 +1,4 @@
-"""The app on a screen that is not there, over a real session or one that is played from fixed events."""
+"""Runs the app without a terminal, over a real session or over a fake one with fixed events."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs import permission
 from odin.ui.tui.dialogs.dialog import RequestDialog
 
-LOOKS = pytest.mark.parametrize(
+SIZES_AND_THEMES = pytest.mark.parametrize(
     ("size", "theme"),
     [
         pytest.param((100, 30), "dark", id="100x30-dark"),
@@ -39,34 +39,34 @@ LOOKS = pytest.mark.parametrize(
         pytest.param((60, 20), "light", id="60x20-light", marks=pytest.mark.slow),
     ],
 )
-"""Every screen is compared with its picture in one look; `make test-all` compares all looks."""
+"""Sizes and themes of the snapshots. Only `make test-all` compares all of them."""
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-TAKE = os.environ.get("ODIN_SNAPSHOTS") == "write"
-"""Looked at before the tests get an environment of their own."""
+WRITE_SNAPSHOTS = os.environ.get("ODIN_SNAPSHOTS") == "write"
+"""Read before fixtures replace the environment."""
 
 STILL_S = 1.0
-"""A picture is taken when nothing has moved for so long."""
+"""A snapshot is written when the screen has not changed for this long."""
 
 
 def _describe_tasks() -> Iterator[str]:
-    """Yield where each task of the loop waits, to tell what a test waited for in vain."""
+    """Yield where each task of the loop waits, for the message of a timeout."""
     for task in asyncio.all_tasks():
         frames = [f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" for frame in task.get_stack(limit=3)]
         yield f"{task.get_name()}: {' '.join(frames)}"
 
 
 POLL_S = 0.01
-"""How often a test looks whether what it waits for is there."""
+"""Interval at which `until` checks its condition."""
 
 SOON_S = 0.02
-"""What is due within this time belongs to what was just done: the next frame, the next part of a list."""
+"""Timers due within this time belong to the last action, for example the next frame."""
 
 FAST = {"retry": {"base_s": 0.01}}
 
 
 class Stage:
-    """The app, a person's hands on it, and, where a real session runs, the model server behind it."""
+    """The running app with the pilot that presses its keys and, over a real session, the scripted model server."""
 
     def __init__(self, app: OdinApp, pilot: Pilot[Any], server: ScriptedServer | None) -> None:
         self.app = app
@@ -75,22 +75,22 @@ class Stage:
 
     @property
     def server(self) -> ScriptedServer:
-        assert self._server is not None, "no model is behind this stage"
+        assert self._server is not None, "this stage has no model server"
         return self._server
 
     async def press(self, *keys: str) -> None:
-        """Press one key after the other; each one has its effect before the next one comes."""
+        """Press the keys one after the other and let the app handle each before the next."""
         for key in keys:
-            self.look()
+            self.render_request()
             await self.pilot.press(key)
 
-    def look(self) -> None:
-        """Look at an open request, which is only allowed when all of it was on the screen."""
+    def render_request(self) -> None:
+        """Render an open request: it can be allowed only after all of it was on the screen."""
         if isinstance(self.app.screen, RequestDialog):
             self.strips()
 
     async def type(self, text: str) -> None:
-        """Type this in one go, as fast as a terminal delivers it."""
+        """Type the text as fast as a terminal delivers it."""
         driver = self.app._driver
         assert driver is not None
         for char in text:
@@ -103,17 +103,19 @@ class Stage:
         await self.type(text)
         await self.pilot.press("enter")
 
-    async def until(self, holds: Callable[[], object], seconds: float = 30) -> None:
-        """Wait until this is so; fail with what is on the screen when it does not become so."""
+    async def until(self, condition: Callable[[], object], seconds: float = 30) -> None:
+        """Wait until the condition holds. A timeout fails with the screen and the waiting tasks."""
         end = time.monotonic() + seconds
-        while not holds():
+        while not condition():
             if time.monotonic() > end:
                 waiting = "\n".join(sorted(_describe_tasks()))
-                raise AssertionError(f"it did not come to that; the screen shows:\n{self.screen()}\ntasks:\n{waiting}")
+                raise AssertionError(
+                    f"the condition did not become true; the screen shows:\n{self.screen()}\ntasks:\n{waiting}"
+                )
             await self.pilot.pause(POLL_S)
 
     async def shows(self, *words: str, seconds: float = 30) -> None:
-        """Wait until all of these are on the screen."""
+        """Wait until all of these texts are on the screen."""
 
         def all_seen() -> bool:
             seen = self.screen()
@@ -122,51 +124,56 @@ class Stage:
         await self.until(all_seen, seconds)
 
     async def idle(self) -> None:
-        """Wait until no turn runs and everything that happened is drawn."""
+        """Wait until no turn runs and all events are drawn."""
         await self.until(lambda: self.app.info is not None and not self.app.executing)
         await self.pilot.pause()
 
     def screen(self) -> str:
-        """What a person sees, line by line."""
+        """Return the text of the screen, line by line."""
         width, height = self.app.size
         return "\n".join(strip.text.rstrip() for strip in self.strips()[:height]) if width else ""
 
     def strips(self) -> list[Strip]:
-        """The lines of the screen, with what is behind a dialog.
+        """Return the lines of the screen, including the screens behind a dialog.
 
-        A dialog keeps the lines it draws. Drawn without the screens behind it, it would keep them blank.
+        A dialog caches its lines. Rendered without the screens behind it, it would cache blank ones.
         """
         app: Any = self.app
         visible_screen_stack.set(app._background_screens)
         return app.screen._compositor.render_strips()
 
-    async def pictured(self, name: str, seconds: float = 30) -> None:
-        """The screen comes to look like the picture of that name; ODIN_SNAPSHOTS=write takes a new one."""
+    async def assert_snapshot(self, name: str, seconds: float = 30) -> None:
+        """Wait until the screen equals the snapshot of that name. ODIN_SNAPSHOTS=write writes the snapshot."""
         end = time.monotonic() + seconds
-        seen, path = await self._still() if TAKE else self._picture(), SNAPSHOTS / f"{name}.svg"
-        if TAKE:
+        seen, path = (
+            await self._wait_until_still() if WRITE_SNAPSHOTS else self._render_svg(),
+            SNAPSHOTS / f"{name}.svg",
+        )
+        if WRITE_SNAPSHOTS:
             path.write_text(seen, encoding="utf-8")
-        assert path.exists(), f"there is no picture {path.name} yet; ODIN_SNAPSHOTS=write takes it"
-        wanted = path.read_text(encoding="utf-8")
-        while seen != wanted and time.monotonic() < end:
+        assert path.exists(), f"there is no snapshot {path.name} yet; ODIN_SNAPSHOTS=write writes it"
+        expected = path.read_text(encoding="utf-8")
+        while seen != expected and time.monotonic() < end:
             await self.pilot.pause(POLL_S)
-            seen = self._picture()
-        if seen != wanted:
-            kept = Path(os.environ.get("ODIN_SNAPSHOTS_SEEN", tempfile.gettempdir())) / path.name
-            kept.write_text(seen, encoding="utf-8")
-            raise AssertionError(f"the screen is not the picture {path.name}; what was seen is in {kept}")
+            seen = self._render_svg()
+        if seen != expected:
+            actual_path = Path(os.environ.get("ODIN_SNAPSHOTS_SEEN", tempfile.gettempdir())) / path.name
+            actual_path.write_text(seen, encoding="utf-8")
+            raise AssertionError(
+                f"the screen differs from the snapshot {path.name}; the actual screen is in {actual_path}"
+            )
 
-    async def _still(self) -> str:
-        """What is on the screen when nothing moves any more."""
+    async def _wait_until_still(self) -> str:
+        """Return the screen as SVG once it no longer changes."""
         seen, since = "", time.monotonic()
         while time.monotonic() - since < STILL_S:
             await self.pilot.pause(0.05)
-            if (now := self._picture()) != seen:
+            if (now := self._render_svg()) != seen:
                 seen, since = now, time.monotonic()
         return seen
 
-    def _picture(self) -> str:
-        """The screen as SVG, without what differs from run to run and what no test needs."""
+    def _render_svg(self) -> str:
+        """Return the screen as SVG, without fonts and other parts that differ between runs."""
         svg = self.app.export_screenshot(title="Odin")
         svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
         svg = re.sub(r"terminal-\d+", "terminal", svg)
@@ -190,8 +197,8 @@ _KEYS = {
 
 
 @pytest.fixture(autouse=True)
-def same_clock_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Times of day on the screen are those of one zone, wherever the tests run."""
+def use_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Show times of day in UTC, wherever the tests run."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -199,22 +206,22 @@ def same_clock_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def all_painted(app: OdinApp, faults: int = 0) -> None:
-    """No painter failed, though the app would have gone on."""
-    failed = [trouble.detail for trouble in app.error_log.newest_first if trouble.kind == "screen"]
+def assert_all_painted(app: OdinApp, faults: int = 0) -> None:
+    """Assert that no painter failed. The app only logs such failures."""
+    failed = [entry.detail for entry in app.error_log.newest_first if entry.kind == "screen"]
     assert faults or not failed, failed[0]
 
 
 @pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests press keys faster than people; whether that matters is tested by itself."""
+def disable_burst_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accept keys pressed in quick succession; `test_typing_bursts` tests the burst check."""
     monkeypatch.setattr(permission, "BURST_S", 0.0)
 
 
-async def settled(min_sleep: float = 0, max_sleep: float = 1) -> None:
-    """Wait until every task of the loop waits, and for what is due soon, however long that takes.
+async def wait_until_settled(min_sleep: float = 0, max_sleep: float = 1) -> None:
+    """Wait until every task of the loop waits and the timers due soon have run.
 
-    This stands in for the pilot's wait for an idle process, which sleeps 20 ms or more whether there is work or not.
+    This replaces the pilot's wait for an idle process, which always sleeps at least 20 ms.
     """
     loop: Any = asyncio.get_running_loop()
     soon = loop.time() + SOON_S
@@ -230,10 +237,10 @@ async def settled(min_sleep: float = 0, max_sleep: float = 1) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pilot waits until the app has nothing to do, not until time has passed."""
-    monkeypatch.setattr("textual.pilot.wait_for_idle", settled)
-    monkeypatch.setattr("textual.app.wait_for_idle", settled)
+def shorten_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pilot wait for an idle app instead of a fixed time, and shorten the delays of the app."""
+    monkeypatch.setattr("textual.pilot.wait_for_idle", wait_until_settled)
+    monkeypatch.setattr("textual.app.wait_for_idle", wait_until_settled)
     monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 0.03)
     monkeypatch.setattr("odin.ui.tui.dialogs.sessions.SEARCH_DELAY_S", 0.05)
     monkeypatch.setattr("odin.ui.tui.dialog_queue._RETRY_S", 0.02)
@@ -241,24 +248,24 @@ def no_waiting_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def painted_when_seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The screen is painted when a test looks at it and at the end, not for a terminal that is not there.
+def paint_on_demand(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paint the screen only when a test reads it and at the end.
 
-    Tests marked `every_frame` are about painting.
+    Tests marked `every_frame` paint every frame.
     """
-    monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_once)
+    monkeypatch.setattr(Stylesheet, "_parse_rules", _parse_rules_once)
     if request.node.get_closest_marker("every_frame") is None:
-        monkeypatch.setattr(Compositor, "render_update", _paint_if_all)
+        monkeypatch.setattr(Compositor, "render_update", _paint_full_updates_only)
 
 
 _paint: Callable[..., Any] = Compositor.render_update  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 _parse = Stylesheet._parse_rules
 
 
-def _paint_if_all(
+def _paint_full_updates_only(
     self: Compositor, full: bool = False, screen_stack: list[Any] | None = None, simplify: bool = False
 ) -> Any:
-    """Only what the test asked for is painted; otherwise it is told whether everything would have been."""
+    """Paint full updates only. For others return an empty update if the whole screen is dirty."""
     if full:
         return _paint(self, full, screen_stack, simplify)
     everything = self.size.region in self._dirty_regions
@@ -266,20 +273,20 @@ def _paint_if_all(
     return LayoutUpdate([], self.size.region) if everything else None
 
 
-_parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
-"""The style rules of the widgets, which are the same in every app with the same colours."""
+_parsed_rules: dict[tuple[Any, ...], list[RuleSet]] = {}
+"""Parsed style rules of the widgets, which are the same in every app with the same colors."""
 
 
 _variables_of: WeakKeyDictionary[Stylesheet, tuple[dict[str, str], frozenset[tuple[str, str]]]] = WeakKeyDictionary()
 
 
-def _parse_once(self: Stylesheet, css: str, *args: Any, **named: Any) -> list[RuleSet]:
+def _parse_rules_once(self: Stylesheet, css: str, *args: Any, **named: Any) -> list[RuleSet]:
     if _variables_of.get(self, (None,))[0] is not self._variables:
         _variables_of[self] = self._variables, frozenset(self._variables.items())
     key = (_variables_of[self][1], css, args, *named.values())
-    if key not in _parsed:
-        _parsed[key] = _parse(self, css, *args, **named)
-    return _parsed[key]
+    if key not in _parsed_rules:
+        _parsed_rules[key] = _parse(self, css, *args, **named)
+    return _parsed_rules[key]
 
 
 OpenApp = Callable[..., AbstractAsyncContextManager[Stage]]
@@ -287,7 +294,7 @@ OpenApp = Callable[..., AbstractAsyncContextManager[Stage]]
 
 @pytest.fixture
 def open_app(workspace: Path, home: Path) -> OpenApp:
-    """open_app(script, size=(100, 30), config={…}, tui={…}, **options): the app over a real session."""
+    """open_app(script, size=(100, 30), config={…}, tui={…}, **options): runs the app over a real session."""
 
     @asynccontextmanager
     async def begin(
@@ -298,7 +305,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
         tui: dict[str, Any] | None = None,
         first: str = "",
         server: ScriptedServer | None = None,
-        through: Callable[[Sessions], Any] | None = None,
+        wrap_sessions: Callable[[Sessions], Any] | None = None,
         faults: int = 0,
         **options: Any,
     ) -> AsyncGenerator[Stage]:
@@ -306,39 +313,39 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
         folder.mkdir(parents=True, exist_ok=True)
         settings = {**FAST, "tui": {"bell": False, "title": False, **(tui or {})}, **(config or {})}
         (folder / "odinconfig.json").write_text(json.dumps(settings))
-        playing = server or ScriptedServer(script)
+        running_server = server or ScriptedServer(script)
         if server is None:
-            playing.start()
-        environ = {**os.environ, **playing.env("anthropic")}
+            running_server.start()
+        environ = {**os.environ, **running_server.env("anthropic")}
         given: dict[str, Any] = {"cwd": str(workspace), "can_ask": True, **options}
-        held: list[Sessions] = []
+        opened: list[Sessions] = []
 
         async def connect() -> Sessions:
-            held.append(await open_switcher(Options(env=environ, **given)))
-            return held[0] if through is None else through(held[0])
+            opened.append(await open_switcher(Options(env=environ, **given)))
+            return opened[0] if wrap_sessions is None else wrap_sessions(opened[0])
 
         app = OdinApp(connect, load(str(workspace), environ).tui, first=first)
         try:
             async with app.run_test(size=size, notifications=True) as pilot:
-                stage = Stage(app, pilot, playing)
+                stage = Stage(app, pilot, running_server)
                 await stage.until(lambda: app.info is not None)
                 yield stage
                 stage.strips()
-            all_painted(app, faults)
+            assert_all_painted(app, faults)
         finally:
-            for sessions in held:
+            for sessions in opened:
                 await sessions.close()
             if server is None:
-                playing.stop()
+                running_server.stop()
 
     return begin
 
 
 @asynccontextmanager
-async def play(
+async def run_app(
     sessions: Sessions, *, size: tuple[int, int] = (100, 30), settings: TuiSettings | None = None, **more: Any
 ) -> AsyncGenerator[Stage]:
-    """The app over sessions that are played, for pictures that must be the same every time."""
+    """Run the app over fake sessions, whose screens are the same every time."""
 
     async def connect() -> Sessions:
         return sessions
@@ -350,4 +357,4 @@ async def play(
         await asyncio.sleep(0)
         yield stage
         stage.strips()
-    all_painted(app)
+    assert_all_painted(app)

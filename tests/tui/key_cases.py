@@ -1,4 +1,4 @@
-"""For every key of the table: the situation in which it works, and how one sees that it did."""
+"""A case for every key of the key table: how to prepare the app, and how to check that the key did its action."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -37,10 +37,10 @@ from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindSco
 from odin.ui.tui.dialogs.stats import StatsDialog
 from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from odin.ui.tui.search import SearchBar
-from tests.tui.conftest import Stage, all_painted
-from tests.tui.played import START, PlayedClient, PlayedSessions
-from tests.tui.test_asking_pictures import COMMAND, EDIT
-from tests.tui.test_transcript import turns
+from tests.tui.conftest import Stage, assert_all_painted
+from tests.tui.fake_sessions import START, FakeClient, FakeSessions
+from tests.tui.test_request_snapshots import COMMAND, EDIT
+from tests.tui.test_transcript import events_of_turns
 
 ASKED = PermissionAsked(
     "a",
@@ -65,7 +65,7 @@ QUESTIONS = QuestionsAsked(
 
 
 class FakeSetup:
-    """A first run that finds two models and a server."""
+    """The setup of a first run that finds two models and a server."""
 
     is_done, keys_file, providers = False, "~/auth.json", ("anthropic", "openai")
 
@@ -93,16 +93,16 @@ class FakeSetup:
         return "~/odinconfig.json"
 
 
-class Keeping(PlayedSessions):
-    """Sessions that keep what was asked of them."""
+class RecordingSessions(FakeSessions):
+    """Fake sessions that record forks, resumes, exports and usage reports."""
 
-    def __init__(self, client: PlayedClient) -> None:
+    def __init__(self, client: FakeClient) -> None:
         titles = [SessionSummary(f"2026010112000000{n}", START - n, title=f"Session {n}", turns=1) for n in range(9)]
         super().__init__(client, summaries=titles)
         self.forked: list[str] = []
         self.resumed: list[str] = []
         self.exported: list[str] = []
-        self.asked: list[tuple[str, int, bool]] = []
+        self.requested: list[tuple[str, int, bool]] = []
 
     async def fork(self, turn: str = "") -> Any:
         self.forked.append(turn)
@@ -117,16 +117,16 @@ class Keeping(PlayedSessions):
         return await super().export(session, form, path)
 
     async def report_usage(self, by: Any = "day", *, days: int = 0, session: str = "") -> Any:
-        self.asked.append((by, days, bool(session)))
+        self.requested.append((by, days, bool(session)))
         return await super().report_usage(by, days=days, session=session)
 
 
 class Scene:
-    """The app over a conversation of some turns, and what came of it."""
+    """The app over a session of twelve turns. `results` collects the results of dialogs."""
 
     def __init__(self) -> None:
-        self.client = PlayedClient(turns(12), cwd="/p")
-        self.client.shot["messages"] = (
+        self.client = FakeClient(events_of_turns(12), cwd="/p")
+        self.client.snapshot_fields["messages"] = (
             TurnRecord("t1", "What does it do?", "ask_mode", started=START),
             TurnRecord("t2", "Make it faster", "edit_mode", started=START, files=1),
         )
@@ -134,9 +134,9 @@ class Scene:
             (FileChange(FileState("/p/a", "file"), FileState("/p/a", "absent")),),
             (SkippedFile("/p/b", "changed since"),),
         )
-        self.sessions = Keeping(self.client)
+        self.sessions = RecordingSessions(self.client)
         self.setup = FakeSetup()
-        self.given: list[Any] = []
+        self.results: list[Any] = []
         self.notes: dict[str, Any] = {}
         self._stage: Stage | None = None
 
@@ -145,15 +145,15 @@ class Scene:
         assert self._stage is not None
         return self._stage
 
-    async def begin(self, stage: Stage) -> None:
-        """The conversation is there and nothing runs."""
+    async def wait_until_loaded(self, stage: Stage) -> None:
+        """Wait until the transcript is shown and no turn runs."""
         self._stage = stage
         await stage.until(lambda: len(stage.app.transcript.blocks) >= 60 and not stage.app.executing)
 
-    async def replace(self, earlier: "Scene") -> None:
-        """Open this scene in the app of an earlier one, as it was when that app began."""
+    async def take_over(self, earlier: "Scene") -> None:
+        """Show this scene in the app of an earlier one, after resetting the app to its initial state."""
         stage, app = earlier.stage, earlier.app
-        for name in SET_ASIDE & app.__dict__.keys():
+        for name in REPLACED_METHODS & app.__dict__.keys():
             delattr(app, name)
         while len(app.screen_stack) > 1:
             await app.pop_screen()
@@ -168,580 +168,592 @@ class Scene:
         app._quit_press.forget()
         app._escape_press.forget()
         app.clear_notifications()
-        all_painted(app)
+        assert_all_painted(app)
         app.error_log._entries.clear()
         app._clipboard = ""
         app._sessions = self.sessions
         await app.show_session()
-        await self.begin(stage)
+        await self.wait_until_loaded(stage)
 
     @property
     def app(self) -> OdinApp:
         return self.stage.app
 
     @property
-    def top(self) -> Any:
-        """The dialog that is open."""
+    def dialog(self) -> Any:
+        """The open dialog."""
         return self.stage.app.screen
 
-    def submitted(self, op: object) -> bool:
+    def has_submitted(self, op: object) -> bool:
         return op in self.client.submitted
 
     async def write(self, text: str) -> None:
         await self.stage.type(text)
 
-    async def open(self, name: str, kind: type[Any], rest: str = "") -> None:
+    async def open_dialog(self, name: str, kind: type[Any], rest: str = "") -> None:
         await self.app.run_command(name, rest)
         await self.stage.until(
-            lambda: isinstance(self.top, kind) and (not hasattr(self.top, "rows") or self.top.rows.items)
+            lambda: isinstance(self.dialog, kind) and (not hasattr(self.dialog, "rows") or self.dialog.rows.items)
         )
         await self.stage.pilot.pause()
 
-    async def asks(self, event: Any) -> None:
-        self.client.play(TurnStarted("t", "work", "edit_mode"), event)
-        await self.ready()
+    async def ask(self, event: Any) -> None:
+        self.client.emit(TurnStarted("t", "work", "edit_mode"), event)
+        await self.wait_until_ready()
 
-    async def ready(self) -> None:
-        await self.stage.until(lambda: getattr(self.top, "ready", False))
+    async def wait_until_ready(self) -> None:
+        await self.stage.until(lambda: getattr(self.dialog, "ready", False))
         await self.stage.pilot.pause()
-        self.stage.look()
+        self.stage.render_request()
 
-    async def push(self, dialog: Any) -> None:
-        self.app.push_screen(dialog, self.given.append)
-        await self.ready()
+    async def push_dialog(self, dialog: Any) -> None:
+        self.app.push_screen(dialog, self.results.append)
+        await self.wait_until_ready()
 
 
-SET_ASIDE = {"action_suspend_process", "_display"}
-"""Methods of the app that a situation replaces."""
+REPLACED_METHODS = {"action_suspend_process", "_display"}
+"""Methods of the app that a case replaces."""
 
-Before = Callable[[Scene], Awaitable[None]]
+Prepare = Callable[[Scene], Awaitable[None]]
 
 
 class Case(Struct):
-    """`name` is that of the key, `before` brings about the situation, `done` tells whether the key did its work."""
+    """`name` is the name of the key, `prepare` prepares the app, `is_done` tells whether the key did its action."""
 
     name: str
-    before: Before
-    done: Callable[[Scene], object]
+    prepare: Prepare
+    is_done: Callable[[Scene], object]
 
 
-# --- situations ---
+# --- preparations ---
 
 
-async def idle(scene: Scene) -> None:
-    """The composer is empty and has the keys."""
+async def do_nothing(scene: Scene) -> None:
+    """Leave the composer empty and focused."""
 
 
-def typed(text: str) -> Before:
-    async def before(scene: Scene) -> None:
+def type_text(text: str) -> Prepare:
+    async def prepare(scene: Scene) -> None:
         await scene.write(text)
         if text.startswith("/"):
             await scene.stage.until(lambda: scene.app.composer.popup.open)
 
-    return before
+    return prepare
 
 
-async def busy(scene: Scene) -> None:
-    scene.client.play(TurnStarted("t", "work", "edit_mode"))
+async def start_turn(scene: Scene) -> None:
+    scene.client.emit(TurnStarted("t", "work", "edit_mode"))
     await scene.stage.until(lambda: scene.app.executing)
 
 
-async def waiting(scene: Scene) -> None:
-    await busy(scene)
-    scene.client.play(PromptQueued("p1", "one", "edit_mode"), PromptQueued("p2", "two", "edit_mode"))
+async def queue_two_prompts(scene: Scene) -> None:
+    await start_turn(scene)
+    scene.client.emit(PromptQueued("p1", "one", "edit_mode"), PromptQueued("p2", "two", "edit_mode"))
     await scene.stage.shows("queued 1 · edit  one", "queued 2 · edit  two")
 
 
-async def in_queue(scene: Scene) -> None:
-    await waiting(scene)
+async def focus_queue(scene: Scene) -> None:
+    await queue_two_prompts(scene)
     scene.app.input_panel.focus_queue()
     await scene.stage.shows("› queued 2 · edit  two")
 
 
-async def in_queue_above(scene: Scene) -> None:
-    await in_queue(scene)
+async def focus_first_queued(scene: Scene) -> None:
+    await focus_queue(scene)
     scene.app.input_panel.queue.action_queue_up()
     await scene.stage.shows("› queued 1 · edit  one")
 
 
-async def taken_back(scene: Scene) -> None:
+async def type_and_undo(scene: Scene) -> None:
     await scene.write("abc")
     scene.app.composer.action_undo()
     assert scene.app.composer.text != "abc"
 
 
-async def clipped(scene: Scene) -> None:
+async def fill_clipboard(scene: Scene) -> None:
     scene.app.copy_to_clipboard("from elsewhere")
 
 
-async def agents(scene: Scene) -> None:
-    scene.client.play(AgentStarted("sub-1", "look", "ask_mode"))
-    scene.client.play(TurnStarted("s", "look", "ask_mode"), agent="sub-1")
+async def start_sub_agent(scene: Scene) -> None:
+    scene.client.emit(AgentStarted("sub-1", "look", "ask_mode"))
+    scene.client.emit(TurnStarted("s", "look", "ask_mode"), agent="sub-1")
     await scene.stage.until(lambda: "sub-1" in scene.app.transcripts)
 
 
-async def on_agent(scene: Scene) -> None:
-    await agents(scene)
+async def select_agent_card(scene: Scene) -> None:
+    await start_sub_agent(scene)
     scene.app.action_look()
     await scene.stage.until(lambda: scene.app.transcript.has_focus)
     scene.app.transcript.point_at(scene.app.transcripts[""].agents[0])
 
 
-async def todos(scene: Scene) -> None:
-    scene.client.play(TodosChanged((Todo("1", "Read it", "completed"), Todo("2", "Write it", "pending"))))
+async def show_todos(scene: Scene) -> None:
+    scene.client.emit(TodosChanged((Todo("1", "Read it", "completed"), Todo("2", "Write it", "pending"))))
     await scene.stage.shows("Write it")
 
 
-async def no_suspending(scene: Scene) -> None:
-    scene.app.action_suspend_process = lambda: scene.given.append("suspended")
+async def record_suspends(scene: Scene) -> None:
+    scene.app.action_suspend_process = lambda: scene.results.append("suspended")
 
 
-async def counting_drawing(scene: Scene) -> None:
-    """Nothing is drawn anew by itself: the new size of the beginning has been drawn, or never will be."""
+async def record_redraws(scene: Scene) -> None:
+    """Record every redraw, after the one caused by the initial size is done or cancelled."""
     app: Any = scene.app
     app._redraw_timer.cancel()
     await scene.stage.pilot.pause()
     display = app._display
 
-    def drawn(screen: Any, what: Any) -> None:
-        scene.given.append(what)
-        display(screen, what)
+    def record_and_display(screen: Any, update: Any) -> None:
+        scene.results.append(update)
+        display(screen, update)
 
-    app._display = drawn
+    app._display = record_and_display
 
 
-async def in_middle(scene: Scene) -> None:
+async def scroll_to_middle(scene: Scene) -> None:
     scene.app.transcript.scroll_to(y=30, animate=False)
     await scene.stage.until(lambda: scene.app.transcript.scroll_offset.y == 30)
 
 
-async def looking(scene: Scene) -> None:
+async def enter_card_mode(scene: Scene) -> None:
     scene.app.action_look()
     await scene.stage.until(lambda: scene.app.transcript.has_focus and scene.app.transcript.cursor is not None)
     scene.app.transcript.action_previous_card()
     scene.app.transcript.action_previous_card()
-    scene.notes["at"] = cursor(scene)
+    scene.notes["at"] = cursor_index_of(scene)
 
 
-def cursor(scene: Scene) -> int:
+def cursor_index_of(scene: Scene) -> int:
     view = scene.app.transcript
     assert view.cursor is not None
     return view.blocks.index(view.cursor)
 
 
-async def on_call(scene: Scene) -> None:
-    await looking(scene)
+async def select_call_card(scene: Scene) -> None:
+    await enter_card_mode(scene)
     view = scene.app.transcript
     view.point_at([block for block in view.blocks if isinstance(block, CallBlock)][-1])
-    scene.notes["folds"] = folds(scene)
+    scene.notes["folds"] = folds_of(scene)
 
 
-def folds(scene: Scene) -> list[Any]:
+def folds_of(scene: Scene) -> list[Any]:
     return [block.folded for block in scene.app.transcript.blocks]
 
 
-async def searching(scene: Scene) -> None:
-    await looking(scene)
+async def start_search(scene: Scene) -> None:
+    await enter_card_mode(scene)
     scene.app.transcript.action_search()
     await scene.write("Question")
     await scene.stage.shows(" of ")
 
 
-async def found(scene: Scene) -> None:
-    await searching(scene)
+async def finish_search(scene: Scene) -> None:
+    await start_search(scene)
     scene.app.transcript._update_search("Question", True)
     scene.notes["here"] = scene.app.transcript._search.here
 
 
-def moved(scene: Scene, step: int) -> bool:
+def has_moved_to_match(scene: Scene, step: int) -> bool:
     search = scene.app.transcript._search
     places = search._places
     return search.here == places[(places.index(scene.notes["here"]) + step) % len(places)]
 
 
-async def asked(scene: Scene) -> None:
-    await scene.asks(ASKED)
+async def ask_permission(scene: Scene) -> None:
+    await scene.ask(ASKED)
 
 
-async def edited(scene: Scene) -> None:
-    await scene.asks(EDIT)
+async def ask_for_edit(scene: Scene) -> None:
+    await scene.ask(EDIT)
 
 
-async def commanded(scene: Scene) -> None:
-    await scene.asks(COMMAND)
+async def ask_for_command(scene: Scene) -> None:
+    await scene.ask(COMMAND)
 
 
-def step(action: str, event: Any = COMMAND) -> Before:
-    async def before(scene: Scene) -> None:
-        await scene.asks(event)
-        await scene.top.run_action(action)
+def ask_and_run(action: str, event: Any = COMMAND) -> Prepare:
+    async def prepare(scene: Scene) -> None:
+        await scene.ask(event)
+        await scene.dialog.run_action(action)
         await scene.stage.pilot.pause()
 
-    return before
+    return prepare
 
 
-async def ruling(scene: Scene) -> None:
-    await step("allow_session")(scene)
+async def open_rule_step(scene: Scene) -> None:
+    await ask_and_run("allow_session")(scene)
 
 
-async def scrolled(scene: Scene) -> None:
-    await asked(scene)
-    page = scene.top.query_one(TextPage)
+async def scroll_request(scene: Scene) -> None:
+    await ask_permission(scene)
+    page = scene.dialog.query_one(TextPage)
     await scene.stage.until(lambda: page.max_scroll_y > 20)
     page.scroll_to(y=10, animate=False)
     await scene.stage.until(lambda: page.scroll_offset.y == 10)
 
 
-def page_at(scene: Scene) -> int:
-    return scene.top.query_one(TextPage).scroll_offset.y
+def page_offset_of(scene: Scene) -> int:
+    return scene.dialog.query_one(TextPage).scroll_offset.y
 
 
-async def marked(scene: Scene) -> None:
-    await commanded(scene)
-    scene.top.query_one(ChoiceBar).move(1)
+async def mark_answer(scene: Scene) -> None:
+    await ask_for_command(scene)
+    scene.dialog.query_one(ChoiceBar).move(1)
 
 
-async def planned(scene: Scene) -> None:
-    await scene.asks(PLAN)
+async def ask_plan(scene: Scene) -> None:
+    await scene.ask(PLAN)
 
 
-async def questioned(scene: Scene) -> None:
-    await scene.asks(QUESTIONS)
+async def ask_questions(scene: Scene) -> None:
+    await scene.ask(QUESTIONS)
 
 
-async def second_question(scene: Scene) -> None:
-    await questioned(scene)
-    await scene.top.action_pick(0)
+async def go_to_second_question(scene: Scene) -> None:
+    await ask_questions(scene)
+    await scene.dialog.action_pick(0)
     await scene.stage.shows("Which ones?")
 
 
-async def trusting(scene: Scene) -> None:
-    await scene.push(TrustDialog(TrustRequest("/p", starts=("a program",))))
+async def ask_trust(scene: Scene) -> None:
+    await scene.push_dialog(TrustDialog(TrustRequest("/p", starts=("a program",))))
 
 
-async def welcomed(scene: Scene) -> None:
-    await scene.push(OnboardingDialog(scene.setup))
+async def open_onboarding(scene: Scene) -> None:
+    await scene.push_dialog(OnboardingDialog(scene.setup))
     await scene.stage.shows("anthropic/claude")
 
 
-def listed(name: str, kind: type[Any], rest: str = "", mark: int = 0, *, in_rows: bool = True) -> Before:
-    async def before(scene: Scene) -> None:
-        await scene.open(name, kind, rest)
+def open_list(name: str, kind: type[Any], rest: str = "", mark: int = 0, *, in_rows: bool = True) -> Prepare:
+    async def prepare(scene: Scene) -> None:
+        await scene.open_dialog(name, kind, rest)
         if in_rows:
-            scene.top.rows.focus()
-            scene.top.rows.move_to(mark)
+            scene.dialog.rows.focus()
+            scene.dialog.rows.move_to(mark)
             await scene.stage.pilot.pause()
 
-    return before
+    return prepare
 
 
-async def contents(scene: Scene) -> None:
+async def open_contents(scene: Scene) -> None:
     scene.app.action_contents()
-    await scene.stage.until(lambda: isinstance(scene.top, ContentsDialog) and scene.top.rows.items)
+    await scene.stage.until(lambda: isinstance(scene.dialog, ContentsDialog) and scene.dialog.rows.items)
     await scene.stage.pilot.pause()
 
 
-async def how(scene: Scene) -> None:
-    scene.app.push_screen(RewindScopePicker("t2"), scene.given.append)
-    await scene.stage.until(lambda: isinstance(scene.top, RewindScopePicker) and scene.top.rows.items)
+async def open_rewind_scopes(scene: Scene) -> None:
+    scene.app.push_screen(RewindScopePicker("t2"), scene.results.append)
+    await scene.stage.until(lambda: isinstance(scene.dialog, RewindScopePicker) and scene.dialog.rows.items)
 
 
-async def erred(scene: Scene) -> None:
+async def open_errors(scene: Scene) -> None:
     scene.app.error_log.add(START, "broken", "It broke.")
-    await scene.open("errors", ErrorsDialog)
+    await scene.open_dialog("errors", ErrorsDialog)
 
 
-async def sure(scene: Scene) -> None:
-    await listed("rules", RulesDialog)(scene)
-    await scene.top.act("remove_rule", scene.top.rows.marked)
+async def ask_to_remove_rule(scene: Scene) -> None:
+    await open_list("rules", RulesDialog)(scene)
+    await scene.dialog.act("remove_rule", scene.dialog.rows.marked)
     await scene.stage.shows("Remove “")
 
 
-async def new_rule(scene: Scene) -> None:
-    scene.app.push_screen(NewRuleDialog(), scene.given.append)
-    await scene.stage.until(lambda: isinstance(scene.top, NewRuleDialog) and scene.top.focused is not None)
+async def open_new_rule(scene: Scene) -> None:
+    scene.app.push_screen(NewRuleDialog(), scene.results.append)
+    await scene.stage.until(lambda: isinstance(scene.dialog, NewRuleDialog) and scene.dialog.focused is not None)
     await scene.write("Bash")
 
 
-async def reading(scene: Scene) -> None:
+async def open_diagnostics(scene: Scene) -> None:
     await scene.app.run_command("diagnostics")
-    await scene.stage.until(lambda: isinstance(scene.top, ReportDialog) and scene.top.query(Sheet))
-    sheet = scene.top.query_one(Sheet)
+    await scene.stage.until(lambda: isinstance(scene.dialog, ReportDialog) and scene.dialog.query(Sheet))
+    sheet = scene.dialog.query_one(Sheet)
     sheet.styles.max_height = 4
     await scene.stage.until(lambda: sheet.max_scroll_y > 5)
     sheet.scroll_to(y=4, animate=False)
     await scene.stage.until(lambda: sheet.scroll_offset.y == 4)
 
 
-def read_at(scene: Scene) -> int:
-    return scene.top.query_one(Sheet).scroll_offset.y
+def report_offset_of(scene: Scene) -> int:
+    return scene.dialog.query_one(Sheet).scroll_offset.y
 
 
-def stats(rest: str = "") -> Before:
-    async def before(scene: Scene) -> None:
+def open_stats(rest: str = "") -> Prepare:
+    async def prepare(scene: Scene) -> None:
         await scene.app.run_command("stats", rest)
-        await scene.stage.until(lambda: isinstance(scene.top, StatsDialog) and scene.sessions.asked)
+        await scene.stage.until(lambda: isinstance(scene.dialog, StatsDialog) and scene.sessions.requested)
 
-    return before
+    return prepare
 
 
-async def key_of_provider(scene: Scene) -> None:
-    await welcomed(scene)
-    scene.top.action_welcome_key()
-    await scene.top.action_welcome_use()
+async def enter_provider_key(scene: Scene) -> None:
+    await open_onboarding(scene)
+    scene.dialog.action_welcome_key()
+    await scene.dialog.action_welcome_use()
     await scene.write("secret")
 
 
-# --- what one sees ---
+# --- checks ---
 
 
-def opened(kind: type[Any]) -> Callable[[Scene], bool]:
-    return lambda scene: isinstance(scene.top, kind)
+def is_open(kind: type[Any]) -> Callable[[Scene], bool]:
+    return lambda scene: isinstance(scene.dialog, kind)
 
 
-def says(words: str) -> Callable[[Scene], bool]:
+def shows(words: str) -> Callable[[Scene], bool]:
     return lambda scene: words in scene.stage.screen()
 
 
-def op(wanted: object) -> Callable[[Scene], bool]:
-    return lambda scene: scene.submitted(wanted)
+def has_submitted(wanted: object) -> Callable[[Scene], bool]:
+    return lambda scene: scene.has_submitted(wanted)
 
 
-def answered(**fields: Any) -> Callable[[Scene], bool]:
-    """An answer whose fields are these was given."""
+def has_answered(**fields: Any) -> Callable[[Scene], bool]:
+    """Check that an answer with these fields was submitted."""
 
-    def done(scene: Scene) -> bool:
+    def is_done(scene: Scene) -> bool:
         answers = AnswerPermission | AnswerQuestions | AnswerPlan
         given = [one for one in scene.client.submitted if isinstance(one, answers)]
         return any(all(getattr(one, name) == value for name, value in fields.items()) for one in given)
 
-    return done
+    return is_done
 
 
-def prompted(delivery: str | None) -> Callable[[Scene], bool]:
+def has_prompted(delivery: str | None) -> Callable[[Scene], bool]:
     return lambda scene: [one.delivery for one in scene.client.submitted if isinstance(one, Prompt)] == [delivery]
 
 
-def in_step(name: str, **fields: Any) -> Callable[[Scene], bool]:
-    def done(scene: Scene) -> bool:
-        rule = scene.top._rule
-        return scene.top._step == name and all(getattr(rule, field) == value for field, value in fields.items())
+def is_in_step(name: str, **fields: Any) -> Callable[[Scene], bool]:
+    def is_done(scene: Scene) -> bool:
+        rule = scene.dialog._rule
+        return scene.dialog._step == name and all(getattr(rule, field) == value for field, value in fields.items())
 
-    return done
-
-
-def mark(number: int) -> Callable[[Scene], bool]:
-    return lambda scene: scene.top.rows.mark == number
+    return is_done
 
 
-def spent(by: str, days: int, of_session: bool) -> Callable[[Scene], bool]:
-    return lambda scene: scene.sessions.asked[-1] == (by, days, of_session)
+def is_marked(number: int) -> Callable[[Scene], bool]:
+    return lambda scene: scene.dialog.rows.mark == number
 
 
-def closed(scene: Scene) -> bool:
+def has_requested_usage(by: str, days: int, of_session: bool) -> Callable[[Scene], bool]:
+    return lambda scene: scene.sessions.requested[-1] == (by, days, of_session)
+
+
+def is_closed(scene: Scene) -> bool:
     return len(scene.app.screen_stack) == 1
 
 
-SESSIONS = listed("sessions", SessionPicker, mark=4)
-RULES = listed("rules", RulesDialog, mark=1)
+SESSIONS = open_list("sessions", SessionPicker, mark=4)
+RULES = open_list("rules", RulesDialog, mark=1)
 
 
-async def servers(scene: Scene) -> None:
-    """The list of MCP servers, with one that is manual."""
+async def open_servers(scene: Scene) -> None:
+    """Open the list of MCP servers, with one manual server."""
     scene.client._info["servers"] = (ServerStatus("tiny", "disabled", manual=True),)
-    await listed("mcp", ServersDialog)(scene)
+    await open_list("mcp", ServersDialog)(scene)
 
 
 CASES: tuple[Case, ...] = (
-    Case("send", typed("hello"), prompted(None)),
-    Case("steer", typed("hello"), prompted("steer")),
-    Case("newline", typed("abc"), lambda scene: scene.app.composer.text == "abc\n"),
-    Case("edit_outside", typed("abc"), says("does not support running another program")),
-    Case("search_history", idle, lambda scene: scene.app.composer.searching),
-    Case("paste_image", clipped, lambda scene: scene.app.composer.text == "from elsewhere"),
-    Case("undo", typed("abc"), lambda scene: scene.app.composer.text != "abc"),
-    Case("redo", taken_back, lambda scene: scene.app.composer.text == "abc"),
-    Case("next_role", idle, op(SetRole("planner"))),
-    Case("next_mode", idle, lambda scene: scene.app.mode == "ask_mode"),
-    Case("errors_here", idle, opened(ErrorsDialog)),
-    Case("choose_next", typed("/"), lambda scene: scene.app.composer.popup.at == 1),
-    Case("choose_previous", typed("/"), lambda scene: scene.app.composer.popup.at > 1),
-    Case("choose", typed("/resu"), lambda scene: scene.app.composer.text.rstrip() == "/resume"),
-    Case("choose_and_send", typed("/hel"), opened(HelpDialog)),
-    Case("close_list", typed("/resu"), lambda scene: not scene.app.composer.popup.open and scene.app.composer.text),
-    Case("queue_up", in_queue, says("› queued 1 · edit  one")),
-    Case("queue_down", in_queue_above, says("› queued 2 · edit  two")),
-    Case("queue_edit", in_queue, lambda scene: scene.app.composer.text == "two"),
-    Case("queue_drop", in_queue, op(DropPrompt("p2"))),
-    Case("queue_steer", in_queue, op(ChangePrompt("p2", delivery="steer"))),
-    Case("queue_mode", in_queue, op(ChangePrompt("p2", mode="ask_mode"))),
-    Case("queue_send", in_queue, op(ChangePrompt("p2", delivery="queue"))),
-    Case("queue_leave", in_queue, lambda scene: scene.app.composer.has_focus),
-    Case("stop", busy, op(Interrupt())),
-    Case("leave", typed("abc"), lambda scene: not scene.app.composer.text),
-    Case("end_of_input", idle, lambda scene: scene.app._exit),
-    Case("suspend", no_suspending, lambda scene: scene.given == ["suspended"]),
-    Case("next_agent", agents, lambda scene: scene.app.agent == "sub-1"),
-    Case("models", idle, opened(ModelPicker)),
-    Case("effort", idle, op(SetEffort("low"))),
-    Case("mcp", idle, opened(ServersDialog)),
-    Case("diagnostics", idle, says("Diagnostics")),
-    Case("contents", idle, opened(ContentsDialog)),
-    Case("errors", idle, opened(ErrorsDialog)),
-    Case("queue", waiting, says("› queued 2 · edit  two")),
-    Case("todos", todos, lambda scene: scene.app.todos.folded),
-    Case("side_panel", idle, lambda scene: scene.app.side.display),
-    Case("help", idle, opened(HelpDialog)),
-    Case("redraw", counting_drawing, lambda scene: any("LayoutUpdate" in type(one).__name__ for one in scene.given)),
-    Case("permissions", idle, op(SetPermissionMode("acceptEdits"))),
-    Case("page_up", in_middle, lambda scene: 0 < scene.app.transcript.scroll_offset.y < 30),
+    Case("send", type_text("hello"), has_prompted(None)),
+    Case("steer", type_text("hello"), has_prompted("steer")),
+    Case("newline", type_text("abc"), lambda scene: scene.app.composer.text == "abc\n"),
+    Case("edit_outside", type_text("abc"), shows("does not support running another program")),
+    Case("search_history", do_nothing, lambda scene: scene.app.composer.searching),
+    Case("paste_image", fill_clipboard, lambda scene: scene.app.composer.text == "from elsewhere"),
+    Case("undo", type_text("abc"), lambda scene: scene.app.composer.text != "abc"),
+    Case("redo", type_and_undo, lambda scene: scene.app.composer.text == "abc"),
+    Case("next_role", do_nothing, has_submitted(SetRole("planner"))),
+    Case("next_mode", do_nothing, lambda scene: scene.app.mode == "ask_mode"),
+    Case("errors_here", do_nothing, is_open(ErrorsDialog)),
+    Case("choose_next", type_text("/"), lambda scene: scene.app.composer.popup.at == 1),
+    Case("choose_previous", type_text("/"), lambda scene: scene.app.composer.popup.at > 1),
+    Case("choose", type_text("/resu"), lambda scene: scene.app.composer.text.rstrip() == "/resume"),
+    Case("choose_and_send", type_text("/hel"), is_open(HelpDialog)),
+    Case("close_list", type_text("/resu"), lambda scene: not scene.app.composer.popup.open and scene.app.composer.text),
+    Case("queue_up", focus_queue, shows("› queued 1 · edit  one")),
+    Case("queue_down", focus_first_queued, shows("› queued 2 · edit  two")),
+    Case("queue_edit", focus_queue, lambda scene: scene.app.composer.text == "two"),
+    Case("queue_drop", focus_queue, has_submitted(DropPrompt("p2"))),
+    Case("queue_steer", focus_queue, has_submitted(ChangePrompt("p2", delivery="steer"))),
+    Case("queue_mode", focus_queue, has_submitted(ChangePrompt("p2", mode="ask_mode"))),
+    Case("queue_send", focus_queue, has_submitted(ChangePrompt("p2", delivery="queue"))),
+    Case("queue_leave", focus_queue, lambda scene: scene.app.composer.has_focus),
+    Case("stop", start_turn, has_submitted(Interrupt())),
+    Case("leave", type_text("abc"), lambda scene: not scene.app.composer.text),
+    Case("end_of_input", do_nothing, lambda scene: scene.app._exit),
+    Case("suspend", record_suspends, lambda scene: scene.results == ["suspended"]),
+    Case("next_agent", start_sub_agent, lambda scene: scene.app.agent == "sub-1"),
+    Case("models", do_nothing, is_open(ModelPicker)),
+    Case("effort", do_nothing, has_submitted(SetEffort("low"))),
+    Case("mcp", do_nothing, is_open(ServersDialog)),
+    Case("diagnostics", do_nothing, shows("Diagnostics")),
+    Case("contents", do_nothing, is_open(ContentsDialog)),
+    Case("errors", do_nothing, is_open(ErrorsDialog)),
+    Case("queue", queue_two_prompts, shows("› queued 2 · edit  two")),
+    Case("todos", show_todos, lambda scene: scene.app.todos.folded),
+    Case("side_panel", do_nothing, lambda scene: scene.app.side.display),
+    Case("help", do_nothing, is_open(HelpDialog)),
+    Case("redraw", record_redraws, lambda scene: any("LayoutUpdate" in type(one).__name__ for one in scene.results)),
+    Case("permissions", do_nothing, has_submitted(SetPermissionMode("acceptEdits"))),
+    Case("page_up", scroll_to_middle, lambda scene: 0 < scene.app.transcript.scroll_offset.y < 30),
     Case(
         "page_down",
-        in_middle,
+        scroll_to_middle,
         lambda scene: 30 < scene.app.transcript.scroll_offset.y < scene.app.transcript.max_scroll_y,
     ),
-    Case("to_top", in_middle, lambda scene: scene.app.transcript.scroll_offset.y == 0),
-    Case("to_end", in_middle, lambda scene: scene.app.transcript.following),
-    Case("look", idle, lambda scene: scene.app.transcript.has_focus),
-    Case("write", looking, lambda scene: scene.app.composer.has_focus),
-    Case("next_card", looking, lambda scene: cursor(scene) == scene.notes["at"] + 1),
-    Case("previous_card", looking, lambda scene: cursor(scene) == scene.notes["at"] - 1),
-    Case("first_card", looking, lambda scene: cursor(scene) == 0),
-    Case("last_card", looking, lambda scene: cursor(scene) > scene.notes["at"] + 1),
-    Case("search", looking, lambda scene: scene.app.query_one(SearchBar).is_open),
-    Case("next_match", found, lambda scene: moved(scene, 1)),
-    Case("previous_match", found, lambda scene: moved(scene, -1)),
-    Case("fold", on_call, lambda scene: folds(scene).count(False) == scene.notes["folds"].count(False) + 1),
-    Case("fold_all", on_call, lambda scene: folds(scene).count(False) > 10),
-    Case("edit_prompt", looking, lambda scene: isinstance(scene.top, ConfirmDialog)),
-    Case("open_agent", on_agent, lambda scene: scene.app.agent == "sub-1"),
-    Case("copy_card", looking, says("Copied.")),
-    Case("stats", looking, opened(StatsDialog)),
-    Case("help_here", looking, opened(HelpDialog)),
-    Case("quit", looking, says("again to exit.")),
+    Case("to_top", scroll_to_middle, lambda scene: scene.app.transcript.scroll_offset.y == 0),
+    Case("to_end", scroll_to_middle, lambda scene: scene.app.transcript.following),
+    Case("look", do_nothing, lambda scene: scene.app.transcript.has_focus),
+    Case("write", enter_card_mode, lambda scene: scene.app.composer.has_focus),
+    Case("next_card", enter_card_mode, lambda scene: cursor_index_of(scene) == scene.notes["at"] + 1),
+    Case("previous_card", enter_card_mode, lambda scene: cursor_index_of(scene) == scene.notes["at"] - 1),
+    Case("first_card", enter_card_mode, lambda scene: cursor_index_of(scene) == 0),
+    Case("last_card", enter_card_mode, lambda scene: cursor_index_of(scene) > scene.notes["at"] + 1),
+    Case("search", enter_card_mode, lambda scene: scene.app.query_one(SearchBar).is_open),
+    Case("next_match", finish_search, lambda scene: has_moved_to_match(scene, 1)),
+    Case("previous_match", finish_search, lambda scene: has_moved_to_match(scene, -1)),
+    Case("fold", select_call_card, lambda scene: folds_of(scene).count(False) == scene.notes["folds"].count(False) + 1),
+    Case("fold_all", select_call_card, lambda scene: folds_of(scene).count(False) > 10),
+    Case("edit_prompt", enter_card_mode, lambda scene: isinstance(scene.dialog, ConfirmDialog)),
+    Case("open_agent", select_agent_card, lambda scene: scene.app.agent == "sub-1"),
+    Case("copy_card", enter_card_mode, shows("Copied.")),
+    Case("stats", enter_card_mode, is_open(StatsDialog)),
+    Case("help_here", enter_card_mode, is_open(HelpDialog)),
+    Case("quit", enter_card_mode, shows("again to exit.")),
     Case(
         "search_done",
-        searching,
+        start_search,
         lambda scene: scene.app.transcript.has_focus and scene.app.query_one(SearchBar).is_open,
     ),
-    Case("search_close", searching, lambda scene: not scene.app.query_one(SearchBar).is_open),
-    Case("allow_once", commanded, answered(allow=True, rule="")),
-    Case("allow_session", commanded, in_step("rule", allow=True, scope="session")),
-    Case("allow_project", commanded, in_step("rule", allow=True, scope="project")),
-    Case("allow_everywhere", commanded, in_step("rule", allow=True, scope="user")),
-    Case("allow_mode", edited, answered(allow=True, permission_mode="acceptEdits")),
-    Case("more_answers", commanded, says("Deny always")),
-    Case("allow_note", commanded, in_step("note")),
-    Case("deny", commanded, answered(allow=False, interrupt=False)),
-    Case("deny_words", commanded, in_step("no")),
-    Case("deny_always", commanded, in_step("rule", allow=False, scope="project")),
-    Case("edit_call", commanded, in_step("edit")),
-    Case("show_call", commanded, lambda scene: scene.top._view == "all"),
-    Case("explain_keys", commanded, says("Edit the arguments before the call runs.")),
-    Case("stop_work", commanded, answered(allow=False, interrupt=True)),
-    Case("approve_plan", planned, answered(decision="approve")),
-    Case("plan_session", planned, answered(decision="approve_new_session")),
-    Case("change_plan", planned, lambda scene: scene.top._writing),
-    Case("keep_planning", planned, answered(decision="keep_planning")),
-    Case("next_option", questioned, lambda scene: scene.top._draft.cursor == 1),
-    Case("previous_option", questioned, lambda scene: scene.top._draft.cursor == 2),
-    Case("toggle_option", second_question, says("[x] C")),
-    Case("own_words", questioned, lambda scene: scene.top._writing),
-    Case("previous_question", second_question, lambda scene: scene.top._draft.number == 0),
-    Case("settle", questioned, lambda scene: scene.top._draft.number == 1),
-    Case("cancel", questioned, answered(cancelled=True)),
-    Case("next_answer", trusting, lambda scene: scene.top.query_one(ChoiceBar).chosen == "yes"),
-    Case("previous_answer", trusting, lambda scene: scene.top.query_one(ChoiceBar).chosen == "yes"),
-    Case("take_answer", marked, answered(allow=True)),
-    Case("asked_down", scrolled, lambda scene: page_at(scene) == 11),
-    Case("asked_up", scrolled, lambda scene: page_at(scene) == 9),
-    Case("asked_page_down", scrolled, lambda scene: page_at(scene) > 11),
-    Case("asked_page_up", scrolled, lambda scene: page_at(scene) < 9),
-    Case("asked_first", scrolled, lambda scene: page_at(scene) == 0),
-    Case("asked_last", scrolled, lambda scene: page_at(scene) == scene.top.query_one(TextPage).max_scroll_y),
-    Case("confirm", ruling, answered(rule="Bash(git push origin main)", remember="session")),
-    Case("use_arguments", step("edit_call", ASKED), says("No changes.")),
-    Case("other", ruling, in_step("rule", scope="project")),
-    Case("next_rule", ruling, lambda scene: _line(scene) == "Bash(git push:*)"),
-    Case("previous_rule", ruling, lambda scene: _line(scene) == "Bash(git push:*)"),
-    Case("back", ruling, in_step("ask")),
-    Case("yes", sure, op(RemoveRule(1))),
-    Case("no", trusting, lambda scene: scene.given == [False]),
-    Case("welcome_use", welcomed, lambda scene: [one.ref for one in scene.given] == ["anthropic/claude-sonnet-4-5"]),
-    Case("welcome_next", welcomed, lambda scene: scene.top._cursor == 1),
-    Case("welcome_previous", welcomed, lambda scene: scene.top._cursor == 1),
-    Case("welcome_key", welcomed, says("Which provider is the key for?")),
-    Case("welcome_url", welcomed, lambda scene: scene.top._step == "url"),
-    Case("welcome_look", welcomed, says("ollama/qwen3")),
-    Case("welcome_back", welcomed, lambda scene: scene.given == [None]),
-    Case("close", SESSIONS, closed),
-    Case("list_up", SESSIONS, mark(3)),
-    Case("list_down", SESSIONS, mark(5)),
-    Case("list_page_up", SESSIONS, mark(0)),
-    Case("list_page_down", SESSIONS, mark(8)),
-    Case("list_first", SESSIONS, mark(0)),
-    Case("list_last", SESSIONS, mark(8)),
-    Case("list_choose", listed("models", ModelPicker), closed),
-    Case("list_narrow", SESSIONS, lambda scene: scene.top.filter.has_focus),
-    Case("list_other", SESSIONS, lambda scene: scene.top.filter.has_focus),
-    Case("rename_session", SESSIONS, lambda scene: scene.top.entry.has_focus),
-    Case("copy_session", SESSIONS, lambda scene: isinstance(scene.top, ConfirmDialog)),
+    Case("search_close", start_search, lambda scene: not scene.app.query_one(SearchBar).is_open),
+    Case("allow_once", ask_for_command, has_answered(allow=True, rule="")),
+    Case("allow_session", ask_for_command, is_in_step("rule", allow=True, scope="session")),
+    Case("allow_project", ask_for_command, is_in_step("rule", allow=True, scope="project")),
+    Case("allow_everywhere", ask_for_command, is_in_step("rule", allow=True, scope="user")),
+    Case("allow_mode", ask_for_edit, has_answered(allow=True, permission_mode="acceptEdits")),
+    Case("more_answers", ask_for_command, shows("Deny always")),
+    Case("allow_note", ask_for_command, is_in_step("note")),
+    Case("deny", ask_for_command, has_answered(allow=False, interrupt=False)),
+    Case("deny_words", ask_for_command, is_in_step("no")),
+    Case("deny_always", ask_for_command, is_in_step("rule", allow=False, scope="project")),
+    Case("edit_call", ask_for_command, is_in_step("edit")),
+    Case("show_call", ask_for_command, lambda scene: scene.dialog._view == "all"),
+    Case("explain_keys", ask_for_command, shows("Edit the arguments before the call runs.")),
+    Case("stop_work", ask_for_command, has_answered(allow=False, interrupt=True)),
+    Case("approve_plan", ask_plan, has_answered(decision="approve")),
+    Case("plan_session", ask_plan, has_answered(decision="approve_new_session")),
+    Case("change_plan", ask_plan, lambda scene: scene.dialog._writing),
+    Case("keep_planning", ask_plan, has_answered(decision="keep_planning")),
+    Case("next_option", ask_questions, lambda scene: scene.dialog._draft.cursor == 1),
+    Case("previous_option", ask_questions, lambda scene: scene.dialog._draft.cursor == 2),
+    Case("toggle_option", go_to_second_question, shows("[x] C")),
+    Case("own_words", ask_questions, lambda scene: scene.dialog._writing),
+    Case("previous_question", go_to_second_question, lambda scene: scene.dialog._draft.number == 0),
+    Case("settle", ask_questions, lambda scene: scene.dialog._draft.number == 1),
+    Case("cancel", ask_questions, has_answered(cancelled=True)),
+    Case("next_answer", ask_trust, lambda scene: scene.dialog.query_one(ChoiceBar).chosen == "yes"),
+    Case("previous_answer", ask_trust, lambda scene: scene.dialog.query_one(ChoiceBar).chosen == "yes"),
+    Case("take_answer", mark_answer, has_answered(allow=True)),
+    Case("asked_down", scroll_request, lambda scene: page_offset_of(scene) == 11),
+    Case("asked_up", scroll_request, lambda scene: page_offset_of(scene) == 9),
+    Case("asked_page_down", scroll_request, lambda scene: page_offset_of(scene) > 11),
+    Case("asked_page_up", scroll_request, lambda scene: page_offset_of(scene) < 9),
+    Case("asked_first", scroll_request, lambda scene: page_offset_of(scene) == 0),
+    Case(
+        "asked_last",
+        scroll_request,
+        lambda scene: page_offset_of(scene) == scene.dialog.query_one(TextPage).max_scroll_y,
+    ),
+    Case("confirm", open_rule_step, has_answered(rule="Bash(git push origin main)", remember="session")),
+    Case("use_arguments", ask_and_run("edit_call", ASKED), shows("No changes.")),
+    Case("other", open_rule_step, is_in_step("rule", scope="project")),
+    Case("next_rule", open_rule_step, lambda scene: _rule_text_of(scene) == "Bash(git push:*)"),
+    Case("previous_rule", open_rule_step, lambda scene: _rule_text_of(scene) == "Bash(git push:*)"),
+    Case("back", open_rule_step, is_in_step("ask")),
+    Case("yes", ask_to_remove_rule, has_submitted(RemoveRule(1))),
+    Case("no", ask_trust, lambda scene: scene.results == [False]),
+    Case(
+        "welcome_use",
+        open_onboarding,
+        lambda scene: [one.ref for one in scene.results] == ["anthropic/claude-sonnet-4-5"],
+    ),
+    Case("welcome_next", open_onboarding, lambda scene: scene.dialog._cursor == 1),
+    Case("welcome_previous", open_onboarding, lambda scene: scene.dialog._cursor == 1),
+    Case("welcome_key", open_onboarding, shows("Which provider is the key for?")),
+    Case("welcome_url", open_onboarding, lambda scene: scene.dialog._step == "url"),
+    Case("welcome_look", open_onboarding, shows("ollama/qwen3")),
+    Case("welcome_back", open_onboarding, lambda scene: scene.results == [None]),
+    Case("close", SESSIONS, is_closed),
+    Case("list_up", SESSIONS, is_marked(3)),
+    Case("list_down", SESSIONS, is_marked(5)),
+    Case("list_page_up", SESSIONS, is_marked(0)),
+    Case("list_page_down", SESSIONS, is_marked(8)),
+    Case("list_first", SESSIONS, is_marked(0)),
+    Case("list_last", SESSIONS, is_marked(8)),
+    Case("list_choose", open_list("models", ModelPicker), is_closed),
+    Case("list_narrow", SESSIONS, lambda scene: scene.dialog.filter.has_focus),
+    Case("list_other", SESSIONS, lambda scene: scene.dialog.filter.has_focus),
+    Case("rename_session", SESSIONS, lambda scene: scene.dialog.entry.has_focus),
+    Case("copy_session", SESSIONS, lambda scene: isinstance(scene.dialog, ConfirmDialog)),
     Case("export_session", SESSIONS, lambda scene: scene.sessions.exported == ["20260101120000004"]),
-    Case("delete_session", SESSIONS, says("permanently?")),
+    Case("delete_session", SESSIONS, shows("permanently?")),
     Case(
         "use_once",
-        listed("models", ModelPicker),
+        open_list("models", ModelPicker),
         lambda scene: bool(scene.client.submitted) and not scene.sessions.saved,
     ),
-    Case("look_for_servers", listed("models", ModelPicker), says("ollama/qwen3")),
-    Case("add_rule", RULES, opened(NewRuleDialog)),
-    Case("remove_rule", RULES, says("Remove “")),
-    Case("open_rule", RULES, says("This rule is not stored in a file.")),
-    Case("enable_server", servers, op(ControlServers("enable", ("tiny",)))),
-    Case("disable_server", servers, op(ControlServers("disable", ("tiny",)))),
-    Case("reconnect_server", servers, op(ControlServers("reconnect", ("tiny",)))),
-    Case("rule_action", new_rule, lambda scene: scene.top.action == "ask"),
-    Case("rule_scope", new_rule, lambda scene: scene.top.scope == "project"),
-    Case("redo_rewind", listed("rewind", RewindPicker), closed),
-    Case("force_rewind", how, says("overwriting foreign changes")),
-    Case("fork_there", contents, lambda scene: isinstance(scene.top, ConfirmDialog)),
-    Case("copy_errors", erred, says("Copied all errors.")),
-    Case("read_down", reading, lambda scene: read_at(scene) == 5),
-    Case("read_up", reading, lambda scene: read_at(scene) == 3),
-    Case("read_page_down", reading, lambda scene: read_at(scene) == 7),
-    Case("read_page_up", reading, lambda scene: read_at(scene) == 1),
-    Case("read_first", reading, lambda scene: read_at(scene) == 0),
-    Case("read_last", reading, lambda scene: read_at(scene) == scene.top.query_one(Sheet).max_scroll_y),
-    Case("read_copy", reading, lambda scene: "warnings" in scene.app.clipboard),
-    Case("read_close", reading, closed),
-    Case("stats_scope", stats(), spent("purpose", 0, False)),
-    Case("stats_next", stats(), spent("model", 0, True)),
-    Case("stats_previous", stats(), spent("day", 0, True)),
-    Case("stats_today", stats(), spent("purpose", 1, True)),
-    Case("stats_week", stats(), spent("purpose", 7, True)),
-    Case("stats_month", stats(), spent("purpose", 30, True)),
-    Case("stats_quarter", stats(), spent("purpose", 90, True)),
-    Case("stats_all", stats("today"), spent("purpose", 0, True)),
+    Case("look_for_servers", open_list("models", ModelPicker), shows("ollama/qwen3")),
+    Case("add_rule", RULES, is_open(NewRuleDialog)),
+    Case("remove_rule", RULES, shows("Remove “")),
+    Case("open_rule", RULES, shows("This rule is not stored in a file.")),
+    Case("enable_server", open_servers, has_submitted(ControlServers("enable", ("tiny",)))),
+    Case("disable_server", open_servers, has_submitted(ControlServers("disable", ("tiny",)))),
+    Case("reconnect_server", open_servers, has_submitted(ControlServers("reconnect", ("tiny",)))),
+    Case("rule_action", open_new_rule, lambda scene: scene.dialog.action == "ask"),
+    Case("rule_scope", open_new_rule, lambda scene: scene.dialog.scope == "project"),
+    Case("redo_rewind", open_list("rewind", RewindPicker), is_closed),
+    Case("force_rewind", open_rewind_scopes, shows("overwriting foreign changes")),
+    Case("fork_there", open_contents, lambda scene: isinstance(scene.dialog, ConfirmDialog)),
+    Case("copy_errors", open_errors, shows("Copied all errors.")),
+    Case("read_down", open_diagnostics, lambda scene: report_offset_of(scene) == 5),
+    Case("read_up", open_diagnostics, lambda scene: report_offset_of(scene) == 3),
+    Case("read_page_down", open_diagnostics, lambda scene: report_offset_of(scene) == 7),
+    Case("read_page_up", open_diagnostics, lambda scene: report_offset_of(scene) == 1),
+    Case("read_first", open_diagnostics, lambda scene: report_offset_of(scene) == 0),
+    Case(
+        "read_last",
+        open_diagnostics,
+        lambda scene: report_offset_of(scene) == scene.dialog.query_one(Sheet).max_scroll_y,
+    ),
+    Case("read_copy", open_diagnostics, lambda scene: "warnings" in scene.app.clipboard),
+    Case("read_close", open_diagnostics, is_closed),
+    Case("stats_scope", open_stats(), has_requested_usage("purpose", 0, False)),
+    Case("stats_next", open_stats(), has_requested_usage("model", 0, True)),
+    Case("stats_previous", open_stats(), has_requested_usage("day", 0, True)),
+    Case("stats_today", open_stats(), has_requested_usage("purpose", 1, True)),
+    Case("stats_week", open_stats(), has_requested_usage("purpose", 7, True)),
+    Case("stats_month", open_stats(), has_requested_usage("purpose", 30, True)),
+    Case("stats_quarter", open_stats(), has_requested_usage("purpose", 90, True)),
+    Case("stats_all", open_stats("today"), has_requested_usage("purpose", 0, True)),
 )
 
 
-def _line(scene: Scene) -> str:
-    return scene.top.query_one("#line").value
+def _rule_text_of(scene: Scene) -> str:
+    return scene.dialog.query_one("#line").value
 
 
-MORE: tuple[Case, ...] = (
-    Case("confirm", new_rule, lambda scene: scene.given == [AddRule("Bash", "allow", "session")]),
-    Case("confirm", key_of_provider, lambda scene: scene.setup.stored == ["secret"]),
-    Case("back", key_of_provider, says("Which provider is the key for?")),
-    Case("no", sure, lambda scene: "Remove “" not in scene.stage.screen()),
-    Case("yes", trusting, lambda scene: scene.given == [True]),
-    Case("next_answer", commanded, lambda scene: scene.top.query_one(ChoiceBar).chosen == "allow_once"),
-    Case("take_answer", trusting, lambda scene: scene.given == [False]),
-    Case("close", trusting, lambda scene: scene.given == [False]),
-    Case("close", reading, closed),
-    Case("close", stats(), closed),
-    Case("close", new_rule, closed),
-    Case("list_choose", how, lambda scene: scene.given == ["both"]),
-    Case("list_down", listed("help", HelpDialog, in_rows=False), mark(1)),
+MORE_CASES: tuple[Case, ...] = (
+    Case("confirm", open_new_rule, lambda scene: scene.results == [AddRule("Bash", "allow", "session")]),
+    Case("confirm", enter_provider_key, lambda scene: scene.setup.stored == ["secret"]),
+    Case("back", enter_provider_key, shows("Which provider is the key for?")),
+    Case("no", ask_to_remove_rule, lambda scene: "Remove “" not in scene.stage.screen()),
+    Case("yes", ask_trust, lambda scene: scene.results == [True]),
+    Case("next_answer", ask_for_command, lambda scene: scene.dialog.query_one(ChoiceBar).chosen == "allow_once"),
+    Case("take_answer", ask_trust, lambda scene: scene.results == [False]),
+    Case("close", ask_trust, lambda scene: scene.results == [False]),
+    Case("close", open_diagnostics, is_closed),
+    Case("close", open_stats(), is_closed),
+    Case("close", open_new_rule, is_closed),
+    Case("list_choose", open_rewind_scopes, lambda scene: scene.results == ["both"]),
+    Case("list_down", open_list("help", HelpDialog, in_rows=False), is_marked(1)),
 )
-"""The same keys in other places."""
+"""The same keys in other dialogs."""

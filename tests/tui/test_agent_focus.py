@@ -1,4 +1,4 @@
-"""Watching and steering sub-agents: focus, prompts and Esc for one of them, their cards, and leaving meanwhile."""
+"""Sub-agents in the app: focus, prompts and Esc for one of them, their cards, and exiting while they work."""
 
 from pathlib import Path
 from threading import Event
@@ -14,9 +14,9 @@ from odin.core.op import AnswerPermission, DropPrompt, Interrupt, Prompt, RunUse
 from odin.core.team import MailSent, TaskChanged, TaskReport
 from odin.testing import say
 from odin.ui.tui.dialogs.dialog import ConfirmDialog
-from tests.engine.test_team import Cast, complete, delegate
-from tests.tui.conftest import OpenApp, Stage, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.engine.test_team import TeamScript, complete, delegate
+from tests.tui.conftest import OpenApp, Stage, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 STARTED = (
     AgentStarted("scout-1", "look for tests", "edit_mode", "find tests", task_id="adhoc-1", agent_type="scout"),
@@ -24,29 +24,29 @@ STARTED = (
 )
 
 
-async def begin(stage: Stage, client: PlayedClient, *, main: bool = False) -> None:
-    """Two delegated sub-agents work; the main agent only with `main`."""
+async def start_agents(stage: Stage, client: FakeClient, *, main: bool = False) -> None:
+    """Start two delegated sub-agents and, with `main`, a turn of the main agent."""
     if main:
-        client.play(TurnStarted("m1", "delegate", "edit_mode"))
-    client.play(*STARTED)
+        client.emit(TurnStarted("m1", "delegate", "edit_mode"))
+    client.emit(*STARTED)
     for number in (1, 2):
-        client.play(TaskChanged(f"adhoc-{number}", "running", f"scout-{number}"), agent=f"scout-{number}")
-        client.play(TurnStarted(f"s{number}", "", "edit_mode"), agent=f"scout-{number}")
+        client.emit(TaskChanged(f"adhoc-{number}", "running", f"scout-{number}"), agent=f"scout-{number}")
+        client.emit(TurnStarted(f"s{number}", "", "edit_mode"), agent=f"scout-{number}")
     await stage.shows("2 agents working")
 
 
-def ops(client: PlayedClient, *kinds: type[Any]) -> list[Any]:
+def ops_of(client: FakeClient, *kinds: type[Any]) -> list[Any]:
     return [op for op in client.submitted if isinstance(op, kinds)]
 
 
 async def test_a_real_agent_is_focused_steered_interrupted_alone_and_read_after_its_end(open_app: OpenApp) -> None:
     gate, last = Event(), Event()
-    cast = Cast(
+    script = TeamScript(
         [delegate("a"), delegate("b"), say("Both are started."), *(say("I see.") for _ in range(9))],
         a=[say("Counting sheep " * 300).stall(after=8), say("Goats?"), complete("Counted 300 sheep.").hold(gate)],
         b=[complete("Read it all.").hold(last)],
     )
-    async with open_app(cast, size=(140, 40)) as stage:
+    async with open_app(script, size=(140, 40)) as stage:
         agents = stage.app.facts.agents
         await stage.send("go")
         await stage.shows("Both are started.", "2 agents working")
@@ -87,28 +87,28 @@ async def test_a_real_agent_is_focused_steered_interrupted_alone_and_read_after_
 
 
 async def test_shift_tab_cycles_through_main_and_the_live_agents() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.press("shift+tab")
         await stage.shows("No sub-agent is running.")
-        await begin(stage, client)
+        await start_agents(stage, client)
         seen: list[str] = []
         for _ in range(3):
             await stage.press("shift+tab")
             seen.append(stage.app.agent)
         assert seen == ["scout-1", "scout-2", ""]
-        client.play(AgentEnded("scout-1", "end_turn"))
+        client.emit(AgentEnded("scout-1", "end_turn"))
         await stage.press("shift+tab")
         assert stage.app.agent == "scout-2"
 
 
 @pytest.mark.slow
 async def test_prompts_commands_queue_and_keys_follow_the_focus() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        await begin(stage, client, main=True)
-        client.play(PromptQueued("p1", "for main", "edit_mode"))
-        client.play(PromptQueued("p2", "for the scout", "edit_mode"), agent="scout-1")
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        await start_agents(stage, client, main=True)
+        client.emit(PromptQueued("p1", "for main", "edit_mode"))
+        client.emit(PromptQueued("p2", "for the scout", "edit_mode"), agent="scout-1")
         await stage.shows("queued 1 · edit  for main")
         await stage.press("shift+tab")
         await stage.shows("queued 1 · edit  for the scout", "1 queued")
@@ -116,52 +116,52 @@ async def test_prompts_commands_queue_and_keys_follow_the_focus() -> None:
         await stage.send("look left")
         await stage.send("!echo hi")
         await stage.send("/steer main goes on")
-        await stage.until(lambda: len(ops(client, Prompt, RunUserShell)) == 3)
-        sent = ops(client, Prompt, RunUserShell)
+        await stage.until(lambda: len(ops_of(client, Prompt, RunUserShell)) == 3)
+        sent = ops_of(client, Prompt, RunUserShell)
         assert [(op.agent, getattr(op, "text", "")) for op in sent] == [
             ("scout-1", "look left"),
             ("scout-1", ""),
             ("", "main goes on"),
         ]
         await stage.press("ctrl+q", "d", "escape")
-        assert ops(client, DropPrompt) == [DropPrompt("p2", "scout-1")]
+        assert ops_of(client, DropPrompt) == [DropPrompt("p2", "scout-1")]
         await stage.press("escape")
         await stage.press("ctrl+c")
-        assert ops(client, Interrupt) == [Interrupt(agent="scout-1")] * 2
+        assert ops_of(client, Interrupt) == [Interrupt(agent="scout-1")] * 2
         await stage.press("shift+tab", "shift+tab", "escape")
-        assert ops(client, Interrupt)[-1] == Interrupt()
+        assert ops_of(client, Interrupt)[-1] == Interrupt()
 
 
 async def test_focus_returns_to_main_when_the_agent_ends_and_keeps_the_draft() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        await begin(stage, client)
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        await start_agents(stage, client)
         await stage.press("shift+tab")
         await stage.type("half a sent")
-        client.play(TaskChanged("adhoc-1", "failed", reason="It gave up."), agent="scout-1")
-        client.play(AgentEnded("scout-1", "error"))
+        client.emit(TaskChanged("adhoc-1", "failed", reason="It gave up."), agent="scout-1")
+        client.emit(AgentEnded("scout-1", "error"))
         await stage.shows("scout-1: failed. You are back at the main agent.", "half a sent")
         assert stage.app.agent == "" and stage.app.composer.target.recipient == ""
 
 
 async def test_esc_at_an_idle_main_agent_stops_the_sub_agents_only_if_pressed_twice() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        await begin(stage, client)
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        await start_agents(stage, client)
         await stage.press("escape")
         await stage.shows("2 agents are at work: scout-1, scout-2. Press Esc again")
         await stage.press("ctrl+c")
         only_commands = Interrupt(alone=True)
-        assert ops(client, Interrupt) == [only_commands, only_commands], "a command of the user would be stopped"
+        assert ops_of(client, Interrupt) == [only_commands, only_commands], "Esc stops only shell commands of the user"
         await stage.press("escape")
-        assert ops(client, Interrupt)[-1] == Interrupt()
+        assert ops_of(client, Interrupt)[-1] == Interrupt()
 
 
 @pytest.mark.slow
-async def test_leaving_while_agents_work_says_so_and_asks() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        await begin(stage, client)
+async def test_exit_and_session_switch_ask_first_while_agents_work() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        await start_agents(stage, client)
         for leave in (stage.press("ctrl+d"), stage.send("/exit"), stage.press("ctrl+c", "ctrl+c")):
             await leave
             await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
@@ -180,33 +180,33 @@ async def test_leaving_while_agents_work_says_so_and_asks() -> None:
         assert stage.app._exit
 
 
-async def test_requests_of_sub_agents_stay_when_the_main_turn_ends_and_esc_stops_only_that_agent() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        await begin(stage, client, main=True)
-        client.play(PermissionAsked("ask-1", "c1", "Bash", {"command": "make"}, "not allowed yet"), agent="scout-2")
+async def test_requests_of_sub_agents_outlive_the_main_turn_and_esc_stops_only_that_agent() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        await start_agents(stage, client, main=True)
+        client.emit(PermissionAsked("ask-1", "c1", "Bash", {"command": "make"}, "not allowed yet"), agent="scout-2")
         await stage.shows("scout-2 asks")
-        client.play(TurnEnded("m1", "end_turn"))
-        client.play(TurnEnded("s1", "end_turn"), agent="scout-1")
+        client.emit(TurnEnded("m1", "end_turn"))
+        client.emit(TurnEnded("s1", "end_turn"), agent="scout-1")
         await stage.shows("scout-2 asks")
         await stage.press("escape")
-        await stage.until(lambda: ops(client, AnswerPermission))
-        assert ops(client, AnswerPermission, Interrupt) == [AnswerPermission("ask-1", False, interrupt=True)]
+        await stage.until(lambda: ops_of(client, AnswerPermission))
+        assert ops_of(client, AnswerPermission, Interrupt) == [AnswerPermission("ask-1", False, interrupt=True)]
 
 
 async def test_the_side_panel_shows_state_model_context_cost_and_unread_mail() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client), size=(150, 40)) as stage:
-        await begin(stage, client)
+    client = FakeClient()
+    async with run_app(FakeSessions(client), size=(150, 40)) as stage:
+        await start_agents(stage, client)
         used = UsageRecorded("openai/small-1", Usage(4000, 1000), 0.25, 10_000)
-        client.play(used, agent="scout-1")
-        client.play(MailSent("mail-1", "", "scout-1", "message", "hurry", "urgent", "adhoc-1"))
-        client.play(MailSent("mail-2", "scout-2", "", "progress", "half", task_id="adhoc-2"), agent="scout-2")
+        client.emit(used, agent="scout-1")
+        client.emit(MailSent("mail-1", "", "scout-1", "message", "hurry", "urgent", "adhoc-1"))
+        client.emit(MailSent("mail-2", "scout-2", "", "progress", "half", task_id="adhoc-2"), agent="scout-2")
         question = MailSent("mail-3", "scout-2", "", "decision_required", "left?", "interrupt", "adhoc-2")
-        client.play(TurnEnded("s2", "end_turn"), agent="scout-2")
-        client.play(TaskChanged("adhoc-2", "waiting_main", "scout-2", reason="left?", mail=question), agent="scout-2")
+        client.emit(TurnEnded("s2", "end_turn"), agent="scout-2")
+        client.emit(TaskChanged("adhoc-2", "waiting_main", "scout-2", reason="left?", mail=question), agent="scout-2")
         await stage.shows("1 unread, 1 urgent · 50% context", "$0.25 · small-1", "2 unread, 1 urgent", "waits for main")
-        client.play(TurnStarted("m2", "", "edit_mode", mail=("mail-2", "mail-3")))
+        client.emit(TurnStarted("m2", "", "edit_mode", mail=("mail-2", "mail-3")))
         await stage.until(lambda: "2 unread" not in stage.screen())
 
 
@@ -215,12 +215,12 @@ def test_one_card_shows_the_state_of_the_task_and_a_continued_task_has_a_second_
 
     models = TranscriptModels()
     asked = "Which side?"
-    told: tuple[tuple[Any, str], ...] = (
+    events: tuple[tuple[Any, str], ...] = (
         (STARTED[0], ""),
         (ToolStarted("c1", "Grep", {}, "todo"), "scout-1"),
         (TaskChanged("adhoc-1", "waiting_main", "scout-1", reason=asked), "scout-1"),
     )
-    for seq, (event, agent) in enumerate(told):
+    for seq, (event, agent) in enumerate(events):
         models.apply(Envelope(seq, float(seq), "s", event, agent))
     (card,) = models[""].agents
     assert (card.type, card.state, card.note, card.calls, card.is_animated) == (
@@ -246,8 +246,10 @@ def test_one_card_shows_the_state_of_the_task_and_a_continued_task_has_a_second_
 
 
 async def test_a_command_for_an_agent_shows_in_its_transcript(open_app: OpenApp, workspace: Path) -> None:
-    cast = Cast([delegate("a"), say("Started."), say("ok")], a=[say("Waiting " * 99).stall(after=4), complete("done")])
-    async with open_app(cast) as stage:
+    script = TeamScript(
+        [delegate("a"), say("Started."), say("ok")], a=[say("Waiting " * 99).stall(after=4), complete("done")]
+    )
+    async with open_app(script) as stage:
         await stage.send("go")
         await stage.shows("Started.")
         await stage.press("shift+tab")
@@ -259,8 +261,8 @@ async def test_a_command_for_an_agent_shows_in_its_transcript(open_app: OpenApp,
 
 @pytest.mark.slow
 async def test_commands_list_focus_and_stop_agents(open_app: OpenApp) -> None:
-    cast = Cast([delegate("a"), say("Started."), say("ok")], a=[say("Waiting " * 99).stall(after=4)])
-    async with open_app(cast) as stage:
+    script = TeamScript([delegate("a"), say("Started."), say("ok")], a=[say("Waiting " * 99).stall(after=4)])
+    async with open_app(script) as stage:
         await stage.send("go")
         await stage.shows("Started.")
         await stage.send("/agents")
@@ -278,11 +280,11 @@ async def test_commands_list_focus_and_stop_agents(open_app: OpenApp) -> None:
 
 
 async def test_an_agent_has_the_color_of_its_type_wherever_it_is_named() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client), size=(140, 30)) as stage:
+    client = FakeClient()
+    async with run_app(FakeSessions(client), size=(140, 30)) as stage:
         for name, color in (("scout-1", "pink"), ("scout-2", "#12ab34")):
-            client.play(AgentStarted(name, "look", "edit_mode", task_id="t", agent_type="scout", color=color))
-            client.play(TurnStarted(name, "", "edit_mode"), agent=name)
+            client.emit(AgentStarted(name, "look", "edit_mode", task_id="t", agent_type="scout", color=color))
+            client.emit(TurnStarted(name, "", "edit_mode"), agent=name)
         await stage.shows("2 agents working")
         named = [part for strip in stage.strips() for part in strip if "scout-" in part.text]
         assert {(part.text.strip("• "), colors_of(part)) for part in named} == {

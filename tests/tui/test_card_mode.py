@@ -7,14 +7,14 @@ from odin.core.event import PromptQueued, TurnStarted
 from odin.core.op import Interrupt, Prompt
 from odin.testing import say
 from odin.ui.tui.dialogs.dialog import ConfirmDialog
-from tests.tui.conftest import OpenApp, Stage, play
+from tests.tui.conftest import OpenApp, Stage, run_app
 from tests.tui.key_cases import Scene
 
 SENTENCE = "please explain every query, jokingly"
-"""Has every letter that is a key of the cards or of the queue."""
+"""Contains every letter that is a key in card mode or in the queue."""
 
 
-async def click_everything(stage: Stage, scene: Scene) -> None:
+async def click_everything(stage: Stage) -> None:
     width, height = stage.app.size
     for x, y in ((3, 2), (width // 2, 4), (width - 1, 5), (4, height // 2), (width - 3, 3), (2, height - 1)):
         await stage.pilot.click(offset=(x, y))
@@ -27,11 +27,11 @@ async def click_everything(stage: Stage, scene: Scene) -> None:
 @pytest.mark.parametrize("size", [(60, 20), (100, 30), (150, 40)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_letters_reach_the_composer_whatever_was_clicked(size: tuple[int, int]) -> None:
     scene = Scene()
-    async with play(scene.sessions, size=size) as stage:
-        await scene.begin(stage)
-        scene.client.play(TurnStarted("t", "work", "edit_mode"), PromptQueued("q1", "later", "edit_mode"))
+    async with run_app(scene.sessions, size=size) as stage:
+        await scene.wait_until_loaded(stage)
+        scene.client.emit(TurnStarted("t", "work", "edit_mode"), PromptQueued("q1", "later", "edit_mode"))
         await stage.shows("later")
-        await click_everything(stage, scene)
+        await click_everything(stage)
         await stage.pilot.click("#queue", offset=(6, 0))
         await stage.type(SENTENCE)
         assert stage.app.composer.text == SENTENCE
@@ -39,10 +39,10 @@ async def test_letters_reach_the_composer_whatever_was_clicked(size: tuple[int, 
 
 
 @pytest.mark.slow
-async def test_a_click_then_a_prompt_and_ctrl_c_copies_the_selection() -> None:
+async def test_ctrl_c_copies_a_selection_and_typing_still_reaches_the_composer() -> None:
     scene = Scene()
-    async with play(scene.sessions) as stage:
-        await scene.begin(stage)
+    async with run_app(scene.sessions) as stage:
+        await scene.wait_until_loaded(stage)
         view = stage.app.transcript
         row = next(y for y, line in enumerate(stage.screen().splitlines()) if "Answer" in line) - view.region.y
         await stage.pilot.mouse_down(view, offset=(2, row))
@@ -55,10 +55,10 @@ async def test_a_click_then_a_prompt_and_ctrl_c_copies_the_selection() -> None:
         assert not scene.sessions.forked
 
 
-async def test_the_hint_names_the_keys_and_the_way_back() -> None:
+async def test_the_hint_names_the_keys_and_how_to_leave() -> None:
     scene = Scene()
-    async with play(scene.sessions) as stage:
-        await scene.begin(stage)
+    async with run_app(scene.sessions) as stage:
+        await scene.wait_until_loaded(stage)
         assert "Cards:" not in stage.screen()
         await stage.press("ctrl+up")
         await stage.shows("Cards:  Up/Down move  Enter open  y copy  e edit in a copy  / search", "  Esc back")
@@ -70,11 +70,11 @@ async def test_the_hint_names_the_keys_and_the_way_back() -> None:
 
 
 @pytest.mark.slow
-async def test_esc_leaves_the_cards_before_it_stops_the_work() -> None:
+async def test_esc_leaves_card_mode_before_it_interrupts() -> None:
     scene = Scene()
-    async with play(scene.sessions) as stage:
-        await scene.begin(stage)
-        scene.client.play(TurnStarted("t", "work", "edit_mode"))
+    async with run_app(scene.sessions) as stage:
+        await scene.wait_until_loaded(stage)
+        scene.client.emit(TurnStarted("t", "work", "edit_mode"))
         await stage.until(lambda: stage.app.executing)
         await stage.press("ctrl+up", "escape")
         assert stage.app.composer.has_focus and not scene.client.submitted
@@ -82,10 +82,10 @@ async def test_esc_leaves_the_cards_before_it_stops_the_work() -> None:
         await stage.until(lambda: scene.client.submitted == [Interrupt()])
 
 
-async def test_other_letters_return_to_the_composer() -> None:
+async def test_letters_without_a_binding_return_to_the_composer() -> None:
     scene = Scene()
-    async with play(scene.sessions) as stage:
-        await scene.begin(stage)
+    async with run_app(scene.sessions) as stage:
+        await scene.wait_until_loaded(stage)
         for typed in ("Please", "what is this?", "über"):
             await stage.press("ctrl+up")
             await stage.type(typed)
@@ -95,18 +95,18 @@ async def test_other_letters_return_to_the_composer() -> None:
 
 async def test_a_paste_returns_to_the_composer() -> None:
     scene = Scene()
-    async with play(scene.sessions) as stage:
-        await scene.begin(stage)
+    async with run_app(scene.sessions) as stage:
+        await scene.wait_until_loaded(stage)
         await stage.press("ctrl+up")
         stage.app.post_message(events.Paste("exit"))
         await stage.until(lambda: stage.app.composer.text == "exit")
 
 
 @pytest.mark.slow
-async def test_a_fork_asks_first() -> None:
+async def test_editing_a_prompt_in_a_copy_asks_first() -> None:
     scene = Scene()
-    async with play(scene.sessions) as stage:
-        await scene.begin(stage)
+    async with run_app(scene.sessions) as stage:
+        await scene.wait_until_loaded(stage)
         for answer in ("n", "x", "escape"):
             await stage.press("ctrl+up", "e")
             await stage.shows("Edit this prompt in a copy of the session?", "The original session stays as it is.")
@@ -120,7 +120,7 @@ async def test_a_fork_asks_first() -> None:
 
 
 @pytest.mark.slow
-async def test_sending_goes_to_the_end(open_app: OpenApp) -> None:
+async def test_sending_scrolls_to_the_end(open_app: OpenApp) -> None:
     long = "\n\n".join(f"Line {number}." for number in range(80))
     async with open_app([say(long), say("The second answer.")]) as stage:
         await stage.send("first")

@@ -1,4 +1,4 @@
-"""Slash commands of the app: done at once, never read by the model."""
+"""Slash commands of the app: executed at once, never sent to the model."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,12 @@ from odin.core.errors import OdinError
 from odin.core.op import CancelCompaction, Compact, Prompt, RemoveLastMessage, SetLoop
 from odin.core.slash_commands import SLASH_COMMANDS
 from odin.testing import ScriptedServer, call, say
-from tests.tui.conftest import OpenApp, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.conftest import OpenApp, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 
-async def test_the_app_has_every_command_there_is() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_the_app_implements_every_slash_command() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         assert stage.app.commands.names == {command.name for command in SLASH_COMMANDS}
 
 
@@ -43,7 +43,7 @@ async def test_a_model_that_does_not_exist_is_refused(open_app: OpenApp) -> None
 
 
 @pytest.mark.slow
-async def test_a_theme_and_a_model_are_kept_for_later_sessions(open_app: OpenApp, home: Path) -> None:
+async def test_theme_and_model_are_saved_for_later_sessions(open_app: OpenApp, home: Path) -> None:
     path = home / ".config" / "odin" / "odinconfig.json"
     async with open_app() as stage:
         await stage.send("/theme light --session")
@@ -65,7 +65,7 @@ async def test_a_theme_and_a_model_are_kept_for_later_sessions(open_app: OpenApp
 
 
 @pytest.mark.slow
-async def test_the_prompt_of_the_command_line_may_be_a_command(open_app: OpenApp) -> None:
+async def test_the_first_prompt_may_be_a_slash_command(open_app: OpenApp) -> None:
     async with open_app([], first="/hlep") as stage:
         await stage.shows("Unknown command /hlep. Did you mean /help?")
     async with open_app([], first="/context") as stage:
@@ -74,7 +74,7 @@ async def test_the_prompt_of_the_command_line_may_be_a_command(open_app: OpenApp
 
 
 @pytest.mark.slow
-async def test_commands_act_while_the_model_is_at_work_and_never_reach_it(open_app: OpenApp, workspace: Path) -> None:
+async def test_commands_work_during_a_turn_and_are_not_sent_to_the_model(open_app: OpenApp, workspace: Path) -> None:
     async with open_app([say("Never said.").stall()]) as stage:
         await stage.send("Go on for ever")
         await stage.until(lambda: stage.app.executing and len(stage.server.requests) == 1)
@@ -94,7 +94,7 @@ async def test_commands_act_while_the_model_is_at_work_and_never_reach_it(open_a
 
 
 @pytest.mark.slow
-async def test_a_mode_is_chosen_by_its_name_and_its_text_is_sent(open_app: OpenApp) -> None:
+async def test_a_mode_command_switches_the_mode_and_sends_its_text(open_app: OpenApp) -> None:
     async with open_app([say("Planned.")]) as stage:
         await stage.send("/ask")
         await stage.until(lambda: stage.app.mode == "ask_mode")
@@ -105,7 +105,7 @@ async def test_a_mode_is_chosen_by_its_name_and_its_text_is_sent(open_app: OpenA
 
 
 @pytest.mark.slow
-async def test_words_for_the_turn_that_runs_are_told_to_it(open_app: OpenApp, workspace: Path) -> None:
+async def test_steer_sends_text_to_the_running_turn(open_app: OpenApp, workspace: Path) -> None:
     command = "touch begun; until test -e go; do sleep 0.05; done"
     async with open_app([call("Bash", {"command": command}), say("Heard.")], yes=True) as stage:
         await stage.send("Wait a moment")
@@ -118,7 +118,7 @@ async def test_words_for_the_turn_that_runs_are_told_to_it(open_app: OpenApp, wo
 
 
 @pytest.mark.slow
-async def test_what_was_said_is_forgotten_and_asked_for_again(open_app: OpenApp) -> None:
+async def test_forget_removes_the_last_message_and_continue_asks_again(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two.")]) as stage:
         await stage.send("First")
         await stage.shows("One.")
@@ -130,7 +130,7 @@ async def test_what_was_said_is_forgotten_and_asked_for_again(open_app: OpenApp)
         assert "One." not in str(stage.server.requests[1].body)
 
 
-async def test_what_cannot_be_done_is_said_and_the_command_comes_back_to_be_mended(open_app: OpenApp) -> None:
+async def test_a_failed_command_shows_the_reason_and_returns_to_the_composer(open_app: OpenApp) -> None:
     async with open_app() as stage:
         before = stage.app.info
         await stage.send("/resume 19990101000000000")
@@ -171,7 +171,7 @@ async def test_what_cannot_be_done_is_said_and_the_command_comes_back_to_be_mend
         ("resume", "No matching sessions"),
     ],
 )
-async def test_each_command_refuses_what_it_does_not_understand(open_app: OpenApp, name: str, rest: str) -> None:
+async def test_commands_reject_invalid_arguments(open_app: OpenApp, name: str, rest: str) -> None:
     async with open_app() as stage:
         with pytest.raises(OdinError) as refused:
             await stage.app.run_command(name, rest)
@@ -180,7 +180,7 @@ async def test_each_command_refuses_what_it_does_not_understand(open_app: OpenAp
 
 
 @pytest.mark.slow
-async def test_small_commands_say_what_holds(open_app: OpenApp) -> None:
+async def test_short_commands_show_the_current_setting(open_app: OpenApp) -> None:
     async with open_app() as stage:
         for written, said in (
             ("show mode", "Mode: edit"),
@@ -209,10 +209,10 @@ async def test_small_commands_say_what_holds(open_app: OpenApp) -> None:
         assert (await stage.app.client.get_info()).budget_usd == 5
 
 
-async def test_commands_become_ops() -> None:
-    client = PlayedClient()
-    client.answers = {Compact: False, CancelCompaction: False, RemoveLastMessage: True, SetLoop: True}
-    async with play(PlayedSessions(client)) as stage:
+async def test_commands_submit_ops() -> None:
+    client = FakeClient()
+    client.submit_results = {Compact: False, CancelCompaction: False, RemoveLastMessage: True, SetLoop: True}
+    async with run_app(FakeSessions(client)) as stage:
         await stage.app.run_command("compact", "the parser")
         await stage.shows("Nothing was compacted")
         await stage.app.run_command("compact", "cancel")
@@ -227,7 +227,7 @@ async def test_commands_become_ops() -> None:
 
 
 @pytest.mark.slow
-async def test_the_colours_can_be_changed(open_app: OpenApp) -> None:
+async def test_the_theme_command_switches_the_theme(open_app: OpenApp) -> None:
     async with open_app(tui={"theme": "dark"}) as stage:
         await stage.send("/theme light")
         await stage.until(lambda: not stage.app.current_theme.dark)
@@ -236,7 +236,7 @@ async def test_the_colours_can_be_changed(open_app: OpenApp) -> None:
 
 
 @pytest.mark.slow
-async def test_an_answer_is_copied(open_app: OpenApp) -> None:
+async def test_the_copy_command_copies_an_answer(open_app: OpenApp) -> None:
     async with open_app([say("The **first** answer."), say("The second.")]) as stage:
         await stage.send("One?")
         await stage.shows("The first answer.")
@@ -250,7 +250,7 @@ async def test_an_answer_is_copied(open_app: OpenApp) -> None:
         await stage.until(lambda: stage.app.clipboard == "The **first** answer.")
 
 
-async def test_leaving_by_a_word(open_app: OpenApp) -> None:
+async def test_the_quit_command_exits(open_app: OpenApp) -> None:
     async with open_app() as stage:
         await stage.send("/quit")
         await stage.until(lambda: stage.app.return_code == 0 and not stage.app.is_running)

@@ -1,4 +1,4 @@
-"""The list above the composer: files by `@`, commands by `/`, by keyboard and by mouse."""
+"""The completion popup: files after `@`, commands after `/`, by keyboard and by mouse."""
 
 import asyncio
 from pathlib import Path
@@ -9,14 +9,14 @@ from odin.core.client import CustomCommand
 from odin.core.op import Prompt
 from odin.testing import say
 from odin.ui.completion import find_target, score_match
-from tests.tui.conftest import OpenApp, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.conftest import OpenApp, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 PATHS = ("src/event.py", "src/even more.txt", "src/events/", "README.md")
 
 
-def client_with_files() -> PlayedClient:
-    client = PlayedClient()
+def client_with_files() -> FakeClient:
+    client = FakeClient()
     client.paths = PATHS
     return client
 
@@ -34,8 +34,8 @@ async def test_files_of_the_project_are_completed(open_app: OpenApp, workspace: 
         assert "TOKEN = 42" in str(stage.server.requests[0].body)
 
 
-async def test_names_with_spaces_are_quoted_and_folders_go_on() -> None:
-    async with play(PlayedSessions(client_with_files())) as stage:
+async def test_paths_with_spaces_are_quoted_and_folders_complete_further() -> None:
+    async with run_app(FakeSessions(client_with_files())) as stage:
         composer = stage.app.composer
         await stage.type("@even")
         await stage.shows("› src/event.py", "src/even more.txt", "src/events/")
@@ -52,16 +52,16 @@ async def test_names_with_spaces_are_quoted_and_folders_go_on() -> None:
         assert composer.text == "@src/events/"
 
 
-async def test_nothing_of_what_is_below_the_list_shows_beside_it() -> None:
+async def test_the_popup_is_as_wide_as_the_composer() -> None:
     client = client_with_files()
-    async with play(PlayedSessions(client)) as stage:
+    async with run_app(FakeSessions(client)) as stage:
         await stage.type("@even")
         await stage.shows("› src/event.py")
         assert stage.app.query_one("#popup").size.width >= stage.app.composer.size.width
 
 
-async def test_ctrl_n_and_ctrl_p_move_in_the_list_and_a_click_takes() -> None:
-    async with play(PlayedSessions(client_with_files())) as stage:
+async def test_ctrl_n_and_ctrl_p_move_in_the_popup_and_a_click_completes() -> None:
+    async with run_app(FakeSessions(client_with_files())) as stage:
         await stage.type("@even")
         await stage.shows("› src/event.py")
         await stage.press("ctrl+n", "ctrl+n", "ctrl+p")
@@ -71,46 +71,46 @@ async def test_ctrl_n_and_ctrl_p_move_in_the_list_and_a_click_takes() -> None:
         assert stage.app.composer.has_focus
 
 
-async def test_enter_sends_a_path_that_is_whole() -> None:
+async def test_enter_sends_a_complete_path() -> None:
     client = client_with_files()
-    async with play(PlayedSessions(client)) as stage:
+    async with run_app(FakeSessions(client)) as stage:
         await stage.type("@README.md")
         await stage.shows("› README.md")
         await stage.press("enter")
         await stage.until(lambda: any(isinstance(op, Prompt) and op.text == "@README.md" for op in client.submitted))
 
 
-async def test_typing_never_waits_for_files_and_a_newer_question_ends_the_older() -> None:
-    class Slow(PlayedClient):
+async def test_typing_never_waits_for_files_and_a_new_search_cancels_the_old_one() -> None:
+    class SlowClient(FakeClient):
         def __init__(self) -> None:
             super().__init__()
-            self.asked: list[str] = []
+            self.searches: list[str] = []
 
         async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
-            self.asked.append(words)
+            self.searches.append(words)
             try:
                 await asyncio.sleep(600 if words != "abc" else 0)
             except asyncio.CancelledError:
-                self.asked.append(f"ended {words}")
+                self.searches.append(f"ended {words}")
                 raise
             return ("found.py",)
 
-    client = Slow()
-    async with play(PlayedSessions(client)) as stage:
+    client = SlowClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.type("@ab")
         assert stage.app.composer.text == "@ab"
-        await stage.until(lambda: "ab" in client.asked)
+        await stage.until(lambda: "ab" in client.searches)
         await stage.type("c")
         await stage.shows("› found.py")
-        assert "ended ab" in client.asked
+        assert "ended ab" in client.searches
         await stage.type(" d")
         await stage.until(lambda: "found.py" not in stage.screen())
 
 
-async def test_the_same_question_finds_more_a_moment_later() -> None:
+async def test_files_found_later_appear_in_the_popup() -> None:
     client = client_with_files()
     client.paths = ()
-    async with play(PlayedSessions(client)) as stage:
+    async with run_app(FakeSessions(client)) as stage:
         await stage.type("@even")
         client.paths = PATHS
         await stage.shows("› src/event.py")
@@ -130,15 +130,15 @@ async def test_the_same_question_finds_more_a_moment_later() -> None:
         ("@a b", None),
     ],
 )
-def test_where_a_file_is_meant(line: str, letters: str | None) -> None:
-    want = find_target(line, len(line), first=True)
-    assert (want.letters if want is not None else None) == letters
+def test_where_a_file_path_is_completed(line: str, letters: str | None) -> None:
+    target = find_target(line, len(line), first=True)
+    assert (target.letters if target is not None else None) == letters
 
 
-async def test_commands_are_listed_with_their_sentences_and_tab_completes() -> None:
-    client = PlayedClient()
-    client.custom = (CustomCommand("team/review", "Reviews what was changed.", "[FILE]"),)
-    async with play(PlayedSessions(client)) as stage:
+async def test_commands_are_listed_with_descriptions_and_tab_completes() -> None:
+    client = FakeClient()
+    client.custom_commands = (CustomCommand("team/review", "Reviews what was changed.", "[FILE]"),)
+    async with run_app(FakeSessions(client)) as stage:
         await stage.type("/COMP")
         await stage.shows("› /compact [INSTRUCTIONS|cancel]", "Summarize the conversation", "/ command")
         await stage.press("tab")
@@ -153,9 +153,9 @@ async def test_commands_are_listed_with_their_sentences_and_tab_completes() -> N
 
 
 @pytest.mark.slow
-async def test_enter_runs_a_command_and_a_space_sends_any_text_to_the_model() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+async def test_enter_runs_a_command_and_a_leading_space_sends_it_as_a_prompt() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.send("/plan")
         await stage.shows("─ plan ─")
         await stage.send("/as")
@@ -168,9 +168,9 @@ async def test_enter_runs_a_command_and_a_space_sends_any_text_to_the_model() ->
         assert [op.text for op in client.submitted if isinstance(op, Prompt)] == [" /nosuchthing now"]
 
 
-async def test_a_command_that_needs_words_is_only_completed() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+async def test_enter_only_completes_a_command_that_needs_arguments() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.type("/stee")
         await stage.shows("› /steer TEXT")
         await stage.press("enter")
@@ -179,15 +179,15 @@ async def test_a_command_that_needs_words_is_only_completed() -> None:
 
 
 async def test_arguments_of_some_commands_are_completed() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         await stage.type("/permissions ac")
         await stage.shows("› acceptEdits")
         await stage.press("tab")
         assert stage.app.composer.text == "/permissions acceptEdits"
 
 
-async def test_what_is_called_back_opens_no_list() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_a_prompt_from_the_history_opens_no_popup() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         await stage.send("/nothing of ours")
         await stage.send("two")
         await stage.press("up", "up")
@@ -195,7 +195,7 @@ async def test_what_is_called_back_opens_no_list() -> None:
         assert not stage.app.composer.popup.open
 
 
-def test_letters_and_words() -> None:
+def test_match_scores() -> None:
     assert score_match("ev", "event") > score_match("ev", "the event") > score_match("ev", "keeevil") > 0
     assert score_match("evt", "event") > 0
     assert score_match("zz", "event") == 0

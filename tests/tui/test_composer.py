@@ -1,4 +1,4 @@
-"""Writing a prompt: every key of the composer, what goes to the session by it, and that no draft is lost."""
+"""The composer: its keys, the ops it submits, its history, and that no draft is lost."""
 
 import os
 from pathlib import Path
@@ -10,51 +10,51 @@ from odin.core.errors import UsageError
 from odin.core.event import PermissionModeChanged, TurnEnded, TurnStarted
 from odin.core.op import Interrupt, Op, Prompt, RunUserShell, SetPermissionMode
 from odin.testing import say
-from tests.tui.conftest import LOOKS, OpenApp, Stage, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.conftest import SIZES_AND_THEMES, OpenApp, Stage, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 
-def prompts(client: PlayedClient) -> list[Prompt]:
+def prompts_of(client: FakeClient) -> list[Prompt]:
     return [op for op in client.submitted if isinstance(op, Prompt)]
 
 
-async def sent(stage: Stage, client: PlayedClient, count: int = 1) -> list[Prompt]:
-    await stage.until(lambda: len(prompts(client)) >= count)
-    return prompts(client)
+async def wait_for_prompts(stage: Stage, client: FakeClient, count: int = 1) -> list[Prompt]:
+    await stage.until(lambda: len(prompts_of(client)) >= count)
+    return prompts_of(client)
 
 
-async def test_enter_sends_and_the_composer_is_empty_again() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+async def test_enter_sends_the_prompt_and_clears_the_composer() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.send("Hello there")
-        assert [(op.text, op.mode, op.delivery) for op in await sent(stage, client)] == [
+        assert [(op.text, op.mode, op.delivery) for op in await wait_for_prompts(stage, client)] == [
             ("Hello there", "edit_mode", None)
         ]
         assert stage.app.composer.text == ""
         await stage.press("enter")
         await stage.send("   ")
         await stage.pilot.pause()
-        assert len(prompts(client)) == 1
+        assert len(prompts_of(client)) == 1
 
 
 @pytest.mark.parametrize("key", ["shift+enter", "ctrl+j"])
 async def test_a_prompt_has_several_lines(key: str) -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.press("a", key, "b", "enter")
-        assert (await sent(stage, client))[0].text == "a\nb"
+        assert (await wait_for_prompts(stage, client))[0].text == "a\nb"
 
 
 async def test_a_backslash_at_the_end_begins_a_new_line() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.press("a", "backslash", "enter", "b", "enter")
-        assert (await sent(stage, client))[0].text == "a\nb"
+        assert (await wait_for_prompts(stage, client))[0].text == "a\nb"
 
 
 @pytest.mark.slow
-async def test_it_grows_to_a_third_of_the_screen_and_then_scrolls() -> None:
-    async with play(PlayedSessions(PlayedClient()), size=(60, 24)) as stage:
+async def test_the_composer_grows_to_a_third_of_the_screen_and_then_scrolls() -> None:
+    async with run_app(FakeSessions(FakeClient()), size=(60, 24)) as stage:
         for _ in range(4):
             await stage.press("x", "shift+enter")
         await stage.pilot.pause()
@@ -67,18 +67,18 @@ async def test_it_grows_to_a_third_of_the_screen_and_then_scrolls() -> None:
 
 
 async def test_keys_typed_quickly_act_in_their_order() -> None:
-    """Editing keys must neither overtake characters nor come after them."""
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+    """Editing keys must neither overtake typed characters nor fall behind them."""
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         composer = stage.app.composer
         for key in ("a", "b", "backspace", "c", "left", "d", "end", "e", "enter", "n", "e", "x", "t"):
             composer.post_message(events.Key(key, key if len(key) == 1 else None))
-        assert (await sent(stage, client))[0].text == "adce"
+        assert (await wait_for_prompts(stage, client))[0].text == "adce"
         await stage.until(lambda: composer.text == "next")
 
 
 async def test_emacs_keys() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         composer = stage.app.composer
         await stage.type("one two three")
         await stage.press("ctrl+w")
@@ -95,7 +95,7 @@ async def test_emacs_keys() -> None:
 
 
 async def test_undo_and_redo() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         composer = stage.app.composer
         await stage.type("one")
         await stage.press("ctrl+u")
@@ -106,8 +106,8 @@ async def test_undo_and_redo() -> None:
         assert composer.text == ""
 
 
-async def test_ctrl_d_leaves_only_from_an_empty_prompt() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_ctrl_d_exits_only_from_an_empty_composer() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         await stage.type("ab")
         await stage.press("left", "ctrl+d")
         assert stage.app.composer.text == "a"
@@ -117,8 +117,8 @@ async def test_ctrl_d_leaves_only_from_an_empty_prompt() -> None:
         await stage.until(lambda: stage.app.return_value == 0)
 
 
-async def test_ctrl_e_on_an_empty_prompt_shows_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_ctrl_e_in_an_empty_composer_shows_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         asked: list[str] = []
         monkeypatch.setattr(stage.app, "action_errors", lambda: asked.append("errors"))
         await stage.press("a", "ctrl+e")
@@ -127,8 +127,8 @@ async def test_ctrl_e_on_an_empty_prompt_shows_the_errors(monkeypatch: pytest.Mo
         assert asked == ["errors"]
 
 
-async def test_ctrl_c_puts_the_draft_into_the_history_and_copies_what_is_selected() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_ctrl_c_moves_the_draft_to_the_history_or_copies_a_selection() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         composer = stage.app.composer
         await stage.type("half a thought")
         await stage.press("ctrl+c")
@@ -142,15 +142,15 @@ async def test_ctrl_c_puts_the_draft_into_the_history_and_copies_what_is_selecte
 
 @pytest.mark.parametrize("keys", [(), ("ctrl+r",)], ids=["writing", "searching"])
 async def test_ctrl_c_stops_the_turn_first_and_the_draft_stays(keys: tuple[str, ...]) -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        client.play(TurnStarted("t1", "work", "edit_mode"))
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(TurnStarted("t1", "work", "edit_mode"))
         await stage.until(lambda: stage.app.executing)
         await stage.type("half a thought")
         await stage.press(*keys)
         await stage.press("ctrl+c")
         assert client.submitted == [Interrupt()]
-        client.play(TurnEnded("t1", "interrupted", "", 1))
+        client.emit(TurnEnded("t1", "interrupted", "", 1))
         await stage.until(lambda: not stage.app.executing)
         assert stage.app.composer.draft.text == ("half a thought" if not keys else "")
         if keys:
@@ -160,7 +160,7 @@ async def test_ctrl_c_stops_the_turn_first_and_the_draft_stays(keys: tuple[str, 
         assert stage.app.composer.text == ""
 
 
-async def test_ctrl_c_stops_a_command_of_the_user(open_app: OpenApp) -> None:
+async def test_ctrl_c_stops_a_shell_command_of_the_user(open_app: OpenApp) -> None:
     async with open_app([]) as stage:
         await stage.send("!echo begun; sleep 600")
         await stage.shows("begun")
@@ -170,8 +170,8 @@ async def test_ctrl_c_stops_a_command_of_the_user(open_app: OpenApp) -> None:
         assert stage.app.composer.text == "a draft"
 
 
-async def test_ctrl_w_stops_where_a_shell_does() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_ctrl_w_deletes_words_as_a_shell_does() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         composer = stage.app.composer
         for text, left in (
             ("see src/odin/app.py", "see "),
@@ -194,19 +194,19 @@ async def test_ctrl_w_stops_where_a_shell_does() -> None:
 
 
 async def test_while_a_turn_runs_the_border_says_how_to_steer_it() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        client.play(TurnStarted("t1", "work", "edit_mode"))
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(TurnStarted("t1", "work", "edit_mode"))
         await stage.shows("Enter queues · Ctrl+S steers the running turn")
-        client.play(TurnEnded("t1", "end_turn", "", 1))
+        client.emit(TurnEnded("t1", "end_turn", "", 1))
         await stage.until(lambda: "Enter queues" not in stage.screen())
 
 
 @pytest.mark.slow
-async def test_up_and_down_walk_through_what_was_written() -> None:
-    sessions = PlayedSessions(PlayedClient())
-    sessions.prompted = ("of yesterday", "older")
-    async with play(sessions) as stage:
+async def test_up_and_down_walk_through_the_history() -> None:
+    sessions = FakeSessions(FakeClient())
+    sessions.earlier_prompts = ("of yesterday", "older")
+    async with run_app(sessions) as stage:
         composer = stage.app.composer
         await stage.send("today")
         await stage.type("not yet\nsent")
@@ -225,9 +225,9 @@ async def test_up_and_down_walk_through_what_was_written() -> None:
         assert composer.text == "not yet\nsent"
 
 
-async def test_what_is_left_behind_on_a_walk_is_called_back_later() -> None:
-    """Somebody wrote half a thought, looked for an earlier prompt, changed one, and sent a third: nothing is gone."""
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_drafts_and_edited_entries_stay_in_the_history() -> None:
+    """The draft and an edited entry remain after another entry of the history was sent."""
+    async with run_app(FakeSessions(FakeClient())) as stage:
         composer = stage.app.composer
         await stage.send("first")
         await stage.send("second")
@@ -237,17 +237,17 @@ async def test_what_is_left_behind_on_a_walk_is_called_back_later() -> None:
         await stage.press("up")
         assert composer.text == "first"
         await stage.press("enter")
-        met: list[str] = []
+        entries: list[str] = []
         for _ in range(4):
             await stage.press("up")
-            met.append(composer.text)
-        assert met == ["first", "half a thought", "second, changed", "second"]
+            entries.append(composer.text)
+        assert entries == ["first", "half a thought", "second, changed", "second"]
 
 
-async def test_earlier_prompts_are_found_by_their_letters() -> None:
-    sessions = PlayedSessions(PlayedClient())
-    sessions.prompted = ("fix the parser", "write a test", "fix the docs")
-    async with play(sessions) as stage:
+async def test_ctrl_r_searches_the_history() -> None:
+    sessions = FakeSessions(FakeClient())
+    sessions.earlier_prompts = ("fix the parser", "write a test", "fix the docs")
+    async with run_app(sessions) as stage:
         composer = stage.app.composer
         await stage.type("draft")
         await stage.press("ctrl+r")
@@ -267,8 +267,8 @@ async def test_earlier_prompts_are_found_by_their_letters() -> None:
 
 
 async def test_f2_changes_the_mode_of_the_next_prompt() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.shows("─ edit ─")
         await stage.press("f2")
         await stage.shows("─ ask ─")
@@ -276,25 +276,25 @@ async def test_f2_changes_the_mode_of_the_next_prompt() -> None:
         await stage.press("f2")
         await stage.shows("─ plan ─")
         await stage.send("how?")
-        assert [op.mode for op in await sent(stage, client, 2)] == ["ask_mode", "plan_mode"]
+        assert [op.mode for op in await wait_for_prompts(stage, client, 2)] == ["ask_mode", "plan_mode"]
 
 
-async def test_ctrl_y_goes_through_the_permission_modes_but_never_to_the_bypass() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+async def test_ctrl_y_cycles_through_permission_modes_but_never_to_bypass() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         for mode in ("acceptEdits", "auto", "default"):
             await stage.press("ctrl+y")
             await stage.until(lambda mode=mode: SetPermissionMode(mode) in client.submitted)
-            client.play(PermissionModeChanged(mode))
+            client.emit(PermissionModeChanged(mode))
             await stage.until(lambda mode=mode: stage.app.composer.target.permission_mode == mode)
             await stage.until(lambda mode=mode: (f"· {mode}" in stage.screen()) == (mode != "default"))
-        client.play(PermissionModeChanged("bypassPermissions"))
+        client.emit(PermissionModeChanged("bypassPermissions"))
         await stage.shows("permissions bypassed")
         await stage.press("ctrl+y")
         await stage.until(lambda: client.submitted[-1] == SetPermissionMode("default"))
 
 
-async def test_ctrl_y_says_why_auto_is_not_to_be_had_and_goes_on(open_app: OpenApp) -> None:
+async def test_ctrl_y_explains_why_auto_is_unavailable_and_skips_it(open_app: OpenApp) -> None:
     async with open_app(config={"sandbox": {"backend": "off"}}) as stage:
         await stage.press("ctrl+y")
         await stage.shows("· acceptEdits")
@@ -302,7 +302,7 @@ async def test_ctrl_y_says_why_auto_is_not_to_be_had_and_goes_on(open_app: OpenA
         await stage.shows("auto needs a sandbox, and the sandbox", "─ edit ─")
 
 
-async def test_a_line_with_an_exclamation_mark_runs_at_once(open_app: OpenApp, workspace: Path) -> None:
+async def test_an_exclamation_mark_runs_a_shell_command(open_app: OpenApp, workspace: Path) -> None:
     async with open_app([say("Fine.")]) as stage:
         await stage.type("!echo o")
         await stage.shows("! shell command")
@@ -313,23 +313,23 @@ async def test_a_line_with_an_exclamation_mark_runs_at_once(open_app: OpenApp, w
         assert stage.server.requests == []
 
 
-async def test_what_cannot_be_sent_is_put_back() -> None:
-    class Refusing(PlayedClient):
+async def test_a_rejected_prompt_returns_to_the_composer() -> None:
+    class RejectingClient(FakeClient):
         async def submit(self, op: Op) -> bool:
             if isinstance(op, Prompt | RunUserShell):
                 raise UsageError("That cannot be done today.")
             return await super().submit(op)
 
-    async with play(PlayedSessions(Refusing())) as stage:
+    async with run_app(FakeSessions(RejectingClient())) as stage:
         await stage.send("very long thought")
         await stage.shows("That cannot be done today.")
         assert stage.app.composer.text == "very long thought"
 
 
-async def test_a_draft_stays_when_the_session_is_another() -> None:
-    first, second = PlayedClient(), PlayedClient(session="20260101140000000")
-    sessions = PlayedSessions(first, second)
-    async with play(sessions) as stage:
+async def test_a_draft_survives_a_session_switch() -> None:
+    first, second = FakeClient(), FakeClient(session="20260101140000000")
+    sessions = FakeSessions(first, second)
+    async with run_app(sessions) as stage:
         await stage.type("half")
         async with stage.app.input_panel.submit_queue.pause():
             await stage.type(" done")
@@ -337,33 +337,34 @@ async def test_a_draft_stays_when_the_session_is_another() -> None:
             await stage.type("next")
             await sessions.resume(second.session)
             await stage.app.show_session()
-            assert prompts(first) == [] and prompts(second) == []
-        await stage.until(lambda: [op.text for op in prompts(second)] == ["half done"])
-        assert prompts(first) == []
+            assert prompts_of(first) == [] and prompts_of(second) == []
+        await stage.until(lambda: [op.text for op in prompts_of(second)] == ["half done"])
+        assert prompts_of(first) == []
         assert stage.app.composer.text == "next"
 
 
-async def test_what_is_typed_before_the_session_is_open_is_sent_in_order(
+async def test_prompts_typed_before_the_session_opens_are_sent_in_order(
     open_app: OpenApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from odin.ui.tui.app import OdinApp
 
-    async def typed(app: OdinApp) -> None:
+    async def type_and_open(app: OdinApp) -> None:
         for key in ("o", "n", "e", "enter", "t", "w", "o", "enter", "x"):
             app.composer.post_message(events.Key(key, key if len(key) == 1 else None))
-        await opened(app)
+        await open_session(app)
 
-    opened = OdinApp._open
-    monkeypatch.setattr(OdinApp, "_open", typed)
+    open_session = OdinApp._open
+    monkeypatch.setattr(OdinApp, "_open", type_and_open)
     async with open_app(
-        [say("First."), say("Second.")], first="zero", config={"queue": {"mode": "sequential"}}
+        [say("First."), say("Second."), say("Third.")], first="zero", config={"queue": {"mode": "sequential"}}
     ) as stage:
-        await stage.until(lambda: len(stage.server.requests) >= 2)
-        assert "zero" in str(stage.server.requests[0].body)
+        await stage.shows("Third.")
+        prompts = [str(request.messages[-1]) for request in stage.server.requests]
+        assert [word in prompt for word, prompt in zip(("zero", "one", "two"), prompts, strict=True)] == [True] * 3
         assert stage.app.composer.text == "x"
 
 
-async def test_lines_that_the_terminal_gathered_are_sent_once() -> None:
+async def test_typeahead_lines_are_read_once() -> None:
     from odin.ui.tui.terminal_input import read_typeahead
 
     main, other = os.openpty()
@@ -377,8 +378,8 @@ async def test_lines_that_the_terminal_gathered_are_sent_once() -> None:
 
 
 async def test_long_text_can_be_undone_and_deleted_at_once() -> None:
-    """The scroll bar goes while the cursor is still behind the end of the text."""
-    async with play(PlayedSessions(PlayedClient())) as stage:
+    """The scroll bar disappears while the cursor is still behind the end of the text."""
+    async with run_app(FakeSessions(FakeClient())) as stage:
         composer = stage.app.composer
         for shorten in ("ctrl+underscore", "backspace"):
             composer.insert("line\n" * 60)
@@ -393,15 +394,15 @@ async def test_long_text_can_be_undone_and_deleted_at_once() -> None:
 
 
 @pytest.mark.slow
-async def test_the_editor_changes_the_prompt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The terminal of a test cannot be left to an editor, so the leaving alone is left out here."""
+async def test_ctrl_x_edits_the_prompt_in_the_external_editor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A test has no terminal to hand to the editor, so `suspend` is replaced."""
     from contextlib import nullcontext
 
     script = tmp_path / "editor"
     script.write_text('#!/bin/sh\ncat "$1" > ' + str(tmp_path / "seen") + '\nprintf "made of\\r\\nit\\n" > "$1"\n')
     script.chmod(0o700)
     monkeypatch.setenv("VISUAL", str(script))
-    async with play(PlayedSessions(PlayedClient())) as stage:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         await stage.type("abc")
         await stage.press("ctrl+x")
         await stage.shows("does not support running another program")
@@ -421,19 +422,19 @@ async def test_the_editor_changes_the_prompt(monkeypatch: pytest.MonkeyPatch, tm
         assert stage.app.composer.text == "abc"
 
 
-@LOOKS
-async def test_pictures_of_writing(size: tuple[int, int], theme: str) -> None:
+@SIZES_AND_THEMES
+async def test_command_popup_snapshot(size: tuple[int, int], theme: str) -> None:
     from odin.core.tui_settings import TuiSettings
 
     settings = TuiSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]
-    client = PlayedClient()
-    async with play(PlayedSessions(client), size=size, settings=settings, clock=lambda: client.now) as stage:
+    client = FakeClient()
+    async with run_app(FakeSessions(client), size=size, settings=settings, clock=lambda: client.now) as stage:
         await stage.type("/re")
         await stage.shows("/resume")
-        await stage.pictured(f"commands-{size[0]}x{size[1]}-{theme}")
+        await stage.assert_snapshot(f"commands-{size[0]}x{size[1]}-{theme}")
 
 
-async def test_prompts_of_earlier_sessions_are_called_back(open_app: OpenApp) -> None:
+async def test_the_history_contains_prompts_of_earlier_sessions(open_app: OpenApp) -> None:
     async with open_app([say("Yes.")]) as stage:
         await stage.send("said before")
         await stage.shows("Yes.")
@@ -454,7 +455,7 @@ async def test_prompts_of_earlier_sessions_are_called_back(open_app: OpenApp) ->
         ("\x1b[A", "up"),
     ],
 )
-def test_alt_as_plain_terminals_send_it(sent_by_terminal: str, key: str) -> None:
+def test_alt_keys_are_parsed_from_escape_sequences(sent_by_terminal: str, key: str) -> None:
     from odin.ui.tui.terminal_input import ReplyParser
 
     assert [event.key for event in ReplyParser().feed(sent_by_terminal) if isinstance(event, events.Key)] == [key]

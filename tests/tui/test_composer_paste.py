@@ -1,4 +1,4 @@
-"""What is pasted or dropped: folded, opened, deleted as one piece, sent whole; pictures by path or clipboard."""
+"""Pasted and dropped content: folded, expanded, deleted as one piece, sent whole; images by path or clipboard."""
 
 import base64
 import os
@@ -11,8 +11,8 @@ from odin.core.op import Prompt
 from odin.testing import say
 from odin.ui.tui.composer.draft import DraftParts, PromptDraft, draft_of_prompt
 from odin.ui.tui.composer.external_text import MAX_CHARS, clean_text, find_image_paths, read_clipboard
-from tests.tui.conftest import OpenApp, Stage, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.conftest import OpenApp, Stage, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -25,13 +25,13 @@ async def paste(stage: Stage, text: str) -> None:
     await stage.pilot.pause()
 
 
-def prompt(client: PlayedClient) -> Prompt | None:
+def first_prompt_of(client: FakeClient) -> Prompt | None:
     return next((op for op in client.submitted if isinstance(op, Prompt)), None)
 
 
-async def test_a_long_paste_is_one_piece_and_is_sent_whole() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+async def test_a_long_paste_is_folded_and_sent_whole() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         composer = stage.app.composer
         await stage.type("see ")
         await paste(stage, LONG.replace("\n", "\r\n"))
@@ -39,16 +39,16 @@ async def test_a_long_paste_is_one_piece_and_is_sent_whole() -> None:
         await paste(stage, "y" * 1001)
         await stage.shows("[pasted #2: 1,001 characters]")
         await stage.press("enter")
-        await stage.until(lambda: prompt(client))
-        sent = prompt(client)
+        await stage.until(lambda: first_prompt_of(client))
+        sent = first_prompt_of(client)
         assert sent is not None and sent.text == f"see {LONG}{'y' * 1001}"
         await stage.press("up")
         assert composer.text.startswith("see [pasted #1")
         assert composer.draft.expand() == sent.text
 
 
-async def test_a_piece_is_deleted_and_passed_as_one() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_cursor_and_deletion_treat_a_folded_paste_as_one_character() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         composer = stage.app.composer
         await stage.type("a")
         await paste(stage, LONG)
@@ -66,8 +66,8 @@ async def test_a_piece_is_deleted_and_passed_as_one() -> None:
         assert composer.draft.expand() in (f"aZ{LONG}b\n12345", f"a{LONG}Zb\n12345")
 
 
-async def test_a_click_opens_a_piece() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_a_click_expands_a_folded_paste() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         composer = stage.app.composer
         await paste(stage, LONG)
         await stage.pilot.click(composer, offset=(6, 1))
@@ -79,39 +79,39 @@ async def test_a_click_opens_a_piece() -> None:
         assert composer.text == "[pasted #1: 30,000 characters]"
 
 
-async def test_short_pastes_are_words_without_what_steers_a_terminal() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_short_pastes_are_inserted_without_control_sequences() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         await paste(stage, "one\r\ntwo\x1b[31m red\x07\x00\tend")
         assert stage.app.composer.text == "one\ntwo red\tend"
 
 
-async def test_what_no_model_could_read_is_left_out_and_told() -> None:
-    async with play(PlayedSessions(PlayedClient())) as stage:
+async def test_a_paste_over_the_limit_is_rejected_with_a_message() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         await stage.type("keep")
         await paste(stage, "x" * (MAX_CHARS + 1))
         await stage.shows("2,000,001", "mention")
         assert stage.app.composer.text == "keep"
 
 
-async def test_a_picture_for_a_model_that_sees_none_is_told_before_it_is_sent(workspace: Path) -> None:
+async def test_pasting_an_image_warns_if_the_model_cannot_see_images(workspace: Path) -> None:
     (workspace / "shot.png").write_bytes(PNG)
-    async with play(PlayedSessions(client := PlayedClient(sees_images=False))) as stage:
+    async with run_app(FakeSessions(client := FakeClient(sees_images=False))) as stage:
         await paste(stage, f"'{workspace / 'shot.png'}' ")
         await stage.shows("cannot see images")
         assert client.submitted == []
 
 
-async def test_completing_the_name_of_a_picture_tells_it_too() -> None:
-    client = PlayedClient(sees_images=False)
+async def test_completing_an_image_path_warns_if_the_model_cannot_see_images() -> None:
+    client = FakeClient(sees_images=False)
     client.paths = ("shots/one.png",)
-    async with play(PlayedSessions(client)) as stage:
+    async with run_app(FakeSessions(client)) as stage:
         await stage.type("Look at @one")
         await stage.shows("shots/one.png")
         await stage.press("tab")
         await stage.shows("cannot see images")
 
 
-async def test_a_dropped_picture_goes_with_the_prompt(open_app: OpenApp, workspace: Path) -> None:
+async def test_a_dropped_image_is_sent_with_the_prompt(open_app: OpenApp, workspace: Path) -> None:
     (workspace / "my shot.png").write_bytes(PNG)
     async with open_app([say("A dot.")]) as stage:
         await stage.type("what is ")
@@ -125,12 +125,12 @@ async def test_a_dropped_picture_goes_with_the_prompt(open_app: OpenApp, workspa
 
 
 @pytest.mark.slow
-async def test_only_five_pictures_and_only_small_ones(workspace: Path) -> None:
+async def test_images_are_limited_in_number_and_size(workspace: Path) -> None:
     (workspace / "a.png").write_bytes(PNG)
     (workspace / "big.png").write_bytes(PNG + b"\0" * 5_000_000)
     (workspace / "not.png").write_text("no picture")
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         composer = stage.app.composer
         for number in range(1, 6):
             await paste(stage, str(workspace / "a.png"))
@@ -161,11 +161,11 @@ async def test_only_five_pictures_and_only_small_ones(workspace: Path) -> None:
         ("'/a/b.png", []),
     ],
 )
-def test_paths_of_pictures(text: str, paths: list[str]) -> None:
+def test_image_paths_are_found(text: str, paths: list[str]) -> None:
     assert find_image_paths(text) == paths
 
 
-def test_the_draft_of_a_prompt_that_waits_has_its_pictures_again() -> None:
+def test_the_draft_of_a_queued_prompt_has_its_images() -> None:
     pieces = DraftParts()
     from odin.core.message import Attachment
 
@@ -179,39 +179,41 @@ def test_the_draft_of_a_prompt_that_waits_has_its_pictures_again() -> None:
     )
 
 
-def test_nothing_that_steers_a_terminal_is_left() -> None:
+def test_clean_text_removes_control_sequences() -> None:
     assert clean_text("a\x1b]0;title\x07b\x9bc\ud800d\r") == "abcd\n"
 
 
-def program(folder: Path, name: str, body: str) -> None:
+def write_program(folder: Path, name: str, body: str) -> None:
     path = folder / name
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o700)
 
 
-async def test_a_picture_of_the_clipboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ctrl_v_pastes_an_image_from_the_clipboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").write_bytes(PNG)
-    program(
+    write_program(
         tmp_path,
         "wl-paste",
         f'case "$*" in *list-types*) echo text/plain; echo image/png;; *image/png*) cat {tmp_path}/data;; esac',
     )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-    async with play(PlayedSessions(PlayedClient())) as stage:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         await stage.press("ctrl+v")
         await stage.until(lambda: stage.app.composer.draft.list_images())
         assert stage.app.composer.draft.list_images()[0].data == PNG
         await stage.shows("[image #1 clipboard]")
 
 
-async def test_a_text_of_the_clipboard_and_programs_that_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clipboard_text_is_read_and_a_hanging_program_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import odin.ui.tui.composer.external_text as clipboard
 
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9"}
-    program(tmp_path, "xclip", 'case "$*" in *TARGETS*) echo STRING;; *) printf words;; esac')
+    write_program(tmp_path, "xclip", 'case "$*" in *TARGETS*) echo STRING;; *) printf words;; esac')
     assert (await read_clipboard(env)).text == "words"
-    program(tmp_path, "xclip", f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
+    write_program(tmp_path, "xclip", f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
     monkeypatch.setattr(clipboard, "PATIENCE_S", 0.3)
     assert await read_clipboard(env) == clipboard.ClipboardContent()
     pid = int((tmp_path / "pid").read_text())
@@ -220,12 +222,12 @@ async def test_a_text_of_the_clipboard_and_programs_that_hang(tmp_path: Path, mo
     assert await read_clipboard({"PATH": str(tmp_path)}) == clipboard.ClipboardContent()
 
 
-async def test_without_a_program_the_text_that_was_copied_in_the_app_is_pasted(
+async def test_without_a_clipboard_program_text_copied_in_the_app_is_pasted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.delenv("DISPLAY", raising=False)
-    async with play(PlayedSessions(PlayedClient())) as stage:
+    async with run_app(FakeSessions(FakeClient())) as stage:
         await stage.press("ctrl+v")
         await stage.shows("The clipboard is empty or cannot be read")
         stage.app.copy_to_clipboard("copied here")
@@ -233,7 +235,7 @@ async def test_without_a_program_the_text_that_was_copied_in_the_app_is_pasted(
         await stage.until(lambda: stage.app.composer.text == "copied here")
 
 
-def test_a_paste_is_taken_out_of_what_the_terminal_sends() -> None:
+def test_bracketed_pastes_are_parsed_from_terminal_input() -> None:
     from odin.ui.tui.terminal_input import ReplyParser
 
     parser = ReplyParser()

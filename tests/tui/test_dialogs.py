@@ -1,4 +1,4 @@
-"""What all windows share: Esc closes them, every word that says what can be done can be clicked, and every row, too."""
+"""Behavior common to all dialogs: Esc closes them, and every offered action and every row can be clicked."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -23,12 +23,12 @@ from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindSco
 from odin.ui.tui.dialogs.stats import StatsDialog
 from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints
 from odin.ui.tui.keys import KEYS
-from tests.tui.conftest import play
+from tests.tui.conftest import run_app
+from tests.tui.fake_sessions import START
 from tests.tui.key_cases import QUESTIONS, Scene
-from tests.tui.played import START
-from tests.tui.test_asking_pictures import COMMAND
+from tests.tui.test_request_snapshots import COMMAND
 
-Make = Callable[[Scene], Dialog[Any]]
+MakeDialog = Callable[[Scene], Dialog[Any]]
 SIZES = [(100, 30), (60, 20)]
 
 
@@ -37,12 +37,12 @@ PLAN = PlanAsked(
 )
 
 
-def giving(scene: Scene) -> Callable[..., Awaitable[str]]:
-    async def give(*answer: object) -> str:
-        scene.given.append(answer)
+def recorder_of(scene: Scene) -> Callable[..., Awaitable[str]]:
+    async def record(*answer: object) -> str:
+        scene.results.append(answer)
         return ""
 
-    return give
+    return record
 
 
 def make_servers_dialog(scene: Scene) -> ServersDialog:
@@ -50,10 +50,10 @@ def make_servers_dialog(scene: Scene) -> ServersDialog:
     return ServersDialog()
 
 
-DIALOGS: dict[str, Make] = {
-    "PermissionDialog": lambda scene: PermissionDialog(COMMAND, "", giving(scene)),
-    "QuestionsDialog": lambda scene: QuestionsDialog(QUESTIONS, "", giving(scene)),
-    "PlanDialog": lambda scene: PlanDialog(PLAN, giving(scene)),
+DIALOGS: dict[str, MakeDialog] = {
+    "PermissionDialog": lambda scene: PermissionDialog(COMMAND, "", recorder_of(scene)),
+    "QuestionsDialog": lambda scene: QuestionsDialog(QUESTIONS, "", recorder_of(scene)),
+    "PlanDialog": lambda scene: PlanDialog(PLAN, recorder_of(scene)),
     "TrustDialog": lambda scene: TrustDialog(TrustRequest("/p", starts=("a program",))),
     "OnboardingDialog": lambda scene: OnboardingDialog(scene.setup),
     "SessionPicker": lambda scene: SessionPicker(),
@@ -72,27 +72,27 @@ DIALOGS: dict[str, Make] = {
 }
 
 
-def leaves(kind: type[Any]) -> Iterator[str]:
+def leaf_names_of(kind: type[Any]) -> Iterator[str]:
     below = kind.__subclasses__()
     if not below:
         yield kind.__name__
     for one in below:
-        yield from leaves(one)
+        yield from leaf_names_of(one)
 
 
-def test_every_window_is_tried() -> None:
-    assert {name for name in leaves(Dialog) if not name.startswith("_")} - {"Dialog[str]"} == set(DIALOGS)
+def test_every_dialog_class_is_listed() -> None:
+    assert {name for name in leaf_names_of(Dialog) if not name.startswith("_")} - {"Dialog[str]"} == set(DIALOGS)
 
 
-async def begin(scene: Scene, name: str) -> Any:
-    """The window, open and filled."""
+async def open_dialog(scene: Scene, name: str) -> Any:
+    """Open the dialog in place of others and wait until it is filled."""
     app, stage = scene.app, scene.stage
     while len(app.screen_stack) > 1:
         app.pop_screen()
         await stage.pilot.pause()
-    scene.given.clear()
+    scene.results.clear()
     dialog: Any = DIALOGS[name](scene)
-    app.push_screen(dialog, scene.given.append)
+    app.push_screen(dialog, scene.results.append)
     await stage.until(lambda: app.screen is dialog and getattr(dialog, "ready", True))
     if hasattr(dialog, "rows"):
         await stage.until(lambda: dialog.rows.items)
@@ -102,8 +102,8 @@ async def begin(scene: Scene, name: str) -> Any:
     return dialog
 
 
-def spots(dialog: Any) -> dict[str, tuple[int, int]]:
-    """Where the words are that can be clicked, by what they do."""
+def find_clickable_spots(dialog: Any) -> dict[str, tuple[int, int]]:
+    """Return the position of each clickable text, by the name of its action."""
     found: dict[str, tuple[int, int]] = {}
     for hints in dialog.query(Hints):
         for x, y in product(hints.region.column_range, hints.region.line_range):
@@ -118,72 +118,76 @@ def spots(dialog: Any) -> dict[str, tuple[int, int]]:
     return found
 
 
-def seen(scene: Scene) -> tuple[object, ...]:
-    """What a click may change."""
+def visible_state_of(scene: Scene) -> tuple[object, ...]:
+    """Return everything that a click may change."""
     app = scene.app
     toasts = [str(toast) for toast in app._notifications]
     focus = app.screen.focused
-    done = len(scene.client.submitted), len(scene.given), len(scene.sessions.exported), len(app.screen_stack)
+    done = len(scene.client.submitted), len(scene.results), len(scene.sessions.exported), len(app.screen_stack)
     return scene.stage.screen(), app.clipboard, tuple(toasts), focus and focus.id, *done
 
 
-def changed(scene: Scene, before: tuple[object, ...]) -> bool:
-    return seen(scene) != before
+def has_changed(scene: Scene, before: tuple[object, ...]) -> bool:
+    return visible_state_of(scene) != before
 
 
-def stage_for(scene: Scene, size: tuple[int, int] = (100, 30)) -> Any:
+def run_scene(scene: Scene, size: tuple[int, int] = (100, 30)) -> Any:
     settings = TuiSettings(bell=False, title=False, side_panel=False)
-    return play(scene.sessions, size=size, settings=settings, clock=lambda: scene.client.now)
+    return run_app(scene.sessions, size=size, settings=settings, clock=lambda: scene.client.now)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DIALOGS)
-async def test_everything_that_is_offered_can_be_clicked_and_esc_leaves(name: str) -> None:
+async def test_every_offered_action_can_be_clicked_and_esc_closes(name: str) -> None:
     scene = Scene()
-    async with stage_for(scene) as stage:
-        await scene.begin(stage)
+    async with run_scene(scene) as stage:
+        await scene.wait_until_loaded(stage)
         scene.app.error_log.add(START, "broken", "It broke.")
-        offered = spots(await begin(scene, name))
+        offered = find_clickable_spots(await open_dialog(scene, name))
         assert offered
-        for what in offered:
-            dialog = await begin(scene, name)
-            before = seen(scene)
-            await stage.pilot.click(offset=spots(dialog)[what])
-            await stage.until(partial(changed, scene, before))
-        dialog = await begin(scene, name)
+        for action in offered:
+            dialog = await open_dialog(scene, name)
+            before = visible_state_of(scene)
+            await stage.pilot.click(offset=find_clickable_spots(dialog)[action])
+            await stage.until(partial(has_changed, scene, before))
+        dialog = await open_dialog(scene, name)
         await stage.press("escape")
         await stage.until(lambda: scene.app.screen is not dialog)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.slow
-async def test_whatever_a_key_does_is_offered_to_the_mouse(size: tuple[int, int]) -> None:
-    """Moving and scrolling are done by the wheel and by clicking a row; all else has a word that can be clicked."""
+async def test_every_key_action_can_also_be_clicked(size: tuple[int, int]) -> None:
+    """Except moving and scrolling, which are done with the wheel and by clicking a row."""
     scene = Scene()
-    async with stage_for(scene, size) as stage:
-        await scene.begin(stage)
+    async with run_scene(scene, size) as stage:
+        await scene.wait_until_loaded(stage)
         scene.app.error_log.add(START, "broken", "It broke.")
         for name in DIALOGS:
-            dialog = await begin(scene, name)
-            own = {key.name for key in KEYS if key.scope in (set(dialog.KEY_SCOPES) | OWN.get(name, set())) - SHARED}
-            offered = set(spots(dialog))
+            dialog = await open_dialog(scene, name)
+            own = {
+                key.name
+                for key in KEYS
+                if key.scope in (set(dialog.KEY_SCOPES) | EXTRA_SCOPES.get(name, set())) - SHARED_SCOPES
+            }
+            offered = set(find_clickable_spots(dialog))
             if "more_answers" in offered:
                 await stage.press("m")
-                offered |= set(spots(dialog))
-            missing = own - offered - ELSEWHERE
+                offered |= set(find_clickable_spots(dialog))
+            missing = own - offered - OFFERED_ELSEWHERE
             assert not missing, f"{name} does not offer {missing}\n{stage.screen()}"
 
 
-OWN: dict[str, set[str]] = {
+EXTRA_SCOPES: dict[str, set[str]] = {
     "PermissionDialog": {"permission"},
     "QuestionsDialog": {"questions"},
     "TrustDialog": {"confirm"},
     "OnboardingDialog": {"welcome"},
 }
-SHARED = {"dialog", "list", "reading", "stats"}
-"""Moving, scrolling and closing; the tabs of the statistics are clicked in a test of their own."""
+SHARED_SCOPES = {"dialog", "list", "reading", "stats"}
+"""Moving, scrolling and closing. `test_report_dialogs` clicks the tabs of the statistics."""
 
-ELSEWHERE = {
+OFFERED_ELSEWHERE = {
     "allow_mode",
     "next_option",
     "previous_option",
@@ -195,18 +199,18 @@ ELSEWHERE = {
     "redo_rewind",
     "force_rewind",
 }
-"""Rows are clicked instead, or it is offered in another step; redo and force are each offered in one of two windows;
-a permission mode is offered for edits and sandboxed commands only."""
+"""Actions done by clicking a row or offered in another step. Redo and force are each offered in one of two dialogs; a
+permission mode is offered for edits and sandboxed commands only."""
 
 
 @pytest.mark.slow
 async def test_every_row_can_be_clicked() -> None:
     scene = Scene()
-    async with stage_for(scene) as stage:
-        await scene.begin(stage)
+    async with run_scene(scene) as stage:
+        await scene.wait_until_loaded(stage)
         scene.app.error_log.add(START, "broken", "It broke.")
         for name in DIALOGS:
-            dialog = await begin(scene, name)
+            dialog = await open_dialog(scene, name)
             if not hasattr(dialog, "rows"):
                 continue
             rows = dialog.rows

@@ -1,4 +1,4 @@
-"""Session facts of the panels, folded from events."""
+"""The session facts that the status line and the side panel show, folded from events."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ from odin.ui.tui.panels.facts import MAX_FILES, SessionFacts
 from odin.ui.tui.panels.side import SideSections
 from odin.ui.tui.panels.status import lay_out, parts_of
 
-COLOURS = make_palette(DARK)
+PALETTE = make_palette(DARK)
 INFO = SessionInfo(
     session="s",
     cwd="/srv/project",
@@ -60,170 +60,172 @@ HALF = ContextReport("m", 80_000, 200_000, 160_000, measured=True)
 SPENT = UsageRecorded("m", Usage(input=1_000, output=500, cache_read=8_500), 0.5)
 
 
-def facts(*events: Any, agent: str = "", info: SessionInfo = INFO) -> SessionFacts:
+def facts_of(*events: Any, agent: str = "", info: SessionInfo = INFO) -> SessionFacts:
     found = SessionFacts(info)
     for seq, event in enumerate(events):
         found.apply(Envelope(seq, float(seq), "s", event, agent))
     return found
 
 
-def line(found: SessionFacts, width: int, agent: str = "") -> str:
-    return lay_out(parts_of(found, "edit_mode", COLOURS, agent), width, COLOURS).plain
+def status_line_of(found: SessionFacts, width: int, agent: str = "") -> str:
+    return lay_out(parts_of(found, "edit_mode", PALETTE, agent), width, PALETTE).plain
 
 
-def side(found: SessionFacts, width: int = 38, now: float = 0.0, agent: str = "") -> str:
-    return "\n".join(row.text.plain for row in SideSections(found, COLOURS, width, agent, now).build_rows())
+def side_panel_of(found: SessionFacts, width: int = 38, now: float = 0.0, agent: str = "") -> str:
+    return "\n".join(row.text.plain for row in SideSections(found, PALETTE, width, agent, now).build_rows())
 
 
-def test_the_status_line_says_everything_where_there_is_room() -> None:
-    found = facts(SPENT, PromptQueued("p2", "later", "edit_mode"))
+def test_a_wide_status_line_shows_all_parts() -> None:
+    found = facts_of(SPENT, PromptQueued("p2", "later", "edit_mode"))
     found.context = HALF
-    shown = line(found, 140)
+    shown = status_line_of(found, 140)
     assert len(shown) == 140
     assert shown.startswith("edit  claude-sonnet-4-5  context 40%  1 queued  $0.50  10k tokens  cache 89%   ")
     assert shown.endswith("   bubblewrap  main  /srv/project")
 
 
 @pytest.mark.parametrize("width", [*range(1, 60), 80, 100, 160, 300])
-def test_no_width_is_too_small_and_none_is_exceeded(width: int) -> None:
-    found = facts(SPENT, ModelChanged("openai/gpt-5", "overloaded"), PromptQueued("p2", "later", "edit_mode"))
+def test_the_status_line_never_exceeds_the_width(width: int) -> None:
+    found = facts_of(SPENT, ModelChanged("openai/gpt-5", "overloaded"), PromptQueued("p2", "later", "edit_mode"))
     found.context = HALF
-    assert len(line(found, width)) <= width
+    assert len(status_line_of(found, width)) <= width
 
 
 def test_forty_columns_keep_the_mode_the_model_and_the_context() -> None:
-    found = facts(SPENT, LoopChanged("executing", "x", 2, 10), PromptQueued("p2", "later", "edit_mode"))
+    found = facts_of(SPENT, LoopChanged("executing", "x", 2, 10), PromptQueued("p2", "later", "edit_mode"))
     found.context = HALF
-    shown = line(found, 40)
+    shown = status_line_of(found, 40)
     assert shown.startswith("edit")
     assert "claude-sonnet-4-5" in shown
     assert "40%" in shown
 
 
-def test_what_matters_least_goes_first() -> None:
-    found = facts(SPENT)
+def test_a_narrow_status_line_drops_the_least_important_parts_first() -> None:
+    found = facts_of(SPENT)
     found.context = HALF
     gone = [
-        word for word in ("/srv/project", "cache", "bubblewrap", "tokens", "main", "$0.50") if word in line(found, 200)
+        word
+        for word in ("/srv/project", "cache", "bubblewrap", "tokens", "main", "$0.50")
+        if word in status_line_of(found, 200)
     ]
     order: list[str] = []
     for width in range(200, 30, -1):
-        order += [word for word in gone if word not in line(found, width) and word not in order]
+        order += [word for word in gone if word not in status_line_of(found, width) and word not in order]
     assert order == ["/srv/project", "cache", "bubblewrap", "tokens", "main", "$0.50"]
 
 
 def test_the_percentage_is_of_the_context_window_as_in_the_report() -> None:
-    found = facts()
+    found = facts_of()
     found.context = HALF
-    assert "context 40%" in line(found, 100)
-    assert "80,000 of 200,000 tokens" in side(found)
-    assert "compacts at 160,000" in side(found)
+    assert "context 40%" in status_line_of(found, 100)
+    assert "80,000 of 200,000 tokens" in side_panel_of(found)
+    assert "compacts at 160,000" in side_panel_of(found)
     assert "(40%)" in format_context(HALF)
     assert not HALF.is_nearly_full
     assert ContextReport("m", 130_000, 200_000, 160_000, measured=True).is_nearly_full
     found.context = ContextReport("m", 80_000, 0, 0, measured=False)
-    assert "context" not in line(found, 100)
+    assert "context" not in status_line_of(found, 100)
 
 
-def test_what_a_sub_agent_used_is_shown_while_it_is_in_view() -> None:
-    """USAGE1. The main agent's view sums up the session; what is left of the budget is left for all."""
-    found = facts(SPENT, info=msgspec.structs.replace(INFO, budget_usd=2.0))
+def test_a_focused_sub_agent_shows_its_own_usage() -> None:
+    """USAGE1. The main agent's view shows the totals of the session; all agents share the remaining budget."""
+    found = facts_of(SPENT, info=msgspec.structs.replace(INFO, budget_usd=2.0))
     found.context = HALF
     for cost, window, purpose in ((0.25, 40_000, "main"), (0.05, 1_000, "title")):
         spent = UsageRecorded("m", Usage(input=3_000, output=1_000), cost, window, purpose)
         found.apply(Envelope(9, 9.0, "s", spent, "agent-1"))
-    assert "context 40%  $0.80, $1.20 left  18k tokens" in line(found, 200)
-    assert "context 10%  $0.30, $1.20 left  8.0k tokens" in line(found, 200, "agent-1")
-    assert "$0.30 · 8.0k tokens\n$1.20 of $2.00 left" in side(found, agent="agent-1")
-    assert "4,000 of 40,000 tokens\nin the context window" in side(found, agent="agent-1")
-    assert "$0.80 · 18k tokens" in side(found)
-    fresh = line(found, 200, "agent-2")
+    assert "context 40%  $0.80, $1.20 left  18k tokens" in status_line_of(found, 200)
+    assert "context 10%  $0.30, $1.20 left  8.0k tokens" in status_line_of(found, 200, "agent-1")
+    assert "$0.30 · 8.0k tokens\n$1.20 of $2.00 left" in side_panel_of(found, agent="agent-1")
+    assert "4,000 of 40,000 tokens\nin the context window" in side_panel_of(found, agent="agent-1")
+    assert "$0.80 · 18k tokens" in side_panel_of(found)
+    fresh = status_line_of(found, 200, "agent-2")
     assert "$" not in fresh
     assert "context" not in fresh
 
 
-def test_an_estimate_is_marked_as_one() -> None:
-    found = facts()
+def test_an_estimated_context_size_is_marked() -> None:
+    found = facts_of()
     found.context = ContextReport("m", 8_000, 200_000, 160_000, measured=False)
-    assert "~4%" in line(found, 100)
+    assert "~4%" in status_line_of(found, 100)
 
 
-def test_a_model_that_stands_in_is_shown_beside_the_chosen_one() -> None:
-    found = facts(ModelChanged("openai/gpt-5", "the other one is overloaded"))
-    assert "gpt-5 (instead of claude-sonnet-4-5)" in line(found, 100)
-    assert "answering: openai/gpt-5" in side(found)
-    assert "instead" not in line(facts(ModelChanged("openai/gpt-5")), 100)
-    back = facts(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "anthropic/claude-sonnet-4-5"))
-    assert "instead" not in line(back, 100)
-    asked = facts(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "gpt-5"))
+def test_a_fallback_model_is_shown_beside_the_chosen_one() -> None:
+    found = facts_of(ModelChanged("openai/gpt-5", "the other one is overloaded"))
+    assert "gpt-5 (instead of claude-sonnet-4-5)" in status_line_of(found, 100)
+    assert "answering: openai/gpt-5" in side_panel_of(found)
+    assert "instead" not in status_line_of(facts_of(ModelChanged("openai/gpt-5")), 100)
+    back = facts_of(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "anthropic/claude-sonnet-4-5"))
+    assert "instead" not in status_line_of(back, 100)
+    asked = facts_of(ModelChanged("openai/gpt-5", "overloaded"), RequestStarted(1, "gpt-5"))
     assert asked.running_model == "openai/gpt-5"
 
 
-def test_models_of_the_past_are_not_the_one_of_now() -> None:
+def test_past_model_changes_do_not_override_the_current_model() -> None:
     """The session was resumed with a different model."""
     found = SessionFacts(INFO)
     past = (ModelChanged("openai/gpt-5"), RequestStarted(1, "gpt-5"), ModelChanged("xai/grok-4", "overloaded"))
     for seq, event in enumerate(past):
         found.apply(Envelope(seq, float(seq), "s", event), live=False)
-    assert "claude-sonnet-4-5" in line(found, 100)
-    assert "instead" not in line(found, 100)
+    assert "claude-sonnet-4-5" in status_line_of(found, 100)
+    assert "instead" not in status_line_of(found, 100)
 
 
-def test_costs_that_are_not_known_are_not_shown_as_nothing() -> None:
-    assert "unpriced" in line(facts(UsageRecorded("m", Usage(input=10), 0.0)), 120)
-    assert "$0.50 + unpriced" in line(facts(SPENT, UsageRecorded("n", Usage(input=10), 0.0)), 120)
-    assert "$0.00" in line(facts(UsageRecorded("m", Usage(input=10), 0.0, free=True)), 120)
+def test_unknown_costs_are_shown_as_unpriced() -> None:
+    assert "unpriced" in status_line_of(facts_of(UsageRecorded("m", Usage(input=10), 0.0)), 120)
+    assert "$0.50 + unpriced" in status_line_of(facts_of(SPENT, UsageRecorded("n", Usage(input=10), 0.0)), 120)
+    assert "$0.00" in status_line_of(facts_of(UsageRecorded("m", Usage(input=10), 0.0, free=True)), 120)
 
 
-def test_what_is_left_of_a_budget_is_said() -> None:
-    found = facts(SPENT)
+def test_the_remaining_budget_is_shown() -> None:
+    found = facts_of(SPENT)
     found.budget_usd = 2.0
-    assert "$0.50, $1.50 left" in line(found, 120)
-    assert "$1.50 of $2.00 left" in side(found)
+    assert "$0.50, $1.50 left" in status_line_of(found, 120)
+    assert "$1.50 of $2.00 left" in side_panel_of(found)
 
 
-def test_a_limit_that_is_nearly_reached_is_said_and_forgotten_when_it_is_full_again() -> None:
+def test_a_low_rate_limit_is_shown_until_it_recovers() -> None:
     low = RateLimitUpdated("anthropic", requests_left=3, requests_limit=50)
-    assert "3 of 50 requests left" in line(facts(low), 160)
-    assert "left" not in line(facts(low, RateLimitUpdated("anthropic", 50, 50)), 160)
+    assert "3 of 50 requests left" in status_line_of(facts_of(low), 160)
+    assert "left" not in status_line_of(facts_of(low, RateLimitUpdated("anthropic", 50, 50)), 160)
 
 
-def test_the_queue_is_counted_as_it_is() -> None:
+def test_queued_prompts_are_counted() -> None:
     queued = (PromptQueued("a", "1", "ask_mode"), PromptQueued("b", "2", "ask_mode"))
-    assert "2 queued" in line(facts(*queued), 120)
-    assert "1 queued" in line(facts(*queued, TurnStarted("a", "1", "ask_mode")), 120)
-    assert "queued" not in line(facts(*queued, PromptDropped("a"), PromptDropped("b")), 120)
+    assert "2 queued" in status_line_of(facts_of(*queued), 120)
+    assert "1 queued" in status_line_of(facts_of(*queued, TurnStarted("a", "1", "ask_mode")), 120)
+    assert "queued" not in status_line_of(facts_of(*queued, PromptDropped("a"), PromptDropped("b")), 120)
 
 
-def test_loop_mode_has_a_mark_while_it_is_on() -> None:
+def test_loop_mode_is_shown_while_it_is_on() -> None:
     on = LoopChanged("executing", "all tests pass", 2, 10)
-    assert "loop 2/10" in line(facts(on), 120)
-    assert "loop" not in line(facts(on, LoopChanged("completed", iteration=2, limit=10)), 120)
+    assert "loop 2/10" in status_line_of(facts_of(on), 120)
+    assert "loop" not in status_line_of(facts_of(on, LoopChanged("completed", iteration=2, limit=10)), 120)
 
 
-def test_permission_modes_other_than_the_usual_one_are_shown() -> None:
-    found = facts()
-    assert "default" not in line(found, 120)
+def test_permission_modes_other_than_the_default_are_shown() -> None:
+    found = facts_of()
+    assert "default" not in status_line_of(found, 120)
     found.permission_mode = "bypassPermissions"
-    assert "bypassPermissions" in line(found, 60)
+    assert "bypassPermissions" in status_line_of(found, 60)
 
 
-def test_commands_without_a_sandbox_are_pointed_out() -> None:
+def test_a_missing_sandbox_is_shown() -> None:
     from msgspec.structs import replace
 
-    bare = facts(info=replace(INFO, sandbox="no sandbox (bubblewrap: not installed)"))
-    assert "no sandbox" in line(bare, 70)
+    unsandboxed = facts_of(info=replace(INFO, sandbox="no sandbox (bubblewrap: not installed)"))
+    assert "no sandbox" in status_line_of(unsandboxed, 70)
 
 
-# --- the panel at the side ---
+# --- the side panel ---
 
 
-def state(path: str, sha: str, kind: Any = "file") -> FileState:
+def file_state(path: str, sha: str, kind: Any = "file") -> FileState:
     return FileState(path, kind, sha)
 
 
-def edit(call: str, path: str, before: str, after: str, diff: str) -> tuple[Any, ...]:
-    left = FilesChanged(call, (FileChange(state(path, before), state(path, after)),))
+def edit_events(call: str, path: str, before: str, after: str, diff: str) -> tuple[Any, ...]:
+    left = FilesChanged(call, (FileChange(file_state(path, before), file_state(path, after)),))
     return left, ToolEnded(call, "Edit", "success", "ok", display=diff, files=(path,))
 
 
@@ -231,75 +233,80 @@ DIFF = "--- a.py\n+++ a.py\n@@ -1,2 +1,3 @@\n x\n-y\n+z\n+w\n"
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["left-first", "ended-first"])
-def test_changed_files_are_listed_with_the_lines_that_came_and_went(turned: bool) -> None:
-    events = edit("c1", "/srv/project/src/a.py", "1", "2", DIFF)
-    found = facts(*(reversed(events) if turned else events), *edit("c2", "/srv/project/src/a.py", "2", "3", DIFF))
-    assert "src/a.py" in side(found)
-    assert "+4 -2" in side(found)
+def test_changed_files_are_listed_with_added_and_removed_lines(turned: bool) -> None:
+    events = edit_events("c1", "/srv/project/src/a.py", "1", "2", DIFF)
+    found = facts_of(
+        *(reversed(events) if turned else events), *edit_events("c2", "/srv/project/src/a.py", "2", "3", DIFF)
+    )
+    assert "src/a.py" in side_panel_of(found)
+    assert "+4 -2" in side_panel_of(found)
 
 
-def test_a_file_that_is_as_it_was_is_not_listed() -> None:
+def test_a_restored_file_is_not_listed() -> None:
     path = "/srv/project/a.py"
-    found = facts(*edit("c1", path, "1", "2", DIFF))
-    assert "a.py" in side(found)
-    back = FileChange(state(path, "2"), state(path, "1"))
+    found = facts_of(*edit_events("c1", path, "1", "2", DIFF))
+    assert "a.py" in side_panel_of(found)
+    back = FileChange(file_state(path, "2"), file_state(path, "1"))
     found.apply(Envelope(9, 9.0, "s", Rewound("r", "t", True, False, (back,))))
-    assert "a.py" not in side(found)
+    assert "a.py" not in side_panel_of(found)
 
 
 @pytest.mark.parametrize("event", [Rewound("r", "t", True, False), Redone("r")], ids=["rewound", "redone"])
-def test_a_rewind_of_more_files_than_are_listed(event: Any) -> None:
+def test_a_rewind_of_many_files_lists_at_most_the_maximum(event: Any) -> None:
     many = [
-        FileChange(state(f"/srv/project/{at}", "1"), state(f"/srv/project/{at}", "2")) for at in range(MAX_FILES + 9)
+        FileChange(file_state(f"/srv/project/{at}", "1"), file_state(f"/srv/project/{at}", "2"))
+        for at in range(MAX_FILES + 9)
     ]
-    twice = [FileChange(state("/srv/project/a", "1"), state("/srv/project/a", after)) for after in ("2", "1")]
-    found = facts(msgspec.structs.replace(event, changes=(*twice, *many)))
+    twice = [FileChange(file_state("/srv/project/a", "1"), file_state("/srv/project/a", after)) for after in ("2", "1")]
+    found = facts_of(msgspec.structs.replace(event, changes=(*twice, *many)))
     assert len(found.edited_files.files) == MAX_FILES
     assert "/srv/project/a" not in found.edited_files.files
 
 
-def test_a_deleted_file_is_called_deleted_and_a_change_without_a_diff_has_no_numbers() -> None:
+def test_a_deleted_file_is_marked_and_a_change_without_a_diff_has_no_numbers() -> None:
     gone = FilesChanged(
-        "c1", (FileChange(state("/srv/project/old.py", "1"), state("/srv/project/old.py", "", "absent")),)
+        "c1", (FileChange(file_state("/srv/project/old.py", "1"), file_state("/srv/project/old.py", "", "absent")),)
     )
-    made = FilesChanged("c2", (FileChange(state("/srv/project/x", "", "absent"), state("/srv/project/x", "7")),))
-    shown = side(facts(gone, made))
+    made = FilesChanged(
+        "c2", (FileChange(file_state("/srv/project/x", "", "absent"), file_state("/srv/project/x", "7")),)
+    )
+    shown = side_panel_of(facts_of(gone, made))
     assert "old.py" in shown
     assert "deleted" in shown
     assert "+0" not in shown
 
 
-def test_agents_have_a_state_and_those_that_ask_are_counted() -> None:
-    found = facts(
+def test_agents_show_their_state_and_waiting_ones_are_counted() -> None:
+    found = facts_of(
         AgentStarted("agent-1", "look for tests", "ask_mode"), AgentStarted("agent-2", "read docs", "ask_mode")
     )
     asked = PermissionAsked("a", "c", "Bash", {}, "why")
     found.apply(Envelope(3, 3.0, "s", asked, "agent-2"))
-    shown = side(found)
+    shown = side_panel_of(found)
     assert "1 waiting for you" in shown
     assert "? agent-2" in shown
     found.apply(Envelope(4, 4.0, "s", AgentEnded("agent-2", "end_turn")))
-    assert "waiting" not in side(found)
-    assert "✓ agent-2" in side(found)
+    assert "waiting" not in side_panel_of(found)
+    assert "✓ agent-2" in side_panel_of(found)
 
 
 def test_processes_are_listed_until_they_end() -> None:
     started = SpawnStarted("job-1", "c", "npm run dev", "the dev server")
-    assert "job-1 the dev server" in side(facts(started))
-    assert "job-1" not in side(facts(started, SpawnFinished("job-1", "finished")))
+    assert "job-1 the dev server" in side_panel_of(facts_of(started))
+    assert "job-1" not in side_panel_of(facts_of(started, SpawnFinished("job-1", "finished")))
 
 
-def test_tasks_that_are_all_done_go_with_the_next_prompt() -> None:
+def test_a_finished_todo_list_disappears_with_the_next_prompt() -> None:
     todos = TodosChanged((Todo("1", "write it", "completed"), Todo("2", "drop it", "cancelled")))
-    found = facts(TurnStarted("p", "x", "edit_mode"), todos, TurnEnded("p", "end_turn"))
-    assert "write it" in side(found)
+    found = facts_of(TurnStarted("p", "x", "edit_mode"), todos, TurnEnded("p", "end_turn"))
+    assert "write it" in side_panel_of(found)
     found.apply(Envelope(9, 9.0, "s", TurnStarted("q", "y", "edit_mode")))
-    assert "write it" not in side(found)
-    open_ones = facts(TodosChanged((Todo("1", "write it", "pending"),)), TurnStarted("q", "y", "edit_mode"))
-    assert "write it" in side(open_ones)
+    assert "write it" not in side_panel_of(found)
+    open_ones = facts_of(TodosChanged((Todo("1", "write it", "pending"),)), TurnStarted("q", "y", "edit_mode"))
+    assert "write it" in side_panel_of(open_ones)
 
 
-def test_a_rewind_shows_the_tasks_of_before_and_a_redo_those_of_after() -> None:
+def test_rewind_and_redo_restore_the_todo_list() -> None:
     first, second = (TodosChanged((Todo("1", text, "pending"),)) for text in ("plan it", "build it"))
     past = [
         TurnStarted("a", "x", "edit_mode"),
@@ -322,23 +329,23 @@ def test_a_rewind_shows_the_tasks_of_before_and_a_redo_those_of_after() -> None:
         ([to_c, to_b, Redone("b"), Redone("c")], second),
         ([only_files, to_b, Redone("b")], second),
     ):
-        assert facts(*past, *later).todos.get("") == shown
+        assert facts_of(*past, *later).todos.get("") == shown
 
 
-def test_no_name_from_outside_steers_the_terminal() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     evil = "\x1b]0;owned\x07\u202e"
-    found = facts(
+    found = facts_of(
         ModelChanged(f"x/{evil}"),
         SpawnStarted("j", "c", evil, evil),
         AgentStarted("agent-1", evil, "ask_mode"),
         TodosChanged((Todo("1", evil, "pending"),)),
-        *edit("c1", f"/srv/project/{evil}", "1", "2", DIFF),
+        *edit_events("c1", f"/srv/project/{evil}", "1", "2", DIFF),
     )
-    for shown in (side(found), line(found, 200)):
+    for shown in (side_panel_of(found), status_line_of(found, 200)):
         assert not any(char in shown for char in "\x1b\x07\u202e")
 
 
-def test_amounts_are_short() -> None:
+def test_numbers_are_abbreviated() -> None:
     assert [format_count(n) for n in (0, 999, 1_000, 1_234, 9_960, 34_500, 999_600, 1_200_000)] == [
         "0", "999", "1.0k", "1.2k", "10k", "34k", "1.0M", "1.2M",
     ]  # fmt: skip
@@ -347,8 +354,8 @@ def test_amounts_are_short() -> None:
     assert model_name_of("openrouter/anthropic/claude") == "claude"
 
 
-def test_nothing_is_kept_of_agents_that_are_long_over() -> None:
-    found = facts()
+def test_facts_of_ended_agents_are_dropped() -> None:
+    found = facts_of()
     for number in range(200):
         name = f"agent-{number}"
         found.apply(Envelope(number, 0.0, "s", AgentStarted(name, "look", "ask_mode")))
@@ -363,8 +370,8 @@ def test_the_side_panel_shows_the_pool_the_running_model_and_the_keys() -> None:
     """The time until the next key counts down between two events."""
     info = replace(INFO, model="work/one", pool="main")
     switched = ModelChanged("work/two@deep", "busy", "work/one", "main")
-    found = facts(switched, KeyPoolChanged("work", 1, 3, "cccc", 45.0), RequestStarted(1, "two"), info=info)
-    rows = SideSections(found, COLOURS, 40, now=6.0).build_rows()
+    found = facts_of(switched, KeyPoolChanged("work", 1, 3, "cccc", 45.0), RequestStarted(1, "two"), info=info)
+    rows = SideSections(found, PALETTE, 40, now=6.0).build_rows()
     assert [row.text.plain for row in rows[:6]] == [
         "Model",
         "pool main",
@@ -381,10 +388,10 @@ def test_the_side_panel_lists_language_servers_that_were_started() -> None:
         LanguageServerState("ty\x1b", "failed", "it ended"),
         LanguageServerState("gopls", "idle"),
     )
-    shown = side(facts(LanguageServersChanged(servers))).split("Language servers\n")[1].splitlines()
+    shown = side_panel_of(facts_of(LanguageServersChanged(servers))).split("Language servers\n")[1].splitlines()
     rows = ["• ruff 2 err 1 warn", r"✗ ty\x1b failed", ""]
     assert [" ".join(line.split()) for line in shown[:3]] == rows
-    assert "Language servers" not in side(facts(LanguageServersChanged(servers[2:])))
+    assert "Language servers" not in side_panel_of(facts_of(LanguageServersChanged(servers[2:])))
 
 
 def test_the_side_panel_lists_mcp_servers() -> None:
@@ -395,7 +402,7 @@ def test_the_side_panel_lists_mcp_servers() -> None:
         ServerStatus("db", "disabled", manual=True),
         *(ServerStatus(f"s{number}", "pending") for number in range(7)),
     )
-    shown = side(facts(ServersChanged(servers))).split("MCP (1 of 11 connected)\n")[1].splitlines()
+    shown = side_panel_of(facts_of(ServersChanged(servers))).split("MCP (1 of 11 connected)\n")[1].splitlines()
     rows = [
         "✓ time ok, 2 tools, 0.5 s",
         r"✗ git\x1b failed: it ended",
@@ -404,13 +411,13 @@ def test_the_side_panel_lists_mcp_servers() -> None:
     ]
     assert [" ".join(line.split()) for line in shown[:4]] == rows
     assert shown[8] == "3 more"
-    assert "MCP" not in side(facts())
+    assert "MCP" not in side_panel_of(facts_of())
 
 
 def test_the_side_panel_lists_skills_and_marks_those_the_agent_used() -> None:
     skills = tuple(SkillSummary(f"s{number}\x1b", "d", "user", "p") for number in range(12))
-    found = facts(SkillUsed("s9\x1b"), info=replace(INFO, skills=skills))
-    shown = side(found).split("Skills (12)\n")[1].splitlines()
+    found = facts_of(SkillUsed("s9\x1b"), info=replace(INFO, skills=skills))
+    shown = side_panel_of(found).split("Skills (12)\n")[1].splitlines()
     assert shown[:2] == [r"✓ s9\x1b", r"• s0\x1b"] and shown[8] == "4 more"
-    assert "✓" not in side(found, agent="agent-1")
-    assert "Skills" not in side(facts())
+    assert "✓" not in side_panel_of(found, agent="agent-1")
+    assert "Skills" not in side_panel_of(facts_of())

@@ -19,30 +19,34 @@ from odin.core.errors import UsageError
 from odin.core.event import SessionSwitched
 from odin.core.policy import RuleLine
 from odin.ui.tui.dialogs.permission import PermissionDialog
-from tests.hostile import NASTY, Maker, event_types, steering
-from tests.tui.conftest import Stage, play
-from tests.tui.played import START, PlayedClient, PlayedSessions
+from tests.hostile_text import HOSTILE_TEXTS, ValueMaker, event_types, find_foreign_sequence
+from tests.tui.conftest import Stage, run_app
+from tests.tui.fake_sessions import START, FakeClient, FakeSessions
 
 pytestmark = pytest.mark.every_frame
 
 PAST = [kind for kind in event_types() if kind not in (SessionSwitched, PermissionAsked, QuestionsAsked)]
-NAMED = ("branch", "sandbox", "notice", "model", "permission_mode", "cwd")
+INFO_FIELDS = ("branch", "sandbox", "notice", "model", "permission_mode", "cwd")
 COMMANDS = ("sessions", "models", "rules", "context", "usage", "stats", "errors", "diagnostics", "help", "rewind")
-TEXTS = pytest.mark.parametrize("nasty", [" ".join(NASTY[:6]), " ".join(NASTY[8:17])], ids=["sequences", "letters"])
+TEXTS = pytest.mark.parametrize(
+    "nasty", [" ".join(HOSTILE_TEXTS[:6]), " ".join(HOSTILE_TEXTS[8:17])], ids=["sequences", "letters"]
+)
 
 
-def written(stage: Stage) -> str:
-    """The whole screen as written to a terminal."""
+def rendered_screen_of(stage: Stage) -> str:
+    """Return the whole screen as written to a terminal."""
     app: Any = stage.app
     update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
     return str(update.render_segments(app.console))
 
 
-class HostileClient(PlayedClient):
-    def __init__(self, nasty: str, maker: Maker) -> None:
-        super().__init__([maker.struct(kind) for kind in PAST], warnings=(nasty,), **dict.fromkeys(NAMED, nasty))
+class HostileClient(FakeClient):
+    def __init__(self, nasty: str, maker: ValueMaker) -> None:
+        super().__init__(
+            [maker.make_struct(kind) for kind in PAST], warnings=(nasty,), **dict.fromkeys(INFO_FIELDS, nasty)
+        )
         self._nasty = nasty
-        self.custom = (CustomCommand(nasty, nasty, nasty),)
+        self.custom_commands = (CustomCommand(nasty, nasty, nasty),)
         self.paths = (nasty,)
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
@@ -52,8 +56,8 @@ class HostileClient(PlayedClient):
         return (RuleLine(1, "user", "allow", self._nasty, self._nasty),)
 
 
-class HostileSessions(PlayedSessions):
-    def __init__(self, client: PlayedClient, nasty: str) -> None:
+class HostileSessions(FakeSessions):
+    def __init__(self, client: FakeClient, nasty: str) -> None:
         summary = SessionSummary("20260101120000001", START, title=nasty, first=nasty, turns=1, model=nasty)
         super().__init__(client, summaries=[summary])
         self._nasty = nasty
@@ -64,34 +68,34 @@ class HostileSessions(PlayedSessions):
 
 @pytest.mark.slow
 @TEXTS
-async def test_the_whole_screen(nasty: str) -> None:
-    maker = Maker(lambda: nasty, random.Random(7).choice)
+async def test_no_screen_emits_control_sequences(nasty: str) -> None:
+    maker = ValueMaker(lambda: nasty, random.Random(7).choice)
     client = HostileClient(nasty, maker)
-    async with play(HostileSessions(client, nasty), size=(140, 30)) as stage:
+    async with run_app(HostileSessions(client, nasty), size=(140, 30)) as stage:
         stage.app.show_toast(nasty, "warn")
-        assert not steering(written(stage))
+        assert not find_foreign_sequence(rendered_screen_of(stage))
         for name in COMMANDS:
             await stage.app.run_command(name)
             await stage.until(lambda: len(stage.app.screen_stack) > 1)
             await stage.pilot.pause(0.1)
-            assert not steering(written(stage)), name
+            assert not find_foreign_sequence(rendered_screen_of(stage)), name
             await stage.press("escape")
             await stage.until(lambda: len(stage.app.screen_stack) == 1)
-        client.play(maker.struct(PermissionAsked, unsandboxed=False), maker.struct(QuestionsAsked))
+        client.emit(maker.make_struct(PermissionAsked, unsandboxed=False), maker.make_struct(QuestionsAsked))
         await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog))
         await stage.pilot.pause(0.1)
-        assert not steering(written(stage))
+        assert not find_foreign_sequence(rendered_screen_of(stage))
         assert stage.app.failure is None
 
 
 @TEXTS
-async def test_an_error_instead_of_a_report(nasty: str) -> None:
-    class Failing(PlayedClient):
+async def test_an_error_message_emits_no_control_sequences(nasty: str) -> None:
+    class FailingClient(FakeClient):
         async def report_context(self) -> ContextReport:
             raise UsageError(nasty, nasty)
 
-    async with play(PlayedSessions(Failing()), size=(140, 30)) as stage:
+    async with run_app(FakeSessions(FailingClient()), size=(140, 30)) as stage:
         await stage.app.run_command("context")
         await stage.until(lambda: len(stage.app.screen_stack) > 1)
         await stage.pilot.pause(0.1)
-        assert not steering(written(stage))
+        assert not find_foreign_sequence(rendered_screen_of(stage))

@@ -1,4 +1,4 @@
-"""Every key of the table does what it says, and any other key does it instead when the person wants that."""
+"""Every key of the key table does its action, and a configured key replaces it."""
 
 import ast
 from collections.abc import AsyncGenerator, Iterable
@@ -12,59 +12,59 @@ from odin.core.errors import UsageError
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.reports import HelpDialog, describe_scope
 from odin.ui.tui.keys import KEYS, KeyTable, format_key, is_typing_key, parse_key, split_keys
-from tests.tui.conftest import play
-from tests.tui.key_cases import CASES, MORE, Case, Scene
+from tests.tui.conftest import run_app
+from tests.tui.key_cases import CASES, MORE_CASES, Case, Scene
 
-NAMES = {key.name: key for key in KEYS}
-OTHER = "f24"
-"""A key that nothing has."""
+KEYS_BY_NAME = {key.name: key for key in KEYS}
+UNUSED_KEY = "f24"
+"""A key without a default action."""
 
 SOURCE = Path(__file__).parents[2] / "src" / "odin" / "ui" / "tui"
 
 
-class Place:
-    """An app in which one situation follows another; what a key did in one is not there in the next."""
+class SharedApp:
+    """One app for several cases; each case starts with a fresh scene."""
 
     def __init__(self) -> None:
         self.scene = Scene()
         self._fresh = True
 
-    async def situation(self, case: Case) -> Scene:
-        """The situation of this case, in which its key has not done its work yet."""
+    async def prepare(self, case: Case) -> Scene:
+        """Prepare the case in a fresh scene and assert that its action is not done yet."""
         if not self._fresh:
             earlier, self.scene = self.scene, Scene()
-            await self.scene.replace(earlier)
+            await self.scene.take_over(earlier)
         self._fresh = False
-        await case.before(self.scene)
-        assert not case.done(self.scene), self.scene.stage.screen()
+        await case.prepare(self.scene)
+        assert not case.is_done(self.scene), self.scene.stage.screen()
         return self.scene
 
-    async def press(self, case: Case, key: str) -> None:
-        """Press this key in the situation of the case: it does its work."""
+    async def press_and_check(self, case: Case, key: str) -> None:
+        """Prepare the case, press the key, and wait until its action is done."""
         try:
-            scene = await self.situation(case)
+            scene = await self.prepare(case)
             await scene.stage.press(key)
-            await scene.stage.until(lambda: case.done(scene))
+            await scene.stage.until(lambda: case.is_done(scene))
         except BaseException as error:
             error.add_note(f"This is about the key {key} ({case.name}).")
             raise
 
 
 @asynccontextmanager
-async def opened(keys: dict[str, str] | None = None) -> AsyncGenerator[Place]:
-    place = Place()
+async def open_shared_app(keys: dict[str, str] | None = None) -> AsyncGenerator[SharedApp]:
+    shared = SharedApp()
     settings = TuiSettings(bell=False, title=False, side_panel=False, keys=keys or {})
-    async with play(place.scene.sessions, settings=settings, clock=lambda: place.scene.client.now) as stage:
-        await place.scene.begin(stage)
-        yield place
+    async with run_app(shared.scene.sessions, settings=settings, clock=lambda: shared.scene.client.now) as stage:
+        await shared.scene.wait_until_loaded(stage)
+        yield shared
 
 
 def test_every_key_has_a_case() -> None:
-    assert {case.name for case in CASES} == set(NAMES)
-    assert len(NAMES) == len(KEYS) == len(CASES)
+    assert {case.name for case in CASES} == set(KEYS_BY_NAME)
+    assert len(KEYS_BY_NAME) == len(KEYS) == len(CASES)
 
 
-def test_every_key_says_what_it_does_and_where() -> None:
+def test_every_key_has_a_description_and_a_scope() -> None:
     for key in KEYS:
         assert key.description.endswith(".") and key.description[0].isupper(), key
         assert not describe_scope(key.scope).startswith("In the " + key.scope) or key.scope in (
@@ -74,87 +74,87 @@ def test_every_key_says_what_it_does_and_where() -> None:
         assert [parse_key(one) for one in split_keys(key.keys)] == split_keys(key.keys), key
 
 
-ENDING = "end_of_input"
-"""It ends the app, so nothing can follow it there."""
+EXIT_CASE = "end_of_input"
+"""This case ends the app, so it comes last."""
 
 
-def by_place(cases: Iterable[Case]) -> dict[str, list[Case]]:
-    places: dict[str, list[Case]] = {}
-    for case in sorted(cases, key=lambda case: case.name == ENDING):
-        places.setdefault(NAMES[case.name].scope, []).append(case)
-    return places
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scope", by_place(CASES))
-async def test_the_keys_of_a_place_do_what_they_say(scope: str) -> None:
-    async with opened() as place:
-        for case in by_place(CASES)[scope]:
-            for key in split_keys(NAMES[case.name].keys):
-                await place.press(case, key)
+def cases_by_scope(cases: Iterable[Case]) -> dict[str, list[Case]]:
+    scopes: dict[str, list[Case]] = {}
+    for case in sorted(cases, key=lambda case: case.name == EXIT_CASE):
+        scopes.setdefault(KEYS_BY_NAME[case.name].scope, []).append(case)
+    return scopes
 
 
 @pytest.mark.slow
-async def test_and_elsewhere() -> None:
-    async with opened() as place:
-        for case in MORE:
-            await place.press(case, split_keys(NAMES[case.name].keys)[0])
+@pytest.mark.parametrize("scope", cases_by_scope(CASES))
+async def test_the_keys_of_each_scope_do_their_action(scope: str) -> None:
+    async with open_shared_app() as shared:
+        for case in cases_by_scope(CASES)[scope]:
+            for key in split_keys(KEYS_BY_NAME[case.name].keys):
+                await shared.press_and_check(case, key)
+
+
+@pytest.mark.slow
+async def test_keys_in_other_dialogs_do_their_action() -> None:
+    async with open_shared_app() as shared:
+        for case in MORE_CASES:
+            await shared.press_and_check(case, split_keys(KEYS_BY_NAME[case.name].keys)[0])
 
 
 ALSO_EDITS = {"paste_image", "write", "queue_leave"}
-"""Ctrl+V pastes a text in every text, as in any terminal; a letter without a meaning leads back to the prompt."""
+"""Cases whose default key still works: Ctrl+V pastes in any text field, an unbound letter returns to the composer."""
 
-BY_LETTERS = {"transcript", "queue"}
-"""Places that a letter without a meaning leaves."""
+LEFT_BY_LETTERS = {"transcript", "queue"}
+"""Scopes that an unbound letter leaves."""
 
 DISTURBING = {"next_role", "choose", "choose_next", "choose_previous", "choose_and_send", "deny_words", "yes"}
-"""Whose own key does something else there that ends the situation, so that the other key is tried anew."""
+"""Cases whose default key has another effect there, so that the case must be prepared again."""
 
 
-async def instead(place: Place, case: Case, other: str) -> None:
-    """The key of this case does its work no more, but another one does."""
-    scene = await place.situation(case)
-    for key in () if case.name in ALSO_EDITS else split_keys(NAMES[case.name].keys):
+async def check_configured_key(shared: SharedApp, case: Case, configured: str) -> None:
+    """Assert that the default key no longer does the action, but the configured one does."""
+    scene = await shared.prepare(case)
+    for key in () if case.name in ALSO_EDITS else split_keys(KEYS_BY_NAME[case.name].keys):
         await scene.stage.press(key)
         await scene.stage.pilot.pause()
-        assert not case.done(scene), f"{case.name}: {key}\n{scene.stage.screen()}"
-    if case.name in DISTURBING or NAMES[case.name].scope in BY_LETTERS:
-        scene = await place.situation(case)
-    await scene.stage.press(other)
-    await scene.stage.until(lambda: case.done(scene))
+        assert not case.is_done(scene), f"{case.name}: {key}\n{scene.stage.screen()}"
+    if case.name in DISTURBING or KEYS_BY_NAME[case.name].scope in LEFT_BY_LETTERS:
+        scene = await shared.prepare(case)
+    await scene.stage.press(configured)
+    await scene.stage.until(lambda: case.is_done(scene))
 
 
-_HELD = ("ctrl+", "shift+", "alt+", "ctrl+shift+", "ctrl+alt+", "alt+shift+", "ctrl+alt+shift+")
-OTHERS = {case.name: f"{_HELD[number // 24]}f{number % 24 + 1}" for number, case in enumerate(CASES)}
-"""Another key for each, which nothing has."""
+_MODIFIERS = ("ctrl+", "shift+", "alt+", "ctrl+shift+", "ctrl+alt+", "alt+shift+", "ctrl+alt+shift+")
+CONFIGURED_KEYS = {case.name: f"{_MODIFIERS[number // 24]}f{number % 24 + 1}" for number, case in enumerate(CASES)}
+"""A key without a default action for each case."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scope", by_place(CASES))
-async def test_another_key_does_it_instead(scope: str) -> None:
-    async with opened(OTHERS) as place:
-        for case in by_place(CASES)[scope]:
-            await instead(place, case, OTHERS[case.name])
+@pytest.mark.parametrize("scope", cases_by_scope(CASES))
+async def test_configured_keys_replace_the_defaults(scope: str) -> None:
+    async with open_shared_app(CONFIGURED_KEYS) as shared:
+        for case in cases_by_scope(CASES)[scope]:
+            await check_configured_key(shared, case, CONFIGURED_KEYS[case.name])
 
 
-async def test_help_shows_the_keys_as_they_are() -> None:
-    keys = dict.fromkeys(("send", "allow_once", "list_up", "stats_week", "stop"), OTHER)
+async def test_help_shows_configured_keys() -> None:
+    keys = dict.fromkeys(("send", "allow_once", "list_up", "stats_week", "stop"), UNUSED_KEY)
     scene = Scene()
     settings = TuiSettings(bell=False, title=False, keys={**keys})
-    async with play(scene.sessions, settings=settings) as stage:
+    async with run_app(scene.sessions, settings=settings) as stage:
         await stage.app.run_command("help", "key")
         await stage.until(lambda: isinstance(stage.app.screen, HelpDialog))
         shown: Any = stage.app.screen
         await stage.until(lambda: shown.rows.items)
         entries = {item.name: item for item in shown.all_items if item.kind == "key"}
-        assert set(entries) == set(NAMES)
+        assert set(entries) == set(KEYS_BY_NAME)
         for name, entry in entries.items():
-            wanted = "F24" if name in keys else format_key(split_keys(NAMES[name].keys)[0])
+            wanted = "F24" if name in keys else format_key(split_keys(KEYS_BY_NAME[name].keys)[0])
             assert entry.label == wanted
             assert f'tui.keys {{"{name}": ' in entry.details
 
 
-# --- what a person may write ---
+# --- key settings ---
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_help_shows_the_keys_as_they_are() -> None:
         ({"rename_session": "j"}, "j is assigned to both 'list_down' and 'rename_session' in tui.keys."),
     ],
 )
-def test_what_cannot_be_is_told(chosen: dict[str, str], told: str) -> None:
+def test_invalid_key_settings_are_rejected(chosen: dict[str, str], told: str) -> None:
     with pytest.raises(UsageError) as error:
         KeyTable(chosen)
     assert error.value.describe().startswith(told)
@@ -189,11 +189,11 @@ def test_what_cannot_be_is_told(chosen: dict[str, str], told: str) -> None:
         ("ä", "ä"),
     ],
 )
-def test_keys_are_understood_as_people_write_them(written: str, comes: str) -> None:
+def test_key_names_are_normalized(written: str, comes: str) -> None:
     assert parse_key(written) == comes
 
 
-def test_keys_may_change_places_and_be_given_up() -> None:
+def test_keys_can_be_swapped_and_disabled() -> None:
     table = KeyTable({"models": "ctrl+t", "contents": "ctrl+p", "diagnostics": ""})
     assert table.find_action("ctrl+t", "everywhere") == "models"
     assert table.find_action("ctrl+p", "everywhere") == "contents"
@@ -201,7 +201,7 @@ def test_keys_may_change_places_and_be_given_up() -> None:
     assert table.label_of("diagnostics") == ""
 
 
-def test_while_a_line_is_written_keys_that_write_do_nothing_else() -> None:
+def test_typing_keys_are_not_offered_while_the_user_types() -> None:
     assert all(map(is_typing_key, ("a", "slash", "space", "home", "ä")))
     assert not any(map(is_typing_key, ("f2", "ctrl+l", "delete", "pageup", "tab", "enter", "escape", "up")))
     assert KeyTable().label_of("delete_session", typing=True) == "Del"
@@ -209,8 +209,8 @@ def test_while_a_line_is_written_keys_that_write_do_nothing_else() -> None:
 
 
 @pytest.mark.slow
-def test_no_key_is_written_anywhere_but_in_the_table() -> None:
-    """What is compared with the key of an event would not follow when the person chooses another key."""
+def test_key_names_appear_only_in_the_key_table() -> None:
+    """A key compared directly with the key of an event would ignore the configured keys."""
     known = {one for key in KEYS for one in split_keys(key.keys) if len(one) > 1}
     allowed: dict[str, set[str]] = {}
     for path in SOURCE.rglob("*.py"):
@@ -226,7 +226,7 @@ def test_no_key_is_written_anywhere_but_in_the_table() -> None:
         assert not (compared & known) - allowed.get(path.name, set()), path
 
 
-def test_only_texts_have_keys_of_their_own() -> None:
-    """The editing keys of a line or a text are those of every terminal; all others come from the table."""
+def test_only_the_composer_defines_bindings() -> None:
+    """Editing keys are fixed; all other keys come from the table."""
     bound = [path.name for path in SOURCE.rglob("*.py") if "Binding(" in path.read_text()]
     assert bound == ["composer.py"]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from odin.testing import ScriptedServer
-from tests.monkey.model import Model
-from tests.monkey.story import Complaints
+from tests.monkey.log_checks import LoopErrors
+from tests.monkey.random_model import RandomModel
 from tests.pictures import png
 from tests.tui.conftest import OpenApp, Stage
-from tests.tui.hands import Hands
-from tests.tui.watch import Watch
-from tests.tui.wire import FarSessions
+from tests.tui.invariants import InvariantChecker
+from tests.tui.random_input import RandomInput
+from tests.tui.remote_sessions import RemoteSessions
 
 pytestmark = pytest.mark.every_frame
 
@@ -32,38 +32,38 @@ def settings() -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_the_app_never_dies(
+async def test_random_input_breaks_no_invariant(
     seed: int, open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    complaints = Complaints()
-    asyncio.get_running_loop().set_exception_handler(complaints)
+    loop_errors = LoopErrors()
+    asyncio.get_running_loop().set_exception_handler(loop_errors)
     monkeypatch.setenv("EDITOR", "true")
     (workspace / "picture.png").write_bytes(png(64, 64))
-    model = Model(random.Random(seed + 1), workspace)
-    far: list[FarSessions] = []
+    model = RandomModel(random.Random(seed + 1), workspace)
+    remote: list[RemoteSessions] = []
 
-    def through(near: Any) -> FarSessions:
-        far.append(FarSessions(near))
-        return far[0]
+    def wrap_sessions(sessions: Any) -> RemoteSessions:
+        remote.append(RemoteSessions(sessions))
+        return remote[0]
 
     with ScriptedServer(model.answer, window=WINDOW) as server:
-        async with open_app(server=server, config=settings(), through=through) as stage:
-            hands = Hands(seed, stage)
-            watch = Watch(stage, hands, far[0])
+        async with open_app(server=server, config=settings(), wrap_sessions=wrap_sessions) as stage:
+            random_input = RandomInput(seed, stage)
+            checker = InvariantChecker(stage, random_input, remote[0])
             try:
-                await _live(stage, hands, watch)
+                await _run_actions(stage, random_input, checker)
             except BaseException as error:
-                error.add_note(f"seed {seed}; what was done: {' | '.join(hands.done[-60:])}\n{stage.screen()}")
+                error.add_note(f"seed {seed}; actions: {' | '.join(random_input.actions[-60:])}\n{stage.screen()}")
                 raise
     assert [why for _, why in server.rejected] == []
-    assert complaints.all() == []
+    assert loop_errors.collect() == []
 
 
-async def _live(stage: Stage, hands: Hands, watch: Watch) -> None:
+async def _run_actions(stage: Stage, random_input: RandomInput, checker: InvariantChecker) -> None:
     for number in range(ACTS):
-        await hands.act()
-        await watch.after_step()
+        await random_input.act()
+        await checker.check_step()
         if number % 15 == 14:
-            await watch.at_rest()
-    await watch.at_rest()
-    await watch.one_more_prompt()
+            await checker.settle_and_check()
+    await checker.settle_and_check()
+    await checker.check_last_prompt()

@@ -1,4 +1,4 @@
-"""Markdown on the screen: while it is being written, and when it is finished."""
+"""Painting of Markdown answers, while they stream and when they are finished."""
 
 import pytest
 from hypothesis import given
@@ -40,22 +40,22 @@ PIECES = st.sampled_from(
 )
 
 
-def answer(text: str, live: bool = False) -> AnswerBlock:
+def answer_block(text: str, live: bool = False) -> AnswerBlock:
     block = AnswerBlock(key="a", live=live)
     block.text = text
     return block
 
 
-def shown(text: str, width: int = 60, live: bool = False) -> list[str]:
+def painted_lines_of(text: str, width: int = 60, live: bool = False) -> list[str]:
     canvas = Canvas(width, make_palette(DARK))
-    lines = AnswerPainter().paint(answer(text, live), canvas)
+    lines = AnswerPainter().paint(answer_block(text, live), canvas)
     assert all(line.cell_length <= width for line in lines), "wider than the screen"
     return [line.text.rstrip() for line in lines][1:]
 
 
 @pytest.mark.slow
 @given(st.lists(PIECES, max_size=30), st.integers(1, 9))
-def test_an_answer_that_arrived_in_pieces_looks_like_one_that_came_as_a_whole(pieces: list[str], size: int) -> None:
+def test_a_streamed_answer_is_painted_like_a_complete_one(pieces: list[str], size: int) -> None:
     text = "".join(pieces)
     block, growing = AnswerBlock(key="a", live=True), AnswerPainter()
     for start in range(0, len(text), size * 7):
@@ -63,12 +63,12 @@ def test_an_answer_that_arrived_in_pieces_looks_like_one_that_came_as_a_whole(pi
         growing.paint(block, CANVAS)
     block.text, block.live = text, False
     assert growing.fits(text)
-    fresh = AnswerPainter().paint(answer(text), CANVAS)
+    fresh = AnswerPainter().paint(answer_block(text), CANVAS)
     assert [list(line) for line in growing.paint(block, CANVAS)] == [list(line) for line in fresh]
 
 
 @given(st.lists(PIECES, max_size=20), st.integers(0, 400))
-def test_what_is_final_stays_final(pieces: list[str], at: int) -> None:
+def test_finished_chunks_do_not_change_when_text_is_added(pieces: list[str], at: int) -> None:
     text = "".join(pieces)
     part, whole = MarkdownSplitter(), MarkdownSplitter()
     part.feed(text[:at])
@@ -90,13 +90,13 @@ def test_what_is_final_stays_final(pieces: list[str], at: int) -> None:
     ],
     ids=["lines", "list", "code", "table", "one line", "quote", "code in a list"],
 )
-def test_the_end_that_is_painted_again_stays_short(text: str) -> None:
+def test_the_unfinished_rest_stays_short(text: str) -> None:
     splitter = MarkdownSplitter()
     splitter.feed(text)
     assert sum(len(chunk.text) for chunk in splitter.peek_rest()) < 9_000
 
 
-def test_only_the_end_is_painted_again() -> None:
+def test_only_the_last_lines_are_repainted() -> None:
     block, growing = AnswerBlock(key="a", live=True), AnswerPainter()
     block.append("First.\n\nSecond.\n\nThird\nfour")
     before = list(growing.paint(block, CANVAS))
@@ -108,7 +108,7 @@ def test_only_the_end_is_painted_again() -> None:
 
 def test_headings_lists_quotes_and_rules() -> None:
     text = "# Head\nText\n\n1. one\n   - inner\n2. two\n\n> said\n> twice\n\n---\nEnd"
-    assert shown(text) == [
+    assert painted_lines_of(text) == [
         "Head",
         "Text",
         "",
@@ -125,62 +125,64 @@ def test_headings_lists_quotes_and_rules() -> None:
 
 
 def test_a_loose_list_is_one_list_with_its_numbers() -> None:
-    assert shown("3. three\n\n4. four\n\n5. five") == ["3. three", "4. four", "5. five"]
+    assert painted_lines_of("3. three\n\n4. four\n\n5. five") == ["3. three", "4. four", "5. five"]
 
 
-def test_links_show_where_they_lead_and_pictures_are_only_named() -> None:
-    lines = " ".join(shown("[docs](https://a.example/x) ![p](https://evil.example/?q=secret) <https://b.example>", 200))
+def test_links_show_their_url_and_images_are_only_named() -> None:
+    lines = " ".join(
+        painted_lines_of("[docs](https://a.example/x) ![p](https://evil.example/?q=secret) <https://b.example>", 200)
+    )
     assert "docs (https://a.example/x)" in lines
     assert "[image: p] (https://evil.example/?q=secret)" in lines
     assert lines.count("https://b.example") == 1
-    assert "[ref]: https://c.example" in " ".join(shown("[ref]: https://c.example"))
-    assert "<b>raw</b>" in " ".join(shown("<b>raw</b>"))
+    assert "[ref]: https://c.example" in " ".join(painted_lines_of("[ref]: https://c.example"))
+    assert "<b>raw</b>" in " ".join(painted_lines_of("<b>raw</b>"))
 
 
-def test_a_table_fits_and_at_last_becomes_fields() -> None:
+def test_a_table_fits_the_width_or_becomes_a_list_of_fields() -> None:
     table = "| Name | What it does |\n|---|--:|\n| parser | reads all tokens of a file |\n| 文字 | wide |"
-    assert shown(table, 60)[:3] == [
+    assert painted_lines_of(table, 60)[:3] == [
         "Name   │               What it does",
         "───────┼───────────────────────────",
         "parser │ reads all tokens of a file",
     ]
-    assert all(len(line) <= 24 for line in shown(table, 24))
+    assert all(len(line) <= 24 for line in painted_lines_of(table, 24))
     wide = (
         "| " + " | ".join(f"column{n}" for n in range(8)) + " |\n|" + "---|" * 8 + "\n| " + " | ".join("v" * 8) + " |"
     )
-    assert shown(wide, 38)[:2] == ["column0: v", "column1: v"]
+    assert painted_lines_of(wide, 38)[:2] == ["column0: v", "column1: v"]
 
 
-def test_code_is_coloured_and_long_lines_go_on_with_a_mark() -> None:
-    lines = AnswerPainter().paint(answer("```python\ndef f(): return 'x'\n```"), CANVAS)
+def test_code_is_highlighted_and_wrapped_lines_are_marked() -> None:
+    lines = AnswerPainter().paint(answer_block("```python\ndef f(): return 'x'\n```"), CANVAS)
     assert len({segment.style.color for segment in lines[-1] if segment.style and segment.text.strip()}) > 2
     assert lines[-1].cell_length == 60
-    long = shown("```\n" + "abcdefghij" * 5 + "\n```", 30)
+    long = painted_lines_of("```\n" + "abcdefghij" * 5 + "\n```", 30)
     assert [line[:2] for line in long] == ["  ", "↪ "]
     assert "".join(line[2:].strip() for line in long) == "abcdefghij" * 5
 
 
-def test_a_half_written_answer_is_calm() -> None:
-    assert shown("some **bold wor", live=True) == ["some bold wor"]
-    assert shown("some `cod", live=True) == ["some cod"]
-    assert shown("text\n``", live=True) == ["text"]
-    assert shown("| a | b", live=True)[0] == "a │ b"
-    assert shown("text\n\n```py", live=True)[0] == "text"
+def test_unfinished_markup_is_painted_as_if_it_were_closed() -> None:
+    assert painted_lines_of("some **bold wor", live=True) == ["some bold wor"]
+    assert painted_lines_of("some `cod", live=True) == ["some cod"]
+    assert painted_lines_of("text\n``", live=True) == ["text"]
+    assert painted_lines_of("| a | b", live=True)[0] == "a │ b"
+    assert painted_lines_of("text\n\n```py", live=True)[0] == "text"
     assert close_open_markup("a **b** c") == "a **b** c"
 
 
-def test_nothing_can_steer_or_hide() -> None:
-    lines = "\n".join(shown("a\x1b[2Jb \u202eevil\u2066 zero\u200bwidth &#x202E;entity \x07", 120))
+def test_control_and_invisible_characters_are_escaped() -> None:
+    lines = "\n".join(painted_lines_of("a\x1b[2Jb \u202eevil\u2066 zero\u200bwidth &#x202E;entity \x07", 120))
     assert "\x1b" not in lines and "\u202e" not in lines and "\u200b" not in lines and "\x07" not in lines
     assert "\\x1b[2J" in lines and "\\u202eevil" in lines
 
 
 def test_wide_characters_are_not_cut_in_two() -> None:
     for width in range(16, 40):
-        shown("文字" * 30 + "\n\n```\n" + "文字" * 30 + "\n```\n\n- 👩‍👩‍👧 " + "é" * 40, width)
+        painted_lines_of("文字" * 30 + "\n\n```\n" + "文字" * 30 + "\n```\n\n- 👩‍👩‍👧 " + "é" * 40, width)
 
 
 def test_an_interrupted_answer_says_so() -> None:
-    block = answer("I was abou")
+    block = answer_block("I was abou")
     block.interrupted = True
     assert "interrupted" in AnswerPainter().paint(block, CANVAS)[-1].text

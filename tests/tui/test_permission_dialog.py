@@ -1,4 +1,4 @@
-"""The permission dialog over real sessions: what was asked is shown, what was answered happens, and nothing else."""
+"""The permission dialog over real sessions: it shows the request, and each answer has exactly its effect."""
 
 import json
 from pathlib import Path
@@ -17,89 +17,91 @@ TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="c1")
 SCRIPT = [TOUCH, say("Done.")]
 
 
-async def asked(stage: Stage, *words: str) -> None:
-    """Wait until a question is on the screen and takes keys."""
+async def wait_for_request(stage: Stage, *words: str) -> None:
+    """Wait until a request is on the screen, takes keys and shows these words."""
     await stage.until(lambda: isinstance(stage.app.screen, RequestDialog) and stage.app.screen.ready)
     await stage.shows(*words)
 
 
-async def over(stage: Stage) -> None:
+async def wait_until_closed(stage: Stage) -> None:
     await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
     await stage.idle()
 
 
-def results(stage: Stage) -> dict[str, Any]:
+def last_results_of(stage: Stage) -> dict[str, Any]:
     return dict(stage.server.requests[-1].results)
 
 
-async def test_y_allows_it_once(open_app: OpenApp, workspace: Path) -> None:
+async def test_y_allows_the_call_once(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage, "Bash", "touch made", "changes files", "y Allow once")
+        await wait_for_request(stage, "Bash", "touch made", "changes files", "y Allow once")
         assert not (workspace / "made").exists()
         await stage.press("y")
         await stage.shows("Done.")
-        await over(stage)
+        await wait_until_closed(stage)
         assert (workspace / "made").exists()
         assert await stage.app.client.list_rules() == ()
 
 
 @pytest.mark.slow
-async def test_n_denies_it_and_the_model_goes_on(open_app: OpenApp, workspace: Path) -> None:
+async def test_n_denies_the_call_and_the_turn_continues(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("n")
         await stage.shows("Done.")
         assert not (workspace / "made").exists()
-        assert "said no" in results(stage)["c1"]
+        assert "said no" in last_results_of(stage)["c1"]
 
 
 @pytest.mark.slow
 async def test_enter_and_the_space_bar_answer_nothing(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("enter", "space", "enter")
         await stage.shows("Choose an answer: y allows once, n denies.")
         assert len(stage.server.requests) == 1
         assert not (workspace / "made").exists()
         await stage.press("n")
-        await over(stage)
+        await wait_until_closed(stage)
 
 
 @pytest.mark.slow
-async def test_the_arrows_and_enter_choose(open_app: OpenApp, workspace: Path) -> None:
+async def test_arrows_and_enter_choose_an_answer(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("right", "right", "left", "enter")
-        await over(stage)
+        await wait_until_closed(stage)
         assert (workspace / "made").exists()
 
 
 @pytest.mark.parametrize(("how", "reason"), [("r", "Use mkdir."), ("tab", "No.")])
-async def test_a_no_with_words_reaches_the_model(open_app: OpenApp, workspace: Path, how: str, reason: str) -> None:
+async def test_a_denial_with_a_reason_reaches_the_model(
+    open_app: OpenApp, workspace: Path, how: str, reason: str
+) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press(how)
         await stage.shows("Reason for the model:")
         await stage.send(reason)
         await stage.shows("Done.")
-        assert reason in results(stage)["c1"]
+        assert reason in last_results_of(stage)["c1"]
         assert not (workspace / "made").exists()
 
 
 @pytest.mark.slow
-async def test_a_yes_with_a_note_is_read_after_the_result(open_app: OpenApp, workspace: Path) -> None:
+async def test_the_note_of_an_approval_follows_the_tool_result(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("w")
         await stage.send("Tell me its size, too.")
         await stage.shows("Done.")
-        await over(stage)
+        await wait_until_closed(stage)
         assert (workspace / "made").exists()
         text = json.dumps(stage.server.requests[1].messages)
         assert text.index('"tool_use_id": "c1"') < text.index("Tell me its size, too.")
@@ -107,10 +109,10 @@ async def test_a_yes_with_a_note_is_read_after_the_result(open_app: OpenApp, wor
 
 
 @pytest.mark.slow
-async def test_tab_goes_from_a_no_to_a_note_and_esc_back(open_app: OpenApp, workspace: Path) -> None:
+async def test_tab_switches_from_reason_to_note_and_esc_goes_back(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("tab")
         await stage.shows("Reason for the model:")
         await stage.type("well")
@@ -120,24 +122,24 @@ async def test_tab_goes_from_a_no_to_a_note_and_esc_back(open_app: OpenApp, work
         await stage.shows("y Allow once")
         assert len(stage.server.requests) == 1
         await stage.press("n")
-        await over(stage)
+        await wait_until_closed(stage)
         assert not (workspace / "made").exists()
 
 
 @pytest.mark.parametrize(
     ("key", "layer"), [("p", "project"), ("u", "user"), ("s", "session")], ids=["project", "user", "session"]
 )
-async def test_a_rule_is_seen_before_it_is_remembered(open_app: OpenApp, workspace: Path, key: str, layer: str) -> None:
+async def test_a_rule_is_shown_before_it_is_saved(open_app: OpenApp, workspace: Path, key: str, layer: str) -> None:
     script = [TOUCH, call("ExecuteCommand", {"command": "touch made"}, id="c2"), say("Done.")]
     async with open_app(script) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press(key)
         await stage.shows("Allow and save this rule", "touch made", "Enter Save rule")
         assert not (workspace / "made").exists()
         await stage.press("enter")
         await stage.shows("Done.")
-        await over(stage)
+        await wait_until_closed(stage)
         rules = await stage.app.client.list_rules()
         assert [(rule.action, "touch made" in rule.text) for rule in rules] == [("allow", True)]
         assert rules[0].layer == layer
@@ -147,10 +149,10 @@ async def test_a_rule_is_seen_before_it_is_remembered(open_app: OpenApp, workspa
 
 
 @pytest.mark.slow
-async def test_the_rule_and_how_long_it_holds_can_be_changed(open_app: OpenApp, workspace: Path) -> None:
+async def test_the_rule_and_its_scope_can_be_changed(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("s")
         await stage.shows("Allow and save this rule for this session")
         await stage.press("tab")
@@ -166,10 +168,10 @@ async def test_the_rule_and_how_long_it_holds_can_be_changed(open_app: OpenApp, 
 
 
 @pytest.mark.slow
-async def test_d_denies_and_remembers_it(open_app: OpenApp, workspace: Path) -> None:
+async def test_d_denies_the_call_and_saves_a_rule(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("d")
         await stage.shows("Deny and save this rule for this project")
         await stage.press("enter")
@@ -179,11 +181,11 @@ async def test_d_denies_and_remembers_it(open_app: OpenApp, workspace: Path) -> 
 
 
 @pytest.mark.slow
-async def test_another_of_the_rules_on_offer(open_app: OpenApp, workspace: Path) -> None:
+async def test_up_and_down_choose_among_the_offered_rules(open_app: OpenApp, workspace: Path) -> None:
     script = [call("ExecuteCommand", {"command": "git tag v1"}, id="c1"), say("Done.")]
     async with open_app(script) as stage:
         await stage.send("Tag it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("s")
         await stage.shows("rule 1 of 2")
         await stage.press("down")
@@ -196,10 +198,10 @@ async def test_another_of_the_rules_on_offer(open_app: OpenApp, workspace: Path)
 
 
 @pytest.mark.slow
-async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, workspace: Path) -> None:
+async def test_an_edited_command_is_shown_and_then_runs(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("e")
         await stage.shows("command:")
         await stage.type("-other")
@@ -208,7 +210,7 @@ async def test_a_changed_command_is_shown_and_then_runs(open_app: OpenApp, works
         assert not (workspace / "made-other").exists()
         await stage.press("y")
         await stage.shows("Done.")
-        await over(stage)
+        await wait_until_closed(stage)
         assert (workspace / "made-other").exists()
         assert not (workspace / "made").exists()
 
@@ -219,7 +221,7 @@ async def test_code_is_edited_as_lines_and_the_edit_is_shown_as_a_diff(open_app:
     script = [call("Write", {"file_path": str(workspace / "a.py"), "content": content}, id="c1"), say("Done.")]
     async with open_app(script) as stage:
         await stage.send("Write it.")
-        await asked(stage, "Create file a.py", "1 + def f():")
+        await wait_for_request(stage, "Create file a.py", "1 + def f():")
         await stage.press("e")
         await stage.shows("content (argument 2 of 2):")
         area = stage.app.screen.query_one("#args", ArgumentsArea)
@@ -240,11 +242,11 @@ async def test_code_is_edited_as_lines_and_the_edit_is_shown_as_a_diff(open_app:
 
 
 @pytest.mark.slow
-async def test_tab_goes_on_to_other_arguments_and_to_all_as_json(open_app: OpenApp, workspace: Path) -> None:
+async def test_tab_switches_between_arguments_and_json(open_app: OpenApp, workspace: Path) -> None:
     script = [call("Write", {"file_path": str(workspace / "a.txt"), "content": "one\n"}, id="c1"), say("Done.")]
     async with open_app(script) as stage:
         await stage.send("Write it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("e", "tab")
         await stage.shows("All arguments as JSON:", '"content": "one\\n"')
         area = stage.app.screen.query_one("#args", ArgumentsArea)
@@ -271,33 +273,33 @@ async def test_ctrl_x_opens_the_editor_as_in_the_composer(
     monkeypatch.setattr("odin.ui.tui.dialogs.permission_view.edit_in_editor", edited)
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("e", "ctrl+x", "enter")
         await stage.shows("Edited call:", "+ touch remade")
         await stage.press("y")
-        await over(stage)
+        await wait_until_closed(stage)
         assert (workspace / "remade").exists()
 
 
-async def test_all_edits_from_now_on(open_app: OpenApp, workspace: Path) -> None:
+async def test_a_allows_all_edits_of_the_session(open_app: OpenApp, workspace: Path) -> None:
     script = [
         call("Write", {"file_path": str(workspace / name), "content": "x\n"}, id=name) for name in ("a.txt", "b.txt")
     ]
     async with open_app([*script, TOUCH, say("Done.")]) as stage:
         await stage.send("Write them.")
-        await asked(stage, "Create file a.txt", "a All edits this session")
+        await wait_for_request(stage, "Create file a.txt", "a All edits this session")
         await stage.press("a")
-        await asked(stage, "touch made")
+        await wait_for_request(stage, "touch made")
         assert (workspace / "b.txt").exists() and not (workspace / "made").exists()
         assert stage.app.composer.target.permission_mode == "acceptEdits"
         await stage.press("n")
-        await over(stage)
+        await wait_until_closed(stage)
 
 
-async def test_five_answers_and_the_rest_behind_a_key(open_app: OpenApp, workspace: Path) -> None:
+async def test_m_shows_and_hides_more_answers(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage, "y Allow once", "m More…")
+        await wait_for_request(stage, "y Allow once", "m More…")
         bar = stage.app.screen.query_one(ChoiceBar)
         assert len(bar._choices) <= 6
         await stage.press("m")
@@ -305,24 +307,24 @@ async def test_five_answers_and_the_rest_behind_a_key(open_app: OpenApp, workspa
         await stage.press("m")
         await stage.until(lambda: "u Everywhere" not in stage.screen())
         await stage.press("n")
-        await over(stage)
+        await wait_until_closed(stage)
 
 
 @pytest.mark.slow
-async def test_esc_denies_it_and_stops_the_work(open_app: OpenApp, workspace: Path) -> None:
+async def test_esc_denies_the_call_and_ends_the_turn(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage, "Esc denies and stops the work.")
+        await wait_for_request(stage, "Esc denies and stops the work.")
         await stage.press("escape")
-        await over(stage)
+        await wait_until_closed(stage)
         assert not (workspace / "made").exists()
         assert len(stage.server.requests) == 1
 
 
-async def test_everything_and_the_keys_are_shown(open_app: OpenApp, workspace: Path) -> None:
+async def test_v_shows_all_arguments_and_question_mark_shows_the_keys(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("v")
         await stage.shows("command:", "Rules you can save:", "Bash(touch made)")
         await stage.press("v", "question_mark")
@@ -341,28 +343,28 @@ async def test_hidden_characters_and_long_commands_are_readable(open_app: OpenAp
     script = [call("ExecuteCommand", {"command": command}, id="c1"), say("Done.")]
     async with open_app(script, size=(60, 20)) as stage:
         await stage.send("Make it.")
-        await asked(stage, "file0", "y Yes", "n No")
+        await wait_for_request(stage, "file0", "y Yes", "n No")
         await stage.press("end")
         await stage.shows("\\u202eend", "n No")
         await stage.press("n")
-        await over(stage)
+        await wait_until_closed(stage)
 
 
 @pytest.mark.slow
 async def test_a_click_answers(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
-        await click(stage, "Deny with a reason")
+        await wait_for_request(stage)
+        await click_text(stage, "Deny with a reason")
         await stage.shows("Reason for the model:")
-        await click(stage, "Back")
-        await click(stage, "Allow once")
+        await click_text(stage, "Back")
+        await click_text(stage, "Allow once")
         await stage.shows("Done.")
-        await over(stage)
+        await wait_until_closed(stage)
         assert (workspace / "made").exists()
 
 
-async def click(stage: Stage, words: str) -> None:
+async def click_text(stage: Stage, words: str) -> None:
     await stage.shows(words)
     for y, line in enumerate(stage.screen().split("\n")):
         if words in line:
@@ -371,19 +373,21 @@ async def click(stage: Stage, words: str) -> None:
 
 
 @pytest.mark.slow
-async def test_an_answer_from_elsewhere_closes_it_and_names_who(open_app: OpenApp, workspace: Path) -> None:
+async def test_an_answer_by_another_client_closes_the_dialog_and_names_the_client(
+    open_app: OpenApp, workspace: Path
+) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
-        await asked(stage)
+        await wait_for_request(stage)
         assert isinstance(stage.app.screen, RequestDialog)
         ask_id = stage.app.screen.ask_id
         await stage.app.client.submit(AnswerPermission(ask_id, allow=True, by="phone"))
         await stage.shows("This was answered elsewhere: allowed by phone.", "Done.")
-        await over(stage)
+        await wait_until_closed(stage)
 
 
 @pytest.mark.slow
-async def test_a_question_nobody_answers_goes_away(open_app: OpenApp, workspace: Path) -> None:
+async def test_an_unanswered_request_is_denied_after_the_timeout(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT, config={"confirm_timeout_s": 4}) as stage:
         await stage.send("Make it.")
         await stage.shows("s left")

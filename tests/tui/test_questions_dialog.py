@@ -1,4 +1,4 @@
-"""The questions of a tool, over real sessions: what is chosen is what the model reads."""
+"""The questions dialog over real sessions: the model reads the chosen answers."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import pytest
 from odin.core.op import AnswerQuestions
 from odin.testing import call, say
 from odin.ui.tui.dialogs.dialog import RequestDialog
-from tests.mcp_client.test_session import tiny, use
+from tests.mcp_client.test_session import call_tiny, make_server_settings
 from tests.tui.conftest import OpenApp, Stage
-from tests.tui.test_permission_dialog import asked, click, over, results
+from tests.tui.test_permission_dialog import click_text, last_results_of, wait_for_request, wait_until_closed
 
 ONE = {
     "questions": [
@@ -37,53 +37,53 @@ THREE = {
 }
 
 
-def script(args: dict[str, Any]) -> list[Any]:
+def script_with(args: dict[str, Any]) -> list[Any]:
     return [call("Question", args, id="q1"), say("Done.")]
 
 
-async def answered(stage: Stage) -> str:
+async def wait_for_result(stage: Stage) -> str:
     await stage.shows("Done.")
-    await over(stage)
-    return results(stage)["q1"]
+    await wait_until_closed(stage)
+    return last_results_of(stage)["q1"]
 
 
-async def test_enter_takes_the_first(open_app: OpenApp) -> None:
-    async with open_app(script(ONE)) as stage:
+async def test_enter_takes_the_first_option(open_app: OpenApp) -> None:
+    async with open_app(script_with(ONE)) as stage:
         await stage.send("Ask me.")
-        await asked(stage, "Odin asks: Colour", "Which colour?", "Red (default)", "like a rose", "Blue")
+        await wait_for_request(stage, "Odin asks: Colour", "Which colour?", "Red (default)", "like a rose", "Blue")
         await stage.press("enter")
-        found = await answered(stage)
+        found = await wait_for_result(stage)
         assert "Red" in found
         assert "Blue" not in found
 
 
-async def test_an_option_by_arrow_and_by_number(open_app: OpenApp) -> None:
+async def test_arrows_and_numbers_choose_an_option(open_app: OpenApp) -> None:
     for keys in (("down", "enter"), ("2",), ("j", "space", "enter"), ("up", "up", "enter")):
-        async with open_app(script(ONE)) as stage:
+        async with open_app(script_with(ONE)) as stage:
             await stage.send("Ask me.")
-            await asked(stage)
+            await wait_for_request(stage)
             await stage.press(*keys)
-            assert "Blue" in await answered(stage)
+            assert "Blue" in await wait_for_result(stage)
 
 
 @pytest.mark.slow
-async def test_words_of_ones_own(open_app: OpenApp) -> None:
-    async with open_app(script(ONE)) as stage:
+async def test_a_free_text_answer(open_app: OpenApp) -> None:
+    async with open_app(script_with(ONE)) as stage:
         await stage.send("Ask me.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("o")
         await stage.type("Greenish")
         await stage.press("escape")
         await stage.shows("Greenish", "Which colour?")
         await stage.press("o", "enter")
-        assert "Greenish" in await answered(stage)
+        assert "Greenish" in await wait_for_result(stage)
 
 
 @pytest.mark.slow
-async def test_several_in_turn_with_a_way_back_and_a_review(open_app: OpenApp) -> None:
-    async with open_app(script(THREE)) as stage:
+async def test_several_questions_with_back_and_review(open_app: OpenApp) -> None:
+    async with open_app(script_with(THREE)) as stage:
         await stage.send("Ask me.")
-        await asked(stage, "Odin asks (1 of 3): Colour")
+        await wait_for_request(stage, "Odin asks (1 of 3): Colour")
         await stage.press("2")
         await stage.shows("(2 of 3): Sizes", "[ ] S")
         await stage.press("space", "down", "space")
@@ -99,62 +99,62 @@ async def test_several_in_turn_with_a_way_back_and_a_review(open_app: OpenApp) -
         await stage.shows("Your answers", "Red", "S, M", "Cid", "Enter Submit")
         assert len(stage.server.requests) == 1
         await stage.press("enter")
-        found = await answered(stage)
+        found = await wait_for_result(stage)
         assert all(word in found for word in ("Red", "S", "M", "Cid"))
         assert "Blue" not in found
 
 
 @pytest.mark.slow
-async def test_esc_is_a_no_and_asks_before_answers_are_lost(open_app: OpenApp) -> None:
-    async with open_app(script(ONE)) as stage:
+async def test_esc_cancels_and_must_be_repeated_if_answers_would_be_lost(open_app: OpenApp) -> None:
+    async with open_app(script_with(ONE)) as stage:
         await stage.send("Ask me.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("escape")
-        assert "cancelled by user" in (await answered(stage)).casefold()
-    async with open_app(script(THREE)) as stage:
+        assert "cancelled by user" in (await wait_for_result(stage)).casefold()
+    async with open_app(script_with(THREE)) as stage:
         await stage.send("Ask me.")
-        await asked(stage)
+        await wait_for_request(stage)
         await stage.press("1")
         await stage.shows("(2 of 3)")
         await stage.press("escape")
         await stage.shows("Esc again cancels all questions")
         assert len(stage.server.requests) == 1
         await stage.press("escape")
-        assert "cancelled by user" in (await answered(stage)).casefold()
+        assert "cancelled by user" in (await wait_for_result(stage)).casefold()
 
 
 @pytest.mark.slow
-async def test_by_mouse(open_app: OpenApp) -> None:
-    async with open_app(script(THREE)) as stage:
+async def test_questions_are_answered_with_the_mouse(open_app: OpenApp) -> None:
+    async with open_app(script_with(THREE)) as stage:
         await stage.send("Ask me.")
-        await asked(stage)
-        await click(stage, "like the sea")
+        await wait_for_request(stage)
+        await click_text(stage, "like the sea")
         await stage.shows("(2 of 3)")
-        await click(stage, "[ ] M")
+        await click_text(stage, "[ ] M")
         await stage.shows("[x] M")
-        await click(stage, "Back")
+        await click_text(stage, "Back")
         await stage.shows("(1 of 3)")
-        await click(stage, "Next")
-        await click(stage, "Next")
+        await click_text(stage, "Next")
+        await click_text(stage, "Next")
         await stage.shows("(3 of 3)")
-        await click(stage, "2 ○ Bob")
+        await click_text(stage, "2 ○ Bob")
         await stage.shows("Your answers")
-        await click(stage, "Submit")
-        found = await answered(stage)
+        await click_text(stage, "Submit")
+        found = await wait_for_result(stage)
         assert all(word in found for word in ("Blue", "M", "Bob"))
 
 
 @pytest.mark.slow
-async def test_a_question_answered_elsewhere_or_too_late_goes_away(open_app: OpenApp) -> None:
-    async with open_app(script(ONE)) as stage:
+async def test_the_dialog_closes_when_answered_elsewhere_or_timed_out(open_app: OpenApp) -> None:
+    async with open_app(script_with(ONE)) as stage:
         await stage.send("Ask me.")
-        await asked(stage)
+        await wait_for_request(stage)
         assert isinstance(stage.app.screen, RequestDialog)
         ask_id = stage.app.screen.ask_id
         await stage.app.client.submit(AnswerQuestions(ask_id, (("Blue",),), by="phone"))
         await stage.shows("Answered elsewhere.")
-        assert "Blue" in await answered(stage)
-    async with open_app(script(ONE), config={"question_timeout_s": 4}) as stage:
+        assert "Blue" in await wait_for_result(stage)
+    async with open_app(script_with(ONE), config={"question_timeout_s": 4}) as stage:
         await stage.send("Ask me.")
         await stage.shows("s left")
         await stage.shows("No answer in time")
@@ -162,32 +162,31 @@ async def test_a_question_answered_elsewhere_or_too_late_goes_away(open_app: Ope
 
 
 @pytest.mark.slow
-async def test_it_can_be_answered_on_a_small_screen(open_app: OpenApp) -> None:
-    many = {"questions": [{"header": "N", "question": "Which?", "options": [{"label": f"opt{n}"} for n in range(9)]}]}
-    many["questions"][0]["options"] = many["questions"][0]["options"][:4]
-    async with open_app(script(many), size=(40, 12)) as stage:
+async def test_questions_can_be_answered_on_a_small_screen(open_app: OpenApp) -> None:
+    many = {"questions": [{"header": "N", "question": "Which?", "options": [{"label": f"opt{n}"} for n in range(4)]}]}
+    async with open_app(script_with(many), size=(40, 12)) as stage:
         await stage.send("Ask me.")
-        await asked(stage, "Enter Answer")
+        await wait_for_request(stage, "Enter Answer")
         await stage.press("up", "up")
         await stage.shows("› 4 ○ opt3", "Enter Answer")
         await stage.press("enter")
-        assert "opt3" in await answered(stage)
+        assert "opt3" in await wait_for_result(stage)
 
 
 @pytest.mark.slow  # the official package takes seconds to load
 async def test_a_question_of_an_mcp_server(open_app: OpenApp) -> None:
-    turns = [use("ask", "q1"), say("One."), use("ask", "q2"), say("Two.")]
-    async with open_app(turns, config={"mcp": {"tiny": tiny()}}, allowed_tools=("mcp__tiny",)) as stage:
+    turns = [call_tiny("ask", "q1"), say("One."), call_tiny("ask", "q2"), say("Two.")]
+    async with open_app(turns, config={"mcp": {"tiny": make_server_settings()}}, allowed_tools=("mcp__tiny",)) as stage:
         await stage.send("Ask me.")
-        await asked(stage, "MCP server tiny", "Who are you?")
+        await wait_for_request(stage, "MCP server tiny", "Who are you?")
         await stage.type("Ada")
         await stage.press("enter")
         await stage.shows("One.")
-        await over(stage)
-        assert '"content": {"name": "Ada"}' in results(stage)["toolu_q1"]
+        await wait_until_closed(stage)
+        assert '"content": {"name": "Ada"}' in last_results_of(stage)["toolu_q1"]
         await stage.send("Again.")
-        await asked(stage, "Who are you?")
+        await wait_for_request(stage, "Who are you?")
         await stage.press("escape")
         await stage.shows("Two.")
-        await over(stage)
-        assert results(stage)["toolu_q2"] == '{"action": "cancel"}'
+        await wait_until_closed(stage)
+        assert last_results_of(stage)["toolu_q2"] == '{"action": "cancel"}'

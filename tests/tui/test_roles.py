@@ -4,8 +4,8 @@ from pathlib import Path
 
 from odin.core.event import RoleChanged
 from odin.core.op import SetRole
-from tests.tui.conftest import OpenApp, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.conftest import OpenApp, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 
 async def test_tab_cycles_through_the_roles(open_app: OpenApp, home: Path) -> None:
@@ -23,9 +23,9 @@ async def test_tab_cycles_through_the_roles(open_app: OpenApp, home: Path) -> No
         await stage.until(lambda: "─ edit ─" in stage.screen() and "role:" not in stage.screen())
 
 
-async def test_tab_still_completes() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
+async def test_tab_completes_while_the_popup_is_open() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
         await stage.type("/rol")
         await stage.shows("/role")
         await stage.press("tab")
@@ -40,9 +40,9 @@ async def test_tab_still_completes() -> None:
 
 
 async def test_a_role_that_another_client_sets_is_shown() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        client.play(RoleChanged("planner"))
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(RoleChanged("planner"))
         await stage.shows("─ planner · edit ─", "role: planner")
         await stage.press("tab")
         await stage.until(lambda: client.submitted == [SetRole("builder")])

@@ -1,4 +1,4 @@
-"""The list of sessions: finding one, looking into it, going to it, and what can be done to it there."""
+"""The session picker: search, preview, resume, rename, delete, copy and export."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import pytest
 from odin.core.client import SessionSummary
 from odin.testing import say
 from odin.ui.tui.dialogs.sessions import SessionPicker
-from tests.tui.conftest import LOOKS, OpenApp, Stage, play
-from tests.tui.played import START, PlayedClient, PlayedSessions
+from tests.tui.conftest import SIZES_AND_THEMES, OpenApp, Stage, run_app
+from tests.tui.fake_sessions import START, FakeClient, FakeSessions
 
 SIZES = [pytest.param((40, 12), marks=pytest.mark.slow), (100, 30)]
 
 
-def summaries(count: int = 30) -> list[SessionSummary]:
+def make_summaries(count: int = 30) -> list[SessionSummary]:
     return [
         SessionSummary(
             f"2026010112{number:07}",
@@ -30,25 +30,25 @@ def summaries(count: int = 30) -> list[SessionSummary]:
     ]
 
 
-def played(count: int = 30) -> PlayedSessions:
-    here, other = PlayedClient(session="20260101120000000"), PlayedClient(session="20260101120000001")
-    return PlayedSessions(here, other, summaries=summaries(count))
+def sessions_with(count: int = 30) -> FakeSessions:
+    here, other = FakeClient(session="20260101120000000"), FakeClient(session="20260101120000001")
+    return FakeSessions(here, other, summaries=make_summaries(count))
 
 
-def picker(stage: Stage) -> SessionPicker:
+def picker_of(stage: Stage) -> SessionPicker:
     screen = stage.app.screen
     assert isinstance(screen, SessionPicker)
     return screen
 
 
-async def opened(stage: Stage, words: str = "") -> SessionPicker:
+async def open_picker(stage: Stage, words: str = "") -> SessionPicker:
     await stage.app.run_command("sessions", words)
-    await stage.until(lambda: isinstance(stage.app.screen, SessionPicker) and picker(stage).rows.items)
-    return picker(stage)
+    await stage.until(lambda: isinstance(stage.app.screen, SessionPicker) and picker_of(stage).rows.items)
+    return picker_of(stage)
 
 
-async def two_sessions(stage: Stage) -> tuple[str, str]:
-    """The first says something of parsers, the second, which is open, of lexers."""
+async def create_two_sessions(stage: Stage) -> tuple[str, str]:
+    """Create a session about parsers and then one about lexers, which stays open, and return their ids."""
     await stage.send("Explain parsers")
     await stage.shows("Parsers make trees.")
     await stage.idle()
@@ -61,16 +61,16 @@ async def two_sessions(stage: Stage) -> tuple[str, str]:
     return first, (await stage.app.client.get_info()).session
 
 
-SAID = [say("Parsers make trees."), say("Lexers make tokens."), say("More.")]
+SCRIPT = [say("Parsers make trees."), say("Lexers make tokens."), say("More.")]
 
 
-async def test_resume_without_an_id_opens_the_list_and_enter_goes_there(open_app: OpenApp) -> None:
-    async with open_app(SAID) as stage:
-        first, second = await two_sessions(stage)
+async def test_resume_without_an_id_opens_the_picker_and_enter_resumes(open_app: OpenApp) -> None:
+    async with open_app(SCRIPT) as stage:
+        first, second = await create_two_sessions(stage)
         await stage.send("/resume")
         await stage.shows("Sessions", "Explain parsers", "Explain lexers", "current")
         await stage.type("pars")
-        await stage.until(lambda: [item.id for item in picker(stage).rows.items] == [first])
+        await stage.until(lambda: [item.id for item in picker_of(stage).rows.items] == [first])
         await stage.shows("Parsers make trees.")
         await stage.press("enter")
         await stage.until(lambda: stage.app.info is not None and stage.app.info.session == first)
@@ -82,16 +82,16 @@ async def test_resume_without_an_id_opens_the_list_and_enter_goes_there(open_app
         assert second != first
 
 
-async def test_a_session_that_cannot_be_opened_leaves_the_open_one(open_app: OpenApp) -> None:
-    async with open_app(SAID) as stage:
-        _, second = await two_sessions(stage)
+async def test_a_failed_resume_keeps_the_current_session(open_app: OpenApp) -> None:
+    async with open_app(SCRIPT) as stage:
+        _, second = await create_two_sessions(stage)
         await stage.send("/resume nothing of that name")
         await stage.shows("There is no session")
         assert stage.app.info is not None and stage.app.info.session == second
         assert "Lexers make tokens." in stage.screen()
 
 
-async def test_no_other_session_while_a_turn_runs(open_app: OpenApp) -> None:
+async def test_new_and_fork_are_refused_during_a_turn(open_app: OpenApp) -> None:
     async with open_app([say("Never.").stall()]) as stage:
         await stage.send("Go")
         await stage.until(lambda: stage.app.executing)
@@ -107,47 +107,47 @@ async def test_no_other_session_while_a_turn_runs(open_app: OpenApp) -> None:
 
 
 @pytest.mark.slow
-async def test_words_are_found_in_what_was_answered(open_app: OpenApp) -> None:
-    async with open_app(SAID) as stage:
-        first, _ = await two_sessions(stage)
-        await opened(stage)
+async def test_the_search_finds_words_in_answers(open_app: OpenApp) -> None:
+    async with open_app(SCRIPT) as stage:
+        first, _ = await create_two_sessions(stage)
+        await open_picker(stage)
         await stage.type("trees")
-        await stage.until(lambda: [item.id for item in picker(stage).rows.items] == [first])
+        await stage.until(lambda: [item.id for item in picker_of(stage).rows.items] == [first])
         await stage.shows("Found (answer):", "Parsers make trees.")
 
 
 @pytest.mark.slow
-async def test_a_session_is_renamed_and_deleted_but_not_the_open_one(open_app: OpenApp) -> None:
-    async with open_app(SAID) as stage:
-        first, second = await two_sessions(stage)
-        await opened(stage)
+async def test_sessions_are_renamed_and_deleted_except_the_current_one(open_app: OpenApp) -> None:
+    async with open_app(SCRIPT) as stage:
+        first, second = await create_two_sessions(stage)
+        await open_picker(stage)
         await stage.press("down", "f2")
         await stage.shows("new title")
-        picker(stage).entry.value = ""
+        picker_of(stage).entry.value = ""
         await stage.type("Trees and leaves")
         await stage.press("enter")
         await stage.shows("Trees and leaves")
         found = {item.id: item.title for item in await stage.app.sessions.list_sessions()}
         assert found[first] == "Trees and leaves"
-        picker(stage).rows.move_to([item.id for item in picker(stage).rows.items].index(second))
+        picker_of(stage).rows.move_to([item.id for item in picker_of(stage).rows.items].index(second))
         await stage.press("delete")
         await stage.shows("Delete", "y yes")
         await stage.press("y")
         await stage.shows("The current session cannot be deleted.")
-        picker(stage).rows.move_to([item.id for item in picker(stage).rows.items].index(first))
+        picker_of(stage).rows.move_to([item.id for item in picker_of(stage).rows.items].index(first))
         await stage.press("delete", "n")
         assert len(await stage.app.sessions.list_sessions()) == 2
         await stage.press("delete", "y")
-        await stage.until(lambda: [item.id for item in picker(stage).rows.items] == [second])
+        await stage.until(lambda: [item.id for item in picker_of(stage).rows.items] == [second])
         assert [item.id for item in await stage.app.sessions.list_sessions()] == [second]
 
 
 @pytest.mark.slow
-async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
-    async with open_app(SAID) as stage:
-        first, second = await two_sessions(stage)
-        await opened(stage, "parsers")
-        await stage.until(lambda: picker(stage).rows.marked is not None)
+async def test_f5_copies_the_marked_session(open_app: OpenApp) -> None:
+    async with open_app(SCRIPT) as stage:
+        first, second = await create_two_sessions(stage)
+        await open_picker(stage, "parsers")
+        await stage.until(lambda: picker_of(stage).rows.marked is not None)
         await stage.press("f5", "y")
         await stage.shows("Continuing in a copy.", "Parsers make trees.")
         info = await stage.app.client.get_info()
@@ -156,7 +156,7 @@ async def test_a_copy_is_made_of_the_marked_one(open_app: OpenApp) -> None:
 
 
 @pytest.mark.slow
-async def test_a_fork_at_a_prompt_brings_it_back_to_be_edited(open_app: OpenApp) -> None:
+async def test_a_fork_at_a_prompt_returns_the_prompt_to_the_composer(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two."), say("Other.")]) as stage:
         await stage.send("First?")
         await stage.shows("One.")
@@ -174,10 +174,10 @@ async def test_a_fork_at_a_prompt_brings_it_back_to_be_edited(open_app: OpenApp)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
-async def test_every_key_of_the_list(size: tuple[int, int]) -> None:
-    async with play(played(), size=size, clock=lambda: START) as stage:
-        await opened(stage)
-        rows = picker(stage).rows
+async def test_every_key_of_the_picker(size: tuple[int, int]) -> None:
+    async with run_app(sessions_with(), size=size, clock=lambda: START) as stage:
+        await open_picker(stage)
+        rows = picker_of(stage).rows
         await stage.press("down", "down")
         assert rows.mark == 2
         await stage.press("up")
@@ -201,28 +201,28 @@ async def test_every_key_of_the_list(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.slow
-async def test_letters_act_where_nothing_is_typed() -> None:
-    sessions = played(3)
-    async with play(sessions, clock=lambda: START) as stage:
-        await opened(stage)
+async def test_letters_are_actions_when_the_list_has_the_focus() -> None:
+    sessions = sessions_with(3)
+    async with run_app(sessions, clock=lambda: START) as stage:
+        await open_picker(stage)
         await stage.press("tab", "j", "r")
         await stage.shows("new title")
         await stage.press("escape")
         assert isinstance(stage.app.screen, SessionPicker)
         await stage.press("r")
-        picker(stage).entry.value = "Another"
+        picker_of(stage).entry.value = "Another"
         await stage.press("enter")
         await stage.until(lambda: sessions.renamed == {"20260101120000001": "Another"})
         await stage.press("d", "y")
-        await stage.until(lambda: len(picker(stage).rows.items) == 2)
+        await stage.until(lambda: len(picker_of(stage).rows.items) == 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
-async def test_everything_can_be_done_with_the_mouse(size: tuple[int, int]) -> None:
-    sessions = played()
-    async with play(sessions, size=size, clock=lambda: START) as stage:
-        shown = await opened(stage)
+async def test_the_picker_with_the_mouse(size: tuple[int, int]) -> None:
+    sessions = sessions_with()
+    async with run_app(sessions, size=size, clock=lambda: START) as stage:
+        shown = await open_picker(stage)
         await stage.pilot.click(shown.rows, offset=(5, 2))
         assert shown.rows.mark == 2
         await stage.pilot.click(shown.rows, offset=(5, 1))
@@ -241,13 +241,13 @@ async def test_everything_can_be_done_with_the_mouse(size: tuple[int, int]) -> N
         await stage.pilot.pause()
         await stage.pilot.click(shown.rows, offset=(5, 1))
         await stage.until(lambda: stage.app.info is not None and stage.app.info.session == "20260101120000001")
-        shown = await opened(stage)
+        shown = await open_picker(stage)
         await click_on(stage, "close")
         assert not isinstance(stage.app.screen, SessionPicker)
 
 
 async def click_on(stage: Stage, words: str) -> None:
-    """Click these words where they stand lowest on the screen."""
+    """Click the last character of the lowest occurrence of these words."""
     await stage.shows(words)
     lines: Any = stage.screen().split("\n")
     row = max(number for number, line in enumerate(lines) if words in line)
@@ -256,9 +256,9 @@ async def click_on(stage: Stage, words: str) -> None:
 
 
 @pytest.mark.slow
-async def test_five_thousand_sessions_are_narrowed_at_once() -> None:
-    async with play(played(5_000), clock=lambda: START) as stage:
-        shown = await opened(stage)
+async def test_five_thousand_sessions_are_filtered() -> None:
+    async with run_app(sessions_with(5_000), clock=lambda: START) as stage:
+        shown = await open_picker(stage)
         assert len(shown.rows.items) == 5_000
         await stage.type("4321")
         await stage.until(lambda: len(shown.rows.items) == 1)
@@ -266,18 +266,18 @@ async def test_five_thousand_sessions_are_narrowed_at_once() -> None:
         assert len(list(shown.query("*"))) < 30
 
 
-async def test_names_from_outside_cannot_steer_the_screen() -> None:
+async def test_control_characters_in_titles_are_escaped() -> None:
     evil = SessionSummary("20260101120000009", START, title="[red]x[/] \x1b[31mred\x07 \u202eback", turns=1)
-    async with play(PlayedSessions(PlayedClient(), summaries=[evil]), clock=lambda: START) as stage:
-        await opened(stage)
+    async with run_app(FakeSessions(FakeClient(), summaries=[evil]), clock=lambda: START) as stage:
+        await open_picker(stage)
         await stage.shows("[red]x[/]", r"\x1b[31mred\x07", r"\u202eback")
 
 
-@LOOKS
-async def test_picture(size: tuple[int, int], theme: Any) -> None:
-    async with play(played(12), size=size, clock=lambda: START) as stage:
+@SIZES_AND_THEMES
+async def test_snapshot(size: tuple[int, int], theme: Any) -> None:
+    async with run_app(sessions_with(12), size=size, clock=lambda: START) as stage:
         stage.app.choose_theme(theme)
-        await opened(stage)
+        await open_picker(stage)
         await stage.press("down")
         await stage.shows("Make it faster." if size[0] == 100 else "Session 1")
-        await stage.pictured(f"sessions-{size[0]}x{size[1]}-{theme}")
+        await stage.assert_snapshot(f"sessions-{size[0]}x{size[1]}-{theme}")

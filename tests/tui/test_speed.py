@@ -1,4 +1,4 @@
-"""The app stays fast: counts work instead of measuring time."""
+"""The app stays fast; these tests count work instead of measuring time."""
 
 import subprocess
 import sys
@@ -16,15 +16,15 @@ from odin.ui.tui.paint import markdown
 from odin.ui.tui.paint.answer import MAX_CHARS, MarkdownSplitter
 from odin.ui.tui.paint.canvas import Canvas, Line
 from odin.ui.tui.palette import DARK, make_palette
-from tests.tui.conftest import play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.conftest import run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 pytestmark = pytest.mark.every_frame
 
-BEGUN = TurnStarted("p1", "Write much.", "edit_mode")
+TURN_STARTED = TurnStarted("p1", "Write much.", "edit_mode")
 CANVAS = Canvas(40, make_palette(DARK))
 
-LATE = {
+LAZY_MODULES = {
     "PIL",
     "markdown_it",
     "odin.app",
@@ -46,7 +46,7 @@ LATE = {
 }
 """Modules and packages that must not be loaded before the first frame."""
 
-FIRST_PICTURE = """
+FIRST_FRAME_SCRIPT = """
 import asyncio, os, sys
 import odin.commands.tui
 from odin.ui.tui.app import OdinApp
@@ -64,28 +64,28 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-def test_the_first_picture_waits_for_nothing_it_does_not_need() -> None:
+def test_the_first_frame_loads_no_lazy_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-c", FIRST_PICTURE], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-I", "-c", FIRST_FRAME_SCRIPT], capture_output=True, text=True, timeout=120, check=True
     )
     loaded = done.stdout.split()
     assert "odin.ui.tui.app" in loaded
-    assert [name for name in loaded if any(name == item or name.startswith(f"{item}.") for item in LATE)] == []
+    assert [name for name in loaded if any(name == item or name.startswith(f"{item}.") for item in LAZY_MODULES)] == []
 
 
 @pytest.mark.slow
-async def test_an_answer_that_streams_in_moves_no_widget() -> None:
+async def test_a_streamed_answer_causes_no_layout() -> None:
     """Textual's layout pass runs only when a widget changes its size."""
-    client = PlayedClient([BEGUN])
-    async with play(PlayedSessions(client)) as stage:
-        client.play(TextStreamed("line 0\n\n"))
+    client = FakeClient([TURN_STARTED])
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(TextStreamed("line 0\n\n"))
         await stage.shows("line 0")
         await stage.pilot.pause(0.2)
         layouts: list[object] = []
         signal = cast("Signal[Any]", stage.app.screen.screen_layout_refresh_signal)  # pyright: ignore[reportUnknownMemberType]
         signal.subscribe(stage.app, layouts.append)
         for first in range(1, 200, 20):
-            client.play(*(TextStreamed(f"line {number}\n\n") for number in range(first, first + 20)))
+            client.emit(*(TextStreamed(f"line {number}\n\n") for number in range(first, first + 20)))
             await stage.shows(f"line {first + 19}")
         view = stage.app.transcript
         assert layouts == []
@@ -94,10 +94,10 @@ async def test_an_answer_that_streams_in_moves_no_widget() -> None:
 
 
 @pytest.mark.slow
-async def test_what_arrives_between_two_frames_is_not_painted_before_the_next() -> None:
-    client = PlayedClient([BEGUN])
-    async with play(PlayedSessions(client)) as stage:
-        client.play(TextStreamed("one line"))
+async def test_text_that_arrives_between_frames_is_painted_in_the_next_frame() -> None:
+    client = FakeClient([TURN_STARTED])
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(TextStreamed("one line"))
         await stage.shows("one line")
         view = stage.app.transcript
         before = [view.render_line(y).text for y in range(view.size.height)]
@@ -122,15 +122,15 @@ SHAPES: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-def test_only_so_much_of_an_answer_is_painted_again(shape: str) -> None:
+def test_the_repainted_part_of_an_answer_is_bounded(shape: str) -> None:
     """Of 12,000 lines without a blank line, a frame parses only a bounded part."""
-    splitter, again = MarkdownSplitter(), 0
+    splitter, longest_rest = MarkdownSplitter(), 0
     for number in range(12_000):
         splitter.feed(SHAPES[shape](number))
         splitter.take_done()
         if not number % 50:
-            again = max(again, sum(len(chunk.text) for chunk in splitter.peek_rest()))
-    assert 0 < again <= 3 * MAX_CHARS
+            longest_rest = max(longest_rest, sum(len(chunk.text) for chunk in splitter.peek_rest()))
+    assert 0 < longest_rest <= 3 * MAX_CHARS
 
 
 WORDS = st.sampled_from(
@@ -140,10 +140,10 @@ WORDS = st.sampled_from(
 
 @pytest.mark.slow
 @given(st.lists(WORDS, min_size=1, max_size=12))
-def test_plain_words_look_as_if_they_had_been_parsed(words: list[str]) -> None:
+def test_plain_text_is_painted_as_if_it_had_been_parsed(words: list[str]) -> None:
     text = "".join(["Words that may have to be wrapped ", *words]).rstrip()
-    assert seen(markdown.paint_markdown(text, CANVAS)) == seen(markdown.paint_parsed(text, CANVAS))
+    assert segments_of(markdown.paint_markdown(text, CANVAS)) == segments_of(markdown.paint_parsed(text, CANVAS))
 
 
-def seen(lines: list[Line]) -> list[list[tuple[str, str]]]:
+def segments_of(lines: list[Line]) -> list[list[tuple[str, str]]]:
     return [[(segment.text, str(segment.style)) for segment in line] for line in lines]

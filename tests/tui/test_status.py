@@ -22,72 +22,72 @@ from odin.core.message import Usage
 from odin.core.tui_settings import TuiSettings
 from odin.testing import call, fault, retry_after, say
 from odin.ui.tui.app import OdinApp
-from tests.tui.conftest import OpenApp, Stage, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.conftest import OpenApp, Stage, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 
-def row(stage: Stage, word: str) -> str:
-    """The lowest row of the screen that contains this."""
+def lowest_row_with(stage: Stage, word: str) -> str:
+    """Return the lowest row of the screen that contains the word."""
     return next((line for line in reversed(stage.screen().split("\n")) if word in line), "")
 
 
-def status(stage: Stage) -> str:
+def status_line_of(stage: Stage) -> str:
     return stage.screen().split("\n")[-1]
 
 
-async def test_the_figures_are_those_of_the_model(open_app: OpenApp) -> None:
+async def test_tokens_cost_and_context_match_the_model(open_app: OpenApp) -> None:
     script = [say("One.", usage=Usage(input=1_000, output=200, cache_read=3_000)), say("Two.")]
     async with open_app(script, size=(140, 30)) as stage:
-        await stage.until(lambda: "context" in status(stage))
-        assert status(stage).startswith(" edit")
-        before = status(stage)
+        await stage.until(lambda: "context" in status_line_of(stage))
+        assert status_line_of(stage).startswith(" edit")
+        before = status_line_of(stage)
         await stage.send("first")
         await stage.shows("One.")
-        await stage.until(lambda: "4.2k tokens" in status(stage))
-        await stage.until(lambda: "cache 75%" in status(stage))
-        assert "$" in status(stage)
-        assert status(stage) != before
+        await stage.until(lambda: "4.2k tokens" in status_line_of(stage))
+        await stage.until(lambda: "cache 75%" in status_line_of(stage))
+        assert "$" in status_line_of(stage)
+        assert status_line_of(stage) != before
         report = await stage.app.client.report_context()
-        await stage.until(lambda: f"context {report.used / report.limit:.0%}" in status(stage))
+        await stage.until(lambda: f"context {report.used / report.limit:.0%}" in status_line_of(stage))
 
 
-async def test_a_session_that_is_not_open_yet_is_said_to_be_opened() -> None:
-    going = asyncio.Event()
+async def test_the_app_shows_that_the_session_is_opening() -> None:
+    connected = asyncio.Event()
 
     async def connect() -> Sessions:
-        await going.wait()
-        return PlayedSessions(PlayedClient())
+        await connected.wait()
+        return FakeSessions(FakeClient())
 
     app = OdinApp(connect, TuiSettings(bell=False, title=False))
     async with app.run_test(size=(80, 24)) as pilot:
         stage = Stage(app, pilot, None)
         await stage.shows("opening session")
-        going.set()
+        connected.set()
         await stage.until(lambda: "opening session" not in stage.screen())
 
 
-async def test_the_mode_is_always_in_sight(open_app: OpenApp) -> None:
+async def test_the_mode_is_always_visible(open_app: OpenApp) -> None:
     async with open_app(size=(40, 12)) as stage:
-        await stage.until(lambda: status(stage).startswith(" edit"))
+        await stage.until(lambda: status_line_of(stage).startswith(" edit"))
         await stage.press("f2")
-        await stage.until(lambda: status(stage).startswith(" ask"))
+        await stage.until(lambda: status_line_of(stage).startswith(" ask"))
         await stage.press("alt+m")
-        await stage.until(lambda: status(stage).startswith(" plan"))
+        await stage.until(lambda: status_line_of(stage).startswith(" plan"))
 
 
-async def test_the_branch_is_that_of_git_and_follows_it(open_app: OpenApp, workspace: Path) -> None:
+async def test_the_git_branch_is_shown_and_updated(open_app: OpenApp, workspace: Path) -> None:
     (workspace / ".git").mkdir(exist_ok=True)
     head = workspace / ".git" / "HEAD"
     head.write_text("ref: refs/heads/feature/one\n")
     async with open_app([say("Done.")], size=(140, 30)) as stage:
-        await stage.until(lambda: "feature/one" in status(stage))
+        await stage.until(lambda: "feature/one" in status_line_of(stage))
         head.write_text("ref: refs/heads/main\n")
         await stage.send("hello")
         await stage.shows("Done.")
-        await stage.until(lambda: "main" in status(stage) and "feature" not in status(stage))
+        await stage.until(lambda: "main" in status_line_of(stage) and "feature" not in status_line_of(stage))
 
 
-async def test_an_answer_on_its_way_is_said_and_esc_ends_it(open_app: OpenApp) -> None:
+async def test_a_streaming_answer_is_shown_and_esc_stops_it(open_app: OpenApp) -> None:
     gate = threading.Event()
     async with open_app([say("one two three", chunk=3).hold(gate, after=5)]) as stage:
         await stage.send("hello")
@@ -107,7 +107,7 @@ async def test_a_retry_is_counted_down_on_the_screen(open_app: OpenApp) -> None:
         await stage.shows("in 2 s")
         await stage.shows("There.")
         await stage.idle()
-        assert "retry 1/" not in row(stage, "done")
+        assert "retry 1/" not in lowest_row_with(stage, "done")
 
 
 async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> None:
@@ -116,60 +116,61 @@ async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> No
     script = [call("Bash", {"command": f"cat {fifo}", "description": "wait for it"}), say("Done.")]
     async with open_app(script, yes=True) as stage:
         await stage.send("go")
-        await stage.until(lambda: "running Bash" in row(stage, "Esc stops"))
+        await stage.until(lambda: "running Bash" in lowest_row_with(stage, "Esc stops"))
         await asyncio.to_thread(fifo.write_text, "x")  # waits for the reader, which needs the event loop to start
         await stage.shows("Done.")
         await stage.idle()
-        await stage.until(lambda: not row(stage, "Esc stops"))
+        await stage.until(lambda: not lowest_row_with(stage, "Esc stops"))
 
 
-def told(stage: Stage) -> str:
-    """The activity line."""
+def activity_line_of(stage: Stage) -> str:
     place = stage.app.query_one("#activity").region.y
     return stage.screen().split("\n")[place]
 
 
-async def test_words_change_with_what_happens() -> None:
-    client = PlayedClient()
+async def test_the_activity_line_follows_events() -> None:
+    client = FakeClient()
     clock = [0.0]
-    async with play(PlayedSessions(client), clock=lambda: clock[0]) as stage:
+    async with run_app(FakeSessions(client), clock=lambda: clock[0]) as stage:
 
-        async def shows(*events: Any, words: str, later: float = 0.0) -> None:
-            client.play(*events)
+        async def emit_and_wait(*events: Any, words: str, later: float = 0.0) -> None:
+            client.emit(*events)
             clock[0] = client.now + later
             stage.app.request_frame()
-            await stage.until(lambda: words in told(stage))
+            await stage.until(lambda: words in activity_line_of(stage))
 
-        await shows(words="F1 help")
-        await shows(TurnStarted("p", "x", "edit_mode"), words="starting 0 s")
-        await shows(ActivityChanged("connecting"), words="connecting to the model 7 s", later=7)
-        await shows(
+        await emit_and_wait(words="F1 help")
+        await emit_and_wait(TurnStarted("p", "x", "edit_mode"), words="starting 0 s")
+        await emit_and_wait(ActivityChanged("connecting"), words="connecting to the model 7 s", later=7)
+        await emit_and_wait(
             ToolStarted("a", "Read", {"file_path": "x.py"}, "x.py"),
             ToolStarted("b", "Grep", {"pattern": "def"}),
             CallQueued("c", "Edit"),
             words="running 2 tools",
         )
-        assert "1 waiting" in told(stage)
-        await shows(RetryScheduled(2, 6, 4.0, "Overloaded.", "overloaded"), TurnEnded("p", "error"), words="failed")
-        assert "!" in told(stage)
+        assert "1 waiting" in activity_line_of(stage)
+        await emit_and_wait(
+            RetryScheduled(2, 6, 4.0, "Overloaded.", "overloaded"), TurnEnded("p", "error"), words="failed"
+        )
+        assert "!" in activity_line_of(stage)
 
 
 @pytest.mark.slow
-async def test_nothing_ticks_when_nothing_happens() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        client.play(TurnStarted("p", "x", "edit_mode"))
+async def test_no_frames_are_drawn_while_idle() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(TurnStarted("p", "x", "edit_mode"))
         await stage.shows("Esc stops")
-        client.play(TurnEnded("p", "end_turn"))
+        client.emit(TurnEnded("p", "end_turn"))
         await stage.until(lambda: "Esc stops" not in stage.screen())
         await stage.until(lambda: stage.app.panel_updater.is_idle)
         frames: list[int] = []
-        stage.app.observers.append(Counting(frames))
+        stage.app.observers.append(FrameCounter(frames))
         await stage.pilot.pause(1.5)
-        assert not frames, "a clock went on"
+        assert not frames, "a timer kept drawing frames"
 
 
-class Counting:
+class FrameCounter:
     """An observer that counts frames."""
 
     def __init__(self, frames: list[int]) -> None:
@@ -185,16 +186,16 @@ class Counting:
         self._frames.append(1)
 
 
-async def test_an_error_outside_of_the_answer_is_a_notice_that_goes_away() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        client.play(Warned("The log could not be written.", "error"))
+async def test_an_error_outside_an_answer_is_shown_as_a_toast() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(Warned("The log could not be written.", "error"))
         await stage.until(lambda: "The log could not be written." in stage.screen().split("\n")[0])
 
 
-async def test_many_notices_leave_room_and_the_composer_is_never_hidden() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client), size=(60, 20)) as stage:
+async def test_many_toasts_never_hide_the_composer() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client), size=(60, 20)) as stage:
         for number in range(9):
             stage.app.show_toast(f"Notice {number} [bold]as it is[/bold] \x1b[31m", "warn")
             stage.app.show_toast(f"Notice {number} [bold]as it is[/bold] \x1b[31m", "warn")
@@ -204,11 +205,11 @@ async def test_many_notices_leave_room_and_the_composer_is_never_hidden() -> Non
         await stage.shows("still here")
 
 
-async def test_one_who_waits_for_an_answer_is_not_shown_as_working() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client)) as stage:
-        client.play(TurnStarted("p", "x", "edit_mode"), PermissionAsked("a", "c", "Bash", {}, "why"))
+async def test_an_agent_that_waits_for_an_answer_is_not_shown_as_working() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(TurnStarted("p", "x", "edit_mode"), PermissionAsked("a", "c", "Bash", {}, "why"))
         await stage.until(lambda: stage.app.facts.agents.main.asks)
         assert stage.app.facts.agents.main.describe(client.now).is_asking
-        client.play(PermissionAnswered("a", "c", True))
+        client.emit(PermissionAnswered("a", "c", True))
         await stage.until(lambda: not stage.app.facts.agents.main.asks)

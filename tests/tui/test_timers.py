@@ -1,4 +1,4 @@
-"""One-shot timers: Textual skips one of its own if the process stands still at the wrong moment."""
+"""One-shot timers: Textual skips one of its own if the process stalls at the wrong moment."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from odin.ui.tui.timers import FrameTimer, call_after
 from tests.sources import PACKAGE
 
 
-async def test_a_frame_is_drawn_although_the_process_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_frame_is_drawn_although_the_process_stalled(monkeypatch: pytest.MonkeyPatch) -> None:
     app: App[None] = App()
     drawn = asyncio.Event()
     async with app.run_test():
@@ -25,7 +25,7 @@ async def test_a_frame_is_drawn_although_the_process_stood_still(monkeypatch: py
         monkeypatch.undo()
 
 
-def test_the_app_uses_no_timer_that_may_be_skipped() -> None:
+def test_the_app_does_not_use_textual_timers_that_may_be_skipped() -> None:
     for path in (PACKAGE / "ui" / "tui").rglob("*.py"):
         assert not re.search(r"\.set_timer\(", path.read_text(encoding="utf-8")), path
 

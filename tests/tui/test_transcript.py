@@ -13,11 +13,11 @@ from odin.testing import call, say
 from odin.ui.tui.blocks import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
 from odin.ui.tui.transcript import TranscriptView
 from tests.pictures import png
-from tests.tui.conftest import OpenApp, Stage, play
-from tests.tui.played import PlayedClient, PlayedSessions
+from tests.tui.conftest import OpenApp, Stage, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 
-def turn(number: int, answer: str = "") -> list[AnyEvent]:
+def events_of_turn(number: int, answer: str = "") -> list[AnyEvent]:
     made = ToolCall(f"c{number}", "Read", {"file_path": f"/p/file{number}.py"})
     output = "\n".join(f"row {row} of file{number}" for row in range(30))
     return [
@@ -30,17 +30,17 @@ def turn(number: int, answer: str = "") -> list[AnyEvent]:
     ]
 
 
-def turns(count: int) -> list[AnyEvent]:
-    return [event for number in range(count) for event in turn(number)]
+def events_of_turns(count: int) -> list[AnyEvent]:
+    return [event for number in range(count) for event in events_of_turn(number)]
 
 
-def sessions(events: list[AnyEvent]) -> tuple[PlayedClient, PlayedSessions]:
-    client = PlayedClient(events)
-    return client, PlayedSessions(client)
+def sessions_with(events: list[AnyEvent]) -> tuple[FakeClient, FakeSessions]:
+    client = FakeClient(events)
+    return client, FakeSessions(client)
 
 
-async def looking(stage: Stage, count: int) -> TranscriptView:
-    """The focused transcript, once all past events are shown."""
+async def focus_transcript(stage: Stage, count: int) -> TranscriptView:
+    """Wait until all past events are shown, focus the transcript and return it."""
     view = stage.app.transcript
     await stage.until(lambda: len(view.blocks) >= count)
     await stage.press("ctrl+up")
@@ -48,8 +48,8 @@ async def looking(stage: Stage, count: int) -> TranscriptView:
     return view
 
 
-def rows(stage: Stage) -> list[str]:
-    """The rows of the screen without the scroll bar."""
+def rows_of(stage: Stage) -> list[str]:
+    """Return the rows of the transcript without the scroll bar."""
     return [line[:95].rstrip() for line in stage.screen().split("\n")][2:20]
 
 
@@ -59,9 +59,9 @@ def row_of(stage: Stage, words: str) -> int:
 
 
 async def test_keys_move_among_the_cards() -> None:
-    _, played = sessions(turns(12))
-    async with play(played) as stage:
-        view = await looking(stage, 60)
+    _, sessions = sessions_with(events_of_turns(12))
+    async with run_app(sessions) as stage:
+        view = await focus_transcript(stage, 60)
         assert isinstance(view.cursor, AnswerBlock) and view.cursor.text == "Answer 11."
         assert "▌ Answer 11." in stage.screen()
         await stage.press("k")
@@ -78,10 +78,10 @@ async def test_keys_move_among_the_cards() -> None:
 
 
 @pytest.mark.slow
-async def test_folding_keeps_the_head_where_it_is() -> None:
-    _, played = sessions(turns(6))
-    async with play(played) as stage:
-        view = await looking(stage, 30)
+async def test_folding_keeps_the_header_of_the_card_in_place() -> None:
+    _, sessions = sessions_with(events_of_turns(6))
+    async with run_app(sessions) as stage:
+        view = await focus_transcript(stage, 30)
         await stage.press("k", "o")
         await stage.shows("Read /p/file5.py", "row 0 of file5", "row 19 of file5")
         await stage.press("space")
@@ -96,10 +96,10 @@ async def test_folding_keeps_the_head_where_it_is() -> None:
 
 
 @pytest.mark.slow
-async def test_searching_finds_what_is_folded_and_far_away() -> None:
-    _, played = sessions(turns(40))
-    async with play(played) as stage:
-        await looking(stage, 200)
+async def test_the_search_finds_folded_and_distant_text() -> None:
+    _, sessions = sessions_with(events_of_turns(40))
+    async with run_app(sessions) as stage:
+        await focus_transcript(stage, 200)
         await stage.press("g", "slash")
         await stage.type("ROW 7 of file3")
         await stage.shows("row 7 of file3", "1 of 11")
@@ -117,11 +117,11 @@ async def test_searching_finds_what_is_folded_and_far_away() -> None:
 
 
 @pytest.mark.slow
-async def test_what_was_found_stays_in_view_when_the_view_shrinks() -> None:
-    """So it does when a line of help appears after the search, however late the screen is laid out."""
-    _, played = sessions(turns(40))
-    async with play(played) as stage:
-        await looking(stage, 200)
+async def test_a_match_stays_visible_when_the_view_shrinks() -> None:
+    """The view also shrinks when the help line appears after the search, however late the layout is."""
+    _, sessions = sessions_with(events_of_turns(40))
+    async with run_app(sessions) as stage:
+        await focus_transcript(stage, 200)
         await stage.press("g", "slash")
         await stage.type("row 20 of file30")
         await stage.press("enter")
@@ -129,33 +129,33 @@ async def test_what_was_found_stays_in_view_when_the_view_shrinks() -> None:
         width, height = stage.app.size
         for lines in (height - 3, height - 6, height):
             await stage.pilot.resize_terminal(width, lines)
-            await stage.until(lambda: "row 20 of file30" in rows_text(stage))
+            await stage.until(lambda: "row 20 of file30" in text_without_search_of(stage))
         await stage.press("pageup")
-        await stage.until(lambda: "row 20 of" not in rows_text(stage))
+        await stage.until(lambda: "row 20 of" not in text_without_search_of(stage))
         await stage.pilot.resize_terminal(width, height - 3)
         await stage.pilot.pause()
-        assert "row 20 of" not in rows_text(stage), "who has scrolled on is left there"
+        assert "row 20 of" not in text_without_search_of(stage), "the view does not return to the match after scrolling"
 
 
-def rows_text(stage: Stage) -> str:
-    """The screen without the line of the search."""
+def text_without_search_of(stage: Stage) -> str:
+    """Return the screen without the search bar."""
     return "\n".join(line for line in stage.screen().split("\n") if not line.lstrip().startswith("/ "))
 
 
-async def test_copying_a_card() -> None:
-    _, played = sessions(turns(2))
-    async with play(played) as stage:
-        await looking(stage, 10)
+async def test_y_copies_a_card() -> None:
+    _, sessions = sessions_with(events_of_turns(2))
+    async with run_app(sessions) as stage:
+        await focus_transcript(stage, 10)
         await stage.press("k", "y")
         await stage.shows("Copied.")
         assert stage.app.clipboard.startswith("row 0 of file1\nrow 1")
 
 
-async def test_the_other_keys_are_those_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, played = sessions(turns(1))
+async def test_other_keys_run_actions_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, sessions = sessions_with(events_of_turns(1))
     done: list[str] = []
-    async with play(played) as stage:
-        await looking(stage, 5)
+    async with run_app(sessions) as stage:
+        await focus_transcript(stage, 5)
         for name in ("stats", "help", "quit"):
             monkeypatch.setattr(stage.app, f"action_{name}", lambda name=name: done.append(name))
         await stage.press("dollar_sign", "question_mark", "q")
@@ -163,7 +163,7 @@ async def test_the_other_keys_are_those_of_the_app(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-async def test_editing_a_prompt_goes_on_in_a_copy(open_app: OpenApp) -> None:
+async def test_editing_a_prompt_continues_in_a_copy(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two."), say("Other.")], yes=True) as stage:
         await stage.send("First question")
         await stage.shows("One.")
@@ -178,40 +178,42 @@ async def test_editing_a_prompt_goes_on_in_a_copy(open_app: OpenApp) -> None:
         await stage.until(lambda: "Two." not in stage.screen() and "One." in stage.screen())
 
 
-async def test_the_view_follows_the_end_and_stays_when_one_looks_back() -> None:
-    client, played = sessions(turns(10))
-    async with play(played) as stage:
+async def test_the_view_follows_the_end_unless_it_is_scrolled_up() -> None:
+    client, sessions = sessions_with(events_of_turns(10))
+    async with run_app(sessions) as stage:
         await stage.shows("Answer 9.")
         await stage.press("pageup")
-        before = rows(stage)
-        client.play(TurnStarted("x", "More?", "edit_mode"), TextStreamed("More.\n\n" * 40))
+        before = rows_of(stage)
+        client.emit(TurnStarted("x", "More?", "edit_mode"), TextStreamed("More.\n\n" * 40))
         await stage.shows("new below")
-        assert rows(stage) == before
+        assert rows_of(stage) == before
         await stage.press("ctrl+end")
         await stage.until(lambda: "new below" not in stage.screen() and "More." in stage.screen())
-        client.play(TextStreamed("The last words."))
+        client.emit(TextStreamed("The last words."))
         await stage.shows("The last words.")
 
 
-async def test_what_changes_above_leaves_the_screen_alone() -> None:
-    client, played = sessions([*turns(10), TurnStarted("x", "More?", "edit_mode")])
-    async with play(played) as stage:
+async def test_changes_outside_the_view_do_not_scroll_it() -> None:
+    client, sessions = sessions_with([*events_of_turns(10), TurnStarted("x", "More?", "edit_mode")])
+    async with run_app(sessions) as stage:
         await stage.shows("More?")
-        client.play(TextStreamed("line of the answer\n\n" * 60))
+        client.emit(TextStreamed("line of the answer\n\n" * 60))
         await stage.shows("line of the answer")
         await stage.press("pageup")
-        before = rows(stage)
-        client.play(Warned("Something happened."))
+        before = rows_of(stage)
+        client.emit(Warned("Something happened."))
         await stage.until(lambda: any("happened" in str(getattr(b, "text", "")) for b in stage.app.transcript.blocks))
-        assert rows(stage) == before
-        client.play(ReplyRolledBack("again"))
+        assert rows_of(stage) == before
+        client.emit(ReplyRolledBack("again"))
         await stage.shows("More?")
 
 
 @pytest.mark.slow
-async def test_the_place_is_kept_when_the_width_changes() -> None:
-    _, played = sessions([event for n in range(30) for event in turn(n, f"Answer {n} " + "with many words " * 20)])
-    async with play(played) as stage:
+async def test_the_scroll_position_is_kept_when_the_width_changes() -> None:
+    _, sessions = sessions_with(
+        [event for n in range(30) for event in events_of_turn(n, f"Answer {n} " + "with many words " * 20)]
+    )
+    async with run_app(sessions) as stage:
         await stage.until(lambda: len(stage.app.transcript.blocks) >= 150)
         await stage.press("ctrl+home")
         for _ in range(4):
@@ -224,29 +226,29 @@ async def test_the_place_is_kept_when_the_width_changes() -> None:
 
 
 @pytest.mark.slow
-async def test_only_what_is_looked_at_is_painted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_visible_blocks_are_painted(monkeypatch: pytest.MonkeyPatch) -> None:
     from odin.ui.tui.paint.painter import PaintedBlock
 
     count = 0
     paint: Callable[..., Any] = PaintedBlock.paint
 
-    def counted(self: PaintedBlock, *args: Any) -> Any:
+    def count_and_paint(self: PaintedBlock, *args: Any) -> Any:
         nonlocal count
         count += 1
         return paint(self, *args)
 
-    monkeypatch.setattr(PaintedBlock, "paint", counted)
-    _, played = sessions(turns(600))
-    async with play(played) as stage:
+    monkeypatch.setattr(PaintedBlock, "paint", count_and_paint)
+    _, sessions = sessions_with(events_of_turns(600))
+    async with run_app(sessions) as stage:
         await stage.shows("Answer 599.")
         await stage.press("ctrl+home")
         await stage.shows("Question 0?")
         assert count < 400
 
 
-async def test_a_click_folds_a_drag_selects_and_a_double_click_takes_a_word() -> None:
-    _, played = sessions(turns(2))
-    async with play(played) as stage:
+async def test_a_click_folds_a_drag_selects_and_a_double_click_selects_a_word() -> None:
+    _, sessions = sessions_with(events_of_turns(2))
+    async with run_app(sessions) as stage:
         view = stage.app.transcript
         await stage.shows("Answer 1.")
         row = row_of(stage, "Read /p/file1.py")
@@ -263,7 +265,7 @@ async def test_a_click_folds_a_drag_selects_and_a_double_click_takes_a_word() ->
         assert stage.app.screen.get_selected_text() == "file1"
 
 
-async def test_cards_of_one_line_stand_together_until_one_is_unfolded() -> None:
+async def test_one_line_cards_are_adjacent_until_one_is_unfolded() -> None:
     calls = [ToolCall(f"c{number}", "Read", {"file_path": f"/p/file{number}.py"}) for number in range(3)]
     events: list[AnyEvent] = [
         TurnStarted("t", "Read them", "edit_mode"),
@@ -272,12 +274,12 @@ async def test_cards_of_one_line_stand_together_until_one_is_unfolded() -> None:
         Replied(ReplyMessage((Text("Done."),))),
         TurnEnded("t", "end_turn"),
     ]
-    _, played = sessions(events)
-    async with play(played) as stage:
+    _, sessions = sessions_with(events)
+    async with run_app(sessions) as stage:
         await stage.shows("Done.")
         first = row_of(stage, "Thought")
         assert [row_of(stage, f"file{number}.py") for number in range(3)] == [first + 1, first + 2, first + 3]
-        assert row_of(stage, "Done.") == first + 5, "other blocks keep their distance"
+        assert row_of(stage, "Done.") == first + 5, "other blocks keep an empty row above them"
         await stage.pilot.click(stage.app.transcript, offset=(5, first + 2))
         await stage.shows("two")
         assert row_of(stage, "file1.py") == row_of(stage, "file0.py") + 2
@@ -289,9 +291,9 @@ async def test_copying_across_wrapped_rows_joins_them() -> None:
     words = " ".join(f"word{number}" for number in range(40))
     code = "x" * 150
     answer = f"{words}\n\n- {words}\n\n```\n{code} y\nz\n```"
-    client, played = sessions([TurnStarted("t", words, "edit_mode")])
-    async with play(played, size=(100, 40)) as stage:
-        client.play(Replied(ReplyMessage((Text(answer),))), TurnEnded("t", "end_turn"))
+    client, sessions = sessions_with([TurnStarted("t", words, "edit_mode")])
+    async with run_app(sessions, size=(100, 40)) as stage:
+        client.emit(Replied(ReplyMessage((Text(answer),))), TurnEnded("t", "end_turn"))
         await stage.shows("z")
         view = stage.app.transcript
         first, last = row_of(stage, "› word0"), row_of(stage, "  z")
@@ -304,34 +306,34 @@ async def test_copying_across_wrapped_rows_joins_them() -> None:
         assert lines == [f"› {words}", words, f"• {words}", f"{code} y", "z"]
 
 
-async def test_a_selection_goes_with_what_is_selected() -> None:
-    client, played = sessions(
+async def test_a_selection_moves_with_its_text() -> None:
+    client, sessions = sessions_with(
         [
-            *turns(2),
+            *events_of_turns(2),
             TurnStarted("x", "More?", "edit_mode"),
         ]
     )
-    async with play(played) as stage:
+    async with run_app(sessions) as stage:
         view = stage.app.transcript
-        client.play(TextStreamed("Selected words\n"))
+        client.emit(TextStreamed("Selected words\n"))
         await stage.shows("Selected words")
         row = row_of(stage, "Selected words")
         await stage.pilot.click(view, offset=(4, row), times=2)
         assert stage.app.screen.get_selected_text() == "Selected"
-        client.play(Warned("Something above."))
+        client.emit(Warned("Something above."))
         await stage.shows("Something above.")
         assert row_of(stage, "Selected words") != row or not view.following
         assert stage.app.screen.get_selected_text() == "Selected"
 
 
-async def test_the_work_of_another_agent() -> None:
-    client, played = sessions(turns(1))
-    async with play(played) as stage:
-        client.play(AgentStarted("agent-1", "Look at the tests", "ask_mode"))
-        client.play(TurnStarted("agent-1", "Look at the tests", "ask_mode"), agent="agent-1")
-        client.play(ToolStarted("g", "Grep", {"pattern": "slow"}, "slow"), agent="agent-1")
-        client.play(UsageRecorded("m", Usage(input=5_000), 0.25), agent="agent-1")
-        client.play(UsageRecorded("m", Usage(input=7_000), 0.5))
+async def test_shift_tab_shows_the_transcript_and_usage_of_a_sub_agent() -> None:
+    client, sessions = sessions_with(events_of_turns(1))
+    async with run_app(sessions) as stage:
+        client.emit(AgentStarted("agent-1", "Look at the tests", "ask_mode"))
+        client.emit(TurnStarted("agent-1", "Look at the tests", "ask_mode"), agent="agent-1")
+        client.emit(ToolStarted("g", "Grep", {"pattern": "slow"}, "slow"), agent="agent-1")
+        client.emit(UsageRecorded("m", Usage(input=5_000), 0.25), agent="agent-1")
+        client.emit(UsageRecorded("m", Usage(input=7_000), 0.5))
         await stage.shows("agent-1 Look at the tests", "working", "Grep slow", "$0.75  12k tokens")
         await stage.press("shift+tab")
         await stage.shows("agent-1: Look at the tests", "running", "$0.25  5.0k tokens")
@@ -340,32 +342,32 @@ async def test_the_work_of_another_agent() -> None:
         await stage.shows("Answer 0.", "$0.75  12k tokens")
 
 
-async def test_a_running_call_counts_its_seconds_and_a_finished_one_costs_nothing() -> None:
+async def test_a_running_call_counts_seconds_and_a_finished_one_stops_the_timer() -> None:
     now = [1_700_000_100.0]
-    client, played = sessions([TurnStarted("x", "Go", "edit_mode")])
-    async with play(played, clock=lambda: now[0]) as stage:
-        client.play(ToolStarted("r", "ExecuteCommand", {"command": "make"}, "make"))
+    client, sessions = sessions_with([TurnStarted("x", "Go", "edit_mode")])
+    async with run_app(sessions, clock=lambda: now[0]) as stage:
+        client.emit(ToolStarted("r", "ExecuteCommand", {"command": "make"}, "make"))
         await stage.shows("running")
         now[0] += 65
         await stage.shows("running · 2 min")
-        client.play(ToolEnded("r", "ExecuteCommand", "success", "ok", "Ran: make", duration_ms=65_000))
+        client.emit(ToolEnded("r", "ExecuteCommand", "success", "ok", "Ran: make", duration_ms=65_000))
         await stage.shows("1 min 5 s")
         view = stage.app.transcript
         await asyncio.sleep(0.6)
         assert not view._is_ticking
 
 
-async def test_pictures_are_read_aside(tmp_path: Any) -> None:
+async def test_images_are_loaded_in_the_background(tmp_path: Any) -> None:
     pytest.importorskip("PIL")
     path = tmp_path / "p.png"
     path.write_bytes(png(40, 20))
     picture = Image(str(path), "image/png", 40, 20)
-    _, played = sessions([TurnStarted("x", "See this", "edit_mode", images=(picture,))])
-    async with play(played) as stage:
+    _, sessions = sessions_with([TurnStarted("x", "See this", "edit_mode", images=(picture,))])
+    async with run_app(sessions) as stage:
         await stage.shows("[image: p.png, 40×20]", "▀▀▀▀▀▀")
 
 
-async def test_a_real_session_with_an_edit(open_app: OpenApp, workspace: Any) -> None:
+async def test_a_real_session_shows_calls_and_their_diff(open_app: OpenApp, workspace: Any) -> None:
     (workspace / "a.py").write_text("x = 1\ny = 2\n")
     path = str(workspace / "a.py")
     edit = call("EditTool", {"file_path": path, "old_string": "x = 1", "new_string": "x = 3"})
@@ -376,13 +378,13 @@ async def test_a_real_session_with_an_edit(open_app: OpenApp, workspace: Any) ->
         assert [block.text for block in prompts] == ["Make x three"]
 
 
-async def test_what_failed_says_what_to_do_next() -> None:
-    client = PlayedClient()
-    async with play(PlayedSessions(client), size=(100, 30)) as stage:
-        client.play(CompactionChanged("failed", "manual", "The summary is not shorter."))
-        client.play(CompactionChanged("failed", "auto", "Nobody asked for this one."))
-        client.play(TurnStarted("p1", "hi", "edit_mode"))
-        client.play(TurnEnded("p1", "error", error="work refused the key.", error_kind="AuthFailed", hint="Check it."))
+async def test_failures_suggest_the_next_step() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client), size=(100, 30)) as stage:
+        client.emit(CompactionChanged("failed", "manual", "The summary is not shorter."))
+        client.emit(CompactionChanged("failed", "auto", "Nobody asked for this one."))
+        client.emit(TurnStarted("p1", "hi", "edit_mode"))
+        client.emit(TurnEnded("p1", "error", error="work refused the key.", error_kind="AuthFailed", hint="Check it."))
         await stage.shows(
             "The summary is not shorter.", "✗ work refused the key.", "Check it. `odin auth` stores a key"
         )

@@ -1,4 +1,4 @@
-"""Vim-style navigation, as an option: Esc leaves the prompt for the conversation, letters move in it."""
+"""The option for Vim-style navigation: Esc moves from the composer to the transcript, letters move in it."""
 
 import pytest
 
@@ -7,25 +7,25 @@ from odin.core.op import Interrupt
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.reports import HelpDialog
 from odin.ui.tui.search import SearchBar
-from tests.tui.conftest import play
-from tests.tui.key_cases import Scene, cursor, folds
+from tests.tui.conftest import run_app
+from tests.tui.key_cases import Scene, cursor_index_of, folds_of
 
 VIM = TuiSettings(bell=False, title=False, side_panel=False, vim=True)
 
 
 @pytest.mark.slow
-async def test_esc_and_then_letters_move() -> None:
+async def test_after_esc_letters_move_in_the_transcript() -> None:
     scene = Scene()
-    async with play(scene.sessions, settings=VIM) as stage:
-        await scene.begin(stage)
+    async with run_app(scene.sessions, settings=VIM) as stage:
+        await scene.wait_until_loaded(stage)
         view = scene.app.transcript
         await stage.type("a draft")
         await stage.press("escape")
         assert view.has_focus and scene.app.composer.text == "a draft"
         await stage.press("g", "g")
-        assert cursor(scene) == 0 and view.scroll_offset.y == 0
+        assert cursor_index_of(scene) == 0 and view.scroll_offset.y == 0
         await stage.press("j", "j", "k")
-        assert cursor(scene) == 1
+        assert cursor_index_of(scene) == 1
         await stage.press("G")
         await stage.until(lambda: view.following and "▌ Answer 11." in stage.screen())
         await stage.press("g", "slash")
@@ -42,25 +42,25 @@ async def test_esc_and_then_letters_move() -> None:
 
 
 @pytest.mark.slow
-async def test_cards_are_folded_prompts_edited_and_help_shown() -> None:
+async def test_letters_fold_cards_edit_prompts_and_show_help() -> None:
     scene = Scene()
-    async with play(scene.sessions, settings=VIM) as stage:
-        await scene.begin(stage)
+    async with run_app(scene.sessions, settings=VIM) as stage:
+        await scene.wait_until_loaded(stage)
         await stage.press("escape", "k")
         for key in ("o", "enter", "space"):
-            before = folds(scene)
+            before = folds_of(scene)
             await stage.press(key)
-            assert folds(scene) != before, key
+            assert folds_of(scene) != before, key
         await stage.press("question_mark")
-        await stage.until(lambda: isinstance(scene.top, HelpDialog))
+        await stage.until(lambda: isinstance(scene.dialog, HelpDialog))
         await stage.press("escape", "e", "y")
         await stage.until(lambda: scene.sessions.forked == ["t11"])
 
 
-async def test_q_twice_leaves() -> None:
+async def test_q_twice_exits() -> None:
     scene = Scene()
-    async with play(scene.sessions, settings=VIM) as stage:
-        await scene.begin(stage)
+    async with run_app(scene.sessions, settings=VIM) as stage:
+        await scene.wait_until_loaded(stage)
         await stage.press("q")
         assert scene.app.composer.text == "q"
         await stage.press("escape", "q")
@@ -70,11 +70,11 @@ async def test_q_twice_leaves() -> None:
         assert scene.app._exit
 
 
-async def test_esc_in_the_conversation_stops_the_work() -> None:
+async def test_esc_in_the_transcript_interrupts_the_turn() -> None:
     scene = Scene()
-    async with play(scene.sessions, settings=VIM) as stage:
-        await scene.begin(stage)
-        scene.client.play(TurnStarted("t", "work", "edit_mode"))
+    async with run_app(scene.sessions, settings=VIM) as stage:
+        await scene.wait_until_loaded(stage)
+        scene.client.emit(TurnStarted("t", "work", "edit_mode"))
         await stage.until(lambda: scene.app.executing)
         await stage.press("escape")
         assert scene.app.transcript.has_focus and not scene.client.submitted
@@ -82,12 +82,12 @@ async def test_esc_in_the_conversation_stops_the_work() -> None:
         await stage.until(lambda: scene.client.submitted == [Interrupt()])
 
 
-async def test_without_the_option_esc_stops_at_once() -> None:
+async def test_without_the_option_esc_interrupts_at_once() -> None:
     scene = Scene()
     settings = TuiSettings(bell=False, title=False)
-    async with play(scene.sessions, settings=settings) as stage:
-        await scene.begin(stage)
-        scene.client.play(TurnStarted("t", "work", "edit_mode"))
+    async with run_app(scene.sessions, settings=settings) as stage:
+        await scene.wait_until_loaded(stage)
+        scene.client.emit(TurnStarted("t", "work", "edit_mode"))
         await stage.until(lambda: scene.app.executing)
         await stage.press("escape")
         await stage.until(lambda: scene.client.submitted == [Interrupt()])

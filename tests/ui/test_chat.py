@@ -1,16 +1,16 @@
-"""The plain conversation in a real terminal."""
+"""Background processes and Ctrl-C in plain mode, in a real terminal."""
 
 import os
 from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
-from tests.sandbox.processes import running, wait_until
-from tests.ui.pseudo import screen
+from tests.sandbox.processes import is_running, wait_until
+from tests.ui.pseudo_terminal import open_terminal
 
 WAIT = "echo $$ >>pids; until [ -e go ]; do sleep 0.02; done; echo broken; exit 3"
 
 
-def test_a_process_that_ends_begins_a_turn_at_the_prompt(workspace: Path) -> None:
+def test_finished_background_job_starts_a_turn(workspace: Path) -> None:
     script = [
         call("Spawn", {"command": WAIT, "description": "tests"}),
         say("Waiting."),
@@ -19,7 +19,7 @@ def test_a_process_that_ends_begins_a_turn_at_the_prompt(workspace: Path) -> Non
     ]
     with (
         ScriptedServer(script) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("run the tests\n")
@@ -30,29 +30,29 @@ def test_a_process_that_ends_begins_a_turn_at_the_prompt(workspace: Path) -> Non
         terminal.type("thanks\n")
         terminal.see("Bye.")
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
 
 
-def test_a_service_prints_while_nobody_types_and_ends_with_the_chat(workspace: Path) -> None:
+def test_service_runs_until_the_chat_ends(workspace: Path) -> None:
     service = f"sleep {1000 + os.getpid() / 1e7:.7f}"
     command = f"for i in $(seq 20000); do echo line $i; done; touch printed; exec {service}"
     with (
         ScriptedServer([call("Spawn", {"command": command}), say("It runs.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("start it\n")
         terminal.see("It runs.")
-        wait_until(lambda: (workspace / "printed").exists() and running(service))
+        wait_until(lambda: (workspace / "printed").exists() and is_running(service))
         terminal.type("\x04")
-        assert terminal.end()[0] == 0
-        wait_until(lambda: not running(service))
+        assert terminal.wait_for_exit()[0] == 0
+        wait_until(lambda: not is_running(service))
 
 
-def test_the_second_interrupt_at_the_prompt_ends_the_chat_quietly(workspace: Path) -> None:
+def test_second_ctrl_c_at_the_prompt_exits_quietly(workspace: Path) -> None:
     with (
         ScriptedServer([say("Hello.")]) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("hi\n")
@@ -61,5 +61,5 @@ def test_the_second_interrupt_at_the_prompt_ends_the_chat_quietly(workspace: Pat
         terminal.type("\x03")
         terminal.see("Press Ctrl-C again or Ctrl-D to exit.\r\nedit> ")
         terminal.type("\x03")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
         assert "Traceback" not in terminal.shown

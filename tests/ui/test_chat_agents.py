@@ -1,24 +1,24 @@
-"""Sub-agents in plain mode, in a real terminal: listed, talked to, interrupted and cancelled one by one."""
+"""Sub-agents in plain mode, in a real terminal: listed, prompted, interrupted and cancelled."""
 
 import threading
 from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
-from tests.engine.test_team import Cast, complete, delegate
+from tests.engine.test_team import TeamScript, complete, delegate
 from tests.sandbox.processes import wait_until
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 
-def test_one_agent_is_talked_to_interrupted_and_read_while_another_works(workspace: Path) -> None:
+def test_agent_is_focused_prompted_and_interrupted_while_another_works(workspace: Path) -> None:
     gate = threading.Event()
-    cast = Cast(
+    script = TeamScript(
         [delegate("a"), delegate("b"), say("Both are started."), *(say("I see.") for _ in range(9))],
         a=[say("Counting " * 50).stall(after=6), say("I count on.\nAnd on."), complete("Counted it.")],
         b=[complete("Read it.").hold(gate)],
     )
     with (
-        ScriptedServer(cast) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        ScriptedServer(script) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("go\n")
@@ -40,6 +40,7 @@ def test_one_agent_is_talked_to_interrupted_and_read_while_another_works(workspa
         terminal.type("finish\n")
         terminal.see("[general-1] completed: Counted it.")
         terminal.see("Prompts go to the main agent again.")
+        terminal.see("I see.")
         terminal.type("/new\n")
         terminal.see("Agents are still at work:")
         terminal.see("Type /new again to stop them.")
@@ -58,7 +59,7 @@ def test_one_agent_is_talked_to_interrupted_and_read_while_another_works(workspa
         terminal.type("/agents\n")
         terminal.match(r"adhoc-1 \(general-1\): completed: job a → Counted it\.\r\nadhoc-2 \(general-2\): cancelled")
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
         assert "Traceback" not in terminal.shown
         heard = [seen.body.decode() for seen in server.requests if "Complete" in seen.tool_names]
         assert any("count on" in body for body in heard)
@@ -66,25 +67,24 @@ def test_one_agent_is_talked_to_interrupted_and_read_while_another_works(workspa
         assert server.rejected == []
 
 
-def test_an_agent_asks_for_permission_after_the_turn_of_the_main_agent_has_ended(workspace: Path) -> None:
+def test_agent_asks_for_permission_after_the_main_agents_turn(workspace: Path) -> None:
     gate = threading.Event()
     command = call("ExecuteCommand", {"command": "touch made"}).hold(gate)
-    cast = Cast([delegate("a"), say("It is started."), say("I see.")], a=[command, complete("Made it.")])
+    script = TeamScript([delegate("a"), say("It is started."), say("I see.")], a=[command, complete("Made it.")])
     with (
-        ScriptedServer(cast) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        ScriptedServer(script) as server,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("go\n")
         terminal.see("It is started.")
         terminal.see("edit> ", times=2)
         gate.set()
-        terminal.see("touch made")
-        terminal.match(r"general-1")
-        terminal.match(r"\[y\]|y = |Yes|yes")
+        terminal.see("general-1 (job a) asks: Bash\r\n  | touch made")
+        terminal.see("Allow it? [y]es")
         terminal.type("y\n")
         terminal.see("[general-1] completed: Made it.")
         wait_until((workspace / "made").exists)
         terminal.see("I see.")
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0

@@ -1,4 +1,4 @@
-"""The line a person types on, in a real terminal: pasting, calling back, long lines, and Ctrl-C at every stage."""
+"""The input line of plain mode in a real terminal: pastes, history, long lines, and Ctrl-C in every state."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from odin.testing import ScriptedServer, Turn, say
 from odin.ui.slash_commands.sessions import format_session
 from odin.ui.terminal import width_of
 from tests.sandbox.processes import wait_until
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 PASTED = "\x1b[200~def f():\r\treturn 1\r\x1b[201~"
 LONG = " ".join(f"word{number}" for number in range(40))
@@ -21,7 +21,7 @@ LONG = " ".join(f"word{number}" for number in range(40))
 def test_a_paste_of_several_lines_is_one_prompt(workspace: Path) -> None:
     with (
         ScriptedServer([say("Seen.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("\x1b[?2004h")
         terminal.see("edit> ")
@@ -31,15 +31,15 @@ def test_a_paste_of_several_lines_is_one_prompt(workspace: Path) -> None:
         terminal.type("\n")
         terminal.see("Seen.\r\nedit> ")
         terminal.type("\x04")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
         assert "explain def f():\\n\\treturn 1" in server.requests[0].body.decode()
         assert terminal.shown.count("\x1b[?2004h") == terminal.shown.count("\x1b[?2004l") == 1
 
 
-def test_a_long_line_is_shown_whole_once_it_is_done_and_can_be_called_back(workspace: Path) -> None:
+def test_long_line_is_shown_whole_after_enter_and_can_be_recalled(workspace: Path) -> None:
     with (
         ScriptedServer([say("One."), say("Two.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True, columns=80) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True, columns=80) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type(f"{LONG}\n")
@@ -48,15 +48,15 @@ def test_a_long_line_is_shown_whole_once_it_is_done_and_can_be_called_back(works
         terminal.type("\x1b[A again\n")
         terminal.see("Two.\r\nedit> ")
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
         assert f"{LONG} again" in server.requests[1].body.decode()
 
 
-def test_a_prompt_that_waited_is_shown_when_it_begins(workspace: Path) -> None:
+def test_queued_prompt_is_shown_when_its_turn_starts(workspace: Path) -> None:
     gate = threading.Event()
     with (
         ScriptedServer([say("One.").hold(gate), say("Two.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
@@ -66,16 +66,16 @@ def test_a_prompt_that_waited_is_shown_when_it_begins(workspace: Path) -> None:
         gate.set()
         shown = terminal.see("Two.\r\n")
         assert "ask> second\r\n" in shown[shown.index("One.") :]
-        assert shown.count("edit> first\r\n") == 1, "what can be read already is not said again"
+        assert shown.count("edit> first\r\n") == 1, "a prompt that is on the screen is not printed again"
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
 
 
-def test_it_can_be_stopped_and_goes_on_with_a_terminal_that_was_changed_meanwhile(workspace: Path) -> None:
-    """After Ctrl-Z the shell has the terminal, in its own way, until `fg`."""
+def test_continue_after_sigstop_restores_the_terminal_settings(workspace: Path) -> None:
+    """After Ctrl-Z, the shell uses the terminal with its own settings until `fg`."""
     with (
         ScriptedServer([say("One.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("half")
@@ -90,14 +90,14 @@ def test_it_can_be_stopped_and_goes_on_with_a_terminal_that_was_changed_meanwhil
         terminal.type(" a line\n")
         terminal.see("One.\r\nedit> ")
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
         assert "half a line" in server.requests[0].body.decode()
 
 
-def test_ctrl_c_leaves_the_list_of_sessions_and_not_odin(workspace: Path) -> None:
+def test_ctrl_c_closes_the_session_list_and_not_odin(workspace: Path) -> None:
     with (
         ScriptedServer([say("One."), say("Two.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
@@ -108,7 +108,7 @@ def test_ctrl_c_leaves_the_list_of_sessions_and_not_odin(workspace: Path) -> Non
         terminal.match(r"cancel: [^a-z]*edit> ")
         terminal.type("second\n")
         terminal.see("Two.\r\nedit> ")
-        assert "Ctrl-C once more" not in terminal.shown
+        assert "Press Ctrl-C again" not in terminal.shown
         terminal.type("\x03")
         terminal.see("Press Ctrl-C again")
         terminal.type("/queue\n")
@@ -116,19 +116,19 @@ def test_ctrl_c_leaves_the_list_of_sessions_and_not_odin(workspace: Path) -> Non
         terminal.type("\x03")
         terminal.see("Press Ctrl-C again", times=2)
         terminal.type("\x03")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
 
 
-def _slow_summaries(seen: Any) -> Turn:
+def _stall_summaries(seen: Any) -> Turn:
     if "tools" in seen.json:
         return say(f"{'Words to be summarised. ' * 200}That was it.")
     return say("Never.").stall()
 
 
-def test_the_keyboard_is_free_while_a_summary_is_made_and_ctrl_c_gives_it_up(workspace: Path) -> None:
+def test_prompts_run_during_a_compaction_and_ctrl_c_cancels_it(workspace: Path) -> None:
     with (
-        ScriptedServer(_slow_summaries) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        ScriptedServer(_stall_summaries) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         for number in range(1, 4):
@@ -149,11 +149,11 @@ def test_the_keyboard_is_free_while_a_summary_is_made_and_ctrl_c_gives_it_up(wor
         terminal.type("/compact cancel\n")
         terminal.see("No compaction is running.")
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
-        assert terminal.shown.count("Compaction canceled.") == 2, "nothing is said twice"
+        assert terminal.wait_for_exit()[0] == 0
+        assert terminal.shown.count("Compaction canceled.") == 2, "each cancellation is reported once"
 
 
-def test_a_session_of_the_list_is_one_row_whatever_it_is_called() -> None:
+def test_session_fits_into_one_row_whatever_its_title() -> None:
     owner = "PID 4711 on a-machine-with-a-long-name since 2026-11-15 10:15:00"
     about = SessionSummary(id="20261115101500123", modified=0.0, created=0.0, title="漢字 and words " * 9)
     held = SessionSummary(

@@ -5,16 +5,16 @@ import threading
 from pathlib import Path
 
 from odin.testing import ScriptedServer, say
-from tests.ui.pseudo import screen
-from tests.ui.test_chat_queue import asked, leave
+from tests.ui.pseudo_terminal import open_terminal
+from tests.ui.test_chat_queue import exit_chat, wait_for_requests
 
 DONE = say("All is well.\n<done>looked at everything</done>")
 
 
-def test_a_loop_is_shown_and_ends_by_itself(workspace: Path) -> None:
+def test_loop_shows_its_iterations_and_ends_when_the_goal_is_reached(workspace: Path) -> None:
     with (
         ScriptedServer([say("First."), DONE, DONE]) as server,
-        screen("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/loop\n")
@@ -33,30 +33,30 @@ def test_a_loop_is_shown_and_ends_by_itself(workspace: Path) -> None:
         terminal.see("Unknown argument '--limit many'.")
         terminal.type("/loop on --limit 3 once more\n")
         terminal.see("Loop mode is on (executing, 1 of 3 iterations): once more")
-        terminal.see("Loop mode ended: goal reached. looked at everything")
-        leave(terminal)
+        terminal.see("Loop mode ended: goal reached. looked at everything", times=2)
+        exit_chat(terminal)
         assert len(server.requests) == 3, "no command reaches the model"
 
 
-def test_it_is_switched_while_a_turn_runs_and_ctrl_c_ends_it(workspace: Path) -> None:
+def test_loop_mode_starts_during_a_turn_and_ends_with_ctrl_c(workspace: Path) -> None:
     gate = threading.Event()
     with (
         ScriptedServer([say("First.").hold(gate), say("Second.").stall(after=1), say("Third.")]) as server,
-        screen("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("begin\n")
-        asked(server, 1)
+        wait_for_requests(server, 1)
         terminal.type("/loop on all of it\n")
         terminal.see("Loop mode is on (executing, 0 of 10 iterations): all of it")
         gate.set()
-        asked(server, 2)
+        wait_for_requests(server, 2)
         terminal.see("iteration 1 of 10")
         terminal.type("\x03")
         terminal.see("Loop mode is off: You interrupted it.")
         terminal.type("by hand\n")
         terminal.see("Third.")
-        leave(terminal)
+        exit_chat(terminal)
         assert server.rejected == []
 
 
@@ -78,13 +78,13 @@ sys.exit(run(sys.argv[1:]))
 """Presses Ctrl-C when the second prompt of the loop has been printed, before its turn handles signals."""
 
 
-def test_ctrl_c_stops_an_iteration_that_has_just_begun(workspace: Path) -> None:
+def test_ctrl_c_stops_an_iteration_that_has_just_started(workspace: Path) -> None:
     driver = workspace.parent / "driver.py"
     driver.write_text(CTRL_C_AT_A_PROMPT)
     shell = f"exec {sys.executable} -I {driver} --plain --yes"
     with (
         ScriptedServer([say("First."), say("Second.").stall(after=1), say("Third.")]) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True, shell=shell) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True, shell=shell) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/loop on all of it\n")
@@ -92,23 +92,23 @@ def test_ctrl_c_stops_an_iteration_that_has_just_begun(workspace: Path) -> None:
         assert "Press Ctrl-C again" not in terminal.shown
         terminal.type("by hand\n")
         terminal.see("Third.")
-        leave(terminal)
+        exit_chat(terminal)
 
 
-def test_custom_commands_are_listed_and_sent_as_what_they_stand_for(workspace: Path) -> None:
+def test_custom_commands_are_listed_and_expanded(workspace: Path) -> None:
     folder = workspace / ".odin/commands"
     folder.mkdir(parents=True)
     (folder / "fix.md").write_text("---\ndescription: Fix\x1b[2J it\nargument-hint: N\n---\nFix issue $ARGUMENTS.")
     gate = threading.Event()
     with (
         ScriptedServer([say("One.").hold(gate), say("Fixed.")]) as server,
-        screen("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--plain", "--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/commands\n")
         terminal.match(r"/fix N +Fix.\[2J it \(project\)")
         terminal.type("hello\n")
-        asked(server, 1)
+        wait_for_requests(server, 1)
         terminal.type("/fix 12\n")
         terminal.see("Queued #1: /fix 12")
         terminal.type("/queue\n")
@@ -120,5 +120,5 @@ def test_custom_commands_are_listed_and_sent_as_what_they_stand_for(workspace: P
         assert "Fix issue 12." not in terminal.shown
         terminal.type("/rewind\n")
         terminal.match(r"1 .*0 files +/fix 12")
-        leave(terminal)
+        exit_chat(terminal)
         assert "Fix issue 12." in server.requests[1].body.decode()

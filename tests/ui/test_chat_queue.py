@@ -1,4 +1,4 @@
-"""Typing while a turn runs, in a real terminal: what waits, what steers, commands of one's own, and how it all ends."""
+"""Input during a turn in plain mode: queue, steering, shell commands, interrupts and signals."""
 
 import os
 import signal
@@ -8,30 +8,30 @@ from pathlib import Path
 
 from odin.testing import ScriptedServer, call, say
 from tests.sandbox.processes import wait_until
-from tests.ui.pseudo import Screen, screen
+from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
 
 SLOW = "touch begun; until [ -e go ]; do sleep 0.02; done; echo slow"
 
 
-def asked(server: ScriptedServer, number: int) -> None:
+def wait_for_requests(server: ScriptedServer, number: int) -> None:
     wait_until(lambda: len(server.requests) >= number)
 
 
-def leave(terminal: Screen) -> None:
+def exit_chat(terminal: PseudoTerminal) -> None:
     terminal.type("/exit\n")
-    assert terminal.end()[0] == 0
+    assert terminal.wait_for_exit()[0] == 0
     assert "Traceback" not in terminal.shown
 
 
-def test_lines_typed_while_it_works_wait_and_can_be_changed(workspace: Path) -> None:
+def test_prompts_typed_during_a_turn_are_queued_and_can_be_changed(workspace: Path) -> None:
     gate = threading.Event()
     with (
         ScriptedServer([say("One.").hold(gate), say("Two."), say("Three.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
-        asked(server, 1)
+        wait_for_requests(server, 1)
         terminal.type("second\nthird\n/plan fourth\n")
         terminal.see("Queued #1: second")
         terminal.see("Queued #2: third")
@@ -50,16 +50,16 @@ def test_lines_typed_while_it_works_wait_and_can_be_changed(workspace: Path) -> 
         assert len(server.requests) == 1, "no command reaches the model"
         gate.set()
         terminal.see("Three.")
-        leave(terminal)
+        exit_chat(terminal)
         assert "second, better" in server.requests[1].body.decode()
         assert "fourth" in server.requests[2].body.decode()
         assert server.rejected == []
 
 
-def test_steering_and_a_command_of_ones_own_while_it_works(workspace: Path) -> None:
+def test_steering_and_a_shell_command_during_a_turn(workspace: Path) -> None:
     with (
         ScriptedServer([call("ExecuteCommand", {"command": SLOW}), say("Turned.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("go\n")
@@ -70,17 +70,17 @@ def test_steering_and_a_command_of_ones_own_while_it_works(workspace: Path) -> N
         terminal.see("Sent. The model sees it before its next step.")
         (workspace / "go").touch()
         terminal.see("Turned.")
-        leave(terminal)
+        exit_chat(terminal)
         told = server.requests[1].body.decode()
         assert "turn left" in told
         assert "Context from `echo mine; echo more`" in told
         assert server.rejected == []
 
 
-def test_a_command_at_the_prompt_is_told_with_the_next_one_and_can_be_stopped(workspace: Path) -> None:
+def test_shell_command_output_joins_the_next_prompt_and_ctrl_c_stops_it(workspace: Path) -> None:
     with (
         ScriptedServer([say("Seen.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("!echo at the prompt; exit 3\n")
@@ -91,20 +91,20 @@ def test_a_command_at_the_prompt_is_told_with_the_next_one_and_can_be_stopped(wo
         terminal.see("(interrupted by the user and stopped with everything it had started)")
         terminal.type("what did I do\n")
         terminal.see("Seen.")
-        leave(terminal)
+        exit_chat(terminal)
         told = server.requests[0].body.decode()
         assert "at the prompt" in told
         assert "interrupted by the user" in told
 
 
-def test_ctrl_c_stops_the_turn_and_what_waits_stays_queued(workspace: Path) -> None:
+def test_ctrl_c_stops_the_turn_and_pauses_the_queue(workspace: Path) -> None:
     with (
         ScriptedServer([say("Never.").stall(), say("Fine."), say("That too.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
-        asked(server, 1)
+        wait_for_requests(server, 1)
         terminal.type("by the way\n")
         terminal.see("Queued #1: by the way")
         terminal.type("\x03")
@@ -115,35 +115,35 @@ def test_ctrl_c_stops_the_turn_and_what_waits_stays_queued(workspace: Path) -> N
         assert "by the way" not in server.requests[1].body.decode()
         terminal.type("/queue send 1\n")
         terminal.see("That too.")
-        leave(terminal)
+        exit_chat(terminal)
         assert "by the way" in server.requests[2].body.decode()
         assert server.rejected == []
 
 
-def test_what_is_typed_right_behind_ctrl_c_is_answered(workspace: Path) -> None:
+def test_prompt_typed_right_after_ctrl_c_is_answered(workspace: Path) -> None:
     with (
         ScriptedServer([say("Never.").stall(), say("Fine.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
-        asked(server, 1)
+        wait_for_requests(server, 1)
         terminal.type("\x03at once\n")
         terminal.see("Fine.")
-        leave(terminal)
+        exit_chat(terminal)
         assert "at once" in server.requests[1].body.decode()
         assert server.rejected == []
 
 
-def test_a_session_is_exported_and_listed_while_it_works(workspace: Path) -> None:
+def test_export_and_session_list_work_during_a_turn(workspace: Path) -> None:
     gate = threading.Event()
     with (
         ScriptedServer([say("One.").hold(gate), say("Two.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("first\n")
-        asked(server, 1)
+        wait_for_requests(server, 1)
         terminal.type("/export so-far.json\n")
         terminal.see("Exported to")
         terminal.type("/sessions\n")
@@ -155,20 +155,20 @@ def test_a_session_is_exported_and_listed_while_it_works(workspace: Path) -> Non
         terminal.see("One.")
         terminal.type("second\n")
         terminal.see("Two.")
-        leave(terminal)
+        exit_chat(terminal)
         assert not any("/export" in request.body.decode() for request in server.requests)
 
 
-def test_a_question_has_the_keyboard_and_what_was_typed_comes_back(workspace: Path) -> None:
+def test_permission_request_takes_the_keyboard_and_restores_the_draft(workspace: Path) -> None:
     gate = threading.Event()
     command = call("ExecuteCommand", {"command": "touch made"})
     with (
         ScriptedServer([command.hold(gate), say("Done."), say("Two.")]) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("go\n")
-        asked(server, 1)
+        wait_for_requests(server, 1)
         terminal.type("half a li")
         terminal.see("edit> half a li")
         gate.set()
@@ -178,22 +178,24 @@ def test_a_question_has_the_keyboard_and_what_was_typed_comes_back(workspace: Pa
         terminal.type("ne\n")
         terminal.see("edit> half a line\r\n")
         terminal.see("Two.")
-        leave(terminal)
+        exit_chat(terminal)
         assert "half a line" in server.requests[2].body.decode()
     assert (workspace / "made").exists()
 
 
-def test_a_signal_ends_it_and_what_waits_is_there_again(workspace: Path) -> None:
+def test_sigterm_during_a_turn_keeps_the_queue_for_the_next_start(workspace: Path) -> None:
     with ScriptedServer([say("Never.").stall(), say("One."), say("Two.")]) as server:
-        with screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal:
+        with open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal:
             terminal.see("edit> ")
             terminal.type("first\n")
-            asked(server, 1)
+            wait_for_requests(server, 1)
             terminal.type("for later\n")
             terminal.see("Queued #1: for later")
             os.kill(terminal.process.pid, signal.SIGTERM)
-            assert terminal.end()[0] == 143
-        with screen("--yes", "--continue", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal:
+            assert terminal.wait_for_exit()[0] == 143
+        with open_terminal(
+            "--yes", "--continue", cwd=workspace, env=server.env("anthropic"), with_stdout=True
+        ) as terminal:
             terminal.see("1 queued prompt from the last session will run after your next prompt.")
             terminal.see("edit> ")
             time.sleep(0.2)
@@ -201,16 +203,16 @@ def test_a_signal_ends_it_and_what_waits_is_there_again(workspace: Path) -> None
             terminal.type("here I am\n")
             terminal.see("One.")
             terminal.see("Two.")
-            leave(terminal)
+            exit_chat(terminal)
         assert "here I am" in server.requests[1].body.decode()
         assert "for later" in server.requests[2].body.decode()
         assert server.rejected == []
 
 
-def test_a_signal_at_the_prompt_and_ctrl_c_with_something_typed(workspace: Path) -> None:
+def test_ctrl_c_clears_the_line_and_sigterm_exits_at_the_prompt(workspace: Path) -> None:
     with (
         ScriptedServer([]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("not this")
@@ -220,22 +222,22 @@ def test_a_signal_at_the_prompt_and_ctrl_c_with_something_typed(workspace: Path)
         terminal.type("/queue\n")
         terminal.see("The queue is empty.")
         os.kill(terminal.process.pid, signal.SIGTERM)
-        assert terminal.end()[0] == 143
+        assert terminal.wait_for_exit()[0] == 143
 
 
-def test_continue_after_an_interrupt(workspace: Path) -> None:
+def test_continue_resumes_an_interrupted_turn(workspace: Path) -> None:
     with (
         ScriptedServer([say("Never.").stall(), say("On.")]) as server,
-        screen("--yes", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/continue\n")
         terminal.see("Nothing to continue")
         terminal.type("first\n")
-        asked(server, 1)
+        wait_for_requests(server, 1)
         terminal.type("\x03")
         terminal.see("Interrupted.\r\nedit> ")
         terminal.type("/continue\n")
         terminal.see("On.")
-        leave(terminal)
+        exit_chat(terminal)
         assert server.requests[0].messages == server.requests[1].messages

@@ -1,15 +1,15 @@
-"""Roles in plain mode."""
+"""The `/role` command in plain mode."""
 
 from pathlib import Path
 
 from odin.testing import ScriptedServer, say
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 
 def test_the_role_is_switched_and_shown(workspace: Path) -> None:
     with (
         ScriptedServer([say("Planned."), say("Built.")]) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/role\n")

@@ -1,4 +1,4 @@
-"""What a person sees and types about permissions in a conversation."""
+"""Permission rules and permission modes in plain mode."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from odin.core.op import AddRule
 from odin.core.policy import RuleLine
 from odin.testing import ScriptedServer, call, say
 from odin.ui.slash_commands.actions import format_rules, parse_rule
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="toolu_c")
 
@@ -25,17 +25,17 @@ TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="toolu_c")
         ("--user --allow Read", AddRule("Read", "allow", "user")),
     ],
 )
-def test_a_rule_that_is_typed(text: str, op: AddRule) -> None:
+def test_typed_rule_is_parsed(text: str, op: AddRule) -> None:
     assert parse_rule(text) == op
 
 
 @pytest.mark.parametrize("text", ["", "--deny", "--forever Bash"])
-def test_a_rule_that_is_not_understood(text: str) -> None:
+def test_malformed_rule_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_rule(text)
 
 
-def test_the_list_shows_everything_as_it_is() -> None:
+def test_rule_list_escapes_hidden_characters() -> None:
     lines = (
         RuleLine(0, "default", "deny", "Bash(sudo:*)", "odinconfig.json"),
         RuleLine(1, "session", "allow", "Bash(make\u202e)"),
@@ -52,7 +52,7 @@ def test_rules_are_added_listed_and_removed(workspace: Path) -> None:
     script = [TOUCH, say("Made."), TOUCH, say("Not made.")]
     with (
         ScriptedServer(script) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/rules add Bash(touch made)\n")
@@ -74,7 +74,7 @@ def test_rules_are_added_listed_and_removed(workspace: Path) -> None:
         terminal.type("n\n")
         terminal.see("Not made.")
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -90,24 +90,24 @@ def test_rules_are_added_listed_and_removed(workspace: Path) -> None:
         ("/yolo", "/yolo is off. Permission mode: default"),
     ],
 )
-def test_what_is_wrong_is_said_and_the_chat_goes_on(workspace: Path, typed: str, said: str) -> None:
+def test_permission_commands_answer_and_the_chat_continues(workspace: Path, typed: str, said: str) -> None:
     with (
         ScriptedServer([]) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type(f"{typed}\n")
         assert said in terminal.see("edit> ", 2)
         terminal.type("\x04")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
         assert server.requests == []
 
 
-def test_yolo_is_plain_to_see_and_goes_back_to_what_was(workspace: Path) -> None:
+def test_yolo_is_shown_in_the_prompt_and_restores_the_earlier_mode(workspace: Path) -> None:
     with (
         ScriptedServer([TOUCH, say("Made.")]) as server,
-        screen(
-            "--permission-mode", "acceptEdits", cwd=workspace, env=server.env("anthropic"), all_of_it=True
+        open_terminal(
+            "--permission-mode", "acceptEdits", cwd=workspace, env=server.env("anthropic"), with_stdout=True
         ) as terminal,
     ):
         first = terminal.see("edit> ")
@@ -121,7 +121,7 @@ def test_yolo_is_plain_to_see_and_goes_back_to_what_was(workspace: Path) -> None
         terminal.see("Permission prompts are on. Permission mode: acceptEdits\r\n")
         terminal.see("edit> ", 2)
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
     assert (workspace / "made").exists()
     assert re.search(r"^\x1b\[1mOdin \S+ · anthropic/\S+ · /", first)
     assert re.search(r"^edit · permissions: acceptEdits · sandbox: .*network off\r$", first, re.MULTILINE)

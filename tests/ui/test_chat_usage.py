@@ -7,12 +7,12 @@ from odin.core.client import ContextPart, ContextReport
 from odin.core.message import Usage
 from odin.testing import ScriptedServer, call, reply
 from odin.ui.slash_commands.reports import format_context, format_table
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 PRICES = '{"anthropic": {"m": {"price_input": 1000000, "price_output": 0, "context": 25000}}}'
 
 
-def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, workspace: Path) -> None:
+def test_turn_stopped_by_the_budget_continues_after_it_is_raised(home: Path, workspace: Path) -> None:
     folder = home / ".config" / "odin"
     folder.mkdir(parents=True)
     (folder / "models.json").write_text(PRICES)
@@ -22,7 +22,7 @@ def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, wor
     ]
     with (
         ScriptedServer(script) as server,
-        screen(
+        open_terminal(
             "--yes",
             "--max-budget-usd",
             "1",
@@ -30,7 +30,7 @@ def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, wor
             "anthropic/m",
             cwd=workspace,
             env=server.env("anthropic"),
-            all_of_it=True,
+            with_stdout=True,
         ) as terminal,
     ):
         terminal.see("edit> ")
@@ -56,18 +56,18 @@ def test_a_budget_that_stopped_the_work_is_raised_and_it_goes_on(home: Path, wor
         terminal.see("system prompt")
         terminal.see("the parts are estimates")
         terminal.type("/exit\n")
-        terminal.end()
+        terminal.wait_for_exit()
         assert server.rejected == []
 
 
-def test_a_usual_model_name_fits_into_eighty_columns() -> None:
+def test_usage_table_with_a_usual_model_name_fits_into_eighty_columns() -> None:
     row = UsageRow("openai/gpt-4.1-mini", "", 4, 1_200, 800, 30_000_000, 2_500, 0, 0.0412, 9, 0.89)
     lines = format_table(UsageReport("", "model", (row,), row), 79)
     assert lines[1].startswith("openai/gpt-4.1-mini ")
     assert max(map(len, lines)) <= 79
 
 
-def test_an_estimate_is_called_one_and_an_unknown_window_too() -> None:
+def test_context_report_marks_estimates_and_an_unknown_window() -> None:
     parts = (ContextPart("tools", 30, 17), ContextPart("prompts", 70))
     shown = format_context(ContextReport("m", 100, 0, 0, measured=False, parts=parts))
     assert shown.splitlines() == [

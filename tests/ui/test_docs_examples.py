@@ -1,4 +1,4 @@
-"""The pages: all can be found, and every Python example of the API page runs as it stands, without a model."""
+"""The documentation: the index is complete, links work, and every Python example of the API page runs."""
 
 import inspect
 import re
@@ -24,7 +24,7 @@ PRINTED = [
 ]
 
 
-def test_the_index_names_every_page_and_every_link_leads_somewhere() -> None:
+def test_index_lists_every_page_and_no_link_is_dead() -> None:
     docs = PAGE.parent
     index = (docs / "README.md").read_text(encoding="utf-8")
     assert [page.name for page in docs.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index] == []
@@ -38,11 +38,11 @@ def test_the_index_names_every_page_and_every_link_leads_somewhere() -> None:
     assert dead == []
 
 
-def test_every_example_is_known() -> None:
+def test_every_example_has_an_expected_output() -> None:
     assert len(EXAMPLES) == len(PRINTED)
 
 
-def test_documented_signatures_are_those_of_the_code() -> None:
+def test_documented_signatures_match_the_code() -> None:
     page = PAGE.read_text(encoding="utf-8")
     tables = re.split(r"\n\| of a `(Query|Session)` \|", page)
     owners = [(odin, rf"`odin\.({name})\((.*?)\)` (?:starts|returns)", page) for name in ("query", "new")]

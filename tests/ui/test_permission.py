@@ -1,4 +1,4 @@
-"""The words of a permission question and what an answer means, without a terminal."""
+"""The text of a permission request and the meaning of typed answers, without a terminal."""
 
 import io
 import re
@@ -28,7 +28,7 @@ from tests.table import each
 HIDDEN = "\x1b\x07\r\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
 
 
-def ask(**more: object) -> PermissionAsked:
+def make_request(**more: object) -> PermissionAsked:
     fields: dict[str, object] = {
         "ask_id": "a",
         "call_id": "c",
@@ -41,9 +41,9 @@ def ask(**more: object) -> PermissionAsked:
     return PermissionAsked(**{**fields, **more})  # pyright: ignore[reportArgumentType]
 
 
-PLAIN = ask(permission_modes=("auto",))
-ONCE = ask(rules=())
-OUTSIDE = ask(unsandboxed=True, sandbox="bubblewrap")
+PLAIN = make_request(permission_modes=("auto",))
+ONCE = make_request(rules=())
+OUTSIDE = make_request(unsandboxed=True, sandbox="bubblewrap")
 
 
 @each(
@@ -73,7 +73,7 @@ OUTSIDE = ask(unsandboxed=True, sandbox="bubblewrap")
         ("?\n", PermissionReply("help")),
     ],
 )
-def test_what_a_line_means(typed: str, reply: PermissionReply) -> None:
+def test_typed_line_is_parsed(typed: str, reply: PermissionReply) -> None:
     assert parse_reply(PLAIN, typed) == reply
 
 
@@ -81,19 +81,19 @@ def test_what_a_line_means(typed: str, reply: PermissionReply) -> None:
     "typed",
     ["x\n", "j\n", "1\n", "yy\n", "yn\n", "yes, but carefully\n", "ok then\n", "y!\n", "sure thing\n", "\x1b[A\n"],
 )
-def test_what_could_be_an_accident_is_asked_again(typed: str) -> None:
+def test_unclear_answer_is_asked_again(typed: str) -> None:
     reply = parse_reply(PLAIN, typed)
     assert reply.act == "unclear"
     assert reply.words
 
 
 @pytest.mark.parametrize("typed", ["s\n", "p\n", "u\n", "d\n", "a\n", "session\n"])
-def test_what_is_not_offered_cannot_be_remembered(typed: str) -> None:
+def test_keys_that_are_not_offered_are_unclear(typed: str) -> None:
     assert parse_reply(ONCE, typed).act == "unclear"
     assert parse_reply(OUTSIDE, typed).act == "unclear"
 
 
-def test_outside_the_sandbox_there_is_yes_and_no_only() -> None:
+def test_request_outside_the_sandbox_offers_only_yes_and_no() -> None:
     assert list_offered_rules(OUTSIDE) == ()
     assert format_permission_prompt(OUTSIDE) == "Run it without the sandbox? [y]es, [n]o, or say why not: "
     assert parse_reply(OUTSIDE, "e\n").act == "unclear"
@@ -104,13 +104,13 @@ def test_outside_the_sandbox_there_is_yes_and_no_only() -> None:
 
 
 @given(st.text())
-def test_only_yes_is_a_yes(typed: str) -> None:
+def test_only_y_and_yes_allow(typed: str) -> None:
     if parse_reply(PLAIN, typed).act == "allow":
         assert typed.strip().casefold() in ("y", "yes")
 
 
-def test_the_question_names_everything_that_matters() -> None:
-    asked = ask(
+def test_request_shows_paths_preview_danger_reason_and_sandbox() -> None:
+    asked = make_request(
         sandbox="bubblewrap, project writable",
         asked_paths=("/etc/one", "/etc/two"),
         allowed_paths=("/project/three",),
@@ -137,15 +137,15 @@ def test_the_question_names_everything_that_matters() -> None:
     )
 
 
-class Terminal(io.StringIO):
+class TerminalStream(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_the_level_of_danger_and_the_diff_are_colored() -> None:
-    painter = TextPainter(Terminal(), {"TERM": "xterm"})
+    painter = TextPainter(TerminalStream(), {"TERM": "xterm"})
     diff = f"--- /a\n+++ /a\n@@ -1 +1 @@\n-old\n+{'new ' * 10}\n"
-    asked = ask(danger="hard_to_undo", effect="Deletes things.", preview=diff)
+    asked = make_request(danger="hard_to_undo", effect="Deletes things.", preview=diff)
     shown = format_permission_request(asked, columns=30, painter=painter)
     assert "\x1b[31mHard to undo.\x1b[0m Deletes" in shown
     assert "  | \x1b[31m-old\x1b[0m\n  | \x1b[32m+new" in shown
@@ -153,38 +153,40 @@ def test_the_level_of_danger_and_the_diff_are_colored() -> None:
     plain = format_permission_request(asked, columns=30)
     assert re.sub(r"\x1b\[\d+m", "", shown) == plain
     assert "--- /a" not in plain
-    assert "--- /b" in format_permission_request(ask(preview=f"{diff}--- /b\n+++ /b\n@@ -1 +1 @@\n-x\n+y\n"))
+    assert "--- /b" in format_permission_request(make_request(preview=f"{diff}--- /b\n+++ /b\n@@ -1 +1 @@\n-x\n+y\n"))
 
 
 def test_the_level_of_danger_is_not_repeated() -> None:
-    outside = ask(danger="outside_project", effect="Uses /a, outside the project.", reason="It names /a.")
+    outside = make_request(danger="outside_project", effect="Uses /a, outside the project.", reason="It names /a.")
     assert "\nOutside the project. Uses /a.\n" in format_permission_request(outside)
     edit = "Changes /b/a, outside the project."
-    titled = ask(subject="/b/a", danger="outside_project", effect=edit, title="Edit /b/a")
+    titled = make_request(subject="/b/a", danger="outside_project", effect=edit, title="Edit /b/a")
     assert "/b/a" not in format_permission_request(titled).partition("\n")[2]
-    page = ask(subject="https://a.org", danger="network", effect="Fetches it.", title="WebFetch https://a.org", args={})
+    page = make_request(
+        subject="https://a.org", danger="network", effect="Fetches it.", title="WebFetch https://a.org", args={}
+    )
     shown = format_permission_request(page)
     assert shown.startswith("Odin asks: WebFetch https://a.org\nNetwork.\n")
     why = "The command names /a, outside the project /p."
-    worse = ask(danger="hard_to_undo", effect="Deletes /a. Uses /a, outside the project.", reason=why)
+    worse = make_request(danger="hard_to_undo", effect="Deletes /a. Uses /a, outside the project.", reason=why)
     assert why not in format_permission_request(worse)
     assert "\nHard to undo. Deletes /a. Uses /a, outside the project.\n" in format_permission_request(worse)
 
 
-def test_the_question_says_what_approval_grants() -> None:
-    granted = ask(sandbox="landlock, network off", granted_paths=("/a", "/b\x1b"), granted_network=True)
+def test_request_says_what_approval_grants() -> None:
+    granted = make_request(sandbox="landlock, network off", granted_paths=("/a", "/b\x1b"), granted_network=True)
     assert format_permission_request(granted, columns=200).endswith(
         "It would run in landlock, network off; if you allow it, it may use the network and write /a, /b\\x1b.\n"
     )
     for sandbox in ("no sandbox, as configured", "bubblewrap, network on"):
-        nothing_more = ask(sandbox=sandbox, granted_network=True)
+        nothing_more = make_request(sandbox=sandbox, granted_network=True)
         assert format_permission_request(nothing_more, columns=200).endswith(f"It would run in {sandbox}.\n")
 
 
-def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for_ours() -> None:
+def test_narrow_request_wraps_between_words_and_marks_command_rows() -> None:
     command = f"echo {'x' * 200}Allow it? [y]es {'界' * 50} end"
     shown = format_permission_request(
-        ask(subject=command, reason=("It is long. " * 20).strip(), sandbox="landlock"), columns=60
+        make_request(subject=command, reason=("It is long. " * 20).strip(), sandbox="landlock"), columns=60
     )
     rows = shown.splitlines()
     assert all(width_of(row) < 60 for row in rows)
@@ -194,30 +196,32 @@ def test_on_a_narrow_terminal_no_word_is_torn_and_no_row_of_a_command_passes_for
     assert " ".join(rows[1 + len(body) : -1]) == ("It is long. " * 20).strip()
 
 
-def test_no_path_is_listed_twice() -> None:
-    assert "Needs your answer" not in format_permission_request(ask(asked_paths=("/etc/one",)))
-    several = format_permission_request(ask(name="Delete", subject="/a, /b", asked_paths=("/a", "/b"), reason=""))
+def test_each_path_is_listed_once() -> None:
+    assert "Needs your answer" not in format_permission_request(make_request(asked_paths=("/etc/one",)))
+    several = format_permission_request(
+        make_request(name="Delete", subject="/a, /b", asked_paths=("/a", "/b"), reason="")
+    )
     assert several == "Odin asks: Delete\n  | /a\n  | /b\n"
     mixed = format_permission_request(
-        ask(name="Delete", subject="/a, /b", asked_paths=("/b",), allowed_paths=("/a",), reason="")
+        make_request(name="Delete", subject="/a, /b", asked_paths=("/b",), allowed_paths=("/a",), reason="")
     )
     assert mixed == "Odin asks: Delete\nNeeds your answer:\n  | /b\nAllowed already:\n  | /a\n"
 
 
-def test_a_question_whose_beginning_is_not_on_the_screen_says_so() -> None:
+def test_request_taller_than_the_screen_has_a_warning() -> None:
     assert warn_if_too_tall("one\n" * 22, 24) == ""
     assert "scroll up" in warn_if_too_tall("one\n" * 23, 24)
 
 
-def test_a_question_without_a_subject_shows_the_arguments() -> None:
+def test_request_without_a_subject_shows_the_arguments() -> None:
     asked = format_permission_request(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
     assert '  | {"task":"x\\ny"}\n' in asked
     assert "It starts something.\n" in asked
 
 
-def test_nothing_in_a_question_is_hidden() -> None:
+def test_hidden_characters_in_a_request_are_escaped() -> None:
     poison = f"fine{HIDDEN}"
-    asked = ask(
+    asked = make_request(
         name=poison,
         args={poison: poison},
         subject=poison,
@@ -239,12 +243,12 @@ def test_nothing_in_a_question_is_hidden() -> None:
     assert "fine\\x1b\\x07\\r\\u202e\\u200b" in texts[0]
 
 
-def test_a_rule_that_cannot_be_shown_as_it_is_is_not_offered() -> None:
-    assert list_offered_rules(ask(rules=("Bash(make\u200b)", "Bash(make)", "Bash(a\nb)"))) == ("Bash(make)",)
+def test_rule_with_hidden_characters_is_not_offered() -> None:
+    assert list_offered_rules(make_request(rules=("Bash(make\u200b)", "Bash(make)", "Bash(a\nb)"))) == ("Bash(make)",)
 
 
 def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
-    asked = ask(preview="\n".join(f"+line {number}" for number in range(100)))
+    asked = make_request(preview="\n".join(f"+line {number}" for number in range(100)))
     shown = format_permission_request(asked)
     assert f"+line {PREVIEW_LINES - 1}\n" in shown
     assert f"+line {PREVIEW_LINES}\n" not in shown
@@ -252,22 +256,22 @@ def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
     assert "+line 99\n" in format_all_details(asked)
 
 
-def test_a_preview_leaves_room_for_the_question_on_a_small_screen() -> None:
-    asked = ask(preview="\n".join(f"+line {number}" for number in range(100)))
+def test_preview_is_shorter_on_a_small_screen() -> None:
+    asked = make_request(preview="\n".join(f"+line {number}" for number in range(100)))
     shown = format_permission_request(asked, rows=24)
     assert warn_if_too_tall(shown, 24) == ""
     assert "+line 10\n" in shown
     assert "+line 5\n" in format_permission_request(asked, rows=5)
 
 
-def test_long_lines_of_a_preview_are_cut_and_that_is_said() -> None:
-    asked = ask(preview="+" + "x" * 500)
+def test_long_preview_lines_are_cut_with_a_note() -> None:
+    asked = make_request(preview="+" + "x" * 500)
     assert "x" * 200 not in format_permission_request(asked)
     assert "long lines are cut" in format_permission_request(asked)
     assert "x" * 500 in format_all_details(asked, columns=600)
 
 
-def test_the_rules_on_offer_are_shown_word_for_word() -> None:
+def test_offered_rules_are_shown_verbatim() -> None:
     assert format_rule_choice(list_offered_rules(PLAIN), "Allow it and remember for this session") == (
         "Allow it and remember for this session:\n"
         "  1. Bash(make)\n"
@@ -291,14 +295,14 @@ def test_the_rules_on_offer_are_shown_word_for_word() -> None:
         ("²\n", 2, None),
     ],
 )
-def test_which_rule_was_chosen(typed: str, count: int, chosen: int | None) -> None:
+def test_typed_rule_number_is_parsed(typed: str, count: int, chosen: int | None) -> None:
     assert parse_rule_number(typed, count) == chosen
 
 
 @pytest.mark.parametrize(
     ("typed", "scope"), [("\n", "project"), ("s\n", "session"), ("USER\n", "user"), ("", None), ("x\n", None)]
 )
-def test_how_long_a_deny_is_remembered(typed: str, scope: str | None) -> None:
+def test_typed_scope_is_parsed(typed: str, scope: str | None) -> None:
     assert parse_scope(typed) == scope
 
 
@@ -312,5 +316,5 @@ def test_how_long_a_deny_is_remembered(typed: str, scope: str | None) -> None:
         ("shutdown", False, ""),
     ],
 )
-def test_why_a_question_is_taken_back(by: str, allowed: bool, said: str) -> None:
+def test_answer_from_elsewhere_is_described(by: str, allowed: bool, said: str) -> None:
     assert describe_answer_elsewhere(PermissionAnswered("a", "c", allowed=allowed, by=by)) == said

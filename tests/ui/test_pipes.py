@@ -1,4 +1,4 @@
-"""Real pipes: slow readers, vanished readers, plain files, lines cut anywhere."""
+"""`PipeWriter` and `read_lines` with real pipes and files."""
 
 import asyncio
 import errno
@@ -40,14 +40,14 @@ async def test_a_slow_reader_gets_everything_in_order(pipe: Pipe) -> None:
     assert await asyncio.wait_for(drained, 10)
 
 
-async def test_the_descriptor_is_left_as_it_was(pipe: Pipe) -> None:
+async def test_descriptor_stays_blocking(pipe: Pipe) -> None:
     output = PipeWriter(pipe[1])
     output.write(b"x")
     assert await output.drain()
     assert os.get_blocking(pipe[1])
 
 
-async def test_a_reader_that_left_is_noticed(pipe: Pipe) -> None:
+async def test_closed_reader_is_noticed(pipe: Pipe) -> None:
     os.close(pipe[0])
     output = PipeWriter(pipe[1])
     output.write(b"x")
@@ -57,7 +57,7 @@ async def test_a_reader_that_left_is_noticed(pipe: Pipe) -> None:
     assert not await output.drain()
 
 
-async def test_a_reader_that_leaves_in_the_middle(pipe: Pipe) -> None:
+async def test_reader_that_closes_during_a_write_is_noticed(pipe: Pipe) -> None:
     output = PipeWriter(pipe[1])
     output.write(b"x" * 1_000_000)
     drained = asyncio.create_task(output.drain())
@@ -67,7 +67,7 @@ async def test_a_reader_that_leaves_in_the_middle(pipe: Pipe) -> None:
     assert output.error is None
 
 
-async def test_a_plain_file_takes_all_at_once(tmp_path: Path) -> None:
+async def test_all_lines_are_written_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with path.open("wb") as file:
         output = PipeWriter(file.fileno())
@@ -77,7 +77,7 @@ async def test_a_plain_file_takes_all_at_once(tmp_path: Path) -> None:
     assert path.read_bytes() == b"".join(b"%d\n" % number for number in range(100))
 
 
-async def test_a_full_disk_is_no_reader_that_left() -> None:
+async def test_full_disk_is_an_error() -> None:
     with open("/dev/full", "wb") as full:
         output = PipeWriter(full.fileno())
         output.write(b"x")
@@ -88,7 +88,7 @@ async def test_a_full_disk_is_no_reader_that_left() -> None:
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), st.integers(1, 7), st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
-async def test_lines_are_the_same_however_they_arrive(lines: list[bytes], size: int, ended: bool) -> None:
+async def test_lines_do_not_depend_on_chunk_sizes(lines: list[bytes], size: int, ended: bool) -> None:
     data = b"\n".join(lines) + (b"\n" if ended and lines else b"")
     reader, writer = os.pipe()
     try:
@@ -108,7 +108,7 @@ async def _feed(writer: int, data: bytes, size: int) -> None:
     os.close(writer)
 
 
-async def test_lines_of_a_plain_file(tmp_path: Path) -> None:
+async def test_lines_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes(b"a\n" + b"b" * 200_000 + b"\nc")
     with path.open("rb") as file:

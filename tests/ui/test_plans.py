@@ -1,4 +1,4 @@
-"""Plans on a terminal, in headless runs and over stream-json."""
+"""Plans in plain mode, in headless runs and over stream-json."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from odin.ui.plain.dialogs import format_plan_choices
 from odin.ui.plan_text import format_execution, list_plan_choices, parse_execution, parse_plan_choice
 from tests.conftest import Run
 from tests.table import each
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 ASK = PlanAsked("a", "c", "/p/.odin/plans/plan-001.md", "Rename it", "1. Rename it.", ("builder", "tester"))
 PRESENT = call("Handoff", {"plan": "1. Rename it.\n2. Test it.", "title": "Rename it"}, id="h1")
@@ -34,7 +34,7 @@ END = "Ctrl-D keeps planning): "
         ("shorter, please\n", AnswerPlan("a", "revise", "shorter, please")),
     ],
 )
-def test_what_a_typed_line_means(typed: str, answer: AnswerPlan | None) -> None:
+def test_typed_choice_is_parsed(typed: str, answer: AnswerPlan | None) -> None:
     assert parse_plan_choice(ASK, typed) == answer
 
 
@@ -52,28 +52,28 @@ def test_a_number_without_a_choice_is_asked_again() -> None:
         (format_execution("/p/my plan.md", "builder"), ("my plan.md", "builder")),
     ],
 )
-def test_the_arguments_of_execute(rest: str, both: tuple[str, str]) -> None:
+def test_arguments_of_execute_are_parsed(rest: str, both: tuple[str, str]) -> None:
     assert parse_execution(rest) == both
 
 
 @pytest.mark.parametrize("rest", ["a b c", "'a"])
-def test_wrong_arguments_of_execute(rest: str) -> None:
+def test_wrong_arguments_of_execute_are_refused(rest: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_execution(rest)
     assert "Usage: /execute [PLAN] [ROLE]" in raised.value.describe()
 
 
-def test_a_plan_cannot_steer_the_terminal() -> None:
+def test_control_characters_of_a_plan_are_escaped() -> None:
     text = format_plan_choices(PlanAsked("a", "c", "/p/\x1b[2J.md", "t\x07", "x"))
     assert not set(text) & set("\x1b\x07")
 
 
-def test_a_plan_in_plain_mode(workspace: Path) -> None:
+def test_plan_is_revised_and_approved_in_plain_mode(workspace: Path) -> None:
     again = call("Handoff", {"plan": "1. Shorter.", "plan_path": "plan-001.md"}, id="h2")
     script = [PRESENT, again, say("Done."), say("In edit mode.")]
     with (
         ScriptedServer(script) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/plan Plan it.\n")
@@ -95,10 +95,10 @@ def test_a_plan_in_plain_mode(workspace: Path) -> None:
     assert (workspace / ".odin/plans/plan-001.md").read_text() == "1. Shorter.\n"
 
 
-def test_keeping_it_prints_the_plan_once_and_execute_begins_a_session(workspace: Path) -> None:
+def test_kept_plan_is_printed_once_and_approval_can_start_a_session(workspace: Path) -> None:
     with (
         ScriptedServer([PRESENT, PRESENT, say("Done.")]) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("/plan Plan it.\n")
@@ -117,7 +117,7 @@ def test_keeping_it_prints_the_plan_once_and_execute_begins_a_session(workspace:
         assert "Plan it." not in sent
 
 
-def test_without_a_user_the_plan_is_the_answer(run_odin: Run, workspace: Path) -> None:
+def test_headless_run_answers_with_the_plan(run_odin: Run, workspace: Path) -> None:
     with ScriptedServer([PRESENT]) as server:
         ran = run_odin("-p", "Plan it.", "--permission-mode", "plan", env=server.env("anthropic"))
     assert (ran.returncode, ran.stdout) == (0, "# Rename it\n\n1. Rename it.\n2. Test it.\n")
@@ -128,15 +128,15 @@ def test_without_a_user_the_plan_is_the_answer(run_odin: Run, workspace: Path) -
     assert result["result"].endswith("2. Test it.")
 
 
-def test_at_a_terminal_a_headless_run_does_not_ask_either(workspace: Path) -> None:
+def test_headless_run_in_a_terminal_does_not_ask(workspace: Path) -> None:
     with (
         ScriptedServer([PRESENT]) as server,
-        screen("-p", "Plan it.", "--mode", "plan", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Plan it.", "--mode", "plan", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
-        assert terminal.end() == (0, "# Rename it\n\n1. Rename it.\n2. Test it.\n")
+        assert terminal.wait_for_exit() == (0, "# Rename it\n\n1. Rename it.\n2. Test it.\n")
 
 
-def test_contradicting_flags(run_odin: Run) -> None:
+def test_contradicting_modes_are_refused(run_odin: Run) -> None:
     ran = run_odin("-p", "x", "--mode", "edit", "--permission-mode", "plan")
     assert ran.returncode == 2
     assert "--permission-mode plan selects plan mode, but --mode is edit." in ran.stderr

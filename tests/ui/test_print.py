@@ -1,4 +1,4 @@
-"""`odin -p` as a program among programs: what goes where, and with which exit code it ends."""
+"""`odin -p`: standard output, standard error, exit codes, signals and closed outputs."""
 
 import json
 import os
@@ -15,12 +15,12 @@ import pytest
 
 from odin.testing import ScriptedServer, Usage, call, fault, reply, say
 from tests.conftest import Run
-from tests.sandbox.processes import running, wait_until
+from tests.sandbox.processes import is_running, wait_until
 
 ODIN = [sys.executable, "-I", "-m", "odin"]
 
 
-def start(*args: str, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def start_odin(*args: str, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [*ODIN, *args],
         cwd=cwd,
@@ -31,7 +31,7 @@ def start(*args: str, cwd: Path, env: Mapping[str, str]) -> "subprocess.Popen[by
     )
 
 
-def until(server: ScriptedServer, count: int) -> None:
+def wait_for_requests(server: ScriptedServer, count: int) -> None:
     deadline = time.monotonic() + 20
     while len(server.requests) < count:
         assert time.monotonic() < deadline
@@ -45,7 +45,7 @@ def test_standard_output_is_the_answer_and_nothing_else(run_odin: Run, workspace
 
 
 @pytest.mark.parametrize("how", [("-p",), ("-p", "--output-format", "json"), ("--plain",)], ids=" ".join)
-def test_a_command_that_plants_something_is_told_to_the_user(run_odin: Run, how: tuple[str, ...]) -> None:
+def test_user_is_warned_of_a_command_that_writes_an_executed_file(run_odin: Run, how: tuple[str, ...]) -> None:
     command = "mkdir -p sub && echo 'echo hi' >sub/.envrc"
     with ScriptedServer([call("ExecuteCommand", {"command": command}), say("Done.")]) as server:
         words, typed = ((*how, "Do it."), None) if "-p" in how else (how, "Do it.\n")
@@ -56,7 +56,7 @@ def test_a_command_that_plants_something_is_told_to_the_user(run_odin: Run, how:
     assert "Other programs" not in ran.stdout
 
 
-def test_the_json_form_is_the_result_message(run_odin: Run, workspace: Path) -> None:
+def test_json_output_is_the_result_message(run_odin: Run, workspace: Path) -> None:
     with ScriptedServer([call("LS", {"path": str(workspace)}), say("Empty: “ü”.")]) as server:
         ran = run_odin("-p", "What is here?", "--output-format", "json", env=server.env("anthropic"))
     result = json.loads(ran.stdout)
@@ -83,7 +83,7 @@ def test_verbose_names_the_sandbox(run_odin: Run, form: str) -> None:
     assert ran.stderr.startswith("Sandbox: ")
 
 
-def test_the_limit_of_turns(run_odin: Run, workspace: Path) -> None:
+def test_max_turns_stops_the_run(run_odin: Run, workspace: Path) -> None:
     with ScriptedServer([call("LS", {"path": str(workspace)}, text="So far."), say("never")]) as server:
         ran = run_odin("-p", "Look.", "--max-turns", "1", env=server.env("anthropic"))
         assert len(server.requests) == 1
@@ -91,7 +91,7 @@ def test_the_limit_of_turns(run_odin: Run, workspace: Path) -> None:
     assert "--max-turns" in ran.stderr
 
 
-def test_the_budget(run_odin: Run, workspace: Path) -> None:
+def test_max_budget_stops_the_run(run_odin: Run, workspace: Path) -> None:
     look = reply("So far.", [call("LS", {"path": str(workspace)})], usage=Usage(input=100_000, output=9))
     with ScriptedServer([look, say("never")]) as server:
         ran = run_odin(
@@ -104,7 +104,7 @@ def test_the_budget(run_odin: Run, workspace: Path) -> None:
     assert "--max-budget-usd" in ran.stderr
 
 
-def test_a_failure_that_will_not_pass(run_odin: Run) -> None:
+def test_permanent_failure_exits_with_1(run_odin: Run) -> None:
     with ScriptedServer([fault(401, message="invalid x-api-key")]) as server:
         ran = run_odin("-p", "Hello.", env=server.env("anthropic"))
     assert (ran.returncode, ran.stdout) == (1, "")
@@ -112,7 +112,7 @@ def test_a_failure_that_will_not_pass(run_odin: Run) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_failure_worth_another_try(run_odin: Run, form: str) -> None:
+def test_temporary_failure_exits_with_75(run_odin: Run, form: str) -> None:
     with ScriptedServer([fault(429, {"retry-after": "3600"})]) as server:
         ran = run_odin("-p", "Hello.", "--output-format", form, env=server.env("anthropic"))
     assert ran.returncode == 75
@@ -121,14 +121,14 @@ def test_a_failure_worth_another_try(run_odin: Run, form: str) -> None:
         assert json.loads(ran.stdout)["error_kind"] == "RateLimited"
 
 
-def test_a_retry_is_said(run_odin: Run) -> None:
+def test_retry_is_reported_on_standard_error(run_odin: Run) -> None:
     with ScriptedServer([fault(529, {"retry-after": "0"}), say("Here.")]) as server:
         ran = run_odin("-p", "Hello.", env=server.env("anthropic"))
     assert (ran.returncode, ran.stdout) == (0, "Here.\n")
     assert "Retrying in" in ran.stderr
 
 
-def test_without_a_terminal_what_needs_approval_is_refused(run_odin: Run, workspace: Path) -> None:
+def test_call_that_needs_approval_is_denied_without_a_terminal(run_odin: Run, workspace: Path) -> None:
     args = {"file_path": str(workspace / "x"), "content": "x"}
     with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("I may not.")]) as server:
         ran = run_odin("-p", "Write.", env=server.env("anthropic"))
@@ -141,9 +141,9 @@ def test_without_a_terminal_what_needs_approval_is_refused(run_odin: Run, worksp
 def test_signals_end_the_turn_and_the_program(workspace: Path, number: signal.Signals, code: int) -> None:
     with (
         ScriptedServer([say("Half an answer", chunk=4).stall(after=6)]) as server,
-        start("-p", "Tell.", "--output-format", "json", cwd=workspace, env=server.env("anthropic")) as process,
+        start_odin("-p", "Tell.", "--output-format", "json", cwd=workspace, env=server.env("anthropic")) as process,
     ):
-        until(server, 1)
+        wait_for_requests(server, 1)
         time.sleep(0.1)
         process.send_signal(number)
         printed, said = process.communicate(timeout=20)
@@ -153,31 +153,31 @@ def test_signals_end_the_turn_and_the_program(workspace: Path, number: signal.Si
     assert b"Traceback" not in said
 
 
-def test_a_command_dies_with_the_program(workspace: Path) -> None:
+def test_running_command_ends_with_odin(workspace: Path) -> None:
     command = f"sleep {60 + os.getpid() / 1e7:.7f}"
     with (
         ScriptedServer([call("ExecuteCommand", {"command": f"touch started; exec {command}"})]) as server,
-        start("-p", "Run.", "--yes", cwd=workspace, env=server.env("anthropic")) as process,
+        start_odin("-p", "Run.", "--yes", cwd=workspace, env=server.env("anthropic")) as process,
     ):
-        wait_until(lambda: (workspace / "started").exists() and running(command))
+        wait_until(lambda: (workspace / "started").exists() and is_running(command))
         process.terminate()
         process.communicate(timeout=20)
     assert process.returncode == 143
-    assert not running(command)
+    assert not is_running(command)
 
 
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])
-def test_a_closed_standard_output_is_no_drama(workspace: Path, form: str) -> None:
+def test_closed_standard_output_exits_silently_with_141(workspace: Path, form: str) -> None:
     gate = threading.Event()
     with (
         ScriptedServer([say("An answer nobody reads.").hold(gate)]) as server,
-        start("-p", "Tell.", "--output-format", form, cwd=workspace, env=server.env("anthropic")) as process,
+        start_odin("-p", "Tell.", "--output-format", form, cwd=workspace, env=server.env("anthropic")) as process,
     ):
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        if form != "stream-json":  # whose first line already finds nobody
-            until(server, 1)
+        if form != "stream-json":  # its first line already fails
+            wait_for_requests(server, 1)
         gate.set()
         said = process.stderr.read()
         process.wait(20)
@@ -190,9 +190,9 @@ def test_a_slow_reader_gets_everything(workspace: Path, form: str) -> None:
     answer = "All of it, to the very last word. " * 20_000
     with (
         ScriptedServer([say(answer)]) as server,
-        start("-p", "Tell.", "--output-format", form, cwd=workspace, env=server.env("anthropic")) as process,
+        start_odin("-p", "Tell.", "--output-format", form, cwd=workspace, env=server.env("anthropic")) as process,
     ):
-        until(server, 1)
+        wait_for_requests(server, 1)
         time.sleep(0.3)
         assert process.stdout is not None
         printed = process.stdout.read().decode()
@@ -204,7 +204,7 @@ def test_a_slow_reader_gets_everything(workspace: Path, form: str) -> None:
         assert json.loads(printed.splitlines()[-1])["result"] == answer
 
 
-def test_the_output_can_be_a_file(workspace: Path) -> None:
+def test_answer_is_written_to_a_file(workspace: Path) -> None:
     with ScriptedServer([say("Into a file.")]) as server, (workspace / "out").open("wb") as out:
         subprocess.run(
             [*ODIN, "-p", "Tell."],
@@ -219,8 +219,8 @@ def test_the_output_can_be_a_file(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])
-def test_a_standard_output_that_was_never_open(workspace: Path, form: str) -> None:
-    """Nothing is asked of a model when its answer could not be written anywhere."""
+def test_missing_standard_output_exits_before_a_request(workspace: Path, form: str) -> None:
+    """The model is not asked if its answer could not be written."""
     line = f"{shlex.join(ODIN)} -p 'Create an empty file x' --yes --output-format {form} >&-"
     ran = subprocess.run(
         ["/bin/sh", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=30, check=False

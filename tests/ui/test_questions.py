@@ -1,4 +1,4 @@
-"""Questions of a tool on a terminal, and what typed and given answers mean."""
+"""Questions of the Question tool: in a terminal, and the meaning of typed answers and those of SDK clients."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from odin.testing import ScriptedServer, Turn, call, reply, say
 from odin.ui.callbacks import parse_choice, parse_sdk_answers
 from odin.ui.plain.dialogs import format_question
 from tests.table import each
-from tests.ui.pseudo import screen
+from tests.ui.pseudo_terminal import open_terminal
 
 ONE = Question("Colour", "Which?", (Option("Red"), Option("Dark blue"), Option("Green")))
 MANY = Question("Colour", "Which?", ONE.options, multiple=True)
@@ -38,7 +38,7 @@ OPEN = Question("Name", "What name?")
         (OPEN, "\n", ()),
     ],
 )
-def test_what_a_typed_line_means(question: Question, typed: str, answer: tuple[str, ...] | None) -> None:
+def test_typed_answer_is_parsed(question: Question, typed: str, answer: tuple[str, ...] | None) -> None:
     assert parse_choice(question, typed) == answer
 
 
@@ -54,16 +54,16 @@ def test_what_a_typed_line_means(question: Question, typed: str, answer: tuple[s
         (ONE, 3, ("3",)),
     ],
 )
-def test_what_an_sdk_client_answers(question: Question, given: Any, answer: tuple[str, ...]) -> None:
+def test_answers_of_an_sdk_client_are_parsed(question: Question, given: Any, answer: tuple[str, ...]) -> None:
     assert parse_sdk_answers([question], {"answers": {"Which?": given}}) == (answer,)
 
 
 @pytest.mark.parametrize("changed", [None, {}, {"answers": []}, {"answers": {"Other?": "x"}}, "text"])
-def test_an_sdk_client_that_answers_nothing_takes_the_defaults(changed: Any) -> None:
+def test_missing_answers_of_an_sdk_client_are_the_defaults(changed: Any) -> None:
     assert parse_sdk_answers([ONE], changed) == ((),)
 
 
-def test_a_question_cannot_steer_the_terminal() -> None:
+def test_control_characters_of_a_question_are_escaped() -> None:
     text = format_question(Question("h\x1b[2J", "one\ntwo\r", (Option("a\x07", "b\u202e"),)))
     assert not set(text) & set("\x1b\r\x07\u202e")
     assert "one\n  two" in text
@@ -84,7 +84,7 @@ ASK = call(
 def test_questions_are_asked_one_after_the_other(workspace: Path) -> None:
     with (
         ScriptedServer([ASK, say("Done.")]) as server,
-        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         shown = terminal.see("Ctrl-D cancels): ")
         assert "What name?" not in shown
@@ -94,7 +94,7 @@ def test_questions_are_asked_one_after_the_other(workspace: Path) -> None:
         terminal.see("→ Blue")
         terminal.see("(2 of 2): Name: What name?")
         terminal.type("Mimir\n")
-        assert terminal.end() == (0, "Done.\n")
+        assert terminal.wait_for_exit() == (0, "Done.\n")
         assert server.requests[1].results["q1"] == "The user answered:\nColour: Blue\nName: Mimir"
     assert "(1 of 2): Colour: Which?\r\n  1. Red\r\n  2. Blue (dark)\r\n" in shown
 
@@ -102,25 +102,25 @@ def test_questions_are_asked_one_after_the_other(workspace: Path) -> None:
 def test_enter_takes_the_default_and_ctrl_d_cancels(workspace: Path) -> None:
     with (
         ScriptedServer([ASK, say("As you like.")]) as server,
-        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see("Ctrl-D cancels): ")
         terminal.type("\n")
         terminal.see("→ Red")
         terminal.see("Answer (Ctrl-D cancels): ")
         terminal.type("\x04")
-        assert terminal.end() == (0, "As you like.\n")
+        assert terminal.wait_for_exit() == (0, "As you like.\n")
         assert server.requests[1].results["q1"] == "cancelled by user"
 
 
 def test_ctrl_c_at_a_question_ends_the_turn(workspace: Path) -> None:
     with (
         ScriptedServer([ASK, say("never said")]) as server,
-        screen("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see("Ctrl-D cancels): ")
         terminal.type("\x03")
-        code, _ = terminal.end()
+        code, _ = terminal.wait_for_exit()
         assert len(server.requests) == 1
     assert code == 130
 
@@ -128,10 +128,10 @@ def test_ctrl_c_at_a_question_ends_the_turn(workspace: Path) -> None:
 @pytest.mark.parametrize(
     "asked", [ASK, call("ExecuteCommand", {"command": "touch made"}, id="w")], ids=["question", "permission"]
 )
-def test_after_ctrl_c_at_a_question_the_chat_goes_on(workspace: Path, asked: Turn) -> None:
+def test_chat_continues_after_ctrl_c_at_a_question(workspace: Path, asked: Turn) -> None:
     with (
         ScriptedServer([asked, say("Still here.")]) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("Go.\n")
@@ -142,15 +142,15 @@ def test_after_ctrl_c_at_a_question_the_chat_goes_on(workspace: Path, asked: Tur
         terminal.see("Still here.")
         terminal.see("edit> ")
         terminal.type("\x04")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
         assert len(server.requests) == 2
 
 
-def test_a_question_and_a_permission_come_one_after_the_other_in_a_chat(workspace: Path) -> None:
+def test_question_and_permission_request_are_asked_one_after_the_other(workspace: Path) -> None:
     write = call("ExecuteCommand", {"command": "touch made"}, id="w")
     with (
         ScriptedServer([reply("", [ASK, write]), say("All done.")]) as server,
-        screen(cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("Go.\n")
@@ -163,12 +163,12 @@ def test_a_question_and_a_permission_come_one_after_the_other_in_a_chat(workspac
         terminal.type("Mimir\n")
         terminal.see("All done.")
         terminal.type("/exit\n")
-        assert terminal.end()[0] == 0
+        assert terminal.wait_for_exit()[0] == 0
         assert "Colour: Blue\nName: Mimir" in server.requests[1].results["q1"]
     assert (workspace / "made").exists()
 
 
-def test_without_a_terminal_the_tool_is_not_there(workspace: Path, run_odin: Any) -> None:
+def test_question_tool_is_not_offered_without_a_terminal(workspace: Path, run_odin: Any) -> None:
     with ScriptedServer([ASK, say("I chose.")]) as server:
         ran = run_odin("-p", "Go.", "--permission-prompt-tool", "stdio", env=server.env("anthropic"))
         assert "No user can be asked" in server.requests[1].results["q1"]

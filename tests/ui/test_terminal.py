@@ -1,4 +1,4 @@
-"""What a person sees and answers on a terminal, with a real one."""
+"""Progress line, permission requests and escaped output of `odin -p` in a real terminal."""
 
 import io
 import shlex
@@ -14,24 +14,24 @@ from odin.testing import ScriptedServer, Turn, call, reply, say
 from odin.ui.plain.agent_lines import AgentLines
 from odin.ui.progress import ProgressLine
 from odin.ui.terminal import escape_control, escape_hidden, shorten
-from tests.ui.pseudo import ODIN, screen
+from tests.ui.pseudo_terminal import ODIN, open_terminal
 
 
-def write(path: Path, content: str = "x") -> Turn:
+def make_write_call(path: Path, content: str = "x") -> Turn:
     return call("WriteFile", {"file_path": str(path), "content": content}, id="toolu_w")
 
 
-def test_the_progress_line_says_what_runs_and_is_gone_before_the_answer(workspace: Path) -> None:
+def test_progress_line_shows_the_running_call_and_is_erased(workspace: Path) -> None:
     go = workspace / "go"
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
     with (
         ScriptedServer([call("ExecuteCommand", {"command": wait}), say("All done.")]) as server,
-        screen("-p", "Run it.", "--yes", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Run it.", "--yes", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see("Bash while")
         terminal.match(r"Bash while.* [1-9]\d*s")
         go.touch()
-        code, printed = terminal.end()
+        code, printed = terminal.wait_for_exit()
         shown = terminal.shown
     assert (code, printed) == (0, "All done.\n")
     assert "All done." not in shown
@@ -40,12 +40,12 @@ def test_the_progress_line_says_what_runs_and_is_gone_before_the_answer(workspac
     assert "\x1b[2m" in shown
 
 
-def test_no_colour_when_it_is_not_wanted(workspace: Path) -> None:
+def test_no_color_prints_no_colors(workspace: Path) -> None:
     with (
         ScriptedServer([say("Hi.")]) as server,
-        screen("-p", "Hi.", cwd=workspace, env={**server.env("anthropic"), "NO_COLOR": "1"}) as terminal,
+        open_terminal("-p", "Hi.", cwd=workspace, env={**server.env("anthropic"), "NO_COLOR": "1"}) as terminal,
     ):
-        terminal.end()
+        terminal.wait_for_exit()
         assert "\x1b[2m" not in terminal.shown
         assert terminal.shown.endswith("\r\x1b[K")
 
@@ -53,9 +53,9 @@ def test_no_colour_when_it_is_not_wanted(workspace: Path) -> None:
 def test_a_dumb_terminal_gets_plain_lines(workspace: Path) -> None:
     with (
         ScriptedServer([call("LS", {"path": str(workspace)}), say("Hi.")]) as server,
-        screen("-p", "Hi.", cwd=workspace, env={**server.env("anthropic"), "TERM": "dumb"}) as terminal,
+        open_terminal("-p", "Hi.", cwd=workspace, env={**server.env("anthropic"), "TERM": "dumb"}) as terminal,
     ):
-        terminal.end()
+        terminal.wait_for_exit()
         assert terminal.shown == f"· LS {workspace}\r\n"
 
 
@@ -70,73 +70,73 @@ def test_a_dumb_terminal_gets_plain_lines(workspace: Path) -> None:
         ("use another name\n", False, "use another name"),
     ],
 )
-def test_a_question_is_asked_and_answered(workspace: Path, typed: str, made: bool, told: str) -> None:
+def test_permission_request_is_asked_and_answered(workspace: Path, typed: str, made: bool, told: str) -> None:
     target = workspace / "new.txt"
     with (
-        ScriptedServer([write(target), say("So be it.")]) as server,
-        screen("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        ScriptedServer([make_write_call(target), say("So be it.")]) as server,
+        open_terminal("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         shown = terminal.see("say why not: ")
         terminal.type(typed)
-        assert terminal.end() == (0, "So be it.\n")
+        assert terminal.wait_for_exit() == (0, "So be it.\n")
         assert told in server.requests[1].results["toolu_w"]
     assert "Odin asks: Create file new.txt\r\n" in shown
     assert target.exists() is made
 
 
-def test_questions_come_one_at_a_time(workspace: Path) -> None:
+def test_permission_requests_come_one_at_a_time(workspace: Path) -> None:
     first, second = workspace / "first", workspace / "second"
     calls = [call("WriteFile", {"file_path": str(path), "content": "x"}) for path in (first, second)]
     with (
         ScriptedServer([reply("", calls), say("Done.")]) as server,
-        screen("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         assert "Create file second" not in terminal.see("say why not: ")
         terminal.type("y\n")
         terminal.see("Create file second")
         terminal.type("n\n")
-        terminal.end()
+        terminal.wait_for_exit()
     assert (first.exists(), second.exists()) == (True, False)
 
 
-def test_what_was_typed_before_the_question_does_not_answer_it(workspace: Path) -> None:
+def test_keys_typed_before_a_permission_request_are_ignored(workspace: Path) -> None:
     gate = threading.Event()
     target = workspace / "x"
     with (
-        ScriptedServer([write(target).hold(gate), say("Done.")]) as server,
-        screen("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        ScriptedServer([make_write_call(target).hold(gate), say("Done.")]) as server,
+        open_terminal("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see("waiting for the model")
         terminal.type("y\n")
         gate.set()
         terminal.see("say why not: ")
         terminal.type("n\n")
-        terminal.end()
+        terminal.wait_for_exit()
     assert not target.exists()
 
 
-def test_the_question_shows_what_a_command_hides(workspace: Path) -> None:
+def test_permission_request_shows_hidden_characters_of_a_command(workspace: Path) -> None:
     command = f"echo fine{' ' * 300}; rm -f x\x1b[2K\u202e # \u200b harmless\ntouch y"
     with (
         ScriptedServer([call("ExecuteCommand", {"command": command}), say("Done.")]) as server,
-        screen("-p", "Run.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Run.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         shown = terminal.see("say why not: ")
         terminal.type("n\n")
-        terminal.end()
+        terminal.wait_for_exit()
     assert "⟨300 spaces⟩; rm -f x\\x1b[2K\\u202e # \\u200b harmless" in shown
     assert "  | touch y" in shown
 
 
-def test_interrupting_a_question(workspace: Path) -> None:
+def test_ctrl_c_at_a_permission_request_ends_the_run(workspace: Path) -> None:
     target = workspace / "x"
     with (
-        ScriptedServer([write(target), say("never")]) as server,
-        screen("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        ScriptedServer([make_write_call(target), say("never")]) as server,
+        open_terminal("-p", "Write.", cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see("say why not: ")
         terminal.type("\x03")
-        code, printed = terminal.end()
+        code, printed = terminal.wait_for_exit()
         assert len(server.requests) == 1
     assert (code, printed) == (130, "")
     assert not target.exists()
@@ -145,30 +145,30 @@ def test_interrupting_a_question(workspace: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_in_the_background_does_not_ask(workspace: Path) -> None:
-    """Reading the terminal there would stop the process for good."""
+    """Reading the terminal in the background would stop the process for good."""
     target = workspace / "x"
     with (
-        ScriptedServer([write(target), say("Fine.")]) as server,
-        screen(
+        ScriptedServer([make_write_call(target), say("Fine.")]) as server,
+        open_terminal(
             cwd=workspace, env=server.env("anthropic"), shell=f"set -m; {shlex.join(ODIN)} -p Write. & wait $!"
         ) as terminal,
     ):
-        assert terminal.end() == (0, "Fine.\n")
+        assert terminal.wait_for_exit() == (0, "Fine.\n")
         assert "in the background" in server.requests[1].results["toolu_w"]
     assert not target.exists()
 
 
-def test_an_answer_cannot_steer_the_terminal(workspace: Path) -> None:
+def test_control_characters_of_an_answer_are_escaped(workspace: Path) -> None:
     with (
         ScriptedServer([say("Title: \x1b]0;owned\x07 end\n\tkept")]) as server,
-        screen("-p", "Hi.", cwd=workspace, env=server.env("anthropic"), all_of_it=True) as terminal,
+        open_terminal("-p", "Hi.", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
-        terminal.end()
+        terminal.wait_for_exit()
         assert "Title: \\x1b]0;owned\\x07 end\r\n\tkept" in terminal.shown
 
 
 @given(st.text())
-def test_nothing_stays_hidden(text: str) -> None:
+def test_no_hidden_character_remains_after_escaping(text: str) -> None:
     assert not any(
         ord(char) < 32 or 0x7F <= ord(char) < 0xA0 or char in "\u200b\u202e\ufeff\u3164\U000e0041"
         for char in escape_hidden(text)
@@ -177,7 +177,7 @@ def test_nothing_stays_hidden(text: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Mn"])), st.integers(2, 40))
-def test_a_line_fits_its_room(text: str, room: int) -> None:
+def test_shortened_text_fits_the_columns(text: str, room: int) -> None:
     from unicodedata import east_asian_width
 
     short = shorten(text, room)
@@ -186,7 +186,7 @@ def test_a_line_fits_its_room(text: str, room: int) -> None:
 
 
 @pytest.mark.parametrize("how", ["release", "close"])
-def test_a_line_waits_while_a_question_has_the_terminal(how: str) -> None:
+def test_line_is_printed_after_a_question_releases_the_terminal(how: str) -> None:
     err = io.StringIO()
     progress = ProgressLine(err)
     progress.hold()
@@ -196,15 +196,15 @@ def test_a_line_waits_while_a_question_has_the_terminal(how: str) -> None:
     assert err.getvalue() == "A hook failed.\n"
 
 
-class _Terminal(io.StringIO):
+class _TerminalStream(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
-def test_lines_about_agents_name_them_in_the_color_of_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_names_have_the_color_of_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    lines, out = AgentLines(), _Terminal()
+    lines, out = AgentLines(), _TerminalStream()
     for name, color in (("a-1", "pink"), ("b-2", "#ff0000"), ("c-3", "")):
         event = AgentStarted(name, "look", "edit_mode", color=color)
         for line in lines.format_lines(Envelope(1, 0.0, "s", event), focus="", in_turn=False):

@@ -1,0 +1,76 @@
+"""Destructive commands as users, models and programs spell them, and similar everyday commands."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from odin.core.tool import Subject
+from odin.policy.commands.analysis import analyze_command
+from odin.policy.commands.destructive.check import find_harm
+from odin.policy.policy import Policy
+from tests.table import each
+
+ROOT = "/ws/proj"
+CASES: dict[str, list[str]] = json.loads((Path(__file__).parent / "corpus" / "ruinous.json").read_text())
+
+
+def harm_of(command: str) -> str:
+    return find_harm(command, analyze_command(command), ROOT)
+
+
+@each("command", CASES["never"])
+def test_destructive_command_is_recognized_in_every_spelling(command: str):
+    assert harm_of(command).startswith("it ")
+
+
+@each("command", CASES["left"])
+def test_similar_commands_are_not_destructive(command: str):
+    assert harm_of(command) == ""
+
+
+HOSTILE_PIECES = [
+    "(",
+    "$(",
+    "`",
+    "${",
+    "{",
+    "'",
+    '"',
+    "<<E\n",
+    "a|",
+    ")",
+    "\0",
+    "$[",
+    "x=(",
+    "a ",
+    "a;",
+    "\ud800",
+    "{\u0100",
+    "a\n\\b ",
+]
+
+
+@pytest.mark.slow
+@each("piece", HOSTILE_PIECES)
+@each("size", [300, 9_000, 60_000])
+def test_hostile_text_needs_approval_and_does_not_crash(piece: str, size: int, workspace: Path):
+    text = "touch x " + (piece * size)[:size]
+    verdict = Policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command=text), "edit_mode")
+    assert verdict.action == "ask"
+
+
+def test_long_text_that_is_mostly_quoted_is_analyzed_completely():
+    body = "it's (a) {long} text\n" * 300
+    seen = analyze_command(f"cat > notes.md <<'EOF'\n{body}EOF\na b")
+    assert seen.is_complete
+    assert [part.texts for part in seen.commands] == [("cat",), ("a", "b")]
+    assert analyze_command(f"git commit -m '{'x y ' * 2000}' && a b").is_complete
+
+
+def test_long_unparseable_text_is_searched_for_destructive_commands():
+    text = "echo x |" * 900 + "\nr" + "m -rf ."
+    seen = analyze_command(text)
+    assert not seen.is_complete
+    assert seen.script is None
+    assert harm_of(text)

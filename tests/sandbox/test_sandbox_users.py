@@ -1,0 +1,63 @@
+"""Sandboxes that another user creates or that are nested in another sandbox, and the sandbox tests as another user."""
+
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import odin
+
+from .users import AS_NOBODY, BACKENDS, NOBODY, USERS, UserProject, find_python, shared_folder
+
+OUTER_SANDBOX = [
+    "bwrap",
+    "--dev-bind",
+    "/",
+    "/",
+    "--unshare-pid",
+    "--proc",
+    "/proc",
+    "--unshare-net",
+    "--die-with-parent",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrapper", [[], OUTER_SANDBOX], ids=["plain", "nested"])
+@pytest.mark.parametrize("who", USERS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sandbox_confines_for_every_user_and_inside_another_sandbox(wrapper: list[str], who: str, backend: str) -> None:
+    with shared_folder() as folder:
+        project = UserProject(folder, who, backend)
+        beside = folder / "beside"
+        beside.mkdir()
+        beside.chmod(0o777)
+        if wrapper:
+            find_python(tuple(wrapper))
+            project.wrapper = wrapper
+        for name, writes in (("write", True), ("look", False)):
+            (done,) = project.run(f"touch {name}; touch {beside}/{name}; echo done", writes=writes)
+            assert done.output.splitlines()[-1] == "done"
+        assert os.listdir(project.root) == ["write"]
+        assert os.listdir(beside) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("modules", [["test_sandbox"], ["test_sandbox_attacks", "test_sandbox_git", "test_grants"]])
+def test_sandbox_tests_pass_as_an_ordinary_user(modules: list[str]) -> None:
+    """Run other test modules of this folder as an unprivileged user."""
+    if os.getuid() != 0:
+        pytest.skip("the tests run as an ordinary user anyway")
+    python = find_python(tuple(AS_NOBODY))
+    repository = Path(__file__).parent.parent.parent
+    paths = [str(Path(odin.__file__).parent.parent), str(repository), sysconfig.get_path("purelib")]
+    with shared_folder() as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        env = {**os.environ, "HOME": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+        words = ["-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-rs", f"--basetemp={folder}/tests"]
+        argv = [*AS_NOBODY, python, "-B", *words, *(f"tests/sandbox/{module}.py" for module in modules)]
+        done = subprocess.run(argv, cwd=repository, env=env, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]

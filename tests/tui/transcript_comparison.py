@@ -1,0 +1,56 @@
+"""Builds transcripts from events and compares them, ignoring fields that the log does not store."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from odin.core.event import AnyEvent, Envelope, Warned
+from odin.ui.tui.blocks import CallBlock, PromptBlock, StreamedBlock, TranscriptBlock
+from odin.ui.tui.transcript_model import TranscriptModel, TranscriptModels
+
+_FIELDS_NOT_IN_LOG = {"ts", "version", "folded", "seconds", "started", "ended", "printed", "_text", "_chunks"}
+
+
+def transcript_of(events: Iterable[AnyEvent]) -> TranscriptModel:
+    transcript = TranscriptModel()
+    for number, event in enumerate(events):
+        transcript.apply(Envelope(number, 1_700_000_000.0 + number, "s", event))
+    return transcript
+
+
+def comparable_fields_of(block: TranscriptBlock) -> dict[str, Any]:
+    """Return the fields of a block that are the same live and read from the log."""
+    found = {field.name: getattr(block, field.name) for field in fields(block) if field.name not in _FIELDS_NOT_IN_LOG}
+    if isinstance(block, StreamedBlock):
+        found["text"] = block.text
+    if not isinstance(block, PromptBlock | CallBlock):
+        del found["key"]
+    return {"kind": type(block).__name__, **found}
+
+
+def comparable_blocks_of(transcript: TranscriptModel) -> list[dict[str, Any]]:
+    return [comparable_fields_of(block) for block in transcript.blocks]
+
+
+def transcripts_of(envelopes: Iterable[Envelope]) -> TranscriptModels:
+    transcripts = TranscriptModels()
+    for envelope in envelopes:
+        if not isinstance(envelope.event, Warned):
+            transcripts.apply(envelope)
+    return transcripts
+
+
+def find_differences(one: TranscriptModels, other: TranscriptModels) -> list[str]:
+    """Describe the differences between two sets of transcripts."""
+    found: list[str] = []
+    for agent in one.keys() | other.keys():
+        left, right = (
+            comparable_blocks_of(one[agent]) if agent in one else [],
+            comparable_blocks_of(other[agent]) if agent in other else [],
+        )
+        for number in range(max(len(left), len(right))):
+            a = left[number] if number < len(left) else None
+            b = right[number] if number < len(right) else None
+            if a != b:
+                found.append(f"{agent or 'main'} {number}:\n  live {a}\n  log  {b}")
+    return found
