@@ -1,4 +1,4 @@
-"""Everything that can be wrong from outside: a clear sentence on stderr, the right exit code, no traceback."""
+"""Wrong input from outside leads to a clear message on stderr, the documented exit code and no traceback."""
 
 import json
 import os
@@ -17,42 +17,42 @@ STREAM = "stream-json"
 HTML = "<!doctype html><html><body>Welcome</body></html>"
 
 
-def calm(done: "subprocess.CompletedProcess[str]", code: int, *words: str) -> None:
-    """The process ended as documented and said so in plain words."""
+def assert_clean_exit(done: "subprocess.CompletedProcess[str]", code: int, *words: str) -> None:
+    """Check the exit code, that stderr contains the words, and that it has no traceback."""
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr, done.stderr
 
 
-def test_no_key_and_no_server_is_said_in_one_line(run_odin: Run, workspace: Path) -> None:
+def test_missing_key_and_server_is_reported_in_one_line(run_odin: Run, workspace: Path) -> None:
     (workspace / "a.txt").write_text("one TODO\n")
     done = run_odin("-p", "Search for TODO")
-    calm(done, 0, "offline planner")
+    assert_clean_exit(done, 0, "offline planner")
     assert done.stderr.count("\n") == 1
     assert "a.txt" in done.stdout
 
 
-def test_a_wrong_key(run_odin: Run) -> None:
+def test_wrong_key_is_reported_but_not_shown(run_odin: Run) -> None:
     with ScriptedServer([fault(401)]) as server:
         done = run_odin("-p", "hi", env={**server.env("anthropic"), "ANTHROPIC_API_KEY": "sk-wrong-secret"})
-    calm(done, 1, "key", "ANTHROPIC_API_KEY")
+    assert_clean_exit(done, 1, "key", "ANTHROPIC_API_KEY")
     assert "sk-wrong-secret" not in done.stderr + done.stdout
     assert done.stdout == ""
 
 
-def test_an_unknown_model(run_odin: Run) -> None:
+def test_unknown_model_is_reported(run_odin: Run) -> None:
     with ScriptedServer([say("hi")], models=["known"]) as server:
         done = run_odin("-p", "hi", "--model", "anthropic/unknown", env=server.env("anthropic"))
-    calm(done, 1, "unknown", "odin models")
+    assert_clean_exit(done, 1, "unknown", "odin models")
 
 
-def test_a_model_without_its_key(run_odin: Run) -> None:
+def test_missing_key_of_a_model_is_reported(run_odin: Run) -> None:
     done = run_odin("-p", "hi", "--model", "anthropic/claude-sonnet-4-5")
-    calm(done, 1, "ANTHROPIC_API_KEY")
+    assert_clean_exit(done, 1, "ANTHROPIC_API_KEY")
 
 
-def test_a_refused_connection(run_odin: Run, home: Path) -> None:
+def test_refused_connection_is_reported(run_odin: Run, home: Path) -> None:
     config = home / ".config" / "odin"
     config.mkdir(parents=True)
     (config / "odinconfig.json").write_text(json.dumps({"retry": {"attempts": 2, "base_s": 0.01}}))
@@ -61,107 +61,102 @@ def test_a_refused_connection(run_odin: Run, home: Path) -> None:
         port = free.getsockname()[1]
     env = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "ODIN_MODEL": "openai/x"}
     done = run_odin("-p", "hi", env=env)
-    calm(done, 75, str(port))
+    assert_clean_exit(done, 75, str(port))
 
 
-def test_html_instead_of_json(run_odin: Run) -> None:
+def test_html_instead_of_json_is_reported(run_odin: Run) -> None:
     with ScriptedServer([fault(200, {"content-type": "text/html"}, HTML)]) as server:
         done = run_odin("-p", "hi", env=server.env("openai"))
-    calm(done, 1, "web page")
+    assert_clean_exit(done, 1, "web page")
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n "])
-def test_an_empty_prompt(run_odin: Run, prompt: str) -> None:
-    calm(run_odin("-p", prompt), 2, "prompt is empty")
-    calm(run_odin("-p", input=prompt), 2, "prompt is empty")
+def test_empty_prompt_is_refused(run_odin: Run, prompt: str) -> None:
+    assert_clean_exit(run_odin("-p", prompt), 2, "prompt is empty")
+    assert_clean_exit(run_odin("-p", input=prompt), 2, "prompt is empty")
 
 
-def test_an_unknown_mode(run_odin: Run) -> None:
-    calm(run_odin("-p", "hi", "--mode", "yolo"), 2, "yolo", "ask, plan or edit")
+def test_unknown_mode_is_refused(run_odin: Run) -> None:
+    assert_clean_exit(run_odin("-p", "hi", "--mode", "yolo"), 2, "yolo", "ask, plan or edit")
 
 
-def test_an_unknown_permission_mode(run_odin: Run) -> None:
-    calm(run_odin("-p", "hi", "--permission-mode", "yolo"), 2, "yolo", "acceptEdits")
+def test_unknown_permission_mode_is_refused(run_odin: Run) -> None:
+    assert_clean_exit(run_odin("-p", "hi", "--permission-mode", "yolo"), 2, "yolo", "acceptEdits")
 
 
-def test_an_unknown_flag(run_odin: Run) -> None:
-    calm(run_odin("-p", "hi", "--frobnicate"), 2, "--frobnicate", "odin --help")
+def test_unknown_flag_is_refused(run_odin: Run) -> None:
+    assert_clean_exit(run_odin("-p", "hi", "--frobnicate"), 2, "--frobnicate", "odin --help")
 
 
-def test_a_folder_that_is_not_there(run_odin: Run) -> None:
-    calm(run_odin("-p", "hi", "--cwd", "nowhere"), 2, "nowhere")
+def test_missing_folder_is_reported(run_odin: Run) -> None:
+    assert_clean_exit(run_odin("-p", "hi", "--cwd", "nowhere"), 2, "nowhere")
 
 
 def test_a_config_with_a_syntax_error_names_file_and_line(run_odin: Run, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text('{\n  "mode": "ask",\n  oops\n}\n')
-    calm(run_odin("-p", "hi"), 2, "odinconfig.json", "line 3")
+    assert_clean_exit(run_odin("-p", "hi"), 2, "odinconfig.json", "line 3")
 
 
-def test_an_unreadable_config(run_odin: Run, workspace: Path) -> None:
+def test_unreadable_config_is_reported(run_odin: Run, workspace: Path) -> None:
     (workspace / "odinconfig.json").mkdir()
-    calm(run_odin("-p", "hi"), 2, "odinconfig.json")
+    assert_clean_exit(run_odin("-p", "hi"), 2, "odinconfig.json")
 
 
 @pytest.mark.unknown_keys
 def test_an_unknown_key_is_reported_with_a_suggestion_and_the_work_goes_on(run_odin: Run, workspace: Path) -> None:
     (workspace / "odinconfig.json").write_text('{"max_turn": 3}')
     done = run_odin("-p", "list files")
-    calm(done, 0, "max_turn", "max_turns")
+    assert_clean_exit(done, 0, "max_turn", "max_turns")
 
 
-def test_a_log_of_a_newer_version(run_odin: Run, home: Path, workspace: Path) -> None:
+def test_log_of_a_newer_version_is_refused_and_not_changed(run_odin: Run, home: Path, workspace: Path) -> None:
     run_odin("-p", "list files", "--session-id", "old")
     (log,) = home.rglob("main.jsonl")
     newer = log.read_bytes().replace(b'"odin_log":2', b'"odin_log":99', 1)
     log.write_bytes(newer)
-    calm(run_odin("-p", "list files", "--resume", "old"), 1, "newer version", "Update Odin")
+    assert_clean_exit(run_odin("-p", "list files", "--resume", "old"), 1, "newer version", "Update Odin")
     assert log.read_bytes() == newer
 
 
-def test_an_unknown_session(run_odin: Run) -> None:
-    calm(run_odin("-p", "hi", "--resume", "nope"), 2, "no session nope")
-    calm(run_odin("-p", "hi", "--continue"), 2, "no earlier session")
+def test_unknown_session_is_reported(run_odin: Run) -> None:
+    assert_clean_exit(run_odin("-p", "hi", "--resume", "nope"), 2, "no session nope")
+    assert_clean_exit(run_odin("-p", "hi", "--continue"), 2, "no earlier session")
 
 
-def test_a_state_folder_that_cannot_be_written(run_odin: Run, tmp_path: Path) -> None:
+def test_unwritable_state_folder_is_reported(run_odin: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run_odin("-p", "hi", env={"ODIN_STATE_DIR": str(tmp_path / "file")})
-    calm(done, 1, "ODIN_STATE_DIR")
+    assert_clean_exit(done, 1, "ODIN_STATE_DIR")
 
 
-def test_a_closed_stdout(workspace: Path) -> None:
+def test_closed_stdout_causes_no_traceback(workspace: Path) -> None:
     (workspace / "a.txt").write_text("TODO\n" * 10)
+    line = f"{sys.executable} -I -m odin -p 'Search for TODO' | head -c 0; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
-        f"{sys.executable} -I -m odin -p 'Search for TODO' | head -c 0",
-        shell=True,
-        cwd=workspace,
-        capture_output=True,
-        text=True,
-        env={**os.environ},
-        timeout=60,
-        check=False,
+        ["/bin/bash", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=60, check=False
     )
+    assert done.returncode in (0, 141), "141 as if SIGPIPE had ended it, 0 if the reader was there long enough"
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
 
 
-def test_what_needs_approval_is_refused_with_the_flag_that_would_allow_it(run_odin: Run, workspace: Path) -> None:
+def test_refused_call_names_the_flag_that_would_allow_it(run_odin: Run, workspace: Path) -> None:
     target = workspace / "new.txt"
     with ScriptedServer([call("WriteFile", {"file_path": str(target), "content": "x"}), say("refused")]) as server:
         done = run_odin("-p", "write", env=server.env("anthropic"))
     assert done.stdout.strip() == "refused"
     assert not target.exists()
-    told = server.requests[1].body.decode()
-    assert "requires confirmation" in told
-    assert "--permission-mode acceptEdits" in told
+    request_body = server.requests[1].body.decode()
+    assert "requires confirmation" in request_body
+    assert "--permission-mode acceptEdits" in request_body
 
 
 @pytest.mark.parametrize("flags", [("--yes",), ("--permission-mode", "acceptEdits"), ("--allowedTools", "Write")])
-def test_the_flags_allow_it(run_odin: Run, workspace: Path, flags: tuple[str, ...]) -> None:
+def test_flags_allow_writing_a_file(run_odin: Run, workspace: Path, flags: tuple[str, ...]) -> None:
     target = workspace / "new.txt"
     with ScriptedServer([call("WriteFile", {"file_path": str(target), "content": "x"}), say("done")]) as server:
         done = run_odin("-p", "write", *flags, env=server.env("anthropic"))
-    calm(done, 0)
+    assert_clean_exit(done, 0)
     assert target.read_text() == "x"
 
 
@@ -174,7 +169,7 @@ def test_a_disallowed_tool_is_neither_offered_nor_run(run_odin: Run, workspace: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
-def test_streams_that_were_never_open_do_no_harm(workspace: Path, closed: str) -> None:
+def test_closed_standard_streams_cause_no_error(workspace: Path, closed: str) -> None:
     (workspace / "a.txt").write_text("TODO\n")
     done = subprocess.run(
         ["/bin/sh", "-c", f"{sys.executable} -I -m odin -p 'Search for TODO' {closed}"],
@@ -184,17 +179,17 @@ def test_streams_that_were_never_open_do_no_harm(workspace: Path, closed: str) -
         timeout=60,
         check=False,
     )
-    calm(done, 0)
+    assert_clean_exit(done, 0)
     assert "a.txt" in done.stdout
 
 
-def test_a_flag_that_has_no_effect_says_so(run_odin: Run) -> None:
-    calm(run_odin("-p", "list files", "--json-schema", "{}"), 0, "--json-schema is ignored")
+def test_flag_without_effect_is_reported(run_odin: Run) -> None:
+    assert_clean_exit(run_odin("-p", "list files", "--json-schema", "{}"), 0, "--json-schema is ignored")
 
 
 @pytest.mark.slow
-def test_bytes_that_are_not_utf8_do_no_harm(workspace: Path) -> None:
-    """In a file's name, in the prompt, in the name of the folder and of the model."""
+def test_invalid_utf8_causes_no_error(workspace: Path) -> None:
+    """In a file name, in the prompt, in the folder name and in the model name."""
     folder = os.fsencode(workspace) + b"/caf\xe9"
     os.mkdir(folder)
     with open(folder + b"/bad\xff.txt", "wb") as file:
@@ -209,7 +204,7 @@ def test_bytes_that_are_not_utf8_do_no_harm(workspace: Path) -> None:
     log.decode("utf-8")
 
 
-def test_one_session_has_one_writer_from_the_moment_it_is_opened(run_odin: Run, workspace: Path) -> None:
+def test_open_session_is_locked_for_other_processes(run_odin: Run, workspace: Path) -> None:
     run_odin("-p", "list files", "--session-id", "one")
     waiting = subprocess.Popen(
         [sys.executable, "-I", "-m", "odin", "--resume", "one", "--input-format", STREAM, "--output-format", STREAM],
@@ -225,13 +220,13 @@ def test_one_session_has_one_writer_from_the_moment_it_is_opened(run_odin: Run, 
         waiting.stdin.write(json.dumps(request).encode() + b"\n")
         waiting.stdin.flush()
         assert waiting.stdout.readline()
-        calm(run_odin("-p", "list files", "--resume", "one"), 1, "open in another process")
+        assert_clean_exit(run_odin("-p", "list files", "--resume", "one"), 1, "open in another process")
     finally:
         waiting.communicate(timeout=30)
-    calm(run_odin("-p", "list files", "--resume", "one"), 0)
+    assert_clean_exit(run_odin("-p", "list files", "--resume", "one"), 0)
 
 
-def test_a_disk_that_is_full_at_the_last_line_is_said(workspace: Path) -> None:
+def test_disk_that_is_full_at_the_last_line_is_reported(workspace: Path) -> None:
     with ScriptedServer([say("x" * 4000)]) as server:
         limited = f"ulimit -f 6; exec {sys.executable} -I -B -m odin -p hi"
         done = subprocess.run(
@@ -243,7 +238,7 @@ def test_a_disk_that_is_full_at_the_last_line_is_said(workspace: Path) -> None:
             timeout=60,
             check=False,
         )
-    calm(done, 1, "cannot be written")
+    assert_clean_exit(done, 1, "cannot be written")
 
 
 def test_permission_mode_plan_is_plan_mode_for_the_model_too(run_odin: Run) -> None:
@@ -254,7 +249,7 @@ def test_permission_mode_plan_is_plan_mode_for_the_model_too(run_odin: Run) -> N
 
 
 @pytest.mark.slow
-def test_a_folder_deleted_under_us(run_odin: Run, tmp_path: Path) -> None:
+def test_deleted_working_folder_is_reported(run_odin: Run, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     for command in ("-p 'list files'", "models", "sessions"):
@@ -262,36 +257,38 @@ def test_a_folder_deleted_under_us(run_odin: Run, tmp_path: Path) -> None:
         done = subprocess.run(
             ["/bin/sh", "-c", line], cwd=gone, capture_output=True, text=True, timeout=60, check=False
         )
-        calm(done, 2, "no longer exists")
+        assert_clean_exit(done, 2, "no longer exists")
         gone.mkdir()
 
 
-@pytest.mark.parametrize("command", ["--version", "sessions", "models"])
-def test_commands_without_an_output(workspace: Path, command: str) -> None:
+@pytest.mark.parametrize("command", ["sessions", "sessions --json", "models"])
+def test_commands_report_a_closed_stdout(workspace: Path, command: str) -> None:
     line = f"{sys.executable} -I -m odin {command} >&-"
     done = subprocess.run(
         ["/bin/sh", "-c", line], cwd=workspace, capture_output=True, text=True, timeout=60, check=False
     )
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stderr) == (1, "odin: Standard output is closed.\n")
 
 
-def test_instructions_that_lead_out_of_the_project_are_not_used(run_odin: Run, workspace: Path, tmp_path: Path) -> None:
+def test_instruction_file_that_links_outside_the_project_is_not_used(
+    run_odin: Run, workspace: Path, tmp_path: Path
+) -> None:
     (tmp_path / "secret").write_text("the secret word is xyzzy")
     (workspace / "ODIN.md").symlink_to(tmp_path / "secret")
     with ScriptedServer([say("ok")]) as server:
         done = run_odin("-p", "go", env=server.env("anthropic"))
-    calm(done, 0, "points outside the project")
+    assert_clean_exit(done, 0, "points outside the project")
     assert b"xyzzy" not in server.requests[0].body
 
 
-def test_ids_that_contradict_each_other(run_odin: Run) -> None:
+def test_contradicting_session_flags_are_refused(run_odin: Run) -> None:
     run_odin("-p", "list files", "--session-id", "one")
-    calm(run_odin("-p", "list files", "--resume", "one", "--session-id", "two"), 2, "--session-id")
-    calm(run_odin("-p", "list files", "--resume", ""), 2, "--resume needs")
-    calm(run_odin("sessions", "--cwd", "/nowhere"), 2, "/nowhere")
+    assert_clean_exit(run_odin("-p", "list files", "--resume", "one", "--session-id", "two"), 2, "--session-id")
+    assert_clean_exit(run_odin("-p", "list files", "--resume", ""), 2, "--resume needs")
+    assert_clean_exit(run_odin("sessions", "--cwd", "/nowhere"), 2, "/nowhere")
 
 
-def test_an_edit_goes_on_after_a_resume_when_the_file_is_as_it_was(run_odin: Run, workspace: Path) -> None:
+def test_edit_after_a_resume_needs_no_new_read_of_an_unchanged_file(run_odin: Run, workspace: Path) -> None:
     file = workspace / "a.txt"
     file.write_text("one\n")
     edit = call("EditTool", {"file_path": str(file), "old_string": "one", "new_string": "two"})

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 from odin.core.errors import OdinError, UsageError
 from odin.core.lazy_pattern import compile_lazily
@@ -14,17 +14,24 @@ from odin.core.text import list_choices, suggest_similar
 CLOSE_TIMEOUT_S = 10.0
 """How long running work may take to end when Odin exits."""
 
-_REDIRECTED_COLUMNS = 1000
+REDIRECTED_COLUMNS = 1000
+"""The width of tables in a file or pipe."""
 
 SHUTDOWN_TIMEOUT = "odin: running work did not stop in time."
 
 
-def write_output(text: str) -> int:
-    """Write a command's result to standard output and return exit code 0."""
+def get_stdout() -> TextIO:
+    """Return standard output. Raise OdinError if it is closed (`odin models >&-`)."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         raise OdinError("Standard output is closed.")
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    return sys.stdout
+
+
+def write_output(text: str) -> int:
+    """Write a command's result to standard output and return exit code 0."""
+    out = get_stdout()
+    out.write(text)
+    out.flush()
     return 0
 
 
@@ -34,15 +41,15 @@ def write_json(value: Any) -> int:
     from odin.ui.terminal import escape_json
 
     data = msgspec.json.encode(value)
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
-    return write_output((escape_json(data) if is_terminal else data).decode() + "\n")
+    return write_output((escape_json(data) if get_stdout().isatty() else data).decode() + "\n")
 
 
 def write_table(lines: Sequence[Sequence[str]]) -> int:
     """Write lines of cells as columns, on a terminal cut at its width."""
     from odin.ui.terminal import escape_hidden, shorten, size_of
 
-    columns = size_of(sys.stdout)[0] if sys.stdout is not None and sys.stdout.isatty() else _REDIRECTED_COLUMNS  # pyright: ignore[reportUnnecessaryComparison]
+    out = get_stdout()
+    columns = size_of(out)[0] if out.isatty() else REDIRECTED_COLUMNS
     cells = [[escape_hidden(cell) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     texts = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)

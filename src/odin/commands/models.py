@@ -2,13 +2,12 @@
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from odin.commands.command_line import Parser, make_formatter, write_json, write_output
+from odin.commands.command_line import REDIRECTED_COLUMNS, Parser, get_stdout, make_formatter, write_json, write_output
 from odin.config import Config, get_config_dir, get_current_folder, load
 from odin.config.auth import read_auth_file
 from odin.core.client import AvailableModel
@@ -37,7 +36,6 @@ from odin.models.catalog import PRESETS, add_stored_keys, default_ref_of
 from odin.models.connector import OVERRIDES_NAME, ModelConnector
 from odin.models.model_lists import ON_THIS_MACHINE
 
-_REDIRECTED_COLUMNS = 1000
 _HEADINGS = ("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")
 
 EPILOG = """\
@@ -84,8 +82,9 @@ def _list_models(as_json: bool) -> int:
         return write_json(rows)
     from odin.ui.terminal import TextPainter, escape_hidden, size_of, wrap_words
 
-    columns = size_of(sys.stdout)[0] if sys.stdout.isatty() else _REDIRECTED_COLUMNS
-    painter = TextPainter(sys.stdout)
+    out = get_stdout()
+    columns = size_of(out)[0] if out.isatty() else REDIRECTED_COLUMNS
+    painter = TextPainter(out)
     lines = (wrap_words(escape_hidden(line), columns) for line in (*remarks, *_list_hints()))
     notes = "".join(f"{painter.paint(line, 'dim')}\n" for line in lines)
     pools = "".join(escape_hidden(f"{row.ref} ({row.note})") + "\n" for row in rows if row.pool)

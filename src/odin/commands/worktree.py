@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ from odin.app.agent_worktree import AgentWorktrees, AppliedWork, WorktreeDiff, W
 from odin.app.worktrees import Worktree, Worktrees
 from odin.checkpoints.rewind import write_planned_files
 from odin.checkpoints.store import CheckpointStore
-from odin.commands.command_line import Parser, make_formatter, write_json, write_output
+from odin.commands.command_line import Parser, get_stdout, make_formatter, write_json, write_output
 from odin.core.errors import UsageError
 from odin.policy.paths import find_protected_part
 from odin.ui.terminal import escape_control, escape_hidden
@@ -87,7 +86,7 @@ def _print_diff(args: argparse.Namespace, trees: Worktrees) -> int:
     diff = asyncio.run(collect())
     if args.json:
         return write_json(diff)
-    text = escape_control(diff.text) if sys.stdout.isatty() else diff.text
+    text = escape_control(diff.text) if get_stdout().isatty() else diff.text
     return write_output(text or f"No changes in worktree {args.name}.\n")
 
 
