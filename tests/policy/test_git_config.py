@@ -344,8 +344,11 @@ def test_unchanged_repository_is_checked_once(repo: Path, monkeypatch: pytest.Mo
             checked.append(cwd)
             super().check_from(cwd)
 
+    def is_settled(time_ns: int) -> bool:
+        return True
+
     monkeypatch.setattr(git_config, "_RepositoryCheck", CountedCheck)
-    monkeypatch.setattr(git_config, "is_settled", lambda *_: True)
+    monkeypatch.setattr(git_config, "is_settled", is_settled)
     for _ in range(3):
         assert has_safe_git_config(str(repo), str(repo))
     assert checked == [str(repo)]
