@@ -16,9 +16,10 @@ from odin.checkpoints.store import CheckpointStore
 from odin.core.call_events import CallDiscarded
 from odin.core.event import Envelope, FilesChanged, Redone, Rewound
 from odin.core.event_values import FileChange, FileState
+from odin.core.path_names import is_temporary
 from odin.policy.paths import open_folder
 from odin.session.state import SessionState
-from odin.tools.atomic_write import is_temporary, sweep_leftovers
+from odin.tools.atomic_write import sweep_leftovers
 
 from .model import Model
 from .worker import USER_FILE

@@ -125,6 +125,19 @@ async def test_rewind_restores_a_deleted_file(start: Start, workspace: Path) -> 
     assert tree_of(workspace) == before
 
 
+async def test_rewind_restores_no_temporary_file_of_a_killed_write(start: Start, workspace: Path) -> None:
+    """A write beside the command removes such leftovers. Here the command itself does, which is recorded alike."""
+    left = workspace / ".a.txt.odin-4194999-18b0"
+    copy = workspace / ".b.txt.odin-copy-4194999-18b0"
+    left.write_text("half a fi")
+    copy.write_text("the only complete text")
+    talk = await start([run(f"rm {left.name} {copy.name}; echo x >made"), say("ok")], yes=True)
+    await talk.say("go")
+    await rewind(talk)
+    assert sorted(os.listdir(workspace)) == [copy.name]
+    assert copy.read_text() == "the only complete text"
+
+
 async def test_rewind_restores_the_file_behind_a_link(start: Start, workspace: Path) -> None:
     (workspace / "real.txt").write_text("old\n")
     (workspace / "link.txt").symlink_to("real.txt")

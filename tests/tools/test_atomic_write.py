@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.path_names import is_temporary
 from odin.tools import atomic_write
-from odin.tools.atomic_write import is_temporary, replace_file
+from odin.tools.atomic_write import replace_file
 from odin.tools.files import Refusal
 from tests.tools.toolbox import Toolbox
 

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from odin.tools.atomic_write import is_temporary
+from odin.core.path_names import is_temporary
 from tests.tools.killed_writer import WHOLE_FILE_SIZE, make_new_text, make_states
 from tests.tools.toolbox import Toolbox
 

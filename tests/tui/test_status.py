@@ -99,15 +99,26 @@ async def test_a_streaming_answer_is_shown_and_esc_stops_it(open_app: OpenApp) -
 
 
 @pytest.mark.slow
-async def test_a_retry_is_counted_down_on_the_screen(open_app: OpenApp) -> None:
-    script = [fault(429, retry_after(3)), say("There.")]
+async def test_a_retry_is_noted_above_the_answer(open_app: OpenApp) -> None:
+    script = [fault(429, retry_after(1)), say("There.")]
     async with open_app(script) as stage:
         await stage.send("hello")
-        await stage.shows("retry 1/", "in 3 s")
-        await stage.shows("in 2 s")
-        await stage.shows("There.")
+        await stage.shows("The request failed 1 time", "There.")
         await stage.idle()
         assert "retry 1/" not in lowest_row_with(stage, "done")
+
+
+async def test_a_retry_is_counted_down_on_the_screen() -> None:
+    client = FakeClient()
+    clock = [0.0]
+    async with run_app(FakeSessions(client), clock=lambda: clock[0]) as stage:
+        client.emit(TurnStarted("p", "x", "edit_mode"), RetryScheduled(1, 6, 3.0, "Slow down.", "RateLimited"))
+        scheduled_at = client.now
+        for seconds, words in ((0, "in 3 s"), (1, "in 2 s"), (2, "in 1 s")):
+            clock[0] = scheduled_at + seconds
+            stage.app.request_frame()
+            await stage.until(lambda words=words: words in activity_line_of(stage))
+            assert "retry 1/6" in activity_line_of(stage)
 
 
 async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> None:

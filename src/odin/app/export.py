@@ -11,6 +11,7 @@ from odin.app.policy import build_redactor
 from odin.config import load
 from odin.core.client import ExportFormat
 from odin.core.errors import OdinError, StateUnwritable, UsageError
+from odin.core.path_names import make_temporary_name
 from odin.core.policy import Redact
 from odin.policy.paths import OpenFolder, follow_links, open_folder
 from odin.policy.secrets import Redactor
@@ -18,7 +19,7 @@ from odin.session.export_entries import EXPORT_VERSION, build_entries, build_ove
 from odin.session.export_html import write_html
 from odin.session.export_markdown import write_markdown
 from odin.session.log import read_header, read_log
-from odin.tools.atomic_write import create_locked, make_temporary_name, sweep_leftovers
+from odin.tools.atomic_write import create_locked, sweep_leftovers
 
 _SUFFIXES: dict[ExportFormat, str] = {"markdown": ".md", "json": ".json", "html": ".html"}
 _FORMATS_BY_SUFFIX: dict[str, ExportFormat] = {

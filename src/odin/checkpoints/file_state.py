@@ -9,10 +9,10 @@ import contextlib
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Iterator
 
 from odin.core.event_values import FileState
+from odin.core.path_names import make_temporary_name
 from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent, status_of
 
 ContentHash = Callable[[str, os.stat_result], str]
@@ -116,9 +116,6 @@ def changed_time_of(now: FileState) -> float:
         return 0.0
 
 
-_NAME_BYTES = 200
-
-
 class RestoreFailed(Exception):
     """The path was not restored; the message is the reason."""
 
@@ -150,7 +147,7 @@ def restore_path(target: FileState, fetch: Callable[[str], bytes], *, sync: bool
             if target.kind == "folder":
                 _restore_folder(folder, name, target.mode)
             elif target.kind == "link":
-                temporary = _make_temporary_name(name)
+                temporary = make_temporary_name(name)
                 os.symlink(decode_path(target.target), temporary, dir_fd=folder.fd)
                 _move_into_place(folder, temporary, name)
             else:
@@ -174,7 +171,7 @@ def _restore_folder(folder: OpenFolder, name: str, mode: int) -> None:
 def _restore_file(folder: OpenFolder, name: str, data: bytes, mode: int, sync: bool) -> None:
     """Replace the file. A file with several hard links is rewritten in place, after saving a copy next to it."""
     old = _open_regular(folder, name)
-    temporary = _make_temporary_name(name)
+    temporary = make_temporary_name(name)
     fd = folder.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         _write_content(fd, data, mode, old, sync=sync)
@@ -227,8 +224,3 @@ def _open_regular(folder: OpenFolder, name: str) -> int | None:
         return fd
     os.close(fd)
     return None
-
-
-def _make_temporary_name(name: str) -> str:
-    short = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
-    return f".{short}.odin-{os.getpid()}-{time.time_ns():x}"

@@ -1,7 +1,8 @@
 """A listing of all files of a project, within limits, and the changes between two listings.
 
-Files that version control ignores or does not know are included, because nothing else could restore them. `skipped`
-counts files beyond the limits.
+Files that version control ignores or does not know are included, because nothing else could restore them. Temporary
+files of Odin's own writes are left out: they come and go while a command runs, and undo must not bring them back.
+`skipped` counts files beyond the limits.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from odin.checkpoints.file_state import (
 from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, sha256_of
 from odin.core.errors import OdinError
 from odin.core.event_values import FileChange, FileState
-from odin.core.path_names import contains
+from odin.core.path_names import contains, writer_of
 from odin.policy.paths import OpenFolder, name_in, open_folder, open_for_reading
 
 CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
@@ -234,7 +235,7 @@ class _ListingWalk:
             return False
         for entry in entries:
             path = opened.path_of(entry.name)
-            if entry.name != ".git" and path not in self._lister.excluded:
+            if entry.name != ".git" and path not in self._lister.excluded and writer_of(entry.name) is None:
                 self._add(entry, path, opened)
         return True
 

@@ -3,11 +3,13 @@
 Protected files make other programs run something (git, shells, editors, package managers, agents, build servers) or
 hold Odin's own rules. They are recognized by name, so a file that does not exist yet is protected too, and by the name
 as a case-insensitive file system compares it: any case, trailing dots or spaces, invisible characters, or the short 8.3
-form. Secret files usually hold credentials; printing one needs an approval.
+form. Secret files usually hold credentials; printing one needs an approval. Temporary files are those of Odin's own
+atomic writes.
 """
 
 import os
 import re
+import time
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
@@ -198,6 +200,33 @@ def is_secret_name(name: str) -> bool:
     if plain in _SECRET_NAMES:
         return True
     return re.fullmatch(_SECRET_PATTERN, plain) is not None and re.fullmatch(_SECRET_EXCEPTIONS, plain) is None
+
+
+_MAX_NAME_BYTES = 200
+_TEMPORARY_NAME = compile_lazily(r"(?s)\..+\.odin-(copy-)?(\d+)-[0-9a-f]+")
+
+
+def make_temporary_name(name: str) -> str:
+    """Return a new temporary name for a file of this name: `.NAME.odin-PID-TIME`."""
+    short = os.fsencode(name)[:_MAX_NAME_BYTES].decode("utf-8", "ignore") or "file"
+    return f".{short}.odin-{os.getpid()}-{time.time_ns():x}"
+
+
+def make_copy_name(temporary: str) -> str:
+    """Return the name for a copy that must not be lost: `.NAME.odin-copy-PID-TIME`."""
+    head, _, tail = temporary.rpartition(".odin-")
+    return f"{head}.odin-copy-{tail}"
+
+
+def is_temporary(path: str) -> bool:
+    """True if this is the name of one of Odin's temporary files or copies."""
+    return ".odin-" in path and _TEMPORARY_NAME.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def writer_of(name: str) -> int | None:
+    """Return the process that writes this temporary file; None if it is a copy or no temporary file."""
+    match = _TEMPORARY_NAME.fullmatch(name) if ".odin-" in name else None
+    return int(match[2]) if match is not None and not match[1] else None
 
 
 def resolve_links(path: str) -> str:

@@ -12,18 +12,15 @@ that another process exchanges with a link meanwhile does not redirect the write
 import contextlib
 import errno
 import os
-import re
 import stat
 import sys
-import time
 
 from odin.core.errors import ExternalModification
+from odin.core.path_names import make_copy_name, make_temporary_name, writer_of
 from odin.policy.paths import OpenFolder, PathChanged, name_in, open_folder, open_parent
 from odin.sandbox.process import SYSTEM_PATH, start_in_folder
 from odin.tools.files import Refusal
 
-_MAX_NAME_BYTES = 200
-_NAME_PATTERN = re.compile(r"\..+\.odin-(copy-)?(\d+)-[0-9a-f]+")
 _MAX_ENTRIES = 20_000
 
 _swept: set[str] = set()
@@ -59,22 +56,6 @@ except OSError as error:
 _HAS_PROC = os.path.exists("/proc/self/fd/0")  # noqa: PTH110
 
 
-def is_temporary(path: str) -> bool:
-    """True if this is the name of one of Odin's temporary files."""
-    return ".odin-" in path and _NAME_PATTERN.fullmatch(path.rpartition("/")[2]) is not None
-
-
-def make_temporary_name(name: str) -> str:
-    """Return a new temporary name for a file of this name."""
-    short = os.fsencode(name)[:_MAX_NAME_BYTES].decode("utf-8", "ignore") or "file"
-    return f".{short}.odin-{os.getpid()}-{time.time_ns():x}"
-
-
-def make_copy_name(temporary: str) -> str:
-    head, _, tail = temporary.rpartition(".odin-")
-    return f"{head}.odin-copy-{tail}"
-
-
 def create_locked(folder: OpenFolder, name: str, *, private: bool) -> int:
     """Create a file that is locked while it is open. `private`: only the owner can read it."""
     fd = folder.open_file(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
@@ -89,8 +70,8 @@ def sweep_leftovers(folder: OpenFolder) -> None:
     _swept.add(folder.path)
     with contextlib.suppress(OSError):
         for name in folder.list_names()[:_MAX_ENTRIES]:
-            match = _NAME_PATTERN.fullmatch(name) if ".odin-" in name else None
-            if match and not match[1] and not _is_alive(int(match[2])):
+            pid = writer_of(name)
+            if pid is not None and not _is_alive(pid):
                 _remove_if_free(folder, name)
 
 

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from odin.context.file_cache import FileCache
+from odin.core.path_names import is_temporary
 from odin.core.tool import ToolContext, ToolOutput
 from odin.policy.paths import FolderCursor, OpenFolder
 from odin.sandbox.runner import ProcessRunner
@@ -74,8 +75,6 @@ def _format_entry(entry: "os.DirEntry[str]", folder: OpenFolder, files: FileCach
 
 def _list_first(folder: int, ignored: list[Callable[[str], bool]]) -> "tuple[list[os.DirEntry[str]], int]":
     """Return the first entries by name, and the total count. A directory may have a million entries."""
-    from odin.tools.atomic_write import is_temporary
-
     total = 0
 
     def counted(entries: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
@@ -187,8 +186,6 @@ class GlobSearch:
 
         Files that the permission rules withhold are added to `withheld` instead.
         """
-        from odin.tools.atomic_write import is_temporary
-
         hidden = bool(re.search(r"(?:^|/)\.(?!\.?/)", pattern))
         skip = frozenset(name for name in _SKIPPED if name not in pattern)
         matches = compile_glob(pattern)
