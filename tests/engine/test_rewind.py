@@ -131,11 +131,15 @@ async def test_rewind_restores_no_temporary_file_of_a_killed_write(start: Start,
     copy = workspace / ".b.txt.odin-copy-4194999-18b0"
     left.write_text("half a fi")
     copy.write_text("the only complete text")
-    talk = await start([run(f"rm {left.name} {copy.name}; echo x >made"), say("ok")], yes=True)
+    folder = workspace / ".c.odin-4194999-18b0"
+    folder.mkdir()
+    (folder / "own.txt").write_text("a file of the user")
+    talk = await start([run(f"rm -r {left.name} {copy.name} {folder.name}; echo x >made"), say("ok")], yes=True)
     await talk.say("go")
     await rewind(talk)
-    assert sorted(os.listdir(workspace)) == [copy.name]
+    assert sorted(os.listdir(workspace)) == [copy.name, folder.name]
     assert copy.read_text() == "the only complete text"
+    assert (folder / "own.txt").read_text() == "a file of the user", "only files are temporary, never folders"
 
 
 async def test_rewind_restores_the_file_behind_a_link(start: Start, workspace: Path) -> None:

@@ -235,7 +235,7 @@ class _ListingWalk:
             return False
         for entry in entries:
             path = opened.path_of(entry.name)
-            if entry.name != ".git" and path not in self._lister.excluded and writer_of(entry.name) is None:
+            if entry.name != ".git" and path not in self._lister.excluded and not _is_unfinished_write(entry):
                 self._add(entry, path, opened)
         return True
 
@@ -292,6 +292,10 @@ class _ListingWalk:
         name = encode_path(folder)
         known = self._states.get(name)
         self._states[name] = FileState(name, "folder", mode=known.mode if known else 0, saved=False)
+
+
+def _is_unfinished_write(entry: os.DirEntry[str]) -> bool:
+    return writer_of(entry.name) is not None and not entry.is_dir(follow_symlinks=False)
 
 
 def _stamp_of(info: os.stat_result) -> Stamp:
