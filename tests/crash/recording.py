@@ -126,7 +126,7 @@ class SessionPlayer:
                     return
 
     async def queue_two(self, one: str, other: str) -> None:
-        """Submit two prompts at once, of which the second waits in the queue, and wait for its end."""
+        """Submit two prompts, so that the second is queued, and wait until it ends."""
         await self.client.submit(Prompt("q1", one))
         await self.client.submit(Prompt("q2", other))
         async with asyncio.timeout(60):

@@ -65,7 +65,7 @@ histories = st.lists(turns(), min_size=1, max_size=3).map(join_messages)
 
 reply_kinds = st.lists(st.sampled_from(["call", "stopped call", "answer", "lost"]), min_size=2, max_size=6).map(tuple)
 """Kinds of replies of a thinking model: a call; a call after whose results the turn stops and a new prompt comes; an
-answer, before a new prompt; and a reply of which an interruption left only the thinking."""
+answer, before a new prompt; and a reply that was interrupted after its thinking."""
 
 
 def script_of(kinds: Sequence[str]) -> list[Turn]:

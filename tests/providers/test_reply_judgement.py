@@ -1,4 +1,4 @@
-"""Replies of a small model become file changes, or a fault that the model is told."""
+"""Replies of a small model become file changes, or an error that is sent back to the model."""
 
 import tomllib
 from pathlib import Path

@@ -168,7 +168,7 @@ def test_damaged_lock_file_without_a_holder_is_replaced(store: SessionStore, log
     ours.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell the state of a process")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_zombie_process_does_not_hold_the_lock(tmp_path: Path, store: SessionStore, log: Path) -> None:
     with hold_in_other_process(tmp_path) as other:
         os.kill(other.pid, signal.SIGKILL)
@@ -178,7 +178,7 @@ def test_zombie_process_does_not_hold_the_lock(tmp_path: Path, store: SessionSto
         assert store.find_latest(unlocked=True) == "s1"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell when a process started")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_reused_pid_does_not_hold_the_lock() -> None:
     ours = LockHolder(os.getpid(), get_host_name(), 1.0, birth_of(os.getpid()))
     assert ours.is_alive

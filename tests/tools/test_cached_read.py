@@ -3,7 +3,8 @@
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,15 @@ def _record_open(event: str, args: tuple[Any, ...]) -> None:
 sys.addaudithook(_record_open)
 
 
-class record_opens:  # noqa: N801
-    """Context manager: the names of the files and folders that are opened inside it."""
-
-    def __enter__(self) -> list[str]:
-        global _is_recording
-        _opened_names.clear()
-        _is_recording = True
-        return _opened_names
-
-    def __exit__(self, *_: object) -> None:
-        global _is_recording
+@contextmanager
+def record_opens() -> Generator[list[str]]:
+    """Yield a list that collects the names of the files and folders that are opened in this block."""
+    global _is_recording
+    _opened_names.clear()
+    _is_recording = True
+    try:
+        yield _opened_names
+    finally:
         _is_recording = False
 
 
