@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.sources import PACKAGE, list_modules, parse, walk_statements
+from tests.sources import PACKAGE, list_modules, parse
 from tests.table import each
 
 # ruff: noqa: SIM905  (word lists are easier to read as text)
@@ -154,31 +154,6 @@ def test_functions_are_verb_phrases():
 def test_modules_are_nouns():
     names = {path.stem if path.stem != "__init__" else path.parent.name: path for path in list_modules()}
     assert [str(path.relative_to(PACKAGE)) for name, path in names.items() if not is_noun(name)] == []
-
-
-MAX_MODULES = 450
-MAX_LINES = 600
-"""The limit for a module. Most have 100 to 400 lines."""
-
-MAX_FUNCTION_LINES = 60
-
-
-def test_modules_are_few_and_short():
-    modules = list_modules()
-    assert len(modules) <= MAX_MODULES, "merge small modules that are always read together"
-    lines = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8").count("\n") for path in modules}
-    assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
-
-
-def test_functions_are_short():
-    found = [
-        f"{path.relative_to(PACKAGE)}: {node.name} has {length} lines"
-        for path in list_modules()
-        for node in walk_statements(parse(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_FUNCTION_LINES
-    ]
-    assert found == [], "split a long function by meaning"
 
 
 def test_public_class_names_are_unique():

@@ -4,7 +4,9 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import StateUnwritable, UsageError
 
 CONFIG_NAME = "odinconfig.json"
@@ -35,6 +37,22 @@ def resolve_folder(folder: str = "") -> str:
     if not Path(path).is_dir():
         raise UsageError(f"Folder not found: {path}.", "Set an existing folder with --cwd.")
     return path
+
+
+def make_environment(env: Mapping[str, str] | None = None, cwd: str = "") -> ExecutionEnvironment:
+    """Return the environment for a session in this folder, by default with this process's variables and folder.
+
+    Raise UsageError if the folder does not exist.
+    """
+    variables = MappingProxyType(dict(os.environ if env is None else env))
+    shells = ("/bin/bash", "/usr/bin/bash")
+    return ExecutionEnvironment(
+        variables=variables,
+        cwd=resolve_folder(cwd),
+        home=str(get_home_dir(variables)),
+        shell=next((path for path in shells if os.access(path, os.X_OK)), "/bin/sh"),
+        temporary=variables.get("TMPDIR") or "/tmp",
+    )
 
 
 def get_home_dir(env: Mapping[str, str]) -> Path:
