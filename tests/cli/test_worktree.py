@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.agent_worktree import AgentWorktrees
-from odin.app.worktrees import Worktrees
+from odin.app.agent_worktree import AgentWorktree, AgentWorktrees
+from odin.app.worktrees import open_worktrees
 from odin.session.store import project_key_of
 from tests.conftest import RunHere
 
@@ -121,11 +121,14 @@ def test_no_hook_of_the_repository_runs(run_here: RunHere, repository: Path, tmp
     assert not (tmp_path / "ran").exists()
 
 
-def test_repository_whose_settings_start_programs_is_refused(run_here: RunHere, repository: Path, trees: Path) -> None:
-    run_git(repository, "config", "filter.x.smudge", "touch ran")
-    code, _, said = run_here("worktree", "add", "fix")
-    assert code == 2 and "can start programs" in said and "odin trust add" in said
-    assert not trees.exists()
+def test_filters_of_the_repository_run_in_the_sandbox(
+    run_here: RunHere, repository: Path, trees: Path, tmp_path: Path
+) -> None:
+    run_git(repository, "config", "filter.x.smudge", f"touch {tmp_path}/ran {repository}/ran; tr a-z A-Z")
+    (repository / ".git/info/attributes").write_text("a.txt filter=x\n")
+    assert run_here("worktree", "add", "fix")[0] == 0
+    assert (trees / "fix/a.txt").read_text() == (repository / "a.txt").read_text().upper()
+    assert not (tmp_path / "ran").exists() and not (repository / "ran").exists()
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "-x", ".x", "a..b", "x.lock", "", "x" * 65])
@@ -136,7 +139,7 @@ def test_invalid_names_are_refused(run_here: RunHere, repository: Path, trees: P
 
 def test_folder_without_a_repository_is_refused(run_here: RunHere, workspace: Path) -> None:
     code, _, said = run_here("worktree", "add", "fix")
-    assert code == 2 and "not a git repository" in said
+    assert code == 2 and "not in a git repository" in said
 
 
 def test_sandbox_in_a_worktree_hides_sessions_checkpoints_and_logs(
@@ -161,7 +164,12 @@ def test_sandbox_in_a_worktree_hides_sessions_checkpoints_and_logs(
 @pytest.mark.slow
 def test_changes_of_an_agent_are_listed_shown_and_applied(run_here: RunHere, repository: Path, trees: Path) -> None:
     env = dict(os.environ)
-    made = asyncio.run(AgentWorktrees(Worktrees.from_folder(env, str(repository))).create("s1-agent-1"))
+
+    async def create() -> AgentWorktree:
+        async with open_worktrees(env, str(repository)) as found:
+            return await AgentWorktrees(found).create("s1-agent-1")
+
+    made = asyncio.run(create())
     Path(made.root, "a.txt").write_text("by the agent\n")
     Path(made.root, "new.txt").write_text("new\n")
     Path(made.root, ".vscode").mkdir()

@@ -273,7 +273,7 @@ class TestHooksAfter:
 class TestSandbox:
     def make_tool(self) -> RunTool:
         async def action(command: str, ctx: ToolContext) -> ToolOutput:
-            if ctx.sandbox_profile.unsandboxed:
+            if ctx.profile.name == "none":
                 return ToolOutput("fetched", note="Ran it")
             ctx.progress("trying")
             return ToolOutput("no route", is_error=True, note="Ran it", blocked="reaching the network")
@@ -289,7 +289,7 @@ class TestSandbox:
         assert outside.unsandboxed
         assert (outside.rules, outside.args) == ((), MAKE)
         assert "kept it from reaching the network." in outside.reason
-        assert [ctx.sandbox_profile.unsandboxed for _, ctx in tool.ran] == [False, True]
+        assert [(ctx.profile.name == "none") for _, ctx in tool.ran] == [False, True]
         (ended,) = harness.all(ToolEnded)
         assert ended.status == "success"
         assert ended.text.startswith("fetched\n\n[The sandbox had kept it from reaching the network.")
@@ -330,9 +330,7 @@ class TestSandbox:
         harness = PipelineHarness(workspace, tool, answers=[YES], mode="ask_mode")
         await harness.call(MAKE)
         assert len(harness.all(PermissionAsked)) == 1
-        assert [(ctx.sandbox_profile.writes, ctx.sandbox_profile.unsandboxed) for _, ctx in tool.ran] == [
-            (False, False)
-        ]
+        assert [(ctx.profile.writes, (ctx.profile.name == "none")) for _, ctx in tool.ran] == [(False, False)]
 
     async def test_retry_is_offered_once_even_if_it_is_blocked_again(self, workspace: Path) -> None:
         async def action(command: str, ctx: ToolContext) -> ToolOutput:

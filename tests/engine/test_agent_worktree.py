@@ -1,12 +1,13 @@
 """Worktrees of agents: they start with the current files of the project; their changes are merged back or reported."""
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from odin.app.agent_worktree import AgentWorktree, AgentWorktrees, AppliedWork
-from odin.app.worktrees import Worktrees
+from odin.app.worktrees import Worktrees, open_worktrees
 from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, write_planned_files
 from odin.checkpoints.store import CheckpointStore
 from odin.core.errors import UsageError
@@ -22,7 +23,7 @@ def git(folder: Path, *args: str) -> str:
 class AgentRepository:
     """A repository with one commit, and the worktrees of its agents."""
 
-    def __init__(self, root: Path, state: Path) -> None:
+    def __init__(self, root: Path, trees: Worktrees, state: Path) -> None:
         self.root = root
         git(root, "init", "-q", "-b", "main")
         (root / ".gitignore").write_text("*.log\n")
@@ -30,8 +31,8 @@ class AgentRepository:
         (root / "b.txt").write_text("b\n")
         git(root, "add", "-A")
         git(root, "commit", "-q", "-m", "first")
-        self.trees = Worktrees.from_folder({**os.environ, "ODIN_STATE_DIR": str(state)}, str(root))
-        self.worktrees = AgentWorktrees(self.trees)
+        self.trees = trees
+        self.worktrees = AgentWorktrees(trees)
         self.store = CheckpointStore(state / "store")
 
     async def create(self, name: str = "s1-agent-1") -> tuple[AgentWorktree, Path]:
@@ -46,8 +47,10 @@ class AgentRepository:
 
 
 @pytest.fixture
-def repo(workspace: Path, home: Path) -> AgentRepository:
-    return AgentRepository(workspace, home / "state")
+async def repo(workspace: Path, home: Path) -> AsyncIterator[AgentRepository]:
+    state = home / "state"
+    async with open_worktrees({**os.environ, "ODIN_STATE_DIR": str(state)}, str(workspace)) as trees:
+        yield AgentRepository(workspace, trees, state)
 
 
 async def test_worktree_starts_with_uncommitted_files_and_leaves_the_project_alone(repo: AgentRepository) -> None:
@@ -206,26 +209,26 @@ async def test_worktrees_have_unique_names_and_keep_the_subfolder_of_the_project
     (repo.root / "pkg/odinconfig.json").write_text("{}")
     (repo.root / "pkg/src/f").write_text("f\n")
     env = {**os.environ, "ODIN_STATE_DIR": str(home / "state")}
-    trees = Worktrees.from_folder(env, str(repo.root / "pkg"))
-    tree = await AgentWorktrees(trees, str(repo.root / "pkg/src")).create("inner")
+    async with open_worktrees(env, str(repo.root / "pkg")) as trees:
+        tree = await AgentWorktrees(trees, str(repo.root / "pkg/src")).create("inner")
     relative = os.path.relpath(trees.root, repo.root)
     assert tree.root == os.path.normpath(Path(tree.path) / relative)
     assert (tree.cwd, Path(tree.cwd, "f").read_text()) == (f"{tree.path}/pkg/src", "f\n")
 
 
 async def test_impossible_worktree_is_refused_with_a_reason(workspace: Path, home: Path) -> None:
-    trees = Worktrees.from_folder({**os.environ, "ODIN_STATE_DIR": str(home / "state")}, str(workspace))
-    with pytest.raises(UsageError, match="not in a git repository"):
-        await AgentWorktrees(trees).create("x")
-    git(workspace, "init", "-q")
-    with pytest.raises(UsageError, match="no commit yet"):
-        await AgentWorktrees(trees).create("x")
-    git(workspace, "commit", "-q", "--allow-empty", "-m", "first")
-    for name in ("../x", "a b", "-x"):
-        with pytest.raises(UsageError, match="Invalid worktree name"):
-            await AgentWorktrees(trees).create(name)
-    await trees.add("plain")
-    with pytest.raises(UsageError, match="not made for an agent"):
-        await AgentWorktrees(trees).open("plain")
-    with pytest.raises(UsageError, match="No worktree other"):
-        await AgentWorktrees(trees).open("other")
+    async with open_worktrees({**os.environ, "ODIN_STATE_DIR": str(home / "state")}, str(workspace)) as trees:
+        with pytest.raises(UsageError, match="not in a git repository"):
+            await AgentWorktrees(trees).create("x")
+        git(workspace, "init", "-q")
+        with pytest.raises(UsageError, match="no commit yet"):
+            await AgentWorktrees(trees).create("x")
+        git(workspace, "commit", "-q", "--allow-empty", "-m", "first")
+        for name in ("../x", "a b", "-x"):
+            with pytest.raises(UsageError, match="Invalid worktree name"):
+                await AgentWorktrees(trees).create(name)
+        await trees.add("plain")
+        with pytest.raises(UsageError, match="not made for an agent"):
+            await AgentWorktrees(trees).open("plain")
+        with pytest.raises(UsageError, match="No worktree other"):
+            await AgentWorktrees(trees).open("other")

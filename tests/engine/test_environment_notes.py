@@ -3,12 +3,16 @@
 import asyncio
 import os
 import subprocess
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from odin.app import workspace
+from odin.app.git import Git, open_git
 from odin.app.workspace import describe_repository
+from odin.config import load
 from odin.testing import say
 from tests.engine.conftest import Start
 
@@ -81,28 +85,40 @@ async def test_folder_without_pyvenv_cfg_is_no_virtual_environment(start: Start,
     assert "virtual environment" not in str(talk.server.requests[0].messages)
 
 
-UNSAFE_SETTINGS = {
-    "fsmonitor": ("config", "core.fsmonitor", "touch {mark}"),
-    "filter": ("config", "filter.x.clean", "touch {mark}; cat"),
-    "hooks": ("config", "core.hooksPath", "hooks"),
-    "diff": ("config", "diff.external", "touch {mark}"),
-    "include": ("config", "include.path", "../evil"),
-    "pager": ("config", "core.pager", "touch {mark}"),
-    "signed": ("config", "gpg.program", "touch {mark}"),
+PROGRAM_SETTINGS = {
+    "fsmonitor": ("core.fsmonitor", "touch {mark}"),
+    "filter": ("filter.x.clean", "touch {mark}; cat"),
+    "process": ("filter.x.process", "touch {mark}; cat"),
+    "hooks": ("core.hooksPath", "hooks"),
+    "diff": ("diff.external", "touch {mark}"),
+    "include": ("include.path", "../evil"),
+    "pager": ("core.pager", "touch {mark}"),
+    "signed": ("gpg.program", "touch {mark}"),
 }
 
 
-@pytest.mark.parametrize("setting", UNSAFE_SETTINGS)
-async def test_repository_that_could_start_programs_is_not_inspected(start: Start, repo: Path, setting: str):
+@pytest.mark.parametrize("setting", PROGRAM_SETTINGS)
+async def test_no_program_of_a_repository_runs_outside_the_sandbox(start: Start, repo: Path, setting: str):
     mark = repo.parent / "mark"
-    git(repo, *(part.format(mark=mark) for part in UNSAFE_SETTINGS[setting]))
+    key, value = PROGRAM_SETTINGS[setting]
+    git(repo, "config", key, value.format(mark=mark))
     (repo / ".gitattributes").write_text("* filter=x\n")
     talk = await start([say("Yes.")])
     await talk.say("Hello")
-    note = str(talk.server.requests[0].messages)
-    assert HEAD not in note
-    assert "Git: not inspected" in note
+    assert HEAD in str(talk.server.requests[0].messages)
     assert not mark.exists()
+
+
+async def test_without_a_sandbox_only_the_branch_is_named(
+    start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(sys, "platform", "plan9")
+    git(repo, "config", "filter.x.clean", f"touch {tmp_path}/ran; cat")
+    (repo / ".gitattributes").write_text("* filter=x\n")
+    talk = await start([say("Yes.")])
+    await talk.say("Hello")
+    assert "Git branch: main" in str(talk.server.requests[0].messages)
+    assert not (tmp_path / "ran").exists()
 
 
 async def test_git_hooks_of_the_repository_do_not_run(start: Start, repo: Path):
@@ -120,7 +136,7 @@ async def test_git_hooks_of_the_repository_do_not_run(start: Start, repo: Path):
 async def test_git_starts_only_with_the_first_prompt(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
     started: list[str] = []
 
-    async def describe(root: str, env: object) -> str:
+    async def describe(root: str, git: object) -> str:
         started.append(root)
         return "looked"
 
@@ -138,7 +154,7 @@ async def test_status_of_a_slow_git_comes_with_a_later_request(
 ):
     ready = asyncio.Event()
 
-    async def describe(root: str, env: object) -> str:
+    async def describe(root: str, git: object) -> str:
         await ready.wait()
         return "Git at last"
 
@@ -155,7 +171,7 @@ async def test_status_of_a_slow_git_comes_with_a_later_request(
 
 
 async def test_session_closes_while_git_still_runs(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
-    async def describe(root: str, env: object) -> str:
+    async def describe(root: str, git: object) -> str:
         await asyncio.Event().wait()
         return ""
 
@@ -167,18 +183,24 @@ async def test_session_closes_while_git_still_runs(start: Start, repo: Path, mon
         await talk.client.close()
 
 
-async def test_git_is_stopped_at_the_time_limit(repo: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+async def own_git(workspace: Path, home: Path) -> AsyncIterator[Git]:
+    async with open_git(load(str(workspace), os.environ), os.environ) as found:
+        yield found
+
+
+async def test_git_is_stopped_at_the_time_limit(own_git: Git, repo: Path, monkeypatch: pytest.MonkeyPatch):
     os.mkfifo(repo / "nobody-writes")
     monkeypatch.setattr(workspace, "_STATUS_ARGS", ("hash-object", "nobody-writes"))
     monkeypatch.setattr(workspace, "LIMIT_S", 0.1)
     async with asyncio.timeout(30):
-        assert await describe_repository(str(repo), os.environ) == ""
+        assert await describe_repository(str(repo), own_git) == ""
 
 
-async def test_long_git_status_is_cut(repo: Path):
+async def test_long_git_status_is_cut(own_git: Git, repo: Path):
     for number in range(100):
         (repo / f"file-{number:03}\x1b[2J.txt").write_text("")
-    note = await describe_repository(str(repo), os.environ)
+    note = await describe_repository(str(repo), own_git)
     assert "more lines" in note
     assert len(note) <= 2010
     assert "\x1b" not in note

@@ -2,11 +2,14 @@
 
 import os
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from odin.app.git import Git, open_git
 from odin.app.git_diff import list_changed_files
+from odin.config import load
 from odin.core.errors import UsageError
 
 
@@ -27,11 +30,17 @@ def repo(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+async def own_git(tmp_path: Path, home: Path) -> AsyncIterator[Git]:
+    async with open_git(load(str(tmp_path), os.environ), os.environ) as found:
+        yield found
+
+
 def list_git_files(repo: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in (repo / ".git").rglob("*") if path.is_file()}
 
 
-async def test_diff_has_every_kind_of_change_and_leaves_git_unchanged(repo: Path) -> None:
+async def test_diff_has_every_kind_of_change_and_leaves_git_unchanged(own_git: Git, repo: Path) -> None:
     (repo / "changed").write_text("changed 1\n-- two\nchanged 3\n")
     (repo / "gone").unlink()
     git(repo, "mv", "moved", "there")
@@ -39,7 +48,7 @@ async def test_diff_has_every_kind_of_change_and_leaves_git_unchanged(repo: Path
     (repo / "sub/nëw name").write_text("++ a\nb\n")
     (repo / "data.bin").write_bytes(b"\0\1\2")
     before = list_git_files(repo)
-    found = {file.path: file for file in await list_changed_files(str(repo / "sub"), os.environ)}
+    found = {file.path: file for file in await list_changed_files(own_git, str(repo / "sub"))}
     assert {path: (file.status, file.added, file.removed) for path, file in found.items()} == {
         "changed": ("modified", 1, 1),
         "gone": ("deleted", 0, 3),
@@ -51,27 +60,35 @@ async def test_diff_has_every_kind_of_change_and_leaves_git_unchanged(repo: Path
     assert list_git_files(repo) == before
 
 
-async def test_before_the_first_commit_every_file_is_new(tmp_path: Path) -> None:
+async def test_before_the_first_commit_every_file_is_new(own_git: Git, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     (tmp_path / "a").write_text("a\n")
     (tmp_path / "b").write_text("b\n")
     git(tmp_path, "add", "a")
-    found = await list_changed_files(str(tmp_path), os.environ)
+    found = await list_changed_files(own_git, str(tmp_path))
     assert [(file.path, file.status) for file in found] == [("a", "added"), ("b", "added")]
 
 
-async def test_paths_limit_the_diff(repo: Path) -> None:
+async def test_paths_limit_the_diff(own_git: Git, repo: Path) -> None:
     (repo / "changed").write_text("other\n")
     (repo / "new").write_text("new\n")
-    assert [file.path for file in await list_changed_files(str(repo), os.environ, ["new"])] == ["new"]
-    assert await list_changed_files(str(repo), os.environ, ["kept"]) == ()
+    assert [file.path for file in await list_changed_files(own_git, str(repo), ["new"])] == ["new"]
+    assert await list_changed_files(own_git, str(repo), ["kept"]) == ()
     with pytest.raises(UsageError, match="nowhere does not exist"):
-        await list_changed_files(str(repo), os.environ, ["nowhere"])
+        await list_changed_files(own_git, str(repo), ["nowhere"])
 
 
-async def test_diff_refuses_with_a_reason(repo: Path, tmp_path: Path) -> None:
+async def test_diff_refuses_with_a_reason(own_git: Git, repo: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not in a git repository"):
-        await list_changed_files(str(tmp_path), {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)})
-    git(repo, "config", "diff.external", "touch run")
-    with pytest.raises(UsageError, match="can start programs"):
-        await list_changed_files(str(repo), os.environ)
+        await list_changed_files(own_git, str(tmp_path))
+
+
+async def test_programs_of_the_repository_run_in_the_sandbox(own_git: Git, repo: Path, tmp_path: Path) -> None:
+    for key in ("diff.external", "core.fsmonitor", "diff.x.textconv"):
+        git(repo, "config", key, f"touch {tmp_path}/ran {repo}/ran; cat")
+    git(repo, "config", "filter.x.clean", f"touch {tmp_path}/ran {repo}/ran; tr a-z A-Z")
+    (repo / ".gitattributes").write_text("* filter=x diff=x\n")
+    (repo / "changed").write_text("other\n")
+    found = {file.path: file for file in await list_changed_files(own_git, str(repo))}
+    assert "+OTHER" in found["changed"].diff, "the filter was applied"
+    assert not (tmp_path / "ran").exists() and not (repo / "ran").exists()

@@ -320,7 +320,7 @@ class Stuck(Tool[StuckArgs]):
         return Subject(command="ls")
 
     async def run(self, args: StuckArgs, ctx: ToolContext) -> ToolOutput:
-        self.outside += ctx.sandbox_profile.unsandboxed
+        self.outside += ctx.profile.name == "none"
         return ToolOutput(text="kept", is_error=True, blocked="writing /elsewhere")
 
 

@@ -153,8 +153,8 @@ def test_sandboxed_server_gets_its_own_caches(tmp_path: Path):
     for writes in (False, True):
         spec = msgspec.structs.replace(gopls, programs=("/bin/gopls",), writes=writes)
         inside = plan_launch(spec, str(tmp_path / "p"), env, is_confined=lambda: True)
-        assert inside.sandbox_profile is not None and inside.sandbox_profile.scope is not None
-        *project, folder = inside.sandbox_profile.scope
+        assert inside.profile.name == "server" and inside.profile.scope is not None
+        *project, folder = inside.profile.scope
         assert project == [str(tmp_path / "p")] * writes
         assert Path(folder).is_dir() and Path(folder).parent == tmp_path / ".cache/odin-servers"
         assert inside.env == {"GOCACHE": f"{folder}/gocache", "GOPLSCACHE": f"{folder}/goplscache"}
@@ -170,7 +170,7 @@ def test_sandboxed_server_gets_its_own_caches(tmp_path: Path):
     with pytest.raises(ServerFault, match="cannot be created"):
         plan_launch(spec, str(tmp_path / "p"), {"ODIN_CACHE_DIR": f"{tmp_path}/file/x"}, is_confined=lambda: True)
     outside = plan_launch(spec, str(tmp_path / "p"), env, is_confined=lambda: False)
-    assert (outside.sandbox_profile, "GOCACHE" in outside.env) == (None, False)
+    assert (outside.profile.name, "GOCACHE" in outside.env) == ("none", False)
 
 
 async def test_programs_of_the_project_are_not_started_without_a_sandbox(serve: Serve, tmp_path: Path):

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from odin.core.event_values import Mode
-from odin.core.tool import Kind, SandboxProfile, Subject
+from odin.core.profile import ProcessProfile
+from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy
 from odin.policy.verdict import Verdict
 from odin.sandbox.runner import ProcessRunner
@@ -116,8 +117,8 @@ async def test_no_program_of_a_poisoned_repository_runs(
     for command in case["commands"]:
         for mode in MODES:
             if verdict_of(repo, mode, "execute", Subject(command=command)) == "auto":
-                confinement = SandboxProfile(writes=mode == "edit")
-                done = await runner.run(command, cwd=str(repo), timeout=60, sandbox_profile=confinement)
+                confinement = ProcessProfile("project" if mode == "edit" else "read")
+                done = await runner.run(command, cwd=str(repo), timeout=60, profile=confinement)
                 assert "PRIVATE" not in done.output
             assert not canary.exists(), command
     await runner.close()

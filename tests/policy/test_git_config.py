@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import SandboxProfile
+from odin.core.profile import ProcessProfile
 from odin.policy.commands import git_config
 from odin.policy.commands.analysis import is_read_only
 from odin.policy.commands.git_config import find_git_problem, has_safe_git_config
@@ -316,7 +316,7 @@ async def test_filter_in_a_submodule_needs_approval_because_git_would_start_it(r
     (submodule / "README.md").write_text(text.replace("TODO", "DONE"))  # of the same size, so git has to read it
     assert not is_readonly_in("git status", repo)
     runner = ProcessRunner()
-    await runner.run("git status", cwd=str(repo), timeout=60, sandbox_profile=SandboxProfile())
+    await runner.run("git status", cwd=str(repo), timeout=60, profile=ProcessProfile())
     await runner.close()
     assert (repo / "PWNED").exists(), "git no longer starts filters of submodules: the check can be removed"
 
@@ -331,7 +331,7 @@ async def test_the_environment_of_commands_keeps_git_from_starting_programs(repo
     (repo / "PWNED").unlink(missing_ok=True)
     runner = ProcessRunner()
     for command in ("git status", "git diff", "git log -1", "git ls-files"):
-        await runner.run(command, cwd=str(repo), timeout=60, sandbox_profile=SandboxProfile())
+        await runner.run(command, cwd=str(repo), timeout=60, profile=ProcessProfile())
     await runner.close()
     assert not (repo / "PWNED").exists()
 

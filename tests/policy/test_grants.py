@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from odin.core.event_values import Mode
-from odin.core.tool import SandboxGrants, Subject
+from odin.core.profile import SandboxGrants
+from odin.core.tool import Subject
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet
 from tests.table import each

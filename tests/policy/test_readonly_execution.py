@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import SandboxProfile
+from odin.core.profile import UNSANDBOXED, ProcessProfile
 from odin.policy.commands.analysis import is_read_only
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
 from odin.policy.commands.readonly.git import GIT_COMMANDS
@@ -42,9 +42,7 @@ async def test_everyday_commands_change_nothing(workspace: Path, home: Path):
     async def run_one(command: str) -> None:
         assert is_read_only(command, str(workspace), str(workspace)), command
         async with some:
-            done = await runner.run(
-                command, cwd=str(workspace), timeout=60, sandbox_profile=SandboxProfile(writes=True)
-            )
+            done = await runner.run(command, cwd=str(workspace), timeout=60, profile=ProcessProfile("project"))
         assert not done.timed_out, command
         assert not done.has_survivors, command
 
@@ -59,7 +57,7 @@ async def test_snapshot_detects_a_change(workspace: Path):
     make_repository(workspace)
     before = snapshot_tree(workspace)
     runner = ProcessRunner()
-    await runner.run("git diff > docs/x", cwd=str(workspace), timeout=60)
+    await runner.run("git diff > docs/x", cwd=str(workspace), timeout=60, profile=UNSANDBOXED)
     await runner.close()
     assert snapshot_tree(workspace).keys() - before.keys() == {str(workspace / "docs" / "x")}
 
@@ -95,7 +93,7 @@ async def test_no_listed_option_writes_anything(workspace: Path):
 
     async def run_one(command: str) -> None:
         async with some:
-            await runner.run(command, cwd=str(workspace), timeout=60, sandbox_profile=SandboxProfile(writes=True))
+            await runner.run(command, cwd=str(workspace), timeout=60, profile=ProcessProfile("project"))
 
     await asyncio.gather(*map(run_one, known))
     await runner.close()

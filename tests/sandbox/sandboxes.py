@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from odin.core.tool import SandboxProfile
+from odin.core.profile import ProcessProfile
 from odin.sandbox.layout import SandboxSession
 from odin.sandbox.probe import SandboxOptions
 from odin.sandbox.runner import CommandResult, ProcessRunner
 from odin.sandbox.sandbox import Sandbox
 
-READ_ONLY = SandboxProfile(writes=False)
-WRITE = SandboxProfile(writes=True)
-UNSANDBOXED = SandboxProfile(writes=True, unsandboxed=True)
+READ_ONLY = ProcessProfile("read")
+WRITE = ProcessProfile("project")
+UNSANDBOXED = ProcessProfile("none")
 
 
 class SandboxedProject:
@@ -38,9 +38,9 @@ class SandboxedProject:
         )
 
     async def run(
-        self, command: str, profile: SandboxProfile = WRITE, *, timeout: float = 30, cwd: str = ""
+        self, command: str, profile: ProcessProfile = WRITE, *, timeout: float = 30, cwd: str = ""
     ) -> CommandResult:
-        return await self.runner.run(command, cwd=cwd or str(self.root), timeout=timeout, sandbox_profile=profile)
+        return await self.runner.run(command, cwd=cwd or str(self.root), timeout=timeout, profile=profile)
 
     async def close(self) -> None:
         await self.runner.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import SandboxGrants, SandboxProfile
+from odin.core.profile import ProcessProfile, SandboxGrants
 
 from .sandboxes import WRITE, SandboxedProject
 
@@ -29,8 +29,8 @@ async def open_project(tmp_path: Path) -> AsyncIterator[OpenProject]:
         await project.close()
 
 
-def profile_granting(*paths: Path, network: bool = False, removes: bool = False) -> SandboxProfile:
-    return SandboxProfile(grants=SandboxGrants(tuple(map(str, paths)), network, removes))
+def profile_granting(*paths: Path, network: bool = False, removes: bool = False) -> ProcessProfile:
+    return ProcessProfile("granted", grants=SandboxGrants(tuple(map(str, paths)), network, removes))
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])

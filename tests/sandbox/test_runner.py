@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.profile import UNSANDBOXED
 from odin.sandbox import output
 from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.process import RunningProcess, build_command_environment, build_git_settings
@@ -47,7 +48,7 @@ async def wait_for_pids(path: Path, count: int) -> list[int]:
 
 
 async def test_run_returns_exit_code_and_output(runner: ProcessRunner, tmp_path: Path) -> None:
-    finished = await runner.run("echo out; echo err >&2; exit 7", cwd=str(tmp_path), timeout=5)
+    finished = await runner.run("echo out; echo err >&2; exit 7", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     assert (finished.code, finished.output, finished.timed_out) == (7, "out\nerr\n", False)
     assert not finished.has_survivors
     assert finished.spill_path == ""
@@ -55,15 +56,17 @@ async def test_run_returns_exit_code_and_output(runner: ProcessRunner, tmp_path:
 
 
 async def test_a_list_runs_a_program_without_a_shell(runner: ProcessRunner, tmp_path: Path) -> None:
-    assert (await runner.run(["echo", "$HOME; ls"], cwd=str(tmp_path), timeout=5)).output == "$HOME; ls\n"
+    assert (
+        await runner.run(["echo", "$HOME; ls"], cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+    ).output == "$HOME; ls\n"
 
 
 async def test_failed_start_raises_and_leaks_no_descriptors(runner: ProcessRunner, tmp_path: Path) -> None:
     before = count_open_files()
     with pytest.raises(FileNotFoundError):
-        await runner.run("true", cwd=str(tmp_path / "no"), timeout=5)
+        await runner.run("true", cwd=str(tmp_path / "no"), timeout=5, profile=UNSANDBOXED)
     with pytest.raises(FileNotFoundError):
-        await runner.run(["/no/such/program"], cwd=str(tmp_path), timeout=5)
+        await runner.run(["/no/such/program"], cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     await runner.close()
     assert count_open_files() == before
 
@@ -71,7 +74,7 @@ async def test_failed_start_raises_and_leaks_no_descriptors(runner: ProcessRunne
 async def test_no_file_descriptor_is_left_after_many_runs(runner: ProcessRunner, tmp_path: Path) -> None:
     before = count_open_files()
     for _ in range(20):
-        await runner.run("echo x", cwd=str(tmp_path), timeout=5)
+        await runner.run("echo x", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     await runner.close()
     assert count_open_files() == before
 
@@ -83,14 +86,14 @@ async def test_without_a_pidfd_a_thread_waits(
         raise OSError("not supported")
 
     monkeypatch.setattr(os, "pidfd_open", fail)
-    finished = await runner.run("echo x; exit 2", cwd=str(tmp_path), timeout=5)
+    finished = await runner.run("echo x; exit 2", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     assert (finished.code, finished.output) == (2, "x\n")
 
 
 async def test_timeout_ends_the_whole_process_group(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"echo before; (sleep 1000 & echo $! >>{pids}; sleep 1000) & echo $! >>{pids}; wait"
-    finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5)
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5, profile=UNSANDBOXED)
     assert finished.timed_out
     assert finished.output == "before\n"
     assert not finished.has_survivors
@@ -102,7 +105,7 @@ async def test_processes_that_ignore_term_or_leave_the_group_are_killed(runner: 
     pids = tmp_path / "pids"
     child = f"{IGNORE_SIGNALS}; echo $$ >>{pids}; while :; do sleep 1; done"
     script = f"setsid bash -c '{child.replace(chr(39), chr(34))}' & {child}"
-    finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5)
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=1.5, profile=UNSANDBOXED)
     assert finished.timed_out
     for pid in await wait_for_pids(pids, 2):
         await wait_for(lambda pid=pid: not is_alive(pid))
@@ -111,7 +114,7 @@ async def test_processes_that_ignore_term_or_leave_the_group_are_killed(runner: 
 async def test_cancel_kills_quickly_and_the_runner_stays_usable(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"{IGNORE_SIGNALS}; echo $$ >>{pids}; sleep 1000 & echo $! >>{pids}; wait; sleep 1000"
-    task = asyncio.create_task(runner.run(script, cwd=str(tmp_path), timeout=60))
+    task = asyncio.create_task(runner.run(script, cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED))
     found = await wait_for_pids(pids, 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -119,7 +122,7 @@ async def test_cancel_kills_quickly_and_the_runner_stays_usable(runner: ProcessR
             await task
     for pid in found:
         await wait_for(lambda pid=pid: not is_alive(pid))
-    assert (await runner.run("echo on", cwd=str(tmp_path), timeout=5)).output == "on\n"
+    assert (await runner.run("echo on", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output == "on\n"
 
 
 async def test_timed_out_command_has_three_seconds_between_term_and_kill(
@@ -138,9 +141,13 @@ async def test_timed_out_command_has_three_seconds_between_term_and_kill(
 
     monkeypatch.setattr(RunningProcess, "terminate", terminate_at_once)
     runner = ProcessRunner(tmp_path / "spill")
-    finished = await runner.run(f"{IGNORE_SIGNALS}; while :; do sleep 0.05; done", cwd=str(tmp_path), timeout=0.1)
+    finished = await runner.run(
+        f"{IGNORE_SIGNALS}; while :; do sleep 0.05; done", cwd=str(tmp_path), timeout=0.1, profile=UNSANDBOXED
+    )
     assert (finished.timed_out, graces) == (True, [3])
-    task = asyncio.create_task(runner.run(f"{IGNORE_SIGNALS}; echo on; sleep 1000", cwd=str(tmp_path), timeout=60))
+    task = asyncio.create_task(
+        runner.run(f"{IGNORE_SIGNALS}; echo on; sleep 1000", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
+    )
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -163,7 +170,7 @@ async def test_a_background_child_lives_until_the_session_ends(
     runner: ProcessRunner, tmp_path: Path, script: str
 ) -> None:
     async with asyncio.timeout(5):
-        finished = await runner.run(script, cwd=str(tmp_path), timeout=60)
+        finished = await runner.run(script, cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
     pid = int(finished.output)
     assert finished.code == 0
     assert finished.has_survivors
@@ -175,7 +182,7 @@ async def test_a_background_child_lives_until_the_session_ends(
 async def test_child_in_its_own_session_is_killed_on_close(runner: ProcessRunner, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"setsid bash -c 'echo $$ >>{pids}; exec sleep 1000' >/dev/null 2>&1 & sleep 0.1"
-    await runner.run(script, cwd=str(tmp_path), timeout=5)
+    await runner.run(script, cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     (pid,) = await wait_for_pids(pids, 1)
     assert is_alive(pid)
     await runner.close()
@@ -183,23 +190,23 @@ async def test_child_in_its_own_session_is_killed_on_close(runner: ProcessRunner
 
 
 async def test_runner_does_not_kill_processes_of_another_runner(runner: ProcessRunner, tmp_path: Path) -> None:
-    pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)).output)
+    pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output)
     other = ProcessRunner()
-    await other.run("true", cwd=str(tmp_path), timeout=5)
+    await other.run("true", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     await other.close()
     assert is_alive(pid)
 
 
 async def test_kill_works_without_an_event_loop(tmp_path: Path) -> None:
     runner = ProcessRunner(linger=0.05)
-    pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)).output)
+    pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output)
     await asyncio.to_thread(runner.kill)
     await wait_for(lambda: not is_alive(pid))
 
 
 async def test_later_output_of_a_background_child_goes_to_the_spill_file(runner: ProcessRunner, tmp_path: Path) -> None:
     script = f"echo first; (while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo second) &"
-    finished = await runner.run(script, cwd=str(tmp_path), timeout=5)
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     assert finished.output == "first\n"
     assert finished.has_survivors
     (tmp_path / "go").touch()
@@ -210,14 +217,16 @@ async def test_background_child_that_prints_forever_does_not_block_the_run(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(5):
-        finished = await runner.run("yes & echo", cwd=str(tmp_path), timeout=60)
+        finished = await runner.run("yes & echo", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
     assert finished.has_survivors
 
 
 async def test_large_output_is_not_kept_in_memory(runner: ProcessRunner, tmp_path: Path) -> None:
     tracemalloc.start()
     try:
-        finished = await runner.run("head -c 50000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60)
+        finished = await runner.run(
+            "head -c 50000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED
+        )
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -232,7 +241,9 @@ async def test_spill_file_has_a_size_limit(
     runner: ProcessRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "SPILL_LIMIT", 200_000)
-    finished = await runner.run("head -c 1000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60)
+    finished = await runner.run(
+        "head -c 1000000 /dev/zero | tr '\\0' x", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED
+    )
     assert Path(finished.spill_path).stat().st_size == 200_000
     assert "the first 200000 bytes: " in finished.output
 
@@ -240,7 +251,7 @@ async def test_spill_file_has_a_size_limit(
 async def test_unwritable_spill_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "spill").write_text("in the way")
     runner = ProcessRunner(tmp_path / "spill")
-    finished = await runner.run("seq 1 100000", cwd=str(tmp_path), timeout=60)
+    finished = await runner.run("seq 1 100000", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
     assert "could not be saved" in finished.output
     assert finished.output.endswith("100000\n")
 
@@ -268,7 +279,11 @@ def test_many_wide_characters_that_fit_are_not_cut() -> None:
 async def test_listener_receives_whole_characters(runner: ProcessRunner, tmp_path: Path) -> None:
     heard: list[str] = []
     await runner.run(
-        r"printf '\xf0\x9f'; sleep 0.05; printf '\x98\x80\xff'", cwd=str(tmp_path), timeout=5, on_output=heard.append
+        r"printf '\xf0\x9f'; sleep 0.05; printf '\x98\x80\xff'",
+        cwd=str(tmp_path),
+        timeout=5,
+        profile=UNSANDBOXED,
+        on_output=heard.append,
     )
     assert "".join(heard) == "😀\ufffd"
 
@@ -277,12 +292,12 @@ async def test_capture_separates_standard_error_and_stops_excessive_output(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
     argv = ["sh", "-c", "echo out; echo err >&2; exit 2"]
-    small = await runner.capture(argv, cwd=str(tmp_path), timeout=5, stop_after=1000)
+    small = await runner.capture(argv, cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED, stop_after=1000)
     assert (small.code, small.data, small.errors, small.stopped) == (2, b"out\n", "err\n", False)
-    flood = await runner.capture(["yes"], cwd=str(tmp_path), timeout=20, stop_after=100_000)
+    flood = await runner.capture(["yes"], cwd=str(tmp_path), timeout=20, profile=UNSANDBOXED, stop_after=100_000)
     assert flood.stopped
     assert 100_000 <= len(flood.data) < 2_000_000
-    slow = await runner.capture(["sleep", "60"], cwd=str(tmp_path), timeout=0.1, stop_after=1000)
+    slow = await runner.capture(["sleep", "60"], cwd=str(tmp_path), timeout=0.1, profile=UNSANDBOXED, stop_after=1000)
     assert slow.timed_out
 
 
@@ -295,7 +310,7 @@ async def test_environment_disables_prompts_and_omits_secrets(tmp_path: Path) ->
         "PLAIN": "p",
     }
     runner = ProcessRunner(environ=environ, env_passthrough=["GITHUB_TOKEN"])
-    lines = (await runner.run("env", cwd=str(tmp_path), timeout=5)).output.split("\n")
+    lines = (await runner.run("env", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output.split("\n")
     for expected in ("PLAIN=p", "GITHUB_TOKEN=t", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "CI=1", "TERM=dumb"):
         assert expected in lines
     assert not [line for line in lines if line.startswith(("MY_API_KEY", "AWS_SECRET"))]
@@ -371,7 +386,7 @@ async def test_git_does_not_wait_for_an_editor(runner: ProcessRunner, tmp_path: 
     script = (
         "git init -q . && git -c user.name=a -c user.email=a@b commit --allow-empty; echo code=$?; $EDITOR x; echo $?"
     )
-    finished = await runner.run(script, cwd=str(tmp_path), timeout=20)
+    finished = await runner.run(script, cwd=str(tmp_path), timeout=20, profile=UNSANDBOXED)
     assert not finished.timed_out
     assert "empty commit message" in finished.output
     assert finished.output.endswith("code=1\n1\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import SandboxProfile
+from odin.core.profile import ProcessProfile
 from odin.sandbox.backends import find_landlock_abi
 from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.runner import SandboxUnavailable
@@ -310,7 +310,7 @@ async def test_connected_program_survives_replacement_of_the_sandbox(
         env={},
         on_output=heard.extend,
         errors=HeadTailBuffer(1000),
-        sandbox_profile=SandboxProfile(scope=scope),
+        profile=ProcessProfile(scope=scope),
     )
     pipe.write(b"one\n")
     await wait_for(lambda: heard.endswith(b"got one\n"))
@@ -360,14 +360,11 @@ async def test_background_children_live_on_and_end_with_the_session(open_project
     await wait_for(lambda: not any(is_alive(pid) for pid in left))
 
 
-async def test_unsandboxed_profile_counts_only_if_it_may_write(open_project: OpenProject, backend: str) -> None:
+async def test_profile_none_runs_outside(open_project: OpenProject, backend: str) -> None:
     project = open_project(backend)
     canary = project.beside / "made"
     await project.run(f"touch {canary}", UNSANDBOXED)
     assert canary.exists()
-    read_only_unsandboxed = type(READ_ONLY)(writes=False, unsandboxed=True)
-    await project.run(f"touch {project.beside}/other", read_only_unsandboxed)
-    assert not (project.beside / "other").exists()
 
 
 async def test_commands_of_the_unsandboxed_list_run_outside(open_project: OpenProject) -> None:

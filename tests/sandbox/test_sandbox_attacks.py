@@ -333,7 +333,7 @@ async def test_command_cannot_change_the_environment_of_the_next(open_project: O
 PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
-from odin.core.tool import SandboxProfile
+from odin.core.profile import ProcessProfile
 from odin.sandbox.layout import SandboxSession
 from odin.sandbox.probe import SandboxOptions
 from odin.sandbox.runner import ProcessRunner
@@ -348,7 +348,7 @@ async def main(use, root, words):
         return
     runner = ProcessRunner(environ=env, sandbox=lambda: sandbox)
     run = lambda command, writes: runner.run(
-        command, cwd=root, timeout=900, sandbox_profile=SandboxProfile(writes=writes)
+        command, cwd=root, timeout=900, profile=ProcessProfile("project" if writes else "read")
     )
     deaf = f"(trap '' TERM HUP; exec -a {words}-deaf sleep 1000) &"
     quiet = f"{deaf} setsid -f bash -c 'exec -a {words}-moved sleep 1000'"

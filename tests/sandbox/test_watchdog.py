@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.profile import UNSANDBOXED
 from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
 
@@ -17,13 +18,14 @@ from .processes import is_alive, wait_for_pids, wait_until, wait_until_gone
 
 PROGRAM = """
 import asyncio, sys
+from odin.core.profile import UNSANDBOXED
 from odin.sandbox.runner import ProcessRunner
 
 async def main():
     runner = ProcessRunner(linger=0.05)
     for command in sys.argv[1:-1]:
-        await runner.run(command, cwd=".", timeout=60)
-    await runner.run(sys.argv[-1], cwd=".", timeout=60)
+        await runner.run(command, cwd=".", timeout=60, profile=UNSANDBOXED)
+    await runner.run(sys.argv[-1], cwd=".", timeout=60, profile=UNSANDBOXED)
 
 asyncio.run(main())
 """
@@ -161,7 +163,7 @@ def test_killed_watchdog_is_replaced(sleeper: "subprocess.Popen[bytes]") -> None
 
 async def test_cleanup_after_a_command_spares_the_watchdog_until_close(tmp_path: Path) -> None:
     runner = ProcessRunner(term_grace=0.1)
-    await runner.run("sleep 1000", cwd=str(tmp_path), timeout=0.1)
+    await runner.run("sleep 1000", cwd=str(tmp_path), timeout=0.1, profile=UNSANDBOXED)
     mark = f"{runner._run_mark}."
     wait_for_watchdog(mark)
     await runner.close()
@@ -171,11 +173,11 @@ async def test_cleanup_after_a_command_spares_the_watchdog_until_close(tmp_path:
 async def test_ended_process_groups_are_removed_from_the_watchdog(tmp_path: Path) -> None:
     """Their pids may be reused by other processes, which must not be killed."""
     runner = ProcessRunner(linger=0.05)
-    finished = await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5)
+    finished = await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     assert finished.pid in runner._watchdog._groups
     os.kill(int(finished.output), signal.SIGKILL)
     wait_until_gone([int(finished.output)])
-    await runner.run("true", cwd=str(tmp_path), timeout=5)
-    await runner.run("true", cwd=str(tmp_path), timeout=5)
+    await runner.run("true", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
+    await runner.run("true", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     assert runner._watchdog._groups == set()
     await runner.close()

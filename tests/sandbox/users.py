@@ -24,7 +24,7 @@ USERS = ("root", "user")
 
 _DRIVER = """
 import asyncio, json, os, sys
-from odin.core.tool import SandboxProfile
+from odin.core.profile import ProcessProfile
 from odin.sandbox.layout import SandboxSession
 from odin.sandbox.probe import SandboxOptions
 from odin.sandbox.runner import ProcessRunner
@@ -38,7 +38,7 @@ async def main(asked):
     told = []
     for command, writes in asked["commands"] if sandbox.kind != "none" else ():
         done = await runner.run(
-            command, cwd=asked["root"], timeout=60, sandbox_profile=SandboxProfile(writes=writes)
+            command, cwd=asked["root"], timeout=60, profile=ProcessProfile("project" if writes else "read")
         )
         told.append([done.code, done.output, list(done.tampered_files)])
     await runner.close()

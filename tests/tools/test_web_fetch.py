@@ -3,8 +3,6 @@
 import asyncio
 import codecs
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,6 @@ from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, SmallJob
 from odin.core.tool import Subject, ToolOutput
 from odin.providers.offline.jobs import do_job
 from odin.providers.web import WebFetcher
-from odin.sandbox.runner import ProcessRunner
 from odin.tools.web import WebFetchTool
 from odin.tools.web_page import (  # pyright: ignore[reportPrivateUsage]
     MAX_BYTES,
@@ -291,27 +288,6 @@ async def test_html_that_breaks_the_converter_is_an_error_and_odin_goes_on(brows
     assert output.is_error
     assert "has no text" in output.text
     assert "hi" in await browser.page(browser.site.page("/fine", "<p>hi"))
-
-
-async def test_a_cancelled_call_leaves_no_temporary_file(browser: Browser, box: Toolbox, tmp_path: Path):
-    started = asyncio.Event()
-    seen: list[list[str]] = []
-
-    class SlowRunner(ProcessRunner):
-        async def capture(self, argv: Any, **options: Any) -> Any:
-            seen.append(list(argv))
-            started.set()
-            return await super().capture(["sleep", "60"], **options)
-
-    tool = WebFetchTool(browser.fetcher.fetch, browser._ask_small_model, SlowRunner(cancel_grace=0.1))
-    args = tool.parse({"url": browser.site.page("/", "<p>hi"), "prompt": "?"})
-    task = asyncio.create_task(tool.run(args, box.context()))
-    await started.wait()
-    assert Path(seen[0][4]).exists()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not Path(seen[0][4]).exists()
 
 
 async def test_the_offline_provider_answers_with_matching_passages(browser: Browser):

@@ -144,7 +144,7 @@ class AgentPlaces:
             from odin.app.worktrees import Worktrees
 
             composition = self._composition
-            trees = Worktrees(self._env, composition.config, composition.options.state_dir)
+            trees = Worktrees(composition.git, self._env, composition.config, composition.options.state_dir)
             self._worktrees = AgentWorktrees(trees, self._cwd)
         return self._worktrees
 

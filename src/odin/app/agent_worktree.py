@@ -30,11 +30,6 @@ from odin.core.errors import UsageError
 from odin.core.event_values import FileState, SkippedFile
 
 MAX_FILE_BYTES = 100_000_000
-_IDENTITY = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
-    for what, value in (("NAME", "Odin"), ("EMAIL", "odin@localhost"))
-}
 _MISSING, _LINK, _SUBMODULE = "000000", "120000", "160000"
 
 WriteFiles = Callable[[RestorePlan], Awaitable[RestoreOutcome]]
@@ -127,28 +122,27 @@ class AgentWorktrees:
         """Create a worktree that starts from the project as it is. If the name is taken, add a number to it."""
         async with self._lock:
             trees = self._trees
-            own = await trees.find_own_place()
+            own = trees.find_own_place()
             head = await trees.find_commit("HEAD")
             if not head:
                 raise UsageError("The repository has no commit yet, so it cannot have worktrees.", "Commit something.")
             name = await self._find_free_name(name)
             tree = (await trees.write_tree(own)).tree
             start = head
-            if tree != (await trees.run_git("rev-parse", f"{head}^{{tree}}")).decode().strip():
+            if tree != await trees.find_tree(head):
                 text = f"Uncommitted changes of the project when {name} started"
-                made = await trees.run_git("commit-tree", tree, "-p", head, "-m", text, extra_env=_IDENTITY)
-                start = made.decode().strip()
+                start = await trees.commit_tree(tree, head, message=text)
             await trees.add(name, start)
-            await trees.run_git("update-ref", f"{START_REFS}/{name}", start)
-            return self._make(name, own, await trees.find_place(name), start)
+            await trees.set_ref(f"{START_REFS}/{name}", start)
+            return self._make(name, own, trees.find_place(name), start)
 
     async def open(self, name: str) -> "AgentWorktree":
         """Return an agent's worktree that exists. Raise UsageError if there is none of this name."""
-        place = await self._trees.find_place(name)
+        place = self._trees.find_place(name)
         start = await self._trees.find_commit(f"{START_REFS}/{name}")
         if not start:
             raise UsageError(f"Worktree {name} was not made for an agent.", "Use git to merge its branch.")
-        return self._make(name, await self._trees.find_own_place(), place, start)
+        return self._make(name, self._trees.find_own_place(), place, start)
 
     def _make(self, name: str, own: GitPlace, place: GitPlace, start: str) -> "AgentWorktree":
         root = os.path.relpath(os.path.realpath(self._trees.root), own.folder)
@@ -160,7 +154,7 @@ class AgentWorktrees:
     async def _find_free_name(self, name: str) -> str:
         for number in range(1, 1000):
             chosen = name if number == 1 else f"{name}.{number}"
-            folder, branch = await self._trees.locate(chosen)
+            folder, branch = self._trees.locate(chosen)
             if not os.path.lexists(folder) and not await self._trees.find_commit(f"refs/heads/{branch}"):
                 return chosen
         raise UsageError(f"There are too many worktrees {name}.", "Remove some with `odin worktree remove`.")
@@ -206,7 +200,7 @@ class AgentWorktree:
         is safe: what is in the project already is not changed again.
         """
         now = await self._trees.write_tree(self._place)
-        merge = _Merge(self._trees, self._own.folder, self._place.folder, self._start, store)
+        merge = _Merge(self._trees, self._own.folder, self._place, self._start, now.tree, store)
         for old, new, name in await self._trees.list_raw_changes(self._start, now.tree):
             await merge.add(old, new, name, skip_reason_of(str(self._own.folder / name)))
         for name in now.left_out:
@@ -227,10 +221,8 @@ class AgentWorktree:
         return os.path.relpath(path, encode_path(str(self._own.folder)))
 
     async def _mark_applied(self, tree: str) -> None:
-        made = await self._trees.run_git(
-            "commit-tree", tree, "-p", self._start, "-m", f"Applied from {self.name}", extra_env=_IDENTITY
-        )
-        await self._trees.run_git("update-ref", f"{APPLIED_REFS}/{self.name}", made.decode().strip())
+        made = await self._trees.commit_tree(tree, self._start, message=f"Applied from {self.name}")
+        await self._trees.set_ref(f"{APPLIED_REFS}/{self.name}", made)
 
     async def finish(self) -> WorktreeEnd:
         """Remove the worktree if the project has all of its work; otherwise keep it.
@@ -243,23 +235,30 @@ class AgentWorktree:
         removed = await self._trees.remove(self.name, is_applied=True)
         has_commits = await self._trees.find_commit(f"refs/heads/{self.branch}") != self._start
         if not has_commits:
-            await self._trees.try_git("branch", "-D", "--quiet", self.branch)
+            await self._trees.delete_ref(f"refs/heads/{self.branch}")
         branch = self.branch if has_commits else ""
         return WorktreeEnd(self.name, self.path, branch, is_removed=True, moved_to=removed.moved_to)
 
 
 class _Merge:
-    """Plans a three-way merge file by file: `start` is the base, the project is ours, the worktree is theirs."""
+    """Plans a three-way merge file by file: `start` is the base, the project is ours, `tree` is theirs.
 
-    def __init__(self, trees: Worktrees, own: Path, other: Path, start: str, store: CheckpointStore) -> None:
+    Files of the agent are read from the tree: in its worktree, where commands run, they could be links by now.
+    """
+
+    def __init__(
+        self, trees: Worktrees, own: Path, place: GitPlace, start: str, tree: str, store: CheckpointStore
+    ) -> None:
         self.steps: list[RestoreStep] = []
         self.names: list[str] = []
         self.conflicts: list[str] = []
         self.skipped: list[SkippedFile] = []
         self._trees = trees
         self._own = own
-        self._other = other
+        self._place = place
+        self._other = place.folder
         self._start = start
+        self._tree = tree
         self._store = store
 
     def skip(self, name: str, reason: str) -> None:
@@ -275,9 +274,9 @@ class _Merge:
             self.skip(name, LINKED_FOLDER)
             return
         now = state_of(path, hash_file)
-        base = await self._read_start(old, name, path)
-        theirs = self._read_theirs(new, name, path)
-        if theirs is None:
+        base = await self._read_version(self._start, old, name, path)
+        theirs = await self._read_version(self._tree, new, name, path)
+        if base is None or theirs is None:
             self.skip(name, f"it is too large or cannot be read; it is in {self._other / name}")
         elif _is_equal(now, theirs):
             return
@@ -294,32 +293,23 @@ class _Merge:
         self.names.append(name)
         self.steps.append(RestoreStep(now, target))
 
-    async def _read_start(self, mode: str, name: str, path: str) -> FileState:
+    async def _read_version(self, tree: str, mode: str, name: str, path: str) -> FileState | None:
+        """Return the version of a file in a tree as a state of the project's path; None if it is too large."""
         if mode == _MISSING:
             return FileState(encode_path(path), "absent")
+        words = ("cat-file", "blob" if mode == _LINK else "--filters", f"{tree}:{name}")
+        try:
+            data = await self._trees.run_git(*words, place=self._place)
+        except UsageError:
+            return None
         if mode == _LINK:
-            target = await self._trees.run_git("cat-file", "blob", f"{self._start}:{name}")
-            return FileState(encode_path(path), "link", target=encode_path(os.fsdecode(target)))
-        data = await self._trees.run_git("cat-file", "--filters", f"{self._start}:{name}")
+            return FileState(encode_path(path), "link", target=encode_path(os.fsdecode(data)))
+        if len(data) > MAX_FILE_BYTES:
+            return None
         return FileState(encode_path(path), "file", self._store.keep(data), int(mode[-3:], 8))
-
-    def _read_theirs(self, mode: str, name: str, path: str) -> FileState | None:
-        """Return the agent's version as a state of the project's path."""
-        source = str(self._other / name)
-        if mode == _MISSING:
-            return FileState(encode_path(path), "absent")
-        if mode == _LINK:
-            try:
-                return FileState(encode_path(path), "link", target=encode_path(os.readlink(source)))  # noqa: PTH115
-            except OSError:
-                return None
-        data = read_regular_file(source, MAX_FILE_BYTES)
-        return None if data is None else FileState(encode_path(path), "file", self._store.keep(data), int(mode[-3:], 8))
 
     async def _merge_text(self, name: str, now: FileState, base: FileState, theirs: FileState) -> bool:
         """Merge two versions of a text file; return False if they cannot be merged."""
-        import tempfile
-
         ours = read_regular_file(str(self._own / name), MAX_FILE_BYTES)
         if ours is None:
             return False
@@ -328,18 +318,20 @@ class _Merge:
             self._store.fetch(base.sha256) if base.kind == "file" else b"",
             self._store.fetch(theirs.sha256),
         )
-        with tempfile.TemporaryDirectory(prefix="odin-merge-") as folder:
-            files = [Path(folder, label) for label in ("project", "start", "agent")]
+        with self._trees.git.open_scratch() as folder:
+            files = [folder / label for label in ("project", "start", "agent")]
             for file, content in zip(files, contents, strict=True):
                 file.write_bytes(content)
             labels = [word for file in files for word in ("-L", file.name)]
-            code, merged = await self._trees.try_git("merge-file", "-p", *labels, *map(str, files))
-        if code < 0 or code >= 128:
+            merged = await self._trees.git.run(
+                self._place, ["merge-file", "-p", *labels, *map(str, files)], visible=(str(folder),)
+            )
+        if merged.code < 0 or merged.code >= 128:
             return False
-        if code:
+        if merged.code:
             self.conflicts.append(name)
         mode = now.mode | (theirs.mode & 0o111) if base.mode != theirs.mode else now.mode
-        self._plan(name, now, FileState(now.path, "file", self._store.keep(merged), mode))
+        self._plan(name, now, FileState(now.path, "file", self._store.keep(merged.data), mode))
         return True
 
 

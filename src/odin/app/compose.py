@@ -73,6 +73,7 @@ from odin.session.state import SessionState
 from odin.tools.talk import AgentTool
 
 if TYPE_CHECKING:
+    from odin.app.git import Git
     from odin.app.language_servers import SessionLanguageServers
     from odin.app.memory import SessionMemory
     from odin.app.skills import SessionSkills
@@ -208,6 +209,12 @@ class SessionComposition:
         self.memory = self._open_memory() if self._workspace.has_memory else None
 
     @cached_property
+    def git(self) -> "Git":
+        from odin.app.git import Git
+
+        return Git(self.runner, self._workspace.store.folder.parent.parent)
+
+    @cached_property
     def policy(self) -> "Policy":
         readable = (str(self.folder), *(self.skills.list_folders() if self.skills is not None else ()))
         return policy_of(
@@ -327,7 +334,7 @@ class SessionComposition:
         )
         self.team.set_main(agent)
         self._git_context = GitContext(
-            config.root, self.env, lambda text: agent.add_note(self.redact(text).text), enabled=not resumed
+            config.root, lambda: self.git, lambda text: agent.add_note(self.redact(text).text), enabled=not resumed
         )
         self.compaction.set_template("", self.get_template)
         deps = ClientDeps(

@@ -5,10 +5,10 @@ New files are added to a copy of the index, which names its own folder for objec
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from odin.app.workspace import run_git
+from odin.app.git import Git, GitPlace, decode_output, find_repository
 from odin.core.client import ChangedFile
 from odin.core.errors import OdinError, UsageError
 
@@ -38,27 +38,17 @@ _STATUS_LINES = (
 )
 
 
-async def list_changed_files(folder: str, env: Mapping[str, str], paths: Sequence[str] = ()) -> tuple[ChangedFile, ...]:
+async def list_changed_files(git: Git, folder: str, paths: Sequence[str] = ()) -> tuple[ChangedFile, ...]:
     """Return what changed since the last commit. Paths, relative to the folder, narrow it.
 
-    Raise UsageError outside git, if the repository's configuration starts programs, or for an unknown path.
+    Raise UsageError outside git or for an unknown path, OdinError if git cannot be run.
     """
-    from odin.policy.commands.git_config import has_safe_git_config
-
+    place = find_repository(folder)
+    if place is None:
+        raise UsageError("This folder is not in a git repository.", "/rewind shows what each prompt changed.")
     try:
         async with asyncio.timeout(LIMIT_S):
-            found = await run_git(folder, env, ("rev-parse", "--show-toplevel", "--git-path", "index"))
-            if found.code:
-                raise UsageError("This folder is not in a git repository.", "/rewind shows what each prompt changed.")
-            root, index = found.text.splitlines()
-            if not has_safe_git_config(root, root):
-                raise UsageError(
-                    "Git was not run, because the settings of this repository can start programs.",
-                    "!git diff runs it anyway.",
-                )
-            text = await _diff(folder, root, Path(folder, index), env, paths)
-    except FileNotFoundError:
-        raise OdinError("git is not installed.") from None
+            text = await _diff(git, place, folder, paths)
     except TimeoutError:
         raise OdinError(f"git took longer than {LIMIT_S:.0f} s.", "/diff PATH looks at less.") from None
     missing = [path for path in paths if not text and not Path(folder, path).exists()]
@@ -67,29 +57,25 @@ async def list_changed_files(folder: str, env: Mapping[str, str], paths: Sequenc
     return tuple(_parse_diff(text))
 
 
-async def _diff(folder: str, root: str, index: Path, env: Mapping[str, str], paths: Sequence[str]) -> str:
-    import shutil
-    import tempfile
-
-    objects = await run_git(root, env, ("rev-parse", "--path-format=absolute", "--git-path", "objects"))
-    head = await run_git(root, env, ("rev-parse", "--verify", "--quiet", "HEAD"))
-    base = head if head.code == 0 else await run_git(root, env, _EMPTY_TREE_ARGS)
-    with tempfile.TemporaryDirectory(prefix="odin-diff-") as scratch:
-        if index.is_file():
-            shutil.copyfile(index, Path(scratch, "index"))
-        Path(scratch, "objects").mkdir()
+async def _diff(git: Git, place: GitPlace, folder: str, paths: Sequence[str]) -> str:
+    head = await git.run(place, ("rev-parse", "--verify", "--quiet", "HEAD"))
+    base = head if head.code == 0 else await git.run(place, _EMPTY_TREE_ARGS)
+    with git.open_scratch() as scratch:
+        await git.copy_file(Path(place.git_dir, "index"), scratch / "index")
+        (scratch / "objects").mkdir()
         own = {
-            "GIT_INDEX_FILE": str(Path(scratch, "index")),
-            "GIT_OBJECT_DIRECTORY": str(Path(scratch, "objects")),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.text.strip(),
+            "GIT_INDEX_FILE": str(scratch / "index"),
+            "GIT_OBJECT_DIRECTORY": str(scratch / "objects"),
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{place.common}/objects",
         }
-        await run_git(root, env, ("add", "--intent-to-add", "--ignore-errors", "--", "."), extra_env=own)
-        words = (*_DIFF_ARGS, base.text.strip(), "--", *paths)
-        changes = await run_git(folder, env, words, max_bytes=MAX_BYTES, extra_env=own)
+        writes = (str(scratch),)
+        await git.run(place, ("add", "--intent-to-add", "--ignore-errors", "--", "."), writes=writes, env=own)
+        words = (*_DIFF_ARGS, base.data.decode().strip(), "--", *paths)
+        changes = await git.run(place, words, cwd=folder, writes=writes, env=own, max_bytes=MAX_BYTES)
     if changes.code and not changes.is_cut:
         raise OdinError("git diff failed.", "!git status shows the state of the repository.")
     cut = f"\n… The diff is longer than {MAX_BYTES:,} bytes. /diff PATH shows a part of it." if changes.is_cut else ""
-    return changes.text + cut
+    return decode_output(changes.data) + cut
 
 
 def _parse_diff(text: str) -> Iterator[ChangedFile]:

@@ -240,10 +240,12 @@ class SessionSwitcher:
         return await asyncio.to_thread(read_recent_prompts, self._store.folder, limit)
 
     async def list_changes(self, paths: Sequence[str] = ()) -> tuple[ChangedFile, ...]:
+        from odin.app.git import open_git
         from odin.app.git_diff import list_changed_files
 
         env = self._options.env if self._options.env is not None else os.environ
-        return await list_changed_files((await self._client.get_info()).cwd, env, paths)
+        async with open_git(load(self._cwd, env), env, self._options.state_dir) as git:
+            return await list_changed_files(git, (await self._client.get_info()).cwd, paths)
 
     async def add_server(self, url: str) -> tuple[str, ...]:
         from odin.models.server_setup import add_server

@@ -1,18 +1,15 @@
 """Opens the workspace of a session and its log, and reads the git branch and the git context of the workspace.
 
 A log is new, resumed or forked. The branch, for the status line, is read from the files of git, without running it. The
-git context is sent with the first prompt of a session: git runs when the prompt is sent, and only if the repository's
-configuration starts no programs. The first request waits up to 0.1 s for it; a later result goes with the next request.
+git context is sent with the first prompt of a session: git runs when the prompt is sent. The first request waits up to
+0.1 s for it; a later result goes with the next request.
 """
 
 import asyncio
 import os
-import re
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -28,11 +25,13 @@ from odin.config import (
 )
 from odin.config.paths import expand_home, find_worktree_origin
 from odin.config.settings import PluginFiles
-from odin.core.errors import SessionLocked, UsageError
+from odin.core.errors import OdinError, SessionLocked, UsageError
 from odin.core.event import Envelope
-from odin.core.text import to_valid_unicode
 from odin.session.log import SessionLog, pause_collection, read_log
 from odin.session.store import SessionStore
+
+if TYPE_CHECKING:
+    from odin.app.git import Git
 
 
 class Workspace(msgspec.Struct, frozen=True):
@@ -269,10 +268,10 @@ class GitContext:
     """Gathers the context once and passes it to `report`, at once or a little later."""
 
     def __init__(
-        self, root: str, env: Mapping[str, str], report: Callable[[str], None], *, enabled: bool = True
+        self, root: str, git: "Callable[[], Git]", report: Callable[[str], None], *, enabled: bool = True
     ) -> None:
         self._root = root
-        self._env = env
+        self._git = git
         self._report = report
         self._enabled = enabled
         self._task: asyncio.Task[None] | None = None
@@ -289,7 +288,7 @@ class GitContext:
             await asyncio.wait([self._task], timeout=GRACE_S)
 
     async def _gather_repository(self) -> None:
-        if text := await describe_repository(self._root, self._env):
+        if text := await describe_repository(self._root, self._git()):
             self._report(text)
 
     async def close(self) -> None:
@@ -306,81 +305,26 @@ def describe_virtual_environment(root: str) -> str:
     return ""
 
 
-async def describe_repository(root: str, env: Mapping[str, str]) -> str:
+async def describe_repository(root: str, git: "Git") -> str:
     """Return the branch, changes and last commits in a few lines; "" if git fails or takes too long."""
-    from odin.policy.commands.git_config import has_safe_git_config
+    from odin.app.git import decode_output, find_repository
 
-    if not has_safe_git_config(root, root):
-        return "Git: not inspected, because the settings of this repository can start programs."
+    place = find_repository(root)
+    if place is None:
+        return ""
     try:
         async with asyncio.timeout(LIMIT_S):
-            found = await asyncio.gather(run_git(root, env, _STATUS_ARGS), run_git(root, env, _LOG_ARGS))
-    except (OSError, TimeoutError):
+            status = await git.run(place, _STATUS_ARGS, max_bytes=_MAX_BYTES)
+            log = await git.run(place, _LOG_ARGS, max_bytes=_MAX_BYTES)
+    except OdinError:
+        return f"Git branch: {branch_of(root)}" if branch_of(root) else ""
+    except TimeoutError:
         return ""
-    status, log = (output.text for output in found)
-    lines = status.splitlines()
+    lines = decode_output(status.data).splitlines()
     if not lines:
         return ""
     more = [f"... {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
     text = "\n".join(["Git status at the start of this session:", *lines[:_MAX_LINES], *more])
-    if log.strip():
-        text += f"\nLast commits:\n{log.strip()}"
+    if commits := decode_output(log.data).strip():
+        text += f"\nLast commits:\n{commits}"
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
-
-
-class GitOutput(msgspec.Struct, frozen=True):
-    """The start of git's output and its exit code. `is_cut`: there was more output, and git was killed."""
-
-    text: str
-    code: int
-    is_cut: bool = False
-
-
-async def run_git(
-    root: str,
-    env: Mapping[str, str],
-    args: Sequence[str],
-    *,
-    max_bytes: int = _MAX_BYTES,
-    extra_env: Mapping[str, str] | None = None,
-) -> GitOutput:
-    """Run git without hooks and prompts. Its process group is always killed at the end, also on cancellation."""
-    process = await asyncio.create_subprocess_exec(
-        "git",
-        "-C",
-        root,
-        "--no-pager",
-        *args,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={**build_git_environment(env), **(extra_env or {})},
-        start_new_session=True,
-    )
-    output, is_cut = bytearray(), True
-    try:
-        while process.stdout is not None and len(output) < max_bytes:
-            chunk = await process.stdout.read(max_bytes - len(output))
-            if not chunk:
-                is_cut = False
-                await process.wait()
-                break
-            output += chunk
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.shield(process.wait())
-    return GitOutput(_strip_control_characters(output.decode("utf-8", "replace")), process.returncode or 0, is_cut)
-
-
-def build_git_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for git commands that Odin runs itself: no hooks, no prompts, no other repository."""
-    from odin.sandbox.process import SYSTEM_PATH, build_command_environment, build_git_settings
-
-    kept = {name: value for name, value in build_command_environment(env).items() if not name.startswith("GIT_")}
-    own = {name: env[name] for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM") if name in env}
-    return {**kept, **own, **build_git_settings(own, hooks=False), "PATH": SYSTEM_PATH, "GIT_TERMINAL_PROMPT": "0"}
-
-
-def _strip_control_characters(text: str) -> str:
-    return re.sub("[\x00-\x08\x0b-\x1f\x7f]", "", to_valid_unicode(text))

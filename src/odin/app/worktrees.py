@@ -4,18 +4,16 @@ Removing one loses nothing: the branch stays, and uncommitted files are moved as
 agent (see `agent_worktree`) also has a ref `refs/odin/start/NAME`, the commit it started from.
 """
 
-import asyncio
-import contextlib
 import os
 import re
-import signal
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from odin.app.workspace import build_git_environment
+from odin.app.git import Git, GitOutput, GitPlace, open_git, require_repository
 from odin.config import Config, get_state_dir, load, make_private_folder, resolve_folder
 from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError, UsageError
@@ -27,8 +25,6 @@ REMOVED_FOLDER = ".removed"
 START_REFS = "refs/odin/start"
 APPLIED_REFS = "refs/odin/applied"
 
-_GIT_TIMEOUT_S = 120.0
-_MAX_ERROR_BYTES = 10_000_000
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -53,14 +49,6 @@ class RemovedWorktree(Struct, frozen=True):
     moved_to: str = ""
 
 
-class GitPlace(Struct, frozen=True):
-    """A working folder and its git folders, given to git by name so that files in the folder cannot redirect it."""
-
-    folder: Path
-    git_dir: str
-    common: str
-
-
 class FolderTree(Struct, frozen=True):
     """The files of a folder as a git tree. `left_out` could not be added: repositories in it, and unreadable files."""
 
@@ -71,16 +59,10 @@ class FolderTree(Struct, frozen=True):
 class Worktrees:
     """The worktrees that Odin manages for the repository around the project."""
 
-    def __init__(self, env: Mapping[str, str], config: Config, state_dir: str = "") -> None:
-        self._env = env
-        self._config = config
+    def __init__(self, git: Git, env: Mapping[str, str], config: Config, state_dir: str = "") -> None:
+        self.git = git
         self._root = config.root
         self._base = (Path(state_dir) if state_dir else get_state_dir(env)) / WORKTREE_FOLDER
-
-    @classmethod
-    def from_folder(cls, env: Mapping[str, str], cwd: str = "") -> "Worktrees":
-        """Return the worktrees of the repository around a folder."""
-        return cls(env, load(resolve_folder(cwd), env))
 
     @property
     def root(self) -> str:
@@ -88,32 +70,55 @@ class Worktrees:
 
     async def add(self, name: str, start: str = "") -> Worktree:
         """Create a worktree on the branch `odin/NAME`, which starts at `start` or at HEAD."""
-        folder, branch = await self.locate(name)
+        folder, branch = self.locate(name)
         if os.path.lexists(folder):
             raise UsageError(f"Worktree {name} already exists: {folder}.")
         if start.startswith("-"):
             raise UsageError(f"Not a commit: {start!r}.")
-        make_private_folder(folder.parent)
         exists = bool(await self.find_commit(f"refs/heads/{branch}"))
         if exists and start:
             raise UsageError(f"Branch {branch} already exists.", "Omit --from to use it.")
-        words = [str(folder), branch] if exists else ["-b", branch, str(folder), start or "HEAD"]
-        await self.run_git("worktree", "add", "--quiet", *words)
+        words = [str(folder), branch] if exists else ["--no-track", "-b", branch, str(folder), start or "HEAD"]
+        make_private_folder(folder)
+        try:
+            await self._make_worktree(name, words)
+        except BaseException:
+            with suppress(UsageError):
+                self._forget(self.find_place(name))
+            _remove_folder(folder)
+            raise
         return Worktree(name, str(folder), branch, 0)
 
+    async def _make_worktree(self, name: str, words: Sequence[str]) -> None:
+        """Create the worktree without files, then its files.
+
+        Only the second step runs filters of the repository. It can write nothing but the files and an index of its own.
+        """
+        folder, _ = self.locate(name)
+        own = self.find_own_place()
+        Path(own.common, "worktrees").mkdir(exist_ok=True)
+        refs = ("refs", "logs", "reftable", "worktrees", str(folder))
+        await self.run_git("worktree", "add", "--quiet", "--no-checkout", *words, writes=refs)
+        place = self.find_place(name)
+        with self.git.open_scratch() as scratch:
+            env = {"GIT_INDEX_FILE": str(scratch / "index")}
+            await self.run_git("read-tree", "HEAD", place=place, writes=(str(scratch),), extra_env=env)
+            await self.run_git(
+                *("checkout-index", "--all", "--quiet", "--index"),
+                place=place,
+                writes=(str(scratch), str(folder)),
+                extra_env=env,
+            )
+            await self.git.copy_file(scratch / "index", Path(place.git_dir, "index"))
+
     async def list_worktrees(self) -> list[Worktree]:
-        folder = await self._find_folder()
-        if not folder.is_dir():
-            return []
-        text = (await self.run_git("worktree", "list", "--porcelain", "-z")).decode("utf-8", "surrogateescape")
         found: list[Worktree] = []
-        for block in text.split("\0\0"):
-            facts = {line.split(" ", 1)[0]: line.partition(" ")[2] for line in block.split("\0") if line}
-            path = Path(facts.get("worktree", "/"))
-            if path.parent == folder and path.is_dir():
-                branch = facts.get("branch", "").removeprefix("refs/heads/") or "(no branch)"
-                changes = len(await self._list_changes(await self.find_place(path.name)))
-                found.append(Worktree(path.name, str(path), branch, changes, await self.count_unapplied(path.name)))
+        for place in self._list_places():
+            name = place.folder.name
+            head = Path(place.git_dir, "HEAD").read_text(errors="replace").strip().partition("refs/heads/")[2]
+            changes = len(await self._list_changes(place))
+            unapplied = await self.count_unapplied(name)
+            found.append(Worktree(name, str(place.folder), head or "(no branch)", changes, unapplied))
         return found
 
     async def count_unapplied(self, name: str) -> int:
@@ -121,9 +126,9 @@ class Worktrees:
         start = await self.find_commit(f"{START_REFS}/{name}")
         if not start:
             return 0
-        now = await self.write_tree(await self.find_place(name))
+        now = await self.write_tree(self.find_place(name))
         applied = await self.find_commit(f"{APPLIED_REFS}/{name}")
-        if applied and (await self.run_git("rev-parse", f"{applied}^{{tree}}")).decode().strip() == now.tree:
+        if applied and await self.find_tree(applied) == now.tree:
             return len(now.left_out)
         return len(await self.list_raw_changes(start, now.tree)) + len(now.left_out)
 
@@ -132,11 +137,11 @@ class Worktrees:
 
         `is_applied`: the project has all files of the worktree that git does not ignore.
         """
-        await self.locate(name)
+        self.locate(name)
         tree = next((item for item in await self.list_worktrees() if item.name == name), None)
         if tree is None:
             raise UsageError(f"No worktree {name}.", "`odin worktree list` lists the worktrees.")
-        place = await self.find_place(name)
+        place = self.find_place(name)
         folder = place.folder
         if tree.changes and not force and not is_applied:
             files = f"{tree.changes} {'file' if tree.changes == 1 else 'files'}"
@@ -145,17 +150,24 @@ class Worktrees:
                 f"Commit them in {folder}, or use --force to move the files aside.",
             )
         await self._keep_commits(place, name, staged=not is_applied)
-        moved_to = ""
         changes = await self._list_changes(place, ignored=True)
-        if any(line.startswith(b"!!") for line in changes) if is_applied else changes:
-            moved_to = str(self._move_aside(folder))
-            await self.run_git("worktree", "prune")
-        else:
-            await self.run_git("worktree", "remove", *(["--force"] if is_applied else []), str(folder))
+        is_kept = any(line.startswith(b"!!") for line in changes) if is_applied else bool(changes)
+        moved_to = self._move_aside(folder)
+        self._forget(place)
         for refs in (START_REFS, APPLIED_REFS):
-            if await self.find_commit(f"{refs}/{name}"):
-                await self.run_git("update-ref", "-d", f"{refs}/{name}")
-        return RemovedWorktree(name, tree.branch, moved_to)
+            await self.delete_ref(f"{refs}/{name}")
+        if not is_kept:
+            _remove_folder(moved_to)
+        return RemovedWorktree(name, tree.branch, str(moved_to) if is_kept else "")
+
+    def _forget(self, place: GitPlace) -> None:
+        """Remove the folder in which git keeps its data about a worktree.
+
+        `git worktree prune` would do so for all worktrees that git cannot see, and in the sandbox it does not see all.
+        """
+        _remove_folder(place.git_dir)
+        with suppress(OSError):
+            os.rmdir(os.path.dirname(place.git_dir))  # noqa: PTH106, PTH120
 
     def _move_aside(self, folder: Path) -> Path:
         target = make_private_folder(folder.parent / REMOVED_FOLDER) / f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -170,15 +182,24 @@ class Worktrees:
         return target
 
     async def _keep_commits(self, place: GitPlace, name: str, *, staged: bool) -> None:
-        """Create refs for what only this worktree references: staged changes, and commits on a detached HEAD."""
+        """Create refs for what only this worktree references: staged changes, and commits on a detached HEAD.
+
+        Staged changes are kept as `git stash` would: a commit of the files whose second parent has the index.
+        """
         stamp = f"refs/odin/removed/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        _, changes = await self.try_git("stash", "create", place=place) if staged else (0, b"")
-        if changes.strip():
-            await self.run_git("update-ref", f"{stamp}-changes", changes.decode().strip(), place=place)
-        code, _ = await self.try_git("symbolic-ref", "--quiet", "HEAD", place=place)
-        if code:
-            head = await self.run_git("rev-parse", "HEAD", place=place)
-            await self.run_git("update-ref", f"{stamp}-head", head.decode().strip(), place=place)
+        head = await self.find_commit("HEAD", place)
+        if staged and head:
+            with self.git.open_scratch() as scratch:
+                await self.git.copy_file(Path(place.git_dir, "index"), scratch / "index")
+                env = {"GIT_INDEX_FILE": str(scratch / "index")}
+                done = await self._run(("write-tree",), place, ("objects", str(scratch)), env)
+            index = done.data.decode().strip()
+            if not done.code and index != await self.find_tree(head):
+                parent = await self.commit_tree(index, head, message=f"Index of {name}")
+                files = (await self.write_tree(place)).tree
+                await self.set_ref(f"{stamp}-changes", await self.commit_tree(files, head, parent, message=name))
+        if not Path(place.git_dir, "HEAD").read_text(errors="replace").startswith("ref:"):
+            await self.set_ref(f"{stamp}-head", head)
 
     async def _list_changes(self, place: GitPlace, *, ignored: bool = False) -> list[bytes]:
         words = ["status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none"]
@@ -187,82 +208,76 @@ class Worktrees:
 
     # --- where they are ---
 
-    async def locate(self, name: str) -> tuple[Path, str]:
+    def locate(self, name: str) -> tuple[Path, str]:
         """Return the folder and the branch of a worktree of this name, whether it exists or not."""
         if not _NAME_PATTERN.fullmatch(name) or ".." in name or name.endswith((".lock", ".")):
             raise UsageError(f"Invalid worktree name {name!r}.", "Use letters, digits, '-', '_' and '.'.")
-        return await self._find_folder() / name, f"odin/{name}"
+        return self._find_folder() / name, f"odin/{name}"
 
-    async def find_place(self, name: str) -> GitPlace:
+    def find_place(self, name: str) -> GitPlace:
         """Return a worktree with its git folder, which must name the worktree in turn."""
-        folder, _ = await self.locate(name)
-        common = await self._find_common()
-        for git_dir in sorted((common / "worktrees").glob("*")) if folder.is_dir() else ():
-            with contextlib.suppress(OSError):
-                if os.path.realpath((git_dir / "gitdir").read_text().strip()) == str(folder / ".git"):
-                    return GitPlace(folder, str(git_dir), str(common))
-        raise UsageError(f"No worktree {name}.", "`odin worktree list` lists the worktrees.")
+        folder, _ = self.locate(name)
+        place = next((place for place in self._list_places() if place.folder == folder), None)
+        if place is None:
+            raise UsageError(f"No worktree {name}.", "`odin worktree list` lists the worktrees.")
+        return place
 
-    async def find_own_place(self) -> GitPlace:
+    def find_own_place(self) -> GitPlace:
         """Return the working folder of the project itself. Raise UsageError if it is not in a git repository."""
-        self._require_safe_git_config()
-        code, top = await self.try_git("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir")
-        lines = top.decode("utf-8", "surrogateescape").splitlines()
-        if code or len(lines) != 2:
-            raise UsageError(f"{self._root} is not in a git repository.", "A worktree needs one: run `git init`.")
-        return GitPlace(Path(os.path.realpath(lines[0])), lines[1], str(await self._find_common()))
+        return require_repository(self._root)
 
-    async def _find_folder(self) -> Path:
+    def _find_folder(self) -> Path:
         """Return the folder of this repository's worktrees, the same from any of them."""
-        common = await self._find_common()
+        common = Path(self.find_own_place().common)
         name = project_key_of(str(common.parent if common.name == ".git" else common))
         return Path(os.path.realpath(self._base)) / name
 
-    async def _find_common(self) -> Path:
-        self._require_safe_git_config()
-        text = await self.run_git("rev-parse", "--path-format=absolute", "--git-common-dir")
-        return Path(os.path.realpath(text.decode("utf-8", "surrogateescape").strip()))
-
-    def _require_safe_git_config(self) -> None:
-        from odin.policy.commands.git_config import has_safe_git_config
-
-        above = (
-            str(folder) for folder in (Path(self._root), *Path(self._root).parents) if os.path.lexists(folder / ".git")
-        )
-        top = next(above, self._root)
-        if not self._config.trust.trusted and not has_safe_git_config(top, top):
-            raise UsageError(
-                "The git configuration of this repository can start programs, so Odin does not run git.",
-                "Review it, then trust the folder with `odin trust add`.",
-            )
+    def _list_places(self) -> Iterator[GitPlace]:
+        base, common = self._find_folder(), self.find_own_place().common
+        for git_dir in sorted(Path(common, "worktrees").glob("*")):
+            with suppress(OSError, ValueError):
+                dot_git = Path(os.path.realpath((git_dir / "gitdir").read_text().strip()))
+                if dot_git.name == ".git" and dot_git.parent.parent == base and not git_dir.is_symlink():
+                    yield GitPlace(dot_git.parent, str(git_dir), common)
 
     # --- git ---
 
-    async def find_commit(self, ref: str) -> str:
+    async def find_commit(self, ref: str, place: GitPlace | None = None) -> str:
         """Return the commit that a ref names, or ""."""
-        code, text = await self.try_git("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-        return "" if code else text.decode().strip()
+        done = await self._run(("rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}"), place)
+        return "" if done.code else done.data.decode().strip()
+
+    async def find_tree(self, commit: str) -> str:
+        return (await self.run_git("rev-parse", f"{commit}^{{tree}}")).decode().strip()
+
+    async def commit_tree(self, tree: str, *parents: str, message: str) -> str:
+        """Store a commit and return its id."""
+        words = [word for parent in parents for word in ("-p", parent)]
+        return (await self.run_git("commit-tree", tree, *words, "-m", message, writes=("objects",))).decode().strip()
+
+    async def set_ref(self, ref: str, commit: str) -> None:
+        await self.run_git("update-ref", ref, commit, writes=("refs", "logs", "reftable"))
+
+    async def delete_ref(self, ref: str) -> None:
+        """Delete a ref, if it exists. Git then writes to its folder itself, where it runs nothing of the repository."""
+        if await self.find_commit(ref):
+            await self.run_git("update-ref", "-d", ref, writes=(".",))
 
     async def write_tree(self, place: GitPlace) -> FolderTree:
         """Store all files of a working folder that are not ignored as a git tree. Its own index is not changed."""
-        import shutil
-        import tempfile
-
-        with tempfile.TemporaryDirectory(prefix="odin-index-") as folder:
-            index = Path(folder, "index")
-            with contextlib.suppress(FileNotFoundError):  # the time of the index tells git which files to read again
-                shutil.copy2(Path(place.git_dir, "index"), index)
-            env = {"GIT_INDEX_FILE": str(index)}
-            code, _, err = await self._run(("add", "--all", "--ignore-errors", "--", ":/"), place, env)
-            if code not in (0, 1):
-                raise _make_git_error("add", code, err)
-            left_out = await self._list_untracked(place, env) if code else ()
-            tree = (await self.run_git("write-tree", place=place, extra_env=env)).decode().strip()
+        with self.git.open_scratch() as scratch:
+            await self.git.copy_file(Path(place.git_dir, "index"), scratch / "index")
+            env, writes = {"GIT_INDEX_FILE": str(scratch / "index")}, ("objects", str(scratch))
+            added = await self._run(("add", "--all", "--ignore-errors", "--", ":/"), place, writes, env)
+            if added.code not in (0, 1):
+                raise _make_git_error("add", added)
+            left_out = await self._list_untracked(place, env, scratch) if added.code else ()
+            tree = (await self.run_git("write-tree", place=place, writes=writes, extra_env=env)).decode().strip()
             return FolderTree(tree, left_out)
 
-    async def _list_untracked(self, place: GitPlace, env: Mapping[str, str]) -> tuple[str, ...]:
+    async def _list_untracked(self, place: GitPlace, env: Mapping[str, str], scratch: Path) -> tuple[str, ...]:
         words = ("status", "--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
-        lines = (await self.run_git(*words, place=place, extra_env=env)).split(b"\0")
+        lines = (await self.run_git(*words, place=place, writes=(str(scratch),), extra_env=env)).split(b"\0")
         return tuple(os.fsdecode(line[3:]).rstrip("/") for line in lines if line.startswith(b"??"))
 
     async def list_raw_changes(self, start: str, tree: str) -> list[tuple[str, str, str]]:
@@ -279,59 +294,45 @@ class Worktrees:
         self,
         *args: str,
         place: GitPlace | None = None,
+        writes: Sequence[str] = (),
         extra_env: Mapping[str, str] | None = None,
     ) -> bytes:
         """Return the output of git. Raise UsageError if it fails."""
-        code, out, err = await self._run(args, place, extra_env)
-        if code:
-            raise _make_git_error(args[0], code, err)
-        return out
-
-    async def try_git(
-        self,
-        *args: str,
-        place: GitPlace | None = None,
-        extra_env: Mapping[str, str] | None = None,
-    ) -> tuple[int, bytes]:
-        """Return the exit code and the output of git."""
-        code, out, _ = await self._run(args, place, extra_env)
-        return code, out
+        done = await self._run(args, place, writes, extra_env)
+        if done.code:
+            raise _make_git_error(args[0], done)
+        return done.data
 
     async def _run(
-        self, args: tuple[str, ...], place: GitPlace | None, extra_env: Mapping[str, str] | None
-    ) -> tuple[int, bytes, bytes]:
-        """Run git without hooks and prompts. Its process group is always killed at the end."""
-        env = {**build_git_environment(self._env), **(extra_env or {})}
-        if place is not None:
-            env |= {"GIT_DIR": place.git_dir, "GIT_COMMON_DIR": place.common, "GIT_WORK_TREE": str(place.folder)}
-        folder = place.folder if place else Path(self._root)
+        self,
+        args: Sequence[str],
+        place: GitPlace | None = None,
+        writes: Sequence[str] = (),
+        extra_env: Mapping[str, str] | None = None,
+    ) -> GitOutput:
+        """Run git in a worktree or the project. `writes` are paths, or names in the repository's git folder."""
+        place = place or self.find_own_place()
+        paths = tuple(os.path.normpath(Path(place.common, name)) for name in writes)
         try:
-            process = await asyncio.create_subprocess_exec(
-                "git",
-                "-C",
-                str(folder),
-                "--no-pager",
-                *args,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=env,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise OdinError(f"Cannot run git: {error.strerror or error}.", "Install git.") from error
-        try:
-            async with asyncio.timeout(_GIT_TIMEOUT_S):
-                out, err = await process.communicate()
+            return await self.git.run(place, args, writes=paths, env=extra_env)
         except TimeoutError as error:
-            raise OdinError(f"git {args[0]} took longer than {_GIT_TIMEOUT_S:g} s.") from error
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.shield(process.wait())
-        return process.returncode or 0, out, err
+            raise OdinError(f"git {args[0]} took too long.") from error
 
 
-def _make_git_error(command: str, code: int, err: bytes) -> UsageError:
-    message = err[:_MAX_ERROR_BYTES].decode("utf-8", "replace").strip().removeprefix("fatal: ")
-    return UsageError(f"git {command} failed: {message or code}.".replace("..", "."))
+def _remove_folder(folder: str | Path) -> None:
+    from shutil import rmtree
+
+    rmtree(folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def open_worktrees(env: Mapping[str, str], cwd: str = "") -> AsyncGenerator[Worktrees]:
+    """Open the worktrees of the repository around a folder outside of a session."""
+    config = load(resolve_folder(cwd), env)
+    async with open_git(config, env) as git:
+        yield Worktrees(git, env, config)
+
+
+def _make_git_error(command: str, done: GitOutput) -> UsageError:
+    message = done.errors.strip().removeprefix("fatal: ")
+    return UsageError(f"git {command} failed: {message or done.code}.".replace("..", "."))

@@ -172,7 +172,7 @@ class Checkpointer:
 
     def _find_scope(self, context: ToolContext) -> tuple[str, ...] | None:
         """Return the only paths that the sandbox lets a command change; None if that is the whole project."""
-        scope = context.sandbox_profile.scope
+        scope = context.profile.scope
         return scope if scope is not None and self._can_confine() else None
 
     def _tracker_of(self, root: str) -> CommandTracker:

@@ -33,6 +33,7 @@ from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.core.format import count_of
 from odin.core.policy import redact_nothing
+from odin.core.profile import OWN
 from odin.core.text import join_some
 from odin.models.catalog import PRESETS
 from odin.sandbox.probe import find_program
@@ -342,7 +343,7 @@ async def _read_version(path: str, env: Mapping[str, str]) -> str:
     """Return the first line that `--version` prints, or ""."""
     runner = ProcessRunner(environ=env)
     try:
-        output = await runner.capture([path, "--version"], cwd="/", timeout=_TIMEOUT_S, stop_after=10_000)
+        output = await runner.capture([path, "--version"], cwd="/", timeout=_TIMEOUT_S, stop_after=10_000, profile=OWN)
     except OSError:
         return ""
     finally:

@@ -3,18 +3,21 @@
 import argparse
 import asyncio
 import os
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
 from odin.app.agent_worktree import AgentWorktrees, AppliedWork, WorktreeDiff, WorktreeEnd
-from odin.app.worktrees import Worktree, Worktrees
+from odin.app.worktrees import Worktree, Worktrees, open_worktrees
 from odin.checkpoints.rewind import write_planned_files
 from odin.checkpoints.store import CheckpointStore
 from odin.commands.command_line import Parser, get_stdout, make_formatter, write_json, write_output
 from odin.core.errors import UsageError
 from odin.policy.paths import find_protected_part
 from odin.ui.terminal import escape_control, escape_hidden
+
+Result = TypeVar("Result")
 
 EPILOG = """\
 commands:
@@ -28,7 +31,6 @@ commands:
 
 def run_worktree(argv: list[str]) -> int:
     args = _parse_args(argv)
-    trees = Worktrees.from_folder(os.environ, args.cwd)
     actions = {
         "list": _print_list,
         "add": _add_worktree,
@@ -36,7 +38,17 @@ def run_worktree(argv: list[str]) -> int:
         "apply": _apply_worktree,
         "remove": _remove_worktree,
     }
-    return actions[args.what](args, trees)
+    return actions[args.what](args)
+
+
+def _run(args: argparse.Namespace, action: Callable[[Worktrees], Awaitable[Result]]) -> Result:
+    """Return what `action` returns for the worktrees of the repository around the folder."""
+
+    async def run() -> Result:
+        async with open_worktrees(os.environ, args.cwd) as trees:
+            return await action(trees)
+
+    return asyncio.run(run())
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:
@@ -62,8 +74,8 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def _print_list(args: argparse.Namespace, trees: Worktrees) -> int:
-    found = asyncio.run(trees.list_worktrees())
+def _print_list(args: argparse.Namespace) -> int:
+    found = _run(args, lambda trees: trees.list_worktrees())
     if args.json:
         return write_json(found)
     lines = (
@@ -79,34 +91,34 @@ def _describe_changes(item: Worktree) -> str:
     return f"{item.changes} changed" if item.changes else "clean"
 
 
-def _print_diff(args: argparse.Namespace, trees: Worktrees) -> int:
-    async def collect() -> WorktreeDiff:
+def _print_diff(args: argparse.Namespace) -> int:
+    async def collect(trees: Worktrees) -> WorktreeDiff:
         return await (await AgentWorktrees(trees).open(args.name)).collect()
 
-    diff = asyncio.run(collect())
+    diff = _run(args, collect)
     if args.json:
         return write_json(diff)
     text = escape_control(diff.text) if get_stdout().isatty() else diff.text
     return write_output(text or f"No changes in worktree {args.name}.\n")
 
 
-def _apply_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
+def _apply_worktree(args: argparse.Namespace) -> int:
     """Merge the work of an agent. Return 1 if something could not be applied."""
-    import tempfile
 
-    def find_protection(path: str) -> str:
-        part = find_protected_part(path, trees.root)
-        return f"{part} is protected; review it and copy it yourself" if part else ""
+    async def apply(trees: Worktrees) -> tuple[AppliedWork, WorktreeEnd]:
+        def find_protection(path: str) -> str:
+            part = find_protected_part(path, trees.root)
+            return f"{part} is protected; review it and copy it yourself" if part else ""
 
-    async def apply(store: CheckpointStore) -> tuple[AppliedWork, WorktreeEnd]:
         tree = await AgentWorktrees(trees).open(args.name)
-        work = await tree.apply(
-            lambda plan: asyncio.to_thread(write_planned_files, plan, store), store, find_protection
-        )
+        with trees.git.open_scratch() as folder:
+            store = CheckpointStore(folder)
+            work = await tree.apply(
+                lambda plan: asyncio.to_thread(write_planned_files, plan, store), store, find_protection
+            )
         return work, await tree.finish()
 
-    with tempfile.TemporaryDirectory(prefix="odin-apply-") as folder:
-        work, end = asyncio.run(apply(CheckpointStore(Path(folder))))
+    work, end = _run(args, apply)
     if args.json:
         write_json({"work": msgspec.to_builtins(work), "end": msgspec.to_builtins(end)})
     else:
@@ -114,16 +126,16 @@ def _apply_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
     return 0 if work.is_complete else 1
 
 
-def _add_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
-    made = asyncio.run(trees.add(args.name, args.start))
+def _add_worktree(args: argparse.Namespace) -> int:
+    made = _run(args, lambda trees: trees.add(args.name, args.start))
     if args.json:
         return write_json(made)
     path = escape_hidden(made.path)
     return write_output(f"{path}\nCreated on branch {made.branch}. Start with: odin --cwd {path}\n")
 
 
-def _remove_worktree(args: argparse.Namespace, trees: Worktrees) -> int:
-    removed = asyncio.run(trees.remove(args.name, force=args.force))
+def _remove_worktree(args: argparse.Namespace) -> int:
+    removed = _run(args, lambda trees: trees.remove(args.name, force=args.force))
     if args.json:
         return write_json(removed)
     moved_to = f" Its files are in {escape_hidden(removed.moved_to)}." if removed.moved_to else ""

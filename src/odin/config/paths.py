@@ -17,6 +17,9 @@ PLUGINS_NAME = "plugins.json"
 WORKTREE_FOLDER = "worktrees"
 """The folder of git worktrees in the state folder: PROJECT/NAME."""
 
+SCRATCH_FOLDER = "scratch"
+"""The folder in the state folder for temporary files that Odin reads back. Commands cannot reach it."""
+
 _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
 
 LOG_FOLDER = "logs"

@@ -15,6 +15,7 @@ from msgspec import Struct
 from odin.core.event_values import Mode, Question, Todo
 from odin.core.message import Image
 from odin.core.op import AnswerPlan
+from odin.core.profile import PROJECT, ProcessProfile
 from odin.core.provider import ToolSpec
 from odin.core.small_jobs import SmallJob
 
@@ -95,35 +96,6 @@ class Subject(Struct, frozen=True):
         )
 
 
-class SandboxGrants(Struct, frozen=True):
-    """What the user lets one command do besides: write these resolved `paths`, and use the `network`.
-
-    `removes`: the command may remove or move the paths.
-    """
-
-    paths: tuple[str, ...] = ()
-    network: bool = False
-    removes: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.paths or self.network)
-
-
-NO_GRANTS = SandboxGrants()
-
-
-class SandboxProfile(Struct, frozen=True):
-    """What a command may do: write to the project and temporary files or only read; run `unsandboxed` or not.
-
-    `grants` apply to this command only. `scope` are the only paths of the project that it may write; None for all.
-    """
-
-    writes: bool = True
-    unsandboxed: bool = False
-    grants: SandboxGrants = NO_GRANTS
-    scope: tuple[str, ...] | None = None
-
-
 class ToolOutput(Struct, frozen=True):
     """The outcome of a tool call.
 
@@ -188,7 +160,7 @@ class ToolContext(Struct, frozen=True):
     progress: Callable[[str], None]
     channel: str = "cli"
     chat: str = "direct"
-    sandbox_profile: SandboxProfile = SandboxProfile()
+    profile: ProcessProfile = PROJECT
     is_hidden: Callable[[str], bool] = hide_nothing
     keep_partial: Callable[[ToolOutput], None] = _drop_output
     judged: tuple[ResolvedPath, ...] | None = None

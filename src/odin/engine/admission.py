@@ -16,8 +16,9 @@ from odin.core.event_values import Mode
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import HookVerdict, RememberScope, RuleAction
+from odin.core.profile import SandboxGrants
 from odin.core.text import to_valid_unicode
-from odin.core.tool import ResolvedPath, SandboxGrants, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import ResolvedPath, Subject, Tool, ToolContext, ToolOutput
 from odin.engine.call import Call, CallDeps, CallScope, audit_change, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
 from odin.policy.verdict import Verdict

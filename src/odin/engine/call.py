@@ -16,11 +16,10 @@ from odin.core.errors import Denied, OdinError
 from odin.core.event_values import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
+from odin.core.profile import NO_GRANTS, SandboxGrants
 from odin.core.tool import (
-    NO_GRANTS,
     Registry,
     ResolvedPath,
-    SandboxGrants,
     Subject,
     Tool,
     ToolContext,

@@ -22,8 +22,9 @@ from odin.core.errors import OdinError
 from odin.core.event import ContextSummarized, ModeChanged
 from odin.core.event_values import CallStatus
 from odin.core.policy import HookVerdict
+from odin.core.profile import UNSANDBOXED, ProcessProfile
 from odin.core.text import join_some, to_valid_unicode
-from odin.core.tool import SandboxProfile, Tool, ToolContext, ToolOutput, fail, hide_nothing
+from odin.core.tool import Tool, ToolContext, ToolOutput, fail, hide_nothing
 from odin.engine.admission import ask_unsandboxed
 from odin.engine.call import Call, CallDeps, CallScope, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
@@ -147,8 +148,9 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         clock.partial = output
 
     policy = deps.policy()
-    writes = spec_of(scope.mode).allows_changes
     limits = policy.write_scope
+    writes = spec_of(scope.mode).allows_changes and not limits.read_only
+    profile = "read" if not writes else "granted" if call.grants else "project"
     places = limits.list_paths(policy.root) if limits.is_limited else None
     return ToolContext(
         cwd=scope.cwd,
@@ -158,7 +160,7 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         call_id=call.id,
         mode=scope.mode,
         progress=report_progress,
-        sandbox_profile=SandboxProfile(writes=writes and not limits.read_only, grants=call.grants, scope=places),
+        profile=ProcessProfile(profile, call.grants, places),
         is_hidden=_hidden_filter_of(call, scope, deps),
         keep_partial=keep_partial,
         judged=call.subject.resolved,
@@ -196,7 +198,7 @@ class _UnsandboxedRetry:
         self._context = context
 
     async def __call__(self, output: ToolOutput) -> ToolOutput:
-        call, deps, profile = self._call, self._deps, self._context.sandbox_profile
+        call, deps, profile = self._call, self._deps, self._context.profile
         if (limits := deps.policy().write_scope).is_limited:
             remark = f"[The sandbox kept it from {output.blocked}. This agent may change: {limits.describe()}.]"
             return msgspec.structs.replace(output, text=f"{output.text}\n\n{remark}")
@@ -210,8 +212,7 @@ class _UnsandboxedRetry:
             who = "No user allowed" if answer.by in ("timeout", "shutdown") else "The user did not allow"
             remark = f"[The sandbox kept it from {output.blocked}. {who} it to run outside the sandbox{why}]"
             return msgspec.structs.replace(output, text=f"{output.text}\n\n{remark}")
-        unsandboxed = SandboxProfile(profile.writes, unsandboxed=True)
-        again = await call.tool.run(call.args, msgspec.structs.replace(self._context, sandbox_profile=unsandboxed))
+        again = await call.tool.run(call.args, msgspec.structs.replace(self._context, profile=UNSANDBOXED))
         remark = f"The sandbox had kept it from {output.blocked}. The user let it run again outside the sandbox."
         note = f"{again.note} (again, outside the sandbox, which had kept it from {output.blocked})".lstrip()
         return msgspec.structs.replace(again, text=f"{again.text}\n\n[{remark}]", note=note)

@@ -13,6 +13,7 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.event import ContextAdded
 from odin.core.op import RunUserShell
 from odin.core.policy import Redact
+from odin.core.profile import UNSANDBOXED
 from odin.core.text import to_valid_unicode
 from odin.engine.recorder import Recorder
 from odin.sandbox.output import decode_output, strip_ansi
@@ -93,6 +94,7 @@ class UserShell:
                 on_output=shown.add,
                 on_cancelled=stopped.append,
                 limit=_OUTPUT_CHARS,
+                profile=UNSANDBOXED,
             )
             text = _describe_finished(finished)
         except asyncio.CancelledError:

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from odin.config import LanguageServerSettings, get_cache_dir, make_private_folder
 from odin.core.errors import StateUnwritable
 from odin.core.path_names import contains
-from odin.core.tool import SandboxProfile
+from odin.core.profile import UNSANDBOXED, ProcessProfile
 from odin.lsp.protocol import ServerFault
 
 
@@ -279,12 +279,12 @@ def _list_entries(folder: str) -> list["os.DirEntry[str]"]:
 
 
 class ServerLaunch(Struct, frozen=True):
-    """The start of a server. `options` are its settings. Without a profile it runs outside the sandbox."""
+    """The start of a server. `options` are its settings."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
     options: dict[str, Any]
-    sandbox_profile: SandboxProfile | None = None
+    profile: ProcessProfile
 
 
 def plan_launch(
@@ -300,13 +300,13 @@ def plan_launch(
         raise ServerFault(f"{name} is a program of the project and is not started without a sandbox")
     argv = program, *spec.args
     if not confined:
-        return ServerLaunch(argv, {**_build_outside_environment(root, env), **spec.env}, spec.options)
+        return ServerLaunch(argv, {**_build_outside_environment(root, env), **spec.env}, spec.options, UNSANDBOXED)
     caches = _make_cache_folder(spec, root, env) if spec.caches else ""
     variables = {name: f"{caches}/{name.lower()}" for name in spec.caches}
     # a scope gives it a sandbox of its own, so that it does not keep the one of commands busy
     scope = (*((root,) if spec.writes else ()), *((caches,) if caches else ()))
     options = add_interpreter(spec, root)
-    return ServerLaunch(argv, {**variables, **spec.env}, options, SandboxProfile(scope=scope))
+    return ServerLaunch(argv, {**variables, **spec.env}, options, ProcessProfile("server", scope=scope))
 
 
 def _make_cache_folder(spec: ServerSpec, root: str, env: Mapping[str, str]) -> str:

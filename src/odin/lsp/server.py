@@ -171,7 +171,7 @@ class LanguageServer:
             env=launch.env,
             on_output=connection.receive,
             errors=self._errors,
-            sandbox_profile=launch.sandbox_profile,
+            profile=launch.profile,
         )
         self._running = running
         self._pipe.on_lost = lambda: self._on_unread(connection)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from odin.core.path_names import contains, is_secret_path
-from odin.core.tool import NO_GRANTS, SandboxGrants
+from odin.core.profile import NO_GRANTS, SandboxGrants
 from odin.policy import paths
 from odin.policy.commands.analysis import find_path_forms, is_outside_word, is_step_read_only
 from odin.policy.commands.syntax import CommandAnalysis, ShellWord, SimpleCommand, split_names

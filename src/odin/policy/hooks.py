@@ -15,6 +15,7 @@ from msgspec import Struct
 from odin.core.call_events import HookRan
 from odin.core.event import AnyEvent, Warned
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
+from odin.core.profile import UNSANDBOXED
 from odin.policy.hook_declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, match_hook, names_of
 from odin.policy.hook_outcome import MAX_OUTPUT_BYTES, HookResult, interpret_callback, interpret_program, merge_verdicts
 from odin.sandbox.runner import ProcessRunner
@@ -151,6 +152,7 @@ async def run_hook(
             stdin=msgspec.json.encode(payload),
             env=build_variables(hook, call, tool_name, session),
             stop_after=MAX_OUTPUT_BYTES,
+            profile=UNSANDBOXED,
         )
     except OSError as error:
         return HookResult(outcome="failed", problem=f"it cannot be started: {error.strerror or error}.")

@@ -32,7 +32,8 @@ from msgspec.structs import replace
 from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
-from odin.core.tool import NO_GRANTS, Kind, ResolvedPath, SandboxGrants, Subject
+from odin.core.profile import NO_GRANTS, SandboxGrants
+from odin.core.tool import Kind, ResolvedPath, Subject
 from odin.core.write_scope import WriteScope
 from odin.policy import paths
 from odin.policy.commands.analysis import (

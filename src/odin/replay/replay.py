@@ -129,7 +129,7 @@ class SkippedCalls:
         if tool.kind == "execute":
             if context.call_id in self._unsandboxed:
                 return "commands that ran outside the sandbox"
-            if context.sandbox_profile.grants:
+            if context.profile.grants:
                 return "commands that may use the network or files outside the project"
             return "" if self._commands else "commands, because no sandbox is available"
         if any(not self._is_within(item.path) for item in context.judged or ()):

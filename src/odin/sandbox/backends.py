@@ -133,13 +133,17 @@ def build_bubblewrap_argv(
     for path in sorted((*layout.temporary, *layout.persistent), key=len):  # inner folders after the outer ones
         argv += ["--ro-bind" if path in layout.persistent else "--bind", path, path]
     argv += _list_granted_mounts(layout, temporary=True)
+    inside_hidden = [path for path in layout.writable if any(contains(folder, path) for folder in layout.hidden)]
     for path in (*layout.writable, *layout.pinned):
-        argv += ["--bind", path, path]
+        if path not in inside_hidden:
+            argv += ["--bind", path, path]
     for path in layout.protected:
         argv += ["--ro-bind-try", path, path]
     argv += _list_hidden_mounts((*layout.hidden, *layout.sockets))
     for path in layout.visible:
         argv += ["--ro-bind-try", path, path]
+    for path in inside_hidden:
+        argv += ["--bind", path, path]
     return [*argv, "--", *build_init_argv(python, fd, "private", "net" if network else _SOCKET_FAMILIES)]
 
 
@@ -202,13 +206,16 @@ def _list_hidden_mounts(paths: Sequence[str]) -> list[str]:
 
 
 def list_candidates(backend: str) -> list[SandboxCandidate]:
-    """Return the candidates for a backend setting, strongest first. Without root a user namespace is always created."""
+    """Return the candidates for a backend setting, strongest first. Without root a user namespace is always created.
+
+    If the setting is off, what must not run without a sandbox gets the strongest one.
+    """
     variants = [
         SandboxCandidate("bubblewrap", at)
         for at, variant in enumerate(BUBBLEWRAP_VARIANTS)
         if os.getuid() == 0 or variant != BubblewrapVariant(user=True)
     ]
-    by_backend = {"bubblewrap": variants, "landlock": [SandboxCandidate("landlock")], "off": []}
+    by_backend = {"bubblewrap": variants, "landlock": [SandboxCandidate("landlock")]}
     return by_backend.get(backend, [*variants, SandboxCandidate("landlock")])
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from odin.core.event_values import Mode
-from odin.core.tool import SandboxProfile
+from odin.core.profile import PROJECT, ProcessProfile
 from odin.sandbox.output import BackgroundLog
 from odin.sandbox.process import RunningProcess
 from odin.sandbox.runner import ProcessRunner
@@ -37,7 +37,7 @@ class SpawnRequest(Struct, frozen=True):
     agent: str = ""
     mode: Mode = "edit_mode"
     call_id: str = ""
-    sandbox_profile: SandboxProfile | None = None
+    profile: ProcessProfile = PROJECT
 
 
 class SpawnRefused(Exception):
@@ -124,9 +124,7 @@ class BackgroundProcesses:
         name, log = self._create_log()
         runner = self._runners.get(request.agent, self._runner)
         try:
-            running = runner.start_detached(
-                request.command, cwd=request.cwd, sink=log, sandbox_profile=request.sandbox_profile
-            )
+            running = runner.start_detached(request.command, cwd=request.cwd, sink=log, profile=request.profile)
         except BaseException:
             log.close()
             Path(log.path).unlink(missing_ok=True)

@@ -307,6 +307,36 @@ def plan_layout(
     )
 
 
+_GIT_CREDENTIALS = (".ssh", ".netrc", "_netrc", ".git-credentials", ".config/git/credentials", ".config/gh")
+
+
+def plan_git_layout(
+    session: SandboxSession, scope: Sequence[str], visible: Sequence[str], *, remote: bool
+) -> SandboxLayout:
+    """Return the layout for Odin's own git: only `scope` is writable, without what configures git in it.
+
+    The project, and temporary folders, where other commands could meet it, are read-only. `remote`: the user's
+    credentials for git are visible.
+    """
+    from odin.sandbox.protected_files import list_git_paths
+
+    shown = {os.path.realpath(f"{session.home}/{name}") for name in _GIT_CREDENTIALS} if remote else set[str]()
+    hidden = [path for path in find_secret_paths(session.home, session.odin_folders, session.root) if path not in shown]
+    writable = tuple(path for path in scope if os.path.exists(path) and os.path.realpath(path) == path)  # noqa: PTH110
+    inside = tuple(path for path in _resolve_existing((*session.visible, *visible)) if _is_covered_by(path, hidden))
+    sockets = find_sockets(find_temp_folders(session.env), {} if remote else session.env)
+    return SandboxLayout(
+        temporary=(),
+        persistent=(),
+        writable=writable,
+        pinned=(),
+        protected=tuple(path for folder in writable for path in list_git_paths(folder)),
+        hidden=(*hidden, *find_kernel_mounts(writable)),
+        visible=inside,
+        sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *inside], session.root)),
+    )
+
+
 def add_grants(
     layout: SandboxLayout, session: SandboxSession, paths: Sequence[str], *, removes: bool, exact: bool
 ) -> SandboxLayout:

@@ -104,6 +104,13 @@ def build_git_settings(environ: Mapping[str, str], *, hooks: bool) -> dict[str, 
     return variables
 
 
+def build_git_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for git commands that Odin runs itself: no hooks, no prompts, no other repository."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
+    own = {name: environ[name] for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM") if name in environ}
+    return {**kept, **own, **build_git_settings(own, hooks=False), "PATH": SYSTEM_PATH, "GIT_TERMINAL_PROMPT": "0"}
+
+
 _HAS_PROC = Path("/proc/self/environ").exists()
 
 _WATCHDOG_SCRIPT = """

@@ -104,12 +104,12 @@ class ProtectedFiles:
     def _list_paths(self, folders: dict[str, FolderListing]) -> Iterator[str]:
         repositories = find_git_folders(self._root)
         for repository in repositories:
-            yield from _list_git_paths(repository)
+            yield from list_git_paths(repository)
         for listing in folders.values():
             yield from listing.protected
             for path in listing.git_folders:
                 if path not in repositories:
-                    yield from _list_git_paths(path)
+                    yield from list_git_paths(path)
 
     def _walk(self, cwd: str) -> dict[str, FolderListing]:
         folders: dict[str, FolderListing] = {}
@@ -283,28 +283,32 @@ def _is_own_path(path: str, root: str, real: str) -> bool:
 
 
 def find_git_folders(root: str) -> list[str]:
-    """Return the git folder of the project, or the main repository's if the project is a linked worktree.
+    """Return the git folder of the project, or the main repository's if the project is a linked worktree."""
+    found = locate_git_folders(root)
+    return [found[1]] if found else []
+
+
+def locate_git_folders(root: str) -> tuple[str, str] | None:
+    """Return the git folder of a worktree and that of its repository, the same for a main worktree; None without one.
 
     A `.git` file comes with the project and could name any folder, so that folder must point back to the project.
     """
     dot_git = f"{root}/.git"
     if os.path.islink(dot_git):  # noqa: PTH114
-        return []
+        return None
     if os.path.isdir(dot_git):  # noqa: PTH112
-        return [dot_git]
+        return dot_git, dot_git
     gitdir = _read_first_line(dot_git).removeprefix("gitdir:").strip()
-    if not gitdir:
-        return []
     folder = os.path.realpath(os.path.join(root, gitdir))  # noqa: PTH118
-    if not os.path.isfile(f"{folder}/HEAD"):  # noqa: PTH113
-        return []
+    if not gitdir or not os.path.isfile(f"{folder}/HEAD"):  # noqa: PTH113
+        return None
     if os.path.realpath(_read_first_line(f"{folder}/gitdir") or "/") == os.path.realpath(dot_git):
         common = os.path.realpath(os.path.join(folder, _read_first_line(f"{folder}/commondir") or "."))  # noqa: PTH118
-        return [common if folder.startswith(f"{common}/worktrees/") else folder]
-    return [folder] if _is_submodule_of(folder, root) else []
+        return folder, common if folder.startswith(f"{common}/worktrees/") else folder
+    return (folder, folder) if _is_submodule_of(folder, root) else None
 
 
-def _list_git_paths(folder: str) -> list[str]:
+def list_git_paths(folder: str) -> list[str]:
     """Return the existing entries of a git folder, its submodules and worktrees that could make git run something."""
     paths: list[str] = []
     queue = deque([folder])

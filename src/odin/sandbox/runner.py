@@ -1,8 +1,9 @@
-"""Runs commands. This is the only module that starts processes for tools and hooks.
+"""Runs programs. Every process that Odin starts, except those of the sandbox itself, is started here or in
+`odin.sandbox.terminal`, with a profile that says what it may reach (`odin.core.profile`).
 
 A command gets no input, no terminal, its own process group and a non-interactive environment. Its output is bounded in
 memory, and processes it leaves behind are killed, even if Odin itself is killed. `CommandSandbox` is the interface to
-the sandbox; `odin.sandbox.sandbox` implements it. User shell commands (`!cmd`) run here too, without a sandbox.
+the sandbox; `odin.sandbox.sandbox` implements it.
 """
 
 import asyncio
@@ -19,14 +20,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.core.path_names import contains
-from odin.core.tool import SandboxProfile
+from odin.core.profile import ProcessProfile
 from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, InputPipe, OutputSink
 from odin.sandbox.process import (
+    SYSTEM_PATH,
     ChildProcess,
     LocalChild,
     RunningProcess,
     Watchdog,
     build_command_environment,
+    build_git_environment,
     build_git_settings,
     find_marked,
     kill_marked,
@@ -50,11 +53,11 @@ class CommandSandbox(Protocol):
         """Call `on_change(group, alive)` when a process group starts or ends, for the watchdog."""
         ...
 
-    def should_sandbox(self, command: str | Sequence[str], sandbox_profile: SandboxProfile) -> bool:
+    def should_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> bool:
         """True if the command must run sandboxed. Raise SandboxUnavailable if it must and cannot."""
         ...
 
-    def build_environment(self, env: Mapping[str, str], sandbox_profile: SandboxProfile) -> dict[str, str]:
+    def build_environment(self, env: Mapping[str, str], profile: ProcessProfile) -> dict[str, str]:
         """Return the environment for a sandboxed command."""
         ...
 
@@ -65,20 +68,20 @@ class CommandSandbox(Protocol):
         env: Mapping[str, str],
         out: int,
         err: int,
-        sandbox_profile: SandboxProfile,
+        profile: ProcessProfile,
         stdin: int = -1,
     ) -> ChildProcess:
         """Start a sandboxed command, without input unless `stdin` is given. Raise OSError if it cannot be started."""
         ...
 
-    def watch_protected_files(self, cwd: str, sandbox_profile: SandboxProfile, *, is_alone: bool) -> None:
+    def watch_protected_files(self, cwd: str, profile: ProcessProfile, *, is_alone: bool) -> None:
         """Note the state of the protected files before a command.
 
         `is_alone`: no other process could have changed them since the last look.
         """
         ...
 
-    def find_tampered_files(self, cwd: str, sandbox_profile: SandboxProfile) -> tuple[str, ...]:
+    def find_tampered_files(self, cwd: str, profile: ProcessProfile) -> tuple[str, ...]:
         """Return the protected files (git hooks, editor tasks …) that the command created or changed."""
         ...
 
@@ -89,7 +92,7 @@ class CommandSandbox(Protocol):
         """
         ...
 
-    def describe_denial(self, output: str, code: int, cwd: str, sandbox_profile: SandboxProfile) -> str:
+    def describe_denial(self, output: str, code: int, cwd: str, profile: ProcessProfile) -> str:
         """Return what the sandbox probably denied a failed command, or ""."""
         ...
 
@@ -131,7 +134,7 @@ class ProcessRunner:
     """Starts commands, bounds their time and output, and kills the processes they leave behind.
 
     `spill_dir` is created for the first long output. `env_passthrough` names secret variables that commands may see.
-    `sandbox` creates the sandbox for commands that have a sandbox profile; Odin's own helper programs have none.
+    `sandbox` creates the sandbox for the profiles that need one.
     """
 
     def __init__(
@@ -171,7 +174,7 @@ class ProcessRunner:
         on_output: Callable[[str], None] | None = None,
         on_cancelled: Callable[[CommandResult], None] | None = None,
         limit: int = OUTPUT_LIMIT,
-        sandbox_profile: SandboxProfile | None = None,
+        profile: ProcessProfile,
     ) -> CommandResult:
         """Run a shell command (a string) or a program (a list) until it exits, at most `timeout` seconds.
 
@@ -179,15 +182,15 @@ class ProcessRunner:
         process it started still holds the pipe, return after a moment; later output goes to the spill file. If the
         caller is cancelled, the command is stopped and `on_cancelled` gets what it had printed by then.
         """
-        sandbox = self._choose_sandbox(command, sandbox_profile)
-        running, (out,) = self._start(command, cwd, env, pipes=1, sandbox_profile=sandbox_profile, sandbox=sandbox)
+        sandbox = self._choose_sandbox(command, profile)
+        running, (out,) = self._start(command, cwd, env, pipes=1, profile=profile, sandbox=sandbox)
         sink = HeadTailBuffer(limit, self._make_spill_path)
         running.attach_pipe(out, sink, _relay_text(on_output))
         try:
             timed_out = await self._wait(running, timeout)
         except asyncio.CancelledError:
             if on_cancelled is not None:
-                tampered = sandbox.find_tampered_files(cwd, sandbox_profile) if sandbox and sandbox_profile else ()
+                tampered = sandbox.find_tampered_files(cwd, profile) if sandbox else ()
                 on_cancelled(replace(_make_result(running, sink), tampered_files=tampered))
             raise
         is_open = running.pipes[0].is_open
@@ -197,23 +200,23 @@ class ProcessRunner:
         result = _make_result(running, sink, timed_out=timed_out, has_survivors=has_survivors)
         if not has_survivors:
             self.forget(running)
-        if sandbox is None or sandbox_profile is None:
+        if sandbox is None:
             return result
         self._had_background = running.left_processes or self._has_background()
         failed = running.code != 0 and not timed_out
-        denial = sandbox.describe_denial(result.output, running.code, cwd, sandbox_profile) if failed else ""
-        return replace(result, denial=denial, tampered_files=sandbox.find_tampered_files(cwd, sandbox_profile))
+        denial = sandbox.describe_denial(result.output, running.code, cwd, profile) if failed else ""
+        return replace(result, denial=denial, tampered_files=sandbox.find_tampered_files(cwd, profile))
 
-    def _choose_sandbox(
-        self, command: str | Sequence[str], sandbox_profile: SandboxProfile | None
-    ) -> CommandSandbox | None:
-        """Return the sandbox for a command, or None if it runs unsandboxed."""
-        if sandbox_profile is None or self._make_sandbox is None:
+    def _choose_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> CommandSandbox | None:
+        """Return the sandbox for a program, or None if it runs unsandboxed."""
+        if self._make_sandbox is None and profile.needs_sandbox:
+            raise SandboxUnavailable(0, "There is no sandbox to run it in.")
+        if profile.is_outside or self._make_sandbox is None:
             return None
         if self._sandbox is None:
             self._sandbox = self._make_sandbox()
             self._sandbox.watch_groups(self._note_group)
-        return self._sandbox if self._sandbox.should_sandbox(command, sandbox_profile) else None
+        return self._sandbox if self._sandbox.should_sandbox(command, profile) else None
 
     async def capture(
         self,
@@ -222,16 +225,22 @@ class ProcessRunner:
         cwd: str | int,
         timeout: float,
         stop_after: int,
+        profile: ProcessProfile,
+        env: Mapping[str, str] | None = None,
         on_data: Callable[[bytes], None] | None = None,
         stdin: int = subprocess.DEVNULL,
     ) -> CapturedOutput:
         """Run a program and return its output for parsing. It is killed once it has printed `stop_after` bytes.
 
-        `cwd` may be the descriptor of a folder. With `on_data`, output is passed on chunk by chunk and not kept.
+        `cwd` may be the descriptor of a folder, outside the sandbox. With `on_data`, output is passed on chunk by chunk
+        and not kept. Processes that it leaves behind are killed.
         """
-        running, pipes = self._start(argv, cwd, None, pipes=2, stdin=stdin)
+        sandbox = self._choose_sandbox(argv, profile)
+        running, pipes = self._start(argv, cwd, env, pipes=2, stdin=stdin, profile=profile, sandbox=sandbox)
         sink = ByteSink(keep=on_data is None)
         timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, on_data or _ignore)
+        if running.is_alive():
+            running.send_signal(signal.SIGKILL)
         self.forget(running)
         text = errors.render_text()[0]
         return CapturedOutput(running.code, bytes(sink.data), text, timed_out, sink.total >= stop_after)
@@ -245,10 +254,14 @@ class ProcessRunner:
         stdin: bytes,
         env: Mapping[str, str],
         stop_after: int,
+        profile: ProcessProfile,
     ) -> CapturedOutput:
         """Run a program with `stdin`, such as a hook, and return its output. Its leftover processes are terminated."""
+        sandbox = self._choose_sandbox(command, profile)
         with _open_filled_file(stdin) as source:
-            running, pipes = self._start(command, cwd, env, pipes=2, stdin=source.fileno())
+            running, pipes = self._start(
+                command, cwd, env, pipes=2, stdin=source.fileno(), profile=profile, sandbox=sandbox
+            )
         sink = ByteSink(max_bytes=stop_after)
         timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, _ignore)
         if running.is_alive():
@@ -279,12 +292,10 @@ class ProcessRunner:
         timed_out = await self._wait(running, timeout)
         return timed_out, errors
 
-    def start_detached(
-        self, command: str, *, cwd: str, sink: OutputSink, sandbox_profile: SandboxProfile | None = None
-    ) -> RunningProcess:
+    def start_detached(self, command: str, *, cwd: str, sink: OutputSink, profile: ProcessProfile) -> RunningProcess:
         """Start a shell command without waiting for it. The runner owns it until `forget` or the end of the session."""
-        sandbox = self._choose_sandbox(command, sandbox_profile)
-        running, (out,) = self._start(command, cwd, None, pipes=1, sandbox_profile=sandbox_profile, sandbox=sandbox)
+        sandbox = self._choose_sandbox(command, profile)
+        running, (out,) = self._start(command, cwd, None, pipes=1, profile=profile, sandbox=sandbox)
         self._had_background = True
         running.attach_pipe(out, sink, _ignore)
         return running
@@ -297,24 +308,22 @@ class ProcessRunner:
         env: Mapping[str, str],
         on_output: Callable[[bytes], None],
         errors: OutputSink,
-        sandbox_profile: SandboxProfile | None = None,
+        profile: ProcessProfile,
     ) -> tuple[RunningProcess, InputPipe]:
         """Start a program that Odin talks to, such as a language server; its output goes to `on_output`.
 
         The runner owns it until `forget` or the end of the session. The caller closes the pipe.
         """
-        sandbox = self._choose_sandbox(argv, sandbox_profile)
+        sandbox = self._choose_sandbox(argv, profile)
         read_end, write_end = os.pipe()
         try:
-            running, pipes = self._start(
-                argv, cwd, env, pipes=2, stdin=read_end, sandbox_profile=sandbox_profile, sandbox=sandbox
-            )
+            running, pipes = self._start(argv, cwd, env, pipes=2, stdin=read_end, profile=profile, sandbox=sandbox)
         except BaseException:
             os.close(write_end)
             raise
         finally:
             os.close(read_end)
-        scope = sandbox_profile.scope if sandbox is not None and sandbox_profile is not None else None
+        scope = profile.scope if sandbox is not None else None
         if scope is not None and not any(contains(path, cwd) or contains(cwd, path) for path in scope):
             self._read_only.add(running.pid)
         else:
@@ -397,27 +406,28 @@ class ProcessRunner:
         command: str | Sequence[str],
         cwd: str | int,
         env: Mapping[str, str] | None,
+        *,
         pipes: int,
+        profile: ProcessProfile,
+        sandbox: CommandSandbox | None,
         stdin: int = subprocess.DEVNULL,
-        sandbox_profile: SandboxProfile | None = None,
-        sandbox: CommandSandbox | None = None,
     ) -> tuple[RunningProcess, list[int]]:
         self._count += 1
         self._forget_finished()
         self._watchdog.start()
         mark = f"{self._run_mark}.{self._count}."
         argv = [_find_shell(), "-c", command] if isinstance(command, str) else command
-        environ = self._build_environment(mark, env, sandbox_profile)
+        environ = self._build_environment(mark, env, profile)
         pairs = [os.pipe() for _ in range(pipes)]
         child: ChildProcess
         try:
-            if sandbox is not None and sandbox_profile is not None:
+            if sandbox is not None:
                 assert isinstance(cwd, str)
                 self._had_background = self._had_background or self._has_background()
-                sandbox.watch_protected_files(cwd, sandbox_profile, is_alone=not self._had_background)
-                sandbox_env = sandbox.build_environment(environ, sandbox_profile)
+                sandbox.watch_protected_files(cwd, profile, is_alone=not self._had_background)
+                sandbox_env = sandbox.build_environment(environ, profile)
                 given = -1 if stdin == subprocess.DEVNULL else stdin
-                child = sandbox.start(argv, cwd, sandbox_env, pairs[0][1], pairs[-1][1], sandbox_profile, given)
+                child = sandbox.start(argv, cwd, sandbox_env, pairs[0][1], pairs[-1][1], profile, given)
             else:
                 child = _start_child(argv, cwd, environ, stdin, pairs[0][1], pairs[-1][1])
         except BaseException:
@@ -446,9 +456,7 @@ class ProcessRunner:
             if running.exited and not running.is_reading and not running.has_survivors():
                 self.forget(running)
 
-    def _build_environment(
-        self, mark: str, extra: Mapping[str, str] | None, sandbox_profile: SandboxProfile | None
-    ) -> dict[str, str]:
+    def _build_environment(self, mark: str, extra: Mapping[str, str] | None, profile: ProcessProfile) -> dict[str, str]:
         """Return the environment of a command.
 
         Our mark is appended to the outer Odin's mark, if any, so that it can find our children too.
@@ -456,8 +464,15 @@ class ProcessRunner:
         if self._base_env is None:
             environ = os.environ if self._environ is None else self._environ
             self._base_env = build_command_environment(environ, self._env_passthrough)
-        git = build_git_settings(self._base_env, hooks=sandbox_profile.writes) if sandbox_profile is not None else {}
-        return {**self._base_env, **git, **(extra or {}), _MARK_VARIABLE: self._base_env.get(_MARK_VARIABLE, "") + mark}
+        own: dict[str, str] = {}
+        base = self._base_env
+        if profile.name in ("git", "git-remote"):
+            base = build_git_environment(base)
+        elif profile.name == "own":
+            own = {"PATH": SYSTEM_PATH}
+        elif profile.name != "none":
+            own = build_git_settings(base, hooks=profile.writes)
+        return {**base, **own, **(extra or {}), _MARK_VARIABLE: self._base_env.get(_MARK_VARIABLE, "") + mark}
 
     def _make_spill_path(self) -> str:
         if self._spill_dir is None:

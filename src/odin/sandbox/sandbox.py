@@ -3,9 +3,9 @@
 Two sandboxes are created when the first command needs them: a writable one that may change the project and temporary
 files, and a read-only one. Both share a network namespace without access to the network, unless it is allowed.
 A command that the user granted more to (`SandboxGrants`), or whose agent may change only a part of the project, runs in
-a sandbox of its own.
+a sandbox of its own, and so do servers and Odin's own git.
 Only the user can let a command run unsandboxed, once per call and never in a read-only mode; no rule, hook or
-permission mode can.
+permission mode can. Git and servers never do: where no sandbox works, or it is off, they get one or do not run.
 
 `describe_denial` guesses from the output of a failed command what the sandbox denied; when in doubt it says nothing.
 """
@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from odin.core.path_names import contains
-from odin.core.tool import SandboxProfile
+from odin.core.profile import PROJECT, ProcessProfile
 from odin.sandbox.backends import (
     BUBBLEWRAP_VARIANTS,
     build_nested_argv,
@@ -37,6 +37,7 @@ from odin.sandbox.layout import (
     find_kernel_mounts,
     is_writable,
     list_exposed_sockets,
+    plan_git_layout,
     plan_layout,
 )
 from odin.sandbox.probe import (
@@ -94,6 +95,13 @@ _BARE = re.compile(r"""(?:^|[\s(=])((?:\.{0,2}/|\.)[^\s:'"]+)""")
 
 _SHELL_SYNTAX = re.compile(r"[;&|<>`$(){}\n\\\"'*?\[\]~#!]")
 _PRIVATE_TMP = "/dev/shm"
+
+_APART = frozenset(("git", "git-remote", "server"))
+"""Profiles of programs that do not see the network of the commands, nor their temporary files if they are git."""
+
+_MAX_SPARE = 3
+"""Idle sandboxes kept for git: it often runs several times in a row with the same profile."""
+
 _MAX_TRIES = 3
 
 
@@ -171,8 +179,8 @@ def _is_port_open(port: int) -> bool:
     return False
 
 
-def _needs_own_sandbox(sandbox_profile: SandboxProfile) -> bool:
-    return sandbox_profile.writes and (bool(sandbox_profile.grants) or sandbox_profile.scope is not None)
+def _needs_own_sandbox(profile: ProcessProfile) -> bool:
+    return profile.name in _APART or (profile.writes and (bool(profile.grants) or profile.scope is not None))
 
 
 class Sandbox:
@@ -190,7 +198,8 @@ class Sandbox:
         self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
         self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
         self._own: list[SandboxSupervisor] = []
-        self._own_layouts: dict[SandboxProfile, SandboxLayout] = {}
+        self._spare: list[tuple[ProcessProfile, SandboxLayout, SandboxSupervisor]] = []
+        self._own_layouts: dict[ProcessProfile, SandboxLayout] = {}
         self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
         self._protected_state: ProtectedState | None = None
         self._late_changes: tuple[str, ...] = ()
@@ -237,21 +246,22 @@ class Sandbox:
         if supervisor is not None:
             supervisor.kill()
 
-    def should_sandbox(self, command: str | Sequence[str], sandbox_profile: SandboxProfile) -> bool:
+    def should_sandbox(self, command: str | Sequence[str], profile: ProcessProfile) -> bool:
         """True if the command must run sandboxed. Raise SandboxUnavailable if it must and cannot."""
-        if self._options.backend == "off":
+        if profile.is_outside:
             return False
-        is_confined = not sandbox_profile.writes or sandbox_profile.scope is not None
-        if (sandbox_profile.unsandboxed and not is_confined) or (
-            self._is_exempt(command) and sandbox_profile.scope is None
-        ):
+        is_exempt = profile.scope is None and self._is_exempt(command)
+        if not profile.needs_sandbox and (self._options.backend == "off" or is_exempt):
             return False
-        if self.kind is None:
-            self._get_supervisor(writes=sandbox_profile.writes)
-        problem = describe_problem(self._options, self._load_probe())
-        if problem:
+        if self._load_probe() is None:
+            self._get_supervisor(writes=profile.writes)
+        probe = self._load_probe()
+        if problem := describe_problem(self._options, probe):
             raise SandboxUnavailable(0, problem)
-        return self.kind != "none"
+        works = probe is None or probe.candidate.kind != "none"
+        if not works and profile.needs_sandbox:
+            raise SandboxUnavailable(0, "No sandbox works on this machine (`odin doctor` says why).")
+        return works
 
     def explain_unconfined(self, command: str = "") -> str:
         """Return why a command would not be confined to the project without network, as a clause, or ""."""
@@ -278,12 +288,18 @@ class Sandbox:
         prefixes = (prefix.split() for prefix in self._options.unsandboxed_commands)
         return any(prefix and words[: len(prefix)] == prefix for prefix in prefixes)
 
-    def build_environment(self, env: Mapping[str, str], sandbox_profile: SandboxProfile) -> dict[str, str]:
+    def build_environment(self, env: Mapping[str, str], profile: ProcessProfile) -> dict[str, str]:
         """Return the environment without variables that lead to agents and daemons, and with a usable TMPDIR."""
         environment = {name: value for name, value in env.items() if name not in HIDDEN_VARIABLES}
-        layout = self._plan_own_layout(sandbox_profile) if _needs_own_sandbox(sandbox_profile) else None
-        layout = layout or self._get_layout(writes=sandbox_profile.writes)
-        folders = list_private_temp_folders(layout) if self.kind == "landlock" else list(layout.temporary)
+        own = _needs_own_sandbox(profile)
+        layout = self._plan_own_layout(profile) if own else self._get_layout(writes=profile.writes)
+        probe = self._load_probe()
+        is_landlock = probe is not None and probe.candidate.kind == "landlock"
+        folders = list_private_temp_folders(layout) if is_landlock else list(layout.temporary)
+        if profile.name in ("git", "git-remote"):
+            environment["PATH"] = self._path
+        if profile.name == "git-remote":
+            environment.update({name: env[name] for name in ("SSH_AUTH_SOCK",) if name in env})
         if os.path.realpath(env.get("TMPDIR") or "/tmp") not in folders:
             environment["TMPDIR"] = folders[0] if folders else _PRIVATE_TMP
         return environment
@@ -295,24 +311,26 @@ class Sandbox:
         env: Mapping[str, str],
         out: int,
         err: int,
-        sandbox_profile: SandboxProfile,
+        profile: ProcessProfile,
         stdin: int = -1,
     ) -> SandboxedChild:
         """Start a sandboxed command, restarting a sandbox that has died. Raise OSError if it cannot be started."""
-        supervisor = self._get_supervisor(writes=sandbox_profile.writes)
+        if profile.name in _APART:
+            return self._start_apart(profile, lambda found: found.start(argv, cwd, env, out, err, stdin=stdin))
+        supervisor = self._get_supervisor(writes=profile.writes)
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox no longer works")
-        if _needs_own_sandbox(sandbox_profile):
-            own = self._open_own(sandbox_profile, supervisor)
+        if _needs_own_sandbox(profile):
+            own = self._open_own(profile, supervisor)
             if own is not None:
                 return self._start_in_own(own, lambda: own.start(argv, cwd, env, out, err, stdin=stdin))
-            if sandbox_profile.scope is not None:
+            if profile.scope is not None:
                 raise SandboxUnavailable(0, "the sandbox for this agent's write scope could not be created")
         try:
             return supervisor.start(argv, cwd, env, out, err, stdin=stdin)
         except SupervisorGone:
             self.kill()
-        supervisor = self._get_supervisor(writes=sandbox_profile.writes)
+        supervisor = self._get_supervisor(writes=profile.writes)
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted")
         return supervisor.start(argv, cwd, env, out, err, stdin=stdin)
@@ -326,30 +344,78 @@ class Sandbox:
         except BaseException:
             self._end_own(supervisor)
             raise
-        child.on_idle = lambda: self._end_own(supervisor)
+        child.on_exit = lambda left: None if left else self._end_own(supervisor)
         return child
 
-    def _plan_own_layout(self, sandbox_profile: SandboxProfile) -> SandboxLayout:
-        """Return the layout for a command with grants or a write scope."""
-        scope, grants = sandbox_profile.scope, sandbox_profile.grants
+    def _start_apart(
+        self, profile: ProcessProfile, start: Callable[[SandboxSupervisor], SandboxedChild]
+    ) -> SandboxedChild:
+        """Start git or a server in a sandbox of its own. What it leaves behind is killed when it exits."""
+        layout = self._plan_own_layout(profile)
+        known = next((spare for spare in self._spare if spare[:2] == (profile, layout)), None)
+        if known is not None:
+            self._spare.remove(known)
+            with suppress(SupervisorGone):
+                return self._start_once(known, start)
+        probe = self._load_probe()
+        if probe is None:
+            raise SandboxUnavailable(0, self.problem or "The sandbox no longer works.")
+        network = profile.name == "git-remote" or profile.grants.network
+        try:
+            supervisor = open_sandbox(probe.candidate, layout, network=network, path=self._path)
+        except SandboxSetupError as error:
+            raise SandboxUnavailable(0, f"The sandbox could not be created: {error}.") from error
+        self._own.append(supervisor)
+        self._report_group(supervisor.group, True)
+        self._own_layouts[profile] = layout
+        return self._start_once((profile, layout, supervisor), start)
+
+    def _start_once(
+        self,
+        used: tuple[ProcessProfile, SandboxLayout, SandboxSupervisor],
+        start: Callable[[SandboxSupervisor], SandboxedChild],
+    ) -> SandboxedChild:
+        """Start one program in this sandbox, which is kept for the next git call if git leaves nothing behind in it."""
+
+        def end_or_keep(left: bool) -> None:
+            is_reusable = used[0].name == "git" and not left and used[2] in self._own
+            if is_reusable and len(self._spare) < _MAX_SPARE:
+                self._spare.append(used)
+            else:
+                self._end_own(used[2])
+
+        try:
+            child = start(used[2])
+        except BaseException:
+            self._end_own(used[2])
+            raise
+        child.on_exit = end_or_keep
+        return child
+
+    def _plan_own_layout(self, profile: ProcessProfile) -> SandboxLayout:
+        """Return the layout of a sandbox for one process."""
+        scope, grants = profile.scope, profile.grants
+        if profile.name in ("git", "git-remote"):
+            remote = profile.name == "git-remote"
+            return plan_git_layout(self._session, scope or (), profile.visible, remote=remote)
         base = plan_layout(self._session, writes=True, protected_files=self._protected_files, scope=scope)
         exact = self.kind == "bubblewrap"
         return add_grants(base, self._session, grants.paths, removes=grants.removes, exact=exact)
 
-    def _open_own(self, sandbox_profile: SandboxProfile, outer: SandboxSupervisor) -> SandboxSupervisor | None:
+    def _open_own(self, profile: ProcessProfile, outer: SandboxSupervisor) -> SandboxSupervisor | None:
         """Create the sandbox for a command with grants or a write scope; None if that fails."""
         probe = self._load_probe()
         if probe is None:
             return None
-        layout = self._plan_own_layout(sandbox_profile)
-        network = self._options.network or sandbox_profile.grants.network
+        layout = self._plan_own_layout(profile)
+        network = self._options.network or profile.grants.network
         joinable = probe.candidate.kind == "bubblewrap" and not network and os.getuid() == 0
         for joined in (f"/proc/{outer.pid}/ns/net", "") if joinable else ("",):
             with suppress(SandboxSetupError):
                 supervisor = open_sandbox(
                     probe.candidate, layout, network=network, path=self._path, join_network=joined
                 )
-                self._own_layouts[sandbox_profile] = layout
+                self._own_layouts[profile] = layout
                 return supervisor
         return None
 
@@ -359,18 +425,18 @@ class Sandbox:
             supervisor.kill()
             self._report_group(supervisor.group, False)
 
-    def watch_protected_files(self, cwd: str, sandbox_profile: SandboxProfile, *, is_alone: bool) -> None:
+    def watch_protected_files(self, cwd: str, profile: ProcessProfile, *, is_alone: bool) -> None:
         """Note the state of the protected files before a command that may write."""
-        if sandbox_profile.writes:
+        if profile.writes or profile.name == "server":
             before, now = self._protected_state, self._protected_files.read_state(os.path.realpath(cwd))
             if before is not None and not is_alone:
                 self._late_changes += find_tampered_files(before, now, self._session.root)
             self._protected_state = now
 
-    def find_tampered_files(self, cwd: str, sandbox_profile: SandboxProfile) -> tuple[str, ...]:
+    def find_tampered_files(self, cwd: str, profile: ProcessProfile) -> tuple[str, ...]:
         """Return the protected files that are new or changed since the last look."""
         before = self._protected_state
-        if before is None or not sandbox_profile.writes:
+        if before is None or not profile.writes:
             return ()
         self._protected_state = now = self._protected_files.read_state(os.path.realpath(cwd))
         return find_tampered_files(before, now, self._session.root)
@@ -379,19 +445,20 @@ class Sandbox:
         """Return the protected files that changed while no command ran but a process in the background did."""
         changes = self._late_changes
         if look:
-            changes += self.find_tampered_files(self._session.root, SandboxProfile(writes=True))
+            changes += self.find_tampered_files(self._session.root, PROJECT)
         self._late_changes = ()
         return tuple(dict.fromkeys(changes))
 
-    def describe_denial(self, output: str, code: int, cwd: str, sandbox_profile: SandboxProfile) -> str:
+    def describe_denial(self, output: str, code: int, cwd: str, profile: ProcessProfile) -> str:
         """Return what the sandbox probably denied a failed command, or ""."""
-        layout = self._own_layouts.get(sandbox_profile) or self._get_layout(writes=sandbox_profile.writes)
-        network = self._options.network or sandbox_profile.grants.network
+        layout = self._own_layouts.get(profile) or self._get_layout(writes=profile.writes)
+        network = self._options.network or profile.grants.network
         return describe_denial(output, code, cwd, layout, network=network)
 
     def kill(self) -> None:
         """Kill the sandboxes and everything in them."""
         self._kill_shared()
+        self._spare.clear()
         for supervisor in list(self._own):
             self._end_own(supervisor)
         self._own_layouts.clear()

@@ -46,14 +46,14 @@ def build_init_argv(python: str, fd: int, *setup: str) -> list[str]:
 class SandboxedChild:
     """A sandboxed command. It is not our child process, so its exit code arrives through a pipe.
 
-    `on_idle` is called when it has ended and nothing else runs in its sandbox.
+    `on_exit` is called when it has ended, with True if other processes run in its sandbox.
     """
 
     def __init__(self, pid: int, pidfd: int, status: int) -> None:
         self.pid = pid
         self.code = -signal.SIGKILL
         self.left_processes = False
-        self.on_idle: Callable[[], None] = lambda: None
+        self.on_exit: Callable[[bool], None] = lambda left: None
         self._pidfd = pidfd
         self._status = status
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -70,8 +70,7 @@ class SandboxedChild:
             self._kill_orphan()
         self._close()
         self.left_processes = report[4:] != NOTHING_LEFT
-        if not self.left_processes:
-            self.on_idle()
+        self.on_exit(self.left_processes)
         return list_group_members(self.pid) if report[4:] in (GROUP_LEFT, b"") else {}
 
     def _kill_orphan(self) -> None:

@@ -70,7 +70,7 @@ def spawn_process(background: BackgroundProcesses, args: SpawnArgs, ctx: ToolCon
         agent=ctx.agent,
         mode=ctx.mode,
         call_id=ctx.call_id,
-        sandbox_profile=ctx.sandbox_profile,
+        profile=ctx.profile,
     )
     try:
         spawned = background.start(request)
@@ -289,7 +289,7 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
                 timeout=seconds,
                 on_output=progress.feed,
                 on_cancelled=lambda stopped: ctx.keep_partial(_make_partial(args, stopped)),
-                sandbox_profile=ctx.sandbox_profile,
+                profile=ctx.profile,
             )
         except OSError as error:
             return fail(describe_start_error(error, ctx.cwd))

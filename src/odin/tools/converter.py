@@ -1,7 +1,7 @@
 """A standalone program that converts documents for Odin to text, as JSON on standard output.
 
-    python converter.py pdf < FILE.pdf              a line with the number of pages or the error, then a line per page
-    python converter.py html PAGE.html URL LIMIT    one object with the title and the page as Markdown
+    python converter.py pdf < FILE.pdf               a line with the number of pages or the error, then a line per page
+    python converter.py html URL LIMIT < PAGE.html   one object with the title and the page as Markdown
 
 Documents are untrusted: one can take forever, fill the memory or block the whole process. Unlike a thread, this process
 can be killed. This file imports nothing of Odin.
@@ -12,7 +12,6 @@ import json
 import re
 import sys
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 MEMORY = 2_000_000_000
@@ -27,8 +26,8 @@ def main(form: str, *args: str) -> None:
     if form == "pdf":
         convert_pdf()
     else:
-        path, address, limit = args
-        convert_html(path, address, int(limit))
+        address, limit = args
+        convert_html(address, int(limit))
 
 
 def convert_pdf() -> None:
@@ -79,7 +78,7 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def convert_html(path: str, address: str, limit: int) -> None:
+def convert_html(address: str, limit: int) -> None:
     """Print an HTML page as Markdown, at most `limit` characters."""
     from html_to_markdown import ConversionOptions, PreprocessingOptions, convert
 
@@ -91,7 +90,7 @@ def convert_html(path: str, address: str, limit: int) -> None:
         compact_tables=True,
         base_url=address,
     )
-    html = Path(path).read_text(encoding="utf-8")
+    html = sys.stdin.buffer.read().decode("utf-8")
     text = (convert(html, options).content or "").strip()
     result = json.dumps({"title": title_of(html), "text": text[:limit], "total": len(text)}, ensure_ascii=False)
     sys.stdout.buffer.write(result.encode("utf-8", "replace"))

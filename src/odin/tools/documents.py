@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from odin.core.image_header import BrokenImage
 from odin.core.message import Image
+from odin.core.profile import READ
 from odin.core.tool import ToolOutput
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import LINES, WHOLE_BYTES, Refusal, number_lines, to_printable
@@ -91,7 +92,7 @@ class PdfReader:
     async def _extract(self, path: str, file: FileIO) -> PdfText:
         argv = [sys.executable, "-I", str(_CONVERTER), "pdf"]
         result = await self._runner.capture(
-            argv, cwd="/", timeout=self._seconds, stop_after=_MAX_TEXT_BYTES, stdin=file.fileno()
+            argv, cwd="/", timeout=self._seconds, stop_after=_MAX_TEXT_BYTES, profile=READ, stdin=file.fileno()
         )
         head, *pages = [_parse_line(line) for line in result.data.split(b"\n")[:-1]] or [_PdfLine("nothing")]
         if head.fault == "nothing" or (head.pages and not pages):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from odin.context.file_cache import FileCache
 from odin.core.path_names import is_temporary
+from odin.core.profile import OWN
 from odin.core.tool import ToolContext, ToolOutput
 from odin.policy.paths import FolderCursor, OpenFolder
 from odin.sandbox.runner import ProcessRunner
@@ -221,7 +222,7 @@ class GlobSearch:
         reading = asyncio.get_running_loop().run_in_executor(None, found.read_chunks, chunks.get, choose)
         try:
             listed = await self._runner.capture(
-                argv, cwd=folder.fd, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES, on_data=chunks.put
+                argv, cwd=folder.fd, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES, profile=OWN, on_data=chunks.put
             )
         finally:
             chunks.put(None)

@@ -23,6 +23,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.core.profile import OWN
 from odin.core.text import join_some
 from odin.core.tool import ResolvedPath, hide_nothing
 from odin.policy.paths import FolderCursor, OpenFolder, open_folder, status_of
@@ -242,7 +243,12 @@ async def _run_search(
     """
     source = program.source
     run = functools.partial(
-        program.runner.capture, cwd=source.cwd, timeout=SEARCH_SECONDS, stop_after=stop_after, on_data=on_data
+        program.runner.capture,
+        cwd=source.cwd,
+        timeout=SEARCH_SECONDS,
+        stop_after=stop_after,
+        profile=OWN,
+        on_data=on_data,
     )
     output = None
     if program.rg is not None:

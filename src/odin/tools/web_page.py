@@ -7,7 +7,6 @@ and its input is untrusted. The small model answers the question about the page,
 
 import asyncio
 import codecs
-import os
 import re
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import OdinError
+from odin.core.profile import READ
 from odin.core.provider import Fetch, FetchResponse
 from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, extract_excerpt
 from odin.core.tool import AskSmallModel, ToolOutput, fail
@@ -182,18 +182,15 @@ def _is_html(text: str) -> bool:
 
 
 async def _convert_html(html: str, address: str, runner: ProcessRunner) -> WebPage:
-    import tempfile
-
-    handle, name = tempfile.mkstemp(prefix="odin-page-", suffix=".html")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            await asyncio.to_thread(file.write, html)
-        argv = [sys.executable, "-I", str(_CONVERTER), "html", name, address, str(MAX_TEXT)]
-        conversion = await runner.capture(
-            argv, cwd=str(Path(name).parent), timeout=CONVERT_SECONDS, stop_after=MAX_TEXT * 8
-        )
-    finally:
-        Path(name).unlink(missing_ok=True)
+    conversion = await runner.run_with_input(
+        [sys.executable, "-I", str(_CONVERTER), "html", address, str(MAX_TEXT)],
+        cwd="/",
+        timeout=CONVERT_SECONDS,
+        stdin=html.encode("utf-8", "replace"),
+        env={},
+        stop_after=MAX_TEXT * 8,
+        profile=READ,
+    )
     if conversion.timed_out:
         raise UnreadablePage(f"its HTML could not be converted within {CONVERT_SECONDS:g} s")
     try:

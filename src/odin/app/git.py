@@ -1,0 +1,169 @@
+"""Odin's own git. It always runs in the sandbox, because the files of a repository can make git start programs.
+
+A repository configures filters, hooks, file system monitors, submodules and more, and a command can do so at any time,
+so nothing that Odin checks beforehand would hold. Each call may write only what it names, and what Odin reads back is
+in a folder that commands cannot reach. Where no sandbox works, git is not run.
+"""
+
+import os
+import re
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from odin.app.sandbox import LazySandbox
+from odin.config import Config, get_state_dir
+from odin.config.paths import SCRATCH_FOLDER, make_private_folder
+from odin.core.errors import OdinError, UsageError
+from odin.core.profile import ProcessProfile
+from odin.core.text import to_valid_unicode
+from odin.sandbox.protected_files import locate_git_folders
+from odin.sandbox.runner import ProcessRunner, SandboxUnavailable
+
+_TIMEOUT_S = 120.0
+_MAX_BYTES = 256_000_000
+
+_IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Odin"), ("EMAIL", "odin@localhost"))
+}
+"""Who commits what Odin stores in a repository."""
+
+
+class GitPlace(Struct, frozen=True):
+    """A working folder and its git folders, given to git by name so that files in the folder cannot redirect it."""
+
+    folder: Path
+    git_dir: str
+    common: str
+
+
+class GitOutput(Struct, frozen=True):
+    """The output of git and its exit code. `is_cut`: there was more output, and git was killed."""
+
+    code: int
+    data: bytes
+    errors: str = ""
+    is_cut: bool = False
+
+
+def find_repository(folder: str) -> GitPlace | None:
+    """Return the repository around a folder, or None.
+
+    Git itself is not asked: its answer depends on files that could name any other folder.
+    """
+    real = Path(os.path.realpath(folder))
+    for top in (real, *real.parents):
+        if os.path.lexists(top / ".git"):
+            found = locate_git_folders(str(top))
+            return GitPlace(top, *found) if found else None
+    return None
+
+
+class Git:
+    """Runs git with the runner of a session, and keeps files for it below the state folder."""
+
+    def __init__(self, runner: ProcessRunner, state_dir: Path) -> None:
+        self._runner = runner
+        self._scratch = state_dir / SCRATCH_FOLDER
+
+    async def run(
+        self,
+        place: GitPlace,
+        args: Sequence[str],
+        *,
+        cwd: str = "",
+        writes: Sequence[str] = (),
+        visible: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        max_bytes: int = _MAX_BYTES,
+        timeout: float = _TIMEOUT_S,
+    ) -> GitOutput:
+        """Return the output of git in this repository. Only the existing paths of `writes` are writable.
+
+        Raise TimeoutError, or OdinError if git cannot be run.
+        """
+        own = {
+            **_IDENTITY,
+            "GIT_DIR": place.git_dir,
+            "GIT_COMMON_DIR": place.common,
+            "GIT_WORK_TREE": str(place.folder),
+        }
+        argv = ["git", "--no-pager", *args]
+        return await self._run(
+            argv, cwd or str(place.folder), writes, visible, {**own, **(env or {})}, max_bytes, timeout
+        )
+
+    async def copy_file(self, source: Path, target: Path) -> None:
+        """Copy an index, if there is one, with its times, which tell git what to read again.
+
+        `cp` does it in the sandbox: a file that a repository can replace could be a link to one that is hidden there.
+        """
+        if os.path.lexists(source):
+            argv = ["cp", "-p", "--", str(source), str(target)]
+            done = await self._run(argv, "/", (str(target.parent),), (str(source.parent),), {}, 10_000, _TIMEOUT_S)
+            if done.code:
+                raise OdinError(f"{source} cannot be copied: {done.errors.strip()}")
+
+    @contextmanager
+    def open_scratch(self) -> Generator[Path]:
+        """Create a folder that no command can reach, and remove it at the end."""
+        import tempfile
+
+        with tempfile.TemporaryDirectory(dir=make_private_folder(self._scratch)) as folder:
+            yield Path(os.path.realpath(folder))
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        writes: Sequence[str],
+        visible: Sequence[str],
+        env: Mapping[str, str],
+        max_bytes: int,
+        timeout: float,
+    ) -> GitOutput:
+        profile = ProcessProfile("git", scope=tuple(writes), visible=(cwd, *visible))
+        try:
+            done = await self._runner.capture(
+                argv, cwd=cwd, timeout=timeout, stop_after=max_bytes, profile=profile, env=env
+            )
+        except SandboxUnavailable as error:
+            raise OdinError(
+                f"Git was not run: {str(error)[:1].lower()}{str(error)[1:]}",
+                "A repository can make git start programs, so Odin runs git only in a sandbox.",
+            ) from error
+        except FileNotFoundError as error:
+            raise OdinError("git is not installed.", "Install git.") from error
+        except OSError as error:
+            raise OdinError(f"Cannot run git: {error.strerror or error}.") from error
+        if done.timed_out:
+            raise TimeoutError
+        return GitOutput(done.code, done.data[:max_bytes], done.errors, done.stopped)
+
+
+@asynccontextmanager
+async def open_git(config: Config, env: Mapping[str, str], state_dir: str = "") -> AsyncGenerator[Git]:
+    """Open what runs git for a folder outside of a session."""
+    sandbox = LazySandbox(config, env, state=state_dir)
+    runner = ProcessRunner(environ=env, sandbox=sandbox.get)
+    try:
+        yield Git(runner, Path(state_dir) if state_dir else get_state_dir(env))
+    finally:
+        await runner.close()
+
+
+def decode_output(data: bytes) -> str:
+    """Return git's output as text without control characters."""
+    return re.sub("[\x00-\x08\x0b-\x1f\x7f]", "", to_valid_unicode(data.decode("utf-8", "replace")))
+
+
+def require_repository(folder: str) -> GitPlace:
+    """Return the repository around a folder. Raise UsageError if there is none that Odin can use."""
+    place = find_repository(folder)
+    if place is None:
+        raise UsageError(f"{folder} is not in a git repository.", "A worktree needs one: run `git init`.")
+    return place

@@ -1,0 +1,67 @@
+"""The profiles under which Odin starts processes. Every process has one; `docs/sandbox.md` lists which has which."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+ProfileName = Literal["read", "project", "granted", "git", "git-remote", "server", "own", "terminal", "none"]
+"""In the sandbox: `read` changes nothing, `project` writes the project and temporary files, `granted` also what an
+approval named. `git` is Odin's own git, `git-remote` the same with network and credentials, `server` an MCP or language
+server. Outside: `own` are programs of Odin that run no code of others, `terminal` the user's editor, pager, clipboard
+and browser, and `none` is what the user lets run without a sandbox."""
+
+_OUTSIDE = frozenset(("own", "terminal", "none"))
+_NEVER_OUTSIDE = frozenset(("git", "git-remote", "server"))
+
+
+class SandboxGrants(Struct, frozen=True):
+    """What the user lets one process do besides: write these resolved `paths`, and use the `network`.
+
+    `removes`: the process may remove or move the paths.
+    """
+
+    paths: tuple[str, ...] = ()
+    network: bool = False
+    removes: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.paths or self.network)
+
+
+NO_GRANTS = SandboxGrants()
+
+
+class ProcessProfile(Struct, frozen=True):
+    """What one process may reach.
+
+    `scope` are the only paths it may write, of the project (None: all of it) or, for git and servers, at all. `visible`
+    are paths that it may read although they lie in a hidden folder. `confined`: without a sandbox it is not started.
+    """
+
+    name: ProfileName = "project"
+    grants: SandboxGrants = NO_GRANTS
+    scope: tuple[str, ...] | None = None
+    visible: tuple[str, ...] = ()
+    confined: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """True if it may write the project or a part of it."""
+        return self.name in ("project", "granted")
+
+    @property
+    def is_outside(self) -> bool:
+        """True if it never runs in the sandbox."""
+        return self.name in _OUTSIDE
+
+    @property
+    def needs_sandbox(self) -> bool:
+        """True if it is not started where no sandbox works."""
+        return self.confined or self.name in _NEVER_OUTSIDE
+
+
+READ = ProcessProfile("read")
+PROJECT = ProcessProfile("project")
+OWN = ProcessProfile("own")
+TERMINAL = ProcessProfile("terminal")
+UNSANDBOXED = ProcessProfile("none")
