@@ -8,7 +8,7 @@ in a folder that commands cannot reach. Where no sandbox works, git is not run.
 import os
 import re
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Config, get_state_dir
 from odin.config.paths import SCRATCH_FOLDER, make_private_folder
 from odin.core.errors import OdinError, UsageError
+from odin.core.path_names import contains
 from odin.core.profile import ProcessProfile
 from odin.core.text import to_valid_unicode
 from odin.sandbox.protected_files import locate_git_folders
@@ -68,7 +69,7 @@ class Git:
 
     def __init__(self, runner: ProcessRunner, state_dir: Path) -> None:
         self._runner = runner
-        self._scratch = state_dir / SCRATCH_FOLDER
+        self._scratch = state_dir / SCRATCH_FOLDER / f"git-{os.getpid()}-{id(self):x}"
 
     async def run(
         self,
@@ -102,7 +103,7 @@ class Git:
 
         `cp` does it in the sandbox: a file that a repository can replace could be a link to one that is hidden there.
         """
-        if os.path.lexists(source):
+        if source.is_file():
             argv = ["cp", "-p", "--", str(source), str(target)]
             done = await self._run(argv, "/", (str(target.parent),), (str(source.parent),), {}, 10_000, _TIMEOUT_S)
             if done.code:
@@ -115,6 +116,8 @@ class Git:
 
         with tempfile.TemporaryDirectory(dir=make_private_folder(self._scratch)) as folder:
             yield Path(os.path.realpath(folder))
+        with suppress(OSError):
+            self._scratch.rmdir()
 
     async def _run(
         self,
@@ -126,7 +129,10 @@ class Git:
         max_bytes: int,
         timeout: float,
     ) -> GitOutput:
-        profile = ProcessProfile("git", scope=tuple(writes), visible=(cwd, *visible))
+        # calls share one folder for their files, so that they have the same profile and can share a sandbox
+        own = os.path.realpath(self._scratch)
+        scope = dict.fromkeys(own if contains(own, path) else path for path in writes)
+        profile = ProcessProfile("git", scope=tuple(scope), visible=(cwd, *visible))
         try:
             done = await self._runner.capture(
                 argv, cwd=cwd, timeout=timeout, stop_after=max_bytes, profile=profile, env=env

@@ -244,7 +244,8 @@ def _find_git_folder(folder: Path) -> Path | None:
 
 def _read_start(path: Path) -> str:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would block
+        with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
             return file.read(_MAX_HEAD_CHARS)
     except OSError:
         return ""

@@ -17,6 +17,7 @@ from odin.app.git import Git, GitOutput, GitPlace, open_git, require_repository
 from odin.config import Config, get_state_dir, load, make_private_folder, resolve_folder
 from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError, UsageError
+from odin.sandbox.protected_files import read_first_line
 from odin.session.store import project_key_of
 
 REMOVED_FOLDER = ".removed"
@@ -115,7 +116,7 @@ class Worktrees:
         found: list[Worktree] = []
         for place in self._list_places():
             name = place.folder.name
-            head = Path(place.git_dir, "HEAD").read_text(errors="replace").strip().partition("refs/heads/")[2]
+            head = read_first_line(f"{place.git_dir}/HEAD").partition("refs/heads/")[2]
             changes = len(await self._list_changes(place))
             unapplied = await self.count_unapplied(name)
             found.append(Worktree(name, str(place.folder), head or "(no branch)", changes, unapplied))
@@ -198,7 +199,7 @@ class Worktrees:
                 parent = await self.commit_tree(index, head, message=f"Index of {name}")
                 files = (await self.write_tree(place)).tree
                 await self.set_ref(f"{stamp}-changes", await self.commit_tree(files, head, parent, message=name))
-        if not Path(place.git_dir, "HEAD").read_text(errors="replace").startswith("ref:"):
+        if not read_first_line(f"{place.git_dir}/HEAD").startswith("ref:"):
             await self.set_ref(f"{stamp}-head", head)
 
     async def _list_changes(self, place: GitPlace, *, ignored: bool = False) -> list[bytes]:
@@ -235,10 +236,9 @@ class Worktrees:
     def _list_places(self) -> Iterator[GitPlace]:
         base, common = self._find_folder(), self.find_own_place().common
         for git_dir in sorted(Path(common, "worktrees").glob("*")):
-            with suppress(OSError, ValueError):
-                dot_git = Path(os.path.realpath((git_dir / "gitdir").read_text().strip()))
-                if dot_git.name == ".git" and dot_git.parent.parent == base and not git_dir.is_symlink():
-                    yield GitPlace(dot_git.parent, str(git_dir), common)
+            dot_git = Path(os.path.realpath(read_first_line(f"{git_dir}/gitdir") or "/"))
+            if dot_git.name == ".git" and dot_git.parent.parent == base and not git_dir.is_symlink():
+                yield GitPlace(dot_git.parent, str(git_dir), common)
 
     # --- git ---
 

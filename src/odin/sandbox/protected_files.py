@@ -11,7 +11,6 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -298,12 +297,12 @@ def locate_git_folders(root: str) -> tuple[str, str] | None:
         return None
     if os.path.isdir(dot_git):  # noqa: PTH112
         return dot_git, dot_git
-    gitdir = _read_first_line(dot_git).removeprefix("gitdir:").strip()
+    gitdir = read_first_line(dot_git).removeprefix("gitdir:").strip()
     folder = os.path.realpath(os.path.join(root, gitdir))  # noqa: PTH118
     if not gitdir or not os.path.isfile(f"{folder}/HEAD"):  # noqa: PTH113
         return None
-    if os.path.realpath(_read_first_line(f"{folder}/gitdir") or "/") == os.path.realpath(dot_git):
-        common = os.path.realpath(os.path.join(folder, _read_first_line(f"{folder}/commondir") or "."))  # noqa: PTH118
+    if os.path.realpath(read_first_line(f"{folder}/gitdir") or "/") == os.path.realpath(dot_git):
+        common = os.path.realpath(os.path.join(folder, read_first_line(f"{folder}/commondir") or "."))  # noqa: PTH118
         return folder, common if folder.startswith(f"{common}/worktrees/") else folder
     return (folder, folder) if _is_submodule_of(folder, root) else None
 
@@ -339,7 +338,7 @@ def _is_submodule_of(folder: str, root: str) -> bool:
     """True if this is a submodule's git folder whose configured worktree is `root`."""
     if "/.git/modules/" not in folder:
         return False
-    worktree = re.search(r"^\s*worktree\s*=\s*(\S+)\s*$", _read_head(f"{folder}/config"), re.MULTILINE)
+    worktree = re.search(r"^\s*worktree\s*=\s*(\S+)\s*$", read_head(f"{folder}/config"), re.MULTILINE)
     if worktree is None:
         return False
     return os.path.realpath(os.path.join(folder, worktree[1])) == os.path.realpath(root)  # noqa: PTH118
@@ -354,13 +353,15 @@ def _list_folders(path: str) -> list[str]:
         return []
 
 
-def _read_first_line(path: str) -> str:
-    return _read_head(path).partition("\n")[0].strip()
+def read_first_line(path: str) -> str:
+    return read_head(path).partition("\n")[0].strip()
 
 
-def _read_head(path: str) -> str:
+def read_head(path: str) -> str:
+    """Return the start of a regular file; "" for anything else, such as a pipe, which would block."""
     try:
-        with Path(path).open(encoding="utf-8") as file:
-            return file.read(20_000)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, encoding="utf-8") as file:
+            return file.read(20_000) if stat.S_ISREG(os.fstat(fd).st_mode) else ""
     except (OSError, ValueError):
         return ""

@@ -198,7 +198,7 @@ class Sandbox:
         self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
         self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
         self._own: list[SandboxSupervisor] = []
-        self._spare: list[tuple[ProcessProfile, SandboxLayout, SandboxSupervisor]] = []
+        self._spare: list[tuple[SandboxLayout, SandboxSupervisor]] = []
         self._own_layouts: dict[ProcessProfile, SandboxLayout] = {}
         self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
         self._protected_state: ProtectedState | None = None
@@ -352,42 +352,51 @@ class Sandbox:
     ) -> SandboxedChild:
         """Start git or a server in a sandbox of its own. What it leaves behind is killed when it exits."""
         layout = self._plan_own_layout(profile)
-        known = next((spare for spare in self._spare if spare[:2] == (profile, layout)), None)
+        is_git = profile.name == "git"
+        known = next((spare for spare in self._spare if is_git and spare[0] == layout), None)
         if known is not None:
             self._spare.remove(known)
             with suppress(SupervisorGone):
-                return self._start_once(known, start)
+                return self._start_once(*known, start, is_kept=True)
         probe = self._load_probe()
         if probe is None:
             raise SandboxUnavailable(0, self.problem or "The sandbox no longer works.")
         network = profile.name == "git-remote" or profile.grants.network
-        try:
-            supervisor = open_sandbox(probe.candidate, layout, network=network, path=self._path)
-        except SandboxSetupError as error:
-            raise SandboxUnavailable(0, f"The sandbox could not be created: {error}.") from error
+        for left in reversed(range(_MAX_TRIES)):
+            try:
+                supervisor = open_sandbox(probe.candidate, layout, network=network, path=self._path)
+                break
+            except SandboxSetupError as error:  # a path to hide may have disappeared meanwhile
+                if not left:
+                    raise SandboxUnavailable(0, f"The sandbox could not be created: {error}.") from error
+                layout = self._plan_own_layout(profile)
         self._own.append(supervisor)
         self._report_group(supervisor.group, True)
         self._own_layouts[profile] = layout
-        return self._start_once((profile, layout, supervisor), start)
+        return self._start_once(layout, supervisor, start, is_kept=is_git)
 
     def _start_once(
         self,
-        used: tuple[ProcessProfile, SandboxLayout, SandboxSupervisor],
+        layout: SandboxLayout,
+        supervisor: SandboxSupervisor,
         start: Callable[[SandboxSupervisor], SandboxedChild],
+        *,
+        is_kept: bool,
     ) -> SandboxedChild:
-        """Start one program in this sandbox, which is kept for the next git call if git leaves nothing behind in it."""
+        """Start one program in this sandbox. If the program leaves nothing behind, the next can use it (`is_kept`)."""
 
         def end_or_keep(left: bool) -> None:
-            is_reusable = used[0].name == "git" and not left and used[2] in self._own
-            if is_reusable and len(self._spare) < _MAX_SPARE:
-                self._spare.append(used)
+            if is_kept and not left and supervisor in self._own:
+                self._spare.append((layout, supervisor))
+                if len(self._spare) > _MAX_SPARE:
+                    self._end_own(self._spare.pop(0)[1])
             else:
-                self._end_own(used[2])
+                self._end_own(supervisor)
 
         try:
-            child = start(used[2])
+            child = start(supervisor)
         except BaseException:
-            self._end_own(used[2])
+            self._end_own(supervisor)
             raise
         child.on_exit = end_or_keep
         return child
