@@ -33,7 +33,7 @@ _VISIBLE_RUN_PATHS = (
 
 NESTED_FD = 3
 
-_SOCKET_FAMILIES = "=1,2,10,16,38"
+_SOCKET_FAMILIES = "1,2,10,16,38"
 """Unix, Internet, netlink and crypto sockets. Others, such as vsock to a virtual machine's host, would bypass the
 network namespace."""
 
@@ -45,8 +45,7 @@ def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
         *(f"+{path}" for path in (*_DEVICES, *list_private_temp_folders(layout), *_expand_writable(layout))),
     ]
     words += [f"-{path}" for path in (*list_readable((*layout.hidden, "/dev")), *layout.visible)]
-    families = _choose_socket_families(network=network)
-    return [*words, *(["net"] if network else []), *([f"={families}"] if families else [])]
+    return [*words, *(["net"] if network else []), f"={_choose_socket_families(network=network)}"]
 
 
 def _choose_socket_families(*, network: bool) -> str:
@@ -146,7 +145,8 @@ def build_bubblewrap_argv(
         argv += ["--ro-bind-try", path, path]
     for path in inside_hidden:
         argv += ["--bind", path, path]
-    setup = ["private", "net" if network else _SOCKET_FAMILIES, *([] if variant.processes else ["pids"])]
+    setup = ["private", *(["net", "="] if network else [f"={_SOCKET_FAMILIES}"])]
+    setup += [] if variant.processes else ["pids"]
     for option, path in dict.fromkeys(pairwise(argv)):
         if option == "--tmpfs":
             setup.append(f"*{path}")

@@ -234,7 +234,10 @@ def _is_socket(path: str) -> bool:
 
 
 class SandboxSession(Struct, frozen=True):
-    """The session of a sandbox. `odin_folders` hold keys and are hidden, except the paths in `visible`."""
+    """The session of a sandbox. `odin_folders` hold keys and are hidden, except the paths in `visible`.
+
+    `root`, `writable` and `TMPDIR` are resolved once: a command could put a link in their place later.
+    """
 
     root: str
     home: str
@@ -275,7 +278,7 @@ def plan_layout(
 ) -> SandboxLayout:
     """Return the layout for commands. With `scope`, of the project and its git folder only these paths are writable.
 
-    A missing path is skipped: its parent would have to be writable.
+    A missing path is skipped: its parent would have to be writable. So is one that has become a link.
     """
     from odin.sandbox.protected_files import ProtectedFiles, find_git_folders
 
@@ -283,7 +286,7 @@ def plan_layout(
     repositories = find_git_folders(session.root)
     dot_git = f"{session.root}/.git"
     project = [session.root, *(path for path in repositories if path != dot_git)] if scope is None else scope
-    writable = _resolve_existing([*project, *session.writable])
+    writable = _list_unmoved([*project, *session.writable])
     if writes:
         _create_odin_folders(session.odin_folders, [*writable, *temporary])
     hidden = find_secret_paths(session.home, session.odin_folders, session.root)
@@ -299,7 +302,7 @@ def plan_layout(
         temporary=tuple(temporary) if writes else (),
         persistent=tuple(persistent) if writes else (),
         writable=writable if writes else (),
-        pinned=tuple(sorted(_resolve_existing(pinned), key=len)) if writes else (),
+        pinned=tuple(sorted(_list_unmoved(pinned), key=len)) if writes else (),
         protected=tuple(protected),
         hidden=tuple(hidden),
         visible=_resolve_existing(session.visible),
@@ -427,10 +430,10 @@ def _is_in_temporary(path: str, temporary: Iterable[str], persistent: Iterable[s
 
 
 def find_temp_folders(env: Mapping[str, str]) -> list[str]:
-    """Return the real paths of the temporary folders: /tmp, /var/tmp and $TMPDIR."""
-    candidates = ("/tmp", "/var/tmp", env.get("TMPDIR", ""))
-    real = (os.path.realpath(path) for path in candidates if path.startswith("/") and _is_usable(path))
-    return list(dict.fromkeys(path for path in real if path != "/"))
+    """Return the real paths of the temporary folders: /tmp, /var/tmp and $TMPDIR, unless that has become a link."""
+    usual = (os.path.realpath(path) for path in ("/tmp", "/var/tmp"))
+    candidates = (*usual, *_list_unmoved([env.get("TMPDIR", "")]))
+    return list(dict.fromkeys(path for path in candidates if path != "/" and _is_usable(path)))
 
 
 def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
@@ -448,6 +451,12 @@ def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
 def _resolve_existing(paths: Iterable[str]) -> tuple[str, ...]:
     real = (os.path.realpath(path) for path in paths if path and os.path.lexists(path))
     return tuple(dict.fromkeys(path for path in real if path != "/"))
+
+
+def _list_unmoved(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths that exist and lead through no link."""
+    existing = (path for path in paths if os.path.lexists(path) and os.path.realpath(path) == path)
+    return tuple(dict.fromkeys(path for path in existing if path != "/"))
 
 
 def _is_usable(path: str) -> bool:

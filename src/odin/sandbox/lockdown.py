@@ -7,7 +7,8 @@ The first word of the setup is the kind of sandbox:
 - `landlock`: the kernel limits this process and its children to the named files: `+PATH` is writable, `-PATH` readable.
 
 `net` and `pids`: the machine's network or processes are shared, so Landlock blocks abstract sockets or signals instead.
-`=1,2`: only sockets of these families can be created (seccomp).
+`=1,2`: only sockets of these families can be created; `=`: of all. In both cases the kernel's keyrings, which hold
+tickets and passwords of the user, cannot be used (seccomp).
 
 Finally, all privileges needed for this are dropped. Every step raises OSError if it fails, so that the sandbox is not
 created. Uses system calls through ctypes and no library.
@@ -46,11 +47,15 @@ _AT_CALL, _AT_ARCH, _AT_FIRST = 0, 4, 16
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 _IO_URING, _X32 = 425, 0x40000000
 
-_SOCKET_CALLS = {
-    "x86_64": {0xC000003E: (41, (_IO_URING, _X32 + 41, _X32 + _IO_URING)), 0x40000003: (359, (_IO_URING, 102))},
-    "aarch64": {0xC00000B7: (198, (_IO_URING,)), 0x40000028: (281, (_IO_URING,))},
+_CALLS = {
+    "x86_64": {
+        0xC000003E: (41, (_IO_URING, _X32 + 41, _X32 + _IO_URING), (*range(248, 251), *range(_X32 + 248, _X32 + 251))),
+        0x40000003: (359, (_IO_URING, 102), range(286, 289)),
+    },
+    "aarch64": {0xC00000B7: (198, (_IO_URING,), range(217, 220)), 0x40000028: (281, (_IO_URING,), range(309, 312))},
 }
-"""By machine architecture: for each ABI, the numbers of socket() and of other calls that can create a socket."""
+"""By machine architecture: for each ABI, the numbers of socket(), of other calls that can create a socket, and of the
+calls for keyrings: add_key, request_key and keyctl."""
 
 
 class _Ruleset(ctypes.Structure):
@@ -100,7 +105,7 @@ def lock_down(setup: "tuple[str, ...]") -> None:
         if scoped and read_landlock_abi() >= _ABI_WITH_SCOPES:
             _enforce(_Ruleset(0, 0, scoped))
     for families in list_marked("="):
-        filter_sockets([int(number) for number in families.split(",")])
+        filter_calls([int(number) for number in families.split(",") if number])
     _drop_privileges()
 
 
@@ -134,7 +139,7 @@ def check_mounts(allowed: "list[str]") -> None:
         mounts = [line.split(" ")[4:6] for line in file]
     for path, options in mounts:
         for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-            path = path.replace(code, character)  # noqa: PLW2901
+            path = path.replace(code, character)
         if "ro" in options.split(",") or any(f"{path}/".startswith(f"{place}/") for place in allowed):
             continue
         try:
@@ -191,30 +196,32 @@ def _allow(ruleset: int, path: str, allowed: int) -> None:
         os.close(fd)
 
 
-def filter_sockets(families: "list[int]") -> None:
-    """Allow only sockets of these families from now on, on machines whose system calls are known.
+def filter_calls(families: "list[int]") -> None:
+    """Forbid keyrings and, unless the list is empty, all sockets but those of these families.
 
-    io_uring is disabled as well, because it could create sockets past the filter; programs work without it.
+    io_uring is then disabled as well, because it could create sockets past the filter; programs work without it.
+    Machines whose system calls are not known have no filter.
     """
-    program: list[tuple[int, int, int, int]] = [(_LOAD, 0, 0, _AT_ARCH)]
-    for arch, (socket_call, other_calls) in _SOCKET_CALLS.get(os.uname().machine, {}).items():
-        block = [(_LOAD, 0, 0, _AT_CALL)]
-        for number in other_calls:
-            block += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _FAIL | errno.ENOSYS)]
-        block += [(_EQUAL, 1, 0, socket_call), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _AT_FIRST)]
-        for family in families:
-            block += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
-        block += [(_RETURN, 0, 0, _FAIL | errno.ENETUNREACH)]
-        program += [(_EQUAL, 0, len(block), arch), *block]
     if not can_filter_sockets():
         return
+    program: list[tuple[int, int, int, int]] = [(_LOAD, 0, 0, _AT_ARCH)]
+    for arch, (socket_call, other_calls, key_calls) in _CALLS[os.uname().machine].items():
+        block = [(_LOAD, 0, 0, _AT_CALL)]
+        for number in (*key_calls, *(other_calls if families else ())):
+            block += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _FAIL | errno.ENOSYS)]
+        if families:
+            block += [(_EQUAL, 1, 0, socket_call), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _AT_FIRST)]
+            for family in families:
+                block += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
+        block += [(_RETURN, 0, 0, _FAIL | errno.ENETUNREACH if families else _ALLOW)]
+        program += [(_EQUAL, 0, len(block), arch), *block]
     code = b"".join(struct.pack("HBBI", *step) for step in [*program, (_RETURN, 0, 0, _ALLOW)])
     filtered = _LIBC.prctl(_PR_SET_SECCOMP, 2, ctypes.byref(_SeccompProgram(len(code) // 8, code)), 0, 0)
     _check_result(filtered, "seccomp")
 
 
 def can_filter_sockets() -> bool:
-    return os.uname().machine in _SOCKET_CALLS
+    return os.uname().machine in _CALLS
 
 
 def _drop_privileges() -> None:
