@@ -156,8 +156,12 @@ async def test_link_in_the_place_of_a_writable_folder_does_not_lead_out(
         assert os.listdir(project.beside) == []
 
 
+def keep_unchanged(argv: list[str]) -> None:
+    return
+
+
 def make_open_sandbox(
-    project: SandboxedProject, backend: str, change: Callable[[list[str]], object] = lambda argv: None
+    project: SandboxedProject, backend: str, change: Callable[[list[str]], object]
 ) -> Callable[[], SandboxSupervisor]:
     """Return a function that opens a sandbox for the present layout. `change` is called when the mounts are planned."""
     project.skip_if_unavailable()
@@ -199,7 +203,7 @@ async def test_link_put_in_while_the_sandbox_is_created_does_not_lead_out(
         (project.root / "a").rename(project.root / "old")
         (project.root / "a").symlink_to("../beside")
 
-    open_it = make_open_sandbox(project, backend, put_link if is_planned else lambda argv: None)
+    open_it = make_open_sandbox(project, backend, put_link if is_planned else keep_unchanged)
     if not is_planned:
         put_link()
     try:
@@ -236,7 +240,7 @@ async def test_landlock_keeps_later_mounts_read_only_if_the_sandbox_has_no_capab
         at = argv.index("CAP_SYS_ADMIN")
         del argv[at - 1 : at + 1]
 
-    for change, is_writable in ((lambda argv: None, True), (drop_capabilities, False)):
+    for change, is_writable in ((keep_unchanged, True), (drop_capabilities, False)):
         open_it = make_open_sandbox(project, "bubblewrap", change)
         if not find_landlock_abi():
             with pytest.raises(SandboxSetupError, match=r"^unshare: Operation not permitted$"):
@@ -420,6 +424,28 @@ async def test_daemon_that_started_later_cannot_be_reached(open_project: OpenPro
     with listening_socket() as path:
         for profile in (WRITE, READ_ONLY):
             assert "reached" not in (await project.run(f"{CONNECT} {path}", profile)).output
+
+
+async def test_secret_that_was_created_or_replaced_later_is_hidden(open_project: OpenProject) -> None:
+    """Programs replace a file by renaming a new one, and the mount that hides the old file ends with it."""
+    project = open_project("bubblewrap")
+    (project.home / ".config").mkdir()
+    (project.home / ".netrc").write_text("SECRET")
+    (project.root / ".envrc").write_text("mine")
+    project.skip_if_unavailable()
+    for profile in (WRITE, READ_ONLY):
+        await project.run("true", profile)
+    for folder, name in ((project.home, ".netrc"), (project.root, ".envrc")):
+        (folder / "new").write_text("SECRET")
+        (folder / "new").rename(folder / name)
+    (project.home / ".config/gh").mkdir()
+    (project.home / ".config/gh/hosts.yml").write_text("SECRET")
+    for profile in (WRITE, READ_ONLY):
+        done = await project.run(
+            f"cat {project.home}/.netrc {project.home}/.config/gh/hosts.yml; echo x >.envrc", profile
+        )
+        assert "SECRET" not in done.output
+    assert (project.root / ".envrc").read_text() == "SECRET"
 
 
 @pytest.mark.slow

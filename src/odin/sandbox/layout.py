@@ -252,7 +252,8 @@ class SandboxLayout(Struct, frozen=True):
 
     `temporary` and `writable` are writable, and so is `granted`, for one command. `persistent` lies inside temporary
     folders but is read-only (a home in /tmp). `pinned` is writable but cannot be moved away; `protected` is read-only
-    inside writable folders. `hidden` and `sockets` are invisible, except `visible`.
+    inside writable folders. `hidden` and `sockets` are invisible, except `visible`. `covered` are the device and inode
+    numbers of what is hidden or protected.
     """
 
     temporary: tuple[str, ...]
@@ -264,6 +265,7 @@ class SandboxLayout(Struct, frozen=True):
     visible: tuple[str, ...]
     sockets: tuple[str, ...] = ()
     granted: tuple[GrantedFolder, ...] = ()
+    covered: tuple[tuple[str, int, int], ...] = ()
 
 
 EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
@@ -289,8 +291,8 @@ def plan_layout(
     writable = _list_unmoved([*project, *session.writable])
     if writes:
         _create_odin_folders(session.odin_folders, [*writable, *temporary])
-    hidden = find_secret_paths(session.home, session.odin_folders, session.root)
-    hidden += find_kernel_mounts([*writable, *temporary])
+    secrets = find_secret_paths(session.home, session.odin_folders, session.root)
+    hidden = secrets + find_kernel_mounts([*writable, *temporary])
     sockets = find_sockets(temporary, session.env)
     protected = (protected_files or ProtectedFiles(session.root)).list_read_only() if writes else []
     git = [path for path in repositories if path == dot_git and scope is None]
@@ -307,6 +309,7 @@ def plan_layout(
         hidden=tuple(hidden),
         visible=_resolve_existing(session.visible),
         sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.root)),
+        covered=_identify_files([*secrets, *protected]),
     )
 
 
@@ -364,6 +367,21 @@ def add_grants(
 def is_writable(path: str, layout: SandboxLayout) -> bool:
     """True if a resolved path lies in a writable folder of the layout."""
     return _is_covered_by(path, layout.writable) or _is_in_temporary(path, layout.temporary, layout.persistent)
+
+
+def has_exposed_files(layout: SandboxLayout, session: SandboxSession) -> bool:
+    """True if a file to hide or protect is new or was replaced by another: the mount over it has ended with the old."""
+    secrets = find_secret_paths(session.home, session.odin_folders, session.root)
+    return layout.covered != _identify_files([*secrets, *layout.protected])
+
+
+def _identify_files(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
+    found: list[tuple[str, int, int]] = []
+    for path in paths:
+        with suppress(OSError):
+            status = os.lstat(path)
+            found.append((path, status.st_dev, status.st_ino))
+    return tuple(found)
 
 
 def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession) -> list[str]:
