@@ -220,12 +220,14 @@ async def test_link_put_in_while_the_sandbox_is_created_does_not_lead_out(
 async def test_mount_made_while_the_sandbox_is_created_prevents_it(open_project: OpenProject) -> None:
     project = open_project("bubblewrap")
     (project.root / "a/b").mkdir(parents=True)
+    place = str(project.beside / "with a space")
+    Path(place).mkdir()
 
     def add_mount(argv: list[str]) -> None:
         at = argv.index("--")
-        argv[at:at] = ["--bind", str(project.beside), "/usr/share"]
+        argv[at:at] = ["--bind", place, place]
 
-    with pytest.raises(SandboxSetupError, match=r"^/usr/share: mounted while the sandbox was created$"):
+    with pytest.raises(SandboxSetupError, match=f"^{place}: mounted while the sandbox was created$"):
         make_open_sandbox(project, "bubblewrap", add_mount)()
 
 

@@ -95,13 +95,13 @@ def lock_down(setup: "tuple[str, ...]") -> None:
         restrict_files(list_marked("+"), list_marked("-"), network=network)
     else:
         mounted = [word.split(":", 2) for word in list_marked("@")]
-        writable = [path for _, _, path in mounted] + ["/dev", "/proc"]
+        writable = [path for _, _, path in mounted]
         scoped = _ABSTRACT_SOCKET_SCOPE * network | _SIGNAL_SCOPE * ("pids" in words)
         if kind == "private":
-            keep_mounts_out(writable)
+            keep_mounts_out([*writable, "/dev", "/proc"])
         for device, inode, path in mounted:
             check_identity(path, int(device), int(inode))
-        check_mounts([*writable, *list_marked("*")])
+        check_mounts(writable, ["/dev", "/proc", *list_marked("*")])
         if scoped and read_landlock_abi() >= _ABI_WITH_SCOPES:
             _enforce(_Ruleset(0, 0, scoped))
     for families in list_marked("="):
@@ -133,21 +133,35 @@ def check_identity(path: str, device: int, inode: int) -> None:
         raise OSError(errno.ESTALE, "replaced while the sandbox was created", path)
 
 
-def check_mounts(allowed: "list[str]") -> None:
-    """Raise OSError if a mount outside these paths is writable: one that was made while the sandbox was created."""
+def check_mounts(writable: "list[str]", new: "list[str]") -> None:
+    """Raise OSError if anything but these paths, what was mounted below them before, and new file systems is writable.
+
+    It was mounted while the sandbox was created, or a link led bubblewrap there.
+    """
+    planned: set[str] = set()
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-        mounts = [line.split(" ")[4:6] for line in file]
-    for path, options in mounts:
+        mounts = [line.split(" ") for line in file]  # a mount comes after the one that it is mounted on
+    for number, parent, _, _, path, options, *_ in mounts:
         for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
             path = path.replace(code, character)
-        if "ro" in options.split(",") or any(f"{path}/".startswith(f"{place}/") for place in allowed):
+        if "ro" in options.split(","):
             continue
-        try:
-            is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY  # of the uppermost mount there
-        except OSError:
-            continue  # covered by another mount, or not accessible for this user
-        if not is_read_only:
+        if path in writable or parent in planned or any(f"{path}/".startswith(f"{place}/") for place in new):
+            planned.add(number)
+        elif _find_mount(path) == number:
             raise OSError(errno.EBUSY, "mounted while the sandbox was created", path)
+
+
+def _find_mount(path: str) -> str:
+    """Return the number of the uppermost mount at this path, or "" if the user cannot reach it."""
+    try:
+        fd = os.open(path, os.O_PATH)
+    except OSError:
+        return ""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as file:  # noqa: PTH123
+        fields = dict(line.split(":", 1) for line in file)
+    os.close(fd)
+    return fields["mnt_id"].strip()
 
 
 def restrict_files(writable: "list[str]", readable: "list[str]", *, network: bool) -> None:
