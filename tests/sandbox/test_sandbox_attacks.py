@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import SandboxProfile
+from odin.core.profile import ProcessProfile
 from odin.sandbox.backends import (
     BUBBLEWRAP_VARIANTS,
     BubblewrapVariant,
@@ -81,7 +81,7 @@ async def test_command_cannot_escape(open_project: OpenProject, backend: str, wa
 @pytest.mark.parametrize("network", [False, True])
 async def test_command_has_no_dangerous_capabilities(open_project: OpenProject, backend: str, network: bool) -> None:
     project = open_project(backend, network=network).skip_if_unavailable()
-    for profile in (WRITE, READ_ONLY, SandboxProfile(writes=True, scope=())):
+    for profile in (WRITE, READ_ONLY, ProcessProfile("project", scope=())):
         done = await project.run("grep -E '^(CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status", profile)
         found = dict(line.split(":\t") for line in done.output.splitlines())
         assert found.pop("NoNewPrivs") == "1"
@@ -124,7 +124,7 @@ async def test_link_in_the_place_of_a_scope_does_not_widen_it(open_project: Open
     scope = tuple(str(project.root / name) for name in ("a", "a/b", "a/c", "d", "d/file"))
     done = await project.run(
         f"echo x >a/own; echo dead >a/b/new; echo dead >a/c; echo dead >{project.beside}/new; ls a",
-        SandboxProfile(writes=True, scope=scope),
+        ProcessProfile("project", scope=scope),
     )
     assert done.output.splitlines()[-3:] == ["b", "c", "own"]
     assert os.listdir(project.beside) == ["file"]
@@ -150,7 +150,7 @@ async def test_link_in_the_place_of_a_writable_folder_does_not_lead_out(
     await project.run("touch a/place/before")
     await project.run(f"mv a old; mkdir a; ln -s {project.beside} a/place")
     assert place.is_symlink()
-    for profile in (WRITE, SandboxProfile(writes=True, scope=(str(outer / "old"),))):
+    for profile in (WRITE, ProcessProfile("project", scope=(str(outer / "old"),))):
         with suppress(SandboxUnavailable):
             await project.run(f"touch {project.beside}/after", profile)
         assert os.listdir(project.beside) == []

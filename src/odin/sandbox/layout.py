@@ -328,18 +328,20 @@ def plan_git_layout(
 
     shown = {os.path.realpath(f"{session.home}/{name}") for name in _GIT_CREDENTIALS} if remote else set[str]()
     hidden = [path for path in find_secret_paths(session.home, session.odin_folders, session.root) if path not in shown]
-    writable = tuple(path for path in scope if os.path.exists(path) and os.path.realpath(path) == path)  # noqa: PTH110
+    writable = _list_unmoved(scope)
     inside = tuple(path for path in _resolve_existing((*session.visible, *visible)) if _is_covered_by(path, hidden))
     sockets = find_sockets(find_temp_folders(session.env), {} if remote else session.env)
+    protected = tuple(path for folder in writable for path in list_git_paths(folder))
     return SandboxLayout(
         temporary=(),
         persistent=(),
         writable=writable,
         pinned=(),
-        protected=tuple(path for folder in writable for path in list_git_paths(folder)),
+        protected=protected,
         hidden=(*hidden, *find_kernel_mounts(writable)),
         visible=inside,
         sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *inside], session.root)),
+        covered=_identify_files([*hidden, *protected]),
     )
 
 
