@@ -72,18 +72,19 @@ def test_home_inside_the_temporary_folder_is_not_temporary(tmp_path: Path) -> No
     assert str(tmp_path / "home") in plan.persistent
 
 
-def test_the_innermost_folder_decides_what_is_temporary() -> None:
-    nested = msgspec.structs.replace(EMPTY_LAYOUT, temporary=("/tmp/ci/tmp", "/tmp"), persistent=("/tmp/ci",))
-    paths = ("/tmp/x", "/tmp/ci", "/tmp/ci/home", "/tmp/ci/tmp", "/tmp/ci/tmp/x", "/etc")
-    assert [path for path in paths if is_writable(path, nested)] == ["/tmp/x", "/tmp/ci/tmp", "/tmp/ci/tmp/x"]
-    home = msgspec.structs.replace(EMPTY_LAYOUT, temporary=("/tmp/ci",), persistent=("/tmp/ci",))
-    assert not is_writable("/tmp/ci/x", home)
-    for layout, mounts in ((nested, "--bind /tmp --ro-bind /tmp/ci --bind /tmp/ci/tmp"), (home, "--ro-bind /tmp/ci")):
+def test_the_innermost_folder_decides_what_is_temporary(tmp_path: Path) -> None:
+    top, ci, inner = str(tmp_path), str(tmp_path / "ci"), str(tmp_path / "ci/tmp")
+    Path(inner).mkdir(parents=True)
+    nested = msgspec.structs.replace(EMPTY_LAYOUT, temporary=(inner, top), persistent=(ci,))
+    paths = (f"{top}/x", ci, f"{ci}/home", inner, f"{inner}/x", "/etc")
+    assert [path for path in paths if is_writable(path, nested)] == [f"{top}/x", inner, f"{inner}/x"]
+    home = msgspec.structs.replace(EMPTY_LAYOUT, temporary=(ci,), persistent=(ci,))
+    assert not is_writable(f"{ci}/x", home)
+    for layout, mounts in ((nested, ["--bind", top, "--ro-bind", ci, "--bind", inner]), (home, ["--ro-bind", ci])):
         argv = build_bubblewrap_argv("bwrap", BUBBLEWRAP_VARIANTS[0], layout, "python", 3, network=False)
         pairs = [(flag, path) for flag, path in pairwise(argv) if flag in ("--bind", "--ro-bind")]
-        wanted = mounts.split()
-        found = [word for flag, path in pairs if path.startswith("/tmp") for word in (flag, path)]
-        assert found[-len(wanted) :] == wanted
+        found = [word for flag, path in pairs if path.startswith(top) for word in (flag, path)]
+        assert found[-len(mounts) :] == mounts
 
 
 def test_root_of_the_file_system_is_never_writable(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Attacks from inside a sandbox: breaking out, forcing a weaker one, and planting something for later."""
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -8,16 +9,25 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from odin.sandbox.backends import find_landlock_abi
-from odin.sandbox.layout import SandboxSession, build_programs_path, plan_layout
-from odin.sandbox.probe import SandboxOptions, load_probe
+from odin.core.profile import ProcessProfile
+from odin.sandbox.backends import (
+    BUBBLEWRAP_VARIANTS,
+    BubblewrapVariant,
+    build_bubblewrap_argv,
+    build_landlock_args,
+    find_landlock_abi,
+    open_sandbox,
+)
+from odin.sandbox.layout import EMPTY_LAYOUT, SandboxSession, build_programs_path, plan_layout
+from odin.sandbox.probe import SandboxCandidate, SandboxOptions, find_program, load_probe
 from odin.sandbox.runner import SandboxUnavailable
 from odin.sandbox.sandbox import Sandbox
+from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor
 
 from .processes import is_running, wait_until
 from .sandboxes import READ_ONLY, WRITE, SandboxedProject
@@ -68,13 +78,33 @@ async def test_command_cannot_escape(open_project: OpenProject, backend: str, wa
         assert project.root.is_dir()
 
 
-async def test_command_has_no_dangerous_capabilities(open_project: OpenProject, backend: str) -> None:
-    project = open_project(backend).skip_if_unavailable()
-    done = await project.run("grep -E '^(CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status")
-    found = dict(line.split(":\t") for line in done.output.splitlines())
-    assert found.pop("NoNewPrivs") == "1"
-    dangerous = ~0b11011
-    assert all(int(value, 16) & dangerous == 0 for value in found.values()), found
+@pytest.mark.parametrize("network", [False, True])
+async def test_command_has_no_dangerous_capabilities(open_project: OpenProject, backend: str, network: bool) -> None:
+    project = open_project(backend, network=network).skip_if_unavailable()
+    for profile in (WRITE, READ_ONLY, ProcessProfile("project", scope=())):
+        done = await project.run("grep -E '^(CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status", profile)
+        found = dict(line.split(":\t") for line in done.output.splitlines())
+        assert found.pop("NoNewPrivs") == "1"
+        dangerous = ~0b11011
+        assert len(found) == 4
+        assert all(int(value, 16) & dangerous == 0 for value in found.values()), found
+
+
+USE_KEYRINGS = """python3 -c "
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+first = {'x86_64': 248, 'aarch64': 217}[os.uname().machine]
+for call in range(first, first + 3):
+    print(libc.syscall(call, 0, -3, 0, 0, 0), os.strerror(ctypes.get_errno()))
+" """
+
+
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="no filter for this machine")
+@pytest.mark.parametrize("network", [False, True])
+async def test_keyrings_cannot_be_used(open_project: OpenProject, backend: str, network: bool) -> None:
+    project = open_project(backend, network=network).skip_if_unavailable()
+    for profile in (WRITE, READ_ONLY):
+        assert (await project.run(USE_KEYRINGS, profile)).output == 3 * f"-1 {os.strerror(errno.ENOSYS)}\n"
 
 
 async def test_commands_cannot_access_the_init_program(open_project: OpenProject, backend: str) -> None:
@@ -84,6 +114,161 @@ async def test_commands_cannot_access_the_init_program(open_project: OpenProject
     done = await project.run(f"{look}; for n in 3 4 5 6 7; do : 9<>/proc/$p/fd/$n && echo opened; done")
     assert "socket:" not in done.output
     assert "opened" not in done.output
+
+
+async def test_link_in_the_place_of_a_scope_does_not_widen_it(open_project: OpenProject, backend: str) -> None:
+    """A scope is a list of names, and a command may put a link to another place there before the next one."""
+    project = open_project(backend).skip_if_unavailable()
+    (project.beside / "file").write_text("alive")
+    await project.run(f"mkdir a; ln -s {project.beside} a/b; ln -s {project.beside}/file a/c; ln -s {project.beside} d")
+    scope = tuple(str(project.root / name) for name in ("a", "a/b", "a/c", "d", "d/file"))
+    done = await project.run(
+        f"echo x >a/own; echo dead >a/b/new; echo dead >a/c; echo dead >{project.beside}/new; ls a",
+        ProcessProfile("project", scope=scope),
+    )
+    assert done.output.splitlines()[-3:] == ["b", "c", "own"]
+    assert os.listdir(project.beside) == ["file"]
+    assert (project.beside / "file").read_text() == "alive"
+
+
+@pytest.mark.parametrize("what", ["root", "writable", "temporary"])
+async def test_link_in_the_place_of_a_writable_folder_does_not_lead_out(
+    open_project: OpenProject, backend: str, what: str
+) -> None:
+    project = open_project(backend)
+    outer = project.root
+    place = outer / "a/place"
+    place.mkdir(parents=True)
+    session = SandboxSession(
+        root=str(place if what == "root" else outer),
+        home=str(project.home),
+        env={**os.environ, **({"TMPDIR": str(place)} if what == "temporary" else {})},
+        writable=(str(outer), *([str(place)] if what == "writable" else [])),
+    )
+    project.sandbox = Sandbox(session, SandboxOptions(backend))
+    project.skip_if_unavailable()
+    await project.run("touch a/place/before")
+    await project.run(f"mv a old; mkdir a; ln -s {project.beside} a/place")
+    assert place.is_symlink()
+    for profile in (WRITE, ProcessProfile("project", scope=(str(outer / "old"),))):
+        with suppress(SandboxUnavailable):
+            await project.run(f"touch {project.beside}/after", profile)
+        assert os.listdir(project.beside) == []
+
+
+def keep_unchanged(argv: list[str]) -> None:
+    return
+
+
+def make_open_sandbox(
+    project: SandboxedProject, backend: str, change: Callable[[list[str]], object]
+) -> Callable[[], SandboxSupervisor]:
+    """Return a function that opens a sandbox for the present layout. `change` is called when the mounts are planned."""
+    project.skip_if_unavailable()
+    candidate = project.sandbox._load_probe().candidate  # pyright: ignore
+    session = project.sandbox._session
+    layout = plan_layout(session, writes=True, scope=(str(project.root / "a/b"),))
+    env = {"PATH": os.environ["PATH"]}
+
+    def build_argv(fd: int) -> list[str]:
+        if backend == "landlock":
+            argv = build_init_argv(sys.executable, fd, *build_landlock_args(layout, network=False))
+        else:
+            variant = BUBBLEWRAP_VARIANTS[candidate.variant]
+            bwrap = find_program("bwrap", env["PATH"])
+            argv = build_bubblewrap_argv(bwrap, variant, layout, sys.executable, fd, network=False)
+        change(argv)
+        return argv
+
+    return lambda: open_supervisor(build_argv, env)
+
+
+def run_in(supervisor: SandboxSupervisor, command: str) -> str:
+    """Run a shell command in a sandbox and return its output."""
+    with tempfile.TemporaryFile() as file:
+        child = supervisor.start(["sh", "-c", command], "/", os.environ, file.fileno(), file.fileno())
+        assert child.reap()
+        return Path(f"/proc/self/fd/{file.fileno()}").read_text()
+
+
+@pytest.mark.parametrize("is_planned", [False, True], ids=["before_the_plan", "after_the_plan"])
+async def test_link_put_in_while_the_sandbox_is_created_does_not_lead_out(
+    open_project: OpenProject, backend: str, is_planned: bool
+) -> None:
+    project = open_project(backend)
+    for folder in (project.root / "a/b", project.beside / "b"):
+        folder.mkdir(parents=True)
+
+    def put_link(argv: object = None) -> None:
+        (project.root / "a").rename(project.root / "old")
+        (project.root / "a").symlink_to("../beside")
+
+    open_it = make_open_sandbox(project, backend, put_link if is_planned else keep_unchanged)
+    if not is_planned:
+        put_link()
+    try:
+        supervisor = open_it()
+    except SandboxSetupError as error:
+        assert str(error) == f"{project.root}/a/b: replaced while the sandbox was created"
+    else:
+        assert backend == "landlock"
+        run_in(supervisor, f"touch {project.beside}/b/new")
+        supervisor.kill()
+    assert os.listdir(project.beside / "b") == []
+
+
+async def test_mount_made_while_the_sandbox_is_created_prevents_it(open_project: OpenProject) -> None:
+    project = open_project("bubblewrap")
+    (project.root / "a/b").mkdir(parents=True)
+    place = str(project.beside / "with a space")
+    Path(place).mkdir()
+
+    def add_mount(argv: list[str]) -> None:
+        at = argv.index("--")
+        argv[at:at] = ["--bind", place, place]
+
+    with pytest.raises(SandboxSetupError, match=f"^{place}: mounted while the sandbox was created$"):
+        make_open_sandbox(project, "bubblewrap", add_mount)()
+
+
+async def test_landlock_keeps_later_mounts_read_only_if_the_sandbox_has_no_capabilities(
+    open_project: OpenProject,
+) -> None:
+    """As with the AppArmor profile of some distributions. /run stands for a file system that was mounted later."""
+    project = open_project("bubblewrap")
+    (project.root / "a/b").mkdir(parents=True)
+
+    def drop_capabilities(argv: list[str]) -> None:
+        at = argv.index("CAP_SYS_ADMIN")
+        del argv[at - 1 : at + 1]
+
+    for change, is_writable in ((keep_unchanged, True), (drop_capabilities, False)):
+        open_it = make_open_sandbox(project, "bubblewrap", change)
+        if not find_landlock_abi():
+            with pytest.raises(SandboxSetupError, match=r"^unshare: Operation not permitted$"):
+                open_it()
+            return
+        supervisor = open_it()
+        done = run_in(
+            supervisor, f"touch /run/new && echo written; cd {project.root}/a/b && echo own >x && mv x y; cat y"
+        )
+        supervisor.kill()
+        assert ("written" in done) is is_writable
+        assert done.endswith("own\n")
+
+
+async def test_processes_of_the_machine_cannot_be_signaled_without_a_pid_namespace(tmp_path: Path) -> None:
+    if find_landlock_abi() < 6:
+        pytest.skip("this kernel cannot block signals")
+    variant = SandboxCandidate("bubblewrap", BUBBLEWRAP_VARIANTS.index(BubblewrapVariant(user=True, processes=False)))
+    try:
+        supervisor = open_sandbox(variant, EMPTY_LAYOUT, network=False, path=os.environ["PATH"])
+    except SandboxSetupError as error:
+        pytest.skip(f"no such sandbox here: {error}")
+    try:
+        assert "not permitted" in run_in(supervisor, f"sleep 9 & kill $! && kill -0 {os.getpid()}")
+    finally:
+        supervisor.kill()
 
 
 LINKS = [".github", ".vscode", ".git/modules", ".git/worktrees", ".git/hooks", ".config", ".cargo"]
@@ -241,6 +426,28 @@ async def test_daemon_that_started_later_cannot_be_reached(open_project: OpenPro
     with listening_socket() as path:
         for profile in (WRITE, READ_ONLY):
             assert "reached" not in (await project.run(f"{CONNECT} {path}", profile)).output
+
+
+async def test_secret_that_was_created_or_replaced_later_is_hidden(open_project: OpenProject) -> None:
+    """Programs replace a file by renaming a new one, and the mount that hides the old file ends with it."""
+    project = open_project("bubblewrap")
+    (project.home / ".config").mkdir()
+    (project.home / ".netrc").write_text("SECRET")
+    (project.root / ".envrc").write_text("mine")
+    project.skip_if_unavailable()
+    for profile in (WRITE, READ_ONLY):
+        await project.run("true", profile)
+    for folder, name in ((project.home, ".netrc"), (project.root, ".envrc")):
+        (folder / "new").write_text("SECRET")
+        (folder / "new").rename(folder / name)
+    (project.home / ".config/gh").mkdir()
+    (project.home / ".config/gh/hosts.yml").write_text("SECRET")
+    for profile in (WRITE, READ_ONLY):
+        done = await project.run(
+            f"cat {project.home}/.netrc {project.home}/.config/gh/hosts.yml; echo x >.envrc", profile
+        )
+        assert "SECRET" not in done.output
+    assert (project.root / ".envrc").read_text() == "SECRET"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 import odin
 
-from .users import AS_NOBODY, BACKENDS, NOBODY, USERS, UserProject, find_python, shared_folder
+from .users import AS_NOBODY, BACKENDS, NOBODY, USERS, UserProject, find_python, prefix_of, shared_folder
 
 OUTER_SANDBOX = [
     "bwrap",
@@ -42,6 +42,35 @@ def test_sandbox_confines_for_every_user_and_inside_another_sandbox(wrapper: lis
             assert done.output.splitlines()[-1] == "done"
         assert os.listdir(project.root) == ["write"]
         assert os.listdir(beside) == []
+
+
+MOUNT_LATER = """cd $1; shift
+(echo >ready; mount -t tmpfs -o mode=777 tmpfs later && touch later/seen && echo >mounted) &
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("order", [[True], [False], [True, False]], ids=["writable", "read_only", "shared_network"])
+@pytest.mark.parametrize("who", USERS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_mounts_made_after_the_sandbox_cannot_be_written(order: list[bool], who: str, backend: str) -> None:
+    """In a mount namespace of its own, which shares new mounts with the namespaces below it as most machines do."""
+    prefix_of("root")
+    with shared_folder() as folder:
+        project = UserProject(folder, who, backend)
+        (folder / "later").mkdir()
+        for name in ("ready", "mounted"):
+            os.mkfifo(folder / name)
+        unshare = ["unshare", "--mount", "--propagation", "shared"]
+        project.wrapper = [*unshare, "sh", "-c", MOUNT_LATER, "sh", str(folder)]
+        wait = f"read x <{folder}/ready; read x <{folder}/mounted"
+        attempt = f"touch {folder}/later/new && echo written; ls -d {folder}/later"
+        commands = [*(("true", writes) for writes in order), (wait, order[-1])]
+        results = project.run(*commands, *((attempt, writes) for writes in order))
+        assert [done.code for done in results] == [0] * len(results)
+        for done in results[-len(order) :]:
+            assert done.output.splitlines()[-1] == f"{folder}/later"
+            assert "written" not in done.output
 
 
 @pytest.mark.slow

@@ -82,13 +82,16 @@ class UserProject:
             for path in (self.root, *self.root.rglob("*"), self.home):
                 os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
-    def run(self, *commands: str, writes: bool = True, **process: Any) -> list[SandboxedResult]:
-        """Run commands one after the other in one sandbox. Skip the test if this user has no such sandbox."""
+    def run(self, *commands: str | tuple[str, bool], writes: bool = True, **process: Any) -> list[SandboxedResult]:
+        """Run commands one after the other, with `writes` as given or each its own, in the sandboxes of one session.
+
+        Skip the test if this user has no such sandbox.
+        """
         request = {
             "root": str(self.root),
             "home": str(self.home),
             "use": self.backend,
-            "commands": [(command, writes) for command in commands],
+            "commands": [(command, writes) if isinstance(command, str) else command for command in commands],
         }
         argv = [*self.wrapper, *self._prefix, self._python, "-c", _DRIVER, json.dumps(request)]
         done = run_process(argv, home=str(self.home), **process)

@@ -104,6 +104,7 @@ class LazySandbox:
         from odin.sandbox.layout import SandboxSession
 
         env = self._env
+        temporary = env.get("TMPDIR", "")
         home = os.path.realpath(get_home_dir(env))
         writable = (_expand_home(path, home) for path in self._config.sandbox.writable_paths)
         own = (str(get_config_dir(env)), *self._list_state_folders(), str(get_cache_dir(env)))
@@ -111,10 +112,10 @@ class LazySandbox:
         return SandboxSession(
             root=os.path.realpath(self._config.root),
             home=home,
-            env=env,
+            env={**env, "TMPDIR": os.path.realpath(temporary) if temporary.startswith("/") else ""},
             odin_folders=own,
             visible=(*self._visible, str(get_config_dir(env) / "skills"), *plugins),
-            writable=tuple(path for path in writable if path.startswith("/")),
+            writable=tuple(os.path.realpath(path) for path in writable if path.startswith("/")),
         )
 
     def _list_state_folders(self) -> list[str]:

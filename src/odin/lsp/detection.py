@@ -321,7 +321,7 @@ def _make_cache_folder(spec: ServerSpec, root: str, env: Mapping[str, str]) -> s
     except (StateUnwritable, OSError) as error:
         raise ServerFault(str(error).rstrip(".")) from None
     threading.Thread(target=remove_unused_caches, args=(folder.parent,), daemon=True).start()
-    return str(folder)
+    return os.path.realpath(folder)
 
 
 def remove_unused_caches(parent: Path) -> None:

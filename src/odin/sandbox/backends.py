@@ -7,6 +7,7 @@ all its siblings are allowed one by one instead of its folder.
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -32,7 +33,7 @@ _VISIBLE_RUN_PATHS = (
 
 NESTED_FD = 3
 
-_SOCKET_FAMILIES = "=1,2,10,16,38"
+_SOCKET_FAMILIES = "1,2,10,16,38"
 """Unix, Internet, netlink and crypto sockets. Others, such as vsock to a virtual machine's host, would bypass the
 network namespace."""
 
@@ -44,8 +45,7 @@ def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
         *(f"+{path}" for path in (*_DEVICES, *list_private_temp_folders(layout), *_expand_writable(layout))),
     ]
     words += [f"-{path}" for path in (*list_readable((*layout.hidden, "/dev")), *layout.visible)]
-    families = _choose_socket_families(network=network)
-    return [*words, *(["net"] if network else []), *([f"={families}"] if families else [])]
+    return [*words, *(["net"] if network else []), f"={_choose_socket_families(network=network)}"]
 
 
 def _choose_socket_families(*, network: bool) -> str:
@@ -139,12 +139,35 @@ def build_bubblewrap_argv(
             argv += ["--bind", path, path]
     for path in layout.protected:
         argv += ["--ro-bind-try", path, path]
-    argv += _list_hidden_mounts((*layout.hidden, *layout.sockets))
+    hidden = (*layout.hidden, *layout.sockets)
+    argv += _list_hidden_mounts(hidden)
     for path in layout.visible:
         argv += ["--ro-bind-try", path, path]
     for path in inside_hidden:
         argv += ["--bind", path, path]
-    return [*argv, "--", *build_init_argv(python, fd, "private", "net" if network else _SOCKET_FAMILIES)]
+    setup = ["private", *(["net", "="] if network else [f"={_SOCKET_FAMILIES}"])]
+    setup += [] if variant.processes else ["pids"]
+    for option, path in dict.fromkeys(pairwise(argv)):
+        if option == "--tmpfs":
+            setup.append(f"*{path}")
+        elif option == "--bind" and (path in inside_hidden or not any(contains(place, path) for place in hidden)):
+            setup.append(_identify(path))
+    return [*argv, "--", *build_init_argv(python, fd, *setup)]
+
+
+def _identify(path: str) -> str:
+    """Return the word that makes `lockdown` check that this file was mounted, and not what a link led to meanwhile."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
+    except OSError as error:
+        raise SandboxSetupError(f"{path}: {error.strerror}") from None
+    try:
+        if os.readlink(f"/proc/self/fd/{fd}") != path:  # noqa: PTH115
+            raise SandboxSetupError(f"{path}: replaced while the sandbox was created")
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    return f"@{status.st_dev}:{status.st_ino}:{path}"
 
 
 def _list_granted_mounts(layout: SandboxLayout, *, temporary: bool) -> list[str]:

@@ -178,9 +178,12 @@ def main(fd: str, *setup: str) -> None:
 
     os.set_inheritable(int(fd), False)
     channel = _socket.socket(fileno=int(fd))
-    if os.getpid() != 1:
-        lockdown.collect_orphans()  # pyright: ignore[reportUnknownMemberType]
-    lockdown.lock_down(setup)  # pyright: ignore[reportUnknownMemberType]
+    try:
+        if os.getpid() != 1:
+            lockdown.collect_orphans()  # pyright: ignore[reportUnknownMemberType]
+        lockdown.lock_down(setup)  # pyright: ignore[reportUnknownMemberType]
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")
     devnull = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(devnull, number)

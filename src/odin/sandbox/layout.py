@@ -234,7 +234,10 @@ def _is_socket(path: str) -> bool:
 
 
 class SandboxSession(Struct, frozen=True):
-    """The session of a sandbox. `odin_folders` hold keys and are hidden, except the paths in `visible`."""
+    """The session of a sandbox. `odin_folders` hold keys and are hidden, except the paths in `visible`.
+
+    `root`, `writable` and `TMPDIR` are resolved once: a command could put a link in their place later.
+    """
 
     root: str
     home: str
@@ -249,7 +252,8 @@ class SandboxLayout(Struct, frozen=True):
 
     `temporary` and `writable` are writable, and so is `granted`, for one command. `persistent` lies inside temporary
     folders but is read-only (a home in /tmp). `pinned` is writable but cannot be moved away; `protected` is read-only
-    inside writable folders. `hidden` and `sockets` are invisible, except `visible`.
+    inside writable folders. `hidden` and `sockets` are invisible, except `visible`. `covered` are the device and inode
+    numbers of what is hidden or protected.
     """
 
     temporary: tuple[str, ...]
@@ -261,6 +265,7 @@ class SandboxLayout(Struct, frozen=True):
     visible: tuple[str, ...]
     sockets: tuple[str, ...] = ()
     granted: tuple[GrantedFolder, ...] = ()
+    covered: tuple[tuple[str, int, int], ...] = ()
 
 
 EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
@@ -275,7 +280,7 @@ def plan_layout(
 ) -> SandboxLayout:
     """Return the layout for commands. With `scope`, of the project and its git folder only these paths are writable.
 
-    A missing path is skipped: its parent would have to be writable.
+    A missing path is skipped: its parent would have to be writable. So is one that has become a link.
     """
     from odin.sandbox.protected_files import ProtectedFiles, find_git_folders
 
@@ -283,11 +288,11 @@ def plan_layout(
     repositories = find_git_folders(session.root)
     dot_git = f"{session.root}/.git"
     project = [session.root, *(path for path in repositories if path != dot_git)] if scope is None else scope
-    writable = _resolve_existing([*project, *session.writable])
+    writable = _list_unmoved([*project, *session.writable])
     if writes:
         _create_odin_folders(session.odin_folders, [*writable, *temporary])
-    hidden = find_secret_paths(session.home, session.odin_folders, session.root)
-    hidden += find_kernel_mounts([*writable, *temporary])
+    secrets = find_secret_paths(session.home, session.odin_folders, session.root)
+    hidden = secrets + find_kernel_mounts([*writable, *temporary])
     sockets = find_sockets(temporary, session.env)
     protected = (protected_files or ProtectedFiles(session.root)).list_read_only() if writes else []
     git = [path for path in repositories if path == dot_git and scope is None]
@@ -299,11 +304,12 @@ def plan_layout(
         temporary=tuple(temporary) if writes else (),
         persistent=tuple(persistent) if writes else (),
         writable=writable if writes else (),
-        pinned=tuple(sorted(_resolve_existing(pinned), key=len)) if writes else (),
+        pinned=tuple(sorted(_list_unmoved(pinned), key=len)) if writes else (),
         protected=tuple(protected),
         hidden=tuple(hidden),
         visible=_resolve_existing(session.visible),
         sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.root)),
+        covered=_identify_files([*secrets, *protected]),
     )
 
 
@@ -322,18 +328,20 @@ def plan_git_layout(
 
     shown = {os.path.realpath(f"{session.home}/{name}") for name in _GIT_CREDENTIALS} if remote else set[str]()
     hidden = [path for path in find_secret_paths(session.home, session.odin_folders, session.root) if path not in shown]
-    writable = tuple(path for path in scope if os.path.exists(path) and os.path.realpath(path) == path)  # noqa: PTH110
+    writable = _list_unmoved(scope)
     inside = tuple(path for path in _resolve_existing((*session.visible, *visible)) if _is_covered_by(path, hidden))
     sockets = find_sockets(find_temp_folders(session.env), {} if remote else session.env)
+    protected = tuple(path for folder in writable for path in list_git_paths(folder))
     return SandboxLayout(
         temporary=(),
         persistent=(),
         writable=writable,
         pinned=(),
-        protected=tuple(path for folder in writable for path in list_git_paths(folder)),
+        protected=protected,
         hidden=(*hidden, *find_kernel_mounts(writable)),
         visible=inside,
         sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *inside], session.root)),
+        covered=_identify_files([*hidden, *protected]),
     )
 
 
@@ -361,6 +369,21 @@ def add_grants(
 def is_writable(path: str, layout: SandboxLayout) -> bool:
     """True if a resolved path lies in a writable folder of the layout."""
     return _is_covered_by(path, layout.writable) or _is_in_temporary(path, layout.temporary, layout.persistent)
+
+
+def has_exposed_files(layout: SandboxLayout, session: SandboxSession) -> bool:
+    """True if a file to hide or protect is new or was replaced by another: the mount over it has ended with the old."""
+    secrets = find_secret_paths(session.home, session.odin_folders, session.root)
+    return layout.covered != _identify_files([*secrets, *layout.protected])
+
+
+def _identify_files(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
+    found: list[tuple[str, int, int]] = []
+    for path in paths:
+        with suppress(OSError):
+            status = os.lstat(path)
+            found.append((path, status.st_dev, status.st_ino))
+    return tuple(found)
 
 
 def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession) -> list[str]:
@@ -427,10 +450,10 @@ def _is_in_temporary(path: str, temporary: Iterable[str], persistent: Iterable[s
 
 
 def find_temp_folders(env: Mapping[str, str]) -> list[str]:
-    """Return the real paths of the temporary folders: /tmp, /var/tmp and $TMPDIR."""
-    candidates = ("/tmp", "/var/tmp", env.get("TMPDIR", ""))
-    real = (os.path.realpath(path) for path in candidates if path.startswith("/") and _is_usable(path))
-    return list(dict.fromkeys(path for path in real if path != "/"))
+    """Return the real paths of the temporary folders: /tmp, /var/tmp and $TMPDIR, unless that has become a link."""
+    usual = (os.path.realpath(path) for path in ("/tmp", "/var/tmp"))
+    candidates = (*usual, *_list_unmoved([env.get("TMPDIR", "")]))
+    return list(dict.fromkeys(path for path in candidates if path != "/" and _is_usable(path)))
 
 
 def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
@@ -448,6 +471,12 @@ def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
 def _resolve_existing(paths: Iterable[str]) -> tuple[str, ...]:
     real = (os.path.realpath(path) for path in paths if path and os.path.lexists(path))
     return tuple(dict.fromkeys(path for path in real if path != "/"))
+
+
+def _list_unmoved(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the paths that exist and lead through no link."""
+    existing = (path for path in paths if os.path.lexists(path) and os.path.realpath(path) == path)
+    return tuple(dict.fromkeys(path for path in existing if path != "/"))
 
 
 def _is_usable(path: str) -> bool:

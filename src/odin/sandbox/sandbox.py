@@ -35,6 +35,7 @@ from odin.sandbox.layout import (
     add_grants,
     build_programs_path,
     find_kernel_mounts,
+    has_exposed_files,
     is_writable,
     list_exposed_sockets,
     plan_git_layout,
@@ -518,12 +519,15 @@ class Sandbox:
             self._kill_shared()
 
     def _is_outdated(self) -> bool:
-        """True if there are other files to protect, or sockets to hide, than when the sandboxes were created."""
+        """True if there are other files to protect or to hide than when the sandboxes were created."""
         layouts = [self._layouts[writes] for writes in self._supervisors if writes in self._layouts]
         read_only = [layout.protected for layout in layouts if layout.writable]
         if read_only and read_only[0] != tuple(self._protected_files.list_read_only(is_fresh=True)):
             return True
-        return any(list_exposed_sockets(layout, self._session) for layout in layouts)
+        return any(
+            has_exposed_files(layout, self._session) or list_exposed_sockets(layout, self._session)
+            for layout in layouts
+        )
 
     def _is_idle(self, supervisor: SandboxSupervisor) -> bool:
         """True if only our init programs run in the sandbox."""

@@ -193,9 +193,11 @@ def open_supervisor(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        except OSError as error:
+        except (SandboxSetupError, OSError) as error:
             ours.close()
             os.close(read_end)
+            if isinstance(error, SandboxSetupError):
+                raise
             raise SandboxSetupError(f"cannot start {error.filename or 'it'}: {error.strerror or error}") from error
         finally:
             os.close(write_end)
