@@ -7,6 +7,7 @@ in a folder that commands cannot reach. Where no sandbox works, git is not run.
 
 import os
 import re
+import weakref
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -70,6 +71,7 @@ class Git:
     def __init__(self, runner: ProcessRunner, state_dir: Path) -> None:
         self._runner = runner
         self._scratch = state_dir / SCRATCH_FOLDER / f"git-{os.getpid()}-{id(self):x}"
+        weakref.finalize(self, _remove_empty, self._scratch)  # sandboxes that are kept for later have it mounted
 
     async def run(
         self,
@@ -116,8 +118,6 @@ class Git:
 
         with tempfile.TemporaryDirectory(dir=make_private_folder(self._scratch)) as folder:
             yield Path(os.path.realpath(folder))
-        with suppress(OSError):
-            self._scratch.rmdir()
 
     async def _run(
         self,
@@ -149,6 +149,11 @@ class Git:
         if done.timed_out:
             raise TimeoutError
         return GitOutput(done.code, done.data[:max_bytes], done.errors, done.stopped)
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 @asynccontextmanager
