@@ -2,10 +2,14 @@
 
 import subprocess
 from collections.abc import AsyncIterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
+from odin.core.profile import ProcessProfile
 from odin.sandbox.protected_files import find_git_folders
 
 from .sandboxes import READ_ONLY, WRITE, SandboxedProject
@@ -133,3 +137,55 @@ async def test_programs_in_the_git_config_do_not_start(project: SandboxedProject
     for profile in (READ_ONLY, WRITE):
         assert (await project.run("git status -s >/dev/null; git log -1 --format=%s", profile)).output == "one\n"
     assert not (project.root / "ran").exists()
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+async def test_remote_git_has_network_and_credentials_and_writes_only_its_folder(tmp_path: Path, backend: str) -> None:
+    """A server that asks for a password serves a repository; the user's credential store has it."""
+    source = tmp_path / "source"
+    source.mkdir()
+    git(source, "init", "-q", "-b", "main", ".")
+    git(source, "commit", "-q", "--allow-empty", "-m", "served")
+    git(source, "update-server-info")
+    asked: list[str] = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(source / ".git"))
+
+        def do_GET(self) -> None:
+            asked.append(self.headers.get("Authorization", ""))
+            if asked[-1]:
+                return super().do_GET()
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+            self.end_headers()
+            return None
+
+        def log_message(self, *args: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    (tmp_path / "own").mkdir()
+    environ = {"GIT_CONFIG_GLOBAL": str(tmp_path / "own/home/.gitconfig")}
+    project = SandboxedProject(tmp_path / "own", backend, environ=environ).skip_if_unavailable()
+    try:
+        address = f"127.0.0.1:{server.server_port}"
+        (project.home / ".git-credentials").write_text(f"http://user:word@{address}\n")
+        (project.home / ".gitconfig").write_text("[credential]\n\thelper = store\n")
+        git(project.root, "init", "-q", "-b", "main", ".")
+        folder = str(project.root / ".git")
+        argv = ["git", "--git-dir", folder, "fetch", "-q", f"http://{address}/", "main:refs/heads/got"]
+        for name, code in (("git-remote", 0), ("git", 128)):
+            profile = ProcessProfile(name, scope=(folder,))
+            done = await project.runner.capture(argv, cwd="/", timeout=60, stop_after=10_000, profile=profile)
+            assert done.code == code, done.errors
+        touched = await project.runner.capture(
+            ["touch", str(project.root / "x")], cwd="/", timeout=60, stop_after=10_000, profile=profile
+        )
+        assert touched.code and "served" in git(project.root, "log", "--format=%s", "got")
+    finally:
+        server.shutdown()
+        server.server_close()
+        await project.close()

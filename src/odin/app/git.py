@@ -101,15 +101,20 @@ class Git:
         )
 
     async def copy_file(self, source: Path, target: Path) -> None:
-        """Copy an index, if there is one, with its times, which tell git what to read again.
-
-        `cp` does it in the sandbox: a file that a repository can replace could be a link to one that is hidden there.
-        """
+        """Copy an index, if there is one, with its times, which tell git what to read again."""
         if source.is_file():
-            argv = ["cp", "-p", "--", str(source), str(target)]
-            done = await self._run(argv, "/", (str(target.parent),), (str(source.parent),), {}, 10_000, _TIMEOUT_S)
-            if done.code:
-                raise OdinError(f"{source} cannot be copied: {done.errors.strip()}")
+            await self.change_files(
+                ["cp", "-p", "--", str(source), str(target)], str(target.parent), str(source.parent)
+            )
+
+    async def change_files(self, argv: Sequence[str], writes: str, visible: str = "/") -> None:
+        """Run a program such as `cp` that may write only to one folder. Raise OdinError if it fails.
+
+        Odin does not do it itself: a repository, or a command in it, could put a link in the place of any file.
+        """
+        done = await self._run(argv, "/", (writes,), (visible,), {}, 10_000, _TIMEOUT_S)
+        if done.code:
+            raise OdinError(f"`{argv[0]}` failed: {done.errors.strip()}.")
 
     @contextmanager
     def open_scratch(self) -> Generator[Path]:

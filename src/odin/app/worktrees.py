@@ -84,8 +84,8 @@ class Worktrees:
         try:
             await self._make_worktree(name, words)
         except BaseException:
-            with suppress(UsageError):
-                self._forget(self.find_place(name))
+            with suppress(OdinError):
+                await self._forget(self.find_place(name))
             _remove_folder(folder)
             raise
         return Worktree(name, str(folder), branch, 0)
@@ -97,7 +97,7 @@ class Worktrees:
         """
         folder, _ = self.locate(name)
         own = self.find_own_place()
-        Path(own.common, "worktrees").mkdir(exist_ok=True)
+        await self.git.change_files(["mkdir", "-p", f"{own.common}/worktrees"], own.common)
         refs = ("refs", "logs", "reftable", "worktrees", str(folder))
         await self.run_git("worktree", "add", "--quiet", "--no-checkout", *words, writes=refs)
         place = self.find_place(name)
@@ -154,21 +154,19 @@ class Worktrees:
         changes = await self._list_changes(place, ignored=True)
         is_kept = any(line.startswith(b"!!") for line in changes) if is_applied else bool(changes)
         moved_to = self._move_aside(folder)
-        self._forget(place)
+        await self._forget(place)
         for refs in (START_REFS, APPLIED_REFS):
             await self.delete_ref(f"{refs}/{name}")
         if not is_kept:
             _remove_folder(moved_to)
         return RemovedWorktree(name, tree.branch, str(moved_to) if is_kept else "")
 
-    def _forget(self, place: GitPlace) -> None:
+    async def _forget(self, place: GitPlace) -> None:
         """Remove the folder in which git keeps its data about a worktree.
 
         `git worktree prune` would do so for all worktrees that git cannot see, and in the sandbox it does not see all.
         """
-        _remove_folder(place.git_dir)
-        with suppress(OSError):
-            os.rmdir(os.path.dirname(place.git_dir))  # noqa: PTH106, PTH120
+        await self.git.change_files(["rm", "-rf", "--", place.git_dir], f"{place.common}/worktrees")
 
     def _move_aside(self, folder: Path) -> Path:
         target = make_private_folder(folder.parent / REMOVED_FOLDER) / f"{folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -319,7 +317,7 @@ class Worktrees:
             raise OdinError(f"git {args[0]} took too long.") from error
 
 
-def _remove_folder(folder: str | Path) -> None:
+def _remove_folder(folder: Path) -> None:
     from shutil import rmtree
 
     rmtree(folder, ignore_errors=True)

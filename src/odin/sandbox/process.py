@@ -74,6 +74,9 @@ _GIT_SETTINGS = {
 }
 """Git settings that keep a repository's own configuration from starting programs during read-only commands."""
 
+_OWN_GIT_SETTINGS = {"core.hooksPath": "/dev/null", "submodule.recurse": "false", "fetch.recurseSubmodules": "false"}
+"""Settings of Odin's own git besides."""
+
 
 def build_command_environment(environ: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
     """Return the environment for commands: non-interactive, and without secrets except the names in `keep`."""
@@ -89,12 +92,13 @@ def build_command_environment(environ: Mapping[str, str], keep: Collection[str] 
     return {**passed, **_NON_INTERACTIVE}
 
 
-def build_git_settings(environ: Mapping[str, str], *, hooks: bool) -> dict[str, str]:
+def build_git_settings(environ: Mapping[str, str], *, hooks: bool, is_own: bool = False) -> dict[str, str]:
     """Return variables with git settings that override a repository's own, appended to those in `environ`.
 
-    `hooks=False` also disables the repository's hooks, for commands that only read.
+    `hooks=False` also disables the repository's hooks, for commands that only read. `is_own`: for Odin's own git.
     """
     settings = _GIT_SETTINGS if hooks else {**_GIT_SETTINGS, "core.hooksPath": "/dev/null"}
+    settings = {**_GIT_SETTINGS, **_OWN_GIT_SETTINGS} if is_own else settings
     existing = environ.get("GIT_CONFIG_COUNT", "")
     count = int(existing) if existing.isdecimal() else 0
     variables = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_CONFIG_COUNT": str(count + len(settings))}
@@ -108,7 +112,8 @@ def build_git_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for git commands that Odin runs itself: no hooks, no prompts, no other repository."""
     kept = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
     own = {name: environ[name] for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM") if name in environ}
-    return {**kept, **own, **build_git_settings(own, hooks=False), "PATH": SYSTEM_PATH, "GIT_TERMINAL_PROMPT": "0"}
+    settings = build_git_settings(own, hooks=False, is_own=True)
+    return {**kept, **own, **settings, "PATH": SYSTEM_PATH, "GIT_TERMINAL_PROMPT": "0"}
 
 
 _HAS_PROC = Path("/proc/self/environ").exists()

@@ -260,7 +260,7 @@ class Sandbox:
         if problem := describe_problem(self._options, probe):
             raise SandboxUnavailable(0, problem)
         works = probe is None or probe.candidate.kind != "none"
-        if not works and profile.needs_sandbox:
+        if profile.needs_sandbox and (not works or (probe is not None and probe.leaks)):
             raise SandboxUnavailable(0, "No sandbox works on this machine (`odin doctor` says why).")
         return works
 
