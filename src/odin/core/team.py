@@ -276,7 +276,7 @@ class Delegation(Protocol):
         ...
 
     async def apply_work(self, task_id: str) -> str:
-        """Merge the worktree of a task into the project; return what happened."""
+        """Merge the worktree of a task, as it was last shown, into the project; return what happened."""
         ...
 
     async def notify(self, task_id: str, message: str, mode: Mode) -> TaskHandle:
