@@ -114,11 +114,11 @@ async def test_apply_writes_what_was_shown(start: Start, workspace: Path, is_ask
         file.write_text("swapped\n")
         await talk.submit("apply it")
     await settle(talk.client)
-    assert (workspace / "new.txt").read_text() == "shown\n"
-    assert file.read_text() == "swapped\n"
     result = talk.server.requests[-1].results["apply"]
     assert "new.txt (it was changed after its diff was shown" in result
     assert "Kept worktree" in result
+    assert (workspace / "new.txt").read_text() == "shown\n"
+    assert file.read_text() == "swapped\n"
 
 
 async def test_deny_rules_for_paths_hold_for_the_apply_tool(start: Start, workspace: Path) -> None:
