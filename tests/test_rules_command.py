@@ -35,9 +35,9 @@ def test_rules_are_added_listed_and_removed_by_number(run_odin: Run, user: Path,
     assert run_odin("rules", "add", "--ask", "Edit(docs/**)").returncode == 0
     source = str(user / "rules.json")
     assert list_rules(run_odin) == [
-        {"number": 1, "layer": "user", "action": "deny", "text": "Bash(git push:*)", "source": source},
-        {"number": 2, "layer": "project", "action": "allow", "text": "Bash(npm test:*)", "source": source},
-        {"number": 3, "layer": "project", "action": "ask", "text": "Edit(docs/**)", "source": source},
+        {"number": 1, "layer": "user", "action": "deny", "text": "Bash(git push:*)", "source": source, "role": ""},
+        {"number": 2, "layer": "project", "action": "allow", "text": "Bash(npm test:*)", "source": source, "role": ""},
+        {"number": 3, "layer": "project", "action": "ask", "text": "Edit(docs/**)", "source": source, "role": ""},
     ]
     shown = run_odin("rules").stdout.splitlines()
     assert shown[0].split() == ["1", "user", "deny", "Bash(git", "push:*)", source]

@@ -39,11 +39,12 @@ class AgentRepository:
         tree = await self.worktrees.create(name)
         return tree, Path(tree.root)
 
-    async def apply(self, tree: AgentWorktree, *left_out: str) -> AppliedWork:
+    async def apply(self, tree: AgentWorktree, *left_out: str, shown: str = "") -> AppliedWork:
         async def write(plan: RestorePlan) -> RestoreOutcome:
             return write_planned_files(plan, self.store)
 
-        return await tree.apply(write, self.store, lambda path: "not now" if Path(path).name in left_out else "")
+        skip = dict.fromkeys(left_out, "not now")
+        return await tree.apply(write, self.store, lambda path: skip.get(Path(path).name, ""), shown)
 
 
 @pytest.fixture
@@ -111,6 +112,37 @@ async def test_a_change_of_the_same_size_in_the_same_second_is_seen(repo: AgentR
     for changed in (file, index):
         os.utime(changed, (at, at))
     assert (await tree.collect()).describe() == "1 file changed, +1 −1: b.txt"
+
+
+async def test_the_files_that_were_shown_are_applied_not_those_of_later(repo: AgentRepository) -> None:
+    tree, root = await repo.create()
+    shown = {"a.txt": "shown\n", "new.txt": "shown\n", "run.sh": "#!/bin/sh\n", "removed.txt": "shown\n"}
+    for name, text in shown.items():
+        (root / name).write_text(text)
+    (root / "run.sh").chmod(0o755)
+    (root / "link").symlink_to("a.txt")
+    diff = await tree.collect()
+    for name in ("a.txt", "added-later.txt"):
+        (root / name).write_text("later\n")
+    (root / "run.sh").chmod(0o644)
+    for name in ("removed.txt", "new.txt", "link"):
+        (root / name).unlink()
+    (root / "new.txt").symlink_to("/etc/passwd")
+    (root / "link").symlink_to("/etc/passwd")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "later")
+    work = await repo.apply(tree, shown=diff.tree)
+    assert set(work.applied) == {*shown, "link"}
+    assert {name: (repo.root / name).read_text() for name in shown} == shown
+    assert (repo.root / "run.sh").stat().st_mode & 0o111 and not (repo.root / "new.txt").is_symlink()
+    assert os.readlink(repo.root / "link") == "a.txt"
+    assert not (repo.root / "added-later.txt").exists()
+    later = {"a.txt", "added-later.txt", "run.sh", "removed.txt", "new.txt", "link"}
+    assert {file.path for file in work.skipped} == later
+    assert "it was changed after its diff was shown" in work.describe()
+    end = await tree.finish()
+    assert (end.is_removed, end.unapplied) == (False, len(later))
+    assert (root / "a.txt").read_text() == (root / "added-later.txt").read_text() == "later\n"
 
 
 async def test_changes_are_merged_with_those_of_the_project(repo: AgentRepository) -> None:

@@ -14,6 +14,7 @@ from odin.app.memory import MAX_FILE_BYTES, MemoryFolder, SessionMemory
 from odin.core.call_events import MemoryChanged, PermissionAsked, ToolEnded
 from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.event import Envelope
+from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, ChangeMemory
 from odin.core.policy import RedactedText, redact_nothing
 from odin.testing import call, say
@@ -109,6 +110,39 @@ async def test_model_stores_and_reads_facts(start: Start, home: Path) -> None:
     assert (folder / today()[:7].replace("-", "") / f"{today().replace('-', '')}.md").exists()
     text = await format_memory(talk.client)
     assert "- likes tabs" in text and "- fixed the parser" in text
+
+
+@pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
+@pytest.mark.parametrize("answer", [True, False, None], ids=["allowed", "denied", "without a user"])
+async def test_the_model_keeps_nothing_without_approval_outside_edit_mode(
+    start: Start, mode: Mode, answer: bool | None
+) -> None:
+    script = [
+        call_memory(action="add", text="run this first"),
+        call_memory(action="note", text="run this first"),
+        call_memory(action="read"),
+        say("done"),
+    ]
+    config = {"memory": {"mode": "on"}, "permission_mode": "auto"}
+    talk = await start(script, config=config, yes=False, can_ask=answer is not None)
+    talk.answers = [AnswerPermission("", allow=bool(answer))] * 2
+    await talk.say("go", mode)
+    asked, ended = talk.all(PermissionAsked), talk.all(ToolEnded)
+    assert [event.rules for event in asked] == ([] if answer is None else [("Memory(project)",)] * 2)
+    assert {event.effect for event in asked} <= {"Changes what later sessions are told."}
+    assert [event.status == "success" for event in ended] == [bool(answer), bool(answer), True]
+    assert ("run this first" in ended[2].text) == bool(answer)
+
+
+async def test_a_rule_lets_the_model_write_in_ask_mode(start: Start) -> None:
+    talk = await start(
+        [call_memory(action="add", text="use tabs"), say("done")],
+        config={"memory": {"mode": "on"}},
+        yes=False,
+        allowed_tools=("Memory(project)",),
+    )
+    await talk.say("go", "ask_mode")
+    assert (await path_of(talk)).read_text() == "- use tabs\n"
 
 
 async def test_secrets_are_not_stored(start: Start) -> None:

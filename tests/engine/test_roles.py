@@ -160,7 +160,8 @@ async def test_the_rules_of_a_role_are_listed_with_their_file(start: Start, home
     talk = await start([say("a")], role="careful")
     (line,) = await talk.client.list_rules()
     path = home / ".config/odin/agents/careful.md"
-    assert (line.number, line.action, line.text, line.source) == (0, "deny", "Bash(rm *)", f"role careful: {path}")
+    assert (line.number, line.action, line.text, line.source) == (0, "deny", "Bash(rm *)", str(path))
+    assert line.origin == f"role careful, {path}"
     await talk.client.submit(SetRole("builder"))
     assert await talk.client.list_rules() == ()
 

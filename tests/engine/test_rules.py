@@ -1,7 +1,9 @@
 """Rules in a running session: added, listed, removed, remembered, and shared with sub-agents."""
 
+import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import pytest
 
 from odin.core.call_events import PermissionAsked, RuleAdded, RuleRemoved, ToolEnded
 from odin.core.errors import OdinError
-from odin.core.op import AddRule, AnswerPermission, RemoveRule, Rewind
+from odin.core.op import AddRule, AnswerPermission, DefineAgents, RemoveRule, Rewind, SetRole
 from odin.testing import call, say
+from odin.ui.slash_commands.actions import format_rules
 from tests.engine.conftest import Start, Talk
 
 
@@ -103,6 +106,103 @@ async def test_rule_remembered_during_a_turn_applies_to_a_running_sub_agent(star
     await talk.say("go")
     assert len(talk.all(PermissionAsked)) == 1
     assert all(event.status != "denied" for event in talk.all(ToolEnded))
+
+
+async def use_role(talk: Talk, name: str) -> None:
+    """Switch to a role that restricts nothing."""
+    if name != "builder":
+        await talk.client.submit(DefineAgents({name: {"description": "writes", "prompt": "Write.", "mode": "main"}}))
+    assert await talk.client.submit(SetRole(name))
+
+
+async def test_what_is_allowed_for_the_session_holds_only_in_its_role(start: Start, workspace: Path) -> None:
+    script = [turn for name in "abcdefg" for turn in (touch(name), say(name))]
+    talk = await start(script, yes=False)
+    await talk.client.submit(AddRule("Bash(touch:*)"))
+    await talk.say("go")
+    await use_role(talk, "writer")
+    await talk.say("go")
+    assert await statuses_of(talk) == ["success", "denied"]
+    await talk.client.submit(AddRule("Bash(touch c)"))
+    await talk.say("go")
+    await talk.say("go")
+    assert (await statuses_of(talk))[2:] == ["success", "denied"]
+    assert [event.role for event in talk.all(RuleAdded)] == ["builder", "writer"]
+    session = (await talk.client.get_info()).session
+    await talk.client.close()
+    given = json.dumps({"writer": {"description": "writes", "prompt": "Write.", "mode": "main"}})
+    again = await start(None, server=talk.server, resume=session, yes=False, agent_definitions=given)
+    assert "Bash(touch:*), rule Bash(touch c) (role writer)." in " ".join((await again.client.get_info()).warnings)
+    shown = format_rules(await again.client.list_rules())
+    assert "allow  Bash(touch:*)   (role builder, this session)" in shown
+    assert "allow  Bash(touch c)   (role writer, this session)" in shown
+    await again.say("go")
+    await use_role(again, "builder")
+    await again.say("go")
+    assert await statuses_of(again) == ["denied", "success"]
+    await again.client.submit(RemoveRule(1))
+    assert [(line.text, line.role) for line in await again.client.list_rules()] == [("Bash(touch c)", "writer")]
+    await again.say("go")
+    assert (await statuses_of(again))[2:] == ["denied"]
+    assert sorted(os.listdir(workspace)) == ["a", "c", "f"]
+
+
+async def test_one_rule_can_belong_to_two_roles(start: Start) -> None:
+    talk = await start([])
+    await talk.client.submit(AddRule("Bash(make)"))
+    await use_role(talk, "writer")
+    await talk.client.submit(AddRule("Bash(make)"))
+    await talk.client.submit(AddRule("Bash(make)"))
+    assert [line.role for line in await talk.client.list_rules()] == ["builder", "writer"]
+    await talk.client.submit(RemoveRule(2))
+    assert [line.role for line in await talk.client.list_rules()] == ["builder"]
+
+
+@pytest.mark.parametrize("action", ["deny", "ask"])
+async def test_what_is_denied_or_asked_about_holds_in_every_role(start: Start, workspace: Path, action: Any) -> None:
+    talk = await start([touch("a"), say("1")], yes=False, allowed_tools=("Bash(touch:*)",))
+    await talk.client.submit(AddRule("Bash(touch a)", action))
+    await use_role(talk, "writer")
+    await talk.say("go")
+    assert await statuses_of(talk) == ["denied"]
+    assert [(line.text, line.role) for line in await talk.client.list_rules() if line.number] == [("Bash(touch a)", "")]
+
+
+async def test_a_running_sub_agent_has_the_rules_of_the_role_now(start: Start, workspace: Path) -> None:
+    switched, added = threading.Event(), threading.Event()
+    script = [
+        call("AgentTool", {"description": "task", "prompt": "Make."}, id="t"),
+        touch("a"),
+        touch("b").hold(switched),
+        touch("c").hold(added),
+        say("sub"),
+        say("main"),
+    ]
+    talk = await start(script, yes=False)
+    await talk.client.submit(AddRule("Bash(touch:*)"))
+    await talk.submit("go")
+    await asyncio.to_thread(talk.server.wait_for, 3)
+    await use_role(talk, "writer")
+    switched.set()
+    await asyncio.to_thread(talk.server.wait_for, 4)
+    await talk.client.submit(AddRule("Bash(touch:*)"))
+    added.set()
+    await talk.until_end("p1")
+    assert sorted(os.listdir(workspace)) == ["a", "c"]
+
+
+async def test_rule_of_a_log_without_roles_holds_in_every_role(start: Start, workspace: Path) -> None:
+    talk = await start([say("1"), touch("a"), say("2")], yes=False)
+    await talk.client.submit(AddRule("Bash(touch:*)"))
+    await talk.say("go")
+    session = (await talk.client.get_info()).session
+    await talk.client.close()
+    (log,) = Path.home().rglob(f"{session}/main.jsonl")
+    log.write_text(log.read_text().replace(',"role":"builder"}', "}"))
+    again = await start(None, server=talk.server, resume=session, yes=False)
+    await use_role(again, "writer")
+    await again.say("go on")
+    assert await statuses_of(again) == ["success"]
 
 
 async def test_damaged_rules_file_causes_a_warning_and_an_answer_applies_once(

@@ -89,6 +89,38 @@ async def test_apply_asks_for_approval_with_the_diff(start: Start, workspace: Pa
     assert (workspace / "sub/secret.txt").read_text() == "hidden\n"
 
 
+@pytest.mark.parametrize("is_asked", [True, False], ids=["approved", "reported"])
+async def test_apply_writes_what_was_shown(start: Start, workspace: Path, is_asked: bool) -> None:
+    """The worktree changes while the request is open, or, where nothing is asked, after the report of the task."""
+    (workspace / "a.txt").write_text("one\n")
+    make_repository(workspace)
+    script = TeamScript([delegate_isolated("a"), say("ok"), say("I see")])
+    script.tasks["a"] = [call("WriteFile", {"file_path": "new.txt", "content": "shown\n"}), complete("done")]
+    asking: dict[str, Any] = {"yes": False, "can_ask": True, "allowed_tools": ("WriteFile",)}
+    talk = await start(script, agent_definitions=TYPES, **(asking if is_asked else {}))
+    await talk.say("go")
+    await settle(talk.client)
+    listed = subprocess.run(["git", "worktree", "list"], cwd=workspace, capture_output=True, text=True, check=True)
+    file = Path(listed.stdout.splitlines()[1].split()[0], "new.txt")
+    script.main[:] = [call("Apply", {"task_id": "adhoc-1"}, id="apply"), say("merged")]
+    if is_asked:
+        await talk.submit("apply it")
+        await talk.until_live(PermissionAsked)
+        (asked,) = talk.all(PermissionAsked)
+        assert "+shown" in asked.preview
+        file.write_text("swapped\n")
+        await talk.client.submit(AnswerPermission(asked.ask_id, True))
+    else:
+        file.write_text("swapped\n")
+        await talk.submit("apply it")
+    await settle(talk.client)
+    result = talk.server.requests[-1].results["apply"]
+    assert "new.txt (it was changed after its diff was shown" in result
+    assert "Kept worktree" in result
+    assert (workspace / "new.txt").read_text() == "shown\n"
+    assert file.read_text() == "swapped\n"
+
+
 async def test_deny_rules_for_paths_hold_for_the_apply_tool(start: Start, workspace: Path) -> None:
     talk = await delegate_and_apply(start, workspace, disallowed_tools=(f"Edit({workspace}/sub/secret.txt)",))
     await settle(talk.client)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from mcp_types import ElicitResult, ErrorData
 
 from odin.commands.mcp_serve import SessionPool, make_server
 from odin.config import Options
-from odin.testing import ScriptedServer, call, say
+from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
 from tests.mcp_client.test_session import PROGRAM, make_server_settings
 
 
@@ -131,10 +132,10 @@ def test_the_doctor_reports_servers(run_odin: Any, home: Path):
 
 @pytest.fixture
 def make_pool(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def make(model: ScriptedServer) -> SessionPool:
+    def make(model: ScriptedServer, **options: Any) -> SessionPool:
         for name, value in model.env("anthropic").items():
             monkeypatch.setenv(name, value)
-        return SessionPool(Options(cwd=str(workspace), headless=True))
+        return SessionPool(Options(cwd=str(workspace), headless=True, **options))
 
     return make
 
@@ -185,6 +186,33 @@ async def test_without_elicitation_nothing_is_approved(make_pool: Any, workspace
             await client.call_tool("edit", {"prompt": "Write a.txt."})
         await pool.close()
     assert "No user can be asked here" in model.requests[-1].body.decode()
+    assert not (workspace / "a.txt").exists()
+
+
+@pytest.mark.parametrize("tool", ["ask", "plan"])
+async def test_ask_and_plan_change_nothing_through_an_earlier_task(make_pool: Any, workspace: Path, tool: str):
+    write = call("WriteFile", {"file_path": "a.txt", "content": "x"}, id="write")
+    task = [call("Complete", {"summary": "nothing yet"}), write, call("Complete", {"summary": "done"})]
+    tried = threading.Event()
+
+    def play(seen: SeenRequest) -> Turn:
+        if "write" in seen.results:
+            tried.set()
+        if "Delegate" not in seen.tool_names:
+            return task.pop(0)
+        newest = json.dumps(seen.messages[-1])
+        if "Begin." in newest:
+            return call("Delegate", {"description": "write a.txt"})
+        return call("Notify", {"task_id": "adhoc-1", "message": "now"}) if "Now?" in newest else say("ok")
+
+    with ScriptedServer(play) as model:
+        pool = make_pool(model, yes=True)
+        async with Client(make_server(pool), mode="legacy") as client:
+            first = (await client.call_tool("edit", {"prompt": "Begin."})).structured_content
+            await asyncio.to_thread(model.wait_for, 3)
+            await client.call_tool(tool, {"prompt": "Now?", "session": first["session"]})
+            assert await asyncio.to_thread(tried.wait, 20)
+        await pool.close()
     assert not (workspace / "a.txt").exists()
 
 

@@ -91,6 +91,8 @@ def test_stronger_rules_and_modes_override_a_skill(skill: Skill) -> None:
     asking = Policy(root=root, rule_set=RuleSet([rule_of("Bash(make:*)", "ask")]))
     assert skill.judge_command("Bash(make:*)", "make a", policy=asking) == "ask"
     assert skill.judge_command("Bash(make:*)", "make a", mode="plan_mode") == "ask"
+    kept = Subject(name="project", persists=True)
+    assert skill.judge_call("Memory", "Memory", "talk", kept, mode="ask_mode") == "ask"
 
 
 @each(

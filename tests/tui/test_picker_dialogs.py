@@ -141,6 +141,8 @@ async def test_rules_are_added_updated_and_removed(open_app: OpenApp, workspace:
         await stage.app.client.submit(AddRule("Bash(make:*)"))
         await stage.shows("Bash(make:*)")
         rules = current_dialog(stage, RulesDialog).rows
+        rules.move_to([rule.text for rule in rules.items].index("Bash(make:*)"))
+        await stage.shows("Only in the role builder.")
         rules.move_to([rule.text for rule in rules.items].index("Edit(docs/**)"))
         await stage.shows("File", ".json")
         await stage.press("d", "n")

@@ -30,6 +30,11 @@ def format_event(event: Event, agent: str = "") -> str:
         (HookRan("tool_call", "lint", "silent"), ""),
         (HookRan("tool_call", "lint", "allowed"), ""),
         (RuleAdded("Bash(make)", "allow", "project"), "Rule added for this project: allow Bash(make)"),
+        (RuleAdded("Bash(make)", "allow", role="builder"), "Rule added for this session: allow Bash(make)"),
+        (
+            RuleAdded("Bash(make)", "allow", role="docs"),
+            "Rule added for this session in the role docs: allow Bash(make)",
+        ),
         (RuleRemoved("Bash(make)", "deny", "user"), "Rule removed for all projects: deny Bash(make)"),
         (
             ToolEnded("c", "Bash", "denied", "Denied by rule Bash(x): no.\nNothing was done."),

@@ -5,7 +5,7 @@
     AgentDeps(recorder, parts.make_deps, place.cwd, place.root)
     ...
     diff = await place.collect()                                # the reviewable diff
-    work = await composition.places.apply(place, paths)         # these files, into the project
+    work = await composition.places.apply(place, paths, diff.tree)    # these files, into the project
     end = await composition.places.end(place)                   # removes or keeps the worktree; say `end.describe()`
 
 A worktree has the configuration, the trust and the rules of its project. An agent that is continued gets its place back
@@ -48,9 +48,6 @@ class AgentPlace(Struct, frozen=True, eq=False):
     async def collect(self) -> "WorktreeDiff":
         """Return everything that the agent changed in its worktree."""
         return await self.get_worktree().collect()
-
-    async def collect_text(self) -> str:
-        return (await self.collect()).text
 
     def get_worktree(self) -> "AgentWorktree":
         """Return the worktree. Raise OdinError for an agent that works in the project."""
@@ -112,8 +109,11 @@ class AgentPlaces:
         self._places = [*(other for other in self._places if other is not place), adapted]
         return adapted
 
-    async def apply(self, place: AgentPlace, paths: Collection[str]) -> "AppliedWork":
-        """Merge the agent's changes of these files of the project. The caller saves and records them."""
+    async def apply(self, place: AgentPlace, paths: Collection[str], tree: str = "") -> "AppliedWork":
+        """Merge the agent's changes of these files of the project. The caller saves and records them.
+
+        `tree` is what was shown of the worktree (`WorktreeDiff.tree`), "": the worktree as it is now.
+        """
         from odin.checkpoints.project_listing import run_in_thread
         from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, write_planned_files
 
@@ -123,7 +123,7 @@ class AgentPlaces:
             return await run_in_thread(lambda stopped: write_planned_files(plan, store))
 
         late = "it was changed after the work was reported"
-        return await place.get_worktree().apply(write, store, lambda path: "" if path in paths else late)
+        return await place.get_worktree().apply(write, store, lambda path: "" if path in paths else late, tree)
 
     async def end(self, place: AgentPlace) -> "WorktreeEnd":
         """End the processes in a worktree. Remove it if the project has all of its work; otherwise keep it."""

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.app.worktrees import APPLIED_REFS, START_REFS, GitPlace, Worktrees
 from odin.checkpoints.file_state import LINKED_FOLDER, decode_path, encode_path, is_behind_link, is_same_state, state_of
@@ -192,16 +193,22 @@ class AgentWorktree:
         return str(self._own.folder / decode_path(file.path))
 
     async def apply(
-        self, write: WriteFiles, store: CheckpointStore, skip_reason_of: Callable[[str], str] = lambda path: ""
+        self,
+        write: WriteFiles,
+        store: CheckpointStore,
+        skip_reason_of: Callable[[str], str] = lambda path: "",
+        tree: str = "",
     ) -> AppliedWork:
         """Merge the changes into the project. `store` receives the new contents before `write` writes them.
 
-        A file is skipped and reported if `skip_reason_of` returns a reason for its path in the project. Applying twice
-        is safe: what is in the project already is not changed again.
+        `tree` are the files to merge, as `collect` returned them; "": as they are now. Later changes are reported and
+        stay in the worktree. A file is skipped and reported if `skip_reason_of` returns a reason for its path in the
+        project. Applying twice is safe: what is in the project already is not changed again.
         """
         now = await self._trees.write_tree(self._place)
-        merge = _Merge(self._trees, self._own.folder, self._place, self._start, now.tree, store)
-        for old, new, name in await self._trees.list_raw_changes(self._start, now.tree):
+        tree = tree or now.tree
+        merge = _Merge(self._trees, self._own.folder, self._place, self._start, tree, store)
+        for old, new, name in await self._trees.list_raw_changes(self._start, tree):
             await merge.add(old, new, name, skip_reason_of(str(self._own.folder / name)))
         for name in now.left_out:
             merge.skip(name, f"it is a repository or cannot be read; it is in {self._place.folder / name}")
@@ -214,8 +221,12 @@ class AgentWorktree:
             (*merge.skipped, *failed),
         )
         if work.is_complete:
-            await self._mark_applied(now.tree)
-        return work
+            await self._mark_applied(tree)
+        late = tuple(
+            SkippedFile(encode_path(name), f"it was changed after its diff was shown; see {self._place.folder / name}")
+            for _, _, name in await self._trees.list_raw_changes(tree, now.tree)
+        )
+        return replace(work, skipped=(*work.skipped, *late))
 
     def _name_of(self, path: str) -> str:
         return os.path.relpath(path, encode_path(str(self._own.folder)))

@@ -201,7 +201,9 @@ class SessionComposition:
         )
         self.earlier_grants = state.permissions.grants
         self.grants = state.permissions.get_grants(to_valid_unicode(config.root))
-        self.rule_set = load_rule_set(config, env, self.grants.rules, has_memory=self._workspace.has_memory)
+        self.rule_set = load_rule_set(
+            config, env, self.grants.rules, has_memory=self._workspace.has_memory, get_role=lambda: self.roles.name
+        )
         self.rules = RuleChanges(self.rule_set, self.recorder, self.roles.list_rules)
         self.skills = self._open_skills()
         self.permission_mode: PermissionMode = choose_permission_mode(config, self.options, self.grants.permission)

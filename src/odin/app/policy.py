@@ -15,7 +15,7 @@ from odin.config.settings import LayerDeclaration, McpServerSettings
 from odin.core.call_events import ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
-from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, RuleAction
+from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, SessionRule
 from odin.core.text import find_similar
 from odin.core.tool import ALIASES, Tool, ToolSource, canonical_name_of
 from odin.policy.modes import PermissionMode, permission_mode_of
@@ -46,7 +46,12 @@ _USER_MEMORY_RULE = "Memory(user)"
 
 
 def load_rule_set(
-    config: Config, env: Mapping[str, str], session: Iterable[tuple[str, RuleAction]] = (), *, has_memory: bool = False
+    config: Config,
+    env: Mapping[str, str],
+    session: Iterable[SessionRule] = (),
+    *,
+    has_memory: bool = False,
+    get_role: Callable[[], str] = lambda: "",
 ) -> RuleSet:
     """Return all permission rules. `session` are rules that an earlier run of this session added."""
     rules = [rule_of(_USER_MEMORY_RULE, "ask", "default", "built-in")] if has_memory else []
@@ -63,7 +68,7 @@ def load_rule_set(
             rules += found
             warnings += problems
     store = RuleFile(get_config_dir(env) / RULES_NAME, config.root)
-    rule_set = RuleSet(rules, store=store, warnings=warnings)
+    rule_set = RuleSet(rules, store=store, warnings=warnings, get_role=get_role)
     rule_set.warnings = (*warnings, *store.warnings)
     rule_set.restore(session)
     return rule_set

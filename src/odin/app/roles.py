@@ -228,9 +228,7 @@ class SessionRoles:
     def list_rules(self) -> tuple[RuleLine, ...]:
         """Return the rules of the role for display."""
         rules = rules_of(self.definition) if self.definition is not None else ()
-        return tuple(
-            RuleLine(0, rule.layer, rule.action, rule.text, f"role {self.name}: {rule.source}") for rule in rules
-        )
+        return tuple(RuleLine(0, rule.layer, rule.action, rule.text, rule.source, self.name) for rule in rules)
 
     def restrict(self, policy: "Policy") -> "Policy":
         """Return the policy with the limits of the role."""

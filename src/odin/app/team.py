@@ -47,6 +47,8 @@ class TeamFactory:
         self._root = composition.config.root
         self._places: dict[str, AgentPlace] = {}
         self._parts: dict[str, AgentParts] = {}
+        self._shown_trees: dict[str, str] = {}
+        """By task: the git tree of its worktree that its report or the last permission request showed."""
 
     def make_team(self) -> Team:
         composition = self._composition
@@ -160,6 +162,7 @@ class TeamFactory:
         if place is None:
             return "", ()
         diff = await place.collect()
+        self._shown_trees[task.id] = diff.tree
         if not diff.files:
             return "Its worktree has no changes.", ()
         name = self._save_artifact(f"tasks/{task.id}.diff", diff.text)
@@ -176,11 +179,16 @@ class TeamFactory:
     async def preview_work(self, task: TaskRecord) -> str:
         from odin.tools.change_preview import preview_diff
 
-        return await preview_diff((await self._reopen(task)).collect_text())
+        async def collect() -> str:
+            diff = await (await self._reopen(task)).collect()
+            self._shown_trees[task.id] = diff.tree
+            return diff.text
+
+        return await preview_diff(collect())
 
     async def apply_work(self, task: TaskRecord) -> str:
         places, place = self._composition.places, await self._reopen(task)
-        done = await places.apply(place, self.list_work(task))
+        done = await places.apply(place, self.list_work(task), self._shown_trees.get(task.id, ""))
         end = await places.end(place)
         return f"{done.describe()}\n{end.describe()}"
 

@@ -123,15 +123,13 @@ class Worktrees:
         return found
 
     async def count_unapplied(self, name: str) -> int:
-        """Return how many files an agent changed in its worktree, unless all of its work is in the project."""
+        """Return how many files an agent changed in its worktree since all of its work was in the project."""
         start = await self.find_commit(f"{START_REFS}/{name}")
         if not start:
             return 0
         now = await self.write_tree(self.find_place(name))
         applied = await self.find_commit(f"{APPLIED_REFS}/{name}")
-        if applied and await self.find_tree(applied) == now.tree:
-            return len(now.left_out)
-        return len(await self.list_raw_changes(start, now.tree)) + len(now.left_out)
+        return len(await self.list_raw_changes(applied or start, now.tree)) + len(now.left_out)
 
     async def remove(self, name: str, *, force: bool = False, is_applied: bool = False) -> RemovedWorktree:
         """Remove a worktree. Raise UsageError if it has uncommitted changes, unless `force` is set.

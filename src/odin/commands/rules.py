@@ -71,8 +71,8 @@ def _format_row(line: RuleLine) -> str:
     from odin.ui.terminal import escape_hidden
 
     number = str(line.number) if line.number else "-"
-    source = f"   {escape_hidden(line.source)}" if line.source else ""
-    return f"{number:>3}  {line.layer:<8} {line.action:<6} {escape_hidden(line.text)}{source}\n"
+    origin = f"   {escape_hidden(line.origin)}" if line.origin else ""
+    return f"{number:>3}  {line.layer:<8} {line.action:<6} {escape_hidden(line.text)}{origin}\n"
 
 
 def _add_rule(args: argparse.Namespace, rules: "RuleSet") -> int:

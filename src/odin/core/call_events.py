@@ -326,15 +326,19 @@ class PermissionAnswered(Event, frozen=True):
 
 
 class RuleAdded(Event, frozen=True):
+    """The user added a rule. `role` is the role in which it holds, "": in every role."""
+
     text: str
     action: RuleAction
     scope: RememberScope = "session"
+    role: str = ""
 
 
 class RuleRemoved(Event, frozen=True):
     text: str
     action: RuleAction
     scope: RememberScope = "session"
+    role: str = ""
 
 
 class HookRan(Event, frozen=True):

@@ -264,7 +264,10 @@ class ChecksRan(Event, frozen=True):
 
 
 class ModeChanged(Event, frozen=True):
-    """The rest of the turn runs in this mode: the user approved a plan, or a program switched the mode."""
+    """The rest of the turn runs in this mode.
+
+    The user approved a plan, a program switched the mode, or a turn in a stricter mode wrote to a sub-agent.
+    """
 
     mode: Mode
 

@@ -1,10 +1,17 @@
 """Types of event fields: named choices, value types, and the base class of all events."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from msgspec import Struct
 
 Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
+"""Strictest first. Plan mode can lead to edit mode, if the user approves the plan; ask mode cannot."""
+
+
+def strictest_mode_of(mode: Mode, *others: Mode | None) -> Mode:
+    """Return the mode that allows the least. None is no limit."""
+    return min((mode, *(other for other in others if other is not None)), key=get_args(Mode).index)
+
 
 DEFAULT_ROLE = "builder"
 

@@ -25,7 +25,8 @@ Danger = Literal["harmless", "changes_files", "hard_to_undo", "outside_project",
 class RuleLine(Struct, frozen=True):
     """One rule as shown in a list. `number` identifies it for removal; 0 cannot be removed.
 
-    `text` is `Tool` or `Tool(pattern)`; `source` is the file that holds the rule.
+    `text` is `Tool` or `Tool(pattern)`; `source` is the file that holds the rule. `role` is the role in which it holds,
+    "": in every role.
     """
 
     number: int
@@ -33,6 +34,20 @@ class RuleLine(Struct, frozen=True):
     action: RuleAction
     text: str
     source: str = ""
+    role: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The role and the source, as shown to people."""
+        return ", ".join(filter(None, (self.role and f"role {self.role}", self.source)))
+
+
+class SessionRule(Struct, frozen=True):
+    """A rule that the user gave for a session. `role` is the role in which it holds, "": in every role."""
+
+    text: str
+    action: RuleAction
+    role: str = ""
 
 
 MIN_SECRET_CHARS = 8

@@ -91,7 +91,8 @@ class TaskCreated(Event, frozen=True, omit_defaults=True):
 class MailSent(Event, frozen=True, omit_defaults=True):
     """An agent wrote to another one. `artifact` is the file with the whole text if `text` is only its beginning.
 
-    `in_reply_to` is the mail that this one answers. `needs_reply`: the sender waits for an answer.
+    `in_reply_to` is the mail that this one answers. `needs_reply`: the sender waits for an answer. `mode` is the mode
+    in which the recipient works on the message: the stricter of that of its task and that of the turn that wrote it.
     """
 
     id: str
@@ -104,6 +105,7 @@ class MailSent(Event, frozen=True, omit_defaults=True):
     artifact: str = ""
     in_reply_to: str = ""
     needs_reply: bool = False
+    mode: Mode | None = None
 
 
 class TaskChanged(Event, frozen=True, omit_defaults=True):
@@ -274,11 +276,11 @@ class Delegation(Protocol):
         ...
 
     async def apply_work(self, task_id: str) -> str:
-        """Merge the worktree of a task into the project; return what happened."""
+        """Merge the worktree of a task, as it was last shown, into the project; return what happened."""
         ...
 
-    async def notify(self, task_id: str, message: str) -> TaskHandle:
-        """Write to one of the agent's own tasks."""
+    async def notify(self, task_id: str, message: str, mode: Mode) -> TaskHandle:
+        """Write to one of the agent's own tasks, in a turn of this mode."""
         ...
 
     def report(self, message: str, kind: ReportKind) -> TaskHandle:

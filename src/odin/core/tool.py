@@ -63,6 +63,7 @@ class Subject(Struct, frozen=True):
     Relative paths start at the working directory. `on_links`: the tool acts on a link, not on what it leads to.
     `resolved` are the paths as resolved when the call was judged (`Policy.resolve`). `removes` are those of the paths
     that the call deletes or moves away. `other_name` is another name of the same thing; rules may use either.
+    `persists`: what the call writes is given to later sessions.
     """
 
     paths: tuple[str, ...] = ()
@@ -73,6 +74,7 @@ class Subject(Struct, frozen=True):
     removes: tuple[str, ...] = ()
     name: str = ""
     other_name: str = ""
+    persists: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

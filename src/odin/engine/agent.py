@@ -12,7 +12,7 @@ from msgspec import Struct
 from odin.context.system_prompt import describe_environment, format_today
 from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
 from odin.core.event import ContextAdded, NoteAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
-from odin.core.event_values import Delivery, Mode
+from odin.core.event_values import Delivery, Mode, strictest_mode_of
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
 from odin.engine.call import CallScope
 from odin.engine.limits import RepetitionGuard
@@ -48,10 +48,11 @@ class LoopController(Protocol):
 
 
 class TakenMail(Struct, frozen=True):
-    """Mail as one text for the model, with the ids to record with it."""
+    """Mail as one text for the model, with the ids to record with it. `mode` is the strictest mode of its messages."""
 
     text: str = ""
     ids: tuple[str, ...] = ()
+    mode: Mode | None = None
 
 
 class Mailbox(Protocol):
@@ -209,7 +210,7 @@ class Agent:
             return
         self._self_started_turns += 1
         self._self_started_ids.add(notification.id)
-        self._start_prompt(notification)
+        self._start_prompt(self._limit_mode(notification))
 
     def wake(self) -> None:
         """Start a turn for new mail if the agent is idle. A busy one reads it with its next request."""
@@ -220,7 +221,7 @@ class Agent:
         if self.is_held or not self._deps.mailbox.should_wake(self.name):
             return None
         taken = self._deps.mailbox.take(self.name)
-        prompt = Prompt(taken.ids[0], taken.text, self._current_mode)
+        prompt = Prompt(taken.ids[0], taken.text, taken.mode or self._current_mode)
         self._mail_of_prompt[prompt.id] = taken.ids
         self._self_started_ids.add(prompt.id)
         return prompt
@@ -228,7 +229,12 @@ class Agent:
     @property
     def _current_mode(self) -> Mode:
         """The mode of the latest turn; sub-agents have their own."""
-        return (self._last_mode if self.name else None) or self._recorder.state.mode
+        own = self._recorder.state.sub_agents.get(self.name)
+        return self._recorder.state.mode if own is None else own.mode
+
+    def _limit_mode(self, notification: Prompt) -> Prompt:
+        """Return the notification in a mode that allows no more than the latest turn: the user did not send it."""
+        return msgspec.structs.replace(notification, mode=strictest_mode_of(notification.mode, self._current_mode))
 
     def take_notifications(self) -> list[Prompt]:
         """Return the notifications the model has not read yet, and forget them."""
@@ -380,14 +386,14 @@ class Agent:
         notifications = self.take_notifications()
         last = notifications[-1]
         self._self_started_ids.add(last.id)
-        return Prompt(last.id, "\n\n".join(item.text for item in notifications), last.mode)
+        return self._limit_mode(Prompt(last.id, "\n\n".join(item.text for item in notifications), last.mode))
 
     def _prepare_turn(self, prompt: Prompt | Continue) -> AgentTurn:
-        mode = self._mode_for(prompt.mode or self._current_mode)
+        mail = self._deps.mailbox.take(self.name)
+        mode = self._mode_for(strictest_mode_of(prompt.mode or self._current_mode, mail.mode))
         continues = isinstance(prompt, Continue)
         asked = Prompt(prompt.id, "") if isinstance(prompt, Continue) else prompt
         notes = self._collect_notes(mode, continues)
-        mail = self._deps.mailbox.take(self.name)
         started = TurnStarted(
             prompt.id,
             asked.text,
@@ -430,9 +436,14 @@ class Agent:
         )
 
     def _take_unsent(self) -> NoteAdded | None:
-        """Return context, notifications and mail that arrived during the turn, for its next request."""
-        context, self._context = self._context, []
+        """Return context, notifications and mail that arrived during the turn, for its next request.
+
+        From here on the turn may do no more than the turns that wrote to it.
+        """
         mail = self._deps.mailbox.take(self.name)
+        if mail.mode is not None and self._turn is not None:
+            self.set_mode(strictest_mode_of(mail.mode, self._turn.mode))
+        context, self._context = self._context, []
         parts = [*context, *(item.text for item in self.take_notifications()), *filter(None, [mail.text])]
         return NoteAdded("\n\n".join(parts), mail.ids) if parts else None
 

@@ -356,12 +356,12 @@ class RuleChanges:
                 rule = self._rule_set.add(text, action, scope)
             else:
                 rule = await asyncio.to_thread(self._rule_set.add, text, action, scope)
-            self._recorder.emit(RuleAdded(rule.text, action, scope))
+            self._recorder.emit(RuleAdded(rule.text, action, scope, rule.role))
 
     async def remove(self, number: int) -> None:
         async with self._lock:
             rule = await asyncio.to_thread(self._rule_set.remove, number)
-            self._recorder.emit(RuleRemoved(rule.text, rule.action, scope_of(rule)))
+            self._recorder.emit(RuleRemoved(rule.text, rule.action, scope_of(rule), rule.role))
 
     def list_rules(self) -> tuple[RuleLine, ...]:
         return (*self._rule_set.list_rules(), *self._list_fixed())

@@ -8,6 +8,7 @@ import asyncio
 from typing import Protocol
 
 from odin.core.errors import UsageError
+from odin.core.event_values import Mode, strictest_mode_of
 from odin.core.team import (
     AgentSpec,
     DelegationLimits,
@@ -105,7 +106,8 @@ class TaskDesk:
             isolation=self._types.isolation_of(kind),
         )
         self._recorder.emit(created, self._agent)
-        agent = await self._start_agent(self._recorder.state.board.tasks[created.id], request.description)
+        task = self._recorder.state.board.tasks[created.id]
+        agent = await self._start_agent(task, request.description, request.mode)
         return TaskHandle("running", created.id, agent, "Its result arrives later as mail. Go on with other work.")
 
     def _limit_scope(self, request: TaskRequest, kind: str) -> WriteScope:
@@ -185,7 +187,7 @@ class TaskDesk:
     def has_tasks(self) -> bool:
         return bool(self._list_own_tasks())
 
-    async def notify(self, task_id: str, message: str) -> TaskHandle:
+    async def notify(self, task_id: str, message: str, mode: Mode) -> TaskHandle:
         _require_text(message)
         task = self._get_own_task(task_id)
         if task.state in ("failed", "cancelled"):
@@ -193,19 +195,20 @@ class TaskDesk:
         async with self._team.continuing:
             task = self._get_own_task(task_id)
             if task.agent not in {agent.name for agent in self._team.list_agents()}:
-                return await self._continue_task(task, message)
+                return await self._continue_task(task, message, mode)
         if task.state == "waiting_main" and (refusal := self._find_agent_limit(task.id)) is not None:
             return refusal
-        self._team.write_to(task, self._write(task, task.agent, message))
-        return TaskHandle("running", task.id, task.agent, "It reads the message with its next request.")
+        self._team.write_to(task, self._write(task, task.agent, message, mode))
+        said = f"It reads the message with its next request.{_describe_limit(task, mode)}"
+        return TaskHandle("running", task.id, task.agent, said)
 
-    async def _continue_task(self, task: TaskRecord, message: str) -> TaskHandle:
+    async def _continue_task(self, task: TaskRecord, message: str, mode: Mode) -> TaskHandle:
         """Start a new agent that takes over the conversation of the last one."""
         if (refusal := self._find_refusal(task.scope, task.key, task)) is not None:
             return refusal
         text = message if task.agent else f"{task.description}\n\n{message}"
-        agent = await self._start_agent(task, text, continues=task.agent)
-        return TaskHandle("running", task.id, agent, "A new agent continues the task.")
+        agent = await self._start_agent(task, text, mode, continues=task.agent)
+        return TaskHandle("running", task.id, agent, f"A new agent continues the task.{_describe_limit(task, mode)}")
 
     async def cancel(self, task_id: str, reason: str) -> TaskHandle:
         task = self._get_own_task(task_id)
@@ -237,12 +240,12 @@ class TaskDesk:
     async def apply_work(self, task_id: str) -> str:
         return await self._team.maker.apply_work(self._get_own_task(task_id))
 
-    async def _start_agent(self, task: TaskRecord, message: str, continues: str = "") -> str:
+    async def _start_agent(self, task: TaskRecord, message: str, mode: Mode, continues: str = "") -> str:
         name = self._team.make_name(task.type)
         spec = AgentSpec(
             name,
             message,
-            task.mode,
+            strictest_mode_of(task.mode, mode),
             task.description,
             task.type,
             task.id,
@@ -264,7 +267,7 @@ class TaskDesk:
         if self._is_over(task):
             await self._team.dismiss(name, "Its task was cancelled before it started.")
             raise UsageError(f"{task.id} was cancelled before its agent started.")
-        mail = self._write(task, name, message)
+        mail = self._write(task, name, message, mode)
         self._recorder.emit(TaskChanged(task.id, "running", name, mail=mail), name)
         self._team.post.announce(mail)
         return name
@@ -273,7 +276,7 @@ class TaskDesk:
         """True if the task has failed or was cancelled in the meantime."""
         return self._recorder.state.board.tasks[task.id].resume_policy == "never"
 
-    def _write(self, task: TaskRecord, recipient: str, message: str) -> MailSent:
+    def _write(self, task: TaskRecord, recipient: str, message: str, mode: Mode) -> MailSent:
         return self._team.post.write(
             self._agent,
             recipient,
@@ -282,6 +285,7 @@ class TaskDesk:
             task_id=task.id,
             priority="urgent",
             in_reply_to=task.last_mail if task.state == "waiting_main" else "",
+            mode=strictest_mode_of(task.mode, mode),
         )
 
     def _list_own_tasks(self) -> list[TaskRecord]:
@@ -330,3 +334,9 @@ class TaskDesk:
 def _require_text(message: str) -> None:
     if not message.strip():
         raise UsageError("The message is empty.", "Write what the other agent should know.")
+
+
+def _describe_limit(task: TaskRecord, mode: Mode) -> str:
+    """Return that the task goes on in a stricter mode than its own, or ""."""
+    strictest = strictest_mode_of(task.mode, mode)
+    return "" if strictest == task.mode else f" It works on it in {strictest}, as this turn does."

@@ -7,6 +7,7 @@ sender is kept.
 import asyncio
 from collections.abc import Callable, Iterable
 
+from odin.core.event_values import Mode, strictest_mode_of
 from odin.core.team import MailKind, MailPriority, MailSent
 from odin.engine.agent import TakenMail
 from odin.engine.recorder import Recorder
@@ -50,12 +51,15 @@ class PostOffice:
         priority: MailPriority = "notify",
         in_reply_to: str = "",
         needs_reply: bool = False,
+        mode: Mode | None = None,
     ) -> MailSent:
         """Return new mail that is not sent yet. A long text is saved as an artifact."""
         name = f"mail-{self._recorder.state.board.mail_count + 1}"
         artifact = self._save(f"mail/{name}.md", text) if len(text) > MAX_INLINE_CHARS else ""
         shown = f"{text[:MAX_INLINE_CHARS]}…" if artifact else text
-        return MailSent(name, sender, recipient, kind, shown, priority, task_id, artifact, in_reply_to, needs_reply)
+        return MailSent(
+            name, sender, recipient, kind, shown, priority, task_id, artifact, in_reply_to, needs_reply, mode
+        )
 
     def announce(self, mail: MailSent) -> None:
         """Wake the recipient of mail that was sent, unless it is only progress."""
@@ -80,7 +84,9 @@ class PostOffice:
         if not mail:
             return TakenMail()
         self._taken.update(item.id for item in mail)
-        return TakenMail(format_mail(mail), tuple(item.id for item in mail))
+        modes = [item.mode for item in mail if item.mode is not None]
+        mode = strictest_mode_of(*modes) if modes else None
+        return TakenMail(format_mail(mail), tuple(item.id for item in mail), mode)
 
     def should_wake(self, agent: str) -> bool:
         return any(item.kind != "progress" for item in self._list_untaken(agent))

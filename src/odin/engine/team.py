@@ -364,7 +364,7 @@ class Team:
             return
         member.reminders += 1
         self._set_running(member)
-        member.agent.notify(Prompt(f"{member.spec.name}-reminder-{member.reminders}", REMINDER, member.spec.mode))
+        member.agent.notify(Prompt(f"{member.spec.name}-reminder-{member.reminders}", REMINDER))
         if not member.agent.is_busy and (task := self.find_task(member.spec.name)) is not None:
             self._fail(member, task, "It stopped without Complete too often.")
 

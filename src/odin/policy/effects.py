@@ -400,6 +400,8 @@ def describe_call(call: PolicyCall) -> Effect:
     if call.kind == "network":
         return Effect("network", f"Fetches {shorten(call.subject.url)}." if call.subject.url else "Uses the network.")
     if call.kind == "talk":
+        if call.subject.persists:
+            return Effect("changes_files", "Changes what later sessions are told.")
         return Effect("harmless", "Talks to the user.")
     return _describe_files(call)
 

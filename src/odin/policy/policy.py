@@ -14,8 +14,9 @@ Each call is checked in this order; the first check that applies decides, and th
  8. the ask and allow rules; in ask and plan mode no rule allows a command
  9. protected files, and files that hold secrets: ask
 10. the rules of the skills that the turn uses (see `rules/skill_rules`): allow
-11. the default: reading the project is allowed, everything else asks. acceptEdits also allows changes inside the
-    project, and auto in addition commands that the sandbox confines to the project (see `effects`)
+11. the default: reading the project and talking are allowed, everything else asks, and so does talking to later
+    sessions (Memory) in ask and plan mode. acceptEdits also allows changes inside the project, and auto in addition
+    commands that the sandbox confines to the project (see `effects`)
 12. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
     never allow more. Their ask rules do not count under `--yes` and bypassPermissions
 
@@ -475,7 +476,8 @@ class Policy:
         return Verdict("ask", f"{item.text} {explain_sensitivity(item, call)}.", hint, name)
 
     def _check_skill_rules(self, call: PolicyCall) -> Verdict | None:
-        if not self._skill_rules or (call.kind == "execute" and not call.spec.allows_changes):
+        is_lasting = call.kind == "execute" or call.subject.persists
+        if not self._skill_rules or (is_lasting and not call.spec.allows_changes):
             return None
         from odin.policy.rules.skill_rules import find_skill_rule
 
@@ -483,6 +485,9 @@ class Policy:
         return None if rule is None else replace(self._allow_by(rule, call), rule="allowed-tools of a skill")
 
     def _decide_default(self, call: PolicyCall) -> Verdict:
+        if call.subject.persists and not call.spec.allows_changes:
+            why = f"Later sessions would be told this, and {call.spec.mode} keeps nothing for them without approval."
+            return Verdict("ask", why, self._suggest_hint(call), "memory")
         if call.kind == "talk":
             return _allow_freely("It only talks to the user.", "talking")
         if call.kind == "network":

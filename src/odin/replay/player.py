@@ -162,9 +162,11 @@ class Player:
             self._ended_turns = action.ended_turns + (action.op == "close")
         elif self._client is not None and isinstance(action.op, RuleRemoved):
             lines = await self._client.list_rules()
-            number = next((at for at, line in enumerate(lines, 1) if line.text == action.op.text), 0)
-            if number:
-                await self._client.submit(RemoveRule(number))
+            wanted = (action.op.text, action.op.action, action.op.role)
+            for line in lines:
+                if line.number and (line.text, line.action, line.role) == wanted:
+                    await self._client.submit(RemoveRule(line.number))
+                    break
         elif self._client is not None and not isinstance(action.op, str | RuleRemoved):
             await self._client.submit(action.op)
 

@@ -58,7 +58,7 @@ from odin.core.event import (
 from odin.core.event_values import DEFAULT_ROLE, CachedFile, CallStatus, ExitReason, Mode
 from odin.core.format import clip
 from odin.core.message import Message, Usage
-from odin.core.policy import RuleAction
+from odin.core.policy import SessionRule
 from odin.core.tool import CollectedItem
 from odin.session.conversation import MainConversation, ReadLog, UsedSkills
 from odin.session.history import FileHistory, RecordedChange, results_of
@@ -81,14 +81,14 @@ _MAX_MENTIONED = 5
 class Grants(Struct, frozen=True):
     """What the user granted. `permission` is the chosen mode, or ""; `budget_usd` the cost limit, or None."""
 
-    rules: tuple[tuple[str, RuleAction], ...] = ()
+    rules: tuple[SessionRule, ...] = ()
     permission: str = ""
     budget_usd: float | None = None
 
     def restrict_for_other_project(self) -> "Grants":
         """The grants that carry over to another project: deny and ask rules, and restrictive modes."""
         return Grants(
-            tuple(rule for rule in self.rules if rule[1] != "allow"),
+            tuple(rule for rule in self.rules if rule.action != "allow"),
             self.permission if self.permission in _RESTRICTIVE_MODES else "",
         )
 
@@ -101,7 +101,9 @@ class Grants(Struct, frozen=True):
     def _list_allowed(self) -> Iterator[str]:
         if self.permission not in _UNMENTIONED_MODES:
             yield f"permission mode {self.permission}"
-        yield from (f"rule {text}" for text, action in self.rules if action == "allow")
+        for rule in self.rules:
+            if rule.action == "allow":
+                yield f"rule {rule.text}" + (f" (role {rule.role})" if rule.role not in ("", DEFAULT_ROLE) else "")
 
 
 def describe_resumed_grants(earlier: Grants, current: Grants) -> str:
@@ -126,7 +128,7 @@ class SessionPermissions:
         self.root = ""
         self.mode = "default"
         self.chosen_mode = ""
-        self.rules: tuple[tuple[str, RuleAction], ...] = ()
+        self.rules: tuple[SessionRule, ...] = ()
         self.budget_usd: float | None = None
 
     @property
@@ -145,7 +147,7 @@ class SessionPermissions:
             case PermissionModeChanged():
                 self.mode = self.chosen_mode = _FORMER_MODES.get(event.mode, event.mode)
             case RuleAdded() if event.scope == "session":  # stays until removed, even after a rewind
-                self.rules = (*self._list_rules_without(event), (event.text, event.action))
+                self.rules = (*self._list_rules_without(event), SessionRule(event.text, event.action, event.role))
             case RuleRemoved() if event.scope == "session":
                 self.rules = self._list_rules_without(event)
             case BudgetSet():
@@ -163,8 +165,8 @@ class SessionPermissions:
         mode = event.permission_mode or self.chosen_mode or configured
         self.mode = _FORMER_MODES.get(mode, mode)
 
-    def _list_rules_without(self, event: RuleAdded | RuleRemoved) -> tuple[tuple[str, RuleAction], ...]:
-        return tuple(rule for rule in self.rules if rule != (event.text, event.action))
+    def _list_rules_without(self, event: RuleAdded | RuleRemoved) -> tuple[SessionRule, ...]:
+        return tuple(rule for rule in self.rules if rule != SessionRule(event.text, event.action, event.role))
 
 
 class SessionTotals:

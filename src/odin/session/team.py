@@ -17,6 +17,7 @@ from odin.core.event import (
     AgentEnded,
     AgentStarted,
     Envelope,
+    ModeChanged,
     ModelChanged,
     NoteAdded,
     SessionOpened,
@@ -39,7 +40,17 @@ class SubAgentThreads:
     """
 
     EVENTS: ClassVar[frozenset[type]] = frozenset(
-        (SessionOpened, AgentStarted, AgentEnded, TodosChanged, UsageRecorded, ModelChanged, SpawnStarted)
+        (
+            SessionOpened,
+            AgentStarted,
+            AgentEnded,
+            TurnStarted,
+            ModeChanged,
+            TodosChanged,
+            UsageRecorded,
+            ModelChanged,
+            SpawnStarted,
+        )
     )
 
     def __init__(self, read_log: ReadLog | None = None) -> None:
@@ -99,6 +110,8 @@ class SubAgentThreads:
                     context_limit=event.context_window,
                     model=event.model,
                 )
+            case TurnStarted() | ModeChanged() if agent in self._records:
+                self._records[agent] = replace(self._records[agent], mode=event.mode)
             case ModelChanged() if agent in self._records:
                 self._records[agent] = replace(
                     self._records[agent], model=event.model, selected_model=event.selected or event.model

@@ -97,7 +97,7 @@ class NotifyTool(_TeamTool[NotifyArgs]):
 
     async def run(self, args: NotifyArgs, ctx: ToolContext) -> ToolOutput:
         try:
-            return _show(await self._delegation.notify(args.task_id, args.message))
+            return _show(await self._delegation.notify(args.task_id, args.message, ctx.mode))
         except UsageError as error:
             return fail(error.describe())
 

@@ -95,7 +95,8 @@ class MemoryTool(Tool[MemoryArgs]):
         self._keeper = keeper
 
     def subject_of(self, args: MemoryArgs) -> Subject:
-        return Subject(name="read" if args.action == "read" else args.scope)
+        is_read = args.action == "read"
+        return Subject(name="read" if is_read else args.scope, persists=not is_read)
 
     def title_of(self, args: MemoryArgs) -> str:
         return " ".join(f"{args.action} {args.scope}: {args.text or args.old}".split())

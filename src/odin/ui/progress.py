@@ -22,7 +22,7 @@ from odin.core.call_events import (
     ToolStarted,
 )
 from odin.core.event import Envelope, ModelChanged, Warned
-from odin.core.event_values import Event
+from odin.core.event_values import DEFAULT_ROLE, Event
 from odin.core.policy import RememberScope
 from odin.core.tool import user_name_of
 from odin.ui.terminal import TextPainter, escape_hidden, is_dumb, shorten, size_of, write_line, write_text
@@ -80,9 +80,9 @@ class EventLines:
             case ToolEnded():
                 return self._format_tool_end(event)
             case RuleAdded():
-                return f"Rule added {SCOPE_WORDS[event.scope]}: {event.action} {event.text}"
+                return f"Rule added {_describe_range(event)}: {event.action} {event.text}"
             case RuleRemoved():
-                return f"Rule removed {SCOPE_WORDS[event.scope]}: {event.action} {event.text}"
+                return f"Rule removed {_describe_range(event)}: {event.action} {event.text}"
             case _:
                 return ""
 
@@ -105,6 +105,11 @@ class EventLines:
         elif self._failures and event.status == "error":
             sentences.append(f"{user_name_of(event.name)} failed: {_first_line_of(event.text)}")
         return " ".join(sentences)
+
+
+def _describe_range(event: RuleAdded | RuleRemoved) -> str:
+    role = "" if event.role in ("", DEFAULT_ROLE) else f" in the role {event.role}"
+    return f"{SCOPE_WORDS[event.scope]}{role}"
 
 
 def _first_line_of(text: str) -> str:

@@ -7,16 +7,17 @@ program, such as `git log --output=FILE` (see `programs.find_escape_option`).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.core.errors import UsageError
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains, is_secret_path
-from odin.core.policy import RememberScope, RuleAction, RuleLayer, RuleLine
+from odin.core.policy import RememberScope, RuleAction, RuleLayer, RuleLine, SessionRule
 from odin.core.tool import Kind, ResolvedPath, canonical_name_of
 from odin.policy import paths
 from odin.policy.rules.pattern import (
@@ -66,7 +67,8 @@ class Rule(Struct, frozen=True):
     """One rule. `source` is the file or setting it comes from.
 
     `exceptions` are allow rules that a deny rule for everything does not override. `home` is the folder of a skill
-    whose own program an allow rule names: the command may run there and name other files in it.
+    whose own program an allow rule names: the command may run there and name other files in it. `role` is the role in
+    which the user allowed it for the session, "": the rule holds in every role.
     """
 
     text: str
@@ -78,6 +80,7 @@ class Rule(Struct, frozen=True):
     source: str = ""
     exceptions: tuple["Rule", ...] = ()
     home: str = ""
+    role: str = ""
 
     @property
     def label(self) -> str:
@@ -239,39 +242,53 @@ class RuleSet:
 
     Layers, weakest first: default, user, project, session. A deny rule of any layer applies. Between ask and
     allow, the strongest layer with a matching rule decides, and within a layer the rule added last. `fixed` rules come
-    from settings; remembered ones can be removed by number.
+    from settings; remembered ones can be removed by number. What the user allows for the session holds only in the role
+    that `get_role` returns then; ask and deny rules hold in every role.
     """
 
-    def __init__(self, fixed: Iterable[Rule] = (), *, store: RuleStore | None = None, warnings: Iterable[str] = ()):
+    def __init__(
+        self,
+        fixed: Iterable[Rule] = (),
+        *,
+        store: RuleStore | None = None,
+        warnings: Iterable[str] = (),
+        get_role: Callable[[], str] = lambda: "",
+    ):
         self.warnings = tuple(warnings)
+        self._get_role = get_role
         self._fixed = tuple(fixed)
         self._store = store
         self._stored = tuple(store.load_rules()) if store else ()
         self._session: tuple[Rule, ...] = ()
         self.deny_rules: tuple[Rule, ...] = ()
-        self.ask_allow_rules: tuple[Rule, ...] = ()
+        self._ask_allow_rules: tuple[Rule, ...] = ()
         self._sort()
+
+    @property
+    def ask_allow_rules(self) -> tuple[Rule, ...]:
+        role = self._get_role()
+        return tuple(rule for rule in self._ask_allow_rules if rule.role in ("", role))
 
     def _sort(self) -> None:
         ordered = self._sort_by_layer()
         self.deny_rules = tuple(rule for rule in ordered if rule.action == "deny")
-        self.ask_allow_rules = tuple(rule for rule in reversed(ordered) if rule.action != "deny")
+        self._ask_allow_rules = tuple(rule for rule in reversed(ordered) if rule.action != "deny")
 
     def _sort_by_layer(self) -> list[Rule]:
         """Return the rules weakest layer first; within a layer, settings before remembered rules."""
         every = (*self._fixed, *self._stored, *self._session)
         return sorted(every, key=lambda rule: LAYERS.index(rule.layer))
 
-    def restore(self, rules: Iterable[tuple[str, RuleAction]]) -> None:
+    def restore(self, rules: Iterable[SessionRule]) -> None:
         """Restore the session rules of an earlier run."""
-        for text, action in rules:
+        for rule in rules:
             with suppress(UsageError):  # an older version accepted it
-                self._session = (*self._session, self.check(text, action))
+                self._session = (*self._session, replace(self.check(rule.text, rule.action), role=rule.role))
         self._sort()
 
     def with_rule(self, rule: Rule) -> "RuleSet":
         """Return a copy that also contains this rule."""
-        copy = RuleSet((*self._fixed, *self._stored))
+        copy = RuleSet((*self._fixed, *self._stored), get_role=self._get_role)
         copy._session = (*self._session, rule)
         copy._sort()
         return copy
@@ -287,8 +304,9 @@ class RuleSet:
     def add(self, text: str, action: RuleAction = "allow", scope: RememberScope = "session") -> Rule:
         rule = self.check(text, action)
         if scope == "session":
-            same = (rule.text, action)
-            self._session = (*(old for old in self._session if (old.text, old.action) != same), rule)
+            rule = replace(rule, role=self._get_role() if action == "allow" else "")
+            same = (rule.text, action, rule.role)
+            self._session = (*(old for old in self._session if (old.text, old.action, old.role) != same), rule)
         else:
             if self._store is None:
                 raise UsageError("Rules can only be saved for this session here.")
@@ -314,7 +332,7 @@ class RuleSet:
         """Return all rules for display, strongest last."""
         numbers = {id(rule): number for number, rule in self._number_rules()}
         return tuple(
-            RuleLine(numbers.get(id(rule), 0), rule.layer, rule.action, rule.text, rule.source)
+            RuleLine(numbers.get(id(rule), 0), rule.layer, rule.action, rule.text, rule.source, rule.role)
             for rule in self._sort_by_layer()
         )
 

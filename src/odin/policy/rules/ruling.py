@@ -351,6 +351,9 @@ def candidate_rules_of(call: PolicyCall) -> Iterator[str]:
             yield f"{call.name}(domain:{host})"
     elif call.subject.paths:
         yield from _suggest_for_path(call)
+    elif name := call.subject.name:
+        if _is_presentable(name) and not has_wildcard(name):
+            yield f"{call.name}({name})"
     elif canonical_name_of(call.name) != "Delete":
         yield call.name
 

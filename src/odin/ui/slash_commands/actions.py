@@ -59,8 +59,8 @@ def format_rules(rules: Sequence[RuleLine]) -> str:
     lines: list[str] = []
     for rule in rules:
         number = str(rule.number) if rule.number else "–"
-        source = f"   ({escape_hidden(rule.source)})" if rule.source else ""
-        lines.append(f"{number:>3}  {rule.layer:<8} {rule.action:<6} {escape_hidden(rule.text)}{source}")
+        origin = f"   ({escape_hidden(rule.origin)})" if rule.origin else ""
+        lines.append(f"{number:>3}  {rule.layer:<8} {rule.action:<6} {escape_hidden(rule.text)}{origin}")
     if any(rule.number for rule in rules):
         lines.append("/rules remove N removes a numbered rule.")
     return "\n".join(lines) + "\n"

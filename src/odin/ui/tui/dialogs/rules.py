@@ -116,7 +116,7 @@ class RulesDialog(LivePicker[RuleLine]):
         return await self.odin.client.list_rules()
 
     def text_of(self, item: RuleLine) -> str:
-        return f"{item.layer} {item.action} {item.text} {item.source}".casefold()
+        return f"{item.layer} {item.action} {item.text} {item.origin}".casefold()
 
     def draw(self, item: RuleLine) -> RowContent:
         colors = self.palette
@@ -124,12 +124,15 @@ class RulesDialog(LivePicker[RuleLine]):
         line = Text().append(f"{item.number or '–':>3} ", colors.dim)
         line.append(f"{item.action:<6}", style)
         line.append(escape_hidden(item.text), colors.text)
-        return line, (item.layer, escape_hidden(shorten_home(item.source)))
+        role = f"role {escape_hidden(item.role)}" if item.role else ""
+        return line, tuple(filter(None, (item.layer, role, escape_hidden(shorten_home(item.source)))))
 
     async def describe(self, item: RuleLine) -> Text:
         colors = self.palette
         text = Text().append(f"{item.action} {escape_hidden(item.text)}\n\n", colors.strong)
         text.append(f"{_LAYERS.get(item.layer, '')}\n", colors.text)
+        if item.role:
+            text.append(f"Only in the role {escape_hidden(item.role)}.\n", colors.text)
         if item.source:
             text.append("\nFile\n", colors.dim)
             text.append(f"{escape_hidden(shorten_home(item.source))}\n", colors.text)
