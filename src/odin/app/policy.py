@@ -134,7 +134,7 @@ def policy_of(
 def find_hidden_tools(tools: Sequence[Tool[Any]], denials: Iterable[Rule], only: Iterable[str] | None) -> set[str]:
     """Return the tools not offered to the model: every call is denied, or they are not listed in `only`."""
     denied = [rule for rule in denials if rule.bare and not rule.exceptions]
-    names = {tool.name for tool in tools if any(rule.matches_tool(tool.name) for rule in denied)}
+    names = {tool.name for tool in tools if any(rule.matches_tool(tool.name, tool.server_tool) for rule in denied)}
     if "ExecuteCommand" in names:
         names.add("Spawn")
     if only is not None:
