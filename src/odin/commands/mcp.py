@@ -129,12 +129,14 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     """Return the states of the configured servers, after connecting them all."""
     import tempfile
 
+    from odin.app.policy import build_redactor
     from odin.engine.event_bus import EventBus
     from odin.mcp.servers import ServerDeps, SessionServers
 
     async def refuse(server: str, params: Any) -> Any:
         raise UsageError("Sampling is not available here.")
 
+    redact = build_redactor(config, env, ())
     with tempfile.TemporaryDirectory(prefix="odin-mcp-") as folder:
         deps = ServerDeps(
             config=config,
@@ -142,7 +144,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
             folder=Path(folder),
             bus=EventBus(),
             emit=lambda event, agent: None,
-            redact=lambda text: text,
+            redact=lambda text: redact(text).text,
             is_busy=lambda: False,
             ask_user=None,
             sample=refuse,
