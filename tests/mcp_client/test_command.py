@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,26 @@ async def test_a_client_asks_edits_and_answers_approval_requests(make_pool: Any,
             wrong = await client.call_tool("transcript", {"session": "nope"})
             assert wrong.is_error
         await pool.close()
+
+
+@pytest.mark.parametrize(("lines", "missing"), [(100, "3,"), (150, "5,"), (5_000, "at least 8,")])
+async def test_a_permission_request_says_how_much_of_the_preview_is_missing(
+    make_pool: Any, workspace: Path, lines: int, missing: str
+):
+    content = f"{'x' * 48}\n" * lines
+    write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": content}, id="toolu_1")
+    asked: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"decision": "deny"})
+
+    with ScriptedServer([write, say("Refused.")]) as model:
+        pool = make_pool(model)
+        async with Client(make_server(pool), mode="legacy", elicitation_callback=elicit) as client:
+            await client.call_tool("edit", {"prompt": "Write a.txt."})
+        await pool.close()
+    assert re.search(rf"\n\.\.\. cut: {missing}\d\d\d more characters are not shown$", asked[0]), asked[0][-200:]
 
 
 async def test_without_elicitation_nothing_is_approved(make_pool: Any, workspace: Path):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from mcp_types import ElicitRequestURLParams
 
 from odin.app import open_session
 from odin.config import Options
@@ -19,10 +20,11 @@ from odin.config.settings import McpLimits
 from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded, ToolProgressed
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, NoteAdded, ServersChanged, TurnEnded, Warned
-from odin.core.event_values import ServerStatus
+from odin.core.event_values import Question, ServerStatus
 from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prompt
 from odin.engine.client import LocalClient
 from odin.mcp.connection import _PAUSES_S, ATTEMPTS  # pyright: ignore[reportPrivateUsage]
+from odin.mcp.elicitation import Elicitation
 from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
 from tests.ui.pseudo_terminal import open_terminal
@@ -441,10 +443,8 @@ SEVEN = {"action": "accept", "content": {"n": 7}}
         ({"ok": {"type": "boolean"}}, (("No",),), {"action": "accept", "content": {"ok": False}}),
         ({"c": {"type": "string", "enum": ["a", "b"]}}, (("b",),), {"action": "accept", "content": {"c": "b"}}),
         ({"name": {"type": "string"}}, (), {"action": "cancel"}),
-        ({"api_key": {"type": "string"}}, (("never asked",),), {"action": "decline"}),
-        ({"x": {"type": "string", "description": "Your password"}}, (("never asked",),), {"action": "decline"}),
-        ({"card_pin": {"type": "integer"}}, (("never asked",),), {"action": "decline"}),
-        ({"max_tokens": {"type": "integer"}}, (("7",),), {"action": "accept", "content": {"max_tokens": 7}}),
+        ({"Passwort": {"type": "string"}}, (), {"action": "cancel"}),
+        ({"seed phrase": {"type": "string"}, "PAT": {"type": "integer"}}, (), {"action": "cancel"}),
         ({"n": {"type": "integer", "description": "A number (do not enter your pin number)"}}, (("7",),), SEVEN),
     ],
 )
@@ -458,9 +458,27 @@ async def test_a_question_of_a_server_gets_the_users_answer(
     session.answers = answers
     await session.prompt()
     assert json.loads(session.results()[0]) == given
-    is_secret = answers == (("never asked",),)
-    assert ("Who are you?" in str(session.asked)) != is_secret
-    assert any("asked for a secret" in text for text in session.warnings()) == is_secret
+    requests = [event for event in session.events if isinstance(event, QuestionsAsked)]
+    questions = [question for event in requests for question in event.questions]
+    assert len(questions) == len(schema)
+    for question in questions:
+        who, _, asked = question.text.partition("\n\n")
+        assert who.startswith("The MCP server tiny asks this and gets your answer; Odin does not vouch for it. Never ")
+        assert (question.header, asked.partition("\n")[0]) == ("MCP server tiny", "Who are you?")
+    assert not any("seven" in text for text in session.warnings()), "an answer may be a secret"
+
+
+async def test_a_question_about_an_address_says_who_asks_and_shows_the_whole_address() -> None:
+    asked: list[Question] = []
+
+    async def ask(call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...]:
+        asked.extend(questions)
+        return (("Accept",),)
+
+    params = ElicitRequestURLParams(message="m" * 5000, url="https://x.example/login", elicitation_id="1")
+    await Elicitation(ask, lambda text: None).answer("tiny", params, None)
+    assert asked[0].text.startswith("The MCP server tiny asks this")
+    assert asked[0].text.endswith("Open this address yourself: https://x.example/login")
 
 
 async def test_sampling_works_if_it_is_allowed(start_session: StartSession, home: Path):
