@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -143,7 +143,7 @@ async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 @asynccontextmanager
-async def start_server(name: str, project: SampleProject, folder: Path) -> AsyncIterator[LanguageServers]:
+async def start_server(name: str, project: SampleProject, folder: Path) -> AsyncGenerator[LanguageServers]:
     """Yield a server for this project. Skip if the server or a tool that it needs is not installed."""
     root = os.path.realpath(folder)
     for file, text in project.files.items():
