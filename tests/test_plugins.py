@@ -314,6 +314,14 @@ def test_hooks_of_a_plugin_that_changes_are_not_run(run_odin: Run, tmp_path: Pat
     assert "the plugin office changed since this session started and is no longer trusted" in done.stderr
 
 
+def test_an_mcp_server_of_a_plugin_needs_a_clear_name(workspace: Path, tmp_path: Path) -> None:
+    servers = {"tiny": {"command": "x"}, "_y": {"command": "y"}}
+    write(tmp_path / "office/.mcp.json", json.dumps({"mcpServers": servers}))
+    config = load(str(workspace), os.environ, plugin_dirs=[str(tmp_path / "office")])
+    assert [*config.mcp] == ["plugin_office_tiny"]
+    assert "The MCP server plugin_office__y cannot be used: " in config.warnings[-1]
+
+
 @pytest.mark.slow
 def test_mcp_servers_of_a_plugin_are_connected(run_odin: Run, tmp_path: Path) -> None:
     folder = tmp_path / "office"

@@ -4,7 +4,9 @@ import json
 import os
 import stat
 import time
+from base64 import b64encode
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -260,6 +262,22 @@ async def test_stored_keys_are_redacted(workspace: Path, auth: Path) -> None:
     redact = build_redactor(load(str(workspace), os.environ), os.environ, ())
     assert redact(f"a {KEY} b {OTHER} c").text == "a [redacted: key of anthropic] b [redacted: key of anthropic (2)] c"
     assert is_secret_path(str(auth))
+
+
+def test_every_configured_secret_is_redacted_in_every_encoding(workspace: Path, home: Path, auth: Path) -> None:
+    write_private_file(auth, json.dumps({"work": "st0red-key-of-work"}))
+    work = {"api_key": "key-0ne-of-work", "api_keys": ["key-tw0-of-work"], "base_url": "http://u:pa55%2Fw0rd-1@h/v1"}
+    web = {"url": "https://u:pa55w0rd-4-web@h/mcp"}
+    settings = {"providers": {"work": {**work, "proxy": "http://u:pa55w0rd-2@p:1"}}, "mcp": {"web": web}}
+    file = home / ".config/odin/odinconfig.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({**settings, "catalog_url": "https://u:pa55w0rd-3@c/"}))
+    redact = build_redactor(load(str(workspace), os.environ), os.environ, ())
+    passwords = ("pa55/w0rd-1", "pa55w0rd-2", "pa55w0rd-3", "pa55w0rd-4-web")
+    for secret in ("st0red-key-of-work", "key-0ne-of-work", "key-tw0-of-work", *passwords):
+        login = b64encode(f"u:{secret}".encode()).decode()
+        for form in (secret, quote(secret, safe=""), login):
+            assert redact(f"got {form} there").secrets, form
 
 
 async def test_key_stored_during_a_session_is_usable_and_redacted_at_once(workspace: Path, auth: Path) -> None:

@@ -54,6 +54,38 @@ def server() -> Iterator[str]:
         listening.shutdown()
 
 
+def test_password_in_a_url_is_never_shown(run_here: RunHere, home: Path, server: str) -> None:
+    providers = {
+        "mine": {"base_url": f"http://user:hunter2@{server}/v1"},
+        "slash": {"base_url": f"http://user:hun/ter2@{server}/v1"},
+        "token": {"base_url": f"http://hunter2@{server}/v1"},
+        "wrong": {"base_url": "htp://user:hunter2@127.0.0.1/v1"},
+        "gone": {"base_url": "http://user:hunter2@127.0.0.1:9/v1", "proxy": "http://me:hunter2@127.0.0.1:9"},
+    }
+    servers = {
+        "web": {"url": "http://user:hunter2@127.0.0.1:9/mcp"},
+        "base": {"command": "no-such-program", "args": ["postgres://user:hunter2@127.0.0.1/db"]},
+    }
+    settings = {
+        "providers": {name: {"type": "openai-chat", **own} for name, own in providers.items()},
+        "mcp": servers,
+        "retry": {"attempts": 1},
+        "catalog_url": "https://user:hunter2@127.0.0.1:9/api.json",
+    }
+    file = home / ".config/odin/odinconfig.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(settings))
+    for args in (
+        *(("doctor", "config"), ("doctor", "config", "--json"), ("provider",), ("provider", "--json"), ("models",)),
+        *(("models", "--json"), ("models", "refresh"), ("doctor", "models"), ("mcp", "get", "web")),
+        *(("mcp", "get", "--json", "base"), ("provider", "add", "user:hunter2@:x")),
+        *(("-p", "hi", "--model", f"{name}/small", "--strict-mcp-config") for name in providers),
+    ):
+        _, printed, said = run_here(*args)
+        assert "ter2" not in printed + said, args
+    assert f"mine   http://…@{server}/v1\n" in run_here("provider")[1]
+
+
 def test_server_is_added_listed_and_removed(run_here: RunHere, home: Path, server: str) -> None:
     file = home / ".config/odin/odinconfig.json"
     code, printed, _ = run_here("provider", "add", server)

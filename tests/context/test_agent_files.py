@@ -9,6 +9,7 @@ from odin.app.roles import find_rule_problems, rules_of
 from odin.context.agent_definition import AgentCatalog, AgentDefinition
 from odin.context.agent_files import AgentFolder, load_agent_catalog
 from odin.core.errors import UsageError
+from odin.core.server_tool import ServerTool
 from tests.table import each
 
 CLAUDE_FILE = """\
@@ -74,10 +75,10 @@ def test_mcp_servers_of_an_agent_are_named_or_defined(tmp_path: Path, written: s
     assert catalog.problems == ()
     found = catalog.find_type("a")
     assert found.servers == servers
-    assert all(found.has_tool(f"mcp__{name.replace('.', '_')}__get") for name in servers)
-    assert [found.has_tool(name) for name in ("mcp__github__delete", "mcp__other__get", "McpCall", "Bash")] == [
-        *(False, False, True, False)
-    ]
+    uses = [*(ServerTool(name, "get") for name in servers), ServerTool("github", "delete"), ServerTool("other", "get")]
+    assert [found.has_tool(use.public_name, use) for use in uses] == [*(True for _ in servers), False, False]
+    assert [found.has_tool(name) for name in ("McpCall", "Bash")] == [True, False]
+    assert not found.has_tool("ReadMcpResource", ServerTool("github__delete")), "what is denied may mean this server"
 
 
 def test_plugin_agent_cannot_define_an_mcp_server(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,20 @@ C = SampleProject(
     "other.cpp",
 )
 
+SHORTHANDS = SampleProject(
+    {
+        "tsconfig.json": "{}",
+        "shop.ts": "export const total = 1;\nexport interface Cart { count: number }\n"
+        "export function add(cart: Cart) {\n  const { count } = cart;\n  return { count, total };\n}\n",
+        "main.ts": "import { total, add } from './shop';\nexport { total } from './shop';\n"
+        "export const all = { total, count: add({ count: total }).count };\n",
+    },
+    "main.ts",
+    "shop.ts",
+    1,
+    "",
+)
+
 PROJECTS = {
     "basedpyright": PYTHON,
     "ty": PYTHON,
@@ -122,25 +137,54 @@ PROGRAMS = (str(Path(sys.executable).parent), *os.environ.get("ODIN_TEST_SERVERS
 
 @pytest.fixture(params=PROJECTS)
 async def servers(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LanguageServers]:
-    """Yield one server for a sample project. Skip if the server or a tool that it needs is not installed."""
-    root, project = os.path.realpath(tmp_path), PROJECTS[request.param]
-    for name, text in project.files.items():
-        path = Path(root, name)
+    """Yield one server for a sample project."""
+    async with start_server(request.param, PROJECTS[request.param], tmp_path) as started:
+        yield started
+
+
+@asynccontextmanager
+async def start_server(name: str, project: SampleProject, folder: Path) -> AsyncGenerator[LanguageServers]:
+    """Yield a server for this project. Skip if the server or a tool that it needs is not installed."""
+    root = os.path.realpath(folder)
+    for file, text in project.files.items():
+        path = Path(root, file)
         path.parent.mkdir(exist_ok=True)
         path.write_text(text.replace("ROOT", root))
     env = {**os.environ, "PATH": os.pathsep.join((*filter(None, PROGRAMS), os.environ["PATH"]))}
-    others = {"ty", "basedpyright", "pyright"} - {request.param}
-    found = find_servers(root, env, {name: LanguageServerSettings(enabled=False) for name in others})
-    specs = [spec for spec in found if spec.name == request.param]
-    missing = (
-        [request.param] if not specs else [name for name in project.tools if not shutil.which(name, path=env["PATH"])]
-    )
+    others = {"ty", "basedpyright", "pyright"} - {name}
+    found = find_servers(root, env, {other: LanguageServerSettings(enabled=False) for other in others})
+    specs = [spec for spec in found if spec.name == name]
+    missing = [name] if not specs else [tool for tool in project.tools if not shutil.which(tool, path=env["PATH"])]
     if missing:
         pytest.skip(f"{missing[0]} is not installed")
     sandbox = LazySandbox(load(root, env, trust=True), env)
     runner = ProcessRunner(environ=env, sandbox=sandbox.get)
     yield LanguageServers(root, specs, runner, env=env, is_confined=sandbox.can_confine)
     await runner.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("path", "symbol", "changed"),
+    [
+        ("shop.ts", "total", {"shop.ts": "return { count, total: sum }", "main.ts": "export { sum as total } from"}),
+        ("shop.ts", "count", {"shop.ts": "const { sum: count } = cart;\n  return { count, total }"}),
+        ("main.ts", "total", {"main.ts": "import { total as sum, add } from './shop'"}),
+    ],
+)
+async def test_typescript_renames_keep_the_other_name_of_a_place(
+    tmp_path: Path, path: str, symbol: str, changed: dict[str, str]
+):
+    async with start_server("tsc", SHORTHANDS, tmp_path) as servers:
+        root = servers.root
+        ctx = ToolContext(
+            cwd=root, root=root, session="s", agent="", call_id="c", mode="edit_mode", progress=lambda text: None
+        )
+        rename, args = LspRenameTool(lambda: servers, FileCache(read_first=False)), RenameArgs(path, symbol, "sum")
+        await rename.prepare(args, ctx)
+        assert "Renamed" in (await rename.run(args, ctx)).text
+        for name, text in changed.items():
+            assert text in Path(root, name).read_text()
 
 
 @pytest.mark.slow  # basedpyright takes two seconds to start

@@ -21,10 +21,13 @@ SPAN = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 3}
 def ctx(tmp_path: Path) -> ToolContext:
     root = os.path.realpath(tmp_path)
     Path(root, "a.txt").write_text("old old\n")
-    Path(root, "b.bin").write_bytes(b"\0")
     return ToolContext(
         cwd=root, root=root, session="s", agent="", call_id="c", mode="edit_mode", progress=lambda text: None
     )
+
+
+def move(line: int, character: int, last: int, end: int) -> dict[str, Any]:
+    return {"start": {"line": line, "character": character}, "end": {"line": last, "character": end}}
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
@@ -39,6 +42,12 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, result: Any) -> None:
 async def test_invalid_rename_edit_is_refused(serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch):
     uri = f"file://{ctx.root}/a.txt"
     edit = {"range": SPAN, "newText": "new"}
+    Path(ctx.root, "binary.txt").write_bytes(b"\0")
+    Path(ctx.root, ".vscode").mkdir()
+    for name in (".env", "README.md", ".vscode/a.txt"):
+        Path(ctx.root, name).write_text("old\n")
+    Path(ctx.root, "link.txt").symlink_to("/etc/hostname")
+    Path(ctx.root, "a.txt").write_text("old old\nunold old\n")
     table: list[tuple[Any, str]] = [
         (None, "finds nothing to rename"),
         ([], "finds nothing to rename"),
@@ -46,10 +55,35 @@ async def test_invalid_rename_edit_is_refused(serve: Serve, ctx: ToolContext, mo
         ({"changes": {uri: []}}, "finds nothing to rename"),
         ({"changes": {uri: 5}}, "sent an edit that is none"),
         ({"changes": {uri: [{"range": SPAN}]}}, "sent an edit that is none"),
-        ({"changes": {uri: [edit, {**edit, "newText": "x"}]}}, "overlapping edits"),
+        ({"changes": {uri: [edit, edit]}}, "overlapping edits"),
+        *(
+            ({"changes": {uri: [edit, {"range": move(*span), "newText": text}]}}, "would do more than rename 'old'")
+            for span, text in (
+                ((0, 4, 0, 7), "x"),
+                ((0, 4, 0, 7), ""),
+                ((0, 4, 0, 7), "old: new"),
+                ((0, 4, 0, 7), "new\nimport os"),
+                ((0, 4, 0, 4), "new"),
+                ((0, 4, 0, 6), "new"),
+                ((0, 3, 0, 7), " new"),
+                ((0, 4, 1, 0), "new"),
+                ((0, 4, 9, 9), "new"),
+                ((1, 2, 1, 5), "new"),
+                ((1, 6, 1, 99), "new"),
+                ((2, 0, 2, 0), "new"),
+            )
+        ),
+        *(
+            ({"changes": {uri: [{"range": move(*span), "newText": "new"}]}}, "would do more than rename 'old'")
+            for span in ((-1, 0, 0, 3), (0, -5, 0, 3), (0, 0, -1, 3), (0, 3, 0, 0))
+        ),
+        ({"changes": {f"file://{ctx.root}/.env": [edit]}}, "protected or no file of fake"),
+        ({"changes": {f"file://{ctx.root}/README.md": [edit]}}, "protected or no file of fake"),
+        ({"changes": {f"file://{ctx.root}/.vscode/a.txt": [edit]}}, "protected or no file of fake"),
+        ({"changes": {f"file://{ctx.root}/link.txt": [edit]}}, "is outside the project"),
         ({"changes": {"untitled:x": [edit]}}, "which is no file"),
-        ({"changes": {f"{uri}x": [edit]}}, "cannot be read as text"),
-        ({"changes": {f"file://{ctx.root}/b.bin": [edit]}}, "cannot be read as text"),
+        ({"changes": {f"file://{ctx.root}/none.txt": [edit]}}, "cannot be read as text"),
+        ({"changes": {f"file://{ctx.root}/binary.txt": [edit]}}, "cannot be read as text"),
         ({"changes": {f"file://{ctx.root}/../x": [edit]}}, "is outside the project"),
         ({"documentChanges": [{"kind": "delete", "uri": uri}]}, "create, move or delete files"),
         ({"documentChanges": [{"textDocument": 5, "edits": [edit]}]}, "which is no file"),
@@ -61,7 +95,7 @@ async def test_invalid_rename_edit_is_refused(serve: Serve, ctx: ToolContext, mo
     for result, reason in table:
         answer_with(monkeypatch, result)
         await tool.prepare(args, ctx)
-        assert reason in tool.refusal_of(args), result
+        assert reason in tool.refusal_of(args), (result, tool.refusal_of(args))
         assert (await tool.run(args, ctx)).is_error
     answer_with(monkeypatch, {"documentChanges": [{"textDocument": {"uri": uri}, "edits": [edit]}]})
     await tool.prepare(args, ctx)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -15,7 +16,7 @@ from mcp_types import ElicitResult, ErrorData
 from odin.commands.mcp_serve import SessionPool, make_server
 from odin.config import Options
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
-from tests.mcp_client.test_session import PROGRAM, make_server_settings
+from tests.mcp_client.test_session import PROGRAM, configure, make_server_settings
 
 
 def test_a_server_is_added_listed_shown_and_removed(run_odin: Any, home: Path):
@@ -68,11 +69,15 @@ def test_servers_are_added_with_scopes_headers_and_json(run_odin: Any, workspace
     assert run_odin("mcp", "remove", "--scope", "project", "git").returncode == 0
 
 
-def test_bad_arguments_are_rejected_with_a_reason(run_odin: Any, workspace: Path):
+def test_bad_arguments_are_rejected_with_a_reason(run_odin: Any, workspace: Path, home: Path):
+    configure(home, {"my.server": {"command": "x"}})
     for args, problem in (
         (("ad",), "Unknown command 'ad'. Did you mean add?"),
         (("add", "x"), "needs a program or a URL"),
         (("add", "a b", "x"), "'a b' is not a valid name"),
+        (("add", "a__b", "x"), "in rules, mcp__a__b could also mean another server"),
+        (("add", "-s", "project", "a_", "x"), "in rules, mcp__a_ could also mean another server"),
+        (("add", "my_server", "x"), "rules cannot tell them apart, because each is mcp__my_server"),
         (("add", "-e", "X", "x", "y"), "'X' must have the form -e NAME=VALUE"),
         (("add", "-t", "http", "x", "ftp://y"), "its url must begin with http:// or https://"),
         (("add-json", "x", "{"), "not valid JSON"),
@@ -127,6 +132,16 @@ def test_the_doctor_reports_servers(run_odin: Any, home: Path):
     assert "gone: failed: no-such-program was not found" in gone
 
 
+def test_a_server_with_an_ambiguous_name_is_reported_and_can_be_removed(run_odin: Any, home: Path):
+    configure(home, {"tiny": make_server_settings(), "tiny__evil": make_server_settings()})
+    said = "The MCP server tiny__evil cannot be used: in rules, mcp__tiny__evil could also mean another server"
+    listed = run_odin("mcp", "list")
+    assert (said in listed.stderr, listed.stdout.splitlines()[0].startswith("✓ tiny ")) == (True, True)
+    assert said in run_odin("doctor").stdout
+    assert run_odin("mcp", "remove", "tiny__evil").returncode == 0
+    assert run_odin("mcp", "list").stderr == ""
+
+
 # --- odin mcp serve ---
 
 
@@ -176,6 +191,26 @@ async def test_a_client_asks_edits_and_answers_approval_requests(make_pool: Any,
             wrong = await client.call_tool("transcript", {"session": "nope"})
             assert wrong.is_error
         await pool.close()
+
+
+@pytest.mark.parametrize(("lines", "missing"), [(100, "3,"), (150, "5,"), (5_000, "at least 8,")])
+async def test_a_permission_request_says_how_much_of_the_preview_is_missing(
+    make_pool: Any, workspace: Path, lines: int, missing: str
+):
+    content = f"{'x' * 48}\n" * lines
+    write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": content}, id="toolu_1")
+    asked: list[str] = []
+
+    async def elicit(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"decision": "deny"})
+
+    with ScriptedServer([write, say("Refused.")]) as model:
+        pool = make_pool(model)
+        async with Client(make_server(pool), mode="legacy", elicitation_callback=elicit) as client:
+            await client.call_tool("edit", {"prompt": "Write a.txt."})
+        await pool.close()
+    assert re.search(rf"\n\.\.\. cut: {missing}\d\d\d more characters are not shown$", asked[0]), asked[0][-200:]
 
 
 async def test_without_elicitation_nothing_is_approved(make_pool: Any, workspace: Path):

@@ -18,7 +18,7 @@ from odin.core.op import Interrupt, Prompt
 from odin.mcp.listing import ListedTool, ServerListing
 from odin.mcp.messages import FloodGate, find_request_id
 from odin.mcp.schema import SchemaRejected, repair_schema
-from odin.mcp.tools import make_tools
+from odin.mcp.tools import McpTool, add_tools
 from odin.mcp.transport import SdkTransport
 from odin.testing import say
 from tests.mcp_client.test_session import (
@@ -94,8 +94,9 @@ def test_a_tool_whose_schema_cannot_be_read_is_left_out():
     server: Any = type("Server", (), {"name": "tiny", "settings": McpServerSettings(allowed_tools=("o*",))})
     listed = (ListedTool("other", schema=OBJECT), ListedTool("odd", schema=Broken(OBJECT)), ListedTool("hidden"))
     server.listing = ServerListing(listed)
-    tools, problems = make_tools(server, Path(), ())
-    assert [tool.name for tool in tools] == ["mcp__tiny__other"], "hidden is not among the allowed tools"
+    tools: dict[str, McpTool] = {}
+    problems = add_tools(tools, server, Path())
+    assert [*tools] == ["mcp__tiny__other"], "hidden is not among the allowed tools"
     assert problems == ["The tool 'odd' of the MCP server tiny is left out: its input schema cannot be read."]
 
 

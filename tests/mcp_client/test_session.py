@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from mcp_types import ElicitRequestURLParams
 
 from odin.app import open_session
 from odin.config import Options
@@ -19,10 +20,11 @@ from odin.config.settings import McpLimits
 from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded, ToolProgressed
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, NoteAdded, ServersChanged, TurnEnded, Warned
-from odin.core.event_values import ServerStatus
+from odin.core.event_values import Question, ServerStatus
 from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prompt
 from odin.engine.client import LocalClient
 from odin.mcp.connection import _PAUSES_S, ATTEMPTS  # pyright: ignore[reportPrivateUsage]
+from odin.mcp.elicitation import Elicitation
 from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
 from tests.ui.pseudo_terminal import open_terminal
@@ -185,6 +187,65 @@ async def test_a_denied_server_is_not_offered_and_its_calls_are_refused(start_se
     assert session.results()[0].startswith(("There is no tool", "Denied by rule"))
 
 
+AMBIGUOUS = {
+    "time__evil": ("time", "time__evil"),
+    "time_": ("time", "time_"),
+    "_time": ("time", "_time"),
+    "time (beta)": ("time", "time (beta)"),
+    "a_b": ("time", "a.b", "a_b"),
+}
+
+
+@pytest.mark.parametrize("names", AMBIGUOUS.values(), ids=AMBIGUOUS)
+@pytest.mark.parametrize("source", ["user", "project", "flag"])
+async def test_a_server_that_rules_could_confuse_with_another_is_not_used(
+    start_session: StartSession, home: Path, workspace: Path, names: tuple[str, ...], source: str
+):
+    servers = {name: make_server_settings(name=name) for name in names}
+    given: dict[str, Any] = {"allowed_tools": ("mcp__time", "mcp__a_b", "mcp__a.b"), "trust": True}
+    if source == "user":
+        configure(home, servers)
+    elif source == "project":
+        (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    else:
+        given["mcp_config"] = (json.dumps({"mcpServers": servers}),)
+    calls = [call(f"mcp__{name}__echo", {"text": name}, id=f"toolu_{at}") for at, name in enumerate(names)]
+    session = await start_session([*calls, say("done")], **given)
+    await session.prompt()
+    assert [name for name in session.tools() if name.endswith("__echo")] == ["mcp__time__echo"]
+    assert [text for text in session.results() if text.startswith("echo: ")] == ["echo: time"]
+    refused = " and ".join(names[1:])
+    info = await session.client.get_info()
+    assert [text for text in info.warnings if f"{refused} cannot be used: " in text], info.warnings
+
+
+async def test_a_server_of_an_agent_that_rules_could_confuse_with_another_is_not_used(
+    start_session: StartSession, home: Path
+):
+    configure(home, {"a.b": make_server_settings()})
+    own = format_inline_server("a_b", make_server_settings(tools=1))
+    write_agent(home / ".config" / "odin" / "agents", "helper", own)
+    session = await start_session([delegate("helper", 1), say("sub"), say("done")])
+    await session.prompt()
+    assert "mcp__a_b__echo" in session.tools(1)
+    assert "mcp__a_b__tool_0" not in session.tools(1)
+    assert [text for text in session.warnings() if text.startswith("The MCP server a_b of the agent helper cannot")]
+
+
+async def test_a_rule_for_a_server_holds_for_its_resources_and_the_request_names_it(
+    start_session: StartSession, home: Path
+):
+    configure(home, {"my.notes": make_server_settings()})
+    read = call("ReadMcpResource", {"server": "my.notes", "uri": "note://one"}, id="toolu_1")
+    session = await start_session([read, say("done")])
+    await session.prompt()
+    asked = next(event for event in session.events if isinstance(event, PermissionAsked))
+    assert asked.effect == "Reads a resource of the MCP server my.notes."
+    denied = await start_session([read, say("done")], yes=True, disallowed_tools=("mcp__my_notes",))
+    await denied.prompt()
+    assert denied.results()[0].startswith("Denied by rule")
+
+
 @pytest.mark.parametrize(
     ("tool", "args", "shown"),
     [
@@ -338,12 +399,14 @@ async def test_names_and_schemas_that_an_api_rejects_are_repaired_or_left_out(st
     await session.prompt()
     specs = {tool["name"]: tool["input_schema"] for tool in session.model.requests[0].json["tools"]}
     ours = [name for name in specs if name.startswith("mcp__")]
-    assert len(ours) == len(set(ours)) == 7
+    assert len(ours) == len(set(ours)) == 6
     assert max(map(len, ours)) <= 64
+    assert {"mcp__tiny__with_spaces____nicode", "mcp__tiny__same_name"} <= set(ours)
     assert specs["mcp__tiny__union"]["properties"] == {"a": {"type": "string"}}
     assert specs["mcp__tiny__bad_pattern"]["properties"] == {"p": {"type": "string"}}
     left_out = [text for text in session.warnings() if "left out" in text]
-    assert [text.split("'")[1] for text in left_out] == ["bad_property", "not_an_object"]
+    assert [text.split("'")[1] for text in left_out] == ["same/name", "bad_property", "not_an_object"]
+    assert "call it mcp__tiny__same_name, and 'same.name' of tiny has that name already." in left_out[0]
 
 
 async def test_many_tools_are_found_by_search_and_called_with_approval(start_session: StartSession, home: Path):
@@ -380,10 +443,8 @@ SEVEN = {"action": "accept", "content": {"n": 7}}
         ({"ok": {"type": "boolean"}}, (("No",),), {"action": "accept", "content": {"ok": False}}),
         ({"c": {"type": "string", "enum": ["a", "b"]}}, (("b",),), {"action": "accept", "content": {"c": "b"}}),
         ({"name": {"type": "string"}}, (), {"action": "cancel"}),
-        ({"api_key": {"type": "string"}}, (("never asked",),), {"action": "decline"}),
-        ({"x": {"type": "string", "description": "Your password"}}, (("never asked",),), {"action": "decline"}),
-        ({"card_pin": {"type": "integer"}}, (("never asked",),), {"action": "decline"}),
-        ({"max_tokens": {"type": "integer"}}, (("7",),), {"action": "accept", "content": {"max_tokens": 7}}),
+        ({"Passwort": {"type": "string"}}, (), {"action": "cancel"}),
+        ({"seed phrase": {"type": "string"}, "PAT": {"type": "integer"}}, (), {"action": "cancel"}),
         ({"n": {"type": "integer", "description": "A number (do not enter your pin number)"}}, (("7",),), SEVEN),
     ],
 )
@@ -397,9 +458,27 @@ async def test_a_question_of_a_server_gets_the_users_answer(
     session.answers = answers
     await session.prompt()
     assert json.loads(session.results()[0]) == given
-    is_secret = answers == (("never asked",),)
-    assert ("Who are you?" in str(session.asked)) != is_secret
-    assert any("asked for a secret" in text for text in session.warnings()) == is_secret
+    requests = [event for event in session.events if isinstance(event, QuestionsAsked)]
+    questions = [question for event in requests for question in event.questions]
+    assert len(questions) == len(schema)
+    for question in questions:
+        who, _, asked = question.text.partition("\n\n")
+        assert who.startswith("The MCP server tiny asks this and gets your answer; Odin does not vouch for it. Never ")
+        assert (question.header, asked.partition("\n")[0]) == ("MCP server tiny", "Who are you?")
+    assert not any("seven" in text for text in session.warnings()), "an answer may be a secret"
+
+
+async def test_a_question_about_an_address_says_who_asks_and_shows_the_whole_address() -> None:
+    asked: list[Question] = []
+
+    async def ask(call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...]:
+        asked.extend(questions)
+        return (("Accept",),)
+
+    params = ElicitRequestURLParams(message="m" * 5000, url="https://x.example/login", elicitation_id="1")
+    await Elicitation(ask, lambda text: None).answer("tiny", params, None)
+    assert asked[0].text.startswith("The MCP server tiny asks this")
+    assert asked[0].text.endswith("Open this address yourself: https://x.example/login")
 
 
 async def test_sampling_works_if_it_is_allowed(start_session: StartSession, home: Path):

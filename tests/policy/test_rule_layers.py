@@ -8,6 +8,7 @@ import pytest
 
 from odin.core.errors import UsageError
 from odin.core.policy import RuleLayer
+from odin.core.server_tool import ServerTool
 from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import LAYERS, Rule, RuleSet, rule_of
@@ -280,21 +281,49 @@ def test_every_path_of_a_call_is_judged_separately(workspace: Path) -> None:
 # --- other tools ---
 
 
+LONG = "a" * 60
+
+
 @pytest.mark.parametrize(
-    ("rule", "name", "expected"),
+    ("rule", "server", "tool", "allowed", "denied"),
     [
-        ("mcp__files__read", "mcp__files__read", "allow"),
-        ("mcp__files__read", "mcp__files__write", "ask"),
-        ("mcp__files", "mcp__files__write", "allow"),
-        ("mcp__files", "mcp__filesystem__write", "ask"),
-        ("mcp__files__*", "mcp__files__write", "allow"),
-        ("*", "mcp__files__write", "allow"),
+        ("mcp__files__read", "files", "read", "allow", "deny"),
+        ("mcp__files__read", "files", "write", "ask", "ask"),
+        ("mcp__files", "files", "write", "allow", "deny"),
+        ("mcp__files", "filesystem", "write", "ask", "ask"),
+        ("mcp__files", "files__evil", "write", "ask", "deny"),
+        ("mcp__files", "files_", "write", "ask", "deny"),
+        ("mcp__files_", "files", "write", "ask", "deny"),
+        ("mcp__files__", "files", "write", "ask", "deny"),
+        ("mcp__files__evil", "files__evil", "write", "ask", "deny"),
+        ("mcp__files__evil", "files", "evil__more", "ask", "deny"),
+        ("mcp__files__evil", "files", "evil_more", "ask", "ask"),
+        ("mcp__files__*", "files", "write", "allow", "deny"),
+        ("mcp__files__*", "files__evil", "write", "ask", "deny"),
+        ("mcp__*__write", "files", "write", "allow", "deny"),
+        ("mcp__f*write", "files", "write", "ask", "deny"),
+        ("mcp__my.files__read.all", "my files", "read/all", "allow", "deny"),
+        ("mcp_files_write", "files", "write", "allow", "deny"),
+        ("mcp_files_write_all", "files", "write_all", "allow", "deny"),
+        ("mcp_files_write_all", "files_write", "all", "ask", "deny"),
+        ("mcp__files__write(x)", "files", "write", "ask", "deny"),
+        (f"mcp__{LONG}", LONG, "write", "allow", "deny"),
+        (f"mcp__files__{LONG}", "files", LONG, "allow", "deny"),
+        (ServerTool("files", LONG).public_name, "files", LONG, "allow", "deny"),
+        ("mcp__files", "files", "", "allow", "deny"),
+        ("mcp__files__write", "files", "", "ask", "ask"),
+        ("apply_patch", "apply", "patch", "ask", "ask"),
+        ("*", "files", "write", "allow", "deny"),
     ],
 )
-def test_rules_name_mcp_tools_in_full_or_by_server(workspace: Path, rule: str, name: str, expected: str) -> None:
-    assert Judge(workspace, ("user", "allow", rule)).verdict_of(name, "execute", Subject()).action == expected
-    denied = Judge(workspace, ("user", "deny", rule)).verdict_of(name, "execute", Subject()).action
-    assert denied == ("deny" if expected == "allow" else "ask")
+def test_rules_name_servers_and_their_tools(
+    workspace: Path, rule: str, server: str, tool: str, allowed: str, denied: str
+) -> None:
+    used = ServerTool(server, tool)
+    name = used.public_name if tool else "ReadMcpResource"
+    for action, expected in (("allow", allowed), ("deny", denied)):
+        verdict = Judge(workspace, ("user", action, rule)).verdict_of(name, "network", Subject(server_tool=used))
+        assert verdict.action == expected, action
 
 
 @pytest.mark.parametrize(

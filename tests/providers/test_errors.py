@@ -1,10 +1,12 @@
 """Errors of model servers: their types, messages and hints, and how long to wait."""
 
+import base64
 import json
 import socket
 import ssl
 from email.utils import formatdate
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -33,7 +35,7 @@ from odin.providers.errors import (
 )
 from tests.table import each
 
-KEY = "sk-very-secret-key"
+KEY = 'sk-very/secret"key+x'
 PEER = Peer(
     "anthropic", "https://api.test/v1/messages", "claude-x", KEY, "ANTHROPIC_API_KEY or providers.anthropic.api_key"
 )
@@ -262,6 +264,40 @@ def test_context_overflow_message_says_what_to_do() -> None:
     assert found.describe() == (
         "The conversation is too long for claude-x. Start a new session, or ask for less at once."
     )
+
+
+@each(
+    "form",
+    [
+        base64.b64encode(KEY.encode()).decode(),
+        base64.urlsafe_b64encode(f"user:{KEY}".encode()).decode(),
+        base64.b64encode(f":{KEY}:x".encode()).decode(),
+        quote(KEY, safe=""),
+        quote(KEY, safe="").lower(),
+        KEY.encode().hex(),
+        json.dumps(KEY)[1:-1],
+    ],
+)
+def test_encoded_key_is_hidden(form: str) -> None:
+    texts = (f"bad header Basic {form}", f"{'x' * 190} {form}")
+    found = [
+        make_status_error(PEER, 401, {}, json.dumps(make_openai_error(text, form, form)).encode()) for text in texts
+    ]
+    found.append(make_status_error(PEER, 302, {"location": f"https://{form}.test/"}, b""))
+    for error in found:
+        shown = f"{error.describe()} {error.code} {error.type}"
+        assert not find_common(shown, form, 8), shown
+
+
+def find_common(text: str, secret: str, size: int) -> str:
+    """Return a part of the secret of this size that the text contains, or ""."""
+    return next((secret[at : at + size] for at in range(len(secret) - size + 1) if secret[at : at + size] in text), "")
+
+
+def test_login_of_a_proxy_is_hidden() -> None:
+    route = Route(parse_address("https://api.test/"), parse_address("http://user:Pr0xy-pass-word@proxy.test:3128"))
+    login = base64.b64encode(b"user:Pr0xy-pass-word").decode()
+    assert not find_common(str(errors.make_proxy_error(route, 502, f"no {login}")), login, 8)
 
 
 def test_refused_key_is_hidden_and_its_setting_is_named() -> None:

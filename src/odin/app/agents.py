@@ -121,7 +121,7 @@ class RequestTemplates:
         if self._is_patching(info):
             offered = _offer_patches(offered, registry)
         if agent is not None:
-            offered = tuple(tool for tool in offered if agent.has_tool(tool.name))
+            offered = tuple(tool for tool in offered if agent.has_tool(tool.name, tool.server_tool))
         own = (base,) if agent is None else (agent.name, agent.prompt, agent.instructions, agent.skills, base)
         key = (models.ref, mode, tuple(tool.name for tool in offered), (*own, registry.version))
         known = self._templates.get(key)
@@ -312,8 +312,8 @@ class AgentParts:
 
     def has_tool(self, name: str) -> bool:
         """True if this agent may use the tool: no rule denies it by name, and its type or role has it."""
-        definition = self._definition
-        return self.registry.get(name) is not None and (definition is None or definition.has_tool(name))
+        tool, definition = self.registry.get(name), self._definition
+        return tool is not None and (definition is None or definition.has_tool(name, tool.server_tool))
 
     def _build_registry(self, hooks: HookInbox, more: Sequence[Tool[Any]]) -> Registry:
         composition, agent = self._composition, self._agent

@@ -11,6 +11,7 @@ from odin.config.mcp_file import read_servers
 from odin.config.settings import McpServerSettings
 from odin.core.errors import OdinError
 from odin.core.event import Warned
+from odin.core.policy import mask_logins
 from odin.core.small_jobs import SmallJob
 from odin.mcp.servers import AgentServers, ServerDeps, SessionServers
 
@@ -33,7 +34,7 @@ def make_servers(session: "SessionComposition") -> SessionServers:
         folder=session.folder,
         bus=session.recorder.bus,
         emit=session.recorder.emit,
-        redact=lambda text: session.redact(text).text,
+        redact=lambda text: mask_logins(session.redact(text).text),
         is_busy=lambda: session.recorder.state.conversation.is_executing,
         ask_user=session.approvals.ask_questions if can_ask else None,
         sample=sample,

@@ -139,7 +139,7 @@ def policy_of(
 def find_hidden_tools(tools: Sequence[Tool[Any]], denials: Iterable[Rule], only: Iterable[str] | None) -> set[str]:
     """Return the tools not offered to the model: every call is denied, or they are not listed in `only`."""
     denied = [rule for rule in denials if rule.bare and not rule.exceptions]
-    names = {tool.name for tool in tools if any(rule.matches_tool(tool.name) for rule in denied)}
+    names = {tool.name for tool in tools if any(rule.matches_tool(tool.name, tool.server_tool) for rule in denied)}
     if "ExecuteCommand" in names:
         names.add("Spawn")
     if only is not None:
@@ -183,7 +183,8 @@ def _suggest_tool(name: str) -> str:
 
 def build_redactor(config: Config, env: Mapping[str, str], past: Iterable[Envelope]) -> Redactor:
     """Return the redactor of a session. `past` are its earlier events, whose placeholders stay in the history."""
-    redactor = Redactor(env, {**dict(_list_configured_secrets(config)), **read_stored_keys(env)})
+    redactor = Redactor(env, dict(_list_configured_secrets(config)))
+    redactor.add_secrets(read_stored_keys(env))
     for envelope in past:
         if isinstance(envelope.event, ToolEnded):
             redactor.recall(envelope.event.redacted)
@@ -197,11 +198,15 @@ def read_stored_keys(env: Mapping[str, str]) -> dict[str, str]:
     stored = read_auth_file(env)
     found: dict[str, str] = {}
     for provider, keys in stored.keys.items():
-        for number, key in enumerate(keys, 1):
-            found[f"key of {provider}{f' ({number})' if number > 1 else ''}"] = key
+        found |= _list_keys(provider, keys)
     for name, text in stored.tokens.items():
         found |= _list_tokens(name, text)
     return found
+
+
+def _list_keys(provider: str, keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for number, key in enumerate(keys, 1):
+        yield f"key of {provider}{f' ({number})' if number > 1 else ''}", key
 
 
 def _list_tokens(name: str, text: str) -> dict[str, str]:
@@ -216,20 +221,33 @@ def _list_tokens(name: str, text: str) -> dict[str, str]:
 
 def _list_configured_secrets(config: Config) -> Iterator[tuple[str, str]]:
     for name, settings in config.providers.items():
-        yield f"key of {name}", settings.api_key
+        yield from _list_keys(name, tuple(filter(None, (settings.api_key, *settings.api_keys))))
+        yield from _list_passwords(name, base_url=settings.base_url, proxy=settings.proxy)
         yield from (
             (f"{header} of {name}", value) for header, value in settings.headers.items() if _is_secret_header(header)
         )
     yield "key of the search engine", config.web.search.api_key
+    yield from _list_passwords("the catalog", catalog_url=config.catalog_url)
     yield from list_server_secrets(config.mcp)
 
 
 def list_server_secrets(servers: Mapping[str, McpServerSettings]) -> Iterator[tuple[str, str]]:
     for name, server in servers.items():
         yield f"secret of {name}", server.oauth.client_secret
+        yield from _list_passwords(name, url=server.url, **{f"args[{n}]": text for n, text in enumerate(server.args)})
         for key, value in (*server.headers.items(), *server.env.items()):
             if _is_secret_header(key):
                 yield f"{key} of {name}", value.rpartition(" ")[2]
+
+
+def _list_passwords(owner: str, **urls: str) -> Iterator[tuple[str, str]]:
+    """Yield the passwords in these settings, as a program would send them."""
+    for setting, url in urls.items():
+        password = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
+        if password:
+            from urllib.parse import unquote
+
+            yield f"password in {setting} of {owner}", unquote(password)
 
 
 def _is_secret_header(header: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TextIO
 
 from odin.core.errors import OdinError, UsageError
 from odin.core.lazy_pattern import compile_lazily
+from odin.core.policy import mask_logins
 from odin.core.provider import EFFORTS
 from odin.core.text import list_choices, suggest_similar
 
@@ -28,9 +29,9 @@ def get_stdout() -> TextIO:
 
 
 def write_output(text: str) -> int:
-    """Write a command's result to standard output and return exit code 0."""
+    """Write a command's result to standard output, without logins in URLs, and return exit code 0."""
     out = get_stdout()
-    out.write(text)
+    out.write(mask_logins(text))
     out.flush()
     return 0
 
@@ -57,10 +58,10 @@ def write_table(lines: Sequence[Sequence[str]]) -> int:
 
 
 def write_message(text: str) -> None:
-    """Write a message to standard error, with hidden and control characters escaped."""
+    """Write a message to standard error, without logins in URLs, and with hidden and control characters escaped."""
     from odin.ui.terminal import escape_hidden
 
-    shown = "\n".join(map(escape_hidden, text.split("\n")))
+    shown = "\n".join(map(escape_hidden, mask_logins(text).split("\n")))
     try:
         sys.stderr.write(f"{shown}\n")
     except (OSError, ValueError):

@@ -18,8 +18,9 @@ from odin.config.files import parse_json_object, read_config_file, remove_key, s
 from odin.config.mcp_file import SERVERS_KEY, explain_unusable
 from odin.config.paths import MCP_NAME, find_project_root
 from odin.config.settings import McpServerSettings
-from odin.core.errors import UsageError
+from odin.core.errors import ConfigError, UsageError
 from odin.core.event_values import ServerStatus
+from odin.core.server_tool import find_ambiguous_servers
 from odin.core.text import suggest_similar
 from odin.ui.slash_commands.extensions import format_servers
 from odin.ui.terminal import escape_hidden
@@ -128,12 +129,14 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     """Return the states of the configured servers, after connecting them all."""
     import tempfile
 
+    from odin.app.policy import build_redactor
     from odin.engine.event_bus import EventBus
     from odin.mcp.servers import ServerDeps, SessionServers
 
     async def refuse(server: str, params: Any) -> Any:
         raise UsageError("Sampling is not available here.")
 
+    redact = build_redactor(config, env, ())
     with tempfile.TemporaryDirectory(prefix="odin-mcp-") as folder:
         deps = ServerDeps(
             config=config,
@@ -141,7 +144,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
             folder=Path(folder),
             bus=EventBus(),
             emit=lambda event, agent: None,
-            redact=lambda text: text,
+            redact=lambda text: redact(text).text,
             is_busy=lambda: False,
             ask_user=None,
             sample=refuse,
@@ -223,6 +226,9 @@ def _add_json(args: argparse.Namespace) -> int:
 def _save(args: argparse.Namespace, value: dict[str, Any]) -> int:
     if not _NAME.fullmatch(args.name):
         raise UsageError(f"{args.name!r} is not a valid name.", "Use letters, digits, '-' and '_'.")
+    for names, why in find_ambiguous_servers({*_load_config(args).mcp, args.name}):
+        if args.name in names:
+            raise UsageError(f"{args.name} cannot be added: {why}")
     try:
         problem = explain_unusable(msgspec.convert(value, McpServerSettings))
     except msgspec.ValidationError as error:
@@ -263,9 +269,8 @@ def _change_file(path: Path, change: Callable[[dict[str, Any]], object]) -> None
 
 
 def _remove_server(args: argparse.Namespace) -> int:
-    settings = _find_settings(args) if args.scope != "project" else None
     path = Path(find_project_root(args.cwd or get_current_folder(), os.environ), MCP_NAME)
-    if settings is None:
+    if args.scope == "project":
         known = path.is_file() and args.name in (
             parse_json_object(read_config_file(path) or b"", path)[0].get(SERVERS_KEY) or {}
         )
@@ -273,7 +278,11 @@ def _remove_server(args: argparse.Namespace) -> int:
             raise UsageError(f"{path} has no MCP server {args.name!r}.")
         _change_file(path, lambda servers: servers.pop(args.name, None))
     else:
-        path = remove_key(f"mcp.{args.name}", os.environ)
+        try:
+            path = remove_key(f"mcp.{args.name}", os.environ)
+        except ConfigError:
+            _find_settings(args)  # says which servers there are
+            raise
     if args.json:
         return write_json({"name": args.name, "file": str(path)})
     return write_output(f"Removed {args.name} from {escape_hidden(str(path))}.\n")

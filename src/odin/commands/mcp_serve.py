@@ -32,6 +32,7 @@ _INSTRUCTIONS = (
     "writes a plan, edit changes files and runs commands. Pass `session` from an earlier result to continue it."
 )
 MAX_OPEN_SESSIONS = 4
+_MAX_PREVIEW_CHARS = 2_000
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True)
 
@@ -220,7 +221,11 @@ class _Run:
 
     async def _ask_permission(self, asked: PermissionAsked) -> None:
         what = asked.title or f"{asked.name} {asked.subject}".strip()
-        parts = [f"Odin wants to run: {what}", asked.subject, asked.effect, asked.reason, asked.preview[:2000]]
+        preview, missing = asked.preview, len(asked.preview) - _MAX_PREVIEW_CHARS
+        if missing > 0:
+            more = " at least" if "\n... cut: " in preview[_MAX_PREVIEW_CHARS:] else ""
+            preview = f"{preview[:_MAX_PREVIEW_CHARS]}\n... cut:{more} {missing:,} more characters are not shown"
+        parts = [f"Odin wants to run: {what}", asked.subject, asked.effect, asked.reason, preview]
         message = "\n".join(dict.fromkeys(part for part in parts if part))
         fields = {
             "decision": {"type": "string", "enum": ["allow", "deny"], "description": "May Odin do this?"},

@@ -234,7 +234,7 @@ class _Layers:
 
     def build_config(self) -> Config:
         values = {**self.values, "mode": mode_of(self.current_value_of("mode"))}
-        return msgspec.structs.replace(
+        config = msgspec.structs.replace(
             msgspec.convert(values, Config),
             root=self.root,
             problems=tuple(self.problems),
@@ -245,6 +245,11 @@ class _Layers:
             wanted=self.wanted,
             plugins=tuple(self.plugins),
         )
+        if not config.mcp:
+            return config
+        from odin.config.mcp_file import leave_out_ambiguous
+
+        return leave_out_ambiguous(config)
 
 
 def load(

@@ -16,6 +16,7 @@ from odin.config.files import ConfigProblem, ConfigValidator, parse_json_object,
 from odin.config.paths import MCP_NAME, expand_home
 from odin.config.settings import Config, ConfigKeys, McpServerSettings
 from odin.core.errors import ConfigError, UsageError
+from odin.core.server_tool import find_ambiguous_servers
 
 SERVERS_KEY = "mcpServers"
 _KNOWN_FIELDS = frozenset(McpServerSettings.__struct_encode_fields__)
@@ -92,6 +93,17 @@ def explain_unusable(settings: McpServerSettings) -> str:
     return ""
 
 
+def leave_out_ambiguous(config: Config) -> Config:
+    """Return the configuration without servers that permission rules could confuse, which are reported."""
+    servers, problems = dict(config.mcp), [*config.problems]
+    for names, why in find_ambiguous_servers(config.mcp):
+        for name in names:
+            del servers[name]
+        what = "MCP server" if len(names) == 1 else "MCP servers"
+        problems.append(ConfigProblem(f"The {what} {' and '.join(names)} cannot be used: {why}", key="mcp"))
+    return msgspec.structs.replace(config, mcp=servers, problems=tuple(problems))
+
+
 def add_given_servers(config: Config, given: Sequence[str], cwd: str, env: Mapping[str, str], *, only: bool) -> Config:
     """Return the configuration with the servers that `--mcp-config` gives; with `only`, without any others.
 
@@ -100,7 +112,7 @@ def add_given_servers(config: Config, given: Sequence[str], cwd: str, env: Mappi
     servers = {} if only else dict(config.mcp)
     for text in given:
         servers.update(_read_given(text, cwd, env))
-    return msgspec.structs.replace(config, mcp=servers)
+    return leave_out_ambiguous(msgspec.structs.replace(config, mcp=servers))
 
 
 def _read_given(text: str, cwd: str, env: Mapping[str, str]) -> dict[str, McpServerSettings]:

@@ -13,9 +13,8 @@ For the code that starts sub-agents:
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -25,6 +24,9 @@ from odin.core.format import clip
 from odin.core.path_names import contains
 from odin.core.text import suggest_similar
 from odin.core.tool import canonical_name_of
+
+if TYPE_CHECKING:
+    from odin.core.server_tool import ServerTool
 
 AgentUse = Literal["main", "subagent", "all"]
 """What a definition is for: a role of the main agent, a type of sub-agent, or both."""
@@ -45,20 +47,6 @@ _TASK_TOOLS = frozenset({"Report", "Complete", "Escalate", "Done"})
 
 SERVER_TOOLS = ("ToolSearch", "McpCall", "ListMcpResources", "ReadMcpResource")
 """Tools that exist while MCP servers are configured."""
-
-
-def _matches_server_tool(pattern: str, name: str) -> bool:
-    """True if a pattern names a tool of an MCP server: `mcp__server__tool`, `mcp__server` or `mcp__server__*`."""
-    return (
-        name == pattern
-        or name.startswith(f"{pattern}__")
-        or (pattern.endswith("*") and name.startswith(pattern.rstrip("*")))
-    )
-
-
-def _prefix_of(server: str) -> str:
-    """Return how the names of a server's tools begin."""
-    return "mcp__" + re.sub(r"[^a-zA-Z0-9_-]", "_", server)
 
 
 class AgentDefinition(Struct, frozen=True, kw_only=True):
@@ -110,16 +98,17 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     def is_role(self) -> bool:
         return self.use != "subagent"
 
-    def has_tool(self, tool: str) -> bool:
+    def has_tool(self, tool: str, server_tool: "ServerTool | None" = None) -> bool:
         """True if this agent has the tool with this name."""
         name = canonical_name_of(tool)
         if name in _TASK_TOOLS:
             return True
-        if name.startswith("mcp__"):
-            is_denied = any(_matches_server_tool(pattern, name) for pattern in self.denied_tools)
-            patterns = (*(self.tools or ()), *map(_prefix_of, self.servers))
-            is_listed = self.tools is None or any(_matches_server_tool(pattern, name) for pattern in patterns)
-            return is_listed and not is_denied
+        if server_tool is not None:
+            if any(server_tool.is_named_by(pattern, loosely=True) for pattern in self.denied_tools):
+                return False
+            if name == server_tool.public_name:
+                is_listed = self.tools is None or server_tool.server in self.servers
+                return is_listed or any(map(server_tool.is_named_by, self.tools or ()))
         if self.servers and name in SERVER_TOOLS:
             return name not in self.denied_tools
         names = {name, "EditTool"} if name == "apply_patch" else {name}

@@ -1,13 +1,16 @@
-"""Shared types for permission rules, redaction and hooks.
+"""Shared types for permission rules, redaction and hooks, and the forms of known secrets.
 
 Hook programs come from `odinconfig.json`. A front end or the Python API adds callbacks: it passes a `CallbackHook` to
 `Client.add_hook` before the first prompt.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
+
+from odin.core.lazy_pattern import compile_lazily
 
 RuleAction = Literal["allow", "ask", "deny"]
 
@@ -66,6 +69,51 @@ Redact = Callable[[str], RedactedText]
 
 def redact_nothing(text: str) -> RedactedText:
     return RedactedText(text)
+
+
+_LOGIN = compile_lazily(
+    r"""(?<=://)(?:[^\s/?#"'<>`\\]{1,300}|[^\s/?#@:"'<>`\\]{0,300}:(?!\d{1,5}[/?#])[^\s,"'<>`\\]{0,300})@"""
+)
+"""What stands before the host of a URL. A password may have a `/`; behind a port, an `@` is part of the path."""
+
+
+def mask_logins(text: str, mask: str = "…@") -> str:
+    """Return the text with `…@` in place of the `user:password@` of every URL."""
+    return _LOGIN.sub(mask, text) if "://" in text and "@" in text else text
+
+
+def hide_key(text: str, key: str) -> str:
+    """Return the text with `[key]` in place of the key, in whatever encoding a server may repeat it."""
+    if len(key) <= 3:
+        return text
+    for form in sorted({key, *list_encodings(key)}, key=len, reverse=True):
+        text = text.replace(form, "[key]")
+    return text
+
+
+def list_encodings(value: str) -> set[str]:
+    """Return the value as it is, and URL-encoded, JSON-escaped, shell-quoted, in base64 and in hexadecimal."""
+    import json
+    from base64 import b64encode
+    from urllib.parse import quote, quote_plus
+
+    raw = value.encode("utf-8", "surrogateescape")
+    forms = {value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1], value.replace("'", "'\\''")}
+    quoted = {quote(raw, safe=""), quote(raw), quote_plus(raw)}
+    forms |= {raw.hex(), *quoted, *(re.sub(r"%..", lambda found: found[0].lower(), form) for form in quoted)}
+    for offset in range(3):
+        forms |= _list_base64_forms(b64encode(b"\0" * offset + raw).decode(), offset, len(raw))
+    return {form for form in forms if len(form) >= MIN_SECRET_CHARS}
+
+
+def _list_base64_forms(encoded: str, offset: int, length: int) -> set[str]:
+    """Return the base64 characters that depend only on the value, whatever surrounds it."""
+    first = -(-offset * 8 // 6)
+    last = (offset + length) * 8 // 6
+    core = encoded[first:last]
+    if len(core) < 12:
+        return set()
+    return {core, core.replace("+", "-").replace("/", "_")}
 
 
 HookPoint = Literal[

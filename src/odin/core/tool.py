@@ -7,7 +7,19 @@ A tool's arguments are a struct whose JSON schema is shown to the model; the cla
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +30,9 @@ from odin.core.op import AnswerPlan
 from odin.core.profile import PROJECT, ProcessProfile
 from odin.core.provider import ToolSpec
 from odin.core.small_jobs import SmallJob
+
+if TYPE_CHECKING:
+    from odin.core.server_tool import ServerTool
 
 Kind = Literal["read", "edit", "execute", "network", "talk"]
 
@@ -64,6 +79,7 @@ class Subject(Struct, frozen=True):
     `resolved` are the paths as resolved when the call was judged (`Policy.resolve`). `removes` are those of the paths
     that the call deletes or moves away. `other_name` is another name of the same thing; rules may use either.
     `persists`: what the call writes is given to later sessions.
+    `server_tool` is what a call of an MCP server uses.
     """
 
     paths: tuple[str, ...] = ()
@@ -75,6 +91,7 @@ class Subject(Struct, frozen=True):
     name: str = ""
     other_name: str = ""
     persists: bool = False
+    server_tool: "ServerTool | None" = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -224,6 +241,8 @@ class Tool(ABC, Generic[A]):
     """The modes in which it is offered; empty: in every mode that allows its kind."""
     prepares: ClassVar[bool] = False
     """`prepare` is called with the arguments before the call is judged."""
+    server_tool: "ServerTool | None" = None
+    """What the tool is called by the MCP server it belongs to."""
     offered: bool = True
     """Offered to models by default. Other tools still run when a model calls them by name."""
     freeform: ClassVar[str] = ""

@@ -62,7 +62,7 @@ class ServerSpec(Struct, frozen=True):
 LOCAL_FOLDERS = (".venv/bin", "venv/bin", "node_modules/.bin")
 
 _PYTHON = (".py", ".pyi")
-_SCRIPT = (".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
+SCRIPT_TYPES = (".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs")
 _C = (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp")
 _PYTHON_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 
@@ -82,13 +82,18 @@ KNOWN_SERVERS: tuple[ServerSpec, ...] = (
     ),
     ServerSpec("ty", ("ty",), ("server",), _PYTHON, ("ty.toml", *_PYTHON_MARKERS), family="Python types"),
     ServerSpec(
-        "tsc", ("tsc",), ("--lsp", "--stdio"), _SCRIPT, ("tsconfig.json", "jsconfig.json", "package.json"), family="TS"
+        "tsc",
+        ("tsc",),
+        ("--lsp", "--stdio"),
+        SCRIPT_TYPES,
+        ("tsconfig.json", "jsconfig.json", "package.json"),
+        family="TS",
     ),
     ServerSpec(
         "typescript-language-server",
         ("typescript-language-server",),
         ("--stdio",),
-        _SCRIPT,
+        SCRIPT_TYPES,
         ("tsconfig.json", "jsconfig.json", "package.json"),
         family="TS",
     ),

@@ -1,7 +1,7 @@
 """What the model asks language servers about symbols, and the renaming of one.
 
 Places are lines of the form `path:line:column`, bounded in number and length. Nothing that a server sends is trusted.
-It says what a renaming changes, and Odin changes all files or none.
+It says which places a renaming changes. Odin writes the new name there and nothing else, in all files or none.
 """
 
 import asyncio
@@ -14,12 +14,14 @@ from msgspec import Struct
 
 from odin.context.file_cache import FileCache, hash_bytes
 from odin.core.format import count_of
+from odin.core.path_names import contains
 from odin.core.tool import ResolvedPath, ToolContext, ToolOutput
+from odin.lsp.detection import SCRIPT_TYPES
 from odin.lsp.documents import OpenDocument, read_source
 from odin.lsp.protocol import Position, PositionMap, Range, ServerFault, path_of
 from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers, shorten_path
-from odin.policy.paths import resolve_given
+from odin.policy.paths import find_protected_part, resolve_given
 from odin.tools.change_preview import preview_diff
 from odin.tools.diff import compare
 from odin.tools.file_patch import PlannedFile, write_all
@@ -114,8 +116,7 @@ def _find_position(
 ) -> Position:
     """Return the position of a symbol. Raise Refusal if it is not there."""
     if symbol:
-        pattern = re.compile(rf"(?<![^\W]){re.escape(symbol)}(?![^\W])")
-        found = pattern.search(text if line is None else positions.get_line(line))
+        found = _compile_name(symbol).search(text if line is None else positions.get_line(line))
         if found is None:
             where = f"in line {line} of {path}" if line else f"in {path}"
             raise Refusal(f"{symbol!r} is not {where}.")
@@ -125,6 +126,11 @@ def _find_position(
     if at is None:
         raise Refusal(f"{path} has no line {line}.")
     return positions.to_position(at)
+
+
+def _compile_name(symbol: str) -> re.Pattern[str]:
+    """Return a pattern for the whole name, not for a part of another one."""
+    return re.compile(rf"(?<!\w){re.escape(symbol)}(?!\w)")
 
 
 def _find_first_column(line: str) -> int:
@@ -339,7 +345,7 @@ async def _find_changes(servers: LanguageServers, args: "RenameArgs", ctx: ToolC
         raise Refusal(f"The language server finds nothing to rename at {args.symbol!r}.")
     if len(edits) > MAX_RENAMED_FILES:
         raise Refusal(f"This would change {len(edits)} files; {MAX_RENAMED_FILES} is the limit.")
-    return tuple(_apply_edits(path, items, server, servers.root) for path, items in sorted(edits.items()))
+    return tuple(_apply_edits(path, items, server, servers.root, args) for path, items in sorted(edits.items()))
 
 
 def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
@@ -368,25 +374,43 @@ def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
     return {path: items for path, items in edits.items() if items}
 
 
-def _apply_edits(path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, root: str) -> RenamedFile:
-    """Return the file with its edits. Raise Refusal if they are not for a file of the project, or overlap."""
-    if not path.startswith(f"{root}/"):
-        raise Refusal(f"The renaming would change {path}, which is outside the project.")
+def _apply_edits(
+    path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, root: str, args: "RenameArgs"
+) -> RenamedFile:
+    """Return the file with its edits. Raise Refusal if one does more than to rename the symbol in the project."""
     resolved = resolve_given(path, root)
+    if not contains(root, path) or not contains(root, resolved.path):
+        raise Refusal(f"The renaming would change {path}, which is outside the project.")
+    if not server.spec.covers(resolved.path) or find_protected_part(resolved.path, root):
+        raise Refusal(f"The renaming would change {path}, which is protected or no file of {server.spec.name}.")
     source = read_source(resolved.path)
     if source is None:
         raise Refusal(f"The renaming would change {path}, which cannot be read as text.")
-    positions = server.map_positions(source.text)
-    to_offset = positions.to_offset
-    spans = sorted((to_offset(edit.range.start), to_offset(edit.range.end), edit.newText) for edit in edits)
+    positions, name = server.map_positions(source.text), _compile_name(args.symbol)
     parts: list[str] = []
     at = 0
-    for start, end, text in spans:
-        if start < at or end < start:
+    for edit in sorted(edits, key=lambda edit: (edit.range.start.line, edit.range.start.character)):
+        start, end = positions.to_offset(edit.range.start), positions.to_offset(edit.range.end)
+        if start < at:
             raise Refusal(f"The language server sent overlapping edits for {path}.")
-        parts += [source.text[at:start], text]
+        found = name.match(source.text, start)
+        is_exact = Range(positions.to_position(start), positions.to_position(end)) == edit.range
+        if not is_exact or found is None or found.end() != end or edit.newText not in _list_spellings(args, path):
+            raise Refusal(
+                f"The language server would do more than rename {args.symbol!r}: in {path}, it replaces "
+                f"{source.text[start:end][:80]!r} by {edit.newText[:80]!r}. Nothing was renamed; use the edit tools."
+            )
+        parts += [source.text[at:start], edit.newText]
         at = end
-    return RenamedFile(resolved.path, source.text, "".join([*parts, source.text[at:]]), len(spans))
+    return RenamedFile(resolved.path, source.text, "".join([*parts, source.text[at:]]), len(edits))
+
+
+def _list_spellings(args: "RenameArgs", path: str) -> tuple[str, ...]:
+    """Return what may stand for the old name: the new one, and in TypeScript what keeps the other name of a place."""
+    old, new = args.symbol, args.new_name
+    if not path.endswith(SCRIPT_TYPES):
+        return (new,)
+    return new, f"{old}: {new}", f"{new}: {old}", f"{old} as {new}", f"{new} as {old}"
 
 
 async def preview_rename(plan: RenamePlan) -> str:

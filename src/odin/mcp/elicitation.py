@@ -1,6 +1,8 @@
-"""Elicitation: what a server asks of the user becomes a question of Odin. A server that asks for a secret gets none."""
+"""Elicitation: what a server asks of the user becomes a question of Odin.
 
-import re
+No list of words tells whether a server asks for a secret, so every question begins with a warning.
+"""
+
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,12 +11,6 @@ from odin.core.format import clip
 from odin.core.tool import AskUser, ToolContext
 
 _MAX_FIELDS = 20
-_NUMBER = r"(?<![a-z])(?:pin|otp|cvv|cvc)(?![a-z])|one[_ -]?time|pass[_ -]?code|security[_ -]?code"
-_SECRET_NUMBER = re.compile(_NUMBER, re.I)
-_SECRET = re.compile(rf"pass(?:word|phrase|wd)|secret|api[_ -]?key|token|credential|private[_ -]?key|{_NUMBER}", re.I)
-_WARNING = re.compile(r"\b(?:do not|don't|never)\b[^.;]*", re.I)
-"""Asks for a number often warn: "do not enter your pin number"."""
-
 _SKIP = "(leave empty)"
 _ACCEPT, _DECLINE = "Accept", "Decline"
 
@@ -33,20 +29,12 @@ class Elicitation:
             return ElicitResult(action="decline")
         call_id = context.call_id if context is not None else ""
         if params.mode == "url":
-            question = Question(
-                _header_of(server), clip(f"{params.message}\nOpen this address yourself: {params.url}", 2000), _CHOICES
-            )
-            answers = await self._ask(call_id, (question,))
+            text = f"{clip(params.message, 2000)}\nOpen this address yourself: {clip(params.url, 2000)}"
+            answers = await self._ask(call_id, (_make_question(server, text, _CHOICES),))
             if answers is None:
                 return ElicitResult(action="cancel")
             return ElicitResult(action="accept" if answers[0] == (_ACCEPT,) else "decline")
         fields = _fields_of(params.requested_schema)
-        if secret := next((name for name, field in fields.items() if _is_secret(name, field, params.message)), ""):
-            self._warn(
-                f"The MCP server {server} asked for a secret ({clip(secret, 60)}), and Odin declined. "
-                "Give secrets to a server in its configuration, with env or headers."
-            )
-            return ElicitResult(action="decline")
         if len(fields) > _MAX_FIELDS:
             self._warn(
                 f"The MCP server {server} asked for {len(fields)} values at once, and Odin declined: "
@@ -61,7 +49,7 @@ class Elicitation:
         assert self._ask is not None
         text = clip(message, 2000)
         questions = tuple(_question_of(server, text, name, field) for name, field in fields.items())
-        answers = await self._ask(call_id, questions or (Question(_header_of(server), text, _CHOICES),))
+        answers = await self._ask(call_id, questions or (_make_question(server, text, _CHOICES),))
         if answers is None:
             return ElicitResult(action="cancel")
         if not fields:
@@ -71,7 +59,7 @@ class Elicitation:
             try:
                 value = _value_of(answer, field)
             except ValueError:
-                self._warn(f"{answer[0]!r} is not a number, so the question of the MCP server {server} was declined.")
+                self._warn(f"The answer is not a number, so the question of the MCP server {server} was declined.")
                 return ElicitResult(action="decline")
             if value is not None:
                 content[name] = value
@@ -81,9 +69,13 @@ class Elicitation:
 _CHOICES = (Option(_ACCEPT), Option(_DECLINE))
 
 
-def _header_of(server: str) -> str:
-    """Return who asks: a server must not pass for Odin."""
-    return f"MCP server {clip(server, 30)}"
+def _make_question(server: str, text: str, options: tuple[Option, ...], multiple: bool = False) -> Question:
+    """Return a question that first says who asks: a server must not pass for Odin."""
+    warning = (
+        f"The MCP server {clip(server, 60)} asks this and gets your answer; Odin does not vouch for it. "
+        "Never enter a password, key or token: give those to a server in its settings, with env or headers."
+    )
+    return Question(f"MCP server {clip(server, 30)}", f"{warning}\n\n{text}", options, multiple)
 
 
 def _fields_of(schema: Any) -> dict[str, dict[str, Any]]:
@@ -96,17 +88,6 @@ def _fields_of(schema: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _is_secret(name: str, field: dict[str, Any], message: str) -> bool:
-    """True if a free text or number is asked for that sounds like a secret."""
-    if field.get("type") not in ("string", "integer", "number", None) or "enum" in field or "oneOf" in field:
-        return False
-    words = " ".join(str(field.get(key, "")) for key in ("title", "description", "format"))
-    secret = _SECRET
-    if field.get("type") in ("integer", "number"):
-        secret, words = _SECRET_NUMBER, _WARNING.sub("", words)
-    return bool(secret.search(f"{name} {words}") or (secret.search(message) and field.get("required")))
-
-
 def _question_of(server: str, message: str, name: str, field: dict[str, Any]) -> Question:
     label = str(field.get("title") or name)
     about = f": {field['description']}" if field.get("description") else ""
@@ -117,8 +98,9 @@ def _question_of(server: str, message: str, name: str, field: dict[str, Any]) ->
         options.sort(key=lambda option: option.label != _label_of(field["default"]))
     if not field["required"]:
         options.append(Option(_SKIP))
-    multiple = field.get("type") == "array"
-    return Question(_header_of(server), clip(f"{message}\n{label}{about}", 2500), tuple(options), multiple)
+    return _make_question(
+        server, clip(f"{message}\n{label}{about}", 2500), tuple(options), field.get("type") == "array"
+    )
 
 
 def _choices_of(field: dict[str, Any]) -> list[str]:

@@ -1,14 +1,13 @@
-"""Names and schemas of tools as the model APIs accept them.
+"""Schemas of tools as the model APIs accept them.
 
-A server may offer tools whose names or schemas an API rejects, and one such tool would make every request fail. Names
-are shortened, schemas repaired; a tool that cannot be repaired is left out.
+A server may offer tools whose schemas an API rejects, and one such tool would make every request fail. Schemas are
+repaired; a tool that cannot be repaired is left out.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-MAX_NAME_CHARS = 64
 MAX_SCHEMA_BYTES = 30_000
 """Of one tool. A larger schema would take a large part of the context window."""
 
@@ -23,30 +22,12 @@ _LISTS = ("anyOf", "oneOf", "allOf")
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _TYPES = frozenset(("string", "number", "integer", "boolean", "object", "array", "null"))
 
-PREFIX = "mcp__"
-
 WRITTEN = "x-odin-written"
 """A key of a schema that stands for one which breaks the protocol: what the server wrote."""
 
 
 class SchemaRejected(Exception):
     """The schema of a tool cannot be repaired; the text says why."""
-
-
-def make_tool_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
-    """Return `mcp__server__tool`, valid for every API and different from the names that are `taken`."""
-    clean = f"{PREFIX}{_clean_name(server)}__{_clean_name(tool)}"
-    name = clean if len(clean) <= MAX_NAME_CHARS and tool == _clean_name(tool) else ""
-    if name and name not in taken:
-        return name
-    import hashlib
-
-    digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:6]
-    return f"{clean[: MAX_NAME_CHARS - 7]}_{digest}"
-
-
-def _clean_name(text: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", text) or "_"
 
 
 def repair_schema(schema: Any) -> dict[str, Any]:

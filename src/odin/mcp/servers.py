@@ -24,6 +24,7 @@ from odin.core.event import AnyEvent, NoteAdded, ServersChanged, Warned
 from odin.core.event_values import Question, ServerStatus
 from odin.core.format import clip
 from odin.core.op import ControlServers
+from odin.core.server_tool import PREFIX, find_ambiguous_servers
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
 from odin.engine.event_bus import EventBus
@@ -241,6 +242,10 @@ class SessionServers:
         own: list[ServerConnection] = []
         for name, settings in servers.items():
             known = self._servers.get(name) or self._agent_servers.get(name)
+            unclear = find_ambiguous_servers((*self._servers, *self._agent_servers, name)) if known is None else ()
+            if why := next((why for names, why in unclear if name in names), ""):
+                self._warn_once(f"The MCP server {name} of the agent {agent} cannot be used: {why}")
+                continue
             if known is None:
                 known = ServerConnection(name, replace(settings, manual=False), self._shared, f"agent {agent}")
                 self._agent_servers[name] = known
@@ -353,7 +358,7 @@ class SessionServers:
         """
         for name, server in self._list_enabled():
             for prompt in server.listing.prompts if server.listing is not None else ():
-                if word.casefold() in (f"{name}:{prompt.name}".casefold(), f"mcp__{name}__{prompt.name}".casefold()):
+                if word.casefold() in (f"{name}:{prompt.name}".casefold(), f"{PREFIX}{name}__{prompt.name}".casefold()):
                     return await self._fetch_prompt(server, prompt, arguments)
         return None
 

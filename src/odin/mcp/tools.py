@@ -1,7 +1,7 @@
 """The tools of MCP servers for the model, the tools that find and call them, and those for resources."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -11,12 +11,13 @@ from msgspec import Meta
 
 from odin.core.format import clip, count_of
 from odin.core.provider import ToolSpec
+from odin.core.server_tool import ServerTool
 from odin.core.text import to_valid_unicode
-from odin.core.tool import Args, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, fail
 from odin.mcp.connection import ServerConnection, ServerUnavailable
 from odin.mcp.listing import MAX_TOOLS, ListedTool
 from odin.mcp.results import ResultReader
-from odin.mcp.schema import MAX_DESCRIPTION_CHARS, SchemaRejected, make_tool_name, repair_schema
+from odin.mcp.schema import MAX_DESCRIPTION_CHARS, SchemaRejected, repair_schema
 
 SEARCH_TOOL = "ToolSearch"
 CALL_TOOL = "McpCall"
@@ -40,10 +41,9 @@ class McpTool(Tool[McpArguments]):
 
     args = McpArguments
 
-    def __init__(
-        self, name: str, listed: ListedTool, schema: dict[str, Any], server: ServerConnection, folder: Path
-    ) -> None:
-        self.name = name
+    def __init__(self, listed: ListedTool, schema: dict[str, Any], server: ServerConnection, folder: Path) -> None:
+        self.server_tool = ServerTool(server.name, listed.name)
+        self.name = self.server_tool.public_name
         self.kind = "edit" if listed.read_only is False else "network"
         self.short = clip(" ".join(listed.description.split()) or listed.title or listed.name, _SHORT_CHARS)
         self.exclusive = listed.read_only is not True
@@ -72,6 +72,9 @@ class McpTool(Tool[McpArguments]):
     def parse(self, raw: dict[str, Any]) -> McpArguments:
         return McpArguments(raw)
 
+    def subject_of(self, args: McpArguments) -> Subject:
+        return Subject(server_tool=self.server_tool)
+
     def title_of(self, args: McpArguments) -> str:
         shown = ", ".join(f"{name}: {_show(value)}" for name, value in args.values.items())
         return clip(shown, 200)
@@ -89,16 +92,13 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def make_tools(server: ServerConnection, folder: Path, taken: Iterable[str]) -> tuple[list[McpTool], list[str]]:
-    """Return the tools of a server, and why others are left out."""
-    tools: list[McpTool] = []
+def add_tools(tools: dict[str, McpTool], server: ServerConnection, folder: Path) -> list[str]:
+    """Add the tools of a server by their names for models. Return why others are left out."""
     problems: list[str] = []
-    names = set(taken)
     wanted = server.settings.allowed_tools
     for listed in server.listing.tools if server.listing is not None else ():
         if wanted and not any(fnmatchcase(listed.name, pattern) for pattern in wanted):
             continue
-        name = make_tool_name(server.name, listed.name, names)
         try:
             schema = repair_schema(listed.schema)
         except SchemaRejected as error:
@@ -107,14 +107,16 @@ def make_tools(server: ServerConnection, folder: Path, taken: Iterable[str]) -> 
         except Exception:  # what a server invents must cost one tool, never the session
             problems.append(_describe_omission(listed, server, "its input schema cannot be read"))
             continue
-        if name in names:
-            problems.append(_describe_omission(listed, server, "it has two tools of this name"))
-            continue
-        tools.append(McpTool(name, listed, schema, server, folder))
-        names.add(name)
+        tool = McpTool(listed, schema, server, folder)
+        if same := tools.get(tool.name):
+            whose = f"{clip(same.tool, 80)!r} of {same.server}"
+            why = f"models and rules call it {tool.name}, and {whose} has that name already"
+            problems.append(_describe_omission(listed, server, why))
+        else:
+            tools[tool.name] = tool
     if server.listing is not None and server.listing.is_cut:
         problems.append(f"The MCP server {server.name} offers more than {MAX_TOOLS:,} tools; the others are left out.")
-    return tools, problems
+    return problems
 
 
 def _describe_omission(listed: ListedTool, server: ServerConnection, why: str) -> str:
@@ -257,6 +259,9 @@ class ReadResourceTool(Tool[ReadResourceArgs]):
         self._find_server = find_server
         self._folder = folder
 
+    def subject_of(self, args: ReadResourceArgs) -> Subject:
+        return Subject(server_tool=ServerTool(args.server))
+
     def title_of(self, args: ReadResourceArgs) -> str:
         return f"{args.server}:{args.uri}"
 
@@ -311,12 +316,9 @@ class ServerTools:
             return
         self.is_stale = False
         servers = self._list_servers()
-        found: list[McpTool] = []
-        problems: list[str] = []
-        for server in servers:
-            made, faults = make_tools(server, self._folder, (tool.name for tool in found))
-            found += made
-            problems += faults
+        named: dict[str, McpTool] = {}
+        problems = [problem for server in servers for problem in add_tools(named, server, self._folder)]
+        found = [*named.values()]
         self._defer(found, {server.name for server in servers if server.settings.always_load})
         self._mcp_tools = tuple(found)
         self._tools = (*self._make_own_tools(servers), *found)

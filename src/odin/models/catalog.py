@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from odin.core.errors import ConfigError, NoUsableKeys, OdinError
 from odin.core.lazy_pattern import compile_lazily
+from odin.core.policy import mask_logins
 from odin.core.provider import EditFormat, ModelInfo, RequestOptions, Strategy, ToolStyleSetting
 from odin.core.text import suggest_similar
 from odin.models.model_table import ModelTable
@@ -361,7 +362,8 @@ def resolve_endpoint(provider: str, settings: SettingsByProvider, env: Mapping[s
     """Return a provider's endpoint. Raise if it needs a key and has none."""
     preset, own = PRESETS.get(provider), settings.get(provider, ProviderSettings())
     usual = preset.base_url if preset else ""
-    base_url = own.base_url or _read_base_url(preset, env) or usual
+    written = own.base_url or _read_base_url(preset, env) or usual
+    base_url = mask_logins(written, "")  # a login in it is neither sent nor shown
     if not base_url:
         raise ConfigError(f"The provider {provider!r} has no URL.", f"Set providers.{provider}.base_url.")
     keys = find_keys(provider, own, env)

@@ -12,7 +12,7 @@ from odin.core.errors import ConfigError, UsageError
 from odin.models.catalog import PRESETS
 from odin.models.keys import add_key
 from odin.models.model_lists import ModelLists
-from odin.providers.address import Address, parse_address
+from odin.providers.address import Address, make_address_error, parse_address
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
 from odin.providers.wire import ListedModel, parse_model_list
@@ -67,8 +67,8 @@ def _parse_url(url: str) -> Address:
         text = f"{'http' if ':' in host or host == 'localhost' else 'https'}://{text}"
     try:
         address = parse_address(text)
-    except ConfigError as error:
-        raise ConfigError(f"{url.strip()!r} is not an http or https address.", error.hint) from None
+    except ConfigError:
+        raise make_address_error(url.strip()) from None
     if address.login:
         raise UsageError("A password in a URL is not accepted.", "Leave it out; a key is asked for separately.")
     return address

@@ -393,10 +393,10 @@ def describe_call(call: PolicyCall) -> Effect:
     if call.analysis is not None and call.command.strip():
         found = list(_describe_command(call.analysis, call.cwd, call.root))
         return _combine_effects(found) if found else Effect("changes_files", "Sets variables or runs nothing.")
-    if call.name.startswith("mcp__"):
-        _, server, tool = (*call.name.split("__", 2), "")[:3]
+    if used := call.subject.server_tool:
+        does = f"Calls {shorten(used.tool)}" if used.tool else "Reads a resource"
         changes = ", which says that it changes something" if call.kind == "edit" else ""
-        return Effect("network", f"Calls {shorten(tool)} of the MCP server {shorten(server)}{changes}.")
+        return Effect("network", f"{does} of the MCP server {shorten(used.server)}{changes}.")
     if call.kind == "network":
         return Effect("network", f"Fetches {shorten(call.subject.url)}." if call.subject.url else "Uses the network.")
     if call.kind == "talk":

@@ -63,6 +63,7 @@ from odin.policy.write_scope import find_outside_redirect
 
 if TYPE_CHECKING:
     from odin.core.call_events import SkillUsed
+    from odin.core.server_tool import ServerTool
     from odin.policy.effects import Confinement, Effect
 
 
@@ -76,7 +77,7 @@ class AgentLimits(Struct, frozen=True):
 
     owner: str
     rule_set: RuleSet
-    has_tool: Callable[[str], bool] = lambda name: True
+    has_tool: "Callable[[str, ServerTool | None], bool]" = lambda name, server_tool: True
     permission_mode: str = ""
     read_only: bool = False
 
@@ -259,7 +260,7 @@ class Policy:
         """Return the stricter of a verdict and what the limits say."""
         if verdict.action == "deny":
             return verdict
-        if not limits.has_tool(call.name):
+        if not limits.has_tool(call.name, call.subject.server_tool):
             return Verdict("deny", f"{limits.owner} does not have {call.name}.", rule=limits.owner)
         own = self._with(rule_set=limits.rule_set)
         found = own._check_denials(call)

@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from msgspec import Struct
 
 from odin.core.path_names import is_secret_path
-from odin.core.policy import MIN_SECRET_CHARS
+from odin.core.policy import MIN_SECRET_CHARS, list_encodings
 
 _WORD = r"[A-Za-z0-9_-]"
 _WORD_END = r"(?![A-Za-z0-9_-])"
@@ -305,20 +305,20 @@ _EVERYDAY_WORDS = re.compile(
 class KnownValues:
     """Known secrets by name, in every encoding in which they may appear. Encodings are computed on first use."""
 
-    def __init__(self, environ: Mapping[str, str], more: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], more: Iterable[tuple[str, str]]) -> None:
         self._environ = dict(environ)
-        self._more = dict(more)
+        self._more = sorted(more)
 
     @cached_property
     def _forms(self) -> list[tuple[str, str]]:
         """Every encoded form with the name of its secret, longest first."""
         forms: dict[str, str] = {}
-        known = [*self._more.items(), *_find_environment_secrets(self._environ)]
+        known = [*self._more, *_find_environment_secrets(self._environ)]
         names = "\n".join(name for name, _ in known)
         for name, value in known:
             for text in _secret_parts_of(value):
                 if text not in names:  # else it would match inside its own placeholder
-                    forms.update((form, name) for form in _encodings_of(text) if form not in forms)
+                    forms.update((form, name) for form in list_encodings(text) if form not in forms)
         return sorted(forms.items(), key=lambda item: -len(item[0]))
 
     def find_spans(self, text: str) -> Iterator[SecretSpan]:
@@ -352,30 +352,6 @@ def is_worth_hiding(value: str) -> bool:
     if _PATH_OR_NUMBER.match(value) or _EVERYDAY_WORDS.fullmatch(value):
         return False
     return len(value) >= _LONG_NAME or not _WORD_SEQUENCE.fullmatch(value)
-
-
-def _encodings_of(value: str) -> set[str]:
-    """Return the value as it is, and URL-encoded, JSON-escaped, shell-quoted, in base64 and in hexadecimal."""
-    import json
-    from base64 import b64encode
-    from urllib.parse import quote, quote_plus
-
-    raw = value.encode("utf-8", "surrogateescape")
-    forms = {value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1], value.replace("'", "'\\''")}
-    forms |= {quote(raw, safe=""), quote(raw), quote_plus(raw), raw.hex()}
-    for offset in range(3):
-        forms |= _base64_forms_of(b64encode(b"\0" * offset + raw).decode(), offset, len(raw))
-    return {form for form in forms if len(form) >= MIN_SECRET_CHARS}
-
-
-def _base64_forms_of(encoded: str, offset: int, length: int) -> set[str]:
-    """Return the base64 characters that depend only on the value, whatever surrounds it."""
-    first = -(-offset * 8 // 6)
-    last = (offset + length) * 8 // 6
-    core = encoded[first:last]
-    if len(core) < 12:
-        return set()
-    return {core, core.replace("+", "-").replace("/", "_")}
 
 
 def find_secrets(text: str, values: KnownValues) -> list[SecretSpan]:

@@ -28,7 +28,7 @@ class Redactor:
 
     def __init__(self, environ: Mapping[str, str], known: Mapping[str, str] | None = None) -> None:
         self._environ = dict(environ)
-        self._known = dict(known or {})
+        self._known = {*(known or {}).items()}
         self._used: set[str] = set()
 
     @cached_property
@@ -54,7 +54,7 @@ class Redactor:
 
     def add_secrets(self, more: Mapping[str, str]) -> None:
         """Add secrets that were configured later, by name."""
-        self._known |= more
+        self._known |= more.items()
         self.__dict__.pop("_values", None)
 
     def recall(self, names: Iterable[str]) -> None:

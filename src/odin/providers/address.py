@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from odin.core.errors import ConfigError
+from odin.core.policy import mask_logins
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -61,15 +62,16 @@ def parse_address(url: str) -> Address:
     login, _, place = authority.rpartition("@")
     host, port = _split_host_port(place)
     if not separator or scheme not in _DEFAULT_PORTS or not host or any(char <= " " for char in host + path):
-        raise _make_address_error(place if login else url)
+        raise make_address_error(url)
     if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise _make_address_error(place if login else url)
+        raise make_address_error(url)
     if not path.startswith("/"):
         path = "/" + path
     return Address(scheme, _normalize_host(host), int(port) if port else _DEFAULT_PORTS[scheme], path, login)
 
 
-def _make_address_error(shown: str) -> ConfigError:
+def make_address_error(url: str) -> ConfigError:
+    shown = mask_logins(url if "://" in url else f"://{url}").removeprefix("://")
     return ConfigError(f"{shown!r} is not an http or https address.", "Write it like http://localhost:11434/v1.")
 
 

@@ -30,6 +30,7 @@ from odin.core.errors import (
     Unreachable,
 )
 from odin.core.format import clip_line
+from odin.core.policy import hide_key
 from odin.providers.address import Address, Route
 
 TOO_LONG_PATTERN = (
@@ -167,7 +168,7 @@ def make_certificate_error(path: str, variable: str) -> TlsFailed:
 
 
 def make_proxy_error(route: Route, status: int, reason: str) -> ProviderError:
-    origin = route.proxy.origin if route.proxy else route.to.origin
+    origin, login = (route.proxy.origin, route.proxy.login) if route.proxy else (route.to.origin, "")
     if status == 407:
         return AuthFailed(
             f"The proxy {origin} requires a login.",
@@ -175,7 +176,7 @@ def make_proxy_error(route: Route, status: int, reason: str) -> ProviderError:
             status=407,
         )
     return Unreachable(
-        f"The proxy {origin} does not connect to {route.to.host}: {status} {reason}".rstrip() + ".",
+        f"The proxy {origin} does not connect to {route.to.host}: {status} {hide_key(reason, login)}".rstrip() + ".",
         f"Check HTTPS_PROXY, or list {route.to.host} in NO_PROXY.",
         status=status,
     )
@@ -227,7 +228,7 @@ def make_status_error(peer: Peer, status: int, headers: Mapping[str, str], body:
 
 def _make_redirect_error(peer: Peer, status: int, headers: Mapping[str, str]) -> ProviderError:
     target = headers.get("location", "")
-    place = target.partition("://")[2].partition("/")[0].rpartition("@")[2] or "another path"
+    place = hide_key(target.partition("://")[2].partition("/")[0].rpartition("@")[2], peer.key) or "another path"
     return BadReply(
         f"{peer.name} at {peer.url} redirects to {place}.",
         "Odin does not follow redirects: set the base URL to the final address.",
@@ -342,9 +343,8 @@ def make_reported_error(peer: Peer, rendered: ApiErrorInfo) -> ProviderError:
 def make_api_error(peer: Peer, rendered: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
     """Choose the error by what the API reported, then by status."""
     kind, message, hint = _classify_error(peer, rendered, status, wait)
-    error = kind(
-        _hide_key(peer, message), hint, status=status, code=rendered.code, type=rendered.type, retry_after=wait
-    )
+    code, type_ = (hide_key(text, peer.key) for text in (rendered.code, rendered.type))
+    error = kind(message, hint, status=status, code=code, type=type_, retry_after=wait)
     if isinstance(error, ContextOverflow):
         error.limit, error.size = parse_context_limit(rendered.message), parse_request_size(rendered.message)
     return error
@@ -361,7 +361,8 @@ def _classify_error(
     if rendered.code.isdigit() and 400 <= int(rendered.code) < 600:
         meant = meant or int(rendered.code)
     code = status or meant or 500
-    tail = f": {clip_line(rendered.message).rstrip('.')}" if rendered.message else ""
+    said = clip_line(hide_key(rendered.message, peer.key)).rstrip(".")
+    tail = f": {said}" if said else ""
     if 413 in (code, meant) or (code in (400, 422, 500) and _is_too_long(rendered)):
         model = peer.model or peer.name
         hint = "Start a new session, or ask for less at once."
@@ -489,10 +490,6 @@ def _text_of(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _hide_key(peer: Peer, message: str) -> str:
-    return message.replace(peer.key, "[key]") if len(peer.key) > 3 else message
 
 
 def _is_page_response(headers: Mapping[str, str], body: bytes) -> bool:

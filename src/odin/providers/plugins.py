@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from odin.core.errors import ConfigError, Misconfigured, OdinError, PackageFailed, ProviderError, Unreachable
 from odin.core.format import clip_line
+from odin.core.policy import hide_key
 from odin.core.provider import Chunk, Provider, Request, WaitChunk, open_stream
 from odin.providers.settings import ModelSettings
 
@@ -143,8 +144,9 @@ class PluginProvider:
             await self._provider.close()
 
     def _make_error(self, error: Exception) -> ProviderError:
-        why = clip_line(f"{type(error).__name__}: {error}").rstrip(".")
+        why = f"{type(error).__name__}: {error}"
         for key in self._keys:
-            why = why.replace(key, "[key]") if len(key) > 3 else why
+            why = hide_key(why, key)
+        why = clip_line(why).rstrip(".")
         kind = Unreachable if isinstance(error, OSError) else PackageFailed
         return kind(f"The provider {self.name!r} of the package {self._package} failed: {why}.", _HINT)

@@ -29,7 +29,8 @@ from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Compacted, Envelope, TurnStarted
 from odin.core.format import count_of
 from odin.core.provider import ModelInfo
-from odin.core.tool import Args, Tool, ToolContext, ToolOutput, fail
+from odin.core.server_tool import PREFIX, ServerTool
+from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, fail
 from odin.models.catalog import lookup_model
 from odin.providers.playback import RecordedProvider
 from odin.replay.comparison import Difference, compare_logs
@@ -71,6 +72,12 @@ class RecordedTool(Tool[_RecordedArgs]):
         self.kind = "read" if name == "lsp" else "network"
         self.short = "A tool of a server."
         self._known = known
+        if name.startswith(PREFIX):
+            server, _, tool = name.removeprefix(PREFIX).partition("__")
+            self.server_tool = ServerTool(server, tool)
+
+    def subject_of(self, args: _RecordedArgs) -> Subject:
+        return Subject(server_tool=self.server_tool)
 
     def parse(self, raw: dict[str, Any]) -> _RecordedArgs:
         return _RecordedArgs(raw)
@@ -146,7 +153,7 @@ _SERVER_TOOLS = ("ToolSearch", "McpCall", "ListMcpResources", "ReadMcpResource")
 def make_recorded_tools(recorded: Iterable[Envelope]) -> list[Tool[Any]]:
     """Return the tools of language servers and MCP servers that were called in a recording."""
     called = {item.event.name for item in recorded if isinstance(item.event, ToolEnded)}
-    names = {name for name in called if name.startswith("mcp__") or name in _SERVER_TOOLS}
+    names = {name for name in called if name.startswith(PREFIX) or name in _SERVER_TOOLS}
     wrapped = {"McpCall"} if names else set[str]()
     return [RecordedTool(name, names) for name in sorted(names | wrapped | (called & {"lsp"}))]
 

@@ -73,7 +73,7 @@ def find_possible_denial(call: PolicyCall, rules: Sequence[Rule]) -> PossibleDen
 
 
 def is_about_commands(rule: Rule, call: PolicyCall) -> bool:
-    return rule.matches_tool(call.name) or rule.tool == "ExecuteCommand"
+    return rule.is_about_tool(call) or rule.tool == "ExecuteCommand"
 
 
 class _CommandCheck:

@@ -286,11 +286,6 @@ def _matches_path(pattern: str, path: str, root: str, *, loose: bool) -> bool:
 
 
 def matches_tool_name(pattern: str, name: str) -> bool:
-    """True if a tool name matches. `mcp__server` matches every tool of that server, `mcp_server_tool` one tool."""
-    if pattern.startswith("mcp_") and not pattern.startswith("mcp__") and name.startswith("mcp__"):
-        return matches_tool_name(pattern, "_".join(name.split("__")))
-    if pattern.startswith("mcp__") and pattern.count("__") == 1 and name.startswith(f"{pattern}__"):
-        return True
     return pattern == name or (has_wildcard(pattern) and compile_wildcard(pattern)(name))
 
 

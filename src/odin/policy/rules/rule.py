@@ -35,6 +35,7 @@ from odin.policy.rules.pattern import (
 )
 
 if TYPE_CHECKING:
+    from odin.core.server_tool import ServerTool
     from odin.policy.commands.syntax import ExtractedCommand
     from odin.policy.policy_call import PolicyCall
 
@@ -90,17 +91,26 @@ class Rule(Struct, frozen=True):
 
     @property
     def bare(self) -> bool:
-        """True if the rule applies to every call of its tool. `Edit(**)` applies to other tools, too, so it is not."""
-        return not self.pattern or (self.everything and self.tool not in _WHOLE_KINDS)
+        """True if the rule applies to every call of its tool. `Edit(**)` applies to other tools, too, so it is not.
+
+        Calls of MCP tools have nothing that a pattern could match, so a pattern does not limit what is denied.
+        """
+        is_closed = self.action != "allow" and self.tool.startswith("mcp_")
+        return not self.pattern or is_closed or (self.everything and self.tool not in _WHOLE_KINDS)
 
     @property
     def everything(self) -> bool:
         return self.pattern in _MATCH_ALL_PATTERNS
 
-    def matches_tool(self, name: str) -> bool:
+    def matches_tool(self, name: str, server_tool: "ServerTool | None" = None) -> bool:
         """True if the rule names this tool, or the tool that this one is a variant of."""
+        if server_tool is not None and self.tool.startswith("mcp_"):
+            return server_tool.is_named_by(self.tool, loosely=self.action != "allow")
         name = canonical_name_of(name)
         return matches_tool_name(self.tool, name) or (name in _VARIANTS and self.tool == _VARIANTS[name])
+
+    def is_about_tool(self, call: "PolicyCall") -> bool:
+        return self.matches_tool(call.name, call.subject.server_tool)
 
     # --- allow rules ---
 
@@ -108,7 +118,7 @@ class Rule(Struct, frozen=True):
         """True if the pattern is exactly this command. Patterns with wildcards never are."""
         if self.bare or self.command.is_prefix or has_wildcard(self.pattern):
             return False
-        return self.pattern == call.command.strip() and self.matches_tool(call.name)
+        return self.pattern == call.command.strip() and self.is_about_tool(call)
 
     def covers_path(self, item: ResolvedPath, call: "PolicyCall") -> bool:
         """True if one path of a call is allowed. Protected and secret files must be named without wildcards.
@@ -119,7 +129,7 @@ class Rule(Struct, frozen=True):
             return False
         if call.is_removed(item):
             return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) == item.path
-        if not self._covers_tool(call.name, call.kind):
+        if not self._covers_tool(call):
             return False
         if self.bare:
             return contains(call.root, item.path) and not explain_sensitivity(item, call)
@@ -128,19 +138,19 @@ class Rule(Struct, frozen=True):
         return is_exact(self.pattern) or not explain_sensitivity(item, call)
 
     def covers_url(self, call: "PolicyCall") -> bool:
-        return self.matches_tool(call.name) and (self.bare or matches_url_strictly(self.pattern, call.subject.url))
+        return self.is_about_tool(call) and (self.bare or matches_url_strictly(self.pattern, call.subject.url))
 
     def covers_all(self, call: "PolicyCall") -> bool:
         """True if the rule allows a call without a command, path or URL."""
         covers = self.bare or any(map(compile_wildcard(self.pattern, flat=True), call.subject.names))
-        return covers and self.matches_tool(call.name) and canonical_name_of(call.name) != "Delete"
+        return covers and self.is_about_tool(call) and canonical_name_of(call.name) != "Delete"
 
     # --- deny and ask rules ---
 
     def matches_call(self, call: "PolicyCall") -> bool:
         """True if any part of the call matches. `Read` and `Edit` patterns also apply to the words of a command."""
         runs = call.analysis is not None
-        names_tool = self.matches_tool(call.name) or (runs and self.tool == "ExecuteCommand")
+        names_tool = self.is_about_tool(call) or (runs and self.tool == "ExecuteCommand")
         if names_tool and self.bare:
             return True
         if names_tool and call.analysis is not None:
@@ -157,7 +167,7 @@ class Rule(Struct, frozen=True):
         return self._matches_paths(call)
 
     def matches_part(self, part: "ExtractedCommand", call: "PolicyCall") -> bool:
-        names_tool = self.matches_tool(call.name) or self.tool == "ExecuteCommand"
+        names_tool = self.is_about_tool(call) or self.tool == "ExecuteCommand"
         return names_tool and (self.bare or self._matches_command(part))
 
     def _matches_command(self, part: "ExtractedCommand") -> bool:
@@ -173,7 +183,7 @@ class Rule(Struct, frozen=True):
     def _matches_paths(self, call: "PolicyCall") -> bool:
         if self.bare:
             return False
-        covers = self._covers_tool(call.name, call.kind)
+        covers = self._covers_tool(call)
         if self.everything:
             return covers
         if self.tool == "Delete" and call.subject.removes:
@@ -183,8 +193,9 @@ class Rule(Struct, frozen=True):
             return False
         return any(matches_path_loosely(self.pattern, form, call.root) for form in call.list_path_forms())
 
-    def _covers_tool(self, name: str, kind: Kind) -> bool:
-        return self.matches_tool(name) or (not self.bare and _WHOLE_KINDS.get(self.tool) == kind)
+    def _covers_tool(self, call: "PolicyCall") -> bool:
+        is_whole_kind = not self.bare and _WHOLE_KINDS.get(self.tool) == call.kind
+        return is_whole_kind or self.is_about_tool(call)
 
 
 def explain_sensitivity(item: ResolvedPath, call: "PolicyCall") -> str:

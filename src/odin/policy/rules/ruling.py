@@ -80,7 +80,7 @@ def _decide_commands(call: PolicyCall, analysis: CommandAnalysis, rules: Sequenc
     asking = _find_asking_rule(call, analysis, rules)
     if asking is not None:
         return asking
-    allowing = [rule for rule in rules if rule.action == "allow" and rule.matches_tool(call.name)]
+    allowing = [rule for rule in rules if rule.action == "allow" and rule.is_about_tool(call)]
     general = next((rule for rule in allowing if rule.bare), None)
     if general is not None and _is_ordinary(call, analysis):
         return _find_possible_ask(call, general, rules) or general
@@ -121,7 +121,7 @@ def _decide_part(part: ExtractedCommand, call: PolicyCall, rules: Sequence[Rule]
         if rule.action == "ask":
             if rule.matches_part(part, call):
                 return rule
-        elif rule.matches_tool(call.name) and (rule.bare or rule.command.match_words(part.words) is not None):
+        elif rule.is_about_tool(call) and (rule.bare or rule.command.match_words(part.words) is not None):
             return rule
     return None
 
@@ -230,7 +230,7 @@ def _is_sensitive(text: str, folder: str, root: str) -> bool:
 def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:
     """True if these allow rules cover every part of the call."""
     parts = call.analysis.commands if call.analysis is not None else ()
-    tool_rules = [rule for rule in rules if rule.matches_tool(call.name)]
+    tool_rules = [rule for rule in rules if rule.is_about_tool(call)]
     covered = all(
         any(rule.bare or rule.command.match_words(part.words) is not None for rule in tool_rules) for part in parts
     )
