@@ -115,6 +115,13 @@ def fold_name(name: str) -> str:
     return name.casefold().split(":", 1)[0].rstrip(". ")
 
 
+def quote_path(path: str) -> str:
+    """Return a path as one word of a shell command, which no program takes for an option or an operator."""
+    import shlex
+
+    return shlex.quote(f"./{path}" if path.startswith(("-", "!", "(")) else path)
+
+
 _SECRET_NAMES = frozenset(
     """
     .netrc _netrc .pgpass .my.cnf .git-credentials .htpasswd .npmrc .yarnrc.yml .pypirc .dockercfg .s3cfg .boto
