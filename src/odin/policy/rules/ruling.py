@@ -148,8 +148,18 @@ def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
 
 
 def find_sensitive_form(call: PolicyCall) -> str:
-    """Return the first path of a call that is protected or may contain secrets, or ""."""
-    return next((form for form in call.list_path_forms() if _is_sensitive(form, "/", call.root)), "")
+    """Return the first path of a command that is protected or may contain secrets, or "".
+
+    Installed programs count only if the command redirects its output to them.
+    """
+    writes = call.analysis.writes if call.analysis is not None else ()
+    written = {redirect.target.text.rsplit("/", 1)[-1] for redirect in writes}
+    for form in call.list_path_forms():
+        if _is_sensitive(form, "/", call.root):
+            return form
+        if form.rsplit("/", 1)[-1] in written and paths.find_protected_part(form, call.root, "/"):
+            return form
+    return ""
 
 
 def _is_literal_with_variables(text: str, analysis: CommandAnalysis) -> bool:
@@ -226,7 +236,7 @@ def _is_inner_allowed(
 
 
 def _is_sensitive(text: str, folder: str, root: str) -> bool:
-    return is_secret_path(text) or bool(paths.find_protected_part(text, root, folder))
+    return is_secret_path(text) or bool(paths.find_protected_part(text, root, folder, in_command=True))
 
 
 def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:
