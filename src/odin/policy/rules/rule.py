@@ -176,7 +176,7 @@ def explain_sensitivity(item: ResolvedPath, call: "PolicyCall") -> str:
         return "may contain secrets" if any(map(is_secret_path, forms)) else ""
     name = paths.find_protected_form(forms, call.root)
     if name:
-        return f"is protected: changing {name} can make programs run or change rules"
+        return f"is protected: programs or agents run or obey {name}"
     if not call.is_removed(item) and paths.has_hard_links(item.path, "/"):
         return "has several hard links, so writing to it also changes files with other names"
     return ""
