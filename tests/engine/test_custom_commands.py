@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.call_events import RequestStarted
+from odin.core.call_events import PermissionAsked, RequestStarted
 from odin.core.client import CustomCommand
 from odin.core.event import PromptChanged, PromptInjected, PromptQueued, TurnStarted, Warned
-from odin.core.op import ChangePrompt, Interrupt, Prompt
+from odin.core.op import AnswerPermission, ChangePrompt, Interrupt, Prompt
 from odin.session.index import index_entry_of
-from odin.testing import ScriptedServer, say
+from odin.testing import ScriptedServer, call, say
 
 from .conftest import Start
 from .test_recovery import APIS, options_of
@@ -103,6 +103,17 @@ async def test_custom_command_replaces_a_built_in_prompt(start: Start, workspace
     await talk.say("/review main")
     assert "Look at main our way." in text_of(talk.server.requests[2].body)
     assert any(event.text.startswith("/review is the project's") for event in talk.all(Warned))
+
+
+@pytest.mark.parametrize("mode", ["acceptEdits", "auto"])
+async def test_init_writes_the_instruction_file_once_it_is_approved(start: Start, workspace: Path, mode: str) -> None:
+    write = call("WriteFile", {"file_path": str(workspace / "AGENTS.md"), "content": "Run make.\n"}, id="w")
+    talk = await start([write, say("ok")], yes=False, can_ask=True, permission_mode=mode)
+    talk.answers = [AnswerPermission("", True)]
+    await talk.say("/init")
+    (asked,) = talk.all(PermissionAsked)
+    assert "agents.md" in asked.reason
+    assert (workspace / "AGENTS.md").read_text() == "Run make.\n"
 
 
 async def test_queued_command_is_edited_as_typed_text(start: Start) -> None:

@@ -28,6 +28,7 @@ def project(tmp_path: Path) -> Path:
     (root / "src").mkdir(parents=True)
     (root / "src" / "a.py").write_text("x = 1\n")
     (root / ".git" / "hooks").mkdir(parents=True)
+    (root / ".venv" / "bin").mkdir(parents=True)
     (root / ".env").write_text("KEY=1\n")
     return root
 
@@ -59,6 +60,10 @@ def judge(policy: Policy, command: str, mode: str = "edit_mode") -> Verdict:
         "git checkout -b topic",
         "ruff check --fix .",
         "for f in src/*.py; do python3 -m py_compile $f; done",
+        ".venv/bin/pytest -q",
+        "timeout 60 .venv/bin/python -m pytest",
+        "VIRTUAL_ENV=.venv node_modules/.bin/jest --ci",
+        "cat AGENTS.md",
     ],
 )
 def test_ordinary_commands_run_without_approval(project: Path, command: str) -> None:
@@ -89,6 +94,10 @@ def test_ordinary_commands_run_without_approval(project: Path, command: str) -> 
         ("cat .env", ""),
         ("echo x > .git/hooks/pre-commit", "protected"),
         ("cp src/a.py .vscode/tasks.json", "protected"),
+        ("echo x >> AGENTS.md", "protected"),
+        ("sed -i s/a/b/ CLAUDE.md", "protected"),
+        ("echo x > .venv/bin/activate", "protected"),
+        ("cd .venv/bin && echo x > activate", "protected"),
         ("$CMD -rf src", ""),
         ("x=rm; $x -rf src", ""),
         ("echo src | xargs rm -rf", ""),

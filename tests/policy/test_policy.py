@@ -288,6 +288,11 @@ def test_with_permission_mode_returns_another_policy_with_the_same_rules(root: P
         ".cargo/config.toml",
         ".config/git/config",
         "src/../.git/config",
+        ".venv/bin/python",
+        "node_modules/.bin/tsc",
+        "AGENTS.md",
+        "src/CLAUDE.md",
+        "ODIN.md",
     ],
 )
 def test_protected_paths_need_approval_even_in_accept_edits(root: Path, path: str):
@@ -549,6 +554,9 @@ def test_rules_accept_every_name_of_a_tool(root: Path, name: str):
         ("Bash(make\u202e:*)", "make\u202e x", "ask"),
         ("Bash", "echo x > odinconfig.json", "ask"),
         ("Bash", "cat .git/config", "allow"),
+        ("Bash", ".venv/bin/pytest -q", "allow"),
+        ("Bash", "make > node_modules/.bin/x", "ask"),
+        ("Bash(timeout 60 .venv/bin/pytest:*)", "timeout 60 .venv/bin/pytest -q", "allow"),
         ("Bash", "cd src && make ../README.md", "allow"),
         ("Bash", "cd src && make ../../x", "ask"),
         ("Bash", "bash -c 'make /etc/x'", "ask"),

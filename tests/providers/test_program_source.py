@@ -1,6 +1,6 @@
-"""Recognizing programs that only compute, which Odin may run without asking."""
+"""Recognizing programs that act, which Odin does not propose to run by itself."""
 
-from odin.providers.whole_files.program_source import is_pure_program, parse_python
+from odin.providers.whole_files.program_source import may_be_pure, parse_python
 from tests.table import each
 
 _PURE = "import math\nfrom shop import price\n\nLIMIT = price(2)\n\n\ndef f(n):\n    return math.floor(n)\n"
@@ -27,8 +27,8 @@ _PURE = "import math\nfrom shop import price\n\nLIMIT = price(2)\n\n\ndef f(n):\
 )
 def test_pure_python_programs_are_recognized(text: str, expected: bool, as_script: bool) -> None:
     files = {"a.py": text, "shop.py": "def price(n):\n    return n\n", "evil.py": "import subprocess\n"}
-    assert is_pure_program("a.py", files) is expected
-    assert is_pure_program("a.py", files, is_script=True) is as_script
+    assert may_be_pure("a.py", files) is expected
+    assert may_be_pure("a.py", files, is_script=True) is as_script
 
 
 @each(
@@ -42,7 +42,7 @@ def test_pure_python_programs_are_recognized(text: str, expected: bool, as_scrip
     ],
 )
 def test_pure_javascript_programs_are_recognized(text: str, expected: bool) -> None:
-    assert is_pure_program("a.js", {"a.js": text, "b.js": "exports.b = (n) => n;\n"}) is expected
+    assert may_be_pure("a.js", {"a.js": text, "b.js": "exports.b = (n) => n;\n"}) is expected
 
 
 def test_deeply_nested_source_is_not_parsed() -> None:

@@ -1,7 +1,13 @@
 """Test commands of a project, and what their output says about a change."""
 
+import shlex
+import subprocess
+from pathlib import Path
+
+from odin.providers.whole_files.asked_call import find_call
 from odin.providers.whole_files.project_tests import (
     PYTEST,
+    find_doctest_command,
     find_test_command,
     find_wrong_values,
     has_new_failure,
@@ -38,6 +44,34 @@ from tests.table import each
 )
 def test_test_command_is_chosen_by_the_files(files: dict[str, str], expected: str) -> None:
     assert find_test_command(files, files) == expected
+
+
+@each(
+    "name", ["a$(>PWN)", "a`>PWN`", "a;>PWN;", "a&&>PWN&&", "a|>PWN|", "a\n>PWN\n", "a >PWN ", "-a >PWN", "a'$(>PWN)'"]
+)
+def test_a_file_name_stays_one_word_of_a_command(name: str, tmp_path: Path) -> None:
+    """An empty redirect needs no program: the shell itself would make the file."""
+    commands = [
+        find_test_command({f"test/{name}.test.js": ""}, {}),
+        find_test_command({f"{name}/tests/test.py": ""}, {}),
+        find_test_command({f"{name}/test_a.py": ""}, {f"{name}/test_a.py": "import unittest\n"}),
+        find_doctest_command({f"{name}.py": "def f():\n    >>> f()\n"}),
+    ]
+    for command in commands:
+        assert name in " ".join(shlex.split(command))
+        assert not any(word.startswith("-a") for word in shlex.split(command))
+        subprocess.run(
+            ["/bin/sh", "-c", command], cwd=tmp_path, env={"PATH": "/nowhere"}, capture_output=True, check=False
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_name_stays_one_string_of_a_script() -> None:
+    path = "a');sql('x.js"
+    texts = {path: "module.exports = { area: (n) => n };\n"}
+    asked = find_call("What does area(2) return?", {"area": [f"{path}:1"]}, texts)
+    assert asked is not None
+    assert shlex.split(asked.command)[2] == f'const {{ area }} = require("./{path}"); console.log(area(2))'
 
 
 def test_unavailable_command_is_not_chosen() -> None:

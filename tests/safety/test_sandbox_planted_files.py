@@ -28,6 +28,11 @@ _FILES = {
     "sub/.git/config": "[core]\n\tbare = false\n",
     "sub/.git/hooks/pre-commit.sample": _HOOK,
     "src/a.txt": "a\n",
+    "AGENTS.md": "Be kind.\n",
+    ".venv/bin/activate": "A=1\n",
+    ".venv/lib/python3/site-packages/a.py": "",
+    ".jj/repo/config.toml": "",
+    "node_modules/dep/index.js": "",
 }
 
 _KEEP_TIMES = 't=$(stat -c %y "{0}"); {1}; touch -d "$t" "{0}"'
@@ -53,6 +58,15 @@ PLANTED: list[tuple[str, str, str]] = [
     ("mkdir -p src/tmp && echo x >src/tmp/.envrc && mv src/tmp moved", "moved/.envrc", ""),
     ("echo x >src/real && ln -s real src/.envrc", "src/.envrc", ""),
     ("cd .git; mkdir -p modules/a/b; cd modules/a/b; echo x >HEAD; echo x >config", ".git/modules/a/b/config", ""),
+    ("echo x >>.jj/repo/config.toml", ".jj/repo/config.toml", ""),
+    ("echo x >shop.code-workspace", "shop.code-workspace", ""),
+    ("mkdir .run && echo x >.run/a.run.xml", ".run/a.run.xml", ".run"),
+    ("echo x >>AGENTS.md", "AGENTS.md", ""),
+    ("echo x >src/CLAUDE.md", "src/CLAUDE.md", ""),
+    ("echo x >>.venv/bin/activate", ".venv/bin/activate", ""),
+    ("echo x >.venv/bin/git", ".venv/bin/git", ""),
+    ("echo import os >.venv/lib/python3/site-packages/a.pth", ".venv/lib/python3/site-packages/a.pth", ""),
+    ("mkdir node_modules/.bin; echo x >node_modules/.bin/tsc", "node_modules/.bin/tsc", "node_modules/.bin"),
     ("mkdir -p Src/.VSCode && echo x >Src/.VSCode/tasks.json", "Src/.VSCode/tasks.json", "Src/.VSCode"),
 ]
 
@@ -81,7 +95,7 @@ def test_planted_files_are_prevented_or_reported(project: UserProject) -> None:
     ]
     assert not unnoticed
     reported = sum(bool(finished.tampered_files) for finished in done)
-    assert reported == (len(PLANTED) if project.backend == "landlock" else 9)
+    assert reported == (len(PLANTED) if project.backend == "landlock" else 17)
 
 
 @pytest.mark.slow
@@ -96,6 +110,51 @@ def test_ordinary_work_is_not_reported(project: UserProject) -> None:
     done = project.run(*work)
     assert [finished.tampered_files for finished in done] == [[]] * len(work)
     assert done[-1].code == 0, "packages can be removed although they contain protected names"
+
+
+@pytest.mark.slow
+def test_package_managers_and_git_can_write_what_is_only_watched(project: UserProject) -> None:
+    done = project.run(
+        "rm -rf .venv && python3 -m venv --without-pip .venv && .venv/bin/python -c 1",
+        "mkdir -p node_modules/tool node_modules/.bin && ln -s ../tool/x node_modules/.bin/x",
+        "ln -sf ../tool/x node_modules/.bin/x",
+        "git add AGENTS.md && git -c user.name=a -c user.email=a@b commit -qm one && git switch -qc other"
+        " && echo b >AGENTS.md && git -c user.name=a -c user.email=a@b commit -qam two",
+        "git switch -q - && cat AGENTS.md",
+    )
+    assert [finished.code for finished in done] == [0] * 5, [finished.output for finished in done]
+    assert done[-1].output == "Be kind.\n"
+    assert [finished.tampered_files for finished in done][1:] == [
+        ["node_modules/.bin"],
+        ["node_modules/.bin/x"],
+        ["AGENTS.md"],
+        ["AGENTS.md"],
+    ]
+    assert ".venv/bin/activate" in done[0].tampered_files
+
+
+@each("name", ["AGENTS.md", "src/CLAUDE.md", ".venv/bin/tool", "venv/bin/tool", "env/bin/activate", ".tool-versions"])
+def test_watched_files_are_reported_and_never_read_only(name: str, tmp_path: Path) -> None:
+    (tmp_path / ".envrc").touch()
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("a")
+    files = ProtectedFiles(str(tmp_path))
+    before = files.read_state()
+    assert files.list_read_only() == [str(tmp_path / ".envrc")]
+    path.write_text("changed")
+    assert find_tampered_files(before, files.read_state(), str(tmp_path)) == (name,)
+    before = files.read_state()
+    assert find_tampered_files(before, files.read_state(), str(tmp_path)) == ()
+
+
+@each("name", ["docs/agents.md", "model.pth", "node_modules/p/AGENTS.md", ".venv/lib/python3/site-packages/a.py"])
+def test_other_files_of_that_kind_are_not_reported(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    files = ProtectedFiles(str(tmp_path))
+    before = files.read_state()
+    (tmp_path / name).write_text("a")
+    assert find_tampered_files(before, files.read_state(), str(tmp_path)) == ()
 
 
 def _content_of(path: Path) -> tuple[bytes, int]:

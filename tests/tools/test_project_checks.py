@@ -65,6 +65,8 @@ jobs:
         ({"package.json": NODE, "pnpm-lock.yaml": ""}, ("pnpm test", "pnpm run lint")),
         ({"package.json": '{"scripts": {"test": "echo \\"Error: no test specified\\" && exit 1"}}'}, ()),
         ({"package.json": "{"}, ()),
+        ({"package.json": '{"scripts": {"test-$(x)": "y", "-test": "z"}}'}, ("npm run 'test-$(x)'",)),
+        ({"composer.json": '{"scripts": {"test-;x": "y"}}'}, ("composer run-script 'test-;x'",)),
         ({"Makefile": "test:\n\tnpm test\n", "package.json": NODE}, ("make test", "npm run lint")),
         ({"pyproject.toml": "[tool.pytest.ini_options]\n"}, ("python3 -m pytest",)),
         ({"pyproject.toml": "[tool.pytest.ini_options]\n", "uv.lock": ""}, ("uv run python -m pytest",)),

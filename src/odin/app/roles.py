@@ -81,12 +81,13 @@ def describe_unused_files(config: Config) -> str:
 
 
 def find_rule_problems(rules: Any) -> list[tuple[str, str]]:
-    return RuleReader("session", "").read(rules).problems
+    return RuleReader("session", "", only_restrict=True).read(rules).problems
 
 
 def rules_of(definition: "AgentDefinition") -> list[Rule]:
     """Return the permission rules of an agent. Invalid entries were reported when its file was read."""
-    return RuleReader("session", definition.path or definition.source).read(definition.rules or []).rules
+    reader = RuleReader("session", definition.path or definition.source, only_restrict=True)
+    return reader.read(definition.rules or []).rules
 
 
 def limits_of(definition: "AgentDefinition", kind: str) -> "AgentLimits":

@@ -14,6 +14,7 @@ from odin.checkpoints.rewind import write_planned_files
 from odin.checkpoints.store import CheckpointStore
 from odin.commands.command_line import Parser, get_stdout, make_formatter, write_json, write_output
 from odin.core.errors import UsageError
+from odin.core.path_names import quote_path
 from odin.policy.paths import find_protected_part
 from odin.ui.terminal import escape_control, escape_hidden
 
@@ -131,7 +132,7 @@ def _add_worktree(args: argparse.Namespace) -> int:
     if args.json:
         return write_json(made)
     path = escape_hidden(made.path)
-    return write_output(f"{path}\nCreated on branch {made.branch}. Start with: odin --cwd {path}\n")
+    return write_output(f"{path}\nCreated on branch {made.branch}. Start with: odin --cwd {quote_path(str(path))}\n")
 
 
 def _remove_worktree(args: argparse.Namespace) -> int:

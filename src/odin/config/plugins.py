@@ -38,6 +38,7 @@ from odin.config.mcp_file import SERVERS_KEY, read_servers
 from odin.config.paths import MCP_NAME, PLUGINS_NAME, expand_home, get_config_dir, locate_bytecode
 from odin.config.settings import Plugin, PluginFiles
 from odin.core.errors import ConfigError, UsageError
+from odin.core.path_names import quote_path
 from odin.core.text import suggest_similar
 
 MANIFEST = ".claude-plugin/plugin.json"
@@ -101,7 +102,7 @@ def load_plugins(env: Mapping[str, str], folders: Sequence[str], cwd: str) -> tu
 
 def _check_pins(name: str, pinned: PinnedPlugin) -> None:
     """Raise ConfigError if a file of an added plugin has changed, is missing or is new."""
-    hint = f"Review it, then run `odin plugin add {pinned.folder}`, or `odin plugin remove {name}`."
+    hint = f"Review it, then run `odin plugin add {quote_path(pinned.folder)}`, or `odin plugin remove {name}`."
     if not os.path.isdir(pinned.folder):  # noqa: PTH112
         raise ConfigError(f"its folder {pinned.folder} does not exist.", f"Run `odin plugin remove {name}`.")
     listed = list_plugin_files(pinned.folder)

@@ -1,36 +1,49 @@
 """Classify paths by their names alone, without touching the file system.
 
-Protected files make other programs run something (git, shells, editors, package managers, agents, build servers) or
-hold Odin's own rules. They are recognized by name, so a file that does not exist yet is protected too, and by the name
-as a case-insensitive file system compares it: any case, trailing dots or spaces, invisible characters, or the short 8.3
-form. Secret files usually hold credentials; printing one needs an approval. Temporary files are those of Odin's own
-atomic writes.
+Protected files make other programs run something (git, shells, editors, package managers, agents, build servers), tell
+agents what to do, or hold Odin's own rules. They are recognized by name, so a file that does not exist yet is protected
+too, and by the name as a case-insensitive file system compares it: any case, trailing dots or spaces, invisible
+characters, or the short 8.3 form.
+
+Changing one by a tool needs approval, and so does a command that names one. The sandbox makes existing ones read-only.
+Two kinds are only watched there, because ordinary commands write them, and changes are reported: `_WATCHED_NAMES`, and
+what package managers install. Commands may also name the latter: running `.venv/bin/pytest` changes nothing.
+
+Secret files usually hold credentials; printing one needs an approval. Temporary files are those of Odin's own atomic
+writes.
 """
 
 import os
 import re
+import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
+from typing import Literal
 
 from odin.core.lazy_pattern import compile_lazily
 
 _PROTECTED_NAMES = frozenset(
     """
-    .git .gitconfig .gitmodules .hg .hgrc .svn
+    .git .gitconfig .gitmodules .lfsconfig .githooks .git-hooks .hg .hgrc .svn .bzr _darcs
     .odin odinconfig.json
     .claude .claude.json .codex .gemini .cursor .cursorrules .agents .mcp.json mcp.json .windsurf .windsurfrules
     .continue .roo .roomodes .cline .clinerules .kilocode .opencode opencode.json opencode.jsonc .amazonq .kiro .qwen
-    .goose .junie .augment .trae .aider.conf.yml .crush crush.json
-    .vscode .vscode-server .idea .fleet .zed .husky .huskyrc .devcontainer devcontainer.json .devcontainer.json
+    .goose .goosehints .junie .augment .trae .aider.conf.yml .crush crush.json .openhands .factory .warp .amp .copilot
+    .vscode .vscode-server .idea .run .fleet .zed .nova .helix .vs .theia .husky .devcontainer devcontainer.json
+    .devcontainer.json devfile.yaml .devfile.yaml .gitpod.yml .gitpod.dockerfile .replit .stackblitzrc .codesandbox .idx
     .cargo .rustup rust-toolchain rust-toolchain.toml .yarn .mvn .npmrc .pnpmfile.cjs .pnpmfile.mjs bunfig.toml
-    .bunfig.toml .bazelrc .bazeliskrc .pre-commit-config.yaml .pre-commit-config.yml .overcommit.yml .envrc .direnv
-    mise.toml .mise.toml .mise .condarc pip.conf .pypirc .ripgreprc pyrightconfig.json gradle-wrapper.properties
-    maven-wrapper.properties gradlew gradlew.bat mvnw mvnw.cmd
+    .bunfig.toml .bazelrc .bazeliskrc .buckconfig .pre-commit-config.yaml .pre-commit-config.yml prek.toml
+    .overcommit.yml .simple-git-hooks.json .simple-git-hooks.js .simple-git-hooks.cjs simple-git-hooks.json .envrc
+    .direnv .shadowenv.d .autoenv .autoenv.zsh mise.toml .mise.toml mise.local.toml .mise.local.toml .mise .condarc
+    pip.conf .pypirc .ripgreprc pyrightconfig.json gradle-wrapper.properties gradle-wrapper.jar
+    maven-wrapper.properties maven-wrapper.jar gradlew gradlew.bat mvnw mvnw.cmd ansible.cfg .ansible.cfg
+    sitecustomize.py usercustomize.py
     .profile .login .logout .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .zshrc .zshenv .zprofile
     .zlogin .zlogout .kshrc .mkshrc .cshrc .tcshrc .inputrc .xprofile .xinitrc .xsession .xsessionrc .pam_environment
-    .vimrc .gvimrc .nvimrc .exrc .nvim.lua .vim .emacs .emacs.d .dir-locals.el .tmux.conf .screenrc .gdbinit .lldbinit
-    .pdbrc .irbrc .pryrc .rprofile .sqliterc .psqlrc .mailcap
+    .vimrc .gvimrc .nvimrc .lvimrc .local.vimrc .exrc .nvim.lua .lazy.lua .vim .vimspector.json .emacs .emacs.d
+    .dir-locals.el .dir-locals-2.el .tmux.conf .screenrc .gdbinit .lldbinit .pdbrc .pdbrc.py .pythonrc .irbrc .pryrc
+    .iex.exs .rprofile .renviron .octaverc .ghci .ocamlinit .perldb .erlang .sqliterc .psqlrc .mailcap
     .ssh .gnupg .netrc .curlrc .wgetrc .aws .kube .docker .git-credentials
     """.split()  # noqa: SIM905
 )
@@ -38,10 +51,20 @@ _PROTECTED_NAMES = frozenset(
 BUILD_SERVER_NAMES = frozenset(
     """
     .gitlab-ci.yml .circleci .buildkite jenkinsfile azure-pipelines.yml bitbucket-pipelines.yml .travis.yml .drone.yml
-    .gitea .forgejo
+    .gitea .forgejo .woodpecker.yml .woodpecker .semaphore appveyor.yml .appveyor.yml .cirrus.yml .teamcity .build.yml
+    .builds cloudbuild.yaml buildspec.yml codemagic.yaml bitrise.yml
     """.split()  # noqa: SIM905
 )
 """Protected names that only count at the top of a repository."""
+
+_INSTRUCTION_NAMES = frozenset(
+    """
+    agents.md agents.override.md agent.md claude.md claude.local.md odin.md gemini.md qwen.md crush.md warp.md
+    """.split()  # noqa: SIM905
+)
+"""Where case matters, they count only in capitals: `docs/agents.md` is a page, not an instruction file."""
+
+_WATCHED_NAMES = _INSTRUCTION_NAMES | frozenset((".tool-versions", ".python-version", ".bundle"))
 
 _ALL_PROTECTED = _PROTECTED_NAMES | BUILD_SERVER_NAMES
 
@@ -49,18 +72,37 @@ _SKILL_FILE = "skill.md"
 """Changing it needs approval, because a skill can allow calls. Commands in the sandbox may write it: a project's skill
 that changed is not used before the user trusts it again."""
 
-_PROTECTED_PREFIXES = (".yarnrc", ".pnp.", "lefthook.", ".lefthook.", "lefthook-local.", ".lefthook-local.")
-
-_PROTECTED_CHAINS = tuple(
-    tuple(chain.split("/"))
-    for chain in (  # noqa: SIM905
-        ".config/git .config/odin .config/fish .config/systemd .config/autostart .config/nvim .config/direnv "
-        ".config/mise .local/state/odin .cache/odin .local/bin .github/workflows .github/actions library/launchagents"
-    ).split()
+_PROTECTED_PREFIXES = (
+    *(".yarnrc", ".pnp.", ".huskyrc", ".lintstagedrc"),
+    *("lefthook.", ".lefthook.", "lefthook-local.", ".lefthook-local."),
 )
-"""Folders that are protected only inside the given parent folder."""
+_PROTECTED_ENDINGS = (".code-workspace", ".sublime-project")
 
-_CHAIN_PARENTS = frozenset(chain[-2] for chain in _PROTECTED_CHAINS)
+Chain = tuple[str, ...]
+
+
+def _split_chains(text: str) -> tuple[Chain, ...]:
+    return tuple(tuple(chain.split("/")) for chain in text.split())
+
+
+_PROTECTED_CHAINS = _split_chains(
+    ".config/git .config/odin .config/fish .config/systemd .config/autostart .config/nvim .config/direnv .config/mise "
+    ".config/mise.toml .local/state/odin .cache/odin .local/bin .github/workflows .github/actions .github/hooks "
+    ".github/copilot-instructions.md .github/instructions .github/prompts .github/agents .github/chatmodes "
+    "library/launchagents .jj/repo/config.toml .sl/config .pijul/config tools/bazel"
+)
+"""Files and folders that are protected only inside the given parent folders."""
+
+_INSTALLED_CHAINS = _split_chains(
+    ".venv/bin venv/bin env/bin .venv/scripts venv/scripts env/scripts bin/activate node_modules/.bin "
+    "site-packages/*.pth dist-packages/*.pth"
+)
+"""What package managers install and other programs run. A `*` is the start of any name."""
+
+_CHAIN_STARTS = frozenset(chain[0] for chain in (*_PROTECTED_CHAINS, *_INSTALLED_CHAINS))
+_CHAINS_BY_PARENT: dict[str, list[Chain]] = {}
+for _chain in (*_PROTECTED_CHAINS, *_INSTALLED_CHAINS):
+    _CHAINS_BY_PARENT.setdefault(_chain[-2], []).append(_chain)
 _PLAIN_NAME = compile_lazily(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*[A-Za-z0-9_]|[A-Za-z0-9_]")
 """Matches ASCII names, which need no Unicode normalization before they are compared."""
 
@@ -76,34 +118,55 @@ def contains(root: str, path: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
-def find_protected_name(names: Sequence[str]) -> str:
-    """Return the first component (or `parent/child`) that makes a path protected, or ""."""
+def find_protected_name(names: Sequence[str], *, in_command: bool = False) -> str:
+    """Return the first component (or `parent/child`) that makes a path protected, or "".
+
+    With `in_command`, installed programs do not count.
+    """
     folded = [fold_name(name) for name in names]
-    for name in folded:
-        if name in _ALL_PROTECTED or name == _SKILL_FILE or name.startswith(_PROTECTED_PREFIXES):
+    for written, name in zip(names, folded, strict=True):
+        if name == _SKILL_FILE or _classify_name(written, name):
             return name
-        short = _SHORT_NAME.fullmatch(name) if "~" in name else None
-        if short is not None and short[1] in _SHORT_STEMS:
-            return name
-    return next(
-        ("/".join(chain) for chain in _PROTECTED_CHAINS if chain[0] in folded and _contains_chain(chain, folded)), ""
-    )
+    if _CHAIN_STARTS.isdisjoint(folded):
+        return ""
+    chains = _PROTECTED_CHAINS if in_command else (*_PROTECTED_CHAINS, *_INSTALLED_CHAINS)
+    found = (chain for chain in chains if chain[0] in folded and _contains_chain(chain, folded))
+    return "/".join(next(found, ()))
 
 
-def is_protected_entry(parents: tuple[str, ...], name: str) -> bool:
-    """True if this entry is protected, by its name and those of the folders above it. Quick for ordinary names."""
-    if _PLAIN_NAME.fullmatch(name) and (not parents or parents[-1].casefold() not in _CHAIN_PARENTS):
-        plain = name.lower()
-        return plain in _ALL_PROTECTED or plain.startswith(_PROTECTED_PREFIXES)
-    folded = [fold_name(part) for part in (*parents, name)]
-    return bool(find_protected_name([name])) or any(
-        tuple(folded[-len(chain) :]) == chain for chain in _PROTECTED_CHAINS
-    )
+def classify_entry(parents: Sequence[str], name: str) -> Literal["", "protected", "watched", "installed"]:
+    """Return how an entry is protected, by its name and those of the folders above it.
+
+    What is watched or installed is written by ordinary commands, so it is not made read-only.
+    """
+    folded = name.lower() if _PLAIN_NAME.fullmatch(name) else fold_name(name)
+    chains = _CHAINS_BY_PARENT.get(fold_name(parents[-1])) if parents else None
+    if chains:
+        tail = (*(fold_name(parent) for parent in parents), folded)
+        for chain in chains:
+            if _is_chain(chain, tail[-len(chain) :]):
+                return "installed" if chain in _INSTALLED_CHAINS else "protected"
+    return _classify_name(name, folded)
 
 
-def _contains_chain(chain: Sequence[str], names: Iterable[str]) -> bool:
-    parts = tuple(names)
-    return any(parts[at : at + len(chain)] == tuple(chain) for at in range(len(parts) - len(chain) + 1))
+def _classify_name(name: str, folded: str) -> Literal["", "protected", "watched"]:
+    if folded in _ALL_PROTECTED or folded.startswith(_PROTECTED_PREFIXES) or folded.endswith(_PROTECTED_ENDINGS):
+        return "protected"
+    if folded in _WATCHED_NAMES:
+        is_exact = name.partition(".")[0].isupper() or sys.platform in ("darwin", "win32")
+        return "watched" if is_exact or folded not in _INSTRUCTION_NAMES else ""
+    short = _SHORT_NAME.fullmatch(folded) if "~" in folded else None
+    return "protected" if short is not None and short[1] in _SHORT_STEMS else ""
+
+
+def _contains_chain(chain: Chain, names: Sequence[str]) -> bool:
+    return any(_is_chain(chain, names[at : at + len(chain)]) for at in range(len(names) - len(chain) + 1))
+
+
+def _is_chain(chain: Chain, names: Sequence[str]) -> bool:
+    if len(names) != len(chain) or tuple(names[:-1]) != chain[:-1]:
+        return False
+    return names[-1] == chain[-1] or (chain[-1].startswith("*") and names[-1].endswith(chain[-1][1:]))
 
 
 def fold_name(name: str) -> str:
@@ -113,6 +176,13 @@ def fold_name(name: str) -> str:
 
         name = normalize("NFC", name.translate(_INVISIBLE))
     return name.casefold().split(":", 1)[0].rstrip(". ")
+
+
+def quote_path(path: str) -> str:
+    """Return a path as one word of a shell command, which no program takes for an option or an operator."""
+    import shlex
+
+    return shlex.quote(f"./{path}" if path.startswith(("-", "!", "(")) else path)
 
 
 _SECRET_NAMES = frozenset(

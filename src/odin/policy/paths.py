@@ -216,21 +216,23 @@ def _mode_of(path: str) -> int:
         return 0
 
 
-def find_protected_part(path: str, root: str, cwd: str = "") -> str:
+def find_protected_part(path: str, root: str, cwd: str = "", *, in_command: bool = False) -> str:
     """Return the part of a path that makes it protected, or "".
 
-    Protected files make other programs run something, or belong to Odin. Folders above the root do not count.
+    Protected files make other programs run something, or belong to Odin. Folders above the root do not count. With
+    `in_command`, the path is a word of a command, which may name installed programs.
     """
     top = resolve_path(root, "/") or root
     folder = cwd or top
     written = os.path.normpath(join_path(folder, path))
-    return find_protected_form((written, resolve_path(path, folder) or written), top)
+    return find_protected_form((written, resolve_path(path, folder) or written), top, in_command=in_command)
 
 
-def find_protected_form(forms: Iterable[str], top: str) -> str:
+def find_protected_form(forms: Iterable[str], top: str, *, in_command: bool = False) -> str:
     """Return the part that makes one of these absolute paths protected, or "". `top` is the resolved project root."""
     for form in dict.fromkeys(forms):
-        name = find_protected_name((form[len(top) :] if contains(top, form) else form).split("/"))
+        names = (form[len(top) :] if contains(top, form) else form).split("/")
+        name = find_protected_name(names, in_command=in_command)
         if name:
             return name
         if any(contains(own, form) and not contains(own, top) for own in _find_own_folders()):

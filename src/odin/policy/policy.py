@@ -49,7 +49,7 @@ from odin.policy.commands.syntax import CommandAnalysis
 from odin.policy.modes import ASK, PermissionMode, permission_mode_of, spec_of
 from odin.policy.paths import keep_lookups
 from odin.policy.policy_call import PolicyCall
-from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, rule_of
+from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, find_objection, rule_of
 from odin.policy.rules.ruling import (
     ResultFilter,
     candidate_rules_of,
@@ -221,7 +221,8 @@ class Policy:
             return ()
         if call.explain_distrust():
             return ()
-        return tuple(text for text in dict.fromkeys(candidate_rules_of(call)) if self._would_allow(text, call))
+        texts = (text for text in dict.fromkeys(candidate_rules_of(call)) if not find_objection(rule_of(text)))
+        return tuple(text for text in texts if self._would_allow(text, call))
 
     @keep_lookups
     def would_decide(self, text: str, action: RuleAction, name: str, kind: Kind, subject: Subject, mode: Mode) -> bool:

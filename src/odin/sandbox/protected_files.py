@@ -11,10 +11,12 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, islice
 
 from msgspec import Struct
 
-from odin.core.path_names import BUILD_SERVER_NAMES, contains, fold_name, is_protected_entry
+from odin.core.path_names import BUILD_SERVER_NAMES, classify_entry, contains, fold_name
 
 _GIT_PROTECTED = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
 """Entries of a git folder that configure git. Everything else in it is data, which commits must be able to write."""
@@ -38,6 +40,8 @@ _MAX_READ_ONLY = 200
 _MAX_INNER = 300
 """Maximum number of entries compared inside one protected folder."""
 
+_MAX_PROGRAMS = 3_000
+
 _MAX_HASHED_BYTES = 1_000_000
 """Larger files are compared by their times and size."""
 
@@ -49,11 +53,17 @@ Times = tuple[int, int, int]
 
 
 class FolderListing(Struct, frozen=True):
-    """What matters of one folder, as paths. `is_installed`: the folder is one of `_INSTALLED`, or lies in one."""
+    """What matters of one folder, as paths. `is_installed`: the folder is one of `_INSTALLED`, or lies in one.
+
+    `watched` are protected files that ordinary commands write, and `programs` those that package managers install: they
+    are never read-only.
+    """
 
     subfolders: tuple[str, ...]
     installed: tuple[str, ...]
     protected: tuple[str, ...]
+    watched: tuple[str, ...]
+    programs: tuple[str, ...]
     git_folders: tuple[str, ...]
     is_installed: bool
 
@@ -79,8 +89,12 @@ class ProtectedFiles:
         """Return the current state; `cwd` is where the command runs, if not in the project."""
         self._folders = folders = self._walk(cwd)
         content: dict[str, str] = {}
-        for path in self._list_paths(folders):
+        watched = (path for listing in folders.values() for path in listing.watched)
+        for path in chain(self._list_paths(folders), watched):
             self._read_path(path, content)
+        for listing in folders.values():
+            for path in listing.programs:
+                _read_programs(path, content)
         content.update(dict.fromkeys(find_git_folders(self._root), "folder"))
         for folder, listing in folders.items():
             content.update({path: "folder" for path in listing.git_folders if path != folder})
@@ -89,8 +103,9 @@ class ProtectedFiles:
     def list_read_only(self, *, is_fresh: bool = False) -> list[str]:
         """Return the existing protected files that a sandbox makes read-only, those near the root first.
 
-        Left out are files behind a symbolic link, which lie elsewhere, and those of installed packages, which could not
-        be updated otherwise. `is_fresh`: the state was read just before, so nothing is listed again.
+        Left out are files behind a symbolic link, which lie elsewhere, and those that ordinary commands write: the
+        watched ones, and those of installed packages. `is_fresh`: the state was read just before, so nothing is listed
+        again.
         """
         if not is_fresh or not self._folders:
             self._folders = self._walk("")
@@ -240,6 +255,8 @@ def _list_folder(folder: str, is_installed: bool) -> FolderListing:
     subfolders: list[str] = []
     installed: list[str] = []
     protected: list[str] = []
+    watched: list[str] = []
+    programs: list[str] = []
     git_folders: list[str] = []
     names: set[str] = set()
     with os.scandir(folder) as entries:
@@ -249,15 +266,40 @@ def _list_folder(folder: str, is_installed: bool) -> FolderListing:
             is_folder = entry.is_dir(follow_symlinks=False)
             if name == ".git" and is_folder:
                 git_folders.append(entry.path)
-            elif is_protected_entry(parents, name) and not (is_installed and _is_for_build_server(parents, name)):
+                continue
+            kind = classify_entry(parents, name)
+            if kind == "installed":
+                programs.append(entry.path)
+            elif kind == "watched" and not is_installed:
+                watched.append(entry.path)
+            elif kind == "protected" and not (is_installed and _is_for_build_server(parents, name)):
                 protected.append(entry.path)
             elif is_folder:
                 (installed if name.lower() in _INSTALLED else subfolders).append(entry.path)
     if names >= _BARE_REPOSITORY:
         git_folders.append(folder)
     return FolderListing(
-        tuple(sorted(subfolders)), tuple(sorted(installed)), tuple(protected), tuple(git_folders), is_installed
+        tuple(sorted(subfolders)),
+        tuple(sorted(installed)),
+        tuple(protected),
+        tuple(watched),
+        tuple(programs),
+        tuple(git_folders),
+        is_installed,
     )
+
+
+def _read_programs(path: str, content: dict[str, str]) -> None:
+    """Add an installed program or a folder of them by their times: there are many, and links lead to other packages."""
+    with suppress(OSError):
+        status = os.lstat(path)
+        content[path] = f"{status.st_ino} {status.st_ctime_ns}"
+        if stat.S_ISDIR(status.st_mode):
+            content[path] = "folder"
+            with os.scandir(path) as entries:
+                for entry in islice(entries, _MAX_PROGRAMS):
+                    status = entry.stat(follow_symlinks=False)
+                    content[entry.path] = f"{status.st_ino} {status.st_ctime_ns}"
 
 
 def _is_for_build_server(parents: Sequence[str], name: str) -> bool:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from odin.context.file_cache import hash_bytes
 from odin.core.image_header import BrokenImage, ImageHeader, find_jpeg_marker, read_image_header
 from odin.core.message import Image
+from odin.core.path_names import quote_path
 from odin.core.tool import ToolOutput
 from odin.tools.files import Refusal, read_whole, to_printable
 
@@ -229,8 +230,6 @@ async def read_image(path: str, file: FileIO, info: os.stat_result, folder: Path
 
 def _suggest_copy(path: str) -> str:
     """Suggest a command that makes a smaller, valid, not animated copy."""
-    import shlex
-
     smaller = f"{Path(path).with_suffix('')}-small.png"
-    command = f"magick {shlex.quote(path + '[0]')} -resize '2000x2000>' {shlex.quote(smaller)}"
+    command = f"magick {quote_path(path + '[0]')} -resize '2000x2000>' {quote_path(smaller)}"
     return f"Make a smaller or valid copy and read that, for example: {command}"

@@ -5,6 +5,7 @@ The walk is limited in number of files, depth and time. Each command is reported
 
 import os
 import re
+import shlex
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.context.system_prompt import ODIN_MD
+from odin.core.path_names import quote_path
 from odin.tools.files import Refusal
 from odin.tools.ripgrep import walk_files
 
@@ -427,9 +429,9 @@ def _find_node_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
     lock = next((name for name in _LOCK_FILES if tree.has(name)), "")
     manager = _LOCK_FILES.get(lock) or (declared if declared in _LOCK_FILES.values() else "npm")
     yield ProjectCommand("Install", f"{manager} install", lock or "package.json")
-    for name in get_table(data, "scripts"):
+    for name in (name for name in get_table(data, "scripts") if not name.startswith("-")):
         short = manager == "yarn" or (manager in ("npm", "pnpm") and name in ("test", "start"))
-        yield ProjectCommand(use_of(name), f"{manager} {name}" if short else f"{manager} run {name}", "package.json")
+        yield ProjectCommand(use_of(name), f"{manager} {'' if short else 'run '}{shlex.quote(name)}", "package.json")
 
 
 def _find_python_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
@@ -447,7 +449,7 @@ def _find_python_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
         ("[tool.poetry.scripts]", get_table(data, "tool", "poetry", "scripts")),
     ):
         for name in scripts:
-            yield ProjectCommand("Run", name, f"pyproject.toml {section}", "once the package is installed")
+            yield ProjectCommand("Run", shlex.quote(name), f"pyproject.toml {section}", "once the package is installed")
     if tree.has("manage.py"):
         yield ProjectCommand("Run", "python manage.py runserver", "manage.py")
     yield from _find_python_tests(tree)
@@ -506,7 +508,7 @@ def _find_go_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
         yield ProjectCommand("Run", "go run .", "main.go")
     for path in tree.files:
         if re.fullmatch(r"cmd/[^/]+/main\.go", path):
-            yield ProjectCommand("Run", f"go run ./{path.removesuffix('/main.go')}", path)
+            yield ProjectCommand("Run", f"go run {quote_path('./' + path.removesuffix('/main.go'))}", path)
 
 
 def _find_java_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
@@ -537,8 +539,8 @@ def _find_php_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
     if data:
         yield ProjectCommand("Install", "composer install", "composer.json")
     for name in get_table(data, "scripts"):
-        if not name.startswith(("pre-", "post-")):
-            yield ProjectCommand(use_of(name), f"composer run-script {name}", "composer.json")
+        if not name.startswith(("pre-", "post-", "-")):
+            yield ProjectCommand(use_of(name), f"composer run-script {shlex.quote(name)}", "composer.json")
 
 
 def _find_cmake_commands(tree: ProjectTree) -> Iterator[ProjectCommand]:
@@ -566,7 +568,9 @@ def _find_scripts(tree: ProjectTree) -> Iterator[ProjectCommand]:
             continue
         text = tree.read(path)
         if text.startswith("#!"):
-            yield ProjectCommand(use_of(name.partition(".")[0]), f"./{path}", path, _read_first_comment(text))
+            yield ProjectCommand(
+                use_of(name.partition(".")[0]), quote_path(f"./{path}"), path, _read_first_comment(text)
+            )
 
 
 def _read_first_comment(text: str) -> str:

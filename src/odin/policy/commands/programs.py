@@ -1,7 +1,7 @@
 """Knowledge about programs: wrappers, the target of `cd`, the literal input of a pipe, and escape options.
 
 Escape options make a command write a file or run another program: `go vet -vettool=./x` runs x. A prefix rule such as
-`Bash(go vet:*)` never covers them.
+`Bash(go vet:*)` never covers them. Nor does `Bash(npm:*)` cover `npm exec x`, whose words name what runs.
 """
 
 import re
@@ -12,6 +12,14 @@ from msgspec import Struct
 from odin.policy.commands.syntax import ShellWord, SimpleCommand, split_names
 
 SHELLS = split_names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash rksh yash osh")
+
+INTERPRETERS = re.compile(
+    r"(?:python|pypy|ipython|perl|ruby|jruby|irb|node|nodejs|php|lua|luajit|[gmn]?awk|deno|bun|tclsh|wish|Rscript|julia"
+    r"|emacs|groovy|scala|elixir|ghc|ghci|ocaml|guile|octave|gnuplot|osascript|expect|tsx|ts-node|gdb|lldb|m4|dc|r?ed|ex|n?vim?|view)"
+    r"[\d.]*",
+    re.IGNORECASE,
+)
+"""Programs that run code from their arguments or their standard input; editors run the commands in it."""
 
 OPAQUE_BUILTINS = split_names("alias enable hash complete compgen bind mapfile readarray fc coproc")
 """Builtins that change what later commands mean, or run text that is not in the command line."""
@@ -198,7 +206,8 @@ def join_folder(folder: str | None, text: str) -> str | None:
 
 
 _MAX_INPUT_CHARS = 4_000
-_PASS_THROUGH = split_names("cat tee tac rev sort uniq head tail nl tr sed")
+PASS_THROUGH = split_names("cat tee tac rev sort uniq head tail nl tr sed")
+"""Programs whose standard input is only text, which they print."""
 
 
 def find_inputs(commands: Sequence[SimpleCommand]) -> list[tuple[str, ...]]:
@@ -221,7 +230,7 @@ def _find_output(simple: SimpleCommand, stdin_texts: tuple[str, ...]) -> tuple[s
         return (_resolve_escapes("\n".join(_printed_texts_of(words[1:]))),)
     if name == "pwd":
         return ("$PWD",)
-    return stdin_texts if name in _PASS_THROUGH else ()
+    return stdin_texts if name in PASS_THROUGH else ()
 
 
 def _printed_texts_of(words: Sequence[ShellWord]) -> list[str]:
@@ -285,7 +294,7 @@ _LONG_ESCAPES: dict[str, str] = {
     "bundle": "gemfile",
     "gradle": "init-script build-file settings-file include-build",
     "mvn": "file settings global-settings",
-    "dotnet": "logger settings",
+    "dotnet": "logger settings property",
     "helm": "post-renderer",
     "kubectl": "kubeconfig",
     "ansible-playbook": "inventory module-path vault-password-file connection",
@@ -301,6 +310,7 @@ _LONG_ESCAPES: dict[str, str] = {
 _SINGLE_DASH_ESCAPES: dict[str, str] = {
     "go": "exec toolexec overlay vettool modfile pkgdir ldflags gcflags asmflags gccgoflags compiler",
     "terraform": "chdir plugin-dir",
+    "dotnet": "logger l distributedlogger dl property p",
     "gcc": "wrapper specs fplugin",
     "clang": "fplugin load",
     "mvn": "gs",
@@ -359,14 +369,46 @@ _ASSIGNED_ESCAPES: dict[str, str] = dict.fromkeys(
 )
 """Operands that set a variable which names a program."""
 
+NAMED_RUNS: dict[str, str] = {
+    "git": "run foreach filter-branch",
+    **dict.fromkeys(("npm", "pnpm", "yarn"), "exec x dlx node explore"),
+    **dict.fromkeys(("bun", "deno"), "run x"),
+    **dict.fromkeys(split_names("uv poetry pipenv hatch pdm rye pixi conda mamba pipx"), "run"),
+    **dict.fromkeys(split_names("bundle asdf mise direnv opam"), "exec"),
+    **dict.fromkeys(split_names("npx pnpx bunx uvx"), ""),
+}
+"""Commands that run the program named after them, by program; "" if the program itself does."""
+
+FREE_RUNS: dict[str, str] = {
+    **dict.fromkeys(split_names("docker podman nerdctl kubectl oc"), "run exec debug"),
+    "deno": "eval repl",
+    "nix": "run shell develop",
+    "swift": "build run test package",
+    **dict.fromkeys(
+        split_names(
+            "sed gsed awk gawk mawk nawk sqlite3 psql mysql mariadb ed red ex vi vim nvim view emacs m4 dc gnuplot gdb "
+            "lldb less more find fd fdfind ssh parallel eval watch watchexec hyperfine entr script su runuser at batch "
+            "crontab tmux screen nix-shell nodemon concurrently vite webpack webpack-cli msbuild xbuild"
+        ),
+        "",
+    ),
+}
+"""Commands that run text or load code which any of their words may hold; "" if every command of the program does."""
+
 _FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls")
 _SAFE_OPTIONS = re.compile(r"-p=?no:[\w.-]+")
 
 
 def find_escape_option(words: Sequence[str], rest: Sequence[str]) -> str:
-    """Return the first escape option in `rest`, or "". `words` is the whole command."""
+    """Return the first escape option in `rest`, or the command in it that runs others, or "".
+
+    `words` is the whole command.
+    """
     known = _strip_module(words)
     name = known[0].rsplit("/", 1)[-1]
+    running = find_running_command(known)
+    if running and running in rest:
+        return running
     assigned = _ASSIGNED_ESCAPES.get(name, "")
     for index, text in enumerate(rest):
         if assigned and re.fullmatch(assigned, text):
@@ -380,6 +422,14 @@ def find_escape_option(words: Sequence[str], rest: Sequence[str]) -> str:
     return ""
 
 
+def find_running_command(words: Sequence[str]) -> str:
+    """Return the first or second operand of a program if it runs others, such as `exec` in `npm exec x`, else ""."""
+    name = words[0].rsplit("/", 1)[-1]
+    known = f"{NAMED_RUNS.get(name, '')} {FREE_RUNS.get(name, '')}".split()
+    operands = [text for text in words[1:] if not text.startswith("-")][:2] if known else ()
+    return next((text for at, text in enumerate(operands) if text in known and (text != "x" or not at)), "")
+
+
 def _strip_module(words: Sequence[str]) -> Sequence[str]:
     """Return `pytest …` for `python -m pytest …`."""
     if len(words) > 2 and re.fullmatch(r"python[\d.]*", words[0].rsplit("/", 1)[-1]) and words[1] == "-m":
@@ -390,7 +440,7 @@ def _strip_module(words: Sequence[str]) -> Sequence[str]:
 def _is_escape_option(words: Sequence[str], name: str, text: str) -> bool:
     if name == "find":
         return text in _FIND_ACTIONS
-    option = text.lstrip("-").split("=", 1)[0]
+    option = re.split(r"[=:]", text.lstrip("-"), maxsplit=1)[0]
     if name in _SINGLE_DASH_ESCAPES and option in _SINGLE_DASH_ESCAPES[name].split():
         return True
     if text.startswith("--"):

@@ -15,9 +15,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.policy.commands.analysis import analyze_command, is_step_read_only
-from odin.policy.commands.destructive.embedded_code import INTERPRETERS, TEXT_PROGRAMS, find_delegated_texts
+from odin.policy.commands.destructive.embedded_code import SHELL_LINE, TEXT_PROGRAMS, find_delegated_texts
 from odin.policy.commands.git_config import may_be_alias
-from odin.policy.commands.programs import SHELLS, WRAPPERS
+from odin.policy.commands.programs import INTERPRETERS, PASS_THROUGH, SHELLS, WRAPPERS
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
 from odin.policy.commands.readonly.options import TooManyMatches, find_matches
 from odin.policy.commands.syntax import (
@@ -40,8 +40,10 @@ _INSTALLING = split_names("install add i uninstall remove update upgrade info sh
 _COPYING = split_names("cp ln mv install rsync link")
 _LOOKUP = re.compile(r"(?:which|command\s+-v|type\s+-p)\s+([\w.-]+)")
 _STARTS_PROGRAMS = re.compile(
-    r"\b(?:system|popen\w*|subprocess|spawn\w*|exec\w*|fork|child_process|posix_spawn|pty|eval|compile|__import__|importlib"
+    r"\b(?:system|e?syscmd|popen\w*|subprocess|spawn\w*|exec\w*|fork|child_process|posix_spawn|pty|eval|compile|__import__|importlib"
     r"|getattr|ctypes|builtins|globals|check_output|check_call|shell_exec|passthru|proc_open|runpy|getline)\b|`|%x|\bqx\b|\|&"
+    rf"|Sys\.command|{SHELL_LINE}",
+    re.MULTILINE,
 )
 """Words in code of other languages that can start a program."""
 
@@ -217,6 +219,8 @@ def _find_embedded(pattern: CommandPattern, part: ExtractedCommand, forms: Seque
     name = part.name
     if name in TEXT_PROGRAMS or name in READ_ONLY_COMMANDS or name in SHELLS or name in WRAPPERS:
         return ""
+    if name not in PASS_THROUGH and any(map(pattern.is_mentioned_in, part.stdin_texts)):
+        return f"{name} may run what its input names"
     for index, word in enumerate(part.words[1:], 1):
         if word.text in _INSTALLING:
             return ""
@@ -231,7 +235,7 @@ def _find_code_doubt(pattern: CommandPattern, part: ExtractedCommand, analysis: 
     """Return a doubt about code that an interpreter is given, or text that a program passes to a shell."""
     if any(pattern.is_mentioned_in(text) for text in find_delegated_texts(part)):
         return f"{part.name} is given that command as text"
-    if INTERPRETERS.fullmatch(part.name.casefold()) is None:
+    if INTERPRETERS.fullmatch(part.name) is None:
         return ""
     for text in _find_code(part, analysis):
         if pattern.is_mentioned_in(text):

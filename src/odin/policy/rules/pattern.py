@@ -117,6 +117,11 @@ class CommandPattern(Struct, frozen=True):
     words: tuple[str, ...]
     is_prefix: bool = False
 
+    @property
+    def is_open(self) -> bool:
+        """True if a program is named, but not all of its arguments."""
+        return bool(self.words) and (self.is_prefix or any(map(has_wildcard, self.words[1:])))
+
     def match_words(self, words: "Sequence[ShellWord]", folder: str = "") -> "Sequence[ShellWord] | None":
         """Match strictly, to allow. Return the words that the pattern does not name, or None without a match.
 

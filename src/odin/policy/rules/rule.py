@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.core.errors import UsageError
-from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains, is_secret_path
 from odin.core.policy import RememberScope, RuleAction, RuleLayer, RuleLine, SessionRule
 from odin.core.tool import Kind, ResolvedPath, canonical_name_of
@@ -38,20 +37,6 @@ if TYPE_CHECKING:
     from odin.core.server_tool import ServerTool
     from odin.policy.commands.syntax import ExtractedCommand
     from odin.policy.policy_call import PolicyCall
-
-_INTERPRETERS = compile_lazily(r"(python|pypy|perl|ruby|node|nodejs|php|lua|[gmn]?awk|deno|bun|osascript|tclsh)[\d.]*")
-
-
-def contains_code(words: Sequence[str]) -> bool:
-    """True if a command may contain code: it is an interpreter or has an escape option."""
-    from odin.policy.commands.programs import find_escape_option
-
-    return is_interpreter(words[0].rsplit("/", 1)[-1]) or bool(find_escape_option(words, words[1:]))
-
-
-def is_interpreter(name: str) -> bool:
-    return _INTERPRETERS.fullmatch(name) is not None
-
 
 _RULE_SYNTAX = r"(?s)\s*([\w*?.:-]+)\s*(?:\((.*)\))?\s*"
 _WHOLE_KINDS: dict[str, Kind] = {"Read": "read", "EditTool": "edit"}
@@ -174,11 +159,11 @@ class Rule(Struct, frozen=True):
         """True if a command matches, or mentions a matching command in code it is given."""
         if self.command.matches(part):
             return True
-        return (
-            bool(part.words)
-            and contains_code(part.texts)
-            and any(self.command.is_mentioned_in(text) for text in part.texts[1:])
-        )
+        from odin.policy.commands.programs import INTERPRETERS, find_escape_option
+
+        if not any(self.command.is_mentioned_in(text) for text in part.texts[1:]):
+            return False
+        return bool(INTERPRETERS.fullmatch(part.name) or find_escape_option(part.texts, part.texts[1:]))
 
     def _matches_paths(self, call: "PolicyCall") -> bool:
         if self.bare:
@@ -205,7 +190,7 @@ def explain_sensitivity(item: ResolvedPath, call: "PolicyCall") -> str:
         return "may contain secrets" if any(map(is_secret_path, forms)) else ""
     name = paths.find_protected_form(forms, call.root)
     if name:
-        return f"is protected: changing {name} can make programs run or change rules"
+        return f"is protected: programs or agents run or obey {name}"
     if not call.is_removed(item) and paths.has_hard_links(item.path, "/"):
         return "has several hard links, so writing to it also changes files with other names"
     return ""
@@ -223,13 +208,25 @@ def rule_of(text: str, action: RuleAction = "allow", layer: RuleLayer = "session
 
 
 def find_objection(rule: Rule) -> str:
-    """Return why an allow rule is not accepted, or "": it has invisible characters or allows deletions by wildcard."""
+    """Return why an allow rule is not accepted, or "".
+
+    It has invisible characters, allows deletions by wildcard, or lets a program run whatever its arguments say.
+    """
     if rule.action != "allow":
         return ""
     if not rule.text.isprintable():
         return f"{rule.text!r} contains invisible characters, so it may allow more than it shows."
     if rule.tool == "Delete" and (rule.bare or has_wildcard(rule.pattern)):
         return f"{rule.text} would allow any deletion. Delete takes exact paths only, such as Delete(build/old.log)."
+    if rule.command.is_open and any(map(rule.matches_tool, ("ExecuteCommand", "Spawn"))):
+        from odin.policy.rules.breadth import find_open_program
+
+        if program := find_open_program(rule.command.words):
+            what = "any program" if has_wildcard(program) else f"whatever {program} can run"
+            hint = (
+                "Allow the exact command, or name what runs, as in Bash(python3 build.py:*) or Bash(timeout 60 make:*)."
+            )
+            return f"{rule.text} would allow {what}. {hint}"
     return ""
 
 

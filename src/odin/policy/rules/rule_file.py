@@ -40,15 +40,17 @@ _IGNORED_KEYS = ("defaultMode", "additionalDirectories", "disableBypassPermissio
 class RuleReader:
     """Reads the rules of one source. If it is not `trusted`, allow rules are ignored.
 
+    With `only_restrict`, an allow rule is an exception to a deny rule and allows nothing, so it may be broad.
     `problems` are the ignored entries: where (`rules.Bash`) and why.
     """
 
-    def __init__(self, layer: RuleLayer, source: str, *, trusted: bool = True) -> None:
+    def __init__(self, layer: RuleLayer, source: str, *, trusted: bool = True, only_restrict: bool = False) -> None:
         self.rules: list[Rule] = []
         self.problems: list[tuple[str, str]] = []
         self._layer: RuleLayer = layer
         self._source = source
         self._trusted = trusted
+        self._only_restrict = only_restrict
 
     @property
     def warnings(self) -> list[str]:
@@ -141,7 +143,7 @@ class RuleReader:
         except UsageError as error:
             self._warn(at, str(error).rstrip(".").removeprefix(f"{text!r} "), f"{text!r} ")
             return
-        why = "it is not a tool." if text in _ACTIONS else find_objection(rule)
+        why = "it is not a tool." if text in _ACTIONS else "" if self._only_restrict else find_objection(rule)
         if why:
             self.problems.append((at, f"is ignored: {why}"))
         elif action == "allow" and not self._trusted:

@@ -7,8 +7,8 @@ command is tried first.
 A search is decided by the folder it is given. Its results are filtered afterwards: a file that a rule denies or asks
 about, or that may contain secrets, is shown only if the call names it.
 
-A suggested rule is never broader than it looks: interpreters, wrappers and shells are not offered as prefix rules, and
-a deletion is offered only with its exact path.
+A suggested rule is never broader than it looks: what would be refused as a rule is not offered, and a deletion is
+offered only with its exact path.
 """
 
 import re
@@ -22,8 +22,10 @@ from odin.core.path_names import contains, is_secret_path
 from odin.core.tool import ResolvedPath, Subject, canonical_name_of
 from odin.policy import paths
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
+from odin.policy.commands.programs import FREE_RUNS, NAMED_RUNS, find_escape_option
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, SimpleCommand, split_names
 from odin.policy.policy_call import PolicyCall, spellings_of
+from odin.policy.rules.breadth import find_open_program
 from odin.policy.rules.pattern import has_wildcard, host_of
 from odin.policy.rules.rule import Rule, explain_sensitivity
 
@@ -146,8 +148,18 @@ def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
 
 
 def find_sensitive_form(call: PolicyCall) -> str:
-    """Return the first path of a call that is protected or may contain secrets, or ""."""
-    return next((form for form in call.list_path_forms() if _is_sensitive(form, "/", call.root)), "")
+    """Return the first path of a command that is protected or may contain secrets, or "".
+
+    Installed programs count only if the command redirects its output to them.
+    """
+    writes = call.analysis.writes if call.analysis is not None else ()
+    written = {redirect.target.text.rsplit("/", 1)[-1] for redirect in writes}
+    for form in call.list_path_forms():
+        if _is_sensitive(form, "/", call.root):
+            return form
+        if form.rsplit("/", 1)[-1] in written and paths.find_protected_part(form, call.root, "/"):
+            return form
+    return ""
 
 
 def _is_literal_with_variables(text: str, analysis: CommandAnalysis) -> bool:
@@ -171,6 +183,8 @@ def _decide_steps(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[R
             continue
         if not all(item.is_read_only for item in simple.redirects):
             return None
+        if simple.operator in ("|", "|&") and find_open_program([word.text for word in simple.words]):
+            return None
         last = _find_covering_rule(simple.words, folder, call, rules)
         if last is None:
             return None
@@ -187,8 +201,6 @@ def _is_entering_home(simple: SimpleCommand, homes: Sequence[str]) -> bool:
 def _find_covering_rule(
     words: tuple[ShellWord, ...], folder: str, call: PolicyCall, rules: Sequence[Rule]
 ) -> Rule | None:
-    from odin.policy.commands.programs import find_escape_option
-
     for rule in rules:
         rest = rule.command.match_words(words, folder)
         if rest is None or not (contains(call.root, folder) or (rule.home and contains(rule.home, folder))):
@@ -224,7 +236,7 @@ def _is_inner_allowed(
 
 
 def _is_sensitive(text: str, folder: str, root: str) -> bool:
-    return is_secret_path(text) or bool(paths.find_protected_part(text, root, folder))
+    return is_secret_path(text) or bool(paths.find_protected_part(text, root, folder, in_command=True))
 
 
 def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:
@@ -296,14 +308,11 @@ def _was_asked(rule: Rule, search: PolicyCall) -> bool:
 _MAX_RULE_CHARS = 200
 
 _NEVER_PREFIX = split_names(
-    "sh bash dash zsh ksh fish csh tcsh su sudo doas env nice ionice nohup setsid command builtin exec eval time "
-    "stdbuf timeout xargs parallel watch flock chroot unshare nsenter strace ltrace script busybox ssh scp sftp "
-    "rsync nc ncat socat telnet curl wget python python2 python3 pypy pypy3 ipython node deno bun ruby perl php "
-    "lua tclsh Rscript osascript awk gawk mawk sed find fd rm rmdir unlink shred mv cp dd ln tee install chmod "
-    "chown chgrp truncate kill pkill killall source . alias trap systemctl service crontab at mkfs mount umount "
-    "apt apt-get yum dnf brew pacman gdb lldb vim vi nano emacs ed ex less more man tmux screen open xdg-open"
+    "scp sftp rsync nc ncat socat telnet curl wget rm rmdir unlink shred mv cp dd ln tee install chmod chown chgrp "
+    "truncate kill pkill killall source . alias trap systemctl service mkfs mount umount apt apt-get yum dnf brew "
+    "pacman nano man open xdg-open"
 )
-"""Programs that run anything, or whose operands decide what is lost. Only the exact command is offered."""
+"""Programs whose operands decide what is lost or sent. Only the exact command is offered."""
 
 _RUNNERS: dict[str, tuple[str, ...]] = {
     "npm": ("run", "run-script", "exec"),
@@ -327,12 +336,7 @@ _RUNNERS: dict[str, tuple[str, ...]] = {
 """Programs with commands that run something else by its name: that name belongs to the rule."""
 
 _MODULES = split_names("pytest unittest mypy ruff black isort flake8 pylint build doctest compileall tox nox coverage")
-_NEVER_SUGGESTED = {
-    "docker": split_names("run exec"),
-    "podman": split_names("run exec"),
-    "kubectl": split_names("exec delete"),
-    "git": split_names("filter-branch submodule bisect"),
-}
+_NEVER_SUGGESTED = {"kubectl": split_names("delete"), "git": split_names("submodule bisect")}
 _SINGLE_PURPOSE = split_names(
     "mkdir touch make pytest py.test tox nox mypy pyright basedpyright ruff black isort flake8 pylint tsc eslint "
     "prettier jest vitest mocha rspec rubocop phpunit gofmt golint golangci-lint rustfmt rustc gcc g++ clang "
@@ -384,12 +388,14 @@ def _find_prefix(texts: Sequence[str]) -> Sequence[str]:
         return texts[:3]
     if name in _NEVER_PREFIX or "/" in name or "=" in name:
         return ()
+    if find_open_program([name]) and name not in NAMED_RUNS and not FREE_RUNS.get(name):
+        return ()
     if name in _SINGLE_PURPOSE:
         return texts[:1]
     if len(texts) < 2 or not _is_word(texts[1]) or texts[1] in _NEVER_SUGGESTED.get(name, ()):
         return ()
     if texts[1] not in _RUNNERS.get(name, ()):
-        return texts[:2] if name not in ("npx", "bunx", "uvx", "pipx") or texts[1] not in _NEVER_PREFIX else ()
+        return texts[:2] if NAMED_RUNS.get(name) != "" or texts[1] not in _NEVER_PREFIX else ()
     if len(texts) < 3 or not _is_word(texts[2]) or texts[2] in _NEVER_PREFIX:
         return ()
     return texts[:3]

@@ -21,15 +21,15 @@ from msgspec.structs import replace
 from odin.core.call_events import SkillUsed
 from odin.core.errors import UsageError
 from odin.core.path_names import contains
+from odin.policy.commands.programs import INTERPRETERS, SHELLS
 from odin.policy.effects import is_hard_to_undo
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import CommandPattern, has_wildcard, is_host_named
-from odin.policy.rules.rule import Rule, find_objection, is_interpreter, rule_of
+from odin.policy.rules.rule import Rule, find_objection, rule_of
 from odin.policy.rules.ruling import find_deciding_rule
 
 _COMMAND_TOOLS = ("ExecuteCommand", "Spawn")
 _FOLDER = re.compile(r"\$\{(?:CLAUDE|ODIN)_SKILL_DIR\}")
-_SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "fish"))
 
 
 def collect_skill_rules(used: Iterable[SkillUsed]) -> tuple[Rule, ...]:
@@ -58,14 +58,12 @@ def explain_no_effect(text: str) -> str:
         rule = rule_of(text)
     except UsageError as error:
         return error.describe()
-    if why := find_objection(rule):
-        return why
     if has_wildcard(rule.tool) or (rule.tool.startswith("mcp__") and rule.tool.count("__") == 1):
         return "A skill must name each tool exactly, such as Read or mcp__github__get_issue."
     program = rule.command.words[0] if rule.command.words else ""
     if rule.tool in _COMMAND_TOOLS and (not program or has_wildcard(program)):
         return "A skill must name the program, such as Bash(git log:*)."
-    return ""
+    return find_objection(rule)
 
 
 def find_skill_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
@@ -109,7 +107,7 @@ def _locate_files(rule: Rule, home: str) -> Iterator[Rule]:
 def _find_script(words: tuple[str, ...]) -> int:
     """Return which word is the program or, after an interpreter or a shell, its script."""
     name = words[0].rsplit("/", 1)[-1]
-    if not is_interpreter(name) and name not in _SHELLS:
+    if not INTERPRETERS.fullmatch(name) and name not in SHELLS:
         return 0
     return next((at for at, word in enumerate(words) if at and not word.startswith("-")), 0)
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from odin.core.format import count_of
 from odin.core.message import ToolResult
+from odin.core.path_names import quote_path
 from odin.providers.offline import results
-from odin.providers.offline.edit_plans import quote_for_shell
 from odin.providers.offline.language import FILE_TYPES
 from odin.providers.offline.read_plans import extract_first_paragraph, make_glob_call, make_read_call, report_failure
 from odin.providers.offline.task import (
@@ -97,7 +97,7 @@ def plan_unknown_command(task: PlannerTask, context: PlanContext) -> Plan:
 def plan_script(task: PlannerTask, context: PlanContext) -> Plan:
     """Run one file with the interpreter its suffix implies."""
     ending = task.path.rsplit(".", 1)[-1].lower()
-    name = quote_for_shell(context.display_path(context.resolve_path(task.path)))
+    name = quote_path(context.display_path(context.resolve_path(task.path)))
     program = _INTERPRETERS.get(ending)
     command = f"{program} {name}" if program else (name if "/" in name else f"./{name}")
     (result,) = yield (make_command_call(command),)
@@ -140,10 +140,10 @@ def detect_tests(
 def _make_single_test(names: set[str], path: str) -> ProjectTests:
     if path.endswith(".go") or "go.mod" in names:
         folder = path.rsplit("/", 1)[0] if path.endswith(".go") and "/" in path else path.removesuffix(".go")
-        return ProjectTests(f"go test ./{quote_for_shell(folder.strip('/'))}", "go.mod")
+        return ProjectTests(f"go test {quote_path('./' + folder.strip('/'))}", "go.mod")
     if re.search(r"\.[jt]sx?$", path) or ("package.json" in names and not path.endswith(".py")):
-        return ProjectTests(f"npm test -- {quote_for_shell(path)}", "package.json")
-    return ProjectTests(f"{_find_python(names)} -m pytest -q {quote_for_shell(path)}", "")
+        return ProjectTests(f"npm test -- {quote_path(path)}", "package.json")
+    return ProjectTests(f"{_find_python(names)} -m pytest -q {quote_path(path)}", "")
 
 
 def find_test_command(names: set[str], texts: dict[str, str]) -> ProjectTests | None:
@@ -269,7 +269,7 @@ def plan_git_query(task: PlannerTask, context: PlanContext) -> Plan:
 
 
 def _build_git_commands(task: PlannerTask, context: PlanContext) -> tuple[str, ...]:
-    path = f" -- {quote_for_shell(context.display_path(context.resolve_path(task.path)))}" if task.path else ""
+    path = f" -- {quote_path(context.display_path(context.resolve_path(task.path)))}" if task.path else ""
     if task.variant == "typed":
         return (task.command,)
     if task.variant == "changes":

@@ -12,6 +12,7 @@ from msgspec.structs import replace as replaced
 
 from odin.core.format import count_of
 from odin.core.message import ToolResult
+from odin.core.path_names import quote_path
 from odin.providers.offline import results
 from odin.providers.offline.read_plans import (
     WholeFile,
@@ -360,7 +361,7 @@ def plan_delete(task: PlannerTask, context: PlanContext) -> Plan:
     spec = context.tools.get("Delete")
     if spec is None:
         return (
-            f"I have no tool that deletes files, so `{name}` is still there. Say: run `rm {quote_for_shell(name)}` and "
+            f"I have no tool that deletes files, so `{name}` is still there. Say: run `rm {quote_path(name)}` and "
             "I will run that command, if your rules allow it."
         )
     properties = spec.schema.get("properties", {})
@@ -371,10 +372,3 @@ def plan_delete(task: PlannerTask, context: PlanContext) -> Plan:
     if result.is_error:
         return report_failure(f"delete `{name}`", result)
     return f"There is no `{name}`." if result.text.startswith("Already absent") else f"Deleted `{name}`."
-
-
-def quote_for_shell(word: str) -> str:
-    """Return a word quoted for the shell."""
-    if re.fullmatch(r"[\w@%+=:,./-]+", word):
-        return word
-    return "'" + word.replace("'", "'\"'\"'") + "'"

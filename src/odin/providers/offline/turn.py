@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from odin.core.errors import NeedsModel
 from odin.core.format import count_of
 from odin.core.message import ToolCall, ToolResult
+from odin.core.path_names import quote_path
 from odin.core.provider import Request
 from odin.core.text import join_some
 from odin.core.tool import canonical_name_of
 from odin.providers.offline import command_plans, edit_plans, read_plans, results
-from odin.providers.offline.edit_plans import quote_for_shell
 from odin.providers.offline.grammar import parse_prompt
 from odin.providers.offline.language import is_file_like
 from odin.providers.offline.read_phrases import glob_of_name
@@ -267,7 +267,7 @@ def plan_where(task: PlannerTask, context: PlanContext) -> Plan:
 
 def plan_mkdir(task: PlannerTask, context: PlanContext) -> Plan:
     yield from ()
-    path = quote_for_shell(task.path)
+    path = quote_path(task.path)
     return (
         f"I make folders only together with a file in them. Say: run `mkdir -p {path}`, or create a file such as "
         f"{task.path.rstrip('/')}/notes.txt."
@@ -277,8 +277,8 @@ def plan_mkdir(task: PlannerTask, context: PlanContext) -> Plan:
 def plan_move(task: PlannerTask, context: PlanContext) -> Plan:
     yield from ()
     return (
-        f"I have no tool that moves files, so `{task.path}` is where it was. Say: run `mv {quote_for_shell(task.path)} "
-        f"{quote_for_shell(task.new)}` "
+        f"I have no tool that moves files, so `{task.path}` is where it was. Say: run `mv {quote_path(task.path)} "
+        f"{quote_path(task.new)}` "
         "and I will run that command, if your rules allow it."
     )
 
@@ -391,14 +391,14 @@ def _explain_by_hand(path: str, context: PlanContext) -> str:
     return (
         f"I cannot take the change in `{name}` back by itself: the new text is also where the old one never was, or "
         "the file "
-        f"has changed since. If it is under git, run `git diff {quote_for_shell(name)}` shows what changed and "
-        f"run `git checkout -- {quote_for_shell(name)}` brings back the last commit."
+        f"has changed since. If it is under git, run `git diff {quote_path(name)}` shows what changed and "
+        f"run `git checkout -- {quote_path(name)}` brings back the last commit."
     )
 
 
 def _explain_unwritten(made: PlannerChange, context: PlanContext) -> str:
     name = context.display_path(str(made.call.args["file_path"]))
-    remove = f"delete {name}" if context.has_tools("Delete") else f"run `rm {quote_for_shell(name)}`"
+    remove = f"delete {name}" if context.has_tools("Delete") else f"run `rm {quote_path(name)}`"
     return f"I wrote `{name}` and do not delete files unasked. Say: {remove}"
 
 

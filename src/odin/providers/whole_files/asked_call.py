@@ -1,13 +1,14 @@
 """The call whose result a prompt asks for: Odin makes it if it is written down, or shows the model how to make it."""
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from odin.providers.whole_files.program_source import is_pure_program, parse_python
+from odin.providers.whole_files.program_source import may_be_pure, parse_python
 
 _ASKS_RESULT = re.compile(
     r"\b(?:what|which|value|result|output)\b.{0,120}"
@@ -64,7 +65,7 @@ def find_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mapping[
     for name, expression in [*_list_expressions(prompt), *_list_worded_calls(prompt, definitions, texts)]:
         paths = {place.rpartition(":")[0] for place in definitions.get(name, ())}
         path = paths.pop() if len(paths) == 1 else ""
-        if not path or not is_pure_program(path, texts):
+        if not path or not may_be_pure(path, texts):
             continue
         steps = _list_method_calls(prompt.partition(expression)[2], name, texts[path])
         if command := _build_command(expression, name, path, texts, steps, prints=prints):
@@ -148,7 +149,7 @@ def _build_command(
         return f"python3 -B -c {shlex.quote(code)}" if re.fullmatch(r"\w+(?:\.\w+)*", module) else ""
     if path.endswith((".js", ".cjs")) and _EXPORTS.search(texts.get(path, "")):
         call = expression if prints else f"console.log({expression})"
-        code = f"const {{ {name} }} = require('./{path}'); {call}"
+        code = f"const {{ {name} }} = require({json.dumps(f'./{path}')}); {call}"
         return f"node -e {shlex.quote(code)}"
     return ""
 
@@ -189,7 +190,7 @@ def suggest_call(prompt: str, definitions: Mapping[str, list[str]], texts: Mappi
         return ""
     module, call = found[0]
     code = f"from {module} import {call.partition('(')[0]}; print({call})"
-    return f"It can be computed, with the values of the task: RUN python3 -c '{code}'"
+    return f"It can be computed, with the values of the task: RUN python3 -c {shlex.quote(code)}"
 
 
 def _write_call(name: str, text: str) -> str:

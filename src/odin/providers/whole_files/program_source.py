@@ -1,6 +1,7 @@
-"""Reads Python and JavaScript programs without running them: their syntax tree, and whether they only compute.
+"""Reads Python and JavaScript programs without running them: their syntax tree, and whether they seem only to compute.
 
-Odin runs code by itself, to answer a question or to try a new script, only if all of it is known to compute.
+Odin proposes to run code by itself, to answer a question or to try a new script, only if nothing in it is known to act.
+That is a guess: whether the command may run is decided as for any other.
 """
 
 import ast
@@ -32,8 +33,8 @@ def parse_python(text: str) -> ast.Module | None:
         return None
 
 
-def is_pure_program(path: str, texts: Mapping[str, str], *, is_script: bool = False) -> bool:
-    """True if a file and all that it imports are known, and do nothing but compute; a script may print and read files.
+def may_be_pure(path: str, texts: Mapping[str, str], *, is_script: bool = False) -> bool:
+    """True if a file and all that it imports are known, and none is known to act; a script may print and read files.
 
     `texts` are the known files of the project.
     """

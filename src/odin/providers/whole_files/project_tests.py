@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
+from odin.core.path_names import quote_path
+
 TEST_LINE = (
     r"^\s*(?:import|from)\s+(?:unittest|pytest)\b|^(?:async )?def test_|unittest\.TestCase"
     r"|^test\s*:|\"test\"\s*:|node:test|^\s*(?:describe|it|test)\("
@@ -80,7 +82,7 @@ def _list_node_commands(tests: Sequence[str], texts: Mapping[str, str]) -> list[
         return ["node --test"]
     needs_runner = re.compile(r"^\s*(?:describe|it|test)\(", re.MULTILINE)
     own = [path for path in tests if not needs_runner.search(texts.get(path, ""))]
-    return [" && ".join(f"node {path}" for path in own[:_MAX_SCRIPTS])] if own else []
+    return [" && ".join(f"node {quote_path(path)}" for path in own[:_MAX_SCRIPTS])] if own else []
 
 
 def _list_python_commands(tests: Sequence[str], texts: Mapping[str, str]) -> list[str]:
@@ -94,7 +96,7 @@ def _list_python_commands(tests: Sequence[str], texts: Mapping[str, str]) -> lis
         commands.append(_join_discoveries(cases, texts))
     if not commands:
         here = "PYTHONPATH=. " if any("/" in path for path in tests) else ""
-        commands.append(" && ".join(f"{here}python3 -B {path}" for path in tests[:_MAX_SCRIPTS]))
+        commands.append(" && ".join(f"{here}python3 -B {quote_path(path)}" for path in tests[:_MAX_SCRIPTS]))
     return commands
 
 
@@ -103,7 +105,7 @@ def _join_discoveries(tests: Sequence[str], texts: Mapping[str, str]) -> str:
     commands: list[str] = []
     for folder in dict.fromkeys(path.rpartition("/")[0] for path in tests):
         inside = [path for path in tests if path.rpartition("/")[0] == folder]
-        command = "python3 -B -m unittest discover" + (f" -s {folder}" if folder else "")
+        command = "python3 -B -m unittest discover" + (f" -s {quote_path(folder)}" if folder else "")
         if folder and any(re.search(r"^\s*from\s+\.", texts.get(path, ""), re.MULTILINE) for path in inside):
             command += " -t ."
         if not any(path.rpartition("/")[2].startswith("test") for path in inside):
@@ -116,7 +118,7 @@ def find_doctest_command(texts: Mapping[str, str]) -> str:
     """Return the command that checks the examples in the docstrings of Python files, or "" if they have none."""
     example = re.compile(r"^\s+>>> ", re.MULTILINE)
     paths = [path for path, text in texts.items() if path.endswith(".py") and example.search(text)]
-    return f"PYTHONPATH=. python3 -B -m doctest {' '.join(paths)}" if paths else ""
+    return f"PYTHONPATH=. python3 -B -m doctest {' '.join(map(quote_path, paths))}" if paths else ""
 
 
 def is_unavailable(output: str, prompt: str) -> bool:

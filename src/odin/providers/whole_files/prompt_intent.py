@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from odin.core.path_names import quote_path
 from odin.providers.whole_files.project_tests import PYTEST, is_test
 
 _MAX_TERMS = 3
@@ -351,7 +352,7 @@ def _find_command(text: str) -> str:
     if found := _QUOTED_COMMAND.search(text) or _COMMAND.search(text):
         command = found[1].strip()
     elif found := _RUN_FILE.search(text) or _PRINTED_FILE.search(text):
-        command = f"{_RUNNERS[found[2]]} {found[1]}"
+        command = f"{_RUNNERS[found[2]]} {quote_path(found[1])}"
     elif found := _MAKE.search(text):
         command = found[1] or found[2]
     if _MAY_NOT_END.search(command) and not _RUNS.search(text.replace(command, "")):

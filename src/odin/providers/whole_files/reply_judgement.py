@@ -1,7 +1,6 @@
 """Judges a reply of a small model: it comes to tool calls, an answer, or a fault that the model has to correct."""
 
 import re
-import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.core.path_names import quote_path
 from odin.providers.whole_files.file_change import clean_text, find_fault, make_calls, replace_loosely
 from odin.providers.whole_files.file_completion import complete_file, find_loss, is_continued, keep_others
 from odin.providers.whole_files.file_outline import CODE, list_definitions
@@ -330,9 +330,14 @@ class ReplyJudge:
             return []
         calls: list[ToolUse] = [("Delete", {"paths": paths, "reason": "the task asks for it"})]
         if not self._can_delete:
-            calls = [("ExecuteCommand", {"command": f"rm -- {shlex.join(paths)}"})]
+            calls = [("ExecuteCommand", {"command": f"rm -- {' '.join(map(quote_path, paths))}"})]
         if folders and self.can_run:
-            calls.append(("ExecuteCommand", {"command": f"find {shlex.join(folders)} -depth -type d -empty -delete"}))
+            calls.append(
+                (
+                    "ExecuteCommand",
+                    {"command": f"find {' '.join(map(quote_path, folders))} -depth -type d -empty -delete"},
+                )
+            )
         return calls
 
 

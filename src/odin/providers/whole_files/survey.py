@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from odin.core.path_names import quote_path
 from odin.providers.whole_files.asked_call import AskedCall, find_call
-from odin.providers.whole_files.program_source import is_pure_program
+from odin.providers.whole_files.program_source import may_be_pure
 from odin.providers.whole_files.project_tests import find_doctest_command, find_test_command, is_test
 from odin.providers.whole_files.prompt_intent import PromptReading
 from odin.providers.whole_files.reply_judgement import Calls
@@ -129,17 +130,18 @@ class ProjectSurvey:
         found = [command for path, command in _PROGRAMS.items() if path in paths]
         scripts = [path for path in paths if re.fullmatch(r"[\w-]+\.(?:py|js|sh)", path) and not is_test(path)]
         if not found and len(scripts) == 1:
-            found = [f"{_RUNNERS[scripts[0].rpartition('.')[2]]} {scripts[0]}"]
+            found = [f"{_RUNNERS[scripts[0].rpartition('.')[2]]} {quote_path(scripts[0])}"]
         return found[0] if len(found) == 1 else ""
 
     def _find_new_script(self) -> str:
-        """Return the command that runs the script that the prompt wants and that now exists, if it only computes."""
+        """Return the command that runs the script that the prompt wants and that now exists, unless it seems to act."""
         made = [path for path in self.facts.created if path in self.reading.paths and path.endswith((".py", ".js"))]
         if len(made) != 1 or not _PRINTS.search(self.reading.text) or is_test(made[0]):
             return ""
-        is_safe = is_pure_program(made[0], self.facts.files, is_script=True)
         takes_arguments = re.search(r"\bargument|\bargv\b|\bcommand line\b|\bflag|--\w", self.reading.text) is not None
-        return f"{_RUNNERS[made[0].rpartition('.')[2]]} {made[0]}" if is_safe and not takes_arguments else ""
+        if takes_arguments or not may_be_pure(made[0], self.facts.files, is_script=True):
+            return ""
+        return f"{_RUNNERS[made[0].rpartition('.')[2]]} {quote_path(made[0])}"
 
     def find_asked_call(self, facts: TurnFacts) -> AskedCall | None:
         """Return the call whose result a question asks for."""

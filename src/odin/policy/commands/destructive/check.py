@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 from odin.policy.commands.destructive.embedded_code import (
-    INTERPRETERS,
     TEXT_PROGRAMS,
     find_delegated_texts,
     find_script_harm,
@@ -32,7 +31,7 @@ from odin.policy.commands.destructive.removal import (
     options_of,
 )
 from odin.policy.commands.destructive.targets import ExpansionContext, Harm, context_of, expand_word
-from odin.policy.commands.programs import SHELLS
+from odin.policy.commands.programs import INTERPRETERS, SHELLS
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 
 _FORK_BOMB = re.compile(
@@ -74,10 +73,11 @@ def _check_part(part: ExtractedCommand, context: ExpansionContext, analysis: Com
     why = _check_named(part, context)
     if why:
         return why
-    name = part.name.casefold()
-    if INTERPRETERS.fullmatch(name):
-        return _check_interpreter(part, context, analysis)
-    return _check_embedded(part, context, analysis) or _check_delegated(part, context)
+    if INTERPRETERS.fullmatch(part.name):
+        why = _check_interpreter(part, context, analysis)
+    else:
+        why = _check_embedded(part, context, analysis)
+    return why or _check_delegated(part, context)
 
 
 def _check_named(part: ExtractedCommand, context: ExpansionContext) -> Harm:

@@ -147,11 +147,6 @@ def find_delegated_texts(part: ExtractedCommand) -> Iterator[str]:
 ShellScan = Callable[[str, ExpansionContext], Harm]
 """Scans shell text for destructive commands."""
 
-INTERPRETERS = re.compile(
-    r"(?:python|pypy|ipython|perl|ruby|jruby|node|nodejs|php|lua|luajit|[gmn]?awk|deno|bun|tclsh|wish|Rscript|julia"
-    r"|emacs|groovy|scala|elixir|ghc|osascript|expect|tsx|ts-node)[\d.]*",
-    re.IGNORECASE,
-)
 _REMOVING_CALL = re.compile(
     r"(?P<name>rimraf['\"]\)(?:\.sync)?|\b(?:rmtree|remove_tree|rm_rf|rm_r|rmSync|rmdirSync|removeSync|remove_dir_all|remove_dir|rimraf(?:\.sync)?"
     r"|emptyDirSync|emptyDir|remove_entry_secure|remove_entry|rmtree_p|delete-directory|file\s+delete(?:\s+-force)?"
@@ -161,8 +156,12 @@ _ONLY_WHEN_RECURSIVE = re.compile(r"(?:^|\.)(?:rm|remove|rmdir|unlink|rmSync|rmd
 _RENAMED = re.compile(
     r"\b(?:rmtree|rmSync|rm_rf|remove_tree)\s+as\s+(\w+)|\b(\w+)\s*=\s*[\w.()'\"]*\b(?:rmtree|rmSync)\b(?!\()"
 )
+SHELL_LINE = r"^[ \t]*[\d:~\\%,.$]*[erw]?[ \t]*!(?!=)"
+"""A line of an editor or another console that starts a shell: `!x`, `r !x`, `1,5!x`."""
+
 _SHELL_CALL = re.compile(
-    r"system|exec|popen|subprocess|spawn|check_call|check_output|qx|%x|`|getline|shell|\|\s*\"|\bsh\b"
+    rf"sys(?:tem|cmd)|exec|popen|subprocess|spawn|check_call|check_output|qx|%x|`|getline|shell|\|\s*\"|\bsh\b|{SHELL_LINE}",
+    re.MULTILINE,
 )
 _PIPED = re.compile(r"\|\s*(?:getline|\"\w*sh\b)")
 _WALKING_CALL = re.compile(
@@ -216,7 +215,7 @@ def find_script_harm(program: str, context: ExpansionContext, scan: ShellScan) -
 def _as_words(code: str) -> str:
     """Return a call such as `run(['a', '-b', '.'])` as the command it runs."""
     known = _HOME_CODE.sub(" ~ ", _CWD_CODE.sub(" . ", code))
-    return re.sub(r"[\[\](){}'\",+`]|\bqw?\b", " ", known)
+    return re.sub(r"[\[\](){}'\",+`!]|\bqw?\b", " ", known)
 
 
 def _find_removal(text: str, context: ExpansionContext) -> Harm:
