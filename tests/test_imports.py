@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "session": {"core"},
     "context": {"core"},
     "sandbox": {"core"},
-    "ui": {"core"},
+    "ui": {"core", "sandbox.terminal"},
     "testing": {"core"},
     "policy": {"core", "sandbox"},
     "config": {"core", "providers.settings", "policy.modes", "context.settings"},

@@ -212,7 +212,11 @@ class SessionComposition:
     def git(self) -> "Git":
         from odin.app.git import Git
 
-        return Git(self.runner, self._workspace.store.folder.parent.parent)
+        return Git(self.runner, self.state_dir)
+
+    @property
+    def state_dir(self) -> Path:
+        return self._workspace.store.folder.parent.parent
 
     @cached_property
     def policy(self) -> "Policy":

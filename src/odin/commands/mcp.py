@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import Config, get_current_folder, load
 from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
@@ -289,11 +290,11 @@ def _log_in(args: argparse.Namespace) -> int:
     from odin.mcp.oauth import log_in
 
     def open_page(url: str) -> None:
-        import webbrowser
-
         write_message(f"Sign in here: {url}")
         if sys.stderr.isatty():
-            webbrowser.open(url)
+            from odin.sandbox.terminal import TerminalPrograms
+
+            TerminalPrograms(os.environ, LazySandbox(_load_config(args), os.environ).writable).open_page(url)
 
     try:
         is_signed_in = asyncio.run(log_in(args.name, settings, os.environ, open_page))
