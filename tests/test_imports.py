@@ -14,7 +14,7 @@ from tests.table import each
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "providers": {"core"},
-    "session": {"core"},
+    "session": {"core", "sandbox.process"},
     "context": {"core"},
     "sandbox": {"core"},
     "ui": {"core", "sandbox.terminal"},

@@ -468,7 +468,9 @@ class SessionComposition:
         if self._file_finder is None:
             from odin.tools.file_finder import FileFinder
 
-            self._file_finder = FileFinder(self.cwd, recent=lambda: self.recorder.state.files, env=self.env)
+            self._file_finder = FileFinder(
+                self.cwd, self.runner, recent=lambda: self.recorder.state.files, env=self.env
+            )
         found = () if self.servers is None else self.servers.find_resources(words, limit)
         return (*found, *await self._file_finder(words, limit - len(found)))
 
