@@ -14,10 +14,10 @@ import msgspec
 
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
-from odin.config import Config, get_current_folder, load
+from odin.config import Config, get_current_folder, get_state_dir, load
 from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
 from odin.config.mcp_file import SERVERS_KEY, explain_unusable
-from odin.config.paths import MCP_NAME, find_project_root
+from odin.config.paths import MCP_NAME, find_project_root, open_scratch
 from odin.config.settings import McpServerSettings
 from odin.core.errors import UsageError
 from odin.core.event_values import ServerStatus
@@ -127,19 +127,17 @@ def _find_settings(args: argparse.Namespace) -> McpServerSettings:
 
 async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool = True) -> tuple[ServerStatus, ...]:
     """Return the states of the configured servers, after connecting them all."""
-    import tempfile
-
     from odin.engine.event_bus import EventBus
     from odin.mcp.servers import ServerDeps, SessionServers
 
     async def refuse(server: str, params: Any) -> Any:
         raise UsageError("Sampling is not available here.")
 
-    with tempfile.TemporaryDirectory(prefix="odin-mcp-") as folder:
+    with open_scratch(get_state_dir(env)) as folder:
         deps = ServerDeps(
             config=config,
             env=env,
-            folder=Path(folder),
+            folder=folder,
             bus=EventBus(),
             emit=lambda event, agent: None,
             redact=lambda text: text,
