@@ -42,8 +42,8 @@ class TerminalPrograms(Struct, frozen=True):
         """
         if "/" in name:
             return name if name.startswith("/") else ""
-        path = find_program(name, self._path)
-        return path if os.path.realpath(path) not in self.writable else ""
+        found = (find_program(name, folder) for folder in self._path.split(os.pathsep))
+        return next((path for path in found if path and os.path.realpath(path) not in self.writable), "")
 
     @property
     def _path(self) -> str:
