@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,23 @@ def test_file_instead_of_the_state_folder_is_a_problem(workspace: Path, tmp_path
     report = examine(str(workspace), {**os.environ, "ODIN_STATE_DIR": str(tmp_path / "file/state")})
     assert report.broken
     assert any(item.topic == "state" and item.health == "broken" for item in report.findings)
+
+
+def test_programs_of_the_project_are_not_asked_for_their_version(run_odin: Run, workspace: Path, home: Path) -> None:
+    """An activated environment of the project is on the PATH; commands can write there."""
+    (workspace / ".venv/bin").mkdir(parents=True)
+    (home / "bin").mkdir()
+    for name in ("git", "rg"):
+        program = workspace / ".venv/bin" / name
+        program.write_text(f"#!/bin/sh\ntouch {home}/hit\necho {name} 9\n")
+        program.chmod(0o755)
+        (home / "bin" / name).symlink_to(program)
+    path = f"{workspace}/.venv/bin:{home}/bin:.venv/bin:{os.environ['PATH']}"
+    settings = home / ".config/odin/odinconfig.json"
+    settings.parent.mkdir(parents=True)
+    for text, code in (("{}", 0), ("{", 1)):
+        settings.write_text(text)
+        report = load_report(run_odin, env={"PATH": path}, code=code)
+        assert str(workspace) not in report["git"]["path"] + report["ripgrep"]["path"]
+        assert report["git"]["path"] == shutil.which("git")
+        assert not (home / "hit").exists()

@@ -14,10 +14,10 @@ from tests.table import each
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "providers": {"core"},
-    "session": {"core"},
+    "session": {"core", "sandbox.process"},
     "context": {"core"},
     "sandbox": {"core"},
-    "ui": {"core"},
+    "ui": {"core", "sandbox.terminal"},
     "testing": {"core"},
     "policy": {"core", "sandbox"},
     "config": {"core", "providers.settings", "policy.modes", "context.settings"},

@@ -1,35 +1,44 @@
 """The tasks of `odin eval`: each check accepts its solution and rejects the untouched project and a wrong solution."""
 
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from odin.commands.eval import EvalTask, load_tasks
-from odin.testing import ScriptedServer, say
+from odin.sandbox.runner import ProcessRunner
+from odin.testing import ScriptedServer, call, say
 from tests.conftest import RunHere
 
 TASKS = load_tasks()
 
 
-def find_fault_after(task: EvalTask, folder: Path, change: str) -> str:
+@pytest.fixture
+async def runner() -> AsyncIterator[ProcessRunner]:
+    runner = ProcessRunner()
+    yield runner
+    await runner.close()
+
+
+async def find_fault_after(task: EvalTask, folder: Path, change: str, runner: ProcessRunner) -> str:
     """Apply the named change ("solution" or "wrong") to a new project and return the fault that the check finds."""
     project = folder / change
     project.mkdir()
     task.write_project(project)
     getattr(task, change).apply(project)
-    return task.find_fault(project, getattr(task, change).answer)
+    return await task.find_fault(project, getattr(task, change).answer, runner)
 
 
 @pytest.mark.slow  # starts programs for every task
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_check_accepts_only_the_solution(task: EvalTask, tmp_path: Path) -> None:
-    assert find_fault_after(task, tmp_path, "solution") == ""
-    assert find_fault_after(task, tmp_path, "wrong")
+async def test_check_accepts_only_the_solution(task: EvalTask, tmp_path: Path, runner: ProcessRunner) -> None:
+    assert await find_fault_after(task, tmp_path, "solution", runner) == ""
+    assert await find_fault_after(task, tmp_path, "wrong", runner)
     untouched = tmp_path / "untouched"
     untouched.mkdir()
     task.write_project(untouched)
-    assert task.find_fault(untouched, "")
+    assert await task.find_fault(untouched, "", runner)
 
 
 def test_suite_covers_many_kinds_and_half_of_it_is_held_out() -> None:
@@ -60,3 +69,14 @@ def test_eval_lists_its_tasks_and_refuses_unknown_ones(run_here: RunHere) -> Non
     code, _, err = run_here("eval", "--only", "nothing-like-this")
     assert code == 2
     assert "odin eval --list" in err
+
+
+def test_checks_run_in_the_sandbox(run_here: RunHere, home: Path) -> None:
+    """The check runs what the model wrote, which may not write outside of the project of the task."""
+    script = f"print('Hello, ledger!')\nopen({str(home / 'hit')!r}, 'w')\n"
+    replies = [call("Write", {"file_path": "hello.py", "content": script}), say("Done.")]
+    with ScriptedServer(replies) as server:
+        code, out, _ = run_here("eval", "--only", "create-script", env=server.env("anthropic"))
+    assert (code, "FAILED create-script" in out or "solved create-script" in out) == (0, True)
+    assert "2 requests" in out
+    assert not (home / "hit").exists()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.profile import UNSANDBOXED
+from odin.core.profile import OWN, UNSANDBOXED
 from odin.sandbox import output
 from odin.sandbox.output import HeadTailBuffer
-from odin.sandbox.process import RunningProcess, build_command_environment, build_git_settings
+from odin.sandbox.process import SYSTEM_PATH, RunningProcess, build_command_environment, build_git_settings, run_own
 from odin.sandbox.runner import ProcessRunner
 
 IGNORE_SIGNALS = "trap '' TERM INT HUP"
@@ -315,6 +315,46 @@ async def test_environment_disables_prompts_and_omits_secrets(tmp_path: Path) ->
         assert expected in lines
     assert not [line for line in lines if line.startswith(("MY_API_KEY", "AWS_SECRET"))]
     await runner.close()
+
+
+async def test_own_programs_get_a_minimal_environment_and_none_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "env"
+    own.write_text(f"#!/bin/sh\ntouch {tmp_path}/hit\n")
+    own.chmod(0o755)
+    environ = {
+        "HOME": "/h",
+        "LANG": "C",
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "LD_PRELOAD": "",
+        "GIT_DIR": "x",
+        "A": "b",
+    }
+    runner = ProcessRunner(environ=environ)
+    done = await runner.capture(["/usr/bin/env"], cwd="/", timeout=5, profile=OWN, stop_after=10_000)
+    names = {line.partition("=")[0] for line in done.data.decode().splitlines()}
+    assert names == {"HOME", "LANG", "PATH", "ODIN_COMMAND"}
+    await runner.close()
+    monkeypatch.setenv("PATH", environ["PATH"])
+    assert run_own(["/usr/bin/env"], str(tmp_path), timeout=5)[:2] == (0, f"PATH={SYSTEM_PATH}\n".encode())
+    assert run_own(["sh", "-c", "env"], str(tmp_path), timeout=5)[0] == 0
+    assert not (tmp_path / "hit").exists()
+    with pytest.raises(TimeoutError):
+        run_own(["sleep", "600"], "/", timeout=0.05)
+
+
+async def test_input_of_a_program_has_no_name(runner: ProcessRunner, tmp_path: Path) -> None:
+    done = await runner.run_with_input(
+        "readlink /proc/self/fd/0; cat; ls -A $TMPDIR",
+        cwd="/",
+        timeout=5,
+        stdin=b"given",
+        env={"TMPDIR": str(tmp_path)},
+        stop_after=1000,
+        profile=UNSANDBOXED,
+    )
+    assert done.data.decode() == "/memfd:odin (deleted)\ngiven"
 
 
 @pytest.mark.parametrize(

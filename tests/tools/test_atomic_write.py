@@ -57,7 +57,7 @@ def test_a_hard_linked_file_is_restored_when_its_rewrite_fails(box: Toolbox, tmp
     shell.write_text("#!/bin/sh\nulimit -f 8\nexec /bin/cat\n")
     shell.chmod(0o755)
     code = (
-        f"from odin.tools import atomic_write; atomic_write.SYSTEM_PATH = {f'{tmp_path}:/usr/bin:/bin'!r}\n"
+        f"from odin.sandbox import process; process.SYSTEM_PATH = {f'{tmp_path}:/usr/bin:/bin'!r}\n"
         + REPLACE_WITH_LIMIT
     )
     argv = [sys.executable, "-c", code, path, "100000"]
@@ -103,6 +103,7 @@ def test_a_writable_file_of_another_user_keeps_its_owner(public_folder: Path, mo
         try:
             os.setgid(54321)
             os.setuid(54321)
+            os.environ["TMPDIR"] = tempfile.tempdir = "/nowhere"  # the new text is never in a temporary folder
             replace_file(str(path), b"new", b"old")
             code = 0
         finally:
@@ -211,15 +212,16 @@ async def test_the_longest_file_name_works_and_a_longer_one_is_refused(box: Tool
 
 SLOW_CAT = """#!/bin/sh
 dd bs=1000 count=1 2>/dev/null
-touch "$HOLD/begun"
-while [ ! -e "$HOLD/go" ]; do sleep 0.01; done
+touch HOLD/begun
+while [ ! -e HOLD/go ]; do sleep 0.01; done
 exec /bin/cat
 """
 
 REPLACE = """
 import os, sys
+from odin.sandbox import process
 from odin.tools import atomic_write
-atomic_write.SYSTEM_PATH = os.environ.get("TOOLS", atomic_write.SYSTEM_PATH)
+process.SYSTEM_PATH = os.environ.get("TOOLS", process.SYSTEM_PATH)
 atomic_write.replace_file(sys.argv[1], b"new" * 100_000, b"old" * 50_000)
 """
 
@@ -230,9 +232,9 @@ def test_a_rewrite_in_place_is_finished_when_its_process_is_killed(box: Toolbox,
     os.link(path, box.folder / "twin.txt")
     tools = tmp_path / "tools"
     tools.mkdir()
-    (tools / "cat").write_text(SLOW_CAT)
+    (tools / "cat").write_text(SLOW_CAT.replace("HOLD", str(tmp_path)))
     (tools / "cat").chmod(0o755)
-    env = {**os.environ, "TOOLS": f"{tools}:{os.environ['PATH']}", "HOLD": str(tmp_path)}
+    env = {**os.environ, "TOOLS": f"{tools}:{os.environ['PATH']}"}
     writer = subprocess.Popen([sys.executable, "-c", REPLACE, path], cwd=ROOT, env=env, start_new_session=True)
     wait_until((tmp_path / "begun").exists)
     os.killpg(writer.pid, signal.SIGKILL)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from odin.core.event_values import CachedFile
+from odin.sandbox.runner import ProcessRunner
 from odin.testing import say
 from odin.tools import file_finder
 from odin.tools.file_finder import FileFinder, PathIndex, PathSearch, Superseded, fold_case
@@ -34,7 +35,8 @@ async def make_finder(tmp_path: Path) -> AsyncIterator[MakeFinder]:
             path.write_text("")
             os.utime(path, (1_000_000_000, 1_000_000_000))
         known = [CachedFile(f"{root}/{name}", 0, float(place)) for place, name in enumerate(recent)]
-        found = FileFinder(str(root), recent=lambda: known, env=env or {"HOME": "/nowhere"})
+        env = env or {"HOME": "/nowhere"}
+        found = FileFinder(str(root), ProcessRunner(environ=env), recent=lambda: known, env=env)
         made.append(found)
         return found
 

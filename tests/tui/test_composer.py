@@ -399,10 +399,14 @@ async def test_ctrl_x_edits_the_prompt_in_the_external_editor(monkeypatch: pytes
     from contextlib import nullcontext
 
     script = tmp_path / "editor"
-    script.write_text('#!/bin/sh\ncat "$1" > ' + str(tmp_path / "seen") + '\nprintf "made of\\r\\nit\\n" > "$1"\n')
+    script.write_text(
+        f'#!/bin/sh\necho "$1" > {tmp_path}/place\ncat "$1" > '
+        + str(tmp_path / "seen")
+        + '\nprintf "made of\\r\\nit\\n" > "$1"\n'
+    )
     script.chmod(0o700)
     monkeypatch.setenv("VISUAL", str(script))
-    async with run_app(FakeSessions(FakeClient())) as stage:
+    async with run_app(FakeSessions(FakeClient(scratch=str(tmp_path / "scratch")))) as stage:
         await stage.type("abc")
         await stage.press("ctrl+x")
         await stage.shows("does not support running another program")
@@ -411,6 +415,7 @@ async def test_ctrl_x_edits_the_prompt_in_the_external_editor(monkeypatch: pytes
         await stage.press("ctrl+x")
         await stage.until(lambda: stage.app.composer.text == "made of\nit")
         assert (tmp_path / "seen").read_text() == "abc\n"
+        assert (tmp_path / "place").read_text().startswith(f"{tmp_path}/scratch/")
         await stage.press("ctrl+underscore")
         assert stage.app.composer.text == "abc"
         monkeypatch.setenv("VISUAL", "false")

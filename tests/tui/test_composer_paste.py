@@ -8,6 +8,8 @@ import pytest
 from textual import events
 
 from odin.core.op import Prompt
+from odin.core.profile import WritableFolders
+from odin.sandbox.terminal import TerminalPrograms
 from odin.testing import say
 from odin.ui.tui.composer.draft import DraftParts, PromptDraft, draft_of_prompt
 from odin.ui.tui.composer.external_text import MAX_CHARS, clean_text, find_image_paths, read_clipboard
@@ -212,14 +214,16 @@ async def test_clipboard_text_is_read_and_a_hanging_program_is_killed(
 
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9"}
     write_program(tmp_path, "xclip", 'case "$*" in *TARGETS*) echo STRING;; *) printf words;; esac')
-    assert (await read_clipboard(env)).text == "words"
+    programs = TerminalPrograms(env, WritableFolders())
+    assert (await read_clipboard(programs)).text == "words"
     write_program(tmp_path, "xclip", f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
     monkeypatch.setattr(clipboard, "PATIENCE_S", 0.3)
-    assert await read_clipboard(env) == clipboard.ClipboardContent()
+    assert await read_clipboard(programs) == clipboard.ClipboardContent()
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    assert await read_clipboard({"PATH": str(tmp_path)}) == clipboard.ClipboardContent()
+    without_display = TerminalPrograms({"PATH": str(tmp_path)}, WritableFolders())
+    assert await read_clipboard(without_display) == clipboard.ClipboardContent()
 
 
 async def test_without_a_clipboard_program_text_copied_in_the_app_is_pasted(

@@ -156,17 +156,22 @@ def test_tab_completes_commands_and_files(workspace: Path) -> None:
         assert terminal.wait_for_exit()[0] == 0
 
 
-def test_editor_command_sends_the_edited_prompt(workspace: Path) -> None:
-    tool = workspace / "editor.sh"
-    tool.write_text('#!/bin/sh\nprintf "first line\\nsecond line\\n" >"$1"\n')
-    tool.chmod(0o755)
+def test_editor_command_sends_the_edited_prompt(workspace: Path, home: Path) -> None:
+    """The editor is not the program of the same name in the project, and its file is not in a temporary folder."""
+    for folder, line in ((workspace / "bin", "theirs"), (home / "bin", "first line")):
+        folder.mkdir()
+        tool = folder / "edit-prompt"
+        tool.write_text(f'#!/bin/sh\necho "$1" >{home}/place\nprintf "{line}\\nsecond line\\n" >"$1"\n')
+        tool.chmod(0o755)
     with ScriptedServer([say("Seen.")]) as server:
-        env = {**server.env("anthropic"), "VISUAL": str(tool)}
+        path = f"{workspace}/bin:{home}/bin:/usr/bin:/bin"
+        env = {**server.env("anthropic"), "VISUAL": "edit-prompt", "PATH": path}
         with open_terminal("--yes", cwd=workspace, env=env, with_stdout=True) as terminal:
             terminal.see("edit> ")
             terminal.type("/editor\n")
             terminal.see("Seen.")
             assert "first line\\nsecond line" in server.requests[0].body.decode()
+            assert (home / "place").read_text().startswith(f"{home}/.local/state/odin/scratch/")
             terminal.type("/exit\n")
             assert terminal.wait_for_exit()[0] == 0
 

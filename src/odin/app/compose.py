@@ -214,7 +214,11 @@ class SessionComposition:
     def git(self) -> "Git":
         from odin.app.git import Git
 
-        return Git(self.runner, self._workspace.store.folder.parent.parent)
+        return Git(self.runner, self.state_dir)
+
+    @property
+    def state_dir(self) -> Path:
+        return self._workspace.store.folder.parent.parent
 
     @cached_property
     def policy(self) -> "Policy":
@@ -466,7 +470,9 @@ class SessionComposition:
         if self._file_finder is None:
             from odin.tools.file_finder import FileFinder
 
-            self._file_finder = FileFinder(self.cwd, recent=lambda: self.recorder.state.files, env=self.env)
+            self._file_finder = FileFinder(
+                self.cwd, self.runner, recent=lambda: self.recorder.state.files, env=self.env
+            )
         found = () if self.servers is None else self.servers.find_resources(words, limit)
         return (*found, *await self._file_finder(words, limit - len(found)))
 

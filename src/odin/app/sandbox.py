@@ -10,6 +10,7 @@ from odin.config import Config, get_cache_dir, get_config_dir, get_home_dir, get
 from odin.config.paths import SCRATCH_FOLDER
 
 if TYPE_CHECKING:
+    from odin.core.profile import WritableFolders
     from odin.sandbox.layout import SandboxSession
     from odin.sandbox.probe import ProbeResult, SandboxOptions
     from odin.sandbox.sandbox import Sandbox
@@ -79,10 +80,15 @@ class LazySandbox:
         )
 
     @cached_property
-    def _programs_path(self) -> str:
-        from odin.sandbox.layout import build_programs_path
+    def writable(self) -> "WritableFolders":
+        """The folders that commands can write, from which no program is started outside the sandbox."""
+        from odin.sandbox.layout import find_writable_folders
 
-        return build_programs_path(self._session)
+        return find_writable_folders(self._session)
+
+    @property
+    def _programs_path(self) -> str:
+        return self.writable.filter_path(self._env.get("PATH", ""))
 
     def _locate_probe_file(self) -> Path:
         return get_cache_dir(self._env) / PROBE_FILE

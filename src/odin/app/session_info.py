@@ -15,7 +15,7 @@ from odin.app.workspace import (
     list_project_agent_folders,
     list_project_skill_folders,
 )
-from odin.config.paths import crash_log_path
+from odin.config.paths import SCRATCH_FOLDER, crash_log_path
 from odin.core.client import ContextReport, PluginSummary, SessionInfo
 from odin.policy.modes import spec_of
 from odin.session.state import describe_resumed_grants
@@ -65,6 +65,8 @@ def describe_session(session: "SessionComposition") -> SessionInfo:
         servers=() if session.servers is None else session.servers.list_statuses(),
         language_servers=() if session.language_servers is None else session.language_servers.list_states(),
         language_servers_off=explain_missing_servers(session.config) if session.language_servers is None else "",
+        writable=session.sandbox.writable,
+        scratch=str(session.state_dir / SCRATCH_FOLDER),
     )
 
 

@@ -33,12 +33,13 @@ from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.core.format import count_of
 from odin.core.policy import redact_nothing
-from odin.core.profile import OWN
+from odin.core.profile import OWN, WritableFolders
 from odin.core.text import join_some
 from odin.models.catalog import PRESETS
-from odin.sandbox.probe import find_program
+from odin.sandbox.process import SYSTEM_PATH
 from odin.sandbox.runner import ProcessRunner
 from odin.sandbox.sandbox import Sandbox
+from odin.sandbox.terminal import TerminalPrograms
 from odin.session.store import SessionStore
 from odin.tools.ripgrep import find_ripgrep
 
@@ -99,7 +100,7 @@ class _Checkup:
         self._check_program()
         self._check_folders()
         config = self._check_configuration()
-        asyncio.run(self._check_programs())
+        asyncio.run(self._check_programs(config))
         if config is not None:
             self._check_sandbox(config)
             self._check_keys(config)
@@ -154,12 +155,13 @@ class _Checkup:
             self._add_finding("settings", warning, "note")
         return config
 
-    async def _check_programs(self) -> None:
-        path = self._env.get("PATH") or os.defpath
-        ripgrep = find_ripgrep() or ""
-        await self._check_tool("ripgrep", ripgrep, "searching is slower without ripgrep")
-        git = find_program("git", path)
-        await self._check_tool("git", git, "optional")
+    async def _check_programs(self, config: Config | None) -> None:
+        """Ask programs for their version, but none that commands can write, such as those of a project's .venv."""
+        programs = TerminalPrograms({"PATH": SYSTEM_PATH}, WritableFolders())
+        if config is not None:
+            programs = TerminalPrograms(self._env, LazySandbox(config, self._env).writable)
+        await self._check_tool("ripgrep", find_ripgrep() or "", "searching is slower without ripgrep")
+        await self._check_tool("git", programs.find("git"), "optional")
 
     async def _check_tool(self, name: str, path: str, without: str) -> None:
         version = await _read_version(path, self._env) if path else ""

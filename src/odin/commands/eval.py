@@ -17,7 +17,6 @@ import asyncio
 import os
 import re
 import statistics
-import subprocess
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -27,13 +26,17 @@ import msgspec
 from msgspec import Struct, field
 
 from odin.app import open_session
+from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_output
-from odin.config import Options
+from odin.config import Options, get_state_dir, load
+from odin.config.paths import open_scratch
 from odin.core.call_events import UsageRecorded
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import TurnEnded
 from odin.core.message import Usage
 from odin.core.op import Prompt
+from odin.core.profile import PROJECT
+from odin.sandbox.runner import ProcessRunner
 
 DESCRIPTION = """\
 Run small everyday tasks with a model, each in a new project in a temporary folder, and print which it solved, with its
@@ -92,14 +95,17 @@ class EvalTask(Struct, frozen=True, forbid_unknown_fields=True):
     def write_project(self, folder: Path) -> None:
         TaskChange(files=self.files).apply(folder)
 
-    def find_fault(self, folder: Path, answer: str) -> str:
+    async def find_fault(self, folder: Path, answer: str, runner: ProcessRunner) -> str:
         """Return why the task is not solved by the files in a folder and an answer; "" if it is."""
         faults = (*self._list_file_faults(folder), *self._list_text_faults(folder))
         if faults:
             return faults[0]
         if self.answer and not re.search(self.answer, answer):
             return "the answer is wrong"
-        return next((f"fails: {command}" for command in self.run if not _is_successful(command, folder)), "")
+        for command in self.run:
+            if not await _is_successful(command, folder, runner):
+                return f"fails: {command}"
+        return ""
 
     def _list_file_faults(self, folder: Path) -> Iterator[str]:
         for path, text in self.files.items():
@@ -157,15 +163,10 @@ def _strip_blank_lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
-def _is_successful(command: str, folder: Path) -> bool:
-    env = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(
-            command, shell=True, cwd=folder, env=env, capture_output=True, timeout=_CHECK_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+async def _is_successful(command: str, folder: Path, runner: ProcessRunner) -> bool:
+    env = {"HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = await runner.run(command, cwd=str(folder), timeout=_CHECK_SECONDS, env=env, profile=PROJECT)
+    return done.code == 0 and not done.timed_out
 
 
 class TaskResult(Struct, frozen=True):
@@ -233,9 +234,10 @@ async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
     """Run one task in a new folder and judge what is there afterwards."""
     import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="odin-eval-") as place:
-        top = Path(args.keep, task.name).resolve() if args.keep else Path(place).resolve()
-        folder = top / "project"
+    env = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="odin-eval-") as place, open_scratch(get_state_dir(env)) as private:
+        kept = Path(args.keep, task.name).resolve() if args.keep else None
+        folder = (kept or Path(place).resolve()) / "project"
         folder.mkdir(parents=True)
         task.write_project(folder)
         options = Options(
@@ -244,13 +246,17 @@ async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
             yes=True,
             headless=True,
             max_turns=args.max_turns,
-            state_dir=str(top / "state"),
-            env=dict(os.environ),
+            state_dir=str((kept or private) / "state"),
+            env=env,
         )
         began = time.monotonic()
         ending, answer, usages = await _ask(options, task.prompt)
         seconds = time.monotonic() - began
-        fault = task.find_fault(folder, answer)
+        runner = ProcessRunner(environ=env, sandbox=LazySandbox(load(str(folder), env), env).get)
+        try:
+            fault = await task.find_fault(folder, answer, runner)
+        finally:
+            await runner.close()
     total = sum(usages, Usage())
     return TaskResult(
         task.name,

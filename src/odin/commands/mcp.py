@@ -12,11 +12,12 @@ from typing import Any, cast
 
 import msgspec
 
+from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
-from odin.config import Config, get_current_folder, load
+from odin.config import Config, get_current_folder, get_state_dir, load
 from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
 from odin.config.mcp_file import SERVERS_KEY, explain_unusable
-from odin.config.paths import MCP_NAME, find_project_root
+from odin.config.paths import MCP_NAME, find_project_root, open_scratch
 from odin.config.settings import McpServerSettings
 from odin.core.errors import ConfigError, UsageError
 from odin.core.event_values import ServerStatus
@@ -127,8 +128,6 @@ def _find_settings(args: argparse.Namespace) -> McpServerSettings:
 
 async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool = True) -> tuple[ServerStatus, ...]:
     """Return the states of the configured servers, after connecting them all."""
-    import tempfile
-
     from odin.app.policy import build_redactor
     from odin.engine.event_bus import EventBus
     from odin.mcp.servers import ServerDeps, SessionServers
@@ -137,11 +136,11 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
         raise UsageError("Sampling is not available here.")
 
     redact = build_redactor(config, env, ())
-    with tempfile.TemporaryDirectory(prefix="odin-mcp-") as folder:
+    with open_scratch(get_state_dir(env)) as folder:
         deps = ServerDeps(
             config=config,
             env=env,
-            folder=Path(folder),
+            folder=folder,
             bus=EventBus(),
             emit=lambda event, agent: None,
             redact=lambda text: redact(text).text,
@@ -298,11 +297,11 @@ def _log_in(args: argparse.Namespace) -> int:
     from odin.mcp.oauth import log_in
 
     def open_page(url: str) -> None:
-        import webbrowser
-
         write_message(f"Sign in here: {url}")
         if sys.stderr.isatty():
-            webbrowser.open(url)
+            from odin.sandbox.terminal import TerminalPrograms
+
+            TerminalPrograms(os.environ, LazySandbox(_load_config(args), os.environ).writable).open_page(url)
 
     try:
         is_signed_in = asyncio.run(log_in(args.name, settings, os.environ, open_page))

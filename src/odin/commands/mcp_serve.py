@@ -19,7 +19,8 @@ from pydantic import Field
 from odin import __version__
 from odin.app import open_session
 from odin.app.sessions import open_project_sessions
-from odin.config import Options
+from odin.config import Options, get_state_dir
+from odin.config.paths import open_scratch
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, ToolStarted
 from odin.core.client import Client, close_events
 from odin.core.errors import OdinError
@@ -160,9 +161,7 @@ class SessionPool:
         """Return a session as Markdown. Raise OdinError if there is no such session."""
 
         def export() -> str:
-            import tempfile
-
-            with tempfile.TemporaryDirectory(prefix="odin-mcp-") as folder:
+            with open_scratch(get_state_dir(os.environ)) as folder:
                 path = open_project_sessions(self._options.cwd).export(session, "markdown", f"{folder}/transcript.md")
                 return Path(path).read_text(encoding="utf-8")
 

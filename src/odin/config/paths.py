@@ -2,7 +2,8 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -127,6 +128,16 @@ def make_private_folder(folder: Path) -> Path:
             "Make it writable, or set another one with ODIN_STATE_DIR.",
         ) from error
     return folder
+
+
+@contextmanager
+def open_scratch(state_dir: Path) -> Generator[Path]:
+    """Create a folder that no command can reach, for files that Odin reads back, and remove it at the end."""
+    import tempfile
+
+    parent = make_private_folder(state_dir / SCRATCH_FOLDER)
+    with tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(os.path.realpath(folder))
 
 
 def find_project_root(cwd: str, env: Mapping[str, str]) -> str:

@@ -35,6 +35,7 @@ from odin.core.event_values import (
 from odin.core.message import Attachment, Usage
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
+from odin.core.profile import WritableFolders
 from odin.core.team import TaskRecord, TaskState
 from odin.core.tool import Tool
 
@@ -196,7 +197,7 @@ class SessionInfo(Struct, frozen=True):
     the model pool it is from, one of `pools`. `keys` are the keys of the providers in use, if there are several.
     `effort` is the reasoning effort of the model that runs, empty for the model's own. `skills` are those of the main
     agent, `servers` the MCP servers. `language_servers` are those of the project; if there are none,
-    `language_servers_off` says why.
+    `language_servers_off` says why. `writable` is what commands can write, `scratch` a folder that they cannot reach.
     """
 
     session: str
@@ -230,6 +231,8 @@ class SessionInfo(Struct, frozen=True):
     servers: tuple[ServerStatus, ...] = ()
     language_servers: tuple[LanguageServerState, ...] = ()
     language_servers_off: str = ""
+    writable: WritableFolders = WritableFolders()
+    scratch: str = ""
 
 
 class ContextPart(Struct, frozen=True):

@@ -1,8 +1,12 @@
 """The profiles under which Odin starts processes. Every process has one; `docs/sandbox.md` lists which has which."""
 
+import os
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct
+
+from odin.core.path_names import contains
 
 ProfileName = Literal["read", "project", "granted", "git", "git-remote", "server", "own", "terminal", "none"]
 """In the sandbox: `read` changes nothing, `project` writes the project and temporary files, `granted` also what an
@@ -65,3 +69,32 @@ PROJECT = ProcessProfile("project")
 OWN = ProcessProfile("own")
 TERMINAL = ProcessProfile("terminal")
 UNSANDBOXED = ProcessProfile("none")
+
+
+class WritableFolders(Struct, frozen=True):
+    """What commands can write: `folders`, and `temporary` ones without the `persistent` folders in them (a home).
+
+    A program in one of them is never started outside the sandbox.
+    """
+
+    folders: tuple[str, ...] = ()
+    temporary: tuple[str, ...] = ()
+    persistent: tuple[str, ...] = ()
+
+    def __contains__(self, path: str) -> bool:
+        """True if commands can write this resolved path."""
+        return any(contains(folder, path) for folder in self.folders) or (
+            _measure_innermost(path, self.temporary) > _measure_innermost(path, self.persistent)
+        )
+
+    def filter_path(self, path: str) -> str:
+        """Return a PATH without relative folders and those that commands can write."""
+        folders = (path or os.defpath).split(os.pathsep)
+        return os.pathsep.join(
+            folder for folder in folders if folder.startswith("/") and os.path.realpath(folder) not in self
+        )
+
+
+def _measure_innermost(path: str, folders: Iterable[str]) -> int:
+    """Return the length of the innermost folder that contains the path; -1 if none does."""
+    return max((len(folder) for folder in folders if contains(folder, path)), default=-1)

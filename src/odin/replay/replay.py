@@ -13,8 +13,8 @@ import msgspec
 
 from odin.app.compose import open_session
 from odin.app.sandbox import LazySandbox
-from odin.config import Options, load
-from odin.config.paths import find_project_root
+from odin.config import Options, get_state_dir, load
+from odin.config.paths import find_project_root, open_scratch
 from odin.config.settings import ConfigKeys
 from odin.core.call_events import (
     AskEvent,
@@ -205,17 +205,18 @@ async def replay_session(options: ReplayOptions, report: Callable[[str], None] =
         recording = truncate_recording(recording, options.until)
     import tempfile
 
-    if options.keep:
-        base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
-        return await _play_recording(recording, base, options, report)
-    with tempfile.TemporaryDirectory(prefix="odin-replay-", ignore_cleanup_errors=True) as folder:
-        return await _play_recording(recording, Path(os.path.realpath(folder)), options, report)
+    with open_scratch(get_state_dir(os.environ)) as private:
+        if options.keep:
+            base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
+            return await _play_recording(recording, _ScratchSession(recording, base, private), options, report)
+        with tempfile.TemporaryDirectory(prefix="odin-replay-", ignore_cleanup_errors=True) as folder:
+            scratch = _ScratchSession(recording, Path(os.path.realpath(folder)), private)
+            return await _play_recording(recording, scratch, options, report)
 
 
 async def _play_recording(
-    recording: Recording, base: Path, options: ReplayOptions, report: Callable[[str], None]
+    recording: Recording, scratch: "_ScratchSession", options: ReplayOptions, report: Callable[[str], None]
 ) -> ReplayReport:
-    scratch = _ScratchSession(recording, base)
     check_location(recording)
     notes = make_scratch(recording, scratch.project, outside=(os.path.realpath(scratch.old_state),))
     mark_root(recording, scratch.project)
@@ -266,12 +267,12 @@ def _note_summaries(then: Iterable[Envelope], now: Iterable[Envelope]) -> list[s
 
 
 class _ScratchSession:
-    """The scratch copy with its own state folder and configuration."""
+    """The scratch copy, and its own state folder and configuration where the replayed commands cannot write."""
 
-    def __init__(self, recording: Recording, base: Path) -> None:
+    def __init__(self, recording: Recording, base: Path, private: Path) -> None:
         self.project = base / "project"
-        self.state = base / "state"
-        self._config = base / "config"
+        self.state = private / "state"
+        self._config = private / "config"
         self._session = recording.header.session
         self.session = SessionStore(self.state, str(self.project)).path_of(self._session).parent
         self.old_state = recording.store.parent.parent if recording.store is not None else base

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.path_names import contains
+from odin.core.profile import WritableFolders
 
 if TYPE_CHECKING:
     from odin.sandbox.protected_files import ProtectedFiles
@@ -368,7 +369,7 @@ def add_grants(
 
 def is_writable(path: str, layout: SandboxLayout) -> bool:
     """True if a resolved path lies in a writable folder of the layout."""
-    return _is_covered_by(path, layout.writable) or _is_in_temporary(path, layout.temporary, layout.persistent)
+    return path in WritableFolders(layout.writable, layout.temporary, layout.persistent)
 
 
 def has_exposed_files(layout: SandboxLayout, session: SandboxSession) -> bool:
@@ -395,21 +396,19 @@ def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession) -> list
 def is_temporary(path: str, env: Mapping[str, str], home: str) -> bool:
     """True if a resolved path lies in a temporary folder, which commands may write to anyway."""
     temporary = find_temp_folders(env)
-    return _is_in_temporary(path, temporary, _find_persistent(temporary, home))
+    return path in WritableFolders((), tuple(temporary), tuple(_find_persistent(temporary, home)))
+
+
+def find_writable_folders(session: SandboxSession) -> WritableFolders:
+    """Return the folders that commands can write without an approval."""
+    temporary = find_temp_folders(session.env)
+    folders = tuple(os.path.realpath(path) for path in (session.root, *session.writable))
+    return WritableFolders(folders, tuple(temporary), tuple(_find_persistent(temporary, session.home)))
 
 
 def build_programs_path(session: SandboxSession) -> str:
     """Return the PATH for bwrap and nsenter, without folders that commands can write to."""
-    temporary = find_temp_folders(session.env)
-    persistent = _find_persistent(temporary, session.home)
-    writable = [os.path.realpath(path) for path in (session.root, *session.writable)]
-
-    def is_safe(folder: str) -> bool:
-        real = os.path.realpath(folder)
-        is_temp = _is_in_temporary(real, temporary, persistent)
-        return folder.startswith("/") and not is_temp and not _is_covered_by(real, writable)
-
-    return os.pathsep.join(filter(is_safe, (session.env.get("PATH") or os.defpath).split(os.pathsep)))
+    return find_writable_folders(session).filter_path(session.env.get("PATH", ""))
 
 
 def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -> None:
@@ -441,12 +440,6 @@ def _is_covered(path: str, hidden: Iterable[str], root: str) -> bool:
 
 def _is_covered_by(path: str, folders: Iterable[str]) -> bool:
     return any(contains(folder, path) for folder in folders)
-
-
-def _is_in_temporary(path: str, temporary: Iterable[str], persistent: Iterable[str]) -> bool:
-    """True if the innermost of these folders that contains the path is a temporary one."""
-    depth = max((len(folder) for folder in temporary if contains(folder, path)), default=-1)
-    return depth > max((len(folder) for folder in persistent if contains(folder, path)), default=-1)
 
 
 def find_temp_folders(env: Mapping[str, str]) -> list[str]:

@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from odin.sandbox.output import OutputPipe, OutputSink
 
@@ -114,6 +114,14 @@ def build_git_environment(environ: Mapping[str, str]) -> dict[str, str]:
     own = {name: environ[name] for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM") if name in environ}
     settings = build_git_settings(own, hooks=False, is_own=True)
     return {**kept, **own, **settings, "PATH": SYSTEM_PATH, "GIT_TERMINAL_PROMPT": "0"}
+
+
+_OWN_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
+
+
+def build_own_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of Odin's own programs: what tells ripgrep the user's ignore file, and the language."""
+    return {**{name: environ[name] for name in _OWN_VARIABLES if name in environ}, "PATH": SYSTEM_PATH}
 
 
 _HAS_PROC = Path("/proc/self/environ").exists()
@@ -388,6 +396,45 @@ def start_in_folder(
     return subprocess.Popen(
         argv, cwd=folder, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, preexec_fn=enter
     )
+
+
+def run_own(
+    argv: Sequence[str],
+    folder: str | int,
+    *,
+    timeout: float,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int = subprocess.PIPE,
+    survives: bool = False,
+) -> tuple[int, bytes, str]:
+    """Run a program of Odin's own (profile `own`) without a runner. Return its exit code, output and errors.
+
+    Raise TimeoutError; the program is killed then unless it `survives`. It always survives Odin itself.
+    """
+    process = start_in_folder(
+        argv, folder, env={"PATH": SYSTEM_PATH}, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE
+    )
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        if not survives:
+            process.kill()
+            process.communicate()
+        raise TimeoutError from None
+    return process.returncode, output or b"", errors.decode("utf-8", "replace")
+
+
+def open_filled_file(data: bytes) -> IO[bytes]:
+    """Return an unnamed file with this content. Unlike a pipe it blocks neither the reader nor us.
+
+    On Linux it is in memory: in a temporary folder, commands could reach it while it has a name.
+    """
+    from tempfile import TemporaryFile
+
+    file = open(os.memfd_create("odin"), "w+b") if hasattr(os, "memfd_create") else TemporaryFile()  # noqa: PTH123, SIM115
+    file.write(data)
+    file.seek(0)
+    return file
 
 
 class LocalChild:

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +23,6 @@ from odin.core.path_names import contains
 from odin.core.profile import ProcessProfile
 from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, InputPipe, OutputSink
 from odin.sandbox.process import (
-    SYSTEM_PATH,
     ChildProcess,
     LocalChild,
     RunningProcess,
@@ -31,8 +30,10 @@ from odin.sandbox.process import (
     build_command_environment,
     build_git_environment,
     build_git_settings,
+    build_own_environment,
     find_marked,
     kill_marked,
+    open_filled_file,
     signal_group,
     signal_marked,
     start_in_folder,
@@ -258,7 +259,7 @@ class ProcessRunner:
     ) -> CapturedOutput:
         """Run a program with `stdin`, such as a hook, and return its output. Its leftover processes are terminated."""
         sandbox = self._choose_sandbox(command, profile)
-        with _open_filled_file(stdin) as source:
+        with open_filled_file(stdin) as source:
             running, pipes = self._start(
                 command, cwd, env, pipes=2, stdin=source.fileno(), profile=profile, sandbox=sandbox
             )
@@ -469,7 +470,7 @@ class ProcessRunner:
         if profile.name in ("git", "git-remote"):
             base = build_git_environment(base)
         elif profile.name == "own":
-            own = {"PATH": SYSTEM_PATH}
+            base = build_own_environment(base)
         elif profile.name != "none":
             own = build_git_settings(base, hooks=profile.writes)
         return {**base, **own, **(extra or {}), _MARK_VARIABLE: self._base_env.get(_MARK_VARIABLE, "") + mark}
@@ -500,16 +501,6 @@ def _relay_text(on_output: Callable[[str], None] | None) -> Callable[[bytes], No
         return _ignore
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return lambda data: on_output(decoder.decode(data))
-
-
-def _open_filled_file(data: bytes) -> IO[bytes]:
-    """Return an unnamed file with this content. Unlike a pipe it blocks neither the reader nor us."""
-    from tempfile import TemporaryFile
-
-    file = TemporaryFile()  # noqa: SIM115
-    file.write(data)
-    file.seek(0)
-    return file
 
 
 def _start_child(

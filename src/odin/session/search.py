@@ -7,7 +7,6 @@ a field name. Previews and recent prompts read only the end of a log, so they ar
 import contextlib
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -30,6 +29,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.format import clip
+from odin.sandbox.process import run_own
 from odin.session.index import SessionIndex
 from odin.session.log import LOG_NAME, is_session_id, scan_logs
 
@@ -104,14 +104,12 @@ def _find_logs_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
     argv += ["--files-with-matches", "--null", "--fixed-strings", "--ignore-case", "--max-depth=2"]
     argv += [f"--glob=*/{LOG_NAME}", "-e", part, "--", "."]
     try:
-        run = subprocess.run(
-            argv, cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, timeout=_RIPGREP_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired, ValueError):
+        code, output, _ = run_own(argv, str(folder), timeout=_RIPGREP_TIMEOUT_S)
+    except (OSError, ValueError):
         return None
-    if run.returncode not in (0, 1):
+    if code not in (0, 1):
         return None
-    return {Path(name).parent.name for name in run.stdout.decode("utf-8", "replace").split("\0") if name}
+    return {Path(name).parent.name for name in output.decode("utf-8", "replace").split("\0") if name}
 
 
 def _search_log(log: Path, summary: SessionSummary, words: Sequence[str]) -> SessionMatch | None:

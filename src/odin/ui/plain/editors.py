@@ -7,10 +7,11 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal
 
+from odin.core.client import Client
 from odin.core.errors import OdinError, UsageError
+from odin.sandbox.terminal import programs_of
 from odin.ui.terminal import (
     Tty,
     discard_typed,
@@ -205,19 +206,17 @@ async def edit_line(tty: Tty, label: str, text: str) -> str | None:
                 return line.text if state == "done" else None
 
 
-_PATIENCE_S = 2.0
-"""How long a canceled editor may take to exit."""
-
-
-async def edit_externally(tty: Tty, command: list[str], text: str) -> str:
-    """Let the user edit a text in a private temporary file and return it. Raise UsageError."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="odin-edit-") as folder:
-        path = Path(folder, "arguments.json")
+async def edit_externally(tty: Tty, client: Client, command: list[str], text: str) -> str:
+    """Let the user edit a text in a private file and return it. Raise UsageError."""
+    programs = programs_of(await client.get_info(), os.environ)
+    with programs.open_scratch() as folder:
+        path = folder / "arguments.json"
         path.write_text(text, encoding="utf-8")
-        with restore_terminal_after(tty.fd):
-            code = await _run_editor([*command, str(path)], tty.fd)
+        try:
+            with restore_terminal_after(tty.fd):
+                code = await programs.run([*command, str(path)], terminal=tty.fd)
+        except OSError as error:
+            raise UsageError(f"Cannot start the editor {command[0]} ({error.strerror or error}).") from error
         if code:
             raise UsageError(f"The editor {command[0]} failed with exit code {code}; nothing was changed.")
         try:
@@ -226,32 +225,10 @@ async def edit_externally(tty: Tty, command: list[str], text: str) -> str:
             raise UsageError(f"Cannot read the edited file ({error}).") from error
 
 
-async def _run_editor(command: list[str], fd: int) -> int:
-    """Run the editor in Odin's own process group, because only the foreground group may read the terminal."""
-    try:
-        process = await asyncio.create_subprocess_exec(*command, stdin=fd, stdout=fd, stderr=fd)
-    except OSError as error:
-        raise UsageError(f"Cannot start the editor {command[0]} ({error.strerror}).") from error
-    try:
-        return await process.wait()
-    except asyncio.CancelledError:
-        await _stop_editor(process)
-        raise
-
-
-async def _stop_editor(process: asyncio.subprocess.Process) -> None:
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _PATIENCE_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-
-
-async def edit_draft(draft: str, label: str, *, outside: bool = False) -> str:
+async def edit_draft(draft: str, label: str, client: Client, *, outside: bool = False) -> str:
     """Let the user edit a prompt, with `outside` always in $EDITOR. Return "" if they cancel."""
     loop = asyncio.get_running_loop()
-    task = loop.create_task(_edit_draft(draft.rstrip(), label, outside))
+    task = loop.create_task(_edit_draft(draft.rstrip(), label, client, outside))
     loop.add_signal_handler(signal.SIGINT, task.cancel)
     try:
         return await task
@@ -265,13 +242,13 @@ async def edit_draft(draft: str, label: str, *, outside: bool = False) -> str:
         loop.remove_signal_handler(signal.SIGINT)
 
 
-async def _edit_draft(draft: str, label: str, outside: bool) -> str:
+async def _edit_draft(draft: str, label: str, client: Client, outside: bool) -> str:
     tty = Tty(sys.stdin, sys.stderr)
     command = [] if can_edit_line(draft) and not outside else find_editor()
     if outside and not command:
         raise UsageError("No editor is set.", "Set $VISUAL or $EDITOR.")
     if command:
-        return await edit_externally(tty, command, draft)
+        return await edit_externally(tty, client, command, draft)
     if can_edit_line(draft.replace("\n", "").replace("\t", "")):
         return await edit_line(tty, label, draft) or ""
     write_text(sys.stderr, "\n".join([*quote_block(draft, tty.get_columns()), ""]))

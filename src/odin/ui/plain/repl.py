@@ -478,7 +478,7 @@ class _PlainRepl:
             return
         self._keyboard.hold()
         try:
-            text = await editors.edit_draft(draft, self.prompt, outside=outside)
+            text = await editors.edit_draft(draft, self.prompt, self._client, outside=outside)
         finally:
             self._keyboard.release()
             self._install_signals()

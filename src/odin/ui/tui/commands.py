@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,6 +13,7 @@ from odin.core.format import format_usd
 from odin.core.message import Attachment
 from odin.core.slash_commands import find_slash_command, make_argument_error
 from odin.core.tui_settings import ThemeSetting
+from odin.sandbox.terminal import programs_of
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     AGENT_OPTION,
@@ -254,14 +254,13 @@ class DisplayCommands:
         """Open the conversation in $PAGER."""
         import os
         import shlex
-        import tempfile
 
         from odin.ui.tui.lifecycle import print_transcript
         from odin.ui.tui.palette import make_palette
 
         pager = shlex.split(os.environ.get("PAGER", "")) or [_PAGER]
-        with tempfile.TemporaryDirectory(prefix="odin-transcript-") as folder:
-            path = Path(folder, "transcript.txt")
+        with programs_of(self._app.info, os.environ).open_scratch() as folder:
+            path = folder / "transcript.txt"
             with path.open("w", encoding="utf-8", errors="replace") as file:
                 print_transcript(self._app.transcript.blocks, make_palette(self._app.current_theme), file)
             await run_in_terminal(self._app, [*pager, str(path)])

@@ -353,8 +353,8 @@ class Composer(StableTextArea):
             self._search_history()
 
     def action_paste_image(self) -> None:
-        clipboard = cast("App[Any]", self.app).clipboard
-        self.run_worker(external_text.paste_clipboard(self, clipboard), group="clipboard", exclusive=True)
+        app = cast("App[Any]", self.app)
+        self.run_worker(external_text.paste_clipboard(self, app), group="clipboard", exclusive=True)
 
     async def action_edit_outside(self) -> None:
         before = self.draft

@@ -1,13 +1,11 @@
 """Text and images from outside the composer: pastes, dropped files, the system clipboard and the external editor."""
 
 import asyncio
-import contextlib
 import os
 import re
-import signal
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +14,7 @@ from textual.app import App, SuspendNotSupported
 
 from odin.core.errors import UsageError
 from odin.core.message import MAX_IMAGE_BYTES, Attachment, detect_image_kind
+from odin.sandbox.terminal import TerminalPrograms, programs_of
 from odin.ui.terminal import find_editor
 from odin.ui.tui.composer.draft import DraftParts
 from odin.ui.tui.panels.status import ToastLevel
@@ -84,15 +83,15 @@ def _add_image(target: PasteTarget, data: bytes, name: str) -> None:
     target.report_image()
 
 
-async def paste_clipboard(target: PasteTarget, app_clipboard: str) -> None:
+async def paste_clipboard(target: PasteTarget, app: App[Any]) -> None:
     """Paste from the system clipboard, or from the app's own clipboard if no program can read that one."""
-    content = await read_clipboard()
+    content = await read_clipboard(programs_of(getattr(app, "info", None), os.environ))
     if content.image:
         try:
             _add_image(target, content.image, "clipboard")
         except UsageError as error:
             target.show_toast(error.describe(), "warn")
-    elif text := content.text or app_clipboard:
+    elif text := content.text or app.clipboard:
         await paste_text(target, text)
     else:
         target.show_toast("The clipboard is empty or cannot be read.")
@@ -208,90 +207,39 @@ class ClipboardContent(Struct, frozen=True):
     text: str = ""
 
 
-async def read_clipboard(env: Mapping[str, str] | None = None) -> ClipboardContent:
+async def read_clipboard(programs: TerminalPrograms) -> ClipboardContent:
     """Read the system clipboard with wl-paste, xclip or the macOS tools, whichever is installed."""
-    environ = os.environ if env is None else env
-    if environ.get("WAYLAND_DISPLAY") and (program := _find_program("wl-paste", environ)):
-        kinds = await _run_program([program, "--list-types"])
-        return await _read_offered(
-            kinds, lambda kind: [program, "--no-newline", "--type", kind], [program, "--no-newline", "--type", "text"]
-        )
-    if environ.get("DISPLAY") and (program := _find_program("xclip", environ)):
+
+    async def run(*argv: str) -> bytes:
+        return await programs.capture(argv, timeout=PATIENCE_S, max_bytes=_MAX_BYTES)
+
+    async def read_offered(kinds: bytes, command: Sequence[str], type_option: str, *text: str) -> ClipboardContent:
+        offered = kinds.decode("utf-8", "replace").split()
+        kind = next((kind for kind in _IMAGE_TYPES if kind in offered), "")
+        if kind and (data := await run(*command, type_option, kind)):
+            return ClipboardContent(data)
+        return ClipboardContent(text=(await run(*command, *text)).decode("utf-8", "replace"))
+
+    if programs.env.get("WAYLAND_DISPLAY") and (program := programs.find("wl-paste")):
+        kinds = await run(program, "--list-types")
+        return await read_offered(kinds, [program, "--no-newline"], "--type", "--type", "text")
+    if programs.env.get("DISPLAY") and (program := programs.find("xclip")):
         plain = [program, "-selection", "clipboard", "-o"]
-        kinds = await _run_program([*plain, "-t", "TARGETS"])
-        return await _read_offered(kinds, lambda kind: [*plain, "-t", kind], plain)
-    if sys.platform == "darwin" or _find_program("pngpaste", environ):
-        return await _read_macos(environ)
-    return ClipboardContent()
-
-
-async def _read_offered(
-    kinds: bytes, image_command: Callable[[str], list[str]], text_command: Sequence[str]
-) -> ClipboardContent:
-    offered = kinds.decode("utf-8", "replace").split()
-    kind = next((kind for kind in _IMAGE_TYPES if kind in offered), "")
-    if kind and (data := await _run_program(image_command(kind))):
+        return await read_offered(await run(*plain, "-t", "TARGETS"), plain, "-t")
+    if (program := programs.find("pngpaste")) and (data := await run(program, "-")):
         return ClipboardContent(data)
-    return ClipboardContent(text=(await _run_program(text_command)).decode("utf-8", "replace"))
-
-
-async def _read_macos(environ: Mapping[str, str]) -> ClipboardContent:
-    if (program := _find_program("pngpaste", environ)) and (data := await _run_program([program, "-"])):
-        return ClipboardContent(data)
-    if program := _find_program("osascript", environ):
-        found = _MACOS_PNG.search(await _run_program([program, "-e", "the clipboard as «class PNGf»"]))
+    if sys.platform != "darwin" and not program:
+        return ClipboardContent()
+    if program := programs.find("osascript"):
+        found = _MACOS_PNG.search(await run(program, "-e", "the clipboard as «class PNGf»"))
         if found is not None:
             return ClipboardContent(bytes.fromhex(found[1].decode()))
-    if program := _find_program("pbpaste", environ):
-        return ClipboardContent(text=(await _run_program([program])).decode("utf-8", "replace"))
+    if program := programs.find("pbpaste"):
+        return ClipboardContent(text=(await run(program)).decode("utf-8", "replace"))
     return ClipboardContent()
-
-
-def _find_program(name: str, environ: Mapping[str, str]) -> str:
-    import shutil
-
-    return shutil.which(name, path=environ.get("PATH")) or ""
-
-
-async def _run_program(command: Sequence[str]) -> bytes:
-    """Return the output, or b"" if the program fails, prints too much or takes too long."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError:
-        return b""
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            data = await _read_bounded(process)
-            return data if await process.wait() == 0 else b""
-    except TimeoutError:
-        return b""
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-
-
-async def _read_bounded(process: asyncio.subprocess.Process) -> bytes:
-    assert process.stdout is not None
-    parts: list[bytes] = []
-    size = 0
-    while part := await process.stdout.read(1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > _MAX_BYTES:
-            raise TimeoutError
-    return b"".join(parts)
 
 
 _FALLBACK_EDITOR = "vi"
-_STOP_TIMEOUT_S = 1.0
 
 
 def choose_editor() -> list[str]:
@@ -300,11 +248,9 @@ def choose_editor() -> list[str]:
 
 async def edit_in_editor(app: App[Any], text: str) -> str:
     """Return the text after the user edited it in $VISUAL or $EDITOR. Raise UsageError if that fails."""
-    import tempfile
-
     command = choose_editor()
-    with tempfile.TemporaryDirectory(prefix="odin-edit-") as folder:
-        path = Path(folder, "prompt.md")
+    with programs_of(getattr(app, "info", None), os.environ).open_scratch() as folder:
+        path = folder / "prompt.md"
         path.write_text(f"{text}\n" if text else "", encoding="utf-8")
         code = await run_in_terminal(app, [*command, str(path)])
         if code:
@@ -323,42 +269,16 @@ async def run_in_terminal(app: App[Any], command: list[str]) -> int:
 
     Nothing is drawn meanwhile, but the session continues; its events are shown afterwards.
     """
+    programs, ending = programs_of(getattr(app, "info", None), os.environ), getattr(app, "ending", None)
     try:
         with app.batch_update(), app.suspend():
-            return await _wait_for_program(command, getattr(app, "ending", None) or asyncio.Event())
+            return await programs.run(command, until=ending)
     except SuspendNotSupported:
         raise UsageError("This terminal does not support running another program.") from None
-    finally:
-        app.refresh(layout=True)
-
-
-async def _wait_for_program(command: list[str], ending: asyncio.Event) -> int:
-    """Wait for the program, or stop it when the app ends.
-
-    It runs in Odin's own process group because only the foreground group may read the terminal.
-    """
-    try:
-        process = await asyncio.create_subprocess_exec(*command)
     except OSError as error:
-        reason = error.strerror or str(error)
         raise UsageError(
-            f"{command[0]} cannot be started ({reason}).",
+            f"{command[0]} cannot be started ({error.strerror or error}).",
             "Set $VISUAL or $EDITOR, or $PAGER for the pager.",
         ) from error
-    app_end = asyncio.ensure_future(ending.wait())
-    try:
-        await asyncio.wait({asyncio.ensure_future(process.wait()), app_end}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        app_end.cancel()
-        if process.returncode is None:
-            await _stop_program(process)
-    return process.returncode or 0
-
-
-async def _stop_program(process: asyncio.subprocess.Process) -> None:
-    """Terminate the program, giving it a moment to reset the terminal."""
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
-    except (TimeoutError, asyncio.CancelledError):
-        process.kill()
+        app.refresh(layout=True)
