@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet, rule_of
+from tests.policy.policies import make_policy
 from tests.table import each
 
 RUNS_CODE = [
@@ -59,7 +59,7 @@ COVERED = [
 
 def judge(root: Path, rule: str, command: str, mode: str) -> str:
     rules = RuleSet([rule_of(f"Bash({rule})")])
-    policy = Policy(root=str(root), rule_set=rules, permission_mode=mode)
+    policy = make_policy(root=str(root), rule_set=rules, permission_mode=mode)
     return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
 
 

@@ -16,7 +16,7 @@ from odin.commands.command_line import Parser, make_formatter, write_json, write
 from odin.config import Config, get_current_folder, load
 from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
 from odin.config.mcp_file import SERVERS_KEY, explain_unusable
-from odin.config.paths import MCP_NAME, find_project_root
+from odin.config.paths import MCP_NAME, find_project_root, make_environment
 from odin.config.settings import McpServerSettings
 from odin.core.errors import UsageError
 from odin.core.event_values import ServerStatus
@@ -137,7 +137,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     with tempfile.TemporaryDirectory(prefix="odin-mcp-") as folder:
         deps = ServerDeps(
             config=config,
-            env=env,
+            environment=make_environment(env, config.root),
             folder=Path(folder),
             bus=EventBus(),
             emit=lambda event, agent: None,

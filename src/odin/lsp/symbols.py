@@ -324,7 +324,7 @@ async def plan_rename(servers: LanguageServers | None, args: "RenameArgs", ctx: 
 
 
 async def _find_changes(servers: LanguageServers, args: "RenameArgs", ctx: ToolContext) -> tuple[RenamedFile, ...]:
-    server, document = await _open_document(servers, resolve_given(args.path, ctx.cwd))
+    server, document = await _open_document(servers, resolve_given(args.path, ctx.cwd, ctx.environment.home))
     name = server.spec.name
     if not server.supports("renameProvider"):
         raise Refusal(f"{name} does not support renaming.")
@@ -339,7 +339,7 @@ async def _find_changes(servers: LanguageServers, args: "RenameArgs", ctx: ToolC
         raise Refusal(f"The language server finds nothing to rename at {args.symbol!r}.")
     if len(edits) > MAX_RENAMED_FILES:
         raise Refusal(f"This would change {len(edits)} files; {MAX_RENAMED_FILES} is the limit.")
-    return tuple(_apply_edits(path, items, server, servers.root) for path, items in sorted(edits.items()))
+    return tuple(_apply_edits(path, items, server, servers.root, ctx) for path, items in sorted(edits.items()))
 
 
 def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
@@ -368,11 +368,13 @@ def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
     return {path: items for path, items in edits.items() if items}
 
 
-def _apply_edits(path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, root: str) -> RenamedFile:
+def _apply_edits(
+    path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, root: str, ctx: ToolContext
+) -> RenamedFile:
     """Return the file with its edits. Raise Refusal if they are not for a file of the project, or overlap."""
     if not path.startswith(f"{root}/"):
         raise Refusal(f"The renaming would change {path}, which is outside the project.")
-    resolved = resolve_given(path, root)
+    resolved = resolve_given(path, root, ctx.environment.home)
     source = read_source(resolved.path)
     if source is None:
         raise Refusal(f"The renaming would change {path}, which cannot be read as text.")
