@@ -38,6 +38,7 @@ DENIED = ("Bash(git push:*)", "Bash(curl:*)", "Read(secrets/**)")
 
 
 def rows() -> list[Row]:
+    from odin.config.paths import make_environment
     from odin.core.tool import Subject
     from odin.policy.policy import Policy
     from odin.policy.rules.rule import RuleSet
@@ -45,7 +46,8 @@ def rows() -> list[Row]:
 
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["git", "init", "-q", folder], check=True)
-        policy = Policy(root=folder, rule_set=RuleSet(build_list_rules(allowed_tools=RULES, disallowed_tools=DENIED)))
+        rules = RuleSet(build_list_rules(allowed_tools=RULES, disallowed_tools=DENIED))
+        policy = Policy(root=folder, environment=make_environment(cwd=folder), rule_set=rules)
         policy.judge("ExecuteCommand", "execute", Subject(command="true"), "edit_mode")
         medians: list[float] = []
         floors: list[float] = []

@@ -34,6 +34,7 @@ def _peak_mb() -> float:
 
 async def _child(command: str, folder: str) -> dict[str, float]:
     """Run the tool as the engine does; return the growth of the peak memory and the duration."""
+    from odin.config.paths import make_environment
     from odin.core.tool import ToolContext
     from odin.sandbox.runner import ProcessRunner
     from odin.tools.commands import ExecuteArgs, ExecuteCommandTool
@@ -41,7 +42,7 @@ async def _child(command: str, folder: str) -> dict[str, float]:
     runner = ProcessRunner(Path(folder) / "outputs")
     tool = ExecuteCommandTool(runner)
     shown: list[str] = []
-    context = ToolContext(folder, folder, "bench", "", "c", "edit_mode", shown.append)
+    context = ToolContext(folder, folder, "bench", "", "c", "edit_mode", shown.append, make_environment(cwd=folder))
     await tool.run(ExecuteArgs("echo warm"), context)
     before, started = _peak_mb(), time.perf_counter()
     output = await tool.run(ExecuteArgs(command), context)

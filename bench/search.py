@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.tool import Tool, ToolContext
 from odin.sandbox.runner import ProcessRunner
@@ -69,7 +70,9 @@ async def _in_turns(tool: Tool[Any], args: dict[str, Any], command: list[str], r
 
     Other programs only make it slower, so the fastest of the rounds counts, for both.
     """
-    where = ToolContext(str(root), str(root), "bench", "", "call", "edit_mode", lambda _: None)
+    where = ToolContext(
+        str(root), str(root), "bench", "", "call", "edit_mode", lambda _: None, make_environment(cwd=str(root))
+    )
     odin: list[float] = []
     floor: list[float] = []
     for _ in range(ROUNDS):

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 import odin
+from odin.config.paths import make_environment
 from odin.core.errors import AuthFailed, Interrupted, RateLimited, UnknownMode, UsageError
 from odin.core.provider import Chunk, Request, StopChunk, TextChunk, UsageChunk
 from odin.core.tool import ToolContext
@@ -454,7 +455,8 @@ async def test_a_program_may_edit_without_reading_first(workspace: Path, read_be
     tool = odin.default_registry(str(workspace), read_before_edit=read_before_edit).get("EditTool")
     assert tool is not None
     args = tool.parse({"file_path": str(workspace / "a"), "old_string": "x", "new_string": "y"})
-    context = ToolContext(str(workspace), str(workspace), "s", "", "c", "edit_mode", lambda line: None)
+    root, environment = str(workspace), make_environment(cwd=str(workspace))
+    context = ToolContext(root, root, "s", "", "c", "edit_mode", lambda line: None, environment)
     output = await tool.run(args, context)
     assert output.is_error is read_before_edit
     assert (workspace / "a").read_text() == ("x\n" if read_before_edit else "y\n")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded, ToolProgressed, ToolStarted
 from odin.core.event import NoteAdded, Warned
@@ -198,7 +199,7 @@ class TestSeveralPaths:
                 names = [Path(path).name for path in subject.paths]
                 return Verdict(whole if len(names) > 1 else alone[names[0]], "because.")
 
-        return Loose(root=str(root))
+        return Loose(root=str(root), environment=make_environment(cwd=str(root)))
 
     async def delete(self, harness: PipelineHarness, root: Path) -> None:
         await harness.call({"paths": [str(root / "a"), str(root / "b")], "reason": "old"})

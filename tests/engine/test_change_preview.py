@@ -16,7 +16,7 @@ from odin.tools.whole_file import AppendFileTool, DeleteTool, WriteFileTool
 
 async def preview_of(tool: Tool[Any], **args: Any) -> str:
     parsed = tool.parse(args)
-    return await preview_change(parsed, resolve_subject(tool.subject_of(parsed), "/").resolved)
+    return await preview_change(parsed, resolve_subject(tool.subject_of(parsed), "/", "/").resolved)
 
 
 async def test_every_editing_tool_has_a_diff_preview(workspace: Path) -> None:

@@ -11,11 +11,14 @@ from odin.app.agent_places import AgentPlace, AgentPlaces
 from odin.app.agents import AgentParts
 from odin.app.compose import SessionComposition
 from odin.config import Options
+from odin.config.paths import make_environment
 from odin.config.trust import add_trusted_folder, evaluate_trust, hash_pinned_files
+from odin.context.agent_definition import AgentDefinition
 from odin.core.call_events import ToolEnded
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import FilesChanged
 from odin.core.message import ToolCall
+from odin.core.tool import Subject
 from odin.core.write_scope import WriteScope
 from odin.engine.call import CallScope
 from odin.engine.limits import RepetitionGuard
@@ -117,6 +120,20 @@ async def test_isolated_agents_work_in_parallel_and_their_changes_are_merged(tea
     assert end.describe() == f"Kept worktree {two.get_worktree().name} with 3 files not applied: {two.root}"
 
 
+async def test_programs_of_an_agents_virtual_environment_are_not_taken_for_those_of_the_system(
+    team: Team, workspace: Path
+) -> None:
+    program = workspace / "env/bin/ls"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho of the project\n")
+    program.chmod(0o755)
+    place = team.places.apply_definition(team.places.main, AgentDefinition(name="a", venv="env"))
+    for chosen, sentence in ((team.places.main, "Only reads."), (place, "Runs ls, which can change files.")):
+        policy = AgentParts(team.host, "agent-1", place=chosen).make_policy()
+        effect = policy.describe_effect("ExecuteCommand", "execute", Subject(command="ls"), "edit_mode")
+        assert effect.sentence == sentence
+
+
 async def test_isolated_agent_writes_only_to_its_worktree(team: Team, workspace: Path) -> None:
     place = await team.places.isolate("agent-1")
     (ended,) = await team.act("agent-1", place, run(f"echo x > {workspace}/a.txt; echo y > a.txt; pwd"))
@@ -149,7 +166,7 @@ async def test_agent_place_can_be_reopened(team: Team, workspace: Path) -> None:
     assert await team.places.reopen(name) is place
     Path(place.root, "a.txt").write_text("by the agent\n")
     await team.talk.client.close()
-    later = AgentPlaces(team.host, os.environ, str(workspace))
+    later = AgentPlaces(team.host, make_environment(cwd=str(workspace)))
     assert [file.path for file in (await (await later.reopen(name)).collect()).files] == ["a.txt"]
     with pytest.raises(UsageError, match="No worktree"):
         await later.reopen("gone")

@@ -24,9 +24,9 @@ from odin.engine.hooks import HookInbox
 from odin.engine.limits import RepetitionGuard
 from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
-from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from odin.testing import ScriptedServer, call, reply, say
+from tests.policy.policies import make_policy
 
 from .conftest import Start, Talk
 from .test_turn import tool_results_of
@@ -302,7 +302,7 @@ class TestSteps:
 
         deps = CallDeps(
             registry=Registry([Probe(ran)]),
-            policy=lambda: Policy(root=str(root), yes=True),
+            policy=lambda: make_policy(root=str(root), yes=True),
             approvals=Approvals(recorder, can_ask=False),
             recorder=recorder,
             hooks=HookInbox(recorder),

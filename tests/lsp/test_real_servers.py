@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from odin.app.sandbox import LazySandbox
 from odin.config import LanguageServerSettings, load
+from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.tool import ToolContext
 from odin.lsp import servers as servers_module
@@ -195,7 +196,14 @@ async def test_real_server_finds_symbols_renames_and_reports_errors(
     monkeypatch.setattr(servers_module, "WARM_WAIT_S", 30.0)
     root, project = servers.root, PROJECTS[servers.all[0].spec.name]
     ctx = ToolContext(
-        cwd=root, root=root, session="s", agent="", call_id="c", mode="edit_mode", progress=lambda text: None
+        cwd=root,
+        root=root,
+        session="s",
+        agent="",
+        call_id="c",
+        mode="edit_mode",
+        progress=lambda text: None,
+        environment=make_environment(cwd=root),
     )
     tool = LspTool(lambda: servers)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.tool import ToolContext
 from odin.lsp import server as server_module
@@ -22,7 +23,14 @@ def ctx(tmp_path: Path) -> ToolContext:
     root = os.path.realpath(tmp_path)
     Path(root, "a.txt").write_text("old old\n")
     return ToolContext(
-        cwd=root, root=root, session="s", agent="", call_id="c", mode="edit_mode", progress=lambda text: None
+        cwd=root,
+        root=root,
+        session="s",
+        agent="",
+        call_id="c",
+        mode="edit_mode",
+        progress=lambda text: None,
+        environment=make_environment(cwd=root),
     )
 
 

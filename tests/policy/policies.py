@@ -1,22 +1,35 @@
-"""Policies made from the four rule lists of the configuration."""
+"""Policies made from the four rule lists of the configuration, and the scopes of commands."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from odin.config.paths import make_environment
+from odin.policy.command_scope import CommandScope
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet
 from odin.policy.rules.rule_file import build_list_rules
 
 
+def make_scope(cwd: str | Path, root: str | Path = "", env: Mapping[str, str] | None = None) -> CommandScope:
+    """Return the scope of a command in a folder that need not exist, by default with this process's variables."""
+    return CommandScope(str(cwd), str(root or cwd), replace(make_environment(env, "/"), cwd=str(cwd)))
+
+
 def make_policy(
     *,
     root: str,
+    cwd: str = "",
+    env: Mapping[str, str] | None = None,
     allowed_tools: Iterable[str] = (),
     disallowed_tools: Iterable[str] = (),
     allowed_commands: Iterable[str] = (),
     forbidden_commands: Iterable[str] = (),
     **settings: Any,
 ) -> Policy:
+    """Return the policy of a session in `cwd`, by default the root, with these variables, by default this process's."""
     rules = build_list_rules(
         allowed_tools=allowed_tools,
         disallowed_tools=disallowed_tools,
@@ -24,4 +37,4 @@ def make_policy(
         forbidden_commands=forbidden_commands,
     )
     rule_set = settings.pop("rule_set", None) or RuleSet(rules)
-    return Policy(root=root, rule_set=rule_set, **settings)
+    return Policy(root=root, environment=make_scope(cwd or root, env=env).environment, rule_set=rule_set, **settings)

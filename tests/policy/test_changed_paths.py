@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from odin.policy.commands.analysis import find_changed_paths
+from tests.policy.policies import make_scope
 from tests.table import each
 
 
@@ -37,5 +38,5 @@ def test_changed_paths_are_found_only_if_all_are_written_out(
     tmp_path: Path, command: str, names: list[str] | None
 ) -> None:
     (tmp_path / "sub").mkdir(exist_ok=True)
-    found = find_changed_paths(command, str(tmp_path), str(tmp_path))
+    found = find_changed_paths(command, make_scope(tmp_path))
     assert found == (None if names is None else tuple(str(tmp_path / name) for name in names))

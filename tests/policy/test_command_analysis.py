@@ -14,6 +14,7 @@ from odin.policy.commands.analysis import analyze_command, is_read_only
 from odin.policy.commands.destructive.check import find_harm
 from odin.policy.commands.parser import parse_command
 from odin.policy.commands.syntax import MAX_COMMAND_CHARS, Unparseable
+from tests.policy.policies import make_scope
 from tests.table import each
 
 # --- commands and redirections ---
@@ -185,7 +186,7 @@ SHELLISH = st.text(st.sampled_from(list("ab '\"\\$(){}`;|&<>#*~=\n")), max_size=
 def test_text_that_bash_rejects_is_not_read_only(text: str):
     ran = subprocess.run(["bash", "-n", "-c", text], capture_output=True, check=False, timeout=10)
     if ran.returncode:
-        assert not is_read_only(text, "/", "/")
+        assert not is_read_only(text, make_scope("/"))
 
 
 FRAGMENTS = [
@@ -345,13 +346,13 @@ DESTRUCTIVE = [
 
 @each("command", DESTRUCTIVE)
 def test_destructive_commands_are_recognized(command: str):
-    assert find_harm(command, analyze_command(command), "/ws/project")
+    assert find_harm(command, analyze_command(command), make_scope("/ws/project"))
 
 
 @pytest.mark.parametrize("target", ["/ws/project", "/ws", "/ws/project/", "/ws/project/*"])
 def test_removal_of_the_project_is_destructive(target: str):
     command = f"rm -rf {target}"
-    assert find_harm(command, analyze_command(command), "/ws/project")
+    assert find_harm(command, analyze_command(command), make_scope("/ws/project"))
 
 
 @each(
@@ -386,4 +387,4 @@ def test_removal_of_the_project_is_destructive(target: str):
     ],
 )
 def test_similar_commands_are_not_destructive(command: str):
-    assert find_harm(command, analyze_command(command), "/ws/project") == ""
+    assert find_harm(command, analyze_command(command), make_scope("/ws/project")) == ""

@@ -14,10 +14,10 @@ import pytest
 from odin.core.event_values import Mode
 from odin.core.profile import ProcessProfile
 from odin.core.tool import Kind, Subject
-from odin.policy.policy import Policy
 from odin.policy.verdict import Verdict
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday_commands import make_repository
+from tests.policy.policies import make_policy
 
 CORPUS = Path(__file__).parent / "corpus"
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
@@ -48,7 +48,7 @@ def localize_paths(text: str, repo: Path, home: Path) -> str:
 
 
 def verdict_of(repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "ExecuteCommand") -> str:
-    policy = Policy(root=str(repo), cwd=str(repo))
+    policy = make_policy(root=str(repo))
     return VERDICTS[policy.judge(name, kind, subject, MODES[mode]).action]
 
 
@@ -88,7 +88,7 @@ def test_every_command_gets_an_accepted_verdict(repo: Path, home: Path):
 def test_search_of_the_whole_project_excludes_secret_files(repo: Path):
     def judge() -> Verdict:
         subject = Subject(command="grep -r SECRET .")
-        return Policy(root=str(repo)).judge("ExecuteCommand", "execute", subject, "ask_mode")
+        return make_policy(root=str(repo)).judge("ExecuteCommand", "execute", subject, "ask_mode")
 
     assert judge().amended is None
     (repo / ".env").write_text("SECRET=1\n")

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from odin.core.tool import Subject
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.destructive.check import find_harm, find_risk
-from odin.policy.policy import Policy
+from tests.policy.policies import make_policy, make_scope
 from tests.table import each
 
 ROOT = "/ws/project"
 
 
 def harm_of(command: str, root: str = ROOT, cwd: str = "") -> str:
-    return find_harm(command, analyze_command(command), root, cwd)
+    return find_harm(command, analyze_command(command), make_scope(cwd or root, root))
 
 
 # --- removals ---
@@ -519,14 +519,14 @@ def test_similar_commands_are_not_destructive(command: str):
 )
 def test_variable_that_may_be_empty_gets_a_warning(command: str, said: str):
     assert harm_of(command) == ""
-    assert said in find_risk(analyze_command(command), ROOT)
+    assert said in find_risk(analyze_command(command), make_scope(ROOT))
 
 
 @pytest.mark.parametrize(
     "command", ["rm -rf build", 'rm -rf "$DIR"', "rm -rf ${DIR:?}/", "rm $DIR/", "ls $DIR/", "rm -rf $DIR/x"]
 )
 def test_safe_commands_get_no_warning(command: str):
-    assert find_risk(analyze_command(command), ROOT) == ""
+    assert find_risk(analyze_command(command), make_scope(ROOT)) == ""
 
 
 # --- working directory, git and links ---
@@ -560,7 +560,7 @@ def test_working_directory_decides_about_relative_paths():
     ],
 )
 def test_permission_request_names_what_git_discards(command: str, says: str):
-    verdict = Policy(root=ROOT).judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+    verdict = make_policy(root=ROOT).judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
     assert verdict.action == "ask"
     assert (says in verdict.reason) if says else ("destructive" not in verdict.reason)
 

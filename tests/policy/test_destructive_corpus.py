@@ -8,7 +8,7 @@ import pytest
 from odin.core.tool import Subject
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.destructive.check import find_harm
-from odin.policy.policy import Policy
+from tests.policy.policies import make_policy, make_scope
 from tests.table import each
 
 ROOT = "/ws/proj"
@@ -16,7 +16,7 @@ CASES: dict[str, list[str]] = json.loads((Path(__file__).parent / "corpus" / "ru
 
 
 def harm_of(command: str) -> str:
-    return find_harm(command, analyze_command(command), ROOT)
+    return find_harm(command, analyze_command(command), make_scope(ROOT))
 
 
 @each("command", CASES["never"])
@@ -56,7 +56,7 @@ HOSTILE_PIECES = [
 @each("size", [300, 9_000, 60_000])
 def test_hostile_text_needs_approval_and_does_not_crash(piece: str, size: int, workspace: Path):
     text = "touch x " + (piece * size)[:size]
-    verdict = Policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command=text), "edit_mode")
+    verdict = make_policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command=text), "edit_mode")
     assert verdict.action == "ask"
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from odin.core.policy import Danger
 from odin.core.tool import Kind, Subject
-from odin.policy.policy import Policy
 from tests.policy.everyday_commands import make_repository
+from tests.policy.policies import make_policy
 from tests.table import each
 
 COMMANDS: list[tuple[str, Danger, str]] = [
@@ -68,7 +68,7 @@ FILES: list[tuple[str, Kind, str, Danger, str]] = [
 def test_command_is_described_by_its_most_dangerous_effects(
     command: str, danger: Danger, sentence: str, workspace: Path, home: Path
 ):
-    effect = Policy(root=str(workspace)).describe_effect(
+    effect = make_policy(root=str(workspace)).describe_effect(
         "ExecuteCommand", "execute", Subject(command=command), "edit_mode"
     )
     assert (effect.danger, effect.sentence) == (danger, sentence)
@@ -78,18 +78,20 @@ def test_command_is_described_by_its_most_dangerous_effects(
 def test_a_file_tool_is_described_by_its_paths(
     name: str, kind: Kind, path: str, danger: Danger, sentence: str, workspace: Path
 ):
-    effect = Policy(root=str(workspace)).describe_effect(name, kind, Subject(paths=(path,)), "edit_mode")
+    effect = make_policy(root=str(workspace)).describe_effect(name, kind, Subject(paths=(path,)), "edit_mode")
     assert (effect.danger, effect.sentence) == (danger, sentence)
 
 
 def test_fetch_is_described_by_its_url(workspace: Path):
     subject = Subject(url="https://example.org/a")
-    effect = Policy(root=str(workspace)).describe_effect("WebFetch", "network", subject, "edit_mode")
+    effect = make_policy(root=str(workspace)).describe_effect("WebFetch", "network", subject, "edit_mode")
     assert (effect.danger, effect.sentence) == ("network", "Fetches https://example.org/a.")
 
 
 def test_permission_request_describes_an_ordinary_change(workspace: Path):
-    verdict = Policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command="touch a"), "edit_mode")
+    verdict = make_policy(root=str(workspace)).judge(
+        "ExecuteCommand", "execute", Subject(command="touch a"), "edit_mode"
+    )
     assert (verdict.action, verdict.reason) == ("ask", "Creates or touches a.")
 
 
@@ -97,7 +99,9 @@ def test_permission_request_names_the_git_setting_that_may_start_a_program(works
     make_repository(workspace)
     with (workspace / ".git/config").open("a") as config:
         config.write("[core]\n\tfsmonitor = ./evil.sh\n")
-    verdict = Policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command="git status"), "edit_mode")
+    verdict = make_policy(root=str(workspace)).judge(
+        "ExecuteCommand", "execute", Subject(command="git status"), "edit_mode"
+    )
     assert verdict.action == "ask"
     assert verdict.reason == (
         "Runs git in a repository that is not trusted: .git/config sets core.fsmonitor, which may name a program."

@@ -13,6 +13,7 @@ from odin.policy.commands.git_config import find_git_problem, has_safe_git_confi
 from odin.policy.commands.git_folder import list_submodules
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday_commands import make_repository
+from tests.policy.policies import make_scope
 
 
 def git(folder: Path, *args: str) -> str:
@@ -35,7 +36,7 @@ def repo(workspace: Path) -> Path:
 
 
 def is_readonly_in(command: str, repo: Path) -> bool:
-    return is_read_only(command, str(repo), str(repo))
+    return is_read_only(command, make_scope(repo))
 
 
 UNSAFE_SETTINGS = [
@@ -145,16 +146,16 @@ def test_config_file_is_parsed_as_git_parses_it(repo: Path):
 def test_changed_config_is_noticed_despite_the_cache(repo: Path):
     config = repo / ".git" / "config"
     for _ in range(3):
-        assert has_safe_git_config(str(repo), str(repo))
+        assert has_safe_git_config(str(repo), str(repo), os.environ)
         kept = config.read_bytes()
         before = config.stat()
         poisoned = kept.replace(b"filemode", b"fsmonito") + b"#"
         config.write_bytes(poisoned.replace(b"fsmonito", b"pager   ")[: len(kept)])
         os.utime(config, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert config.stat().st_size == before.st_size
-        assert not has_safe_git_config(str(repo), str(repo))
+        assert not has_safe_git_config(str(repo), str(repo), os.environ)
         config.write_bytes(kept)
-    assert has_safe_git_config(str(repo), str(repo))
+    assert has_safe_git_config(str(repo), str(repo), os.environ)
 
 
 def test_config_that_is_not_a_regular_file_needs_approval(repo: Path):
@@ -179,7 +180,7 @@ def test_hook_that_a_read_only_command_would_start_needs_approval(repo: Path):
 
 
 def test_git_outside_a_repository_needs_no_approval(workspace: Path):
-    assert find_git_problem(str(workspace), str(workspace)) == ""
+    assert find_git_problem(str(workspace), str(workspace), os.environ) == ""
     assert is_readonly_in("git status", workspace)
     (workspace / "src").mkdir(exist_ok=True)
     assert is_readonly_in("cd src && git log --oneline", workspace)
@@ -350,7 +351,7 @@ def test_unchanged_repository_is_checked_once(repo: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(git_config, "_RepositoryCheck", CountedCheck)
     monkeypatch.setattr(git_config, "is_settled", is_settled)
     for _ in range(3):
-        assert has_safe_git_config(str(repo), str(repo))
+        assert has_safe_git_config(str(repo), str(repo), os.environ)
     assert checked == [str(repo)]
     (repo / ".git/config").write_text("[core]\n\tfsmonitor = ./run\n")
-    assert not has_safe_git_config(str(repo), str(repo))
+    assert not has_safe_git_config(str(repo), str(repo), os.environ)

@@ -9,6 +9,7 @@ from odin.core.profile import SandboxGrants
 from odin.core.tool import Subject
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet
+from tests.policy.policies import make_policy
 from tests.table import each
 
 CASES: list[tuple[str, tuple[str, ...], bool, bool]] = [
@@ -61,7 +62,7 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
     rules = RuleSet()
     for text in (f"Edit(/{tmp_path}/denied/**)", f"Edit(/{tmp_path}/other/below/secret/*)"):
         rules.add(text, "deny", "session")
-    return Policy(root=str(tmp_path / "project"), rule_set=rules)
+    return make_policy(root=str(tmp_path / "project"), rule_set=rules)
 
 
 def grants_of(policy: Policy, command: str, mode: Mode = "edit_mode") -> SandboxGrants:

@@ -9,6 +9,7 @@ import pytest
 from odin.core.path_names import contains, is_secret_path
 from odin.policy import paths
 from odin.policy.commands.analysis import analyze_command, find_outside_word, is_outside_word
+from tests.policy.policies import make_scope
 from tests.table import each
 
 
@@ -243,10 +244,10 @@ PROTECTED = [
 
 @each("path", PROTECTED)
 def test_protected_names_are_protected_before_they_exist(root: Path, path: str):
-    assert paths.find_protected_part(path, str(root))
-    assert paths.find_protected_part(f"src/{path}", str(root))
-    assert paths.find_protected_part(f"{root}/{path}", str(root))
-    assert paths.find_protected_part(f"src/../{path}", str(root))
+    assert make_scope(root).find_protected_part(path)
+    assert make_scope(root).find_protected_part(f"src/{path}")
+    assert make_scope(root).find_protected_part(f"{root}/{path}")
+    assert make_scope(root).find_protected_part(f"src/../{path}")
 
 
 @each(
@@ -279,34 +280,34 @@ def test_protected_names_are_protected_before_they_exist(root: Path, path: str):
     ],
 )
 def test_ordinary_names_are_not_protected(root: Path, path: str):
-    assert paths.find_protected_part(path, str(root)) == ""
+    assert make_scope(root).find_protected_part(path) == ""
 
 
 def test_a_link_to_a_protected_file_is_protected(root: Path):
     (root / ".git").mkdir()
     (root / "innocent").symlink_to(".git")
-    assert paths.find_protected_part("innocent/config", str(root))
+    assert make_scope(root).find_protected_part("innocent/config")
     (root / "x.txt").symlink_to(".bashrc")
-    assert paths.find_protected_part("x.txt", str(root))
+    assert make_scope(root).find_protected_part("x.txt")
 
 
 def test_protected_name_above_the_project_does_not_count(root: Path):
     inner = root / ".git" / "worktree"
     inner.mkdir(parents=True)
-    assert paths.find_protected_part("file", str(inner)) == ""
-    assert paths.find_protected_part(".bashrc", str(inner))
+    assert make_scope(inner).find_protected_part("file") == ""
+    assert make_scope(inner).find_protected_part(".bashrc")
 
 
 @pytest.mark.parametrize("variable", ["ODIN_CONFIG_DIR", "ODIN_STATE_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"])
 def test_odin_folders_are_protected_wherever_they_are(root: Path, variable: str, monkeypatch: pytest.MonkeyPatch):
     place = root / "mine"
     own = place if variable.startswith("ODIN") else place / "odin"
-    assert paths.find_protected_part(f"{own}/x", str(root)) == ""
+    assert make_scope(root).find_protected_part(f"{own}/x") == ""
     monkeypatch.setenv(variable, str(place))
-    assert paths.find_protected_part(f"{own}/x", str(root))
-    assert paths.find_protected_part(f"{place}-other/x", str(root)) == ""
+    assert make_scope(root).find_protected_part(f"{own}/x")
+    assert make_scope(root).find_protected_part(f"{place}-other/x") == ""
     own.mkdir(parents=True)
-    assert paths.find_protected_part("x", str(own)) == "", "a project inside that folder is not protected"
+    assert make_scope(own).find_protected_part("x") == "", "a project inside that folder is not protected"
 
 
 # --- secrets ---
@@ -463,5 +464,5 @@ def test_words_that_stay_inside_are_recognized(root: Path, word: str):
     ],
 )
 def test_first_word_that_points_outside_is_returned(root: Path, command: str, word: str):
-    found = find_outside_word(analyze_command(command), str(root), str(root))
+    found = find_outside_word(analyze_command(command), make_scope(root))
     assert found == word or (word and found.startswith(word))

@@ -15,7 +15,6 @@ from odin.core.event_values import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
 from odin.policy.modes import PERMISSION_MODES, mode_of
-from odin.policy.policy import Policy
 from odin.policy.verdict import Verdict
 from tests.policy.policies import make_policy
 from tests.table import each
@@ -114,7 +113,7 @@ def test_a_link_that_stays_inside_is_inside(root: Path):
 def test_root_that_is_a_link_is_resolved(root: Path, tmp_path: Path):
     door = tmp_path / "door"
     door.symlink_to(root)
-    policy = Policy(root=str(door))
+    policy = make_policy(root=str(door))
     for base in (door, root):
         assert policy.judge("Read", "read", Subject(paths=(f"{base}/README.md",)), "edit_mode").action == "allow"
 

@@ -13,8 +13,8 @@ from odin.policy.commands.parser import parse_command
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
 from odin.policy.commands.readonly.git import GIT_COMMANDS
 from odin.policy.commands.readonly.options import _parse_long_options, _parse_short_options
-from odin.policy.policy import Policy
 from tests.policy.everyday_commands import EVERYDAY_COMMANDS, make_repository
+from tests.policy.policies import make_policy, make_scope
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def repo(workspace: Path) -> Path:
 
 
 def is_readonly_in(command: str, repo: Path, cwd: Path | None = None) -> bool:
-    return is_read_only(command, str(cwd or repo), str(repo))
+    return is_read_only(command, make_scope(str(cwd or repo), str(repo)))
 
 
 def test_everyday_commands_are_read_only(workspace: Path):
@@ -805,7 +805,7 @@ def test_command_that_runs_outside_the_project_needs_approval(repo: Path):
     ],
 )
 def test_cd_is_tracked_through_a_command_line(repo: Path, line: str, places: list[str]):
-    placed = locate_steps(parse_command(line), str(repo), str(repo))
+    placed = locate_steps(parse_command(line), make_scope(repo))
     assert placed is not None
     assert [str(Path(folder).relative_to(repo)).removeprefix(".") for _, folder in placed] == places
 
@@ -814,7 +814,7 @@ def test_cd_is_tracked_through_a_command_line(repo: Path, line: str, places: lis
     "line", ["cd", "cd ..", "cd -", "cd ~", "cd nowhere", "cd README.md", "cd src | a", "a | cd src", "cd linkdir"]
 )
 def test_cd_to_an_unknown_folder_makes_the_location_unknown(repo: Path, line: str):
-    assert locate_steps(parse_command(f"{line} && ls"), str(repo), str(repo)) is None
+    assert locate_steps(parse_command(f"{line} && ls"), make_scope(repo)) is None
 
 
 def test_cd_through_a_link_needs_approval(repo: Path):
@@ -866,13 +866,13 @@ def test_cd_with_cdpath_set_needs_approval(repo: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_reason_names_the_part_that_needs_approval(repo: Path, command: str, said: str):
-    verdict = Policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command=command), "ask_mode")
+    verdict = make_policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command=command), "ask_mode")
     assert verdict.action == "ask"
     assert verdict.reason.endswith(f"run without approval: {said}.")
 
 
 def test_reason_for_a_glob_names_the_link_that_leads_outside(repo: Path):
-    verdict = Policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command="cat li*"), "ask_mode")
+    verdict = make_policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command="cat li*"), "ask_mode")
     assert verdict.reason.startswith("The command names linkdir, outside the project")
 
 
@@ -880,7 +880,7 @@ def test_secret_files_of_dependencies_do_not_affect_a_search(repo: Path):
     fetched = repo / "node_modules" / "tls"
     fetched.mkdir(parents=True)
     (fetched / "sample.pem").write_text("-----BEGIN")
-    policy = Policy(root=str(repo))
+    policy = make_policy(root=str(repo))
 
     def action_of(command: str) -> str:
         return policy.judge("ExecuteCommand", "execute", Subject(command=command), "ask_mode").action

@@ -16,6 +16,7 @@ from odin.policy.commands.readonly.git import GIT_COMMANDS
 from odin.policy.commands.readonly.options import _parse_long_options, _parse_short_options
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday_commands import EVERYDAY_COMMANDS, make_repository
+from tests.policy.policies import make_scope
 
 
 def snapshot_tree(folder: Path) -> dict[str, object]:
@@ -40,7 +41,7 @@ async def test_everyday_commands_change_nothing(workspace: Path, home: Path):
     some = asyncio.Semaphore(6)
 
     async def run_one(command: str) -> None:
-        assert is_read_only(command, str(workspace), str(workspace)), command
+        assert is_read_only(command, make_scope(workspace)), command
         async with some:
             done = await runner.run(command, cwd=str(workspace), timeout=60, profile=ProcessProfile("project"))
         assert not done.timed_out, command
@@ -86,7 +87,7 @@ async def test_no_listed_option_writes_anything(workspace: Path):
     before = snapshot_tree(workspace)
     chosen = random.Random(0 if os.environ.get("CI") else time.time_ns())
     tried = [make_random_command(chosen) for _ in range(400)]
-    known = [command for command in tried if is_read_only(command, str(workspace), str(workspace))][:120]
+    known = [command for command in tried if is_read_only(command, make_scope(workspace))][:120]
     assert len(known) > 20
     runner = ProcessRunner()
     some = asyncio.Semaphore(6)

@@ -6,6 +6,7 @@ import pytest
 
 from odin.policy.commands.analysis import is_read_only
 from tests.policy.everyday_commands import make_repository
+from tests.policy.policies import make_scope
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def repo(workspace: Path) -> Path:
 
 
 def is_readonly_in(command: str, repo: Path) -> bool:
-    return is_read_only(command, str(repo), str(repo))
+    return is_read_only(command, make_scope(repo))
 
 
 @pytest.mark.parametrize(

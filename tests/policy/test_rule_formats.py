@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet
 from odin.policy.rules.rule_file import RuleReader
+from tests.policy.policies import make_policy
 from tests.table import each
 
 
@@ -64,7 +64,7 @@ def test_star_pattern_of_a_tool_is_the_weakest_wherever_it_is_written() -> None:
 
 
 def action_of(value: Any, command: str) -> str:
-    policy = Policy(root="/nowhere/project", rule_set=RuleSet(read_rules(value).rules))
+    policy = make_policy(root="/nowhere/project", rule_set=RuleSet(read_rules(value).rules))
     return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
 
 
@@ -92,7 +92,7 @@ def test_star_that_denies_all_tools_spares_the_allowed_ones(workspace: Path) -> 
     assert action_of(value, "git fetch") == "allow"
     assert action_of(value, "make") == "deny"
     assert action_of(value, "git fetch && ls") == "deny", "a rule for Read allows no command"
-    policy = Policy(root=str(workspace), rule_set=RuleSet(read_rules(value).rules))
+    policy = make_policy(root=str(workspace), rule_set=RuleSet(read_rules(value).rules))
     file = Subject(paths=(str(workspace / "a.txt"),))
     assert policy.judge("Read", "read", file, "edit_mode").action == "allow"
     assert policy.judge("WriteFile", "edit", file, "edit_mode").action == "deny"
@@ -156,5 +156,5 @@ def test_allow_rules_of_an_untrusted_file_are_ignored() -> None:
 
 def test_tool_names_of_other_agents_are_aliases(workspace: Path) -> None:
     for name in ("Bash", "shell", "run_shell_command", "ExecuteCommand"):
-        policy = Policy(root=str(workspace), rule_set=RuleSet(read_rules([f"{name}(make:*)"]).rules))
+        policy = make_policy(root=str(workspace), rule_set=RuleSet(read_rules([f"{name}(make:*)"]).rules))
         assert policy.judge("ExecuteCommand", "execute", Subject(command="make"), "edit_mode").action == "allow"

@@ -10,9 +10,9 @@ from odin.core.errors import UsageError
 from odin.core.policy import RuleLayer
 from odin.core.server_tool import ServerTool
 from odin.core.tool import Kind, Subject
-from odin.policy.policy import Policy
 from odin.policy.rules.rule import LAYERS, Rule, RuleSet, rule_of
 from odin.policy.verdict import Verdict
+from tests.policy.policies import make_policy
 from tests.table import each
 
 RuleSpec = tuple[Any, Any, str]
@@ -28,7 +28,7 @@ class Judge:
 
     def __init__(self, root: Path, *rules: RuleSpec) -> None:
         self.root = root
-        self.policy = Policy(root=str(root), rule_set=RuleSet(make_rules(*rules)))
+        self.policy = make_policy(root=str(root), rule_set=RuleSet(make_rules(*rules)))
 
     def verdict_of(self, name: str, kind: Kind, subject: Subject) -> Verdict:
         return self.policy.judge(name, kind, subject, "edit_mode")
@@ -351,7 +351,7 @@ def test_rules_for_urls(workspace: Path, rule: str, url: str, allowed: str, deni
 
 def test_added_rule_applies_at_once_to_all_policies_of_the_rule_set(workspace: Path) -> None:
     rule_set = RuleSet()
-    first = Policy(root=str(workspace), rule_set=rule_set)
+    first = make_policy(root=str(workspace), rule_set=rule_set)
     second = first.with_permission_mode("acceptEdits")
     subject = Subject(command="make all")
     rule_set.add("Bash(make:*)")
@@ -380,7 +380,7 @@ def test_rules_are_listed_with_numbers_and_removed_by_them() -> None:
 
 
 def test_no_rule_allows_a_command_in_ask_and_plan_mode(workspace: Path) -> None:
-    policy = Policy(root=str(workspace), rule_set=RuleSet(make_rules(("session", "allow", "Bash(make)"))))
+    policy = make_policy(root=str(workspace), rule_set=RuleSet(make_rules(("session", "allow", "Bash(make)"))))
     for mode in ("ask_mode", "plan_mode"):
         assert policy.judge("ExecuteCommand", "execute", Subject(command="make"), mode).action == "ask"
         assert policy.suggest_rules("ExecuteCommand", "execute", Subject(command="make"), mode) == ()

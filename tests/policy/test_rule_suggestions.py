@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.tool import Kind, Subject
-from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet
 from tests.policy.policies import make_policy
 
@@ -73,7 +72,7 @@ def test_exact_rule_is_suggested_for_a_command_that_cannot_be_analyzed(workspace
 def test_suggested_session_rule_overrides_an_ask_rule(workspace: Path) -> None:
     rule_set = RuleSet()
     rule_set.add("Bash(make:*)", "ask")
-    policy = Policy(root=str(workspace), rule_set=rule_set)
+    policy = make_policy(root=str(workspace), rule_set=rule_set)
     subject = Subject(command="make all")
     assert policy.suggest_rules("ExecuteCommand", "execute", subject, "edit_mode")[0] == "Bash(make all)"
     rule_set.add("Bash(make all)")
@@ -102,7 +101,7 @@ def test_suggestions_for_files(workspace: Path, name: str, kind: Kind, path: str
     outside = workspace.parent / "elsewhere"
     outside.mkdir()
     (workspace / "link").symlink_to(outside)
-    policy = Policy(root=str(workspace))
+    policy = make_policy(root=str(workspace))
     subject = Subject(paths=(str(workspace / path),))
     expected = tuple(rule.replace("OUTSIDE", os.path.realpath(outside)) for rule in rules)
     assert policy.suggest_rules(name, kind, subject, "edit_mode") == expected
@@ -110,11 +109,11 @@ def test_suggestions_for_files(workspace: Path, name: str, kind: Kind, path: str
 
 def test_no_suggestion_for_several_paths(workspace: Path) -> None:
     subject = Subject(paths=(f"{workspace}/a", f"{workspace}/b"))
-    assert Policy(root=str(workspace)).suggest_rules("Delete", "edit", subject, "edit_mode") == ()
+    assert make_policy(root=str(workspace)).suggest_rules("Delete", "edit", subject, "edit_mode") == ()
 
 
 def test_suggestions_for_urls_and_other_tools(workspace: Path) -> None:
-    policy = Policy(root=str(workspace))
+    policy = make_policy(root=str(workspace))
     url = Subject(url="https://docs.a.example/x?y=1")
     assert policy.suggest_rules("WebFetch", "network", url, "edit_mode") == ("WebFetch(domain:docs.a.example)",)
     assert policy.suggest_rules("mcp__x__y", "execute", Subject(), "edit_mode") == ("mcp__x__y",)
@@ -162,7 +161,7 @@ def test_suggested_rule_allows_the_call_but_no_longer_command(words: list[str]) 
 
 
 def test_would_decide_is_true_only_for_rules_that_match_the_call(workspace: Path) -> None:
-    policy = Policy(root=str(workspace))
+    policy = make_policy(root=str(workspace))
     subject = Subject(command="npm run test")
 
     def decides(text: str, action: Any = "allow") -> bool:

@@ -10,6 +10,7 @@ from odin.core.tool import Kind, Subject
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet, rule_of
 from odin.policy.rules.skill_rules import explain_no_effect
+from tests.policy.policies import make_policy
 from tests.table import each
 
 
@@ -38,7 +39,7 @@ class Skill:
         policy: Policy | None = None,
     ) -> str:
         used = SkillUsed("pdf", f"{self.folder}/SKILL.md", rules=(rules,))
-        base = policy or Policy(root=str(self.root))
+        base = policy or make_policy(root=str(self.root))
         return base.with_skills([used]).judge(tool, kind, subject, mode).action
 
 
@@ -85,10 +86,12 @@ def test_destructive_command_always_needs_approval(skill: Skill, rule: str, comm
 def test_stronger_rules_and_modes_override_a_skill(skill: Skill) -> None:
     root = str(skill.root)
     for mode in ("default", "acceptEdits", "auto", "bypassPermissions"):
-        denied = Policy(root=root, permission_mode=mode, rule_set=RuleSet([rule_of("Bash(make:*)", "deny")]))
+        denied = make_policy(root=root, permission_mode=mode, rule_set=RuleSet([rule_of("Bash(make:*)", "deny")]))
         assert skill.judge_command("Bash(make:*)", "make a", policy=denied) == "deny"
-        assert skill.judge_command("Bash(rm:*)", "rm -rf /", policy=Policy(root=root, permission_mode=mode)) == "deny"
-    asking = Policy(root=root, rule_set=RuleSet([rule_of("Bash(make:*)", "ask")]))
+        assert (
+            skill.judge_command("Bash(rm:*)", "rm -rf /", policy=make_policy(root=root, permission_mode=mode)) == "deny"
+        )
+    asking = make_policy(root=root, rule_set=RuleSet([rule_of("Bash(make:*)", "ask")]))
     assert skill.judge_command("Bash(make:*)", "make a", policy=asking) == "ask"
     assert skill.judge_command("Bash(make:*)", "make a", mode="plan_mode") == "ask"
     kept = Subject(name="project", persists=True)
@@ -153,5 +156,5 @@ def test_changing_a_skill_needs_approval(skill: Skill) -> None:
     """Also in a folder of `skills.paths`, which has no special name."""
     for path, action in (("tools/skills/a/SKILL.md", "ask"), ("tools/skills/a/notes.md", "allow")):
         assert skill.judge_call("Write", "Write", "edit", Subject(paths=(path,))) == action
-        edits = Policy(root=str(skill.root), permission_mode="acceptEdits")
+        edits = make_policy(root=str(skill.root), permission_mode="acceptEdits")
         assert edits.judge("Write", "edit", Subject(paths=(path,)), "edit_mode").action == action

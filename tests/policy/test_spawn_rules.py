@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
 from tests.policy.policies import make_policy
 
 
@@ -33,4 +32,4 @@ def test_spawn_rule_does_not_apply_to_foreground_commands() -> None:
 @pytest.mark.parametrize(("name", "kind"), [("SpawnStatus", "read"), ("SpawnStop", "talk")])
 def test_status_and_stop_need_no_approval(name: str, kind: Any) -> None:
     for mode in ("ask_mode", "plan_mode", "edit_mode"):
-        assert Policy(root="/project").judge(name, kind, Subject(), mode).action == "allow"
+        assert make_policy(root="/project").judge(name, kind, Subject(), mode).action == "allow"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.errors import NeedsModel
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
@@ -86,6 +87,7 @@ class Talk:
             call_id=call.id,
             mode="edit_mode",
             progress=lambda text: None,
+            environment=make_environment(cwd=str(self.folder)),
         )
         output = await tool.run(tool.parse(call.args), context)
         return ToolResult(call.id, output.text, output.is_error)

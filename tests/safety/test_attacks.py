@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from odin.policy.policy import Policy
+from tests.policy.policies import make_policy
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -103,7 +103,7 @@ def test_commands_that_would_take_over_the_machine_are_denied(
 ) -> None:
     from odin.core.tool import Subject
 
-    policy = Policy(root=str(workspace), permission_mode=permission_mode, yes=True)
+    policy = make_policy(root=str(workspace), permission_mode=permission_mode, yes=True)
     verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
     assert verdict.action == "deny"
     assert verdict.builtin
@@ -143,7 +143,7 @@ def test_rewind_restores_files_that_an_approved_command_destroyed() -> None:
 def test_a_destructive_command_is_found_among_thousands_of_others(around: int, glue: str) -> None:
     from odin.core.tool import Subject
 
-    policy = Policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)
+    policy = make_policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)
     padding = f"true{glue}" * around
     worst = "rm -rf ."
     others = "".join(f"rm -rf made{number}{glue}" for number in range(around // 20))
@@ -162,7 +162,7 @@ def test_a_destructive_command_is_found_among_thousands_of_others(around: int, g
 def test_other_spellings_of_a_denied_command_are_denied_too() -> None:
     from odin.core.tool import Subject
 
-    policy = Policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)
+    policy = make_policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)
     attacks = [text for text in ATTACKS["never"] if not text.endswith("&")]
     spellings = [
         form.format(text) for text in attacks for form in (" {} ", "{} ;", "time {}", "! {}", "{} | cat", "true\n{}")

@@ -7,6 +7,7 @@ import pytest
 
 from odin.policy.commands.analysis import is_read_only
 from odin.policy.secrets import Redactor
+from tests.policy.policies import make_scope
 from tests.table import each
 
 CANARY = "hunter two and more"
@@ -63,8 +64,8 @@ def test_git_shows_a_committed_secret_file_without_values(command: str, workspac
 def test_git_commands_that_hide_file_names_are_not_read_only(command: str, workspace: Path, home: Path) -> None:
     if not (workspace / ".git").exists():
         subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
-    assert not is_read_only(command, str(workspace), str(workspace))
-    assert is_read_only("git grep -n MAIL", str(workspace), str(workspace))
+    assert not is_read_only(command, make_scope(workspace))
+    assert is_read_only("git grep -n MAIL", make_scope(workspace))
 
 
 def git(folder: Path, *words: str) -> str:
@@ -105,7 +106,7 @@ def test_showing_a_blob_by_its_id_is_read_only_only_if_it_is_not_secret(reposito
     root = str(repository)
 
     def is_allowed(command: str) -> bool:
-        return is_read_only(command, root, root)
+        return is_read_only(command, make_scope(root))
 
     shown = [
         *(f"git show {word}" for word in ("", "HEAD", "HEAD~1", commit, commit[:7], commit.upper(), tree, tree[:9])),

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet, rule_of
 from odin.policy.verdict import Verdict
+from tests.policy.policies import make_policy
 from tests.table import each
 
 TAG = "Bash(git tag:*)"
@@ -225,7 +225,7 @@ def project(workspace: Path, home: Path) -> Path:
 
 def judge(root: Path, command: str, *denied: str, **settings: Any) -> Verdict:
     rules = RuleSet([rule_of(text, "deny") for text in denied])
-    policy = Policy(root=str(root), rule_set=rules, **settings)
+    policy = make_policy(root=str(root), rule_set=rules, **settings)
     return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
 
 
@@ -332,14 +332,14 @@ def test_git_aliases_of_the_repository_and_the_user_are_resolved(
 
 def test_an_allow_rule_for_exactly_this_command_still_applies(project: Path) -> None:
     rules = RuleSet([rule_of(TAG, "deny"), rule_of("Bash(git $x M)", "allow")])
-    policy = Policy(root=str(project), rule_set=rules, yes=True)
+    policy = make_policy(root=str(project), rule_set=rules, yes=True)
     verdict = policy.judge("ExecuteCommand", "execute", Subject(command="git $x M"), "edit_mode")
     assert verdict.action == "allow"
 
 
 def test_an_ask_rule_applies_to_commands_that_cannot_be_resolved(project: Path) -> None:
     rules = RuleSet([rule_of("Bash"), rule_of(TAG, "ask")])
-    policy = Policy(root=str(project), rule_set=rules)
+    policy = make_policy(root=str(project), rule_set=rules)
     for command, action in (("x=tag; git $x M", "ask"), ("x=log; git $x M", "allow"), ("make", "allow")):
         verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
         assert verdict.action == action, command

@@ -13,6 +13,7 @@ import pytest
 from odin.policy.commands.analysis import is_read_only
 from odin.policy.commands.git_config import find_git_problem
 from odin.policy.commands.git_folder import list_submodules
+from tests.policy.policies import make_scope
 from tests.table import each
 
 _IDENTITY = {f"GIT_{role}_{part}": "a@b" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
@@ -34,7 +35,7 @@ def make_repository(folder: Path, *init: str) -> Path:
 
 
 def runs_without_asking(command: str, folder: Path) -> bool:
-    return is_read_only(command, str(folder), str(folder))
+    return is_read_only(command, make_scope(folder))
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_repository_formats_are_recognized_as_git_does(repo: Path) -> None:
     for text, is_fine in FORMATS:
         (repo / ".git/config").write_bytes(text.encode())
         if runs_without_asking("git status", repo) != is_fine:
-            wrong.append((text, find_git_problem(str(repo), str(repo))))
+            wrong.append((text, find_git_problem(str(repo), str(repo), os.environ)))
     assert wrong == []
 
 
@@ -216,7 +217,7 @@ def test_every_index_that_git_writes_is_parsed(algorithm: str, tmp_path: Path) -
             git(repo, *more, "status")
             assert list_submodules(str(repo / ".git/index"), id_bytes) == ("sub", "vendor/deep"), (setting, version)
             git(repo, "reset", "-q", "--", "intended")
-    assert runs_without_asking("git status", repo), find_git_problem(str(repo), str(repo))
+    assert runs_without_asking("git status", repo), find_git_problem(str(repo), str(repo), os.environ)
     git(repo, "update-index", "--split-index")
     assert not runs_without_asking("git status", repo)
 
@@ -380,7 +381,7 @@ def test_an_invalid_git_folder_is_not_trusted(repo: Path) -> None:
     for head in (None, "", "nonsense\n", "ref: elsewhere\n", "ref: refs/heads/main\nmore\n"):
         if head is not None:
             (inner / ".git/HEAD").write_text(head)
-        assert not is_read_only("git status", str(inner), str(repo)), head
+        assert not is_read_only("git status", make_scope(str(inner), str(repo))), head
 
 
 def test_worktrees_and_submodules_of_the_project_are_trusted(repo: Path, tmp_path: Path) -> None:
@@ -388,7 +389,7 @@ def test_worktrees_and_submodules_of_the_project_are_trusted(repo: Path, tmp_pat
     git(repo, "submodule", "--quiet", "add", str(origin), "libs/part")
     git(repo, "commit", "-qm", "part")
     assert runs_without_asking("git status", repo)
-    assert is_read_only("git log", str(repo / "libs/part"), str(repo))
+    assert is_read_only("git log", make_scope(str(repo / "libs/part"), str(repo)))
     tree = (tmp_path / "tree").resolve()
     git(repo, "worktree", "add", "-q", str(tree))
     assert runs_without_asking("git show HEAD", tree)

@@ -15,7 +15,7 @@ from odin.config import load
 from odin.context.system_prompt import load_instructions
 from odin.core.call_events import UsageReport, UsageRow
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
+from tests.policy.policies import make_policy
 
 
 def load_config(home: Path, workspace: Path, user: dict[str, Any], project: dict[str, Any]) -> Any:
@@ -118,7 +118,7 @@ def test_titles_in_csv_are_not_formulas(title: str):
 def test_no_rule_is_suggested_when_the_git_config_runs_a_program(workspace: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
     subprocess.run(["git", "config", "core.fsmonitor", "./evil.sh"], cwd=workspace, check=True)
-    policy = Policy(root=str(workspace))
+    policy = make_policy(root=str(workspace))
     subject = Subject(command="git diff")
     verdict = policy.judge("ExecuteCommand", "execute", subject, "edit_mode")
     assert verdict.action == "ask"
@@ -129,7 +129,7 @@ def test_no_rule_is_suggested_when_the_git_config_runs_a_program(workspace: Path
 
 
 def test_file_urls_are_denied_with_a_reason(workspace: Path) -> None:
-    policy = Policy(root=str(workspace), yes=True)
+    policy = make_policy(root=str(workspace), yes=True)
     for url in ("file:///etc/passwd", "FILE://x/y", "file:notes.txt"):
         verdict = policy.judge("WebFetch", "network", Subject(url=url), "edit_mode")
         assert (verdict.action, verdict.builtin) == ("deny", True)

@@ -10,9 +10,9 @@ from odin.config.layers import load
 from odin.context.agent_definition import AgentDefinition
 from odin.core.errors import UsageError
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet, rule_of
 from odin.policy.rules.rule_file import RuleReader
+from tests.policy.policies import make_policy
 from tests.table import each
 
 RUNS_CODE = [
@@ -83,7 +83,7 @@ COVERED = [
 
 def judge(root: Path, rule: str, command: str, mode: str) -> str:
     rules = RuleSet([rule_of(f"Bash({rule})")])
-    policy = Policy(root=str(root), rule_set=rules, permission_mode=mode)
+    policy = make_policy(root=str(root), rule_set=rules, permission_mode=mode)
     return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
 
 
@@ -253,7 +253,7 @@ def test_too_broad_rules_of_flags_and_settings_are_ignored_with_a_warning(worksp
         f"{file}: AllowedCommands[0] is ignored: Bash(awk:*) would allow whatever awk can run.",
         "--allowed-tools is ignored: Bash(sed:*) would allow whatever sed can run.",
     ]
-    policy = Policy(root=str(workspace), rule_set=rule_set, permission_mode="dontAsk")
+    policy = make_policy(root=str(workspace), rule_set=rule_set, permission_mode="dontAsk")
     for command in ("sed '1e ./e' a", "awk 'BEGIN { system(\"./e\") }'"):
         assert policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action == "deny"
 

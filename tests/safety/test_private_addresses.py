@@ -8,12 +8,12 @@ import pytest
 
 from odin.core.errors import PrivateAddress
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet, rule_of
 from odin.providers.address_guard import AddressGuard
 from odin.providers.web import WebFetcher
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
+from tests.policy.policies import make_policy
 from tests.providers.servers import make_response
 from tests.table import each
 from tests.tools.site import open_site
@@ -177,17 +177,17 @@ def test_a_private_host_is_refused_with_a_reason_unless_the_settings_allow_it(
 def test_yes_and_bypass_do_not_allow_private_addresses(url: str, is_private: bool) -> None:
     """A page could send the model there. An allow rule for WebFetch still applies."""
     project = "/srv/project"
-    for policy in (Policy(root=project, yes=True), Policy(root=project, permission_mode="bypassPermissions")):
+    for policy in (make_policy(root=project, yes=True), make_policy(root=project, permission_mode="bypassPermissions")):
         verdict = policy.judge("WebFetch", "network", Subject(url=url), "edit_mode")
         assert (verdict.action == "deny") is is_private
         assert not is_private or "private network" in verdict.reason
         assert policy.judge("WebSearch", "network", Subject(url=url), "edit_mode").action == "allow"
-    asked = Policy(root="/srv/project").judge("WebFetch", "network", Subject(url=url), "edit_mode")
+    asked = make_policy(root="/srv/project").judge("WebFetch", "network", Subject(url=url), "edit_mode")
     assert asked.action == "ask"
     assert ("--yes" in asked.hint) is not is_private
     rules = RuleSet([rule_of("WebFetch")])
     assert (
-        Policy(root="/srv/project", yes=True, rule_set=rules)
+        make_policy(root="/srv/project", yes=True, rule_set=rules)
         .judge("WebFetch", "network", Subject(url=url), "edit_mode")
         .action
         == "allow"

@@ -16,10 +16,10 @@ import pytest
 from odin.core.call_events import ToolEnded
 from odin.core.path_names import SECRET_GLOBS
 from odin.core.tool import Subject
-from odin.policy.policy import Policy
 from odin.policy.verdict import Verdict
 from odin.testing import call, say
 from tests.engine.conftest import Start
+from tests.policy.policies import make_policy
 from tests.table import each
 
 CANARY = "canary-7f3a"
@@ -40,7 +40,7 @@ def project(workspace: Path, home: Path) -> Path:
 
 
 def judge(root: Path, command: str, permission_mode: str = "default") -> Verdict:
-    policy = Policy(root=str(root), permission_mode=permission_mode)
+    policy = make_policy(root=str(root), permission_mode=permission_mode)
     return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
 
 

@@ -16,9 +16,9 @@ from odin.core.call_events import ToolEnded
 from odin.core.op import Prompt
 from odin.core.tool import ResolvedPath, Subject
 from odin.policy.paths import follow_links, resolve_given
-from odin.policy.policy import Policy
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start
+from tests.policy.policies import make_policy
 from tests.table import each
 from tests.tools.toolbox import Toolbox
 
@@ -300,7 +300,7 @@ def test_symlinks_with_names_that_are_not_utf_8_are_followed(world: World, works
     Path(os.fsdecode(folder + b"/\xe9.txt")).write_text("x")
     path = os.fsdecode(os.fsencode(workspace) + b"/l\xff/\xe9.txt")
     assert follow_links(path) == os.fsdecode(folder + b"/\xe9.txt")
-    policy = Policy(root=str(workspace))
+    policy = make_policy(root=str(workspace))
     assert policy.judge("Read", "read", Subject(paths=(path,)), "ask_mode").action == "allow"
     assert policy.judge("Read", "read", Subject(paths=(f"{path}\ud800",)), "ask_mode").action == "deny"
 
@@ -315,7 +315,7 @@ def test_a_symlink_loop_is_denied_with_a_reason(world: World, tool: str) -> None
         said = asyncio.run(box.call(tool, **make(path))).text
         assert "leads nowhere: its symbolic links lead in a circle" in said, said
         subject = box.tools[tool].subject_of(box.tools[tool].parse(make(path)))
-        verdict = Policy(root=str(world.project)).judge(tool, box.tools[tool].kind, subject, "edit_mode")
+        verdict = make_policy(root=str(world.project)).judge(tool, box.tools[tool].kind, subject, "edit_mode")
         assert verdict.action == "deny"
         assert "in a circle" in verdict.reason
         assert "LS" in verdict.hint
@@ -323,7 +323,7 @@ def test_a_symlink_loop_is_denied_with_a_reason(world: World, tool: str) -> None
 
 def test_special_files_are_denied_with_a_hint(world: World) -> None:
     os.mkfifo(world.project / "pipe")
-    policy = Policy(root=str(world.project), yes=True)
+    policy = make_policy(root=str(world.project), yes=True)
     for path in ("pipe", "x/../pipe", "/dev/zero", "/proc/self/environ", "/dev/fd/0"):
         verdict = policy.judge("Read", "read", Subject(paths=(path,)), "edit_mode")
         assert verdict.action == "deny"
@@ -331,7 +331,7 @@ def test_special_files_are_denied_with_a_hint(world: World) -> None:
 
 
 def test_the_suggested_rule_names_the_resolved_path(world: World) -> None:
-    policy = Policy(root=str(world.project))
+    policy = make_policy(root=str(world.project))
     for path in ("deep/../../../../other/f.txt", "file-other", "out/x/../f.txt"):
         subject = Subject(paths=(str(world.project / path),))
         verdict = policy.judge("Read", "read", subject, "edit_mode")
@@ -342,7 +342,7 @@ def test_the_suggested_rule_names_the_resolved_path(world: World) -> None:
 
 
 def test_deleting_a_symlink_outside_needs_approval_even_if_it_points_inside(world: World) -> None:
-    policy = Policy(root=str(world.project), permission_mode="acceptEdits")
+    policy = make_policy(root=str(world.project), permission_mode="acceptEdits")
     verdict = policy.judge("Delete", "edit", Subject(paths=("out/back",), on_links=True), "edit_mode")
     assert verdict.action == "ask"
     assert f"{world.other}/back" in verdict.reason
@@ -353,7 +353,7 @@ async def test_a_path_that_was_not_judged_is_not_used(world: World) -> None:
 
     box = Toolbox(world.project)
     tool = box.tools["Read"]
-    judged: tuple[ResolvedPath, ...] = (resolve_given("f.txt", str(world.project)),)
+    judged: tuple[ResolvedPath, ...] = (resolve_given("f.txt", str(world.project), "/"),)
     output = await tool.run(tool.parse({"file_path": "x/f.txt"}), replace(box.context(), judged=judged))
     assert output.is_error
     assert OURS not in output.text

@@ -18,9 +18,9 @@ from odin.core.call_events import ToolEnded
 from odin.core.op import Prompt, Redo, Rewind
 from odin.core.tool import ToolOutput
 from odin.policy.paths import open_for_reading
-from odin.policy.policy import Policy
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start
+from tests.policy.policies import make_policy
 from tests.tools.toolbox import Toolbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="renameat2 exchanges names on Linux only")
@@ -78,7 +78,7 @@ class JudgedToolbox(Toolbox):
 
     def __init__(self, world: SwappedWorld, **options: Any) -> None:
         super().__init__(world.project, **options)
-        self._policy = Policy(root=str(world.project), permission_mode="acceptEdits")
+        self._policy = make_policy(root=str(world.project), permission_mode="acceptEdits")
 
     async def attempt(self, name: str, **args: Any) -> ToolOutput | None:
         """Return None for a call that the policy does not allow."""
@@ -206,7 +206,7 @@ async def test_a_call_fails_if_its_folder_became_a_symlink_after_the_verdict(wor
     """The same without a race: the symlink appears between the verdict and the call, for every tool."""
     from msgspec.structs import replace
 
-    policy = Policy(root=str(world.project), permission_mode="acceptEdits")
+    policy = make_policy(root=str(world.project), permission_mode="acceptEdits")
     for name, args in (
         ("Read", {"file_path": "d/f.txt"}),
         ("Grep", {"pattern": "x", "path": "d"}),
@@ -237,7 +237,7 @@ async def test_a_call_fails_if_its_folder_became_a_symlink_after_the_verdict(wor
 async def test_a_file_that_became_a_symlink_is_neither_read_nor_written(world: SwappedWorld) -> None:
     from msgspec.structs import replace
 
-    policy = Policy(root=str(world.project), permission_mode="acceptEdits")
+    policy = make_policy(root=str(world.project), permission_mode="acceptEdits")
     path = world.project / "d/f.txt"
     for name, args in (
         ("Read", {"file_path": str(path)}),

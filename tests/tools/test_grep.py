@@ -152,7 +152,7 @@ async def test_only_content_mode_caches_lines(box: Toolbox) -> None:
 
 async def test_a_line_that_changed_during_the_search_is_not_confirmed(box: Toolbox) -> None:
     path = box.write("a.txt", "x\ny\n")
-    with open_source(resolve_given(str(box.folder), "/"), "/") as source:
+    with open_source(resolve_given(str(box.folder), "/", "/"), "/") as source:
         changed = [LineHit(path, 1, True, "x as it was"), LineHit(path, 3, True, "gone")]
         assert confirm_lines(box.files, source, changed, 500) == {path}
         assert box.files.get_cached_file(path) is None
@@ -171,7 +171,7 @@ async def test_lines_of_files_too_large_to_read_again_are_confirmed(
     box.write("a.txt", b"\xef\xbb\xbffirst x\r\nmore\n" + b"filler\n" * 100 + b"last x \xe9")
     assert await grep(box, "x") == ["a.txt:1:first x", "a.txt:103:last x \ufffd"]
     path = str(box.folder / "a.txt")
-    with open_source(resolve_given(str(box.folder), "/"), "/") as source:
+    with open_source(resolve_given(str(box.folder), "/", "/"), "/") as source:
         for hit in (LineHit(path, 2, True, "mora"), LineHit(path, 104, True, "")):
             assert confirm_lines(box.files, source, [hit], 500) == {path}
 

@@ -20,6 +20,7 @@ from odin.tools.edit import ApplyPatchTool, PatchArgs
 from odin.tools.files import Refusal
 from odin.tools.patch import FilePatch, Hunk, apply_hunks, parse_patch
 from odin.tools.replacement import EditBuffer
+from tests.policy.policies import make_scope
 from tests.table import each
 from tests.tools.toolbox import Toolbox
 
@@ -236,7 +237,7 @@ async def test_the_preview_shows_every_file(box: Toolbox) -> None:
     )
     subject = ApplyPatchTool(box.files).subject_of(args)
     assert subject == Subject(paths=("a", "new", "gone", "moved", "here"), removes=("gone", "moved"))
-    judged = [resolve_given(path, str(box.folder)) for path in subject.paths]
+    judged = [resolve_given(path, str(box.folder), "/") for path in subject.paths]
     shown = await preview_change(args, judged)
     assert {"-one", "+1", "+x"} <= set(shown.splitlines()) and f"{box.folder}/moved would move to" in shown
 
@@ -244,7 +245,7 @@ async def test_the_preview_shows_every_file(box: Toolbox) -> None:
 def test_rules_for_edits_and_deletions_apply(tmp_path: Path) -> None:
     text = make_patch("*** Update File: a", "-x", "*** Delete File: b")
     subject = ApplyPatchTool.subject_of(ApplyPatchTool.__new__(ApplyPatchTool), PatchArgs(text))
-    called = PolicyCall("apply_patch", "edit", subject, spec_of("edit_mode"), None, str(tmp_path), str(tmp_path))
+    called = PolicyCall("apply_patch", "edit", subject, spec_of("edit_mode"), None, make_scope(tmp_path))
     items = {item.written: item for item in called.list_paths()}
     covers = {
         "Edit": ("a",),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.sandbox.background import BackgroundProcesses
@@ -39,6 +40,7 @@ class Toolbox:
             call_id="c",
             mode="edit_mode",
             progress=self.progress.append,
+            environment=make_environment(cwd=str(self.folder)),
         )
 
     async def call(self, name: str, /, **args: Any) -> ToolOutput:

@@ -15,12 +15,14 @@ with `composition.places.reopen(name)`, where `name` is `place.worktree.name`.
 import os
 import re
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.app.sandbox import LazySandbox
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.sandbox.runner import ProcessRunner
 
@@ -39,11 +41,15 @@ class AgentPlace(Struct, frozen=True, eq=False):
     """
 
     root: str
-    cwd: str
+    environment: ExecutionEnvironment
     runner: ProcessRunner
     sandbox: LazySandbox
     worktree: "AgentWorktree | None" = None
     programs: str = ""
+
+    @property
+    def cwd(self) -> str:
+        return self.environment.cwd
 
     async def collect(self) -> "WorktreeDiff":
         """Return everything that the agent changed in its worktree."""
@@ -59,11 +65,10 @@ class AgentPlace(Struct, frozen=True, eq=False):
 class AgentPlaces:
     """The places of one session. `main` is the project, where agents work unless they are isolated."""
 
-    def __init__(self, composition: "SessionComposition", env: Mapping[str, str], cwd: str) -> None:
+    def __init__(self, composition: "SessionComposition", environment: ExecutionEnvironment) -> None:
         self._composition = composition
-        self._env = env
-        self._cwd = cwd
-        self.main = AgentPlace(composition.config.root, cwd, composition.runner, composition.sandbox)
+        self._environment = environment
+        self.main = AgentPlace(composition.config.root, environment, composition.runner, composition.sandbox)
         self._worktrees: AgentWorktrees | None = None
         self._places: list[AgentPlace] = []
 
@@ -90,7 +95,7 @@ class AgentPlaces:
         from odin.context.agent_definition import find_in_project
 
         cwd = find_in_project(place.root, definition.cwd) if definition.cwd else ""
-        adapted = replace(place, cwd=cwd) if cwd and os.path.isdir(cwd) else place  # noqa: PTH112
+        adapted = _move(place, cwd) if cwd and os.path.isdir(cwd) else place  # noqa: PTH112
         programs = find_in_project(self._composition.config.root, f"{definition.venv}/bin") if definition.venv else ""
         return self._activate(adapted, programs, place) if programs else adapted
 
@@ -101,11 +106,13 @@ class AgentPlaces:
         """
         known = next((other for other in self._places if other.programs == programs and not other.worktree), None)
         if known is not None and place.worktree is None:
-            return replace(known, cwd=adapted.cwd)
-        path = os.pathsep.join(filter(None, (programs, self._env.get("PATH", ""))))
-        env = {**self._env, "PATH": path, "VIRTUAL_ENV": os.path.dirname(programs)}  # noqa: PTH120
-        runner, sandbox = self._make_runner(place.root, {name: env[name] for name in env if name != "PYTHONHOME"})
-        adapted = replace(adapted, runner=runner, sandbox=sandbox, programs=programs)
+            return _move(known, adapted.cwd)
+        env = {name: value for name, value in adapted.environment.variables.items() if name != "PYTHONHOME"}
+        env["PATH"] = os.pathsep.join(filter(None, (programs, env.get("PATH", ""))))
+        env["VIRTUAL_ENV"] = os.path.dirname(programs)  # noqa: PTH120
+        environment = replace(adapted.environment, variables=MappingProxyType(env))
+        runner, sandbox = self._make_runner(place.root, env)
+        adapted = replace(adapted, environment=environment, runner=runner, sandbox=sandbox, programs=programs)
         self._places = [*(other for other in self._places if other is not place), adapted]
         return adapted
 
@@ -144,13 +151,15 @@ class AgentPlaces:
             from odin.app.worktrees import Worktrees
 
             composition = self._composition
-            trees = Worktrees(composition.git, self._env, composition.config, composition.options.state_dir)
-            self._worktrees = AgentWorktrees(trees, self._cwd)
+            variables = self._environment.variables
+            trees = Worktrees(composition.git, variables, composition.config, composition.options.state_dir)
+            self._worktrees = AgentWorktrees(trees, self._environment.cwd)
         return self._worktrees
 
     def _make_place(self, tree: "AgentWorktree") -> AgentPlace:
-        runner, sandbox = self._make_runner(tree.root, self._env)
-        place = AgentPlace(tree.root, tree.cwd, runner, sandbox, tree)
+        environment = replace(self._environment, cwd=tree.cwd)
+        runner, sandbox = self._make_runner(tree.root, environment.variables)
+        place = AgentPlace(tree.root, environment, runner, sandbox, tree)
         self._places.append(place)
         return place
 
@@ -159,7 +168,13 @@ class AgentPlaces:
         composition = self._composition
         config = replace(composition.config, root=root)
         folder = str(composition.folder)
-        sandbox = LazySandbox(config, self._env, state=composition.options.state_dir, visible=(folder,))
+        sandbox = LazySandbox(
+            config, self._environment.variables, state=composition.options.state_dir, visible=(folder,)
+        )
         passed = config.env_passthrough
         runner = ProcessRunner(composition.folder / "outputs", environ=env, env_passthrough=passed, sandbox=sandbox.get)
         return runner, sandbox
+
+
+def _move(place: AgentPlace, cwd: str) -> AgentPlace:
+    return replace(place, environment=replace(place.environment, cwd=cwd))

@@ -12,7 +12,7 @@ from odin import __version__
 from odin.app.agent_places import AgentPlace
 from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.policy import VisibleTools, find_hidden_tools
-from odin.config import Config, Options, WebSettings, get_config_dir, get_home_dir
+from odin.config import Config, Options, WebSettings, get_config_dir
 from odin.context.file_cache import FileCache
 from odin.context.system_prompt import (
     SystemPrompt,
@@ -379,7 +379,7 @@ class AgentParts:
             AttachmentDeps(
                 cwd=composition.cwd,
                 root=composition.config.root,
-                home=str(get_home_dir(composition.env)),
+                home=composition.environment.home,
                 session=composition.recorder.state.session,
                 folder=composition.folder,
                 files=self.files,
@@ -400,7 +400,7 @@ class AgentParts:
         if skills is not None and (found := (*used, *skills.list_named(self._definition))):
             policy = policy.with_skills(found)
         if place is not self._composition.places.main:
-            policy = policy.with_root(place.root, place.cwd, place.sandbox)
+            policy = policy.with_root(place.root, place.environment, place.sandbox)
         if self.limits is not None:
             policy = policy.restrict(self.limits)
         return policy.with_write_scope(self._scope) if self._scope.is_limited else policy

@@ -194,7 +194,10 @@ class AttachmentReader:
     async def _read_item(self, item: Attachment, subject: Subject, mode: Mode) -> ToolOutput:
         deps = self._deps
         judged = subject.resolved
-        ctx = ToolContext(deps.cwd, deps.root, deps.session, "", "", mode, lambda line: None, judged=judged)
+        environment = deps.policy().scope.environment
+        ctx = ToolContext(
+            deps.cwd, deps.root, deps.session, "", "", mode, lambda line: None, environment, judged=judged
+        )
         if Path(judged[0].path).is_dir():
             from odin.tools.search_tools import LSArgs, LSTool
 

@@ -36,7 +36,7 @@ from odin.app.workspace import (
 )
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
-from odin.config import Options, get_home_dir
+from odin.config import Options
 from odin.config.paths import locate_bytecode
 from odin.context.file_cache import LastWriters
 from odin.context.system_prompt import SystemPromptSource
@@ -108,7 +108,7 @@ async def open_session(
     """
     try:
         workspace = workspace_of(options)
-        opened = opened or open_log(workspace.store, options, workspace.cwd)
+        opened = opened or open_log(workspace.store, options, workspace.environment.cwd)
         models, choice = _make_selector(workspace, options), InitialModel()
         if provider is not None:
             models.use(*provider, small_model)
@@ -158,8 +158,9 @@ class SessionComposition:
         self.options = options
         self._workspace = workspace
         self.config = workspace.config
-        self.env = workspace.env
-        self.cwd = workspace.cwd
+        self.environment = workspace.environment
+        self.env = self.environment.variables
+        self.cwd = self.environment.cwd
         self._log = opened.log
         self.folder = opened.log.path.parent
         self.models = models
@@ -224,7 +225,7 @@ class SessionComposition:
     def policy(self) -> "Policy":
         readable = (str(self.folder), *(self.skills.list_folders() if self.skills is not None else ()))
         return policy_of(
-            self.config, self.options, self.cwd, self.rule_set, self.permission_mode, readable, self.sandbox
+            self.config, self.options, self.environment, self.rule_set, self.permission_mode, readable, self.sandbox
         )
 
     def _open_skills(self) -> "SessionSkills | None":
@@ -234,7 +235,7 @@ class SessionComposition:
         from odin.app.skills import SessionSkills, load_skill_catalog
 
         catalog = load_skill_catalog(self.config, self.env)
-        return SessionSkills(catalog, self.rule_set.deny_rules, self.config.root)
+        return SessionSkills(catalog, self.rule_set.deny_rules, self.config.root, self.environment)
 
     def _open_memory(self) -> "SessionMemory":
         from odin.app.memory import SessionMemory
@@ -264,14 +265,14 @@ class SessionComposition:
             used_ids=self.recorder.state.sub_agents.spawn_count,
             listener=self.job_notifier,
         )
-        self.places = AgentPlaces(self, self.env, self.cwd)
+        self.places = AgentPlaces(self, self.environment)
         self._team_factory = TeamFactory(self)
         self.team: Team = self._team_factory.make_team()
         self.checkpoints = SessionCheckpoints(
             self.config,
             self.recorder,
             self._log.path,
-            str(get_home_dir(self.env)),
+            self.environment,
             running=self._list_running_calls,
             forget=lambda: self.main_agent.forget(),
             can_confine=self.sandbox.can_confine,

@@ -30,7 +30,7 @@ def make_servers(session: "SessionComposition") -> SessionServers:
     can_ask = session.approvals.can_ask
     deps = ServerDeps(
         config=session.config,
-        env=session.env,
+        environment=session.environment,
         folder=session.folder,
         bus=session.recorder.bus,
         emit=session.recorder.emit,

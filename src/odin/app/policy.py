@@ -13,6 +13,7 @@ from odin.config import Config, Options, get_config_dir
 from odin.config.auth import read_auth_file
 from odin.config.settings import LayerDeclaration, McpServerSettings
 from odin.core.call_events import ToolEnded
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
 from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, SessionRule
@@ -112,7 +113,7 @@ def choose_permission_mode(config: Config, options: Options, earlier: str) -> Pe
 def policy_of(
     config: Config,
     options: Options,
-    cwd: str,
+    environment: ExecutionEnvironment,
     rule_set: RuleSet,
     permission_mode: PermissionMode,
     readable: Sequence[str] = (),
@@ -126,7 +127,7 @@ def policy_of(
 
     return Policy(
         root=config.root,
-        cwd=cwd,
+        environment=environment,
         permission_mode=permission_mode,
         yes=options.yes,
         restrict_to_workspace=config.restrict_to_workspace,

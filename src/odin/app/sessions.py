@@ -327,8 +327,8 @@ async def open_switcher(options: Options) -> SessionSwitcher:
     workspace = workspace_of(options)
     if is_first_run(workspace.env, options):
         options = replace(options, reach_out=False)
-    opened = open_log(workspace.store, options, workspace.cwd)
+    opened = open_log(workspace.store, options, workspace.environment.cwd)
     client = await open_session(options, opened=opened)
-    switcher = SessionSwitcher(workspace.store, options, workspace.cwd, client)
+    switcher = SessionSwitcher(workspace.store, options, workspace.environment.cwd, client)
     switcher.draft = opened.draft
     return switcher

@@ -16,11 +16,13 @@ from odin.context.skill_files import check_skills, fill_skill, find_line, load_s
 from odin.context.skills import Skill, SkillCatalog, SkillFolder, SkillProblem
 from odin.core.call_events import SkillUsed
 from odin.core.client import SkillSummary
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.format import count_of
 from odin.core.path_names import contains
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Subject
+from odin.policy.command_scope import CommandScope
 from odin.policy.modes import EDIT
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.rule import Rule
@@ -120,8 +122,10 @@ def _event_of(skill: Skill) -> SkillUsed:
 class SessionSkills:
     """The skills of one session. They are read once, so that the prompt stays the same. Denied ones are left out."""
 
-    def __init__(self, catalog: SkillCatalog, deny_rules: Iterable[Rule], root: str) -> None:
-        self._root = root
+    def __init__(
+        self, catalog: SkillCatalog, deny_rules: Iterable[Rule], root: str, environment: ExecutionEnvironment
+    ) -> None:
+        self._scope = CommandScope(root, root, environment)
         self._denied = tuple(rule for rule in deny_rules if rule.matches_tool("Skill"))
         self._all = catalog.select(lambda skill: not self._is_denied(skill, self._denied))
         self.offer_only(None)
@@ -129,7 +133,7 @@ class SessionSkills:
 
     def _is_denied(self, skill: Skill, rules: Iterable[Rule]) -> bool:
         names = dict.fromkeys((skill.name, skill.qualified_name))
-        calls = [PolicyCall("Skill", "talk", Subject(name=name), EDIT, None, self._root, self._root) for name in names]
+        calls = [PolicyCall("Skill", "talk", Subject(name=name), EDIT, None, self._scope) for name in names]
         return any(rule.matches_call(call) for rule in rules for call in calls)
 
     def offer_only(self, names: Collection[str] | None) -> tuple[str, ...]:

@@ -21,10 +21,10 @@ from odin.config import (
     get_state_dir,
     load,
     make_private_folder,
-    resolve_folder,
 )
-from odin.config.paths import expand_home, find_worktree_origin
+from odin.config.paths import expand_home, find_worktree_origin, make_environment
 from odin.config.settings import PluginFiles
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, SessionLocked, UsageError
 from odin.core.event import Envelope
 from odin.session.log import SessionLog, pause_collection, read_log
@@ -37,10 +37,13 @@ if TYPE_CHECKING:
 class Workspace(msgspec.Struct, frozen=True):
     """The folder a session works in, its configuration, and the session store of the project."""
 
-    env: Mapping[str, str]
-    cwd: str
+    environment: ExecutionEnvironment
     config: Config
     store: SessionStore
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return self.environment.variables
 
     @property
     def memory_folders(self) -> tuple[Path, Path]:
@@ -56,15 +59,15 @@ class Workspace(msgspec.Struct, frozen=True):
 
 
 def workspace_of(options: Options) -> Workspace:
-    env = options.env if options.env is not None else os.environ
-    cwd = resolve_folder(options.cwd)
+    environment = make_environment(options.env, options.cwd, options.state_dir)
+    env, cwd = environment.variables, environment.cwd
     config = load(cwd, env, options.to_flags(), trust=options.trust, plugin_dirs=options.plugin_dirs)
     if options.mcp_config or options.strict_mcp_config:
         from odin.config.mcp_file import add_given_servers
 
         config = add_given_servers(config, options.mcp_config, cwd, env, only=options.strict_mcp_config)
     state = make_private_folder(Path(options.state_dir) if options.state_dir else get_state_dir(env))
-    return Workspace(env, cwd, config, SessionStore(state, find_worktree_origin(config.root, state)))
+    return Workspace(environment, config, SessionStore(state, find_worktree_origin(config.root, state)))
 
 
 class OpenedLog(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ from odin.core.event_values import FileChange, FileState
 from odin.core.tool import ResolvedPath, Subject, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import find_crashed_calls
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import find_changed_paths, is_read_only
 from odin.policy.paths import resolve_subject
 from odin.session.history import SpeculativeChanges, UnfinishedSave
@@ -90,7 +91,8 @@ class Checkpointer:
     async def guard_call(self, tool: Tool[Any], args: Any, context: ToolContext) -> AsyncGenerator[None, None]:
         """Save files before the call and record its changes after it, even if it fails or is interrupted."""
         await self.recover()
-        subject = resolve_subject(replace(tool.subject_of(args), resolved=context.judged or ()), context.cwd)
+        given = replace(tool.subject_of(args), resolved=context.judged or ())
+        subject = resolve_subject(given, context.cwd, context.environment.home)
         try:
             if tool.kind == "edit" and subject.paths:
                 before = await self._save_files(subject, context)
@@ -121,7 +123,7 @@ class Checkpointer:
     def _may_change_anything(self, tool: Tool[Any], subject: Subject, context: ToolContext) -> bool:
         if tool.kind not in ("edit", "execute"):
             return False
-        return not subject.command or not is_read_only(subject.command, context.cwd, context.root)
+        return not subject.command or not is_read_only(subject.command, _scope_of(context))
 
     async def _save_files(self, subject: Subject, context: ToolContext) -> tuple[FileState, ...]:
         paths = _touched_paths_of(subject.resolved)
@@ -150,7 +152,7 @@ class Checkpointer:
         scope = self._find_scope(context)
         is_confined = scope is not None
         if scope is None and text:
-            scope = find_changed_paths(text, context.cwd, root)
+            scope = find_changed_paths(text, _scope_of(context))
         command = RunningCommand(context.call_id, context.agent, scope, is_confined=is_confined)
         saved: list[CheckpointSaved] = []
 
@@ -272,6 +274,10 @@ class Checkpointer:
 
     def close(self) -> None:
         self._lister.save_hashes()
+
+
+def _scope_of(context: ToolContext) -> CommandScope:
+    return CommandScope(context.cwd, context.root, context.environment)
 
 
 def _touched_paths_of(paths: Iterable[ResolvedPath]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from odin.checkpoints.file_state import (
 )
 from odin.checkpoints.project_listing import hash_file, read_regular_file, run_in_thread
 from odin.checkpoints.store import CheckpointStore
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import CheckpointSaved, Redone, Rewound
 from odin.core.event_values import FileChange, FileState, SkippedFile
@@ -34,7 +35,8 @@ from odin.core.path_names import contains
 from odin.core.text import join_some
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import NOTHING_RESTORED, RollbackResult, record_discard
-from odin.policy.paths import find_protected_part, open_folder, resolve_given
+from odin.policy.command_scope import CommandScope
+from odin.policy.paths import open_folder, resolve_given
 from odin.session.history import FileHistory, RecordedChange, SpeculativeChanges
 
 CHANGED_BY_OTHERS = "changed outside this session"
@@ -326,13 +328,13 @@ def _rollback(call: SpeculativeChanges, store: CheckpointStore, later: Mapping[s
 
 
 async def _rollback_within(
-    call: SpeculativeChanges, store: CheckpointStore, history: FileHistory, roots: Sequence[str]
+    call: SpeculativeChanges, store: CheckpointStore, history: FileHistory, scopes: Sequence[CommandScope]
 ) -> RollbackResult:
     """Roll back only unprotected files in these folders: changing any other would have required an approval."""
     files = call.saved.files if call.saved else ()
     changes = call.changes
     paths = [state.path for state in files] if changes is None else [change.before.path for change in changes]
-    excluded = {path for path in dict.fromkeys(paths) if not any(_is_restorable(path, root) for root in roots)}
+    excluded = {path for path in dict.fromkeys(paths) if not any(_is_restorable(path, scope) for scope in scopes)}
     if call.saved:
         saved = structs.replace(call.saved, files=tuple(state for state in files if state.path not in excluded))
         call = structs.replace(call, saved=saved)
@@ -343,13 +345,13 @@ async def _rollback_within(
     return RollbackResult(result.changes, kept, result.kept_changes)
 
 
-def _is_restorable(path: str, root: str) -> bool:
+def _is_restorable(path: str, scope: CommandScope) -> bool:
     resolved = decode_path(path)
     return (
         "\0" not in resolved
-        and resolve_given(resolved, "/", on_links=True).path == resolved
-        and contains(root, resolved)
-        and not find_protected_part(resolved, root)
+        and resolve_given(resolved, "/", scope.environment.home, on_links=True).path == resolved
+        and contains(scope.root, resolved)
+        and not scope.find_protected_part(resolved)
     )
 
 
@@ -378,16 +380,21 @@ def _guess_changes(call: SpeculativeChanges, later: Mapping[str, FileState]) -> 
 
 
 async def rollback_crashed_calls(
-    calls: Iterable[SpeculativeChanges], recorder: Recorder, store: CheckpointStore, roots: Sequence[str]
+    calls: Iterable[SpeculativeChanges],
+    recorder: Recorder,
+    store: CheckpointStore,
+    roots: Sequence[str],
+    environment: ExecutionEnvironment,
 ) -> None:
     """Roll back the speculative calls that were running when the session was killed, except those a fork inherited.
 
     `roots` are the project and the worktrees of the session's agents. The log is the only source and may come from
     another person, so files that no call can have changed stay.
     """
+    scopes = [CommandScope(root, root, environment) for root in roots]
     for call in calls:
         is_own = call.seq > recorder.last_inherited_seq
         result = NOTHING_RESTORED
         if call.saved is not None and is_own:
-            result = await _rollback_within(call, store, recorder.state.file_history, roots)
+            result = await _rollback_within(call, store, recorder.state.file_history, scopes)
         record_discard(recorder, call.agent, call.call, "crashed", result, completed=call.changes is not None)

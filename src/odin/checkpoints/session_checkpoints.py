@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odin.config import Config
 from odin.config.paths import WORKTREE_FOLDER
 from odin.core.client import RewindPlan
+from odin.core.environment import ExecutionEnvironment
 from odin.core.op import Redo, Rewind
 from odin.core.tool import Tool, ToolContext
 from odin.engine.recorder import Recorder
@@ -34,7 +35,7 @@ class SessionCheckpoints:
         config: Config,
         recorder: Recorder,
         log: Path,
-        home: str,
+        environment: ExecutionEnvironment,
         *,
         running: Callable[[], Iterable[str]] = tuple,
         forget: Callable[[], None] = lambda: None,
@@ -43,7 +44,7 @@ class SessionCheckpoints:
         self._config = config
         self._recorder = recorder
         self._sessions = log.parent.parent
-        self._home = home
+        self._environment = environment
         self._running = running
         self._forget = forget
         self._can_confine = can_confine
@@ -92,7 +93,8 @@ class SessionCheckpoints:
         state = Path(os.path.realpath(self._sessions.parent.parent))
         trees = (state / WORKTREE_FOLDER).glob(f"*/{self._recorder.state.session}-*")
         roots = [os.path.realpath(self._config.root), *map(str, trees)]
-        await rollback_crashed_calls(calls, self._recorder, self._load_checkpointer().store, roots)
+        store = self._load_checkpointer().store
+        await rollback_crashed_calls(calls, self._recorder, store, roots, self._environment)
 
     async def rewind_or_redo(self, op: Rewind | Redo) -> None:
         if isinstance(op, Rewind):
@@ -134,7 +136,7 @@ class SessionCheckpoints:
             self._checkpointer = Checkpointer(
                 store=CheckpointStore(state / "checkpoints" / self._sessions.name),
                 recorder=self._recorder,
-                home=os.path.realpath(self._home),
+                home=os.path.realpath(self._environment.home),
                 state_dir=str(state),
                 limits=ListingLimits(settings.max_files, settings.max_bytes, settings.max_file_bytes),
                 running=self._running,

@@ -28,7 +28,7 @@ from odin.config import (
 )
 from odin.config.auth import AUTH_NAME, mask_key, read_auth_file
 from odin.config.files import ConfigProblem, parse_json_object, read_config_file, scan_keys
-from odin.config.paths import find_worktree_origin
+from odin.config.paths import find_worktree_origin, make_environment
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.core.format import count_of
@@ -233,9 +233,8 @@ class _Checkup:
 
     def _check_memory(self, config: Config) -> None:
         state = get_state_dir(self._env)
-        workspace = Workspace(
-            self._env, self._cwd, config, SessionStore(state, find_worktree_origin(config.root, state))
-        )
+        environment = make_environment(self._env, self._cwd)
+        workspace = Workspace(environment, config, SessionStore(state, find_worktree_origin(config.root, state)))
         if not workspace.has_memory:
             return
         from odin.app.memory import SessionMemory

@@ -15,7 +15,8 @@ from odin.app.agents import build_standard_registry
 from odin.app.policy import load_rule_set, policy_of
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output
-from odin.config import Options, load, resolve_folder
+from odin.config import Options, load
+from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.policy import Danger, RuleAction
@@ -73,13 +74,14 @@ class Explanation(Struct, frozen=True):
 
 def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> Explanation:
     """Judge a call of `tool` with `text` as its command, path or URL."""
-    cwd = resolve_folder(options.cwd)
+    environment = make_environment(env, options.cwd, options.state_dir)
+    cwd = environment.cwd
     config = load(cwd, env, options.to_flags(), trust=options.trust)
     rules = load_rule_set(config, env)
     policy = policy_of(
         config,
         options,
-        cwd,
+        environment,
         rules,
         config.permission_mode,
         confinement=LazySandbox(config, env, state=options.state_dir),

@@ -17,7 +17,7 @@ from odin.commands.command_line import Parser, make_formatter, write_json, write
 from odin.config import Config, get_current_folder, get_state_dir, load
 from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
 from odin.config.mcp_file import SERVERS_KEY, explain_unusable
-from odin.config.paths import MCP_NAME, find_project_root, open_scratch
+from odin.config.paths import MCP_NAME, find_project_root, make_environment, open_scratch
 from odin.config.settings import McpServerSettings
 from odin.core.errors import ConfigError, UsageError
 from odin.core.event_values import ServerStatus
@@ -139,7 +139,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     with open_scratch(get_state_dir(env)) as folder:
         deps = ServerDeps(
             config=config,
-            env=env,
+            environment=make_environment(env, config.root),
             folder=folder,
             bus=EventBus(),
             emit=lambda event, agent: None,

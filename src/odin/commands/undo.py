@@ -12,8 +12,8 @@ import msgspec
 from odin.checkpoints.rewind import CHANGED_BY_OTHERS, CHANGED_IN_BACKGROUND
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.commands.command_line import Parser, make_formatter, write_output
-from odin.config import get_current_folder, get_home_dir, get_state_dir, load, resolve_folder
-from odin.config.paths import find_worktree_origin
+from odin.config import get_current_folder, get_state_dir, load, resolve_folder
+from odin.config.paths import find_worktree_origin, make_environment
 from odin.core.client import TurnRecord
 from odin.core.errors import SessionLocked, SessionNotFound, UsageError
 from odin.core.event_values import FileChange, SkippedFile
@@ -111,9 +111,8 @@ class _LockedSession:
         self.log = _lock_log(store, request.session or _find_latest(store, config.root))
         self.state = SessionState.fold(read_log(self.log.path), self.log.session)
         self.recorder = Recorder(self.log, self.state, EventBus())
-        self.rewinder = SessionCheckpoints(
-            config, self.recorder, self.log.path, str(get_home_dir(os.environ))
-        ).make_rewinder()
+        environment = make_environment(cwd=request.cwd)
+        self.rewinder = SessionCheckpoints(config, self.recorder, self.log.path, environment).make_rewinder()
 
     def find_prompt(self, to: str) -> TurnRecord:
         turns = self.state.turns

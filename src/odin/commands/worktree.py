@@ -13,9 +13,10 @@ from odin.app.worktrees import Worktree, Worktrees, open_worktrees
 from odin.checkpoints.rewind import write_planned_files
 from odin.checkpoints.store import CheckpointStore
 from odin.commands.command_line import Parser, get_stdout, make_formatter, write_json, write_output
+from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.path_names import quote_path
-from odin.policy.paths import find_protected_part
+from odin.policy.command_scope import CommandScope
 from odin.ui.terminal import escape_control, escape_hidden
 
 Result = TypeVar("Result")
@@ -107,8 +108,10 @@ def _apply_worktree(args: argparse.Namespace) -> int:
     """Merge the work of an agent. Return 1 if something could not be applied."""
 
     async def apply(trees: Worktrees) -> tuple[AppliedWork, WorktreeEnd]:
+        scope = CommandScope(trees.root, trees.root, make_environment(cwd=args.cwd))
+
         def find_protection(path: str) -> str:
-            part = find_protected_part(path, trees.root)
+            part = scope.find_protected_part(path)
             return f"{part} is protected; review it and copy it yourself" if part else ""
 
         tree = await AgentWorktrees(trees).open(args.name)

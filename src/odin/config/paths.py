@@ -43,10 +43,12 @@ def resolve_folder(folder: str = "") -> str:
     return path
 
 
-def make_environment(env: Mapping[str, str] | None = None, cwd: str = "") -> ExecutionEnvironment:
+def make_environment(
+    env: Mapping[str, str] | None = None, cwd: str = "", state_dir: str | Path = ""
+) -> ExecutionEnvironment:
     """Return the environment for a session in this folder, by default with this process's variables and folder.
 
-    Raise UsageError if the folder does not exist.
+    `state_dir` replaces the state folder that the variables name. Raise UsageError if the folder does not exist.
     """
     variables = MappingProxyType(dict(os.environ if env is None else env))
     shells = ("/bin/bash", "/usr/bin/bash")
@@ -56,12 +58,20 @@ def make_environment(env: Mapping[str, str] | None = None, cwd: str = "") -> Exe
         home=str(get_home_dir(variables)),
         shell=next((path for path in shells if os.access(path, os.X_OK)), "/bin/sh"),
         temporary=variables.get("TMPDIR") or "/tmp",
+        own_folders=tuple(
+            map(str, (get_config_dir(variables), state_dir or get_state_dir(variables), get_cache_dir(variables)))
+        ),
     )
 
 
 def get_home_dir(env: Mapping[str, str]) -> Path:
+    """Return HOME; without it the home folder of the user who runs Odin, as shells do."""
     home = env.get("HOME")
-    return Path(home) if home else Path.home()
+    if home:
+        return Path(home)
+    import pwd
+
+    return Path(pwd.getpwuid(os.getuid()).pw_dir)
 
 
 def expand_home(path: str, env: Mapping[str, str]) -> Path:

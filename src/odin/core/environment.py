@@ -10,7 +10,8 @@ class ExecutionEnvironment(Struct, frozen=True, eq=False):
     """Variables, folders and shell that the commands of a session get.
 
     `variables` cannot be changed. `shell` runs commands. `temporary` is the folder for temporary files of commands;
-    what Odin reads back never lies there. Compared by identity, because a session has one.
+    what Odin reads back never lies there. `own_folders` are those of Odin's configuration, state and cache. Compared by
+    identity, because a session has one.
     """
 
     variables: Mapping[str, str]
@@ -18,6 +19,7 @@ class ExecutionEnvironment(Struct, frozen=True, eq=False):
     home: str
     shell: str
     temporary: str
+    own_folders: tuple[str, ...]
 
     @property
     def path(self) -> str:

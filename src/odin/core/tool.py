@@ -24,6 +24,7 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
+from odin.core.environment import ExecutionEnvironment
 from odin.core.event_values import Mode, Question, Todo
 from odin.core.message import Image
 from odin.core.op import AnswerPlan
@@ -165,9 +166,10 @@ class ToolContext(Struct, frozen=True):
     """The context of a tool call. `progress` shows a line to the user; `channel` and `chat` name the origin of the
     conversation.
 
-    `is_hidden` returns True for a file that rules keep out of search results. A tool that is cancelled calls
-    `keep_partial` with what it has so far. `judged` are the paths of the call as the permission rules judged them; None
-    if nothing judges the calls, so that the tool resolves its paths itself.
+    `environment` is the one in which the agent runs commands. `is_hidden` returns True for a file that rules keep out
+    of search results. A tool that is cancelled calls `keep_partial` with what it has so far. `judged` are the paths of
+    the call as the permission rules judged them; None if nothing judges the calls, so that the tool resolves its paths
+    itself.
     """
 
     cwd: str
@@ -177,6 +179,7 @@ class ToolContext(Struct, frozen=True):
     call_id: str
     mode: Mode
     progress: Callable[[str], None]
+    environment: ExecutionEnvironment
     channel: str = "cli"
     chat: str = "direct"
     profile: ProcessProfile = PROJECT

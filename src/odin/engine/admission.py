@@ -263,6 +263,7 @@ def _make_context(call: Call, scope: CallScope, deps: CallDeps, judged: tuple[Re
         call_id=call.id,
         mode=scope.mode,
         progress=lambda text: None,
+        environment=deps.policy().scope.environment,
         judged=judged,
     )
 

@@ -160,6 +160,7 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         call_id=call.id,
         mode=scope.mode,
         progress=report_progress,
+        environment=policy.scope.environment,
         profile=ProcessProfile(profile, call.grants, places),
         is_hidden=_hidden_filter_of(call, scope, deps),
         keep_partial=keep_partial,

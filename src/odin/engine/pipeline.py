@@ -49,7 +49,7 @@ class CallPipeline:
         await self.speculator.discard_changed(requests)
         calls, stop = await self._admit_all(requests, scope)
         reply = _Reply()
-        batches = group_calls(calls, scope)
+        batches = group_calls(calls, self._deps)
         for call in (call for batch in batches[1:] for call in batch):
             self._announce_queued(call, scope, reply)
         try:
@@ -104,7 +104,7 @@ class CallPipeline:
             return _cancel(call.request, _USER_STOPPED)
         if scope.is_steered():
             return _skip(call.request)
-        if reply.has_failed_command and not is_read_only_call(call, scope):
+        if reply.has_failed_command and not is_read_only_call(call, self._deps):
             return _cancel(call.request, "the command before it in the same reply failed.")
         return call
 
@@ -203,10 +203,10 @@ class _Reply:
             self.is_stopped = self.is_stopped or call.stops_turn
 
 
-def group_calls(calls: Sequence[Call], scope: CallScope) -> list[list[Call]]:
+def group_calls(calls: Sequence[Call], deps: CallDeps) -> list[list[Call]]:
     """Group neighboring calls that may run in parallel, keeping their order. Those that run last stand at the end."""
     batches: list[list[Call]] = []
-    can_overlap = {call.id: _can_overlap(call, scope) for call in calls if not call.is_refused}
+    can_overlap = {call.id: _can_overlap(call, deps) for call in calls if not call.is_refused}
     for call in sorted(calls, key=lambda call: not call.is_refused and call.tool.runs_last):
         if batches and all(_can_run_together(earlier, call, can_overlap) for earlier in batches[-1]):
             batches[-1].append(call)
@@ -215,11 +215,11 @@ def group_calls(calls: Sequence[Call], scope: CallScope) -> list[list[Call]]:
     return batches
 
 
-def _can_overlap(call: Call, scope: CallScope) -> bool:
+def _can_overlap(call: Call, deps: CallDeps) -> bool:
     """True if the call may run in parallel with any other. A command may if it is read-only."""
     if call.tool.exclusive:
         return False
-    return call.tool.kind != "execute" or is_read_only_call(call, scope)
+    return call.tool.kind != "execute" or is_read_only_call(call, deps)
 
 
 def _can_run_together(one: Call, other: Call, can_overlap: dict[str, bool]) -> bool:

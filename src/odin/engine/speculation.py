@@ -144,7 +144,7 @@ class Speculator:
             return None
         if call.tool.exclusive and call.tool.kind != "edit":
             return None
-        if not is_read_only_call(call, scope) and not self._is_reversible(call):
+        if not is_read_only_call(call, self._deps) and not self._is_reversible(call):
             return None
         taken = {path for started in self._calls.values() for path in started.paths}
         return call if taken.isdisjoint(named_files_of(call)) else None
@@ -297,12 +297,12 @@ class Speculator:
         record_discard(self._recorder, agent, event, reason, restored, started=started.has_started, completed=completed)
 
 
-def is_read_only_call(call: Call, scope: CallScope) -> bool:
+def is_read_only_call(call: Call, deps: CallDeps) -> bool:
     """True for a tool that only reads, and for a command that provably does nothing else."""
     if call.tool.kind != "execute":
         return call.tool.kind == "read"
     command = call.tool.subject_of(call.args).command
-    return bool(command) and call.tool.can_speculate(call.args) and is_read_only(command, scope.cwd, scope.root)
+    return bool(command) and call.tool.can_speculate(call.args) and is_read_only(command, deps.policy().scope)
 
 
 def named_files_of(call: Call) -> frozenset[str]:

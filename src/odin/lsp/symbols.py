@@ -21,7 +21,8 @@ from odin.lsp.documents import OpenDocument, read_source
 from odin.lsp.protocol import Position, PositionMap, Range, ServerFault, path_of
 from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers, shorten_path
-from odin.policy.paths import find_protected_part, resolve_given
+from odin.policy.command_scope import CommandScope
+from odin.policy.paths import resolve_given
 from odin.tools.change_preview import preview_diff
 from odin.tools.diff import compare
 from odin.tools.file_patch import PlannedFile, write_all
@@ -330,7 +331,7 @@ async def plan_rename(servers: LanguageServers | None, args: "RenameArgs", ctx: 
 
 
 async def _find_changes(servers: LanguageServers, args: "RenameArgs", ctx: ToolContext) -> tuple[RenamedFile, ...]:
-    server, document = await _open_document(servers, resolve_given(args.path, ctx.cwd))
+    server, document = await _open_document(servers, resolve_given(args.path, ctx.cwd, ctx.environment.home))
     name = server.spec.name
     if not server.supports("renameProvider"):
         raise Refusal(f"{name} does not support renaming.")
@@ -345,7 +346,8 @@ async def _find_changes(servers: LanguageServers, args: "RenameArgs", ctx: ToolC
         raise Refusal(f"The language server finds nothing to rename at {args.symbol!r}.")
     if len(edits) > MAX_RENAMED_FILES:
         raise Refusal(f"This would change {len(edits)} files; {MAX_RENAMED_FILES} is the limit.")
-    return tuple(_apply_edits(path, items, server, servers.root, args) for path, items in sorted(edits.items()))
+    scope = CommandScope(servers.root, servers.root, ctx.environment)
+    return tuple(_apply_edits(path, items, server, scope, args) for path, items in sorted(edits.items()))
 
 
 def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
@@ -375,13 +377,13 @@ def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
 
 
 def _apply_edits(
-    path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, root: str, args: "RenameArgs"
+    path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, scope: CommandScope, args: "RenameArgs"
 ) -> RenamedFile:
     """Return the file with its edits. Raise Refusal if one does more than to rename the symbol in the project."""
-    resolved = resolve_given(path, root)
-    if not contains(root, path) or not contains(root, resolved.path):
+    resolved = resolve_given(path, scope.root, scope.environment.home)
+    if not contains(scope.root, path) or not contains(scope.root, resolved.path):
         raise Refusal(f"The renaming would change {path}, which is outside the project.")
-    if not server.spec.covers(resolved.path) or find_protected_part(resolved.path, root):
+    if not server.spec.covers(resolved.path) or scope.find_protected_part(resolved.path):
         raise Refusal(f"The renaming would change {path}, which is protected or no file of {server.spec.name}.")
     source = read_source(resolved.path)
     if source is None:

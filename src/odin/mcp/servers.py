@@ -19,6 +19,7 @@ from odin.config import Config, get_cache_dir
 from odin.config.settings import McpServerSettings
 from odin.core.call_events import ActivityChanged, RequestStarted
 from odin.core.client import CustomCommand
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, NoteAdded, ServersChanged, Warned
 from odin.core.event_values import Question, ServerStatus
@@ -53,7 +54,7 @@ class ServerDeps(Struct, frozen=True):
     """
 
     config: Config
-    env: Mapping[str, str]
+    environment: ExecutionEnvironment
     folder: Path
     bus: EventBus
     emit: Callable[[AnyEvent, str], object]
@@ -71,7 +72,7 @@ class SessionServers:
     def __init__(self, deps: ServerDeps, enabled: Sequence[str] = ()) -> None:
         self._deps = deps
         self._exchanges: dict[str, Exchange] = {}
-        self._processes = ServerProcesses(deps.env, deps.config.env_passthrough)
+        self._processes = ServerProcesses(deps.environment.variables, deps.config.env_passthrough)
         self._shared = shared = self._make_connection_deps()
         sources = deps.config.sources.get("mcp", "")
         self._servers = {
@@ -107,13 +108,13 @@ class SessionServers:
         def make_auth(name: str, settings: Any) -> Any:
             from odin.mcp.oauth import make_stored_auth
 
-            return make_stored_auth(name, settings, deps.env)
+            return make_stored_auth(name, settings, deps.environment.variables)
 
         return ConnectionDeps(
             root=deps.config.root,
             limits=deps.config.mcp_limits,
             processes=self._processes,
-            cache=ListingCache(get_cache_dir(deps.env) / "mcp"),
+            cache=ListingCache(get_cache_dir(deps.environment.variables) / "mcp"),
             on_change=self._note_change,
             log=lambda server, text: self._warn(f"{server}: {text}"),
             answer=answer,
@@ -417,7 +418,7 @@ class SessionServers:
     def _make_context(self) -> ToolContext:
         """Return the context of a request that no tool call makes."""
         root = self._deps.config.root
-        return ToolContext(root, root, "", "", "", "edit_mode", lambda text: None)
+        return ToolContext(root, root, "", "", "", "edit_mode", lambda text: None, self._deps.environment)
 
     async def connect_all(self) -> None:
         """Connect all enabled servers and wait until each is ready or has failed."""

@@ -20,6 +20,7 @@ from odin.core.path_names import is_secret_path
 from odin.core.policy import Danger
 from odin.core.tool import ResolvedPath, user_name_of
 from odin.policy import paths
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import find_danger, find_outside_word, is_step_read_only
 from odin.policy.commands.programs import SHELLS, WRAPPERS, is_assignment
 from odin.policy.commands.readonly.git import explain_distrust
@@ -391,7 +392,7 @@ _ELEVATING = split_names("sudo doas su pkexec run0 runuser gosu su-exec")
 def describe_call(call: PolicyCall) -> Effect:
     """Return what a call would do, and how dangerous the worst of it is."""
     if call.analysis is not None and call.command.strip():
-        found = list(_describe_command(call.analysis, call.cwd, call.root))
+        found = list(_describe_command(call.analysis, call.scope))
         return _combine_effects(found) if found else Effect("changes_files", "Sets variables or runs nothing.")
     if used := call.subject.server_tool:
         does = f"Calls {shorten(used.tool)}" if used.tool else "Reads a resource"
@@ -408,13 +409,13 @@ def describe_call(call: PolicyCall) -> Effect:
 
 def is_hard_to_undo(call: PolicyCall) -> bool:
     """True if a command is known to delete or discard something, or to publish it."""
-    found = () if call.analysis is None else _describe_command(call.analysis, call.cwd, call.root)
+    found = () if call.analysis is None else _describe_command(call.analysis, call.scope)
     return any(effect.danger == "hard_to_undo" for effect in found)
 
 
 def is_using_network(call: PolicyCall) -> bool:
     """True if a command is known to use the network."""
-    found = () if call.analysis is None else _describe_command(call.analysis, call.cwd, call.root)
+    found = () if call.analysis is None else _describe_command(call.analysis, call.scope)
     return any(effect.danger == "network" or effect.uses_network for effect in found)
 
 
@@ -466,9 +467,9 @@ def _shorten_path(root: str, path: str) -> str:
     return path[len(root) + 1 :] if path.startswith(f"{root}/") else path
 
 
-def _describe_command(analysis: CommandAnalysis, cwd: str, root: str) -> Iterator[Effect]:
+def _describe_command(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[Effect]:
     """Yield everything a command would do, in the order it is found."""
-    yield from _describe_parts(analysis, cwd, root)
+    yield from _describe_parts(analysis, scope)
     for redirect in analysis.writes:
         verb = "Appends to" if ">>" in redirect.op else "Writes to"
         yield Effect("changes_files", f"{verb} {shorten(redirect.target.text)}.")
@@ -476,27 +477,27 @@ def _describe_command(analysis: CommandAnalysis, cwd: str, root: str) -> Iterato
     for word in (*words, *(redirect.target for redirect in analysis.redirects)):
         if is_secret_path(word.text):
             yield Effect("credentials", f"Uses {shorten(word.text)}, which may contain secrets.")
-    outside = find_outside_word(analysis, cwd, root)
+    outside = find_outside_word(analysis, scope)
     if outside:
         yield Effect("outside_project", f"Uses {shorten(outside)}, outside the project.")
-    harm = find_danger(analysis, root, cwd).removeprefix("it ")
+    harm = find_danger(analysis, scope).removeprefix("it ")
     if harm:
         yield Effect("hard_to_undo", f"{harm[0].upper()}{harm[1:]}.")
     if not analysis.is_complete:
         yield Effect("changes_files", "Runs commands that cannot be fully analyzed.")
 
 
-def _describe_parts(analysis: CommandAnalysis, cwd: str, root: str) -> Iterator[Effect]:
+def _describe_parts(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[Effect]:
     elevated = [part for part in analysis.commands if part.name in _ELEVATING]
     as_root = os.geteuid() == 0 or bool(elevated)
     is_root_named = False
     for part in analysis.commands:
         if part.name in _ELEVATING:
             continue
-        if is_step_read_only(SimpleCommand(part.words), cwd, root):
+        if is_step_read_only(SimpleCommand(part.words), scope):
             yield Effect("harmless", "Only reads.")
-        elif part.name == "git" and (reason := explain_distrust(part.texts[1:], cwd, root)):
-            reason = reason.replace(f"{root}/", "")
+        elif part.name == "git" and (reason := explain_distrust(part.texts[1:], scope)):
+            reason = reason.replace(f"{scope.root}/", "")
             yield Effect("changes_files", f"Runs git in a repository that is not trusted: {reason}.")
         elif part.name not in WRAPPERS or not _name_wrapped(part):
             effect = describe_program(part, as_root=as_root)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from odin.core.path_names import contains, is_secret_path
 from odin.core.profile import NO_GRANTS, SandboxGrants
 from odin.policy import paths
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import find_path_forms, is_outside_word, is_step_read_only
 from odin.policy.commands.syntax import CommandAnalysis, ShellWord, SimpleCommand, split_names
 from odin.policy.effects import is_using_network
@@ -34,11 +35,12 @@ def find_grants(call: PolicyCall, deny_rules: Sequence[Rule]) -> SandboxGrants:
     analysis = call.analysis
     if analysis is None or analysis.script is None or not call.spec.allows_changes:
         return NO_GRANTS
-    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111
+    environment = call.scope.environment
+    home = os.path.realpath(environment.home)
     found = [
         path
         for path in dict.fromkeys(_find_outside_paths(analysis, call))
-        if can_grant(path, call.root, home) and not is_temporary(path, os.environ, home)
+        if can_grant(path, call.root, home) and not is_temporary(path, environment.variables, home)
     ]
     found = [path for path in drop_inner_paths(found) if not _is_guarded(path, call, deny_rules)]
     removes = any(part.name in _REMOVERS for part in analysis.commands)
@@ -47,18 +49,15 @@ def find_grants(call: PolicyCall, deny_rules: Sequence[Rule]) -> SandboxGrants:
 
 def _find_outside_paths(analysis: CommandAnalysis, call: PolicyCall) -> Iterator[str]:
     """Yield the resolved paths outside the project that the command names and may change."""
+    home = call.scope.environment.home
     for word, folder in _find_changed_words(analysis, call):
-        text = word.text if word.quoted else _HOME_PREFIX.sub(_home_of, word.text, count=1)
+        text = word.text if word.quoted else _HOME_PREFIX.sub(lambda _: home, word.text, count=1)
         if "$" in text or "`" in text or word.glob:
             continue
         for form in find_path_forms(text):
             path = paths.resolve_path(form, folder)
             if path and not form.startswith(("-", "~")) and not paths.is_stream(form) and not contains(call.root, path):
                 yield path
-
-
-def _home_of(match: "re.Match[str]") -> str:
-    return os.path.expanduser("~")  # noqa: PTH111
 
 
 def _find_changed_words(analysis: CommandAnalysis, call: PolicyCall) -> Iterator[tuple[ShellWord, str]]:
@@ -82,7 +81,7 @@ def _words_of(words: Sequence[ShellWord], folder: str, call: PolicyCall) -> Iter
     """
     name = words[0].text if words else ""
     inside = tuple(_INSIDE if is_outside_word(word.text, folder, call.root) else word for word in words)
-    if name == "cd" or not is_step_read_only(SimpleCommand(inside), call.cwd, call.root):
+    if name == "cd" or not is_step_read_only(SimpleCommand(inside), call.scope):
         yield from ((word, folder) for word in words[0 if "=" in name else 1 :])
 
 
@@ -93,13 +92,13 @@ def _folder_of(folder: str | None, cwd: str) -> str:
 
 def _is_guarded(path: str, call: PolicyCall, deny_rules: Sequence[Rule]) -> bool:
     """True for a secret or protected path, and if a deny rule may match it or something below it."""
-    if is_secret_path(path) or paths.find_protected_part(path, call.root, call.cwd):
+    if is_secret_path(path) or call.scope.find_protected_part(path):
         return True
-    return any(_may_deny_below(rule, path, call.root) for rule in deny_rules if rule.tool in _PATH_TOOLS)
+    return any(_may_deny_below(rule, path, call.scope) for rule in deny_rules if rule.tool in _PATH_TOOLS)
 
 
-def _may_deny_below(rule: Rule, path: str, root: str) -> bool:
+def _may_deny_below(rule: Rule, path: str, scope: CommandScope) -> bool:
     if rule.bare or rule.everything:
         return True
-    head = _WILDCARD.split(resolve_pattern(rule.pattern, root), maxsplit=1)[0].casefold()
+    head = _WILDCARD.split(resolve_pattern(rule.pattern, scope), maxsplit=1)[0].casefold()
     return contains(path.casefold(), head.rstrip("/")) or path.casefold().startswith(head)

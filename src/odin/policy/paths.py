@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 from msgspec.structs import replace
 
 from odin.core.lazy_pattern import compile_lazily
-from odin.core.path_names import contains, find_protected_name
+from odin.core.path_names import contains
 from odin.core.tool import ResolvedPath, Subject
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
@@ -35,15 +35,6 @@ _MAX_LINKS = 40
 """Links the kernel follows in one path."""
 
 _HOME = compile_lazily(r"~[\w.-]*(/|$)")
-_OWN_FOLDER_VARIABLES = (
-    ("ODIN_CONFIG_DIR", ""),
-    ("ODIN_STATE_DIR", ""),
-    ("ODIN_CACHE_DIR", ""),
-    ("XDG_CONFIG_HOME", "/odin"),
-    ("XDG_STATE_HOME", "/odin"),
-    ("XDG_CACHE_HOME", "/odin"),
-)
-"""Variables that move Odin's own folders, and the path below their values."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -136,16 +127,16 @@ def _read_link(path: str) -> str | None:
         return None
 
 
-def resolve_given(path: str, cwd: str, *, on_links: bool = False) -> ResolvedPath:
+def resolve_given(path: str, cwd: str, home: str, *, on_links: bool = False) -> ResolvedPath:
     """Resolve a path of a tool call. With `on_links`, a link at its end is kept: the tool acts on the link itself.
 
-    A leading `~` is a home folder; other relative paths start at `cwd`.
+    A leading `~` is the home folder; other relative paths start at `cwd`.
     """
     if "\0" in path:
         return ResolvedPath(path, "/", "/", path, f"{path!r} contains a NUL byte, so it is not a path.")
     if not path:
         return ResolvedPath(path, "/", "/", path, "The path is empty.")
-    full = join_path(cwd, os.path.expanduser(path) if path.startswith("~") else path)  # noqa: PTH111
+    full = join_path(cwd, home + path[1:] if path == "~" or path.startswith("~/") else path)
     folder, _, name = full.rpartition("/")
     try:
         target = place = follow_links(full)
@@ -160,11 +151,11 @@ def resolve_given(path: str, cwd: str, *, on_links: bool = False) -> ResolvedPat
     return ResolvedPath(path, place, target, shown)
 
 
-def resolve_subject(subject: Subject, cwd: str) -> Subject:
+def resolve_subject(subject: Subject, cwd: str, home: str) -> Subject:
     """Return the subject with its paths resolved, once."""
     if subject.resolved or not subject.paths:
         return subject
-    found = tuple(resolve_given(path, cwd, on_links=subject.on_links) for path in subject.paths)
+    found = tuple(resolve_given(path, cwd, home, on_links=subject.on_links) for path in subject.paths)
     return replace(subject, resolved=found)
 
 
@@ -214,36 +205,6 @@ def _mode_of(path: str) -> int:
         return Path(path).stat().st_mode
     except (OSError, ValueError):
         return 0
-
-
-def find_protected_part(path: str, root: str, cwd: str = "", *, in_command: bool = False) -> str:
-    """Return the part of a path that makes it protected, or "".
-
-    Protected files make other programs run something, or belong to Odin. Folders above the root do not count. With
-    `in_command`, the path is a word of a command, which may name installed programs.
-    """
-    top = resolve_path(root, "/") or root
-    folder = cwd or top
-    written = os.path.normpath(join_path(folder, path))
-    return find_protected_form((written, resolve_path(path, folder) or written), top, in_command=in_command)
-
-
-def find_protected_form(forms: Iterable[str], top: str, *, in_command: bool = False) -> str:
-    """Return the part that makes one of these absolute paths protected, or "". `top` is the resolved project root."""
-    for form in dict.fromkeys(forms):
-        names = (form[len(top) :] if contains(top, form) else form).split("/")
-        name = find_protected_name(names, in_command=in_command)
-        if name:
-            return name
-        if any(contains(own, form) and not contains(own, top) for own in _find_own_folders()):
-            return "Odin's own folder"
-    return ""
-
-
-@look_up_once
-def _find_own_folders() -> tuple[str, ...]:
-    given = ((os.environ.get(variable), below) for variable, below in _OWN_FOLDER_VARIABLES)
-    return tuple(os.path.realpath(os.path.expanduser(value) + below) for value, below in given if value)  # noqa: PTH111
 
 
 _WHOLE_PATH: int = getattr(os, "O_NOFOLLOW_ANY", 0)

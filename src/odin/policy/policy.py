@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.core.environment import ExecutionEnvironment
 from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
@@ -37,6 +38,7 @@ from odin.core.profile import NO_GRANTS, SandboxGrants
 from odin.core.tool import Kind, ResolvedPath, Subject
 from odin.core.write_scope import WriteScope
 from odin.policy import paths
+from odin.policy.command_scope import resolve_scope
 from odin.policy.commands.analysis import (
     analyze_command,
     find_critical_harm,
@@ -118,7 +120,7 @@ class Policy:
         self,
         *,
         root: str,
-        cwd: str = "",
+        environment: ExecutionEnvironment,
         permission_mode: str = "default",
         yes: bool = False,
         restrict_to_workspace: bool = False,
@@ -126,12 +128,12 @@ class Policy:
         readable: Sequence[str] = (),
         confinement: "Confinement | None" = None,
     ) -> None:
-        """`readable` are folders whose files may be read like the project's: the session stores large outputs in one.
+        """`environment` is the one in which the session runs commands. `readable` are folders whose files may be read
+        like the project's: the session stores large outputs in one.
 
         Session logs (`.jsonl`) in them stay closed, because they contain text that was hidden from the model.
         """
-        self.root = paths.resolve_path(root, "/") or root
-        self.cwd = paths.resolve_path(cwd or root, "/") or self.root
+        self.scope = resolve_scope(environment.cwd, root, environment)
         self.permission_mode: PermissionMode = permission_mode_of(permission_mode)
         self.yes = yes
         self.rule_set = rule_set or RuleSet()
@@ -140,6 +142,14 @@ class Policy:
         self._confinement = confinement
         self._readable = tuple(paths.resolve_path(folder, "/") or folder for folder in readable)
         self._skill_rules: tuple[Rule, ...] = ()
+
+    @property
+    def root(self) -> str:
+        return self.scope.root
+
+    @property
+    def cwd(self) -> str:
+        return self.scope.cwd
 
     def with_permission_mode(self, mode: str) -> "Policy":
         """Return a policy with the same rules under another permission mode, as far as its limits permit."""
@@ -152,13 +162,10 @@ class Policy:
         """Return a policy that allows what this one and these limits allow."""
         return self._with(_limits=(*self._limits, limits)).with_permission_mode(self.permission_mode)
 
-    def with_root(self, root: str, cwd: str, confinement: "Confinement | None") -> "Policy":
-        """Return a policy with the same rules for an agent that works in another folder: a worktree of the project."""
-        return self._with(
-            root=paths.resolve_path(root, "/") or root,
-            cwd=paths.resolve_path(cwd, "/") or cwd,
-            _confinement=confinement,
-        )
+    def with_root(self, root: str, environment: ExecutionEnvironment, confinement: "Confinement | None") -> "Policy":
+        """Return a policy with the same rules for an agent that works in another folder, such as a worktree of the
+        project, or runs commands in another environment."""
+        return self._with(scope=resolve_scope(environment.cwd, root, environment), _confinement=confinement)
 
     def with_write_scope(self, scope: WriteScope) -> "Policy":
         """Return a policy with the same rules for an agent that may change only the files of the scope."""
@@ -177,7 +184,7 @@ class Policy:
 
     def resolve(self, subject: Subject) -> Subject:
         """Return the subject with its paths resolved. Judge this one, and let the tool act on the same paths."""
-        return paths.resolve_subject(subject, self.cwd)
+        return paths.resolve_subject(subject, self.cwd, self.scope.environment.home)
 
     @keep_lookups
     def judge(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Verdict:
@@ -249,7 +256,7 @@ class Policy:
         if spec.allows_changes and any(limits.read_only for limits in self._limits):
             spec = ASK
         analysis = analyze_command(subject.command) if subject.command else None
-        return PolicyCall(name, kind, self.resolve(subject), spec, analysis, self.root, self.cwd)
+        return PolicyCall(name, kind, self.resolve(subject), spec, analysis, self.scope)
 
     def _judge(self, call: PolicyCall) -> Verdict:
         verdict = self._judge_in_session(call)
@@ -319,7 +326,7 @@ class Policy:
 
     def _check_builtin(self, call: PolicyCall) -> Verdict | None:
         if call.analysis is not None:
-            why = find_critical_harm(call.command, call.analysis, self.root, self.cwd)
+            why = find_critical_harm(call.command, call.analysis, self.scope)
             if why:
                 hint = "Name the exact files to remove, or run it yourself."
                 return _deny_always(f"This command is always denied: {why}.", "destructive commands", hint)
@@ -434,7 +441,7 @@ class Policy:
     def _find_outside_path(self, call: PolicyCall) -> str:
         """Return the first path of the call that lies outside the project, or ""."""
         if call.analysis is not None:
-            return find_outside_word(call.analysis, self.cwd, self.root)
+            return find_outside_word(call.analysis, self.scope)
         return next((item.text for item in call.list_paths() if not self._is_within(item, call.kind)), "")
 
     def _is_within(self, item: ResolvedPath, kind: Kind) -> bool:
@@ -514,10 +521,10 @@ class Policy:
         if call.is_read_only():
             return _allow_freely("The command is read-only and stays inside the project.", "read-only commands")
         amended = call.leave_out_secrets()
-        if amended is not None and is_read_only(amended.command, self.cwd, self.root):
+        if amended is not None and is_read_only(amended.command, self.scope):
             why = "The command is read-only and stays inside the project, and its searches leave out secret files."
             return replace(_allow_freely(why, "read-only commands"), amended=amended)
-        outside = find_outside_word(analysis, self.cwd, self.root)
+        outside = find_outside_word(analysis, self.scope)
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
             return Verdict("ask", why, self._suggest_hint(call), "outside the project")
@@ -535,7 +542,7 @@ class Policy:
 
     def _explain_command(self, call: PolicyCall, analysis: CommandAnalysis) -> str:
         """Return why a command that stays inside the project needs approval."""
-        danger = find_danger(analysis, self.root, self.cwd)
+        danger = find_danger(analysis, self.scope)
         if danger:
             return f"The command is destructive: {danger}."
         if not analysis.is_complete:

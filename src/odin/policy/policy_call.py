@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.tool import Kind, ResolvedPath, Subject, canonical_name_of
 from odin.policy import paths
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import AmendedCommand, is_step_read_only, leave_out_secrets, locate_steps
 from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellWord, SimpleCommand
 from odin.policy.modes import ModeSpec
@@ -31,9 +32,16 @@ class PolicyCall(Struct, frozen=True):
     subject: Subject
     spec: ModeSpec
     analysis: CommandAnalysis | None
-    root: str
-    cwd: str
+    scope: CommandScope
     cache: dict[Any, Any] = field(default_factory=dict[Any, Any])
+
+    @property
+    def root(self) -> str:
+        return self.scope.root
+
+    @property
+    def cwd(self) -> str:
+        return self.scope.cwd
 
     @property
     def command(self) -> str:
@@ -42,7 +50,7 @@ class PolicyCall(Struct, frozen=True):
     def list_paths(self) -> tuple[ResolvedPath, ...]:
         """Return the paths of the subject, resolved once for all rules."""
         if "paths" not in self.cache:
-            self.cache["paths"] = paths.resolve_subject(self.subject, self.cwd).resolved
+            self.cache["paths"] = paths.resolve_subject(self.subject, self.cwd, self.scope.environment.home).resolved
         return self.cache["paths"]
 
     def is_removed(self, item: ResolvedPath) -> bool:
@@ -61,14 +69,14 @@ class PolicyCall(Struct, frozen=True):
         key = ("steps", homes)
         if key not in self.cache:
             script = self.analysis.script if self.analysis is not None else None
-            self.cache[key] = (locate_steps(script, self.cwd, self.root, homes) if script is not None else None) or []
+            self.cache[key] = (locate_steps(script, self.scope, homes) if script is not None else None) or []
         return self.cache[key]
 
     def is_step_read_only(self, simple: SimpleCommand, folder: str) -> bool:
         """True if this command is read-only and stays inside the project."""
         key = (id(simple), folder)
         if key not in self.cache:
-            self.cache[key] = is_step_read_only(simple, folder, self.root)
+            self.cache[key] = is_step_read_only(simple, self.scope.enter(folder))
         return self.cache[key]
 
     def is_read_only(self) -> bool:
@@ -79,7 +87,7 @@ class PolicyCall(Struct, frozen=True):
         """Return the command with its searches made to leave out secret files; None if that changes nothing."""
         if "amended" not in self.cache:
             steps = self.find_steps()
-            self.cache["amended"] = leave_out_secrets(self.command, steps, self.root) if steps else None
+            self.cache["amended"] = leave_out_secrets(self.command, steps, self.scope) if steps else None
         return self.cache["amended"]
 
     def is_private_fetch(self) -> bool:
@@ -97,7 +105,7 @@ class PolicyCall(Struct, frozen=True):
             if parts:
                 from odin.policy.commands.readonly.git import explain_distrust
 
-                reasons = (explain_distrust(part.texts[1:], self.cwd, self.root) for part in parts)
+                reasons = (explain_distrust(part.texts[1:], self.scope) for part in parts)
                 reason = next((text for text in reasons if text), "")
             self.cache["distrust"] = reason
         return self.cache["distrust"]
@@ -110,7 +118,7 @@ class PolicyCall(Struct, frozen=True):
         from odin.policy.commands.readonly.check import explain_doubt
 
         return explain_doubt(
-            script, self.find_steps(), self.is_step_read_only, self.root, every=not self.spec.allows_changes
+            script, self.find_steps(), self.is_step_read_only, self.scope, every=not self.spec.allows_changes
         )
 
     def list_path_forms(self) -> list[str]:

@@ -109,7 +109,7 @@ def find_judged(path: str, ctx: ToolContext, *, on_links: bool = False) -> Resol
     if found is None:
         if known is not None:
             raise Refusal(f"{path} was not part of the approved call, so it is not used.")
-        found = resolve_given(path, ctx.cwd, on_links=on_links)
+        found = resolve_given(path, ctx.cwd, ctx.environment.home, on_links=on_links)
     if found.fault:
         raise Refusal(found.fault)
     return found
@@ -118,7 +118,7 @@ def find_judged(path: str, ctx: ToolContext, *, on_links: bool = False) -> Resol
 def find_working_folder(ctx: ToolContext) -> ResolvedPath:
     """Return the working directory, which a call without a path uses. It was resolved when the session started."""
     cwd = ctx.cwd
-    return resolve_given(cwd, "/") if ctx.judged is None else ResolvedPath(cwd, cwd, cwd, cwd)
+    return resolve_given(cwd, "/", ctx.environment.home) if ctx.judged is None else ResolvedPath(cwd, cwd, cwd, cwd)
 
 
 def make_missing_refusal(place: ResolvedPath, cwd: str) -> Refusal:

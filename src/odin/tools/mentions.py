@@ -82,8 +82,7 @@ class PathBase(Struct, frozen=True):
 
     def resolve(self, path: str) -> str:
         """Return the absolute path, without `..`. A path that leads nowhere stays as it is."""
-        given = f"{self.home}/{path[1:]}" if path == "~" or path.startswith("~/") else path
-        found = paths.resolve_given(given, self.cwd)
+        found = paths.resolve_given(path, self.cwd, self.home)
         return path if found.fault else found.shown
 
 

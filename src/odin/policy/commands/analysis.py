@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
 from odin.policy import paths
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.syntax import (
     CommandAnalysis,
     CommandStep,
@@ -32,11 +33,11 @@ from odin.policy.paths import look_up_once
 
 
 @look_up_once
-def is_step_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
+def is_step_read_only(simple: SimpleCommand, scope: CommandScope) -> bool:
     """True if one command is read-only and stays inside the root."""
     from odin.policy.commands.readonly.check import is_command_read_only
 
-    return is_command_read_only(simple, cwd, root)
+    return is_command_read_only(simple, scope)
 
 
 _HOMES = ("~", "$HOME", "${HOME}", "$OLDPWD", "${OLDPWD}")
@@ -49,9 +50,10 @@ _BUNDLE = compile_lazily(r"-[^-ILDWFECOo\W]\w{1,6}(?=/|~|\.\.)")
 _ADDRESS = compile_lazily(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
-def find_outside_word(analysis: CommandAnalysis, cwd: str, root: str) -> str:
+def find_outside_word(analysis: CommandAnalysis, scope: CommandScope) -> str:
     """Return the first word that names a path outside the project, or "". Program names do not count."""
-    for word, folder in dict.fromkeys(_find_words(analysis, cwd, root)):
+    root = scope.root
+    for word, folder in dict.fromkeys(_find_words(analysis, scope)):
         if is_outside_word(word.text, folder, root):
             return word.text
         match = _find_outside_match(word.text, folder, root) if word.glob else ""
@@ -59,17 +61,18 @@ def find_outside_word(analysis: CommandAnalysis, cwd: str, root: str) -> str:
             return match
         if word.expands and ".." in _PATH_SEPARATORS.split(word.text):
             return word.text
-    return next((value for _, value in analysis.assigned if value and is_outside_word(value, cwd, root)), "")
+    return next((value for _, value in analysis.assigned if value and is_outside_word(value, scope.cwd, root)), "")
 
 
-def _find_words(analysis: CommandAnalysis, cwd: str, root: str) -> Iterator[tuple[ShellWord, str]]:
+def _find_words(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[tuple[ShellWord, str]]:
     """Yield each word with the folder it is relative to, following `cd` where its effect is certain.
 
     Read-only commands are skipped: they stay inside, and their words may be patterns that only look like paths.
     """
-    steps = locate_steps(analysis.script, cwd, root) if analysis.script else None
+    cwd = scope.cwd
+    steps = locate_steps(analysis.script, scope) if analysis.script else None
     for simple, folder in steps or ():
-        if not is_step_read_only(simple, folder, root):
+        if not is_step_read_only(simple, scope.enter(folder)):
             yield from _words_of(simple, folder)
     if steps:
         yield from _attach_folder((part.words[1:] for part in analysis.commands if part.is_inner), cwd)
@@ -131,19 +134,21 @@ _MAX_FOLDERS = 6
 
 
 @look_up_once
-def locate_steps(script: ShellScript, cwd: str, root: str, homes: tuple[str, ...] = ()) -> list[CommandStep] | None:
+def locate_steps(script: ShellScript, scope: CommandScope, homes: tuple[str, ...] = ()) -> list[CommandStep] | None:
     """Return the commands of a plain script with every folder each may run in, or None if that is not certain.
 
     After `cd x &&` the next command runs in x. After `cd x;` it runs in x, or in the old folder if `cd` failed. They
     may enter the project and the folders `homes`.
     """
     script = script.written_out or script
-    start, top = paths.resolve_path(cwd, "/"), paths.resolve_path(root, "/")
+    start, top = paths.resolve_path(scope.cwd, "/"), paths.resolve_path(scope.root, "/")
     if not script.plain or not script.commands or start is None or top is None or not contains(top, start):
         return None
-    if os.environ.get("CDPATH") and any(simple.words and simple.words[0].text == "cd" for simple in script.commands):
+    if scope.environment.get("CDPATH") and any(
+        simple.words and simple.words[0].text == "cd" for simple in script.commands
+    ):
         return None
-    upward = not _is_aliased(start)
+    upward = not _is_aliased(start, scope.environment.get("PWD"))
     steps: list[CommandStep] = []
     current, visited = {start}, {start}
     chained = True
@@ -178,9 +183,8 @@ def _attach_feeds(commands: Sequence[SimpleCommand]) -> list[SimpleCommand]:
     return attached
 
 
-def _is_aliased(folder: str) -> bool:
+def _is_aliased(folder: str, name: str) -> bool:
     """True if the shell knows this folder by a path with links (PWD), so that `..` may lead elsewhere."""
-    name = os.environ.get("PWD", "")
     return name.startswith("/") and name != folder and paths.resolve_path(name, "/") == folder
 
 
@@ -204,7 +208,7 @@ def analyze_command(command: str) -> CommandAnalysis:
     return extract_commands(command)
 
 
-def is_read_only(command: str, cwd: str, root: str) -> bool:
+def is_read_only(command: str, scope: CommandScope) -> bool:
     """True if the command is provably read-only and stays inside the root."""
     from odin.policy.commands.parser import parse_command
 
@@ -212,8 +216,8 @@ def is_read_only(command: str, cwd: str, root: str) -> bool:
         script = parse_command(command)
     except Unparseable:
         return False
-    steps = locate_steps(script, cwd, root)
-    return bool(steps) and all(is_step_read_only(simple, folder, root) for simple, folder in steps or ())
+    steps = locate_steps(script, scope)
+    return bool(steps) and all(is_step_read_only(simple, scope.enter(folder)) for simple, folder in steps or ())
 
 
 _FILE_COMMANDS = split_names("touch mkdir rmdir rm cp mv ln tee truncate chmod")
@@ -222,7 +226,7 @@ _FILE_COMMANDS = split_names("touch mkdir rmdir rm cp mv ln tee truncate chmod")
 _PLAIN_OPTION = compile_lazily(r"-[A-Za-su-z]+|-t|--[a-z-]+")
 
 
-def find_changed_paths(command: str, cwd: str, root: str) -> tuple[str, ...] | None:
+def find_changed_paths(command: str, scope: CommandScope) -> tuple[str, ...] | None:
     """Return the paths that a command can change, with everything below them; None if they are not certain.
 
     They are certain for redirected output and for simple commands such as `mkdir` and `mv`.
@@ -233,10 +237,10 @@ def find_changed_paths(command: str, cwd: str, root: str) -> tuple[str, ...] | N
         script = parse_command(command)
     except Unparseable:
         return None
-    steps = locate_steps(script, cwd, root) if script.written_out is None else None
+    steps = locate_steps(script, scope) if script.written_out is None else None
     found: dict[str, None] = {}
     for simple, folder in steps or ():
-        words = _find_changed_words(simple, folder, root)
+        words = _find_changed_words(simple, scope.enter(folder))
         for word in words if words is not None else ():
             path = paths.resolve_path(word.text, folder)
             if path is None or not word.literal:
@@ -247,12 +251,12 @@ def find_changed_paths(command: str, cwd: str, root: str) -> tuple[str, ...] | N
     return tuple(found) if steps else None
 
 
-def _find_changed_words(simple: SimpleCommand, folder: str, root: str) -> list[ShellWord] | None:
+def _find_changed_words(simple: SimpleCommand, scope: CommandScope) -> list[ShellWord] | None:
     """Return the words that name what one command can change, or None."""
     outputs = [item for item in simple.redirects if not item.op.startswith("<") and not item.is_read_only]
     words = [item.target for item in outputs]
     inputs = tuple(item for item in simple.redirects if item not in outputs)
-    if is_step_read_only(replace(simple, redirects=inputs), folder, root):
+    if is_step_read_only(replace(simple, redirects=inputs), scope):
         return words
     if not simple.words or simple.words[0].text not in _FILE_COMMANDS or not simple.words[0].literal:
         return None
@@ -277,7 +281,7 @@ class AmendedCommand(Struct, frozen=True):
     left_out: tuple[str, ...]
 
 
-def leave_out_secrets(command: str, steps: Sequence[CommandStep], root: str) -> AmendedCommand | None:
+def leave_out_secrets(command: str, steps: Sequence[CommandStep], scope: CommandScope) -> AmendedCommand | None:
     """Return the command with its searches made to leave out secret files; None if there is none to leave out.
 
     The steps are those of `locate_steps`.
@@ -289,9 +293,9 @@ def leave_out_secrets(command: str, steps: Sequence[CommandStep], root: str) -> 
     left_out: dict[str, None] = {}
     commands = parse_command(command).commands
     for simple, folder in steps:
-        if is_step_read_only(simple, folder, root):
+        if is_step_read_only(simple, scope.enter(folder)):
             continue
-        found = find_search_exclusions(simple, folder, root)
+        found = find_search_exclusions(simple, scope.enter(folder))
         for index, other in enumerate(commands):
             if found is not None and other == simple:
                 additions[index] = tuple(dict.fromkeys((*additions.get(index, ()), *found.words)))
@@ -299,11 +303,11 @@ def leave_out_secrets(command: str, steps: Sequence[CommandStep], root: str) -> 
     return AmendedCommand(append_words(command, additions), tuple(left_out)) if additions else None
 
 
-def find_critical_harm(command: str, analysis: CommandAnalysis, root: str, cwd: str = "") -> str:
+def find_critical_harm(command: str, analysis: CommandAnalysis, scope: CommandScope) -> str:
     """Return why this command must never run, as a clause, or ""."""
     from odin.policy.commands.destructive import check
 
-    return check.find_harm(command, analysis, root, cwd)
+    return check.find_harm(command, analysis, scope)
 
 
 def is_too_long_to_scan(command: str, analysis: CommandAnalysis) -> bool:
@@ -315,15 +319,15 @@ def is_too_long_to_scan(command: str, analysis: CommandAnalysis) -> bool:
     return is_too_long(command)
 
 
-def find_removal_risk(analysis: CommandAnalysis, root: str, cwd: str = "") -> str:
+def find_removal_risk(analysis: CommandAnalysis, scope: CommandScope) -> str:
     """Return the risk of a removal whose target is not literal, as a clause, or ""."""
     from odin.policy.commands.destructive import check
 
-    return check.find_risk(analysis, root, cwd)
+    return check.find_risk(analysis, scope)
 
 
-def find_danger(analysis: CommandAnalysis, root: str, cwd: str = "") -> str:
+def find_danger(analysis: CommandAnalysis, scope: CommandScope) -> str:
     """Return what a command may destroy with the user's approval (files, or changes in git), as a clause, or ""."""
     from odin.policy.commands.destructive.removal import find_discard_harm
 
-    return find_removal_risk(analysis, root, cwd) or find_discard_harm(analysis)
+    return find_removal_risk(analysis, scope) or find_discard_harm(analysis)

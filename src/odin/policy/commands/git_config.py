@@ -11,10 +11,11 @@ Configuration can also rename any git command, so `may_be_alias` reads all files
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import contains
 from odin.policy.commands.git_folder import FolderTimes, find_link, is_settled, list_submodules, times_of
 from odin.policy.paths import is_folder, look_up_once, resolve_path
@@ -132,15 +133,18 @@ class _Verdict(Struct, frozen=True):
 _verdicts: dict[tuple[str, str], _Verdict] = {}
 
 
-def has_safe_git_config(cwd: str, root: str) -> bool:
+def has_safe_git_config(cwd: str, root: str, variables: Mapping[str, str]) -> bool:
     """True if the repository that git finds from `cwd` lies within the root, is whole and configures no program."""
-    return not find_git_problem(cwd, root)
+    return not find_git_problem(cwd, root, variables)
 
 
-def find_git_problem(cwd: str, root: str) -> str:
-    """Return why git must not read the repository it finds from `cwd` without approval, or ""."""
+def find_git_problem(cwd: str, root: str, variables: Mapping[str, str]) -> str:
+    """Return why git must not read the repository it finds from `cwd` without approval, or "".
+
+    `variables` are those that git gets.
+    """
     for name in _REDIRECTING_VARIABLES:
-        if os.environ.get(name):
+        if variables.get(name):
             return f"{name} is set"
     known = _verdicts.get((cwd, root))
     if known is not None and known.is_current():
@@ -372,38 +376,35 @@ _INCLUDE = re.compile(r"(?im)^\s*\[\s*include")
 _ALIAS_SECTION = re.compile(r"(?im)^\s*\[\s*alias")
 
 
-def may_be_alias(verb: str, folder: str) -> bool:
+def may_be_alias(verb: str, folder: str, environment: ExecutionEnvironment) -> bool:
     """True if a configuration file that git reads in this folder defines this alias, or includes other files."""
     name = re.escape(verb)
-    for text in _read_aliases(folder):
+    for text in _read_aliases(folder, environment):
         if _INCLUDE.search(text) or re.search(
             rf"(?im)^\s*(?:\[\s*alias\s*\]\s*)?{name}\s*=|\[\s*alias\s+\"{name}\"", text
         ):
             return True
-    return _is_configured_by_environment()
+    return any(
+        name.startswith("GIT_CONFIG_") and name[11:] not in ("GLOBAL", "SYSTEM") for name in environment.variables
+    )
 
 
 @look_up_once
-def _is_configured_by_environment() -> bool:
-    return any(name.startswith("GIT_CONFIG_") and name[11:] not in ("GLOBAL", "SYSTEM") for name in os.environ)
-
-
-@look_up_once
-def _read_aliases(folder: str) -> tuple[str, ...]:
+def _read_aliases(folder: str, environment: ExecutionEnvironment) -> tuple[str, ...]:
     """Return the configuration files that define aliases or include other files."""
-    texts = (_read_text(path) for path in _list_config_files(folder))
+    texts = (_read_text(path) for path in _list_config_files(folder, environment.variables))
     return tuple(text for text in texts if text and (_INCLUDE.search(text) or _ALIAS_SECTION.search(text)))
 
 
-def _list_config_files(folder: str) -> Iterator[str]:
-    home = os.environ.get("HOME", "")
-    yield os.environ.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig"
-    chosen = os.environ.get("GIT_CONFIG_GLOBAL")
+def _list_config_files(folder: str, variables: Mapping[str, str]) -> Iterator[str]:
+    home = variables.get("HOME", "")
+    yield variables.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig"
+    chosen = variables.get("GIT_CONFIG_GLOBAL")
     if chosen is not None:
         yield chosen
     elif home:
         yield f"{home}/.gitconfig"
-        yield f"{os.environ.get('XDG_CONFIG_HOME') or f'{home}/.config'}/git/config"
+        yield f"{variables.get('XDG_CONFIG_HOME') or f'{home}/.config'}/git/config"
     store = find_git_folder(folder)
     if store:
         yield f"{store}/config"

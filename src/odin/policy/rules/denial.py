@@ -14,6 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import analyze_command, is_step_read_only
 from odin.policy.commands.destructive.embedded_code import SHELL_LINE, TEXT_PROGRAMS, find_delegated_texts
 from odin.policy.commands.git_config import may_be_alias
@@ -67,7 +68,7 @@ def find_possible_denial(call: PolicyCall, rules: Sequence[Rule]) -> PossibleDen
     for rule in (*about_commands, *about_files) if doubt else ():
         return PossibleDenial(rule, doubt)
     if about_commands:
-        check = _CommandCheck(call.cwd, call.root, about_commands)
+        check = _CommandCheck(call.scope, about_commands)
         found = check.check_analysis(call.analysis)
         if found is not None:
             return found
@@ -81,14 +82,13 @@ def is_about_commands(rule: Rule, call: PolicyCall) -> bool:
 class _CommandCheck:
     """Checks the commands of a text, and of the scripts it runs, against rules for commands."""
 
-    def __init__(self, cwd: str, root: str, rules: Sequence[Rule], depth: int = 0) -> None:
-        self._cwd = cwd
-        self._root = root
+    def __init__(self, scope: CommandScope, rules: Sequence[Rule], depth: int = 0) -> None:
+        self._scope = scope
         self._rules = rules
         self._depth = depth
 
     def check_analysis(self, analysis: CommandAnalysis) -> PossibleDenial | None:
-        values = VariableValues(analysis, self._cwd)
+        values = VariableValues(analysis, self._scope)
         for part in analysis.commands:
             found = self._check_part(part, forms_of(part, values), analysis)
             if found is not None:
@@ -121,9 +121,11 @@ class _CommandCheck:
         if part.name != "git" or len(pattern.words) < 2 or pattern.words[0].rsplit("/", 1)[-1] != "git":
             return ""
         verb = _find_git_verb(part)
-        folder = self._locate("", part.folder) or self._cwd
+        folder = self._locate("", part.folder) or self._scope.cwd
         set_here = any("alias." in text for other in analysis.commands for text in other.texts)
-        return f"git {verb} may be an alias" if verb and (set_here or may_be_alias(verb, folder.rstrip("/"))) else ""
+        if not verb or not (set_here or may_be_alias(verb, folder.rstrip("/"), self._scope.environment)):
+            return ""
+        return f"git {verb} may be an alias"
 
     def _check_executable(self, name: str, folder: str | None) -> PossibleDenial | None:
         """Check a program given by its path: a link to another program, or a script that names a denied command."""
@@ -149,7 +151,7 @@ class _CommandCheck:
     def _locate(self, path: str, folder: str | None) -> str | None:
         if folder is None or folder.startswith("~"):
             return None
-        return os.path.join(self._cwd, folder, path)  # noqa: PTH118 (an absolute part replaces those before it)
+        return os.path.join(self._scope.cwd, folder, path)  # noqa: PTH118 (an absolute part replaces those before it)
 
     def _check_script_file(self, file: ShellFile, analysis: CommandAnalysis) -> PossibleDenial | None:
         rule = self._rules[0]
@@ -167,7 +169,7 @@ class _CommandCheck:
         inner = analyze_command(text)
         if inner.doubts:
             return PossibleDenial(rule, f"the script {file.path} cannot be fully analyzed: {inner.doubts[0]}")
-        found = _CommandCheck(self._cwd, self._root, self._rules, self._depth + 1).check_analysis(inner)
+        found = _CommandCheck(self._scope, self._rules, self._depth + 1).check_analysis(inner)
         return PossibleDenial(found.rule, f"in the script {file.path}, {found.doubt}") if found is not None else None
 
     def _may_change(self, path: str, file: ShellFile, analysis: CommandAnalysis) -> bool:
@@ -177,7 +179,7 @@ class _CommandCheck:
             if not redirect.target.literal or target is None or os.path.realpath(target) == os.path.realpath(path):
                 return True
         return not all(
-            part.name in WRAPPERS or is_step_read_only(SimpleCommand(part.words), self._cwd, self._root)
+            part.name in WRAPPERS or is_step_read_only(SimpleCommand(part.words), self._scope)
             for part in analysis.commands[: file.position - 1]
         )
 
@@ -305,7 +307,7 @@ class _PathCheck:
         self._call = call
         self._analysis = analysis
         self._rules = rules
-        self._values = VariableValues(analysis, call.cwd)
+        self._values = VariableValues(analysis, call.scope)
 
     def check_analysis(self) -> PossibleDenial | None:
         for part in self._analysis.commands:
@@ -355,7 +357,7 @@ class _PathCheck:
         """True if a text may be the path of a denied file. In an unknown folder, its name decides."""
         call = self._call
         if folder is None and not text.startswith("/"):
-            return "/" in rule.pattern or matches_path_loosely(rule.pattern, f"{call.root}/{text}", call.root)
-        start = os.path.expanduser(folder or "")  # noqa: PTH111 (the folder may be relative)
+            return "/" in rule.pattern or matches_path_loosely(rule.pattern, f"{call.root}/{text}", call.scope)
+        start = call.scope.environment.expand_home(folder or "")
         forms = path_forms_of(text, os.path.join(call.cwd, start))  # noqa: PTH118
-        return any(matches_path_loosely(rule.pattern, form, call.root) for form in forms)
+        return any(matches_path_loosely(rule.pattern, form, call.scope) for form in forms)

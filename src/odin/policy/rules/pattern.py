@@ -10,7 +10,6 @@ An untrusted project may deny and ask, so its patterns are hostile input: matchi
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
 
 if TYPE_CHECKING:
+    from odin.policy.command_scope import CommandScope
     from odin.policy.commands.syntax import ExtractedCommand, ShellWord
 
 _TOKEN = compile_lazily(r"\*\*/|/\*\*(?![^/])|\*\*|\*|\?|[^*?]", re.DOTALL)
@@ -243,20 +243,20 @@ def _separate_options(words: Sequence[str]) -> tuple[list[str], set[str]]:
 # --- paths ---
 
 
-def matches_path_strictly(pattern: str, path: str, root: str) -> bool:
+def matches_path_strictly(pattern: str, path: str, scope: "CommandScope") -> bool:
     """True if a resolved path matches. Outside the project, the pattern must start with `/` or `~/` and a name."""
-    if not contains(root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
+    if not contains(scope.root, path) and not re.match(r"(//?|~/)[^/*?]", pattern):
         return False
-    return _matches_path(_expand_pattern(pattern), path, root, loose=False)
+    return _matches_path(_expand_pattern(pattern, scope), path, scope.root, loose=False)
 
 
-def matches_path_loosely(pattern: str, path: str, root: str) -> bool:
+def matches_path_loosely(pattern: str, path: str, scope: "CommandScope") -> bool:
     """True if a path may match: in any case, with `/x` relative to both the file system root and the project root."""
-    full = _expand_pattern(pattern)
-    if _matches_path(full, path, root, loose=True):
+    full = _expand_pattern(pattern, scope)
+    if _matches_path(full, path, scope.root, loose=True):
         return True
     rooted = pattern.startswith("/") and not pattern.startswith("//")
-    return rooted and _matches_path(f".{full}", path, root, loose=True)
+    return rooted and _matches_path(f".{full}", path, scope.root, loose=True)
 
 
 def is_exact(pattern: str) -> bool:
@@ -264,15 +264,14 @@ def is_exact(pattern: str) -> bool:
     return bool(pattern) and not has_wildcard(pattern)
 
 
-def resolve_pattern(pattern: str, root: str) -> str:
+def resolve_pattern(pattern: str, scope: "CommandScope") -> str:
     """Return the absolute path that a pattern without wildcards names."""
-    full = _expand_pattern(pattern).removeprefix("./")
-    return full if full.startswith("/") else f"{root.rstrip('/')}/{full}"
+    full = _expand_pattern(pattern, scope).removeprefix("./")
+    return full if full.startswith("/") else f"{scope.root.rstrip('/')}/{full}"
 
 
-def _expand_pattern(pattern: str) -> str:
-    if pattern == "~" or pattern.startswith("~/"):
-        pattern = f"{Path.home()}{pattern[1:]}"
+def _expand_pattern(pattern: str, scope: "CommandScope") -> str:
+    pattern = scope.environment.expand_home(pattern)
     if pattern.startswith("//"):
         pattern = pattern[1:]
     return f"{pattern}**" if pattern.endswith("/") else pattern

@@ -9,7 +9,6 @@ Everything else that the shell computes (substitutions, arithmetic, positional p
 unknown.
 """
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -17,6 +16,7 @@ from itertools import product
 
 from msgspec import Struct
 
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 from odin.policy.rules.pattern import GIT_VALUED_OPTIONS, CommandPattern, compile_wildcard, has_wildcard
 
@@ -59,9 +59,9 @@ class VariableValues:
     HOME and PWD have their values if they are simple paths and the text does not change them.
     """
 
-    def __init__(self, analysis: CommandAnalysis, cwd: str) -> None:
+    def __init__(self, analysis: CommandAnalysis, scope: CommandScope) -> None:
         self._values: dict[str, tuple[str, ...]] = {}
-        self._home = os.environ.get("HOME", "")
+        self._home = scope.environment.get("HOME")
         unknown = {name for name, value in analysis.assigned if value is None}
         for part in analysis.commands:
             if part.name in _ASSIGNING or (part.name == "printf" and "-v" in part.texts):
@@ -74,7 +74,7 @@ class VariableValues:
             if value is not None and name not in unknown:
                 self._values[name] = tuple(dict.fromkeys((*self._values.get(name, ()), value, "")))
         moves = any(part.folder != "" for part in analysis.commands)
-        for name, value in (("HOME", self._home), ("PWD", "" if moves else cwd)):
+        for name, value in (("HOME", self._home), ("PWD", "" if moves else scope.cwd)):
             if name not in unknown and name not in self._values and _SIMPLE_PATH.fullmatch(value):
                 self._values[name] = (value,)
 

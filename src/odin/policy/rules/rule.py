@@ -113,12 +113,12 @@ class Rule(Struct, frozen=True):
         if item.fault:
             return False
         if call.is_removed(item):
-            return self.tool == "Delete" and resolve_pattern(self.pattern, call.root) == item.path
+            return self.tool == "Delete" and resolve_pattern(self.pattern, call.scope) == item.path
         if not self._covers_tool(call):
             return False
         if self.bare:
             return contains(call.root, item.path) and not explain_sensitivity(item, call)
-        if not matches_path_strictly(self.pattern, item.path, call.root):
+        if not matches_path_strictly(self.pattern, item.path, call.scope):
             return False
         return is_exact(self.pattern) or not explain_sensitivity(item, call)
 
@@ -173,10 +173,10 @@ class Rule(Struct, frozen=True):
             return covers
         if self.tool == "Delete" and call.subject.removes:
             forms = [form for item in call.list_paths() if call.is_removed(item) for form in call.forms_of(item)]
-            return any(matches_path_loosely(self.pattern, form, call.root) for form in forms)
+            return any(matches_path_loosely(self.pattern, form, call.scope) for form in forms)
         if not covers and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
             return False
-        return any(matches_path_loosely(self.pattern, form, call.root) for form in call.list_path_forms())
+        return any(matches_path_loosely(self.pattern, form, call.scope) for form in call.list_path_forms())
 
     def _covers_tool(self, call: "PolicyCall") -> bool:
         is_whole_kind = not self.bare and _WHOLE_KINDS.get(self.tool) == call.kind
@@ -188,7 +188,7 @@ def explain_sensitivity(item: ResolvedPath, call: "PolicyCall") -> str:
     forms = call.forms_of(item)
     if call.kind == "read":
         return "may contain secrets" if any(map(is_secret_path, forms)) else ""
-    name = paths.find_protected_form(forms, call.root)
+    name = call.scope.find_protected_form(forms)
     if name:
         return f"is protected: programs or agents run or obey {name}"
     if not call.is_removed(item) and paths.has_hard_links(item.path, "/"):

@@ -21,6 +21,7 @@ from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains, is_secret_path
 from odin.core.tool import ResolvedPath, Subject, canonical_name_of
 from odin.policy import paths
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
 from odin.policy.commands.programs import FREE_RUNS, NAMED_RUNS, find_escape_option
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, SimpleCommand, split_names
@@ -130,11 +131,7 @@ def _decide_part(part: ExtractedCommand, call: PolicyCall, rules: Sequence[Rule]
 
 def _is_ordinary(call: PolicyCall, analysis: CommandAnalysis) -> bool:
     """True if the bare rule `Bash` covers a command: it parses completely and touches only ordinary project files."""
-    if (
-        not analysis.is_complete
-        or find_outside_word(analysis, call.cwd, call.root)
-        or find_removal_risk(analysis, call.root, call.cwd)
-    ):
+    if not analysis.is_complete or find_outside_word(analysis, call.scope) or find_removal_risk(analysis, call.scope):
         return False
     if any(value is None or is_outside_word(value, call.cwd, call.root) for _, value in analysis.assigned):
         return False
@@ -155,9 +152,9 @@ def find_sensitive_form(call: PolicyCall) -> str:
     writes = call.analysis.writes if call.analysis is not None else ()
     written = {redirect.target.text.rsplit("/", 1)[-1] for redirect in writes}
     for form in call.list_path_forms():
-        if _is_sensitive(form, "/", call.root):
+        if _is_sensitive(form, call.scope.enter("/")):
             return form
-        if form.rsplit("/", 1)[-1] in written and paths.find_protected_part(form, call.root, "/"):
+        if form.rsplit("/", 1)[-1] in written and call.scope.enter("/").find_protected_part(form):
             return form
     return ""
 
@@ -209,16 +206,16 @@ def _find_covering_rule(
         if find_escape_option([word.text for word in words], texts):
             continue
         spellings = [form for word in rest for form in spellings_of(word)]
-        if not any(_is_beyond(text, folder, call.root, rule.home) for text in (*texts, *spellings)):
+        if not any(_is_beyond(text, call.scope.enter(folder), rule.home) for text in (*texts, *spellings)):
             return rule
     return None
 
 
-def _is_beyond(text: str, folder: str, root: str, home: str) -> bool:
+def _is_beyond(text: str, scope: CommandScope, home: str) -> bool:
     """True if a word may name a file that a rule does not cover: outside the project, protected, or with secrets."""
-    if home and not is_outside_word(text, folder, home):
+    if home and not is_outside_word(text, scope.cwd, home):
         return is_secret_path(text)
-    return is_outside_word(text, folder, root) or _is_sensitive(text, folder, root)
+    return is_outside_word(text, scope.cwd, scope.root) or _is_sensitive(text, scope)
 
 
 def _is_inner_allowed(
@@ -235,8 +232,8 @@ def _is_inner_allowed(
     return _find_covering_rule(part.words, call.cwd, call, rules) is not None
 
 
-def _is_sensitive(text: str, folder: str, root: str) -> bool:
-    return is_secret_path(text) or bool(paths.find_protected_part(text, root, folder, in_command=True))
+def _is_sensitive(text: str, scope: CommandScope) -> bool:
+    return is_secret_path(text) or bool(scope.find_protected_part(text, in_command=True))
 
 
 def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:

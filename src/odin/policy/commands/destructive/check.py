@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.destructive.embedded_code import (
     TEXT_PROGRAMS,
     find_delegated_texts,
@@ -44,9 +45,9 @@ _MAX_EMBEDDED = 60
 _INSTALLING = split_names("install add i uninstall remove update upgrade info show search view why list ls docs help")
 
 
-def find_harm(command: str, analysis: CommandAnalysis, root: str, cwd: str = "") -> Harm:
+def find_harm(command: str, analysis: CommandAnalysis, scope: CommandScope) -> Harm:
     """Return why this command must never run, as a clause ("it ..."), or ""."""
-    context = context_of(analysis, root, cwd)
+    context = context_of(analysis, scope)
     if _is_fork_bomb(command, analysis):
         return "it is a fork bomb"
     why = _check_disk_redirect(analysis, context) if analysis.redirects else ""
@@ -55,9 +56,9 @@ def find_harm(command: str, analysis: CommandAnalysis, root: str, cwd: str = "")
     return why or check_piped_removal(analysis.commands, context) or _check_unreadable(command, analysis, context)
 
 
-def find_risk(analysis: CommandAnalysis, root: str, cwd: str = "") -> Harm:
+def find_risk(analysis: CommandAnalysis, scope: CommandScope) -> Harm:
     """Return the risk of a removal that may be approved, as a clause, or ""."""
-    context = context_of(analysis, root, cwd)
+    context = context_of(analysis, scope)
     for part in analysis.commands:
         if part.name.casefold() in REMOVERS:
             why = check_uncertain_removal(part, context)

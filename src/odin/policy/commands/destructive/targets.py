@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from odin.core.path_names import contains
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.programs import SHELLS, split_loose_words
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 from odin.policy.paths import resolve_path
@@ -57,7 +58,7 @@ class ExpansionContext(Struct, frozen=True):
     values: dict[str, tuple[str, ...]]
 
 
-def context_of(analysis: CommandAnalysis, root: str, cwd: str) -> ExpansionContext:
+def context_of(analysis: CommandAnalysis, scope: CommandScope) -> ExpansionContext:
     values: dict[str, tuple[str, ...]] = {}
     for name, word in analysis.assigned_words:
         _add(values, name, [word])
@@ -68,7 +69,7 @@ def context_of(analysis: CommandAnalysis, root: str, cwd: str) -> ExpansionConte
         elif part.name in ("read", "mapfile", "readarray"):
             for word in part.words[1:]:
                 _add(values, word.text, _find_readable_words(part, analysis))
-    return ExpansionContext(root, cwd or root, os.path.expanduser("~"), values)  # noqa: PTH111
+    return ExpansionContext(scope.root, scope.cwd, scope.environment.home, values)
 
 
 def _add(values: dict[str, tuple[str, ...]], name: str, words: "list[ShellWord] | tuple[ShellWord, ...]") -> None:

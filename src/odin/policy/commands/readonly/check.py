@@ -14,13 +14,16 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from odin.core.path_names import contains, is_secret_path
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.programs import is_assignment
 from odin.policy.commands.readonly.expressions import EXPRESSION_CHECKS, PROGRAM_COMMANDS
 from odin.policy.commands.readonly.files import FILE_COMMANDS, TEXT_COMMANDS
 from odin.policy.commands.readonly.found_files import list_find_calls, list_xargs_calls
 from odin.policy.commands.readonly.git import GIT_CHECKS, GIT_COMMANDS
-from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, ReadScope, expand_globs, parse_options
+from odin.policy.commands.readonly.options import GlobMatch, ReadOnlyCommand, expand_globs, parse_options
 from odin.policy.commands.readonly.searches import SEARCH_COMMANDS, SearchExclusions, find_exclusions
 from odin.policy.commands.readonly.system import SYSTEM_COMMANDS, find_tool_check
 from odin.policy.commands.syntax import (
@@ -70,11 +73,11 @@ _HELPER_PROGRAMS: dict[str, tuple[str, ...]] = {
 """Commands that run other programs; those must be the system's, too."""
 
 
-def is_command_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
+def is_command_read_only(simple: SimpleCommand, scope: CommandScope) -> bool:
     """True if a command is read-only and stays inside the root."""
     if simple.nested:
         return False
-    scope = ReadScope(cwd, root if cwd == root else resolve_path(root, "/") or root)
+    scope = _resolve_root(scope)
     if not all(item.is_read_only or _is_input_redirect(item, scope) for item in simple.redirects):
         return False
     words = list(simple.words)
@@ -89,7 +92,12 @@ def is_command_read_only(simple: SimpleCommand, cwd: str, root: str) -> bool:
     return _check_command(words, scope, _MAX_WRAPPERS)
 
 
-def _are_fed_calls_known(program: str, calls: Sequence[Sequence[str]] | None, scope: ReadScope) -> bool:
+def _resolve_root(scope: CommandScope) -> CommandScope:
+    root = scope.root if scope.cwd == scope.root else resolve_path(scope.root, "/") or scope.root
+    return scope if root == scope.root else replace(scope, root=root)
+
+
+def _are_fed_calls_known(program: str, calls: Sequence[Sequence[str]] | None, scope: CommandScope) -> bool:
     """True if a program may run these calls, which stand for all it would run."""
     return (
         calls is not None
@@ -98,7 +106,7 @@ def _are_fed_calls_known(program: str, calls: Sequence[Sequence[str]] | None, sc
     )
 
 
-def _is_input_redirect(redirect: Redirect, scope: ReadScope) -> bool:
+def _is_input_redirect(redirect: Redirect, scope: CommandScope) -> bool:
     """True if the input is a file inside the project or a here-string."""
     if not redirect.target.literal or redirect.fd not in ("", "0"):
         return False
@@ -107,7 +115,7 @@ def _is_input_redirect(redirect: Redirect, scope: ReadScope) -> bool:
     return redirect.op == "<" and redirect.target.text != "-" and scope.allows_content(redirect.target.text)
 
 
-def _check_command(words: Sequence[ShellWord], scope: ReadScope, wrappers: int) -> bool:
+def _check_command(words: Sequence[ShellWord], scope: CommandScope, wrappers: int) -> bool:
     if not words or not words[0].literal or any(word.expands for word in words):
         return False
     name = _strip_system_folder(words[0].text, scope)
@@ -124,15 +132,15 @@ def _check_command(words: Sequence[ShellWord], scope: ReadScope, wrappers: int) 
     return _is_known(name, texts, scope)
 
 
-def find_search_exclusions(simple: SimpleCommand, cwd: str, root: str) -> SearchExclusions | None:
+def find_search_exclusions(simple: SimpleCommand, scope: CommandScope) -> SearchExclusions | None:
     """Return what a search must leave out so that it shows no secrets, or None if that is not what it needs."""
-    scope = ReadScope(cwd, root if cwd == root else resolve_path(root, "/") or root)
+    scope = _resolve_root(scope)
     words: Sequence[ShellWord] | None = simple.words
     for _ in range(_MAX_WRAPPERS):
         if not words or any(word.expands for word in words):
             return None
         name = _strip_system_folder(words[0].text, scope)
-        texts = expand_globs(words[1:], cwd)
+        texts = expand_globs(words[1:], scope.cwd)
         found = find_exclusions(name, texts, scope) if texts is not None else None
         if found is not None or name in SEARCH_COMMANDS:
             return found
@@ -140,12 +148,12 @@ def find_search_exclusions(simple: SimpleCommand, cwd: str, root: str) -> Search
     return None
 
 
-def _may_use_match(text: str, name: str, scope: ReadScope) -> bool:
+def _may_use_match(text: str, name: str, scope: CommandScope) -> bool:
     """True if a command may be given this glob match. Commands that do not follow links check links themselves."""
     return scope.allows_name(text) if name in _NOT_FOLLOWING else scope.allows_path(text)
 
 
-def _is_known(name: str, texts: Sequence[str], scope: ReadScope) -> bool:
+def _is_known(name: str, texts: Sequence[str], scope: CommandScope) -> bool:
     known = READ_ONLY_COMMANDS.get(name)
     if known is not None and known.accepts(texts, scope):
         return True
@@ -212,19 +220,19 @@ def _skip(texts: Sequence[str], valued: str, alone: str) -> int:
 # --- program names ---
 
 
-def _strip_system_folder(name: str, scope: ReadScope) -> str:
+def _strip_system_folder(name: str, scope: CommandScope) -> str:
     """Return `ls` for `/usr/bin/ls`, unless the project contains /usr/bin."""
     folder, _, last = name.rpartition("/")
     return last if folder in ("/bin", "/usr/bin") and not contains(scope.root, f"{folder}/") else name
 
 
-def _is_system_program(name: str, scope: ReadScope) -> bool:
+def _is_system_program(name: str, scope: CommandScope) -> bool:
     """True if the name, and those of the programs it runs, can mean neither a program of the project nor a shim."""
     if "/" in name:
         return False
     if name in _BUILTINS:
         return True
-    return all(is_system_program(one, scope.cwd, scope.root) for one in (name, *_HELPER_PROGRAMS.get(name, ())))
+    return all(is_system_program(one, scope) for one in (name, *_HELPER_PROGRAMS.get(name, ())))
 
 
 _MAX_SHOWN = 40
@@ -235,7 +243,7 @@ def explain_doubt(
     script: ShellScript,
     steps: Iterable[CommandStep],
     is_read_only: Callable[[SimpleCommand, str], bool],
-    root: str,
+    scope: CommandScope,
     *,
     every: bool,
 ) -> str:
@@ -251,16 +259,21 @@ def explain_doubt(
     if not script.plain:
         return "it is more than a list of simple commands"
     return next(
-        (_explain_part(simple, folder, root, every) for simple, folder in steps if not is_read_only(simple, folder)), ""
+        (
+            _explain_part(simple, scope.enter(folder), every)
+            for simple, folder in steps
+            if not is_read_only(simple, folder)
+        ),
+        "",
     )
 
 
-def _explain_part(simple: SimpleCommand, folder: str, root: str, every: bool) -> str:
+def _explain_part(simple: SimpleCommand, scope: CommandScope, every: bool) -> str:
     words = list(simple.words)
     while words and is_assignment(words[0]):
         words.pop(0)
     texts = [word.text for word in words]
-    lookup = _explain_lookup(texts[0], folder, root) if texts and words[0].literal else ""
+    lookup = _explain_lookup(texts[0], scope) if texts and words[0].literal else ""
     if lookup:
         return lookup
     name = (
@@ -269,7 +282,7 @@ def _explain_part(simple: SimpleCommand, folder: str, root: str, every: bool) ->
     known = GIT_COMMANDS.get(name.removeprefix("git ")) if name.startswith("git ") else READ_ONLY_COMMANDS.get(name)
     if known is None and name not in EXPRESSION_CHECKS:
         return f"{quote_short(words[0].text, _MAX_SHOWN)} is not a known read-only command" if every and words else ""
-    option = _find_unknown_option(known, texts[len(name.split()) :]) if known else ""
+    option = _find_unknown_option(known, texts[len(name.split()) :], scope) if known else ""
     if not option and name.startswith("git ") and not every:
         return ""
     if option:
@@ -282,18 +295,14 @@ def _explain_part(simple: SimpleCommand, folder: str, root: str, every: bool) ->
     return f"{name} is not known to be read-only with these arguments"
 
 
-def _explain_lookup(name: str, folder: str, root: str) -> str:
+def _explain_lookup(name: str, scope: CommandScope) -> str:
     """Return why a known name may mean another program, as a clause, or ""."""
     if "/" in name or name in _BUILTINS or not _is_read_only_name(name):
         return ""
-    if is_project_program(name, folder, root):
+    if is_project_program(name, scope):
         return f"{name} is a program of the project"
-    shim = next((path for one in (name, *_HELPER_PROGRAMS.get(name, ())) if (path := find_shim(one, folder, root))), "")
-    return (
-        f"{shim} is a shim of a version manager, which runs what {find_version_file(folder, root)} names"
-        if shim
-        else ""
-    )
+    shim = next((path for one in (name, *_HELPER_PROGRAMS.get(name, ())) if (path := find_shim(one, scope))), "")
+    return f"{shim} is a shim of a version manager, which runs what {find_version_file(scope)} names" if shim else ""
 
 
 def _is_read_only_name(name: str) -> bool:
@@ -305,9 +314,9 @@ def _is_read_only_name(name: str) -> bool:
     )
 
 
-def _find_unknown_option(known: ReadOnlyCommand, texts: Sequence[str]) -> str:
+def _find_unknown_option(known: ReadOnlyCommand, texts: Sequence[str], scope: CommandScope) -> str:
     """Return the first option not on the list. Each is tried alone, followed by a word in case it takes a value."""
-    anywhere = ReadScope("/", "/")
+    anywhere = CommandScope("/", "/", scope.environment)
     options = (text for text in texts if text.startswith("-") and len(text) <= _MAX_SHOWN)
     return next((text for text in options if parse_options(known, [text, "1", "1"], anywhere) is None), "")
 
@@ -337,42 +346,40 @@ _VERSION_FILE = re.compile(
 """Files and folders of a project that tell a version manager what to run."""
 
 
-def is_system_program(name: str, cwd: str, root: str) -> bool:
+def is_system_program(name: str, scope: CommandScope) -> bool:
     """True if the name cannot mean a program that the project contains or chooses."""
-    return not is_project_program(name, cwd, root) and not find_shim(name, cwd, root)
+    return not is_project_program(name, scope) and not find_shim(name, scope)
 
 
 @look_up_once
-def is_project_program(name: str, cwd: str, root: str) -> bool:
+def is_project_program(name: str, scope: CommandScope) -> bool:
     """True if a folder of the project on PATH contains this name, or the program on PATH is a file of the project."""
-    search = os.environ.get("PATH", "")
-    if any(os.path.lexists(f"{folder}/{name}") for folder in _find_project_folders(search, cwd, root)):
+    search = scope.environment.path
+    if any(os.path.lexists(f"{folder}/{name}") for folder in _find_project_folders(search, scope.cwd, scope.root)):
         return True
     found, target = find_on_path(name, search)
-    return bool(found) and contains(root, target)
+    return bool(found) and contains(scope.root, target)
 
 
 @look_up_once
-def find_shim(name: str, cwd: str, root: str) -> str:
+def find_shim(name: str, scope: CommandScope) -> str:
     """Return the path of the shim that this name means if a file of the project tells it what to run, or ""."""
-    found, target = find_on_path(name, os.environ.get("PATH", ""))
+    found, target = find_on_path(name, scope.environment.path)
     if not found or not _is_shim(found, os.path.basename(target)):  # noqa: PTH119
         return ""
-    return found if find_version_file(cwd, root) else ""
+    return found if find_version_file(scope) else ""
 
 
-def find_version_file(cwd: str, root: str) -> str:
+def find_version_file(scope: CommandScope) -> str:
     """Return the nearest file, from a folder up to the root, that tells a version manager what to run, or ""."""
-    folder = cwd
-    while contains(root, folder):
+    for folder in scope.walk_up():
         try:
             names = os.listdir(folder)  # noqa: PTH208 (only names are needed)
         except OSError:
             return folder
         found = next((name for name in sorted(names) if _VERSION_FILE.fullmatch(name)), "")
-        if found or folder == root:
+        if found:
             return found
-        folder = folder.rpartition("/")[0]
     return ""
 
 

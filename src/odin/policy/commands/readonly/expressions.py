@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from odin.policy.commands.readonly.options import GlobMatch, ParsedOptions, ReadOnlyCommand, ReadScope
+from odin.policy.command_scope import CommandScope
+from odin.policy.commands.readonly.options import GlobMatch, ParsedOptions, ReadOnlyCommand
 from odin.policy.commands.syntax import split_names
 
 # --- find ---
@@ -24,7 +25,7 @@ _FIND_VALUED = split_names(
 _FIND_PATHS = split_names("-newer -anewer -cnewer -samefile")
 
 
-def check_find(words: Sequence[str], scope: ReadScope) -> bool:
+def check_find(words: Sequence[str], scope: CommandScope) -> bool:
     """Starting points, then tests and actions that only print. -L and -follow, which follow links, are not accepted."""
     rest = list(reversed(words))
     while rest and rest[-1] in ("-P", "-H", "-O1", "-O2", "-O3"):
@@ -57,7 +58,7 @@ _FILE_PAIRS = split_names("-nt -ot -ef")
 _NUMBER_TESTS = split_names("-eq -ne -lt -le -gt -ge")
 
 
-def check_test(words: Sequence[str], scope: ReadScope) -> bool:
+def check_test(words: Sequence[str], scope: CommandScope) -> bool:
     """Tests of files, strings and integers. Tests of variables are not accepted, since they can run code."""
     for operator in ("-a", "-o"):
         if operator in words[1:]:
@@ -89,36 +90,36 @@ def check_test(words: Sequence[str], scope: ReadScope) -> bool:
             return False
 
 
-def check_bracket(words: Sequence[str], scope: ReadScope) -> bool:
+def check_bracket(words: Sequence[str], scope: CommandScope) -> bool:
     return bool(words) and words[-1] == "]" and check_test(words[:-1], scope)
 
 
-def check_double_bracket(words: Sequence[str], scope: ReadScope) -> bool:
+def check_double_bracket(words: Sequence[str], scope: CommandScope) -> bool:
     return bool(words) and words[-1] == "]]" and check_test(words[:-1], scope)
 
 
 # --- builtins and small commands ---
 
 
-def check_echo(words: Sequence[str], scope: ReadScope) -> bool:
+def check_echo(words: Sequence[str], scope: CommandScope) -> bool:
     return True
 
 
-def check_expr(words: Sequence[str], scope: ReadScope) -> bool:
+def check_expr(words: Sequence[str], scope: CommandScope) -> bool:
     return bool(words) and not words[0].startswith("--")
 
 
-def check_command(words: Sequence[str], scope: ReadScope) -> bool:
+def check_command(words: Sequence[str], scope: CommandScope) -> bool:
     """`command -v NAME` describes a name; without -v the words are a command."""
     return len(words) > 1 and words[0] in ("-v", "-V") and all(re.fullmatch(r"[\w.+-]+", word) for word in words[1:])
 
 
-def check_type(words: Sequence[str], scope: ReadScope) -> bool:
+def check_type(words: Sequence[str], scope: CommandScope) -> bool:
     names = words[1:] if words and re.fullmatch(r"-[aftpP]+", words[0]) else words
     return bool(names) and all(re.fullmatch(r"[\w.+][\w.+-]*", word) for word in names)
 
 
-def check_ulimit(words: Sequence[str], scope: ReadScope) -> bool:
+def check_ulimit(words: Sequence[str], scope: CommandScope) -> bool:
     return all(re.fullmatch(r"-[HS]?[acdflmnstuv]", word) for word in words)
 
 
@@ -126,13 +127,13 @@ _IP_OPTIONS = split_names("-4 -6 -br -brief -c -color -j -json -o -oneline -s -s
 """Options of ip are words that may be abbreviated; -b would read commands from a file."""
 
 
-def check_ip(words: Sequence[str], scope: ReadScope) -> bool:
+def check_ip(words: Sequence[str], scope: CommandScope) -> bool:
     rest = [word for word in words if word not in _IP_OPTIONS]
     known = rest[:1] != [] and rest[0] in ("a", "addr", "address", "l", "link", "r", "route", "neigh")
     return known and (not rest[1:] or rest[1:] in (["show"], ["list"], ["ls"]))
 
 
-def check_tar(words: Sequence[str], scope: ReadScope) -> bool:
+def check_tar(words: Sequence[str], scope: CommandScope) -> bool:
     """List an archive. A colon in its name would mean another machine."""
     flags, archive, members = words[:1], words[1:2], words[2:]
     if not flags or not archive or not re.fullmatch(r"-?[tvzjJ]*t[tvzjJ]*f", flags[0]):
@@ -141,20 +142,20 @@ def check_tar(words: Sequence[str], scope: ReadScope) -> bool:
     return local and scope.allows_content(archive[0]) and not any(word.startswith("-") for word in members)
 
 
-def check_help(words: Sequence[str], scope: ReadScope) -> bool:
+def check_help(words: Sequence[str], scope: CommandScope) -> bool:
     return all(re.fullmatch(r"-[dms]|[\w.:\[]+", word) for word in words)
 
 
-def check_status_builtin(words: Sequence[str], scope: ReadScope) -> bool:
+def check_status_builtin(words: Sequence[str], scope: CommandScope) -> bool:
     """`jobs`, `times` and `dirs`, which show the state of the shell."""
     return not words or list(words) in (["-l"], ["-p"], ["-v"])
 
 
-def check_exit(words: Sequence[str], scope: ReadScope) -> bool:
+def check_exit(words: Sequence[str], scope: CommandScope) -> bool:
     return len(words) <= 1 and all(re.fullmatch(r"\d{1,3}", word) for word in words)
 
 
-EXPRESSION_CHECKS: dict[str, Callable[[Sequence[str], ReadScope], bool]] = {
+EXPRESSION_CHECKS: dict[str, Callable[[Sequence[str], CommandScope], bool]] = {
     "find": check_find,
     "test": check_test,
     "[": check_bracket,
@@ -222,7 +223,7 @@ _SED_GROWS = re.compile("[Ggxs]")
 """`D` restarts with the remaining lines. Together with commands that add lines, that may never end."""
 
 
-def _check_sed(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_sed(parsed: ParsedOptions, scope: CommandScope) -> bool:
     scripts = parsed.values_of("e", "expression")
     files = parsed.operands if scripts else parsed.operands[1:]
     if not scripts and parsed.starts_with_glob:
@@ -263,7 +264,7 @@ _AWK_CALL = re.compile(r"\s*\(")
 _AWK_VALUE = r"(NR|NF|FNR|FS|OFS|ORS|RS|[a-z]\w*)=([^\\]|\\[tn|.\\])*|[^=]*|="
 
 
-def _check_awk(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_awk(parsed: ParsedOptions, scope: CommandScope) -> bool:
     program, files = parsed.operands[:1], parsed.operands[1:]
     return (
         bool(program)
@@ -367,7 +368,7 @@ _JQ_NAME = re.compile(r"(?<![.$\w])[A-Za-z_]\w*")
 _JQ_KEY = re.compile(r"\s*[:,}]")
 
 
-def _check_jq(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_jq(parsed: ParsedOptions, scope: CommandScope) -> bool:
     program, files = parsed.operands[:1], parsed.operands[1:]
     return (
         bool(program)

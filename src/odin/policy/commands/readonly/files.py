@@ -3,11 +3,11 @@
 import os
 import re
 
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.readonly.options import (
     GlobMatch,
     ParsedOptions,
     ReadOnlyCommand,
-    ReadScope,
     has_any_operands,
     has_inside_paths,
     has_no_operands,
@@ -21,7 +21,7 @@ from odin.policy.paths import is_folder, join_path, resolve_path
 _DIGEST = ReadOnlyCommand(has_readable_files, "btz", "binary text tag zero")
 
 
-def _check_comparison(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_comparison(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Two files, or two folders without links: diff reads files in folders through links."""
     if any(not word.isdigit() for word in parsed.operands[2:]):
         return False
@@ -37,7 +37,7 @@ def _check_comparison(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return True
 
 
-def _check_df(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_df(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """The size of the root and /tmp file systems may be shown, too."""
     return all(word in ("/", "/tmp") or scope.allows_path(word) for word in parsed.operands)
 
@@ -46,17 +46,17 @@ _NAME_ONLY_OPTIONS = ("d", "directory", "1", "a", "A", "r", "p", "Q", "color")
 """Options of ls that print names only."""
 
 
-def _is_link_match(word: str, scope: ReadScope, *, slash: bool = False) -> bool:
+def _is_link_match(word: str, scope: CommandScope, *, slash: bool = False) -> bool:
     """True for a glob match whose name lies inside, even if it is a link. A trailing slash would follow the link."""
     return isinstance(word, GlobMatch) and (slash or not word.endswith("/")) and scope.allows_name(word)
 
 
-def _has_named_paths(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _has_named_paths(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Paths for commands that show a link itself, not its target."""
     return all(scope.allows_path(word) or _is_link_match(word, scope) for word in parsed.operands)
 
 
-def _check_ls(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_ls(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """With -d or -l a link itself is shown; otherwise a linked folder is opened.
 
     Some versions have -I and -w without a value and take the next word for a folder.
@@ -70,13 +70,13 @@ def _check_ls(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return _has_named_paths(parsed, scope) if long else has_inside_paths(parsed, scope)
 
 
-def _check_readlink(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_readlink(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Without an option that resolves it, only the text of the link is shown."""
     plain = not parsed.has("f", "e", "m", "canonicalize", "canonicalize-existing", "canonicalize-missing")
     return all(scope.allows_path(word) or (plain and scope.allows_name(word)) for word in parsed.operands)
 
 
-def _check_stat(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_stat(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return (
         has_inside_paths(parsed, scope)
         if parsed.has("L", "f", "dereference", "file-system")
@@ -84,10 +84,10 @@ def _check_stat(parsed: ParsedOptions, scope: ReadScope) -> bool:
     )
 
 
-def _check_file(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_file(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return (
         has_inside_paths(parsed, scope)
-        if parsed.has("L", "dereference") or os.environ.get("POSIXLY_CORRECT")
+        if parsed.has("L", "dereference") or scope.environment.get("POSIXLY_CORRECT")
         else _has_named_paths(parsed, scope)
     )
 
@@ -183,28 +183,28 @@ FILE_COMMANDS: dict[str, ReadOnlyCommand] = {
 _MAX_SLEEP = 60
 
 
-def _check_printf(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_printf(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """A format and its values, without `$` and backticks, which arithmetic would evaluate even inside quotes."""
     return bool(parsed.operands) and not any(char in word for word in parsed.operands for char in "$`")
 
 
-def _check_sleep(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_sleep(parsed: ParsedOptions, scope: CommandScope) -> bool:
     waits = [re.fullmatch(r"(\d{1,3}(?:\.\d+)?)s?", word) for word in parsed.operands]
     return len(waits) == 1 and waits[0] is not None and float(waits[0][1]) <= _MAX_SLEEP
 
 
-def _has_no_list_files(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _has_no_list_files(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """`@file` would insert the words of that file."""
     return not any(word.startswith("@") for word in parsed.operands) and has_readable_files(parsed, scope)
 
 
-def _check_shuf(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_shuf(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """With -r and without a count it never ends."""
     endless = parsed.has("r", "repeat") and not parsed.has("n", "head-count")
     return not endless and (parsed.has("e", "echo") or has_one_readable_file(parsed, scope))
 
 
-def _check_look(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_look(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Without a file, look searches the system dictionary."""
     return (
         len(parsed.operands) in (1, 2)
@@ -213,26 +213,26 @@ def _check_look(parsed: ParsedOptions, scope: ReadScope) -> bool:
     )
 
 
-def _check_compressed(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_compressed(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Existing files only: for a missing one, these commands open a file with an added suffix."""
     return all(scope.allows_content(word) and os.path.isfile(join_path(scope.cwd, word)) for word in parsed.operands)  # noqa: PTH113
 
 
-def _check_decompression(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_decompression(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Without one of these options, the command replaces the file."""
     return parsed.has("c", "l", "t", "stdout", "to-stdout", "list", "test") and _check_compressed(parsed, scope)
 
 
-def _check_archive(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_archive(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """The archive comes first, followed by names of its members."""
     return _check_compressed(ParsedOptions([], parsed.operands[:1]), scope) and bool(parsed.operands)
 
 
-def _check_unzip(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_unzip(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return parsed.has("l", "v", "t", "Z") and _check_archive(parsed, scope)
 
 
-def _has_only_numbers(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _has_only_numbers(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return all(re.fullmatch(r"[+-]?\d{1,9}(\.\d{1,9})?", word) for word in parsed.operands)
 
 

@@ -13,8 +13,8 @@ from itertools import takewhile
 from msgspec import Struct
 
 from odin.core.path_names import is_secret_path
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.readonly.expressions import check_find
-from odin.policy.commands.readonly.options import ReadScope
 from odin.policy.commands.syntax import SimpleCommand, split_names
 from odin.policy.paths import is_folder, join_path
 
@@ -50,7 +50,7 @@ class FoundFiles(Struct, frozen=True):
         return program in FED_PROGRAMS and not self.leaves and not (self.has_secrets and program in _CONTENT_PROGRAMS)
 
 
-def find_files(words: Sequence[str], scope: ReadScope) -> FoundFiles | None:
+def find_files(words: Sequence[str], scope: CommandScope) -> FoundFiles | None:
     """Return what `find` with these words may find, or None if that cannot be told. The words passed `check_find`."""
     rest = [word for word in words if word not in ("-P", "-H", "-O1", "-O2", "-O3")]
     if "-H" in words or not _NOT_PATHS.isdisjoint(words):
@@ -83,7 +83,7 @@ def _read_filters(words: Sequence[str]) -> tuple[Sequence[tuple[str, bool]], boo
 
 
 def _walk_all(
-    starts: Sequence[str], scope: ReadScope, patterns: Sequence[tuple[str, bool]], only_files: bool
+    starts: Sequence[str], scope: CommandScope, patterns: Sequence[tuple[str, bool]], only_files: bool
 ) -> FoundFiles | None:
     samples: list[str] = []
     has_secrets = leaves = is_splittable = False
@@ -108,7 +108,7 @@ def _fits(name: str, glob: str, any_case: bool) -> bool:
     return fnmatchcase(name.casefold(), glob.casefold()) if any_case else fnmatchcase(name, glob)
 
 
-def _walk(start: str, scope: ReadScope) -> Iterator[tuple[str, str]]:
+def _walk(start: str, scope: CommandScope) -> Iterator[tuple[str, str]]:
     """Yield every path below a starting point as find prints it, with its kind: file, folder, link or other."""
     full = join_path(scope.cwd, start)
     if os.path.islink(full):  # noqa: PTH114
@@ -150,7 +150,7 @@ def _fill(command: Sequence[str], found: FoundFiles, placeholder: str) -> list[l
 # --- find -exec ---
 
 
-def list_find_calls(words: Sequence[str], scope: ReadScope) -> list[list[str]] | None:
+def list_find_calls(words: Sequence[str], scope: CommandScope) -> list[list[str]] | None:
     """Return sample calls of the commands that `find -exec` would run; None if one may get a file it must not read."""
     split = _split_actions(words)
     if split is None or not split[1] or not check_find(split[0], scope):
@@ -202,7 +202,9 @@ class XargsCall(Struct):
     by_null: bool = False
 
 
-def list_xargs_calls(words: Sequence[str], feeds: Sequence[SimpleCommand], scope: ReadScope) -> list[list[str]] | None:
+def list_xargs_calls(
+    words: Sequence[str], feeds: Sequence[SimpleCommand], scope: CommandScope
+) -> list[list[str]] | None:
     """Return sample calls of the command that xargs would run on the output of `feeds`.
 
     None if the output may be anything but paths that this command may get.
@@ -236,7 +238,7 @@ def _read_xargs(words: Sequence[str]) -> XargsCall | None:
     return call if not call.placeholder or call.placeholder in rest[1:] else None
 
 
-def _find_fed(feeds: Sequence[SimpleCommand], scope: ReadScope) -> FoundFiles | None:
+def _find_fed(feeds: Sequence[SimpleCommand], scope: CommandScope) -> FoundFiles | None:
     """Return the files that the first command of a pipeline lists, if those after it only choose among them."""
     texts = [[word.text for word in simple.words] for simple in feeds]
     if any(not word.literal for simple in feeds for word in simple.words) or any(simple.redirects for simple in feeds):
@@ -254,7 +256,7 @@ def _find_fed(feeds: Sequence[SimpleCommand], scope: ReadScope) -> FoundFiles | 
             return None
 
 
-def _find_below(scope: ReadScope) -> FoundFiles | None:
+def _find_below(scope: CommandScope) -> FoundFiles | None:
     """Return everything below the current folder, for commands that print names without a leading `./`."""
     try:
         if any(name.startswith("-") for name in os.listdir(scope.cwd)):  # noqa: PTH208 (only names are needed)

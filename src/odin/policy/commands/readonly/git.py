@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Sequence
 
 from odin.core.path_names import contains, is_secret_path
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.git_config import find_git_folder, find_git_problem, has_safe_git_config
 from odin.policy.commands.git_objects import may_name_secret_blob
 from odin.policy.commands.readonly.options import (
     OperandCheck,
     ParsedOptions,
     ReadOnlyCommand,
-    ReadScope,
     has_any_operands,
     has_no_operands,
 )
@@ -52,13 +52,13 @@ _LOG_LONG = (
 )
 
 
-def _check_revisions(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_revisions(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Revisions or paths. Read as a path, each must stay inside, since git may compare any two files."""
     lines = (value.rpartition(":")[2] for value in parsed.values_of("L"))
     return not any(map(is_secret_path, lines)) and all(_is_safe_revision(word, scope) for word in parsed.operands)
 
 
-def _is_safe_revision(word: str, scope: ReadScope) -> bool:
+def _is_safe_revision(word: str, scope: CommandScope) -> bool:
     """True if a word stays inside and names no secret file, neither itself nor the file that it links to."""
     if not scope.is_within(word) or is_secret_path(word.rpartition(":")[2]):
         return False
@@ -66,17 +66,17 @@ def _is_safe_revision(word: str, scope: ReadScope) -> bool:
     return not is_secret_path(path) and not is_secret_path(resolve_path(path, "/") or path)
 
 
-def _check_shown_objects(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_shown_objects(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """For commands that print a blob without its name if it is named by its id."""
     return _check_revisions(parsed, scope) and all(_is_no_secret_blob(word, scope) for word in parsed.operands)
 
 
-def _is_no_secret_blob(word: str, scope: ReadScope) -> bool:
+def _is_no_secret_blob(word: str, scope: CommandScope) -> bool:
     store = find_git_folder(scope.cwd)
     return not store or not may_name_secret_blob(store, word, scope.cwd)
 
 
-def _check_diff(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_diff(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """With --no-index, and outside of a repository, git compares any two files and prints them."""
     if (parsed.has("no-index") or not find_git_folder(scope.cwd)) and not all(
         scope.allows_content(word) and not is_folder(join_path(scope.cwd, word)) for word in parsed.operands
@@ -92,12 +92,12 @@ def _make_limit_check(limit: int) -> OperandCheck:
 _LISTING = ("list", "l", "contains", "no-contains", "merged", "no-merged", "points-at", "with", "without")
 
 
-def _check_listing(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_listing(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Without one of these options, `git branch NAME` and `git tag NAME` create NAME."""
     return (not parsed.operands or parsed.has(*_LISTING)) and _check_revisions(parsed, scope)
 
 
-def _check_grep(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_grep(parsed: ParsedOptions, scope: CommandScope) -> bool:
     paths = parsed.operands if parsed.has("e") else parsed.operands[1:]
     if not parsed.has("e") and (not parsed.operands or parsed.starts_with_glob):
         return False
@@ -106,13 +106,13 @@ def _check_grep(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return all(_is_safe_revision(word, scope) and _is_no_secret_blob(word, scope) for word in paths)
 
 
-def _check_reflog(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_reflog(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return not set(parsed.operands) & {"expire", "delete", "drop", "write", "migrate"} and _check_revisions(
         parsed, scope
     )
 
 
-def _check_config(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_config(parsed: ParsedOptions, scope: CommandScope) -> bool:
     if parsed.has("get", "get-all", "get-regexp"):
         return 1 <= len(parsed.operands) <= 2
     if parsed.has("l", "list"):
@@ -126,7 +126,7 @@ def _make_first_check(*allowed: str) -> OperandCheck:
     return lambda parsed, scope: len(parsed.operands) == 1 and parsed.operands[0] in allowed
 
 
-def _check_remote(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_remote(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """`git remote show NAME` connects to the remote unless -n is given."""
     verb, rest = parsed.operands[:1], parsed.operands[1:]
     if verb == ["show"]:
@@ -134,16 +134,16 @@ def _check_remote(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return not verb or (verb == ["get-url"] and len(rest) == 1)
 
 
-def _check_stash(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_stash(parsed: ParsedOptions, scope: CommandScope) -> bool:
     verb, rest = parsed.operands[:1], parsed.operands[1:]
     return verb in (["list"], ["show"]) and len(rest) <= int(verb == ["show"]) and _check_revisions(parsed, scope)
 
 
-def _check_hash_object(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_hash_object(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return bool(parsed.operands) and all(scope.allows_content(word) for word in parsed.operands)
 
 
-def _check_cat_file(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_cat_file(parsed: ParsedOptions, scope: CommandScope) -> bool:
     words = parsed.operands
     if parsed.has("batch-check", "batch-all-objects", "unordered", "buffer"):
         return not words and parsed.has("batch-check")
@@ -333,20 +333,20 @@ _HELP_CALLS = (
 )
 
 
-def check_git(words: Sequence[str], scope: ReadScope) -> bool:
+def check_git(words: Sequence[str], scope: CommandScope) -> bool:
     if list(words) in _HELP_CALLS or (len(words) == 2 and words[0] in GIT_COMMANDS and words[1] == "-h"):
         return True
     folder = _find_read_folder(words, scope)
-    return bool(folder) and has_safe_git_config(folder, scope.root)
+    return bool(folder) and has_safe_git_config(folder, scope.root, scope.environment.variables)
 
 
-def explain_distrust(words: Sequence[str], cwd: str, root: str) -> str:
+def explain_distrust(words: Sequence[str], scope: CommandScope) -> str:
     """Return why a git command that only reads needs approval in this repository, or ""."""
-    folder = _find_read_folder(words, ReadScope(cwd, root))
-    return find_git_problem(folder, root) if folder else ""
+    folder = _find_read_folder(words, scope)
+    return find_git_problem(folder, scope.root, scope.environment.variables) if folder else ""
 
 
-def _find_read_folder(words: Sequence[str], scope: ReadScope) -> str:
+def _find_read_folder(words: Sequence[str], scope: CommandScope) -> str:
     """Return the folder where a git command only reads, given a repository that can be trusted; else ""."""
     rest = list(words)
     while rest:
@@ -358,7 +358,7 @@ def _find_read_folder(words: Sequence[str], scope: ReadScope) -> str:
             folder = resolve_path(rest[1], scope.cwd)
             if not rest[1] or folder is None or not contains(scope.root, folder) or not is_folder(folder):
                 return ""
-            scope = ReadScope(folder, scope.root)
+            scope = scope.enter(folder)
             del rest[:2]
         else:
             break
@@ -368,4 +368,4 @@ def _find_read_folder(words: Sequence[str], scope: ReadScope) -> str:
     return scope.cwd if known is not None and known.accepts(rest[1:], scope) else ""
 
 
-GIT_CHECKS: dict[str, Callable[[Sequence[str], ReadScope], bool]] = {"git": check_git}
+GIT_CHECKS: dict[str, Callable[[Sequence[str], CommandScope], bool]] = {"git": check_git}

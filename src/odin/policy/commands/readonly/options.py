@@ -1,4 +1,4 @@
-"""Building blocks of the read-only checks: where a command may read, glob expansion, and lists of known options.
+"""Building blocks of the read-only checks: glob expansion, and lists of known options.
 
 Option lists use getopt's notation. Short: `n:` takes a value, `M?` may have a value in the same word, `f@` takes the
 name of a file that is read. Long: `name=` takes a value, `name?` may have one after `=`, `name@` names a file, and
@@ -13,53 +13,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from odin.core.path_names import contains, is_secret_path
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.syntax import ShellWord
-from odin.policy.paths import is_special_file, join_path, resolve_path
-
-
-class ReadScope(Struct, frozen=True):
-    """The folder a command runs in and the project root that it must not leave."""
-
-    cwd: str
-    root: str
-
-    def allows_path(self, path: str) -> bool:
-        """True if a path stays inside the root and is a regular file or folder."""
-        resolved = resolve_path(path, self.cwd)
-        return resolved is not None and contains(self.root, resolved) and not is_special_file(path, self.cwd)
-
-    def allows_name(self, path: str) -> bool:
-        """True if the name itself lies inside the root. Enough for commands that do not follow links."""
-        folder, _, name = path.rstrip("/").rpartition("/")
-        return name not in ("", ".", "..") and self.is_within(folder or ("/" if path.startswith("/") else "."))
-
-    def allows_content(self, path: str) -> bool:
-        """True if a file may be printed: it lies inside the root and its name does not suggest secrets."""
-        if path == "-":
-            return True
-        resolved = resolve_path(path, self.cwd)
-        if resolved is None or not contains(self.root, resolved) or is_special_file(path, self.cwd):
-            return False
-        return not is_secret_path(join_path(self.cwd, path)) and not is_secret_path(resolved)
-
-    def is_within(self, path: str) -> bool:
-        """True if a word, read as a path, stays inside the root."""
-        resolved = resolve_path(path, self.cwd)
-        return resolved is not None and contains(self.root, resolved)
-
-    def walk_up(self) -> Iterator[str]:
-        """Yield the current folder and its parents, up to the root."""
-        folder = self.cwd
-        while contains(self.root, folder):
-            yield folder
-            if folder == self.root:
-                return
-            folder = folder.rpartition("/")[0]
-
-    def has_config(self, names: Sequence[str]) -> bool:
-        """True if one of these files exists in the current folder or a parent, where a program would load it."""
-        return any(os.path.lexists(f"{folder}/{name}") for folder in self.walk_up() for name in names)
 
 
 class GlobMatch(str):
@@ -86,7 +41,7 @@ class ParsedOptions(Struct):
         return [value for name, value in self.options if name in names]
 
 
-OperandCheck = Callable[[ParsedOptions, ReadScope], bool]
+OperandCheck = Callable[[ParsedOptions, CommandScope], bool]
 """Checks the operands after every option was found to be known."""
 
 
@@ -106,7 +61,7 @@ class ReadOnlyCommand(Struct, frozen=True):
     options_first: bool = False
     is_unbundled: bool = False
 
-    def accepts(self, words: Sequence[str], scope: ReadScope) -> bool:
+    def accepts(self, words: Sequence[str], scope: CommandScope) -> bool:
         parsed = parse_options(self, words, scope)
         return parsed is not None and self.check(parsed, scope)
 
@@ -121,7 +76,7 @@ def _parse_long_options(spec: str) -> dict[str, str]:
     return {name.rstrip("=?@"): name[len(name.rstrip("=?@")) :] for name in spec.split()}
 
 
-def parse_options(known: ReadOnlyCommand, words: Sequence[str], scope: ReadScope) -> ParsedOptions | None:
+def parse_options(known: ReadOnlyCommand, words: Sequence[str], scope: CommandScope) -> ParsedOptions | None:
     """Return the options and operands, or None if an option is not on the list."""
     parsed = ParsedOptions([], [])
     rest = list(reversed(words))
@@ -187,7 +142,7 @@ def _parse_bundle(letters: str, known: ReadOnlyCommand, rest: list[str], parsed:
     return bool(letters)
 
 
-def _are_values_valid(known: ReadOnlyCommand, parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _are_values_valid(known: ReadOnlyCommand, parsed: ParsedOptions, scope: CommandScope) -> bool:
     for name, value in parsed.options:
         if known.value_pattern and value and re.fullmatch(known.value_pattern, value) is None:
             return False
@@ -200,29 +155,29 @@ def _are_values_valid(known: ReadOnlyCommand, parsed: ParsedOptions, scope: Read
 # --- operand checks ---
 
 
-def has_no_operands(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def has_no_operands(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return not parsed.operands
 
 
-def has_any_operands(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def has_any_operands(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return True
 
 
-def has_only_names(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def has_only_names(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return all("/" not in word for word in parsed.operands)
 
 
-def has_inside_paths(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def has_inside_paths(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Paths whose metadata is shown: names, sizes, dates."""
     return all(scope.allows_path(word) for word in parsed.operands)
 
 
-def has_readable_files(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def has_readable_files(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Files whose content is shown."""
     return all(scope.allows_content(word) for word in parsed.operands)
 
 
-def has_one_readable_file(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def has_one_readable_file(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """`uniq IN OUT` and similar commands write to their second operand."""
     return len(parsed.operands) <= 1 and has_readable_files(parsed, scope)
 

@@ -13,7 +13,8 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from odin.core.path_names import SECRET_GLOBS, contains, is_secret_folder, is_secret_path
-from odin.policy.commands.readonly.options import ParsedOptions, ReadOnlyCommand, ReadScope, parse_options
+from odin.policy.command_scope import CommandScope
+from odin.policy.commands.readonly.options import ParsedOptions, ReadOnlyCommand, parse_options
 from odin.policy.paths import is_folder, resolve_path
 
 _MAX_ENTRIES = 30_000
@@ -52,7 +53,7 @@ class TreeScan(Struct, frozen=True):
     is_folder_left_out: Callable[[str], bool] = _keep_all
     follow_links: bool = False
 
-    def is_clear(self, path: str, scope: ReadScope) -> bool:
+    def is_clear(self, path: str, scope: CommandScope) -> bool:
         """True if nothing below this path is secret or leaves the root. False if the tree is too large to check."""
         try:
             found = self.find_secrets(path, scope)
@@ -60,7 +61,7 @@ class TreeScan(Struct, frozen=True):
             return False
         return found is not None and not found
 
-    def find_secrets(self, path: str, scope: ReadScope) -> SecretEntries | None:
+    def find_secrets(self, path: str, scope: CommandScope) -> SecretEntries | None:
         """Return the secrets that a search of this path would open; None if it would leave the root or never end.
 
         Raises TreeTooLarge.
@@ -124,7 +125,7 @@ class SearchExclusions:
         self.words = tuple(words)
 
 
-def find_exclusions(name: str, texts: Sequence[str], scope: ReadScope) -> SearchExclusions | None:
+def find_exclusions(name: str, texts: Sequence[str], scope: CommandScope) -> SearchExclusions | None:
     """Return what a recursive search must leave out so that it shows no secrets; None if that does not help."""
     make_scan, known = _RECURSIVE.get(name, (None, None))
     if make_scan is None or known is None:
@@ -164,7 +165,7 @@ def _has_pattern(parsed: ParsedOptions) -> bool:
 # --- grep ---
 
 
-def _check_grep(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_grep(parsed: ParsedOptions, scope: CommandScope) -> bool:
     if not _has_pattern(parsed):
         return False
     scan = _make_grep_scan(parsed, scope)
@@ -174,7 +175,7 @@ def _check_grep(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return all(scan.is_clear(path, scope) for path in _searched_paths_of(parsed))
 
 
-def _make_grep_scan(parsed: ParsedOptions, scope: ReadScope) -> TreeScan | None:
+def _make_grep_scan(parsed: ParsedOptions, scope: CommandScope) -> TreeScan | None:
     """Return the scan of a recursive search, or None if the search is not recursive."""
     follows = parsed.has("R", "dereference-recursive")
     if not follows and not parsed.has("r", "recursive"):
@@ -184,7 +185,7 @@ def _make_grep_scan(parsed: ParsedOptions, scope: ReadScope) -> TreeScan | None:
 
     def is_file_left_out(name: str) -> bool:
         """The last option that matches decides; without one, whether the first is --include."""
-        if os.environ.get("POSIXLY_CORRECT"):
+        if scope.environment.get("POSIXLY_CORRECT"):
             return False  # options after the first operand would be file names
         left_out = bool(choices) and choices[0][0] == "include"
         for kind, glob in choices:
@@ -213,7 +214,7 @@ _GREP = ReadOnlyCommand(
 # --- ripgrep ---
 
 
-def _check_ripgrep(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_ripgrep(parsed: ParsedOptions, scope: CommandScope) -> bool:
     if _has_project_settings(scope):
         return False
     if parsed.has("files", "type-list", "version", "V"):
@@ -228,7 +229,7 @@ def _check_ripgrep(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return all(one is not None and not one for one in found)
 
 
-def _make_ripgrep_scan(parsed: ParsedOptions, scope: ReadScope) -> TreeScan:
+def _make_ripgrep_scan(parsed: ParsedOptions, scope: CommandScope) -> TreeScan:
     """Return the scan. Globs on the command line have the last word over ignore files; of them, the last match counts.
 
     All of --iglob come after all of --glob, wherever they are written.
@@ -266,9 +267,9 @@ def _expand_braces(glob: str) -> Sequence[str]:
     return [glob] if not set(glob) & set("{}") else []
 
 
-def _has_project_settings(scope: ReadScope) -> bool:
+def _has_project_settings(scope: CommandScope) -> bool:
     """True if ripgrep's configuration, which may name programs, lies in the project."""
-    path = os.environ.get("RIPGREP_CONFIG_PATH")
+    path = scope.environment.get("RIPGREP_CONFIG_PATH")
     if not path:
         return False
     resolved = resolve_path(path, scope.cwd)
@@ -290,7 +291,7 @@ _RG = ReadOnlyCommand(
 # --- fd ---
 
 
-def _check_fd(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_fd(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return all(scope.is_within(word) for word in parsed.operands)
 
 
@@ -308,7 +309,7 @@ SEARCH_COMMANDS: dict[str, ReadOnlyCommand] = {
     **dict.fromkeys(("fd", "fdfind"), _FD),
 }
 
-_MakeScan = Callable[[ParsedOptions, ReadScope], TreeScan | None]
+_MakeScan = Callable[[ParsedOptions, CommandScope], TreeScan | None]
 _RECURSIVE: dict[str, tuple[_MakeScan, ReadOnlyCommand]] = {
     **dict.fromkeys(("grep", "egrep", "fgrep"), (_make_grep_scan, _GREP)),
     "rg": (_make_ripgrep_scan, _RG),

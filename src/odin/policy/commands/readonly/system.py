@@ -4,14 +4,13 @@ Environment variables of processes are never shown. A version query is not alway
 file of the project that may name the program to run. If such a file exists, the query needs approval.
 """
 
-import os
 import re
 from collections.abc import Callable, Sequence
 
+from odin.policy.command_scope import CommandScope
 from odin.policy.commands.readonly.options import (
     ParsedOptions,
     ReadOnlyCommand,
-    ReadScope,
     has_any_operands,
     has_inside_paths,
     has_no_operands,
@@ -36,11 +35,11 @@ _DOCKER_QUERIES = (
 )
 
 
-def _check_date(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_date(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return all(word.startswith("+") for word in parsed.operands)
 
 
-def _check_ps(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_ps(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """BSD-style letters are operands; an `e` among them would show environment variables."""
     operands, formats = parsed.operands, parsed.values_of("o", "format", "sort")
     if len(operands) == 2 and re.fullmatch(r"[auxlwjf]*o", operands[0]):
@@ -60,25 +59,25 @@ def _is_user(name: str) -> bool:
         return False
 
 
-def _check_tput(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_tput(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return (
         parsed.operands[:1] != [] and parsed.operands[0] in _TPUT_NAMES and all(map(str.isdigit, parsed.operands[1:]))
     )
 
 
-def _check_sampling(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_sampling(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """An interval needs a count, or the command never ends."""
     if len(parsed.operands) not in (0, 2) or not all(re.fullmatch(r"[0-9]{1,2}", word) for word in parsed.operands):
         return False
     return not parsed.operands or int(parsed.operands[0]) * int(parsed.operands[1]) <= _MAX_SECONDS
 
 
-def _check_ss(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_ss(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Numeric ports and addresses only: resolving names contacts other machines."""
     return all(_SOCKET_FILTER.fullmatch(word) for word in parsed.operands)
 
 
-def _check_lsof(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_lsof(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """No `@`, which starts a host name to resolve, and no `+`, which starts an option."""
     if parsed.has("i") and not parsed.has("n"):
         return False  # it would resolve the host names of all connections
@@ -88,21 +87,21 @@ def _check_lsof(parsed: ParsedOptions, scope: ReadScope) -> bool:
     )
 
 
-def _check_netstat(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_netstat(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Numeric only: resolving names contacts other machines."""
     return not parsed.operands and parsed.has("n", "numeric")
 
 
-def _check_sysctl(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_sysctl(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return all(re.fullmatch(r"[a-z][\w.-]*", word) for word in parsed.operands)
 
 
-def _check_getent(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_getent(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Not `hosts`, which contacts other machines."""
     return parsed.operands[:1] in (["passwd"], ["group"], ["services"], ["protocols"]) and has_only_names(parsed, scope)
 
 
-def _check_systemctl(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_systemctl(parsed: ParsedOptions, scope: CommandScope) -> bool:
     verb = parsed.operands[:1]
     return verb in (
         ["status"],
@@ -114,21 +113,21 @@ def _check_systemctl(parsed: ParsedOptions, scope: ReadScope) -> bool:
     ) and has_only_names(parsed, scope)
 
 
-def _check_dpkg(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_dpkg(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return parsed.has("l", "s", "L", "S", "W", "list", "status", "listfiles", "show") and has_only_names(parsed, scope)
 
 
-def _check_printenv(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_printenv(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return bool(parsed.operands) and all(word in _PRINTABLE_VARIABLES for word in parsed.operands)
 
 
-def _check_getconf(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_getconf(parsed: ParsedOptions, scope: CommandScope) -> bool:
     operands = parsed.operands
     return len(operands) <= 2 and all(re.fullmatch(r"\w+", word) or scope.allows_path(word) for word in operands)
 
 
-def _check_docker(parsed: ParsedOptions, scope: ReadScope) -> bool:
-    local = os.environ.get("DOCKER_HOST", "unix:").startswith("unix:")
+def _check_docker(parsed: ParsedOptions, scope: CommandScope) -> bool:
+    local = scope.environment.variables.get("DOCKER_HOST", "unix:").startswith("unix:")
     return local and parsed.operands in _DOCKER_QUERIES
 
 
@@ -270,7 +269,7 @@ _CONFIGURED_TOOLS: dict[str, tuple[Sequence[str], Sequence[list[str]]]] = {
 """Programs that load these project files, and the queries allowed if none of the files exists."""
 
 
-def _check_npm(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_npm(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Lists of packages. `npm run` alone lists the scripts; with a name it runs one."""
     verb = parsed.operands[:1]
     if verb in (["run"], ["root"], ["prefix"]):
@@ -280,7 +279,7 @@ def _check_npm(parsed: ParsedOptions, scope: ReadScope) -> bool:
     return known and not scope.has_config((".npmrc",))
 
 
-def _check_pip(parsed: ParsedOptions, scope: ReadScope) -> bool:
+def _check_pip(parsed: ParsedOptions, scope: CommandScope) -> bool:
     return parsed.operands[:1] in (["list"], ["show"], ["freeze"], ["check"]) and has_only_names(parsed, scope)
 
 
@@ -294,12 +293,12 @@ _TOOL_LISTS: dict[str, ReadOnlyCommand] = {
 }
 
 
-def find_tool_check(name: str) -> Callable[[Sequence[str], ReadScope], bool] | None:
+def find_tool_check(name: str) -> Callable[[Sequence[str], CommandScope], bool] | None:
     """Return the check for this program, or None if it is not known."""
     if name not in _VERSIONED_TOOLS and name not in _CONFIGURED_TOOLS:
         return None
 
-    def check(words: Sequence[str], scope: ReadScope) -> bool:
+    def check(words: Sequence[str], scope: CommandScope) -> bool:
         if name in _TOOL_LISTS and _TOOL_LISTS[name].accepts(words, scope):
             return True
         arguments = list(words)
