@@ -94,7 +94,7 @@ def test_trust_flag_applies_to_one_run_only(hostile_project: Path, home: Path, r
     with ScriptedServer(make_touch_script()) as server:
         done = run_odin("-p", "go", "--trust", env=server.env("anthropic"))
     assert done.returncode == 0, done.stderr
-    assert list_canaries(hostile_project) == ["canary-hook", "canary-mcp"]
+    assert list_canaries(hostile_project) == ["canary-hook"]
     assert (hostile_project / "made").exists()
     assert "providers is ignored in a project file" in done.stderr
     assert not (home / ".config" / "odin" / "trust.json").exists()
@@ -104,9 +104,9 @@ def test_trust_lasts_until_a_byte_changes(hostile_project: Path, run_odin: Any):
     assert run_odin("trust", "add", "--yes").returncode == 0
     with ScriptedServer(make_touch_script()) as server:
         run_odin("-p", "go", env=server.env("anthropic"))
-    assert list_canaries(hostile_project) == ["canary-hook", "canary-mcp"]
+    assert list_canaries(hostile_project) == ["canary-hook"]
     assert (hostile_project / "made").exists()
-    for name in ("canary-hook", "canary-mcp", "made"):
+    for name in ("canary-hook", "made"):
         (hostile_project / name).unlink()
     config = hostile_project / "odinconfig.json"
     config.write_text(config.read_text() + " ")
@@ -151,7 +151,7 @@ def test_everything_but_yes_means_no(hostile_project: Path, home: Path, answer: 
     ):
         shown = terminal.see("[no]: ")
         assert list_canaries(hostile_project) == []
-        assert f"SessionStart: touch '{hostile_project}/canary-hook'" in shown
+        assert f"SessionStart-1: touch '{hostile_project}/canary-hook'" in shown
         assert "rules: allow Bash(touch:*)" in shown
         assert "AllowedCommands: touch" in shown
         assert "permission_mode: acceptEdits" in shown
@@ -179,11 +179,26 @@ def test_yes_trusts_the_folder_and_odin_does_not_ask_again(hostile_project: Path
             terminal.see("Hello.")
             terminal.type("/exit\n")
             assert terminal.wait_for_exit()[0] == 0
-        assert list_canaries(hostile_project) == ["canary-hook", "canary-mcp"]
+        assert list_canaries(hostile_project) == ["canary-hook"]
         with open_terminal(cwd=hostile_project, env=server.env("anthropic"), with_stdout=True) as terminal:
             assert "[no]: " not in terminal.see("edit> ")
             terminal.type("/exit\n")
             assert terminal.wait_for_exit()[0] == 0
+
+
+def test_the_word_network_also_lets_the_servers_use_the_network(hostile_project: Path, run_odin: Any):
+    with (
+        ScriptedServer([]) as server,
+        open_terminal(cwd=hostile_project, env=server.env("anthropic"), with_stdout=True) as terminal,
+    ):
+        shown = terminal.see("[no]: ")
+        assert "hooks and servers of this project run in the sandbox." in shown
+        assert "or network to let its servers use the network, too" in shown
+        terminal.type("network\n")
+        terminal.see("edit> ")
+        terminal.type("/exit\n")
+        assert terminal.wait_for_exit()[0] == 0
+    assert run_odin("trust", "list").stdout == f"{hostile_project}\n  evil: may use the network\n"
 
 
 def test_folder_that_only_restricts_needs_no_trust(workspace: Path):
@@ -219,7 +234,7 @@ def test_trust_command_shows_adds_lists_and_removes_trust(hostile_project: Path,
     assert "Cannot ask for confirmation without a terminal." in without_terminal.stderr
     facts = json.loads(run_odin("trust", "--json").stdout)
     assert (facts["folder"], facts["trusted"], facts["changed"]) == (str(hostile_project), False, [])
-    assert f"SessionStart: touch '{hostile_project}/canary-hook'" in facts["starts"]
+    assert f"SessionStart-1: touch '{hostile_project}/canary-hook'" in facts["starts"]
     added = run_odin("trust", "add", "--yes")
     assert (added.returncode, added.stdout.splitlines()[-1]) == (0, "Trusted.")
     assert run_odin("trust").stdout.startswith(f"trusted: {hostile_project}\n")
@@ -273,7 +288,7 @@ def test_trust_applies_to_the_resolved_folder_only(hostile_project: Path, run_od
         assert not is_trusted(other)
 
 
-FILES = ("odinconfig.json", ".mcp.json", ".odin/commands/a.md", ".odin/agents/x/b.md", "run.sh")
+FILES = ("odinconfig.json", ".mcp.json", ".odin/commands/a.md", ".odin/agents/x/b.md")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -300,43 +315,6 @@ def test_changed_removed_or_new_file_ends_trust(workspace: Path, run_odin: Any, 
     assert not is_trusted(workspace)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "./tool x",
-        "tool",
-        "python3 -u tool",
-        "A=1 bash ./tool",
-        "true && ./tool; false",
-        "cat x | node tool",
-        "'./tool' \"a b\"",
-        ["uv", "run", "tool"],
-        '"${ODIN_PROJECT_DIR}/tool"',
-        "'./tool",
-        ". ./tool",
-        "sh -c './tool --all | cat'",
-        'bash -ec "cd . && exec ./tool"',
-        '"$PWD"/tool',
-    ],
-)
-def test_the_programs_that_hooks_run_are_pinned(workspace: Path, run_odin: Any, command: Any):
-    (workspace / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": command}]}}))
-    (workspace / "tool").write_text("1")
-    trust_folder(run_odin, workspace)
-    (workspace / "tool").write_text("2")
-    assert load(str(workspace), os.environ).trust.changed == ("tool",)
-
-
-@pytest.mark.parametrize("command", ["cd sub && ./tool", "pushd sub >/dev/null; sh tool", "bash -c 'cd sub; ./tool'"])
-def test_hook_program_in_another_folder_is_pinned(workspace: Path, run_odin: Any, command: str):
-    (workspace / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": command}]}}))
-    (workspace / "sub").mkdir()
-    (workspace / "sub" / "tool").write_text("1")
-    trust_folder(run_odin, workspace)
-    (workspace / "sub" / "tool").write_text("2")
-    assert load(str(workspace), os.environ).trust.changed == ("sub/tool",)
-
-
 @pytest.mark.parametrize("key", ["rules", "hooks"])
 def test_deeply_nested_file_is_reported_without_a_traceback(workspace: Path, run_odin: Any, key: str):
     """Depths near the recursion limit make different functions reach it first."""
@@ -360,28 +338,11 @@ def test_text_of_a_config_file_cannot_send_terminal_sequences(workspace: Path, r
     assert r'unknown key "\x1b[2J\u202e\r\x07"' in run_odin("doctor").stdout
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_hook_program_written_by_the_model_is_not_run(workspace: Path, run_odin: Any, exists: bool):
-    theirs = {"command": "[ ! -e tool ] || sh ./tool"}
-    config = {"hooks": {"Stop": [theirs]}, "permission_mode": "acceptEdits"}
-    (workspace / "odinconfig.json").write_text(json.dumps(config))
-    if exists:
-        (workspace / "tool").write_text("touch canary-before\n")
-    write = call("WriteFile", {"file_path": str(workspace / "tool"), "content": "touch canary-after\n"})
-    script = [say("first"), call("Read", {"file_path": str(workspace / "tool")}), write, say("second")]
-    with ScriptedServer(script) as server:
-        first = run_odin("-p", "one", "--trust", env=server.env("anthropic"))
-        second = run_odin("-p", "two", "--trust", env=server.env("anthropic"))
-    assert (first.returncode, second.returncode) == (0, 0), second.stderr
-    assert "canary-after" in (workspace / "tool").read_text()
-    assert list_canaries(workspace) == (["canary-before"] if exists else [])
-    assert "was not run: tool changed since this session started" in second.stderr
-
-
-@pytest.mark.parametrize("command", ["jq . >>log", "touch log", "grep x log", "wc -l <log"])
-def test_data_files_of_hooks_are_not_pinned(workspace: Path, run_odin: Any, command: str):
-    (workspace / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": command}]}}))
+def test_what_hooks_run_and_read_is_not_pinned(workspace: Path, run_odin: Any):
+    (workspace / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": "./tool >>log"}]}}))
+    (workspace / "tool").write_text("1")
     trust_folder(run_odin, workspace)
+    (workspace / "tool").write_text("2")
     (workspace / "log").write_text("2")
     assert is_trusted(workspace)
 

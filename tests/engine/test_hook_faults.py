@@ -96,7 +96,8 @@ async def test_invalid_declarations_are_reported_and_valid_ones_work(
 # --- hooks of the project and of the user ---
 
 
-async def test_hooks_of_an_untrusted_folder_never_run(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_hooks_of_an_untrusted_folder_never_run(start: Start, workspace: Path) -> None:
+    kit = new_kit(workspace)  # in the sandbox, the project's hooks write only there
     theirs, ours = kit.script(""), kit.script("")
     every = {name: [hook(theirs)] for name in ("SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SessionEnd")}
     _write_project_hooks(workspace, every)
@@ -118,7 +119,8 @@ async def test_hooks_of_an_untrusted_folder_never_run(start: Start, workspace: P
     ]
 
 
-async def test_project_hooks_run_after_user_hooks(start: Start, workspace: Path, kit: HookKit) -> None:
+async def test_project_hooks_run_after_user_hooks(start: Start, workspace: Path) -> None:
+    kit = new_kit(workspace)
     _write_project_hooks(
         workspace, {"on_tool_call": [hook(kit.script_printing({"args": {"command": "echo project"}}))]}
     )

@@ -15,6 +15,7 @@ import pytest
 
 from odin.app import workspace as workspace_module
 from odin.config import LanguageServerSettings, load
+from odin.config.paths import remove_unused_caches
 from odin.lsp.detection import (
     KNOWN_SERVERS,
     LOCAL_FOLDERS,
@@ -23,7 +24,6 @@ from odin.lsp.detection import (
     find_for_project,
     find_servers,
     plan_launch,
-    remove_unused_caches,
 )
 from odin.lsp.protocol import ServerFault
 from tests.conftest import RunHere

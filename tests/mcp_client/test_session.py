@@ -705,7 +705,7 @@ async def test_secrets_of_the_settings_do_not_reach_the_model(start_session: Sta
     assert "[redacted: MY_TOKEN of tiny]" in session.results()[0]
 
 
-def test_trust_covers_the_programs_of_servers(workspace: Path, home: Path, run_odin: Any):
+def test_trust_covers_the_declarations_of_servers(workspace: Path, home: Path, run_odin: Any):
     (workspace / "servers").mkdir()
     (workspace / "servers" / "tool.py").write_text(Path(PROGRAM).read_text())
     entry = {"command": sys.executable, "args": ["-I", "-S", "tool.py"], "cwd": "servers"}
@@ -713,9 +713,7 @@ def test_trust_covers_the_programs_of_servers(workspace: Path, home: Path, run_o
     assert run_odin("trust", "add", "--yes").returncode == 0
     assert run_odin("mcp").stdout.startswith("✓ ours")
     (workspace / "servers" / "tool.py").write_text("import evil")
-    listed = run_odin("mcp")
-    assert "no longer trusted: servers/tool.py changed" in listed.stderr
-    assert listed.stdout.startswith("No MCP servers.")
+    assert "`odin trust add --network ours` allows" in run_odin("mcp").stdout
     (workspace / ".mcp.json").write_text("{broken")
     done = run_odin("mcp")
     assert (done.returncode, "No MCP server of it is used." in done.stderr) == (0, True)

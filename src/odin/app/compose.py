@@ -11,12 +11,13 @@ import msgspec
 from odin import __version__
 from odin.app.agent_places import AgentPlaces
 from odin.app.agents import AgentParts, RequestTemplates, WebAccess
+from odin.app.launcher import Launcher
 from odin.app.policy import (
     HookFacts,
     HookSet,
     build_redactor,
     choose_permission_mode,
-    find_changed_programs,
+    find_changed_plugin,
     load_rule_set,
     policy_of,
     read_stored_keys,
@@ -192,6 +193,8 @@ class SessionComposition:
         self.runner = ProcessRunner(
             self.folder / "outputs", environ=env, env_passthrough=config.env_passthrough, sandbox=self.sandbox.get
         )
+        self.launcher = Launcher(config, env, self.sandbox, self.runner, self.options.state_dir)
+        self.launcher.warn = lambda text: self.recorder.emit(Warned(text))
         self.hooks = self._make_hooks()
         self.approvals = Approvals(
             self.recorder,
@@ -396,7 +399,8 @@ class SessionComposition:
             runner=self.runner,
             emit=self.recorder.emit,
             redact=lambda text: self.redact(text),
-            find_changed_programs=partial(find_changed_programs, self.config),
+            launcher=self.launcher,
+            find_changed_plugin=partial(find_changed_plugin, self.config),
         )
 
     def _make_budget(self, projects: Path) -> CostBudget:

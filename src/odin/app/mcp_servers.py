@@ -31,6 +31,9 @@ def make_servers(session: "SessionComposition") -> SessionServers:
     deps = ServerDeps(
         config=session.config,
         environment=session.environment,
+        runner=session.runner,
+        plan_start=session.launcher.plan_server,
+        project_servers=session.launcher.list_project_servers(),
         folder=session.folder,
         bus=session.recorder.bus,
         emit=session.recorder.emit,
@@ -55,14 +58,14 @@ def make_agent_servers(session: "SessionComposition", definition: "AgentDefiniti
         session.recorder.emit(Warned(problem.describe()))
     servers = msgspec.convert(found.servers, dict[str, McpServerSettings])
     session.redact.add_secrets(dict(list_server_secrets(servers)))
-    return session.servers.add_agent_servers(definition.name, servers, pinned=definition.source == "project")
+    return session.servers.add_agent_servers(definition.name, servers, of_project=definition.source == "project")
 
 
 def _convert_scalars(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings of an agent file, where every scalar is a text, with the types that they must have."""
     words: dict[str, Any] = {"true": True, "false": False}
     found = dict(settings)
-    for name in ("always_load", "sampling"):
+    for name in ("always_load", "sampling", "network"):
         found[name] = words.get(str(found.get(name, False)).casefold(), found.get(name))
     if isinstance(found.get("timeout_s"), str):
         with suppress(ValueError):

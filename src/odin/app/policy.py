@@ -26,6 +26,7 @@ from odin.policy.secrets import Redactor
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
+    from odin.app.launcher import Launcher
     from odin.policy.effects import Confinement
     from odin.policy.hooks import SessionHooks
     from odin.policy.policy import Policy
@@ -255,10 +256,8 @@ def _is_secret_header(header: str) -> bool:
     return any(part in header.lower() for part in ("auth", "key", "token", "secret", "cookie"))
 
 
-def find_changed_programs(config: Config, plugin: str = "") -> Sequence[str]:
-    """Return what of the project's hooks, or of the plugin in this folder, has changed since the session opened."""
-    if not plugin:
-        return config.trust.find_changed_programs()
+def find_changed_plugin(config: Config, plugin: str) -> Sequence[str]:
+    """Return the name of the plugin in this folder if it has changed since the session opened."""
     from odin.config.plugins import find_changed_files
 
     return find_changed_files(next(item for item in config.plugins if item.folder == plugin))
@@ -295,14 +294,16 @@ class HookSet:
         runner: ProcessRunner,
         emit: Callable[[AnyEvent, str], object],
         redact: Redact,
-        find_changed_programs: Callable[[str], Sequence[str]],
+        launcher: "Launcher",
+        find_changed_plugin: Callable[[str], Sequence[str]],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
         self._facts = facts
         self._runner = runner
         self._emit = emit
         self._redact = redact
-        self._find_changed_programs = find_changed_programs
+        self._launcher = launcher
+        self._find_changed_plugin = find_changed_plugin
         self._hooks: SessionHooks | None = None
         trusted = [item for item in declarations if item.trusted and item.value]
         if trusted:
@@ -330,7 +331,8 @@ class HookSet:
         self.warnings = tuple(warning for hooks, item in parsed for warning in _shorten_warnings(hooks.warnings, item))
         for hooks, item in parsed:
             for hook in hooks.hooks:
-                own = msgspec.structs.replace(hook, project=item.layer == "project", plugin=item.plugin)
+                is_project = item.layer == "project" or self._launcher.is_project_plugin(item.plugin)
+                own = msgspec.structs.replace(hook, project=is_project, plugin=item.plugin)
                 self._load_hooks().add(own)
 
     def _load_hooks(self) -> "SessionHooks":
@@ -338,5 +340,13 @@ class HookSet:
             from odin.policy.hooks import HookSession, SessionHooks
 
             session = HookSession(**msgspec.structs.asdict(self._facts))
-            self._hooks = SessionHooks((), session, self._runner, self._emit, self._redact, self._find_changed_programs)
+            self._hooks = SessionHooks(
+                (),
+                session,
+                self._runner,
+                self._emit,
+                self._redact,
+                plan_start=self._launcher.plan_hook,
+                find_changed_plugin=self._find_changed_plugin,
+            )
         return self._hooks

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odin.config import Config, get_cache_dir, get_config_dir, get_home_dir, get_state_dir
-from odin.config.paths import SCRATCH_FOLDER
+from odin.config.paths import SCRATCH_FOLDER, SERVER_FOLDER
 
 if TYPE_CHECKING:
     from odin.core.profile import WritableFolders
@@ -128,7 +128,7 @@ class LazySandbox:
         """Return the state folder; if the project is a worktree inside it, also its secret subfolders."""
         state = self._state or str(get_state_dir(self._env))
         has_project = Path(os.path.realpath(state)) in Path(os.path.realpath(self._config.root)).parents
-        names = ("sessions", "checkpoints", "logs", SCRATCH_FOLDER) if has_project else ()
+        names = ("sessions", "checkpoints", "logs", SCRATCH_FOLDER, SERVER_FOLDER) if has_project else ()
         return [state, *(f"{state}/{name}" for name in names)]
 
 

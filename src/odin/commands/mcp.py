@@ -128,18 +128,28 @@ def _find_settings(args: argparse.Namespace) -> McpServerSettings:
 
 async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool = True) -> tuple[ServerStatus, ...]:
     """Return the states of the configured servers, after connecting them all."""
+    from odin.app.launcher import Launcher
     from odin.app.policy import build_redactor
+    from odin.app.sandbox import LazySandbox
     from odin.engine.event_bus import EventBus
     from odin.mcp.servers import ServerDeps, SessionServers
+    from odin.sandbox.runner import ProcessRunner
 
     async def refuse(server: str, params: Any) -> Any:
         raise UsageError("Sampling is not available here.")
 
     redact = build_redactor(config, env, ())
+    sandbox = LazySandbox(config, env)
+    runner = ProcessRunner(environ=env, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
+    launcher = Launcher(config, env, sandbox, runner)
+    launcher.warn = write_message
     with open_scratch(get_state_dir(env)) as folder:
         deps = ServerDeps(
             config=config,
             environment=make_environment(env, config.root),
+            runner=runner,
+            plan_start=launcher.plan_server,
+            project_servers=launcher.list_project_servers(),
             folder=folder,
             bus=EventBus(),
             emit=lambda event, agent: None,
@@ -155,6 +165,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
             return servers.list_statuses()
         finally:
             await servers.close()
+            await runner.close()
 
 
 def _list_servers(args: argparse.Namespace) -> int:

@@ -4,11 +4,12 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from odin.app.roles import list_project_files
 from odin.app.workspace import list_project_skill_folders
@@ -17,6 +18,9 @@ from odin.config import CONFIG_NAME, Config, find_project_root, get_current_fold
 from odin.config.files import read_config_file
 from odin.config.trust import (
     PINNED_FILES,
+    PinnedProject,
+    ProjectPin,
+    TrustedFolder,
     add_trusted_folder,
     find_agent_servers,
     hash_pinned_files,
@@ -24,15 +28,17 @@ from odin.config.trust import (
     remove_trusted_folder,
 )
 from odin.core.errors import OdinError, UsageError
-from odin.core.setup import TrustRequest
-from odin.policy.hook_declaration import parse_hooks
+from odin.core.setup import TrustAnswer, TrustRequest
+from odin.policy.hook_declaration import HookSpec, parse_hooks
 from odin.policy.rules.rule_file import RuleReader
 
 
 class TrustCandidate(Struct, frozen=True, kw_only=True):
     """What a folder's configuration does only if trusted: programs it starts, and settings it allows or sets.
 
-    `hashes` are of the files that were inspected, so that trust covers exactly that content and no later change.
+    `hooks` and `servers` are the names of what it starts as programs. `network` and `unsandboxed` are what the user has
+    allowed them already. `hashes` are of the files that were inspected, so that trust covers exactly that content and
+    no later change.
     """
 
     folder: str
@@ -40,12 +46,16 @@ class TrustCandidate(Struct, frozen=True, kw_only=True):
     changed: tuple[str, ...]
     starts: tuple[str, ...]
     allows: tuple[str, ...]
+    hooks: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    network: tuple[str, ...] = ()
+    unsandboxed: dict[str, ProjectPin] = field(default_factory=dict[str, ProjectPin])
     warning: str = ""
     hashes: dict[str, str]
 
     @property
     def request(self) -> TrustRequest:
-        return TrustRequest(self.folder, self.changed, self.starts, self.allows)
+        return TrustRequest(self.folder, self.changed, self.starts, self.allows, self.servers)
 
     @property
     def is_empty(self) -> bool:
@@ -60,12 +70,18 @@ def inspect_folder(cwd: str, env: Mapping[str, str]) -> TrustCandidate:
     config = load(folder, env)
     if _hash_files(root) != hashes:
         raise UsageError(f"Files in {root} changed while they were inspected.", "Try again.")
+    hooks = parse_hooks(config.wanted.get("hooks", {}), "").hooks
+    servers = tuple(_list_servers(config))
     return TrustCandidate(
         folder=root,
         trusted=config.trust.trusted,
         changed=config.trust.changed,
-        starts=tuple(dict.fromkeys(_list_started_programs(config))),
+        starts=tuple(dict.fromkeys(_list_started_programs(config, hooks, servers))),
         allows=tuple(_list_allowed_settings(config)),
+        hooks=tuple(hook.id for hook in hooks),
+        servers=tuple(dict.fromkeys(name for name, server in servers if server.get("command"))),
+        network=config.trust.network,
+        unsandboxed=config.trust.unsandboxed,
         warning=config.trust.warning,
         hashes=hashes,
     )
@@ -75,9 +91,29 @@ def _hash_files(root: str) -> dict[str, str]:
     return hash_pinned_files(root, read_config_file(Path(root, CONFIG_NAME)))
 
 
-def grant_trust(candidate: TrustCandidate, env: Mapping[str, str]) -> None:
-    """Trust the folder with the inspected content."""
-    add_trusted_folder(candidate.folder, candidate.hashes, env)
+def grant_trust(
+    candidate: TrustCandidate,
+    env: Mapping[str, str],
+    *,
+    network: Collection[str] = (),
+    unsandboxed: Collection[str] = (),
+) -> None:
+    """Trust the folder with the inspected content. `network` and `unsandboxed` name its servers and hooks."""
+    for name in network:
+        if name not in candidate.servers:
+            raise UsageError(f"This project starts no MCP server {name!r}.", "`odin trust` lists what it starts.")
+    pins = dict(candidate.unsandboxed)
+    for name in unsandboxed:
+        kinds = [kind for kind, known in (("hook", candidate.hooks), ("server", candidate.servers)) if name in known]
+        if len(kinds) != 1:
+            why = "Both a hook and a server are" if kinds else "No hook or MCP server of this project is"
+            raise UsageError(f"{why} called {name!r}.", "`odin trust` lists what it starts.")
+        pins[f"{kinds[0]} {name}"] = PinnedProject(candidate.folder).make_pin()
+    if pins and _hash_files(candidate.folder) != candidate.hashes:
+        raise UsageError(f"Files in {candidate.folder} changed while they were inspected.", "Try again.")
+    allowed = tuple(dict.fromkeys((*candidate.network, *network)))
+    trusted = TrustedFolder(files=candidate.hashes, network=allowed, unsandboxed=pins)
+    add_trusted_folder(candidate.folder, trusted, env)
 
 
 def find_pending_trust(cwd: str, env: Mapping[str, str]) -> "FolderTrust | None":
@@ -103,8 +139,9 @@ class FolderTrust:
     def request(self) -> TrustRequest:
         return self._candidate.request
 
-    async def grant(self) -> None:
-        await asyncio.to_thread(grant_trust, self._candidate, self._env)
+    async def grant(self, *, network: bool = False) -> None:
+        servers = self._candidate.servers if network else ()
+        await asyncio.to_thread(partial(grant_trust, self._candidate, self._env, network=servers))
 
 
 def revoke_trust(cwd: str, env: Mapping[str, str]) -> tuple[str, bool]:
@@ -116,16 +153,30 @@ def revoke_trust(cwd: str, env: Mapping[str, str]) -> tuple[str, bool]:
     return path, False
 
 
-def _list_started_programs(config: Config) -> Iterator[str]:
-    for hook in parse_hooks(config.wanted.get("hooks", {}), "").hooks:
-        yield f"{hook.event}: {hook.text}"
-    for name, server in (*config.wanted.get("mcp", {}).items(), *find_agent_servers(config.root)):
+def _list_servers(config: Config) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the MCP servers that the project brings."""
+    for name, server in (*find_agent_servers(config.root), *config.wanted.get("mcp", {}).items()):
         if isinstance(server, dict):
-            settings = cast("dict[str, Any]", server)
-            args = cast("Sequence[Any]", settings.get("args") if isinstance(settings.get("args"), list | tuple) else ())
-            words = [str(word) for word in (settings.get("command", ""), *args)]
-            shown = " ".join(words) if settings.get("command") else settings.get("url", "")
-            yield f"MCP server {name}: {shown}"
+            yield name, cast("dict[str, Any]", server)
+
+
+def _list_started_programs(
+    config: Config, hooks: Sequence[HookSpec], servers: Sequence[tuple[str, dict[str, Any]]]
+) -> Iterator[str]:
+    trust, project = config.trust, PinnedProject(config.root)
+    notes = {
+        name: " (outside the sandbox)" if project.has_content(pin) else " (in the sandbox again: files have changed)"
+        for name, pin in trust.unsandboxed.items()
+    }
+    for hook in hooks:
+        yield f"{hook.id}: {hook.text}{notes.get(f'hook {hook.id}', '')}"
+    for name, settings in servers:
+        args = cast("Sequence[Any]", settings.get("args") if isinstance(settings.get("args"), list | tuple) else ())
+        words = [str(word) for word in (settings.get("command", ""), *args)]
+        shown = " ".join(words) if settings.get("command") else settings.get("url", "")
+        wish = " (asks for the network)" if settings.get("network") in (True, "true") else ""
+        note = notes.get(f"server {name}", " (with network)" if name in trust.network else wish)
+        yield f"MCP server {name}: {shown}{note}"
     for name, server in config.wanted.get("lsp_servers", {}).items():
         words = (server.get("command", name), *server.get("args", ()))
         yield f"language server {name}: {' '.join(words)}"
@@ -167,11 +218,14 @@ def ask_for_trust(cwd: str) -> None:
         candidate = inspect_folder(cwd, os.environ)
     except OdinError:
         return
-    if not candidate.trusted and not candidate.is_empty and _confirm_trust(candidate):
-        grant_trust(candidate, os.environ)
+    if candidate.trusted or candidate.is_empty:
+        return
+    answer = _confirm_trust(candidate)
+    if answer != "no":
+        grant_trust(candidate, os.environ, network=candidate.servers if answer == "network" else ())
 
 
-def _confirm_trust(candidate: TrustCandidate) -> bool:
+def _confirm_trust(candidate: TrustCandidate) -> TrustAnswer:
     from odin.ui.trust_prompt import ask_trust
 
     return ask_trust(candidate.request, sys.stdin, sys.stderr)
@@ -183,10 +237,15 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     add("what", nargs="?", choices=("status", "add", "remove", "list"), default="status", help="(default: status)")
     add("path", nargs="?", default="", metavar="PATH", help="folder (default: the current one)")
     add("--yes", "-y", action="store_true", help="add without confirmation")
+    repeatable: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
+    add("--network", **repeatable, help="with add: let this MCP server use the network; repeatable")
+    add("--unsandboxed", **repeatable, help="with add: run this hook or MCP server outside the sandbox; repeatable")
     add("--json", action="store_true", help="print JSON")
     add("--cwd", default="", metavar="DIR", help="project folder")
     args = parser.parse_args(argv)
     args.path = args.path or args.cwd
+    if args.what != "add" and (args.network or args.unsandboxed):
+        raise UsageError("--network and --unsandboxed belong to `odin trust add`.")
     return args
 
 
@@ -205,14 +264,18 @@ def _add_folder(args: argparse.Namespace) -> int:
     from odin.ui.trust_prompt import format_trust_page
 
     candidate = inspect_folder(args.path, os.environ)
+    network = args.network
     if args.yes:
         if not args.json:
             write_output(format_trust_page(candidate.request))
     elif not sys.stdin.isatty():
         raise UsageError("Cannot ask for confirmation without a terminal.", "Review `odin trust`, then add --yes.")
-    elif not _confirm_trust(candidate):
-        return 1
-    grant_trust(candidate, os.environ)
+    else:
+        answer = _confirm_trust(candidate)
+        if answer == "no":
+            return 1
+        network = candidate.servers if answer == "network" else network
+    grant_trust(candidate, os.environ, network=network, unsandboxed=args.unsandboxed)
     if args.json:
         return write_json({**_facts_of(candidate), "trusted": True, "changed": []})
     return write_output("Trusted.\n") if args.yes else 0
@@ -233,9 +296,23 @@ def _list_folders(args: argparse.Namespace) -> int:
     folders = read_trusted_folders(os.environ)
     if args.json:
         return write_json(
-            [{"folder": name, "since": entry.since, "files": sorted(entry.files)} for name, entry in folders.items()]
+            [
+                {
+                    "folder": name,
+                    "since": entry.since,
+                    "files": sorted(entry.files),
+                    "network": entry.network,
+                    "unsandboxed": sorted(entry.unsandboxed),
+                }
+                for name, entry in folders.items()
+            ]
         )
-    return write_output("".join(f"{escape_hidden(name)}\n" for name in folders) or "No trusted folders.\n")
+    lines: list[str] = []
+    for name, entry in folders.items():
+        lines.append(name)
+        lines += [f"  {server}: may use the network" for server in entry.network]
+        lines += [f"  {program}: outside the sandbox until a file changes" for program in sorted(entry.unsandboxed)]
+    return write_output("".join(f"{escape_hidden(line)}\n" for line in lines) or "No trusted folders.\n")
 
 
 def _facts_of(candidate: TrustCandidate) -> dict[str, Any]:

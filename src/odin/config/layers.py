@@ -208,6 +208,7 @@ class _Layers:
         self.problems: list[ConfigProblem] = []
         self.declared: dict[str, tuple[LayerDeclaration, ...]] = {}
         self.wanted: dict[str, Any] = {}
+        self.project_servers: frozenset[str] = frozenset()
         self.plugins: list[Plugin] = []
         self.trust = TrustStatus()
 
@@ -218,6 +219,8 @@ class _Layers:
 
     def set_value(self, key: str, value: Any, layer: RuleLayer, source: str, written: Any = None) -> None:
         shown = value if written is None else written
+        if key == "mcp" and layer == "project":
+            self.project_servers |= {name for name in value if name not in self.values.get("mcp", {})}
         if key in DECLARED_KEYS:
             trusted = layer != "project" or self.trust.trusted
             before = self.declared.get(key, ()) if key in MERGE_FUNCTIONS else ()
@@ -243,6 +246,7 @@ class _Layers:
             trust=self.trust,
             declared=self.declared,
             wanted=self.wanted,
+            project_servers=self.project_servers,
             plugins=tuple(self.plugins),
         )
         if not config.mcp:

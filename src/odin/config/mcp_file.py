@@ -109,10 +109,12 @@ def add_given_servers(config: Config, given: Sequence[str], cwd: str, env: Mappi
 
     Raise UsageError if a value is neither JSON nor a file with servers.
     """
-    servers = {} if only else dict(config.mcp)
+    added: dict[str, McpServerSettings] = {}
     for text in given:
-        servers.update(_read_given(text, cwd, env))
-    return leave_out_ambiguous(msgspec.structs.replace(config, mcp=servers))
+        added.update(_read_given(text, cwd, env))
+    servers = {**({} if only else config.mcp), **added}
+    left = config.project_servers - set(added)
+    return leave_out_ambiguous(msgspec.structs.replace(config, mcp=servers, project_servers=left))
 
 
 def _read_given(text: str, cwd: str, env: Mapping[str, str]) -> dict[str, McpServerSettings]:

@@ -1,9 +1,11 @@
 """The configuration, state and cache folders, and the project root."""
 
 import os
+import re
 import stat
+import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,6 +22,11 @@ WORKTREE_FOLDER = "worktrees"
 
 SCRATCH_FOLDER = "scratch"
 """The folder in the state folder for temporary files that Odin reads back. Commands cannot reach it."""
+
+SERVER_FOLDER = "servers"
+"""The folder in the state folder for the working directories of the user's MCP servers."""
+
+_UNUSED_S = 30 * 86_400
 
 _MARKERS = (INSTRUCTIONS_NAME, CONFIG_NAME, ".git")
 
@@ -148,6 +155,44 @@ def open_scratch(state_dir: Path) -> Generator[Path]:
     parent = make_private_folder(state_dir / SCRATCH_FOLDER)
     with tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True) as folder:
         yield Path(os.path.realpath(folder))
+
+
+def make_server_folder(name: str, env: Mapping[str, str], state_dir: str = "") -> str:
+    """Create the folder that the user's MCP server of this name runs in. Commands cannot reach it."""
+    return str(make_private_folder(Path(state_dir or get_state_dir(env), SERVER_FOLDER, _make_file_name(name))))
+
+
+def make_server_cache(name: str, root: str, env: Mapping[str, str]) -> str:
+    """Create the folder for the caches of a sandboxed server in one project: Odin's own cache is hidden there.
+
+    Raise StateUnwritable.
+    """
+    import threading
+
+    cache = get_cache_dir(env)
+    folder = make_private_folder(cache.with_name(f"{cache.name}-servers") / _make_file_name(name, root))
+    with suppress(OSError):
+        os.utime(folder)
+    threading.Thread(target=remove_unused_caches, args=(folder.parent,), daemon=True).start()
+    return os.path.realpath(folder)
+
+
+def _make_file_name(name: str, *more: str) -> str:
+    """Return a file name for any name, which a project may have chosen. Other names have other file names."""
+    from hashlib import sha256
+
+    digest = sha256(os.fsencode("\0".join((name, *more)))).hexdigest()[:16]
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', name)[:40]}-{digest}"
+
+
+def remove_unused_caches(parent: Path) -> None:
+    """Remove the caches of projects, such as worktrees, for which no server was started for a long time."""
+    from shutil import rmtree
+
+    with suppress(OSError):
+        for folder in list(parent.iterdir()):
+            if time.time() - folder.lstat().st_mtime > _UNUSED_S:
+                rmtree(folder, ignore_errors=True)
 
 
 def find_project_root(cwd: str, env: Mapping[str, str]) -> str:

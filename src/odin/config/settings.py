@@ -193,7 +193,14 @@ class McpServerSettings(Struct, frozen=True, kw_only=True):
     env: Annotated[dict[str, str], describe("Environment variables for it. Odin passes none that hold secrets.")] = (
         field(default_factory=dict[str, str])
     )
-    cwd: Annotated[str, describe("The folder it runs in; unset: the project.")] = ""
+    cwd: Annotated[
+        str,
+        describe("The folder it runs in, from the project. Unset: one of its own; for a project's server the project."),
+    ] = ""
+    network: Annotated[
+        bool,
+        describe("A server of a project asks for the network, which you allow when you trust the folder."),
+    ] = False
     url: Annotated[str, describe("The URL of an HTTP server.")] = ""
     headers: Annotated[dict[str, str], describe("HTTP headers, for example `Authorization`.")] = field(
         default_factory=dict[str, str]
@@ -515,6 +522,7 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     `sources` names the layer that set each key. `written` keeps, for a value that came from a variable, the text with
     the variable's name; only the session itself sees the value. `declared` keeps the rules and hooks of each layer
     apart, strongest last. `wanted` is what the project's file requests and gets only in a trusted folder.
+    `project_servers` are the MCP servers that the project brings.
     """
 
     root: str = ""
@@ -522,6 +530,7 @@ class Config(ConfigKeys, frozen=True, kw_only=True):
     trust: TrustStatus = field(default_factory=TrustStatus)
     declared: dict[str, tuple[LayerDeclaration, ...]] = field(default_factory=dict[str, tuple[LayerDeclaration, ...]])
     wanted: dict[str, Any] = field(default_factory=dict[str, Any])
+    project_servers: frozenset[str] = frozenset()
     plugins: tuple[Plugin, ...] = ()
     sources: dict[str, str] = field(default_factory=dict[str, str])
     written: dict[str, Any] = field(default_factory=dict[str, Any])

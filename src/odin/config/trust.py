@@ -1,12 +1,13 @@
 """Which folders the user trusts, and with which content.
 
-Trust belongs to the real folder and to the content of everything in the project that can start programs, redirect
-requests or grant permissions. If a byte of it changes, the folder is untrusted again. Nothing inside a folder can claim
-to be another folder.
+Trust belongs to the real folder and to the content of everything in the project that declares programs to start,
+redirects requests or grants permissions. If a byte of it changes, the folder is untrusted again. Nothing inside a
+folder can claim to be another folder. The files that the declared programs run are not pinned, because no guess at a
+command line finds them: the programs run in the sandbox. One that the user lets out of it is pinned with the whole
+project.
 """
 
 import os
-import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from odin.config.files import VersionedStore, lock_file, read_store, write_atomically
 from odin.config.paths import CONFIG_NAME, MCP_NAME, find_worktree_origin, get_config_dir, get_state_dir
@@ -31,21 +33,11 @@ PINNED_FOLDERS = (
 MAX_PINNED_FILES = 2_000
 MAX_PINNED_BYTES = 10_000_000
 
-_PROJECT_VARIABLE = compile_lazily(
-    r"\$(?:\{(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\}|(?:(?:CLAUDE|ODIN)_PROJECT_DIR|PWD)\b)"
-)
 _SERVERS_KEY = compile_lazily(r"(?i)mcp[-_]?servers")
-_SEPARATOR = compile_lazily(r"[;|&()\n]+|\{|then|do|else|!")
-_SCRIPTS = (".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".ps1")
-_SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "source", ""))  # "": `.`, whose path name is empty
-_LANGUAGES = frozenset(("python", "node", "ruby", "perl", "php", "lua", "deno", "bun", "tsx", "uv", "run"))
-_WRAPPERS = frozenset(("exec", "env", "sudo", "nohup", "time", "timeout", "nice", "command", "if"))
-_RUNNERS = _SHELLS | _LANGUAGES | _WRAPPERS
-"""Programs that take a program or script as their next argument."""
 
 
 def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
-    """Return the hashes of all project files that can start programs, redirect requests or grant permissions.
+    """Return the hashes of all project files that declare programs, redirect requests or grant permissions.
 
     The keys are relative paths.
     """
@@ -54,26 +46,7 @@ def hash_pinned_files(folder: str, config_text: bytes | None) -> dict[str, str]:
         found[CONFIG_NAME] = _hash_bytes(config_text)
     for name in _list_pinned_files(folder, config_text):
         found[name] = _hash_bytes(_read_pinned(Path(folder, name)))
-    return found | {name: digest for name, digest in hash_hook_programs(folder, config_text).items() if digest}
-
-
-def hash_hook_programs(folder: str, config_text: bytes | None) -> dict[str, str]:
-    """Return the project files that its hooks and servers run, with their hashes; "" for a missing file.
-
-    A program that runs matters as much as the configuration. A file that a hook only reads or writes does not count:
-    otherwise a hook that writes a log would make its folder untrusted.
-    """
-    found: dict[str, str] = {}
-    for text in _list_command_lines(folder, config_text):
-        for word in _find_programs(_PROJECT_VARIABLE.sub(lambda _: folder, text)):
-            path = Path(os.path.normpath(Path(folder, word)))
-            if path.is_relative_to(folder) and path not in (Path(folder), Path(folder, CONFIG_NAME)):
-                found[str(path.relative_to(folder))] = hash_program(path)
     return found
-
-
-def hash_program(path: Path) -> str:
-    return _hash_bytes(_read_pinned(path)) if os.path.isfile(path) else ""  # noqa: PTH113
 
 
 def _list_pinned_files(folder: str, config_text: bytes | None) -> Iterator[str]:
@@ -115,63 +88,6 @@ def _walk_files(top: Path, root: str, depth: int = 5) -> Iterator[Path]:
 
 def _raise_unreadable(error: OSError) -> None:
     raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.", "Make it readable or remove it.")
-
-
-def _find_programs(command: str) -> Iterator[str]:
-    """Yield the words of a command line that may be programs.
-
-    They are the first word of a command, the word after an interpreter, and any script file. After `cd sub` they are
-    also looked up in that folder. A word with spaces may itself be a command line.
-    """
-    first, entering, folder = True, False, ""
-    for word in _split_words(command):
-        if _SEPARATOR.fullmatch(word):
-            first, entering = True, False
-        elif entering:
-            folder, entering = str(Path(folder, word)), False
-        elif not word.startswith("-"):
-            if first or word.endswith(_SCRIPTS):
-                yield from (word, str(Path(folder, word))) if folder else (word,)
-            if " " in word and word != command:
-                yield from (str(Path(folder, inner)) for inner in _find_programs(word))
-            entering = first and word in ("cd", "pushd")
-            first = first and ("=" in word or Path(word).name.rstrip("0123456789.") in _RUNNERS)
-
-
-def _join_words(words: list[str]) -> str:
-    import shlex
-
-    return shlex.join(words)
-
-
-def _split_words(command: str) -> list[str]:
-    from shlex import shlex
-
-    reader = shlex(command, posix=True, punctuation_chars=";|&()\n")
-    reader.whitespace = " \t\r"
-    reader.whitespace_split = True
-    reader.commenters = ""
-    try:
-        return list(reader)
-    except ValueError:  # a quotation mark is missing
-        return [word for word in re.split(r"[\s\"'`;|&()]+", command) if word]
-
-
-def _list_command_lines(folder: str, config_text: bytes | None) -> Iterator[str]:
-    """Yield what the project's settings run: the commands of hooks, and the command lines of servers."""
-    config = _parse_object(config_text)
-    yield from _collect_texts(config.get("hooks"))
-    path = Path(folder, MCP_NAME)
-    listed = _parse_object(_read_pinned(path)).get("mcpServers") if os.path.isfile(path) else None  # noqa: PTH113
-    for servers in (config.get("mcp"), listed, config.get("lsp_servers"), dict(find_agent_servers(folder))):
-        for server in cast("dict[str, Any]", servers).values() if isinstance(servers, dict) else ():
-            if isinstance(server, dict):
-                fields = cast("dict[str, Any]", server)
-                args: Any = fields.get("args")
-                words: list[Any] = [fields.get("command"), *(args if isinstance(args, list) else ())]
-                line = _join_words([word for word in words if isinstance(word, str)])
-                cwd: Any = fields.get("cwd")
-                yield f"{_join_words(['cd', cwd])} && {line}" if isinstance(cwd, str) and cwd else line
 
 
 def find_agent_servers(folder: str) -> Iterator[tuple[str, Any]]:
@@ -248,29 +164,36 @@ MAX_STORE_BYTES = 10_000_000
 _STORE_VERSION = 1
 
 
+class ProjectPin(Struct, frozen=True, kw_only=True):
+    """The content of a whole project: its hash, and a hash of the times of its files, which takes less to compute."""
+
+    digest: str
+    stamp: str = ""
+
+
 class TrustStatus(Struct, frozen=True, kw_only=True):
     """Whether a folder is trusted, for this run or until its content changes, and what has changed.
 
-    `programs` are the files of a trusted folder that its hooks run, with their hashes.
+    `network` are the servers of a trusted folder that may use the network, `unsandboxed` the hooks and servers that run
+    outside the sandbox while the project has this content.
     """
 
     folder: str = ""
     trusted: bool = False
     once: bool = False
     changed: tuple[str, ...] = ()
-    programs: dict[str, str] = field(default_factory=dict[str, str])
+    network: tuple[str, ...] = ()
+    unsandboxed: dict[str, ProjectPin] = field(default_factory=dict[str, ProjectPin])
     warning: str = ""
-
-    def find_changed_programs(self) -> tuple[str, ...]:
-        """Return the hook programs that changed since the folder was checked."""
-        return tuple(name for name, digest in self.programs.items() if _hash_program_now(self.folder, name) != digest)
 
 
 class TrustedFolder(Struct, frozen=True, kw_only=True):
-    """A trusted folder: the hashes of its files, and when it was trusted."""
+    """A trusted folder: the hashes of its files, when it was trusted, and what its programs may do besides."""
 
     files: dict[str, str]
     since: str = ""
+    network: tuple[str, ...] = ()
+    unsandboxed: dict[str, ProjectPin] = field(default_factory=dict[str, ProjectPin])
 
 
 class _TrustStore(VersionedStore, frozen=True, kw_only=True):
@@ -283,28 +206,22 @@ def evaluate_trust(
 ) -> TrustStatus:
     """Return whether a folder is trusted now. `config_text` is its odinconfig.json, the bytes that will be used."""
     folder = os.path.realpath(folder)
+    found = TrustStatus(folder=folder, trusted=once, once=once)
     try:
-        known = {} if once else read_trusted_folders(env)
-        entry = known.get(folder) or known.get(find_worktree_origin(folder, get_state_dir(env)))
+        known = read_trusted_folders(env)
     except ConfigError as error:
-        return TrustStatus(folder=folder, warning=f"No folder is trusted: {error.describe()}")
-    if entry is None and not once:
-        return TrustStatus(folder=folder)
+        return found if once else replace(found, warning=f"No folder is trusted: {error.describe()}")
+    entry = known.get(folder) or known.get(find_worktree_origin(folder, get_state_dir(env)))
+    if entry is None:
+        return found
     try:
-        run = hash_hook_programs(folder, config_text)
-        now = hash_pinned_files(folder, config_text) if entry is not None else {}
+        now = hash_pinned_files(folder, config_text)
     except ConfigError as error:
-        return TrustStatus(folder=folder, warning=f"This folder is not trusted: {error.describe()}")
-    then = entry.files if entry is not None else {}
-    changed = tuple(sorted(name for name in {*then, *now} if then.get(name) != now.get(name)))
-    return TrustStatus(folder=folder, trusted=not changed, once=once, changed=changed, programs=run)
-
-
-def _hash_program_now(folder: str, name: str) -> str:
-    try:
-        return hash_program(Path(folder, name))
-    except ConfigError:
-        return "unreadable"
+        return found if once else replace(found, warning=f"This folder is not trusted: {error.describe()}")
+    changed = tuple(sorted(name for name in {*entry.files, *now} if entry.files.get(name) != now.get(name)))
+    if changed:
+        return found if once else replace(found, changed=changed)
+    return replace(found, trusted=True, network=entry.network, unsandboxed=entry.unsandboxed)
 
 
 def locate_trust_store(env: Mapping[str, str]) -> Path:
@@ -317,13 +234,12 @@ def read_trusted_folders(env: Mapping[str, str]) -> dict[str, TrustedFolder]:
     return {} if store is None else store.folders
 
 
-def add_trusted_folder(folder: str, files: Mapping[str, str], env: Mapping[str, str]) -> None:
+def add_trusted_folder(folder: str, trusted: TrustedFolder, env: Mapping[str, str]) -> None:
     """Trust a folder with this content."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     with lock_file(locate_trust_store(env)):
-        _write_trust_store(
-            env, {**read_trusted_folders(env), os.path.realpath(folder): TrustedFolder(files=dict(files), since=since)}
-        )
+        known = read_trusted_folders(env)
+        _write_trust_store(env, {**known, os.path.realpath(folder): replace(trusted, since=since)})
 
 
 def remove_trusted_folder(folder: str, env: Mapping[str, str]) -> bool:
@@ -339,3 +255,112 @@ def remove_trusted_folder(folder: str, env: Mapping[str, str]) -> bool:
 def _write_trust_store(env: Mapping[str, str], folders: Mapping[str, TrustedFolder]) -> None:
     book = _TrustStore(folders=dict(sorted(folders.items())))
     write_atomically(locate_trust_store(env), msgspec.json.format(msgspec.json.encode(book), indent=2) + b"\n")
+
+
+# --- the whole content of a project ---
+
+MAX_PROJECT_FILES = 20_000
+MAX_PROJECT_BYTES = 500_000_000
+
+_GIT_SETTINGS = ("config", "config.worktree", "commondir", "hooks", "info")
+"""What in `.git` can start programs. The rest is data, which changes with every commit."""
+
+_UNSETTLED_NS = 50_000_000
+"""A file that changed this recently may change again within the resolution of its times."""
+
+
+class PinnedProject:
+    """Tells whether a project still has the content that was pinned.
+
+    A program may run any file of its project, so all of them count. They are read again only if the times of one
+    changed; ctime is one of them, which no program can set.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = os.path.realpath(folder)
+        self._stamps: dict[str, str] = {}
+
+    def make_pin(self) -> ProjectPin:
+        """Return the pin of the current content. Raise ConfigError if the project cannot be pinned."""
+        started = time.time_ns()
+        files = self._list_files()
+        stamp, digest = _stamp_of(files), self._hash_files(files)
+        if _stamp_of(self._list_files()) != stamp:
+            raise ConfigError(f"Files in {self._folder} changed while they were read.", "Try again.")
+        is_settled = all(started - info.st_ctime_ns > _UNSETTLED_NS for _, _, info in files)
+        return ProjectPin(digest=digest, stamp=stamp if is_settled else "")
+
+    def has_content(self, pin: ProjectPin) -> bool:
+        try:
+            stamp = _stamp_of(self._list_files())
+            if stamp in (pin.stamp, self._stamps.get(pin.digest)):
+                return True
+            now = self.make_pin()
+        except ConfigError:
+            return False
+        self._stamps[now.digest] = now.stamp
+        return now.digest == pin.digest
+
+    def _list_files(self) -> list[tuple[str, str, os.stat_result]]:
+        """Return the name in the project, the place and the status of every file, and of files that links lead to."""
+        found: list[tuple[str, str, os.stat_result]] = []
+        waiting = [self._folder]
+        try:
+            while waiting:
+                folder = waiting.pop()
+                names = _GIT_SETTINGS if folder == f"{self._folder}/.git" else os.listdir(folder)  # noqa: PTH208
+                for name in names:
+                    path = f"{folder}/{name}"
+                    if not os.path.lexists(path):
+                        continue
+                    info = os.lstat(path)
+                    if stat.S_ISDIR(info.st_mode):
+                        waiting.append(path)
+                        continue
+                    found.append((path[len(self._folder) + 1 :], path, info))
+                    if stat.S_ISLNK(info.st_mode) and not self._is_covered(target := os.path.realpath(path)):
+                        found.append((f"{path[len(self._folder) + 1 :]}/", target, os.lstat(target)))
+                if len(found) > MAX_PROJECT_FILES:
+                    raise ConfigError(f"{self._folder} has more than {MAX_PROJECT_FILES:,} files.", _OWN_SETTINGS)
+        except OSError as error:
+            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.", _OWN_SETTINGS) from error
+        if sum(info.st_size for _, _, info in found) > MAX_PROJECT_BYTES:
+            raise ConfigError(f"{self._folder} has more than {MAX_PROJECT_BYTES:,} bytes.", _OWN_SETTINGS)
+        return sorted(found, key=lambda item: item[0])
+
+    def _is_covered(self, target: str) -> bool:
+        """True if what a link leads to is pinned itself, or does not exist."""
+        inside = os.path.relpath(target, self._folder)
+        is_data = inside.startswith(".git/") and inside.split("/")[1] not in _GIT_SETTINGS
+        return not os.path.lexists(target) or (not inside.startswith("..") and inside != ".git" and not is_data)
+
+    def _hash_files(self, files: list[tuple[str, str, os.stat_result]]) -> str:
+        import hashlib
+
+        digest = hashlib.sha256()
+        for name, path, info in files:
+            try:
+                if stat.S_ISLNK(info.st_mode):
+                    content = "link " + os.readlink(path)  # noqa: PTH115
+                elif stat.S_ISREG(info.st_mode):
+                    with Path(path).open("rb") as file:
+                        content = hashlib.file_digest(file, "sha256").hexdigest()
+                else:
+                    raise ConfigError(f"{path} is not a regular file, so it cannot be pinned.", _OWN_SETTINGS)
+            except OSError as error:
+                raise ConfigError(f"{path} cannot be read: {error.strerror}.", _OWN_SETTINGS) from error
+            digest.update(repr((name, stat.S_IMODE(info.st_mode), content)).encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+
+_OWN_SETTINGS = "Put the hook or server into your own settings instead."
+
+
+def _stamp_of(files: list[tuple[str, str, os.stat_result]]) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    for name, _, info in files:
+        facts = (name, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_dev, info.st_mode)
+        digest.update(repr(facts).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

@@ -1,10 +1,10 @@
 """The profiles under which Odin starts processes. Every process has one; `docs/sandbox.md` lists which has which."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from odin.core.path_names import contains
 
@@ -64,6 +64,18 @@ class ProcessProfile(Struct, frozen=True):
         return self.confined or self.name in _NEVER_OUTSIDE
 
 
+class ProgramStart(Struct, frozen=True):
+    """How a hook or a server is started. `env` are variables besides the usual ones.
+
+    `hint` is a clause about its profile for the user, if it fails.
+    """
+
+    profile: ProcessProfile
+    cwd: str
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    hint: str = ""
+
+
 READ = ProcessProfile("read")
 PROJECT = ProcessProfile("project")
 OWN = ProcessProfile("own")
@@ -93,6 +105,14 @@ class WritableFolders(Struct, frozen=True):
         return os.pathsep.join(
             folder for folder in folders if folder.startswith("/") and os.path.realpath(folder) not in self
         )
+
+    def filter_variables(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that keep a program outside the sandbox from finding code that commands can write."""
+        paths = {name: self.filter_path(env[name]) for name in _SEARCH_VARIABLES if env.get(name)}
+        return {**paths, "PATH": self.filter_path(env.get("PATH", "")), "PYTHONSAFEPATH": "1"}
+
+
+_SEARCH_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "NODE_PATH", "LD_LIBRARY_PATH", "PERL5LIB", "RUBYLIB")
 
 
 def _measure_innermost(path: str, folders: Iterable[str]) -> int:

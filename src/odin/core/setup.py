@@ -61,13 +61,19 @@ class Setup(Protocol):
 class TrustRequest(Struct, frozen=True):
     """Settings that take effect only if the folder is trusted: programs it starts, calls it allows, values it sets.
 
-    `changed` names the files that changed since the folder was last trusted.
+    `changed` names the files that changed since the folder was last trusted. `servers` are the programs among what it
+    starts that the user can let use the network.
     """
 
     folder: str
     changed: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
     allows: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+
+TrustAnswer = Literal["no", "yes", "network"]
+"""`network`: the folder is trusted, and its MCP servers may use the network."""
 
 
 class TrustGate(Protocol):
@@ -76,6 +82,6 @@ class TrustGate(Protocol):
     @property
     def request(self) -> TrustRequest: ...
 
-    async def grant(self) -> None:
-        """Trust the folder with exactly the content the request was read from."""
+    async def grant(self, *, network: bool = False) -> None:
+        """Trust the folder with exactly the content the request was read from. `network`: for its servers, too."""
         ...

@@ -9,11 +9,8 @@ in a folder of their own for each project: what it writes there is used by no ot
 """
 
 import os
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,11 +18,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from odin.config import LanguageServerSettings, get_cache_dir, make_private_folder
+from odin.config import LanguageServerSettings, get_home_dir
+from odin.config.paths import make_server_cache
 from odin.core.errors import StateUnwritable
 from odin.core.path_names import contains
 from odin.core.profile import UNSANDBOXED, ProcessProfile
 from odin.lsp.protocol import ServerFault
+from odin.sandbox.layout import SandboxSession, find_writable_folders
 
 
 class ServerSpec(Struct, frozen=True):
@@ -121,7 +120,6 @@ _CONFIGURED_BY = {
 _CONFIG_FILES = {"pyright": "pyrightconfig.json", "ty": "ty.toml"}
 _MAX_CONFIG_BYTES = 500_000
 _MAX_LISTED = 2_000
-_UNUSED_S = 30 * 86_400
 
 
 def find_servers(
@@ -305,38 +303,17 @@ def plan_launch(
         raise ServerFault(f"{name} is a program of the project and is not started without a sandbox")
     argv = program, *spec.args
     if not confined:
-        return ServerLaunch(argv, {**_build_outside_environment(root, env), **spec.env}, spec.options, UNSANDBOXED)
-    caches = _make_cache_folder(spec, root, env) if spec.caches else ""
+        writable = find_writable_folders(SandboxSession(root=root, home=str(get_home_dir(env)), env=env))
+        return ServerLaunch(argv, {**writable.filter_variables(env), **spec.env}, spec.options, UNSANDBOXED)
+    try:
+        caches = make_server_cache(spec.name, root, env) if spec.caches else ""
+    except StateUnwritable as error:
+        raise ServerFault(str(error).rstrip(".")) from None
     variables = {name: f"{caches}/{name.lower()}" for name in spec.caches}
     # a scope gives it a sandbox of its own, so that it does not keep the one of commands busy
     scope = (*((root,) if spec.writes else ()), *((caches,) if caches else ()))
     options = add_interpreter(spec, root)
     return ServerLaunch(argv, {**variables, **spec.env}, options, ProcessProfile("server", scope=scope))
-
-
-def _make_cache_folder(spec: ServerSpec, root: str, env: Mapping[str, str]) -> str:
-    """Create the folder for the caches of a server in one project. Odin's own cache is hidden in the sandbox."""
-    from hashlib import sha256
-
-    cache = get_cache_dir(env)
-    name = f"{spec.name}-{sha256(os.fsencode(root)).hexdigest()[:16]}"
-    try:
-        folder = make_private_folder(cache.with_name(f"{cache.name}-servers") / name)
-        os.utime(folder)
-    except (StateUnwritable, OSError) as error:
-        raise ServerFault(str(error).rstrip(".")) from None
-    threading.Thread(target=remove_unused_caches, args=(folder.parent,), daemon=True).start()
-    return os.path.realpath(folder)
-
-
-def remove_unused_caches(parent: Path) -> None:
-    """Remove the caches of projects, such as worktrees, for which no server was started for a long time."""
-    from shutil import rmtree
-
-    with suppress(OSError):
-        for folder in list(parent.iterdir()):
-            if time.time() - folder.lstat().st_mtime > _UNUSED_S:
-                rmtree(folder, ignore_errors=True)
 
 
 def add_interpreter(spec: ServerSpec, root: str) -> dict[str, Any]:
@@ -351,10 +328,3 @@ def add_interpreter(spec: ServerSpec, root: str) -> dict[str, Any]:
 def _is_own(path: str, root: str) -> bool:
     """True for a program of the project, which a command or an edit could have changed."""
     return contains(root, path) or contains(root, os.path.realpath(path))
-
-
-def _build_outside_environment(root: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Return what keeps a server without a sandbox from running programs of the project."""
-    folders = env.get("PATH", os.defpath).split(os.pathsep)
-    kept = [folder for folder in folders if folder.startswith("/") and not _is_own(folder, root)]
-    return {"PATH": os.pathsep.join(kept), "VIRTUAL_ENV": ""}

@@ -19,10 +19,12 @@ from odin.config.mcp_file import explain_unusable
 from odin.config.settings import McpLimits, McpServerSettings
 from odin.core.errors import OdinError
 from odin.core.event_values import ServerStatus
+from odin.core.profile import ProgramStart
 from odin.core.tool import ToolContext
 from odin.mcp.calls import RunningCalls
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
-from odin.mcp.transport import Exchange, SdkTransport, ServerProcesses, StdioTransport, open_http
+from odin.mcp.transport import Exchange, SdkTransport, StdioTransport, open_http
+from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
 
 ATTEMPTS = 3
 _PAUSES_S = (0.5, 1.5)
@@ -61,32 +63,43 @@ class _SessionForgotten(Exception):
 class ConnectionDeps(Struct, frozen=True):
     """What a connection needs from its session.
 
-    `on_change` is called whenever its status or listing changes; `log` with a message of the server for the user;
-    `explain_forbidden` returns why a server must not be started, or "". `answer` answers an elicitation and `sample` a
-    sampling request, in the types of the official package. `find_exchange` returns the way to a server that an SDK
-    client hosts; `make_auth` what signs in to a server.
+    `plan_start` returns how a program is started, for a server that the project brings or not. `on_change` is called
+    whenever its status or listing changes; `log` with a message of the server for the user. `answer` answers an
+    elicitation and `sample` a sampling request, in the types of the official package. `find_exchange` returns the way
+    to a server that an SDK client hosts; `make_auth` what signs in to a server.
     """
 
     root: str
     limits: McpLimits
-    processes: ServerProcesses
+    runner: ProcessRunner
+    plan_start: Callable[[str, McpServerSettings, bool], Awaitable[ProgramStart]]
     cache: ListingCache
     on_change: Callable[[], None]
     log: Callable[[str, str], None]
     answer: Callable[[str, Any, ToolContext | None], Awaitable[Any]]
     sample: Callable[[str, Any], Awaitable[Any]]
     find_exchange: Callable[[str], Exchange | None] = lambda name: None
-    explain_forbidden: Callable[[str], str] = lambda name: ""
     make_auth: Callable[[str, McpServerSettings], Any] = lambda name, settings: None
 
 
 class ServerConnection:
     """`listing` is what the server offers, from the cache until it is connected; None if it was never connected."""
 
-    def __init__(self, name: str, settings: McpServerSettings, deps: ConnectionDeps, source: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: McpServerSettings,
+        deps: ConnectionDeps,
+        source: str = "",
+        *,
+        of_project: bool = False,
+    ) -> None:
         self.name = name
         self.settings = settings
-        known = deps.cache.read(settings)
+        self._of_project = of_project
+        # a project's program with the same settings may be another one
+        self._cached_as = replace(settings, cwd=str(Path(deps.root, settings.cwd))) if of_project else settings
+        known = deps.cache.read(self._cached_as)
         self.is_new = known is None
         """Odin has never tried to connect it, so its tools are worth waiting for."""
         self.listing: ServerListing | None = None if known is None or known.failed else known
@@ -105,6 +118,7 @@ class ServerConnection:
         self._refreshed_at = 0.0
         self._is_outdated = False
         self._calls = RunningCalls(settings.timeout_s)
+        self._hint = ""
         self._reconnects = 0
         self._logged = 0
 
@@ -162,7 +176,7 @@ class ServerConnection:
         self._deps.on_change()
 
     async def _run(self) -> None:
-        problem = explain_unusable(self.settings) or self._deps.explain_forbidden(self.name)
+        problem = explain_unusable(self.settings)
         try:
             for attempt in range(1, ATTEMPTS + 1) if not problem else ():
                 self._set_status("connecting", attempt=attempt)
@@ -176,7 +190,7 @@ class ServerConnection:
                     problem = describe_failure(error, self.settings, self._deps.limits)
                     if isinstance(_unpack(error), TimeoutError) and self._transport is not None:
                         problem += _describe_junk(self._transport.junk)
-                    if isinstance(_unpack(error), FileNotFoundError | PermissionError | OdinError):
+                    if isinstance(_unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
                         break
                 if attempt < ATTEMPTS:
                     await asyncio.sleep(_PAUSES_S[attempt - 1])
@@ -185,8 +199,9 @@ class ServerConnection:
             try:
                 if not self._stop.is_set():
                     if problem and self.listing is None:
-                        self._deps.cache.write(self.settings, ServerListing(failed=True))
-                    self._set_status("failed" if problem else "pending", detail=problem)
+                        self._deps.cache.write(self._cached_as, ServerListing(failed=True))
+                    detail = f"{problem.rstrip('.')}; {self._hint}" if problem and self._hint else problem
+                    self._set_status("failed" if problem else "pending", detail=detail)
             finally:
                 self._settled.set()
 
@@ -203,7 +218,7 @@ class ServerConnection:
                     client = await stack.enter_async_context(self._make_client(transport))
                     self.listing = await fetch_listing(client)
                 self._client, was_ready = client, True
-                self._deps.cache.write(self.settings, self.listing)
+                self._deps.cache.write(self._cached_as, self.listing)
                 self._set_status("ready", seconds=round(time.monotonic() - started, 3))
                 self._settled.set()
                 self._start_refresh()
@@ -235,8 +250,9 @@ class ServerConnection:
                 raise FinalFailure("it is hosted by an SDK client, and none is connected")
             yield SdkTransport(exchange)
         elif kind == "stdio":
-            cwd = str(Path(self._deps.root, settings.cwd))
-            yield StdioTransport(self._deps.processes, (settings.command, *settings.args), settings.env, cwd)
+            start = await self._deps.plan_start(self.name, settings, self._of_project)
+            self._hint = start.hint
+            yield StdioTransport(self._deps.runner, (settings.command, *settings.args), start)
         else:
             async with open_http(settings, self._deps.make_auth(self.name, settings)) as transport:
                 yield transport
@@ -303,7 +319,7 @@ class ServerConnection:
                     listing = await fetch_listing(self._client)
                 if listing != self.listing:
                     self.listing = listing
-                    self._deps.cache.write(self.settings, listing)
+                    self._deps.cache.write(self._cached_as, listing)
                     self._deps.on_change()
             self._refreshed_at = time.monotonic()
 
@@ -460,6 +476,8 @@ def describe_failure(error: BaseException, settings: McpServerSettings, limits: 
         is_cwd = bool(settings.cwd) and str(error.filename).endswith(settings.cwd)
         missing = settings.cwd if is_cwd else settings.command
         return f"{missing} was not found"
+    if isinstance(error, SandboxUnavailable):
+        return f"{str(error)[:1].lower()}{str(error)[1:].rstrip('.')}. {CONFINED_HINT}"
     if isinstance(error, PermissionError):
         return f"{settings.command} cannot be run"
     name = type(error).__name__

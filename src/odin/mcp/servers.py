@@ -6,7 +6,7 @@ time. So equal servers give equal requests, and no request waits for a server th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from odin.core.event import AnyEvent, NoteAdded, ServersChanged, Warned
 from odin.core.event_values import Question, ServerStatus
 from odin.core.format import clip
 from odin.core.op import ControlServers
+from odin.core.profile import ProgramStart
 from odin.core.server_tool import PREFIX, find_ambiguous_servers
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
@@ -34,7 +35,8 @@ from odin.mcp.elicitation import Elicitation
 from odin.mcp.listing import ListedPrompt, ListingCache
 from odin.mcp.results import ResultReader
 from odin.mcp.tools import ServerTools
-from odin.mcp.transport import Exchange, ServerProcesses
+from odin.mcp.transport import Exchange
+from odin.sandbox.runner import ProcessRunner
 
 _START_S = 2.0
 """How long after the preparation of the first request the servers start at the latest."""
@@ -51,10 +53,14 @@ class ServerDeps(Struct, frozen=True):
     `ask_user` asks for the call with this id and agent, None if no user can be asked. `sample` asks the small model.
     `is_busy` is True while a turn runs. `redact` removes secrets. `has_tool` is False for a tool that an agent must not
     use. With `is_lazy` known servers start with the first call: a run that answers one prompt may need none of them.
+    `plan_start` returns how a program is started; `project_servers` are those that the project brings.
     """
 
     config: Config
     environment: ExecutionEnvironment
+    runner: ProcessRunner
+    plan_start: Callable[[str, McpServerSettings, bool], Awaitable[ProgramStart]]
+    project_servers: Collection[str]
     folder: Path
     bus: EventBus
     emit: Callable[[AnyEvent, str], object]
@@ -72,17 +78,16 @@ class SessionServers:
     def __init__(self, deps: ServerDeps, enabled: Sequence[str] = ()) -> None:
         self._deps = deps
         self._exchanges: dict[str, Exchange] = {}
-        self._processes = ServerProcesses(deps.environment.variables, deps.config.env_passthrough)
         self._shared = shared = self._make_connection_deps()
         sources = deps.config.sources.get("mcp", "")
         self._servers = {
-            name: ServerConnection(name, settings, shared, sources) for name, settings in deps.config.mcp.items()
+            name: ServerConnection(name, settings, shared, sources, of_project=name in deps.project_servers)
+            for name, settings in deps.config.mcp.items()
         }
         for name in enabled:
             if name in self._servers:
                 self._servers[name].is_enabled = True
         self._agent_servers: dict[str, ServerConnection] = {}
-        self._pinned = set(deps.config.wanted.get("mcp", {}))
         self._awaited = [server for _, server in self._list_enabled() if server.is_new]
         self._starting: asyncio.Task[None] | None = None
         self._changing: set[str] = set()
@@ -113,21 +118,16 @@ class SessionServers:
         return ConnectionDeps(
             root=deps.config.root,
             limits=deps.config.mcp_limits,
-            processes=self._processes,
+            runner=deps.runner,
+            plan_start=deps.plan_start,
             cache=ListingCache(get_cache_dir(deps.environment.variables) / "mcp"),
             on_change=self._note_change,
             log=lambda server, text: self._warn(f"{server}: {text}"),
             answer=answer,
             sample=deps.sample,
             find_exchange=lambda name: self._exchanges.get(name),
-            explain_forbidden=self._explain_forbidden,
             make_auth=make_auth,
         )
-
-    def _explain_forbidden(self, name: str) -> str:
-        """Return why a server must not start: files that it runs have changed since the folder was trusted."""
-        changed = self._deps.config.trust.find_changed_programs() if name in self._pinned else ()
-        return f"{', '.join(changed)} changed since you trusted this folder" if changed else ""
 
     def _list_enabled(self) -> list[tuple[str, ServerConnection]]:
         return [(name, server) for name, server in self._servers.items() if server.is_enabled]
@@ -233,12 +233,12 @@ class SessionServers:
     # --- servers of agents ---
 
     def add_agent_servers(
-        self, agent: str, servers: Mapping[str, McpServerSettings], *, pinned: bool
+        self, agent: str, servers: Mapping[str, McpServerSettings], *, of_project: bool
     ) -> "AgentServers":
         """Return the tool source of an agent that brings its own servers.
 
         They are shared with every agent that brings one of the same name, and a server of the session takes the place
-        of one with its name. With `pinned`, they are the project's, whose programs must not have changed.
+        of one with its name. With `of_project`, the project brings them.
         """
         own: list[ServerConnection] = []
         for name, settings in servers.items():
@@ -248,10 +248,9 @@ class SessionServers:
                 self._warn_once(f"The MCP server {name} of the agent {agent} cannot be used: {why}")
                 continue
             if known is None:
-                known = ServerConnection(name, replace(settings, manual=False), self._shared, f"agent {agent}")
+                own_settings, source = replace(settings, manual=False), f"agent {agent}"
+                known = ServerConnection(name, own_settings, self._shared, source, of_project=of_project)
                 self._agent_servers[name] = known
-                if pinned:
-                    self._pinned.add(name)
             elif known.settings != replace(settings, manual=known.settings.manual):
                 self._warn_once(f"The agent {agent} uses another MCP server {name} that is configured already.")
             if name in self._agent_servers:
@@ -432,7 +431,6 @@ class SessionServers:
             await asyncio.wait([self._starting])
         servers = (*self._servers.values(), *self._agent_servers.values())
         await asyncio.gather(*(server.close() for server in servers), return_exceptions=True)
-        await self._processes.close()
 
 
 class AgentServers:

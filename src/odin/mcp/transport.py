@@ -1,19 +1,17 @@
 """How messages reach a server: pipes to a program that Odin starts, HTTP, or the control protocol of an SDK client.
 
-The official package has a client for programs, too. This one bounds what a server can cost: the size of a message, the
-number of messages, text that is no message; and it ends everything the program started, also if Odin is killed.
+The official package has a client for programs, too. This one starts them with the runner of the session, and bounds
+what a server can cost: the size of a message, the number of messages, text that is no message.
 Servers with a URL are reached through the transports of the package, within the same limits.
 """
 
 import asyncio
-import os
-import signal
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from odin.config.settings import McpServerSettings
+from odin.core.profile import ProgramStart
 from odin.mcp.messages import (
     MAX_MESSAGE_BYTES,
     FloodGate,
@@ -24,79 +22,19 @@ from odin.mcp.messages import (
     read_lines,
     repair_lists,
 )
-from odin.sandbox.process import (
-    Watchdog,
-    build_command_environment,
-    describe_exit,
-    is_group_alive,
-    kill_marked,
-    signal_group,
-)
+from odin.sandbox.output import HeadTailBuffer, InputPipe
+from odin.sandbox.process import RunningProcess, describe_exit
+from odin.sandbox.runner import ProcessRunner
 
 MAX_JUNK_BYTES = 1_000_000
 """Output that is no message, after which a server is given up."""
 
 _EXIT_S = 1.0
 _STDERR_CHARS = 2_000
-_CHUNK = 1 << 16
 _BIG = 1_000_000
-_VARIABLE = "ODIN_COMMAND"
 
 Exchange = Callable[[dict[str, Any]], Awaitable[dict[str, Any] | None]]
 """Gives a message to a server that the SDK client hosts and returns its response, None for a notification."""
-
-
-class ServerProcesses:
-    """Starts the programs of a session's servers, and ends them with everything that they started."""
-
-    def __init__(self, env: Mapping[str, str], keep: Sequence[str] = ()) -> None:
-        self._env = env
-        self._keep = keep
-        self._mark = f"mcp-{os.getpid()}-{time.time_ns():x}."
-        self._watchdog = Watchdog(self._mark)
-        self._count = 0
-
-    async def start(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str
-    ) -> tuple[asyncio.subprocess.Process, str]:
-        """Start a program. Return it with its mark. Raise OSError."""
-        self._watchdog.start()
-        self._count += 1
-        mark = f"{self._mark}{self._count}."
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**build_command_environment(self._env, self._keep), **env, _VARIABLE: mark},
-            cwd=cwd,
-            start_new_session=True,
-        )
-        self._watchdog.add(process.pid)
-        return process, mark
-
-    async def stop(self, process: asyncio.subprocess.Process, mark: str, patience: float = _EXIT_S) -> None:
-        """Close its input, then terminate and kill its group, each after `patience` seconds."""
-        if process.stdin is not None:
-            process.stdin.close()
-        for number in (0, signal.SIGTERM):
-            if number:
-                signal_group(process.pid, number)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
-                    while process.returncode is None or is_group_alive(process.pid):  # noqa: ASYNC110 (no event for a group)
-                        await asyncio.sleep(0.01)
-                break
-        signal_group(process.pid, signal.SIGKILL)
-        await asyncio.to_thread(kill_marked, mark)
-        getattr(process, "_transport").close()  # noqa: B009 (it stays open while output is unread, and has no other name)
-        self._watchdog.remove(process.pid)
-
-    async def close(self) -> None:
-        """Kill what is left of all programs."""
-        if self._count:
-            await asyncio.to_thread(kill_marked, self._mark)
-        self._watchdog.close()
 
 
 async def _finish(work: Coroutine[Any, Any, None]) -> None:
@@ -122,16 +60,15 @@ class StdioTransport:
     `closed` is set when the program has closed its output. `describe_end` says why.
     """
 
-    def __init__(self, processes: ServerProcesses, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+    def __init__(self, runner: ProcessRunner, argv: Sequence[str], start: ProgramStart) -> None:
         self.closed = asyncio.Event()
-        self._processes = processes
+        self._runner = runner
         self._argv = argv
-        self._env = env
-        self._cwd = cwd
-        self._process: asyncio.subprocess.Process | None = None
-        self._mark = ""
+        self._start = start
+        self._process: RunningProcess | None = None
+        self._pipe: InputPipe | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._stderr = ""
+        self._stderr = HeadTailBuffer(_STDERR_CHARS)
         self._fault = ""
         self._junk = 0
         self._junk_sample = ""
@@ -146,25 +83,43 @@ class StdioTransport:
     async def __aenter__(self) -> tuple[Any, Any]:
         import anyio
 
-        self._process, self._mark = await self._processes.start(self._argv, self._env, self._cwd)
+        output = asyncio.StreamReader()
+        self._process, self._pipe = self._runner.start_connected(
+            self._argv,
+            cwd=self._start.cwd,
+            env=self._start.env,
+            on_output=output.feed_data,
+            on_end=output.feed_eof,
+            errors=self._stderr,
+            profile=self._start.profile,
+        )
+        output.set_transport(cast("Any", self._process.pipes[0]))  # which it pauses
         to_client, from_server = anyio.create_memory_object_stream[Any](16)
         to_server, from_client = anyio.create_memory_object_stream[Any](16)
         self._streams = (to_client, from_server, to_server, from_client)
-        work = (self._read_output(self._process, to_client), self._write_input(self._process, from_client))
-        self._tasks = [asyncio.create_task(one) for one in (*work, self._read_errors(self._process))]
+        work = (self._read_output(self._process, output, to_client), self._write_input(self._pipe, from_client))
+        self._tasks = [asyncio.create_task(one) for one in work]
         return from_server, to_server
 
     async def __aexit__(self, *error: object) -> None:
         try:
             if self._process is not None:
-                patience = 0.0 if self._fault else _EXIT_S
-                await _finish(self._processes.stop(self._process, self._mark, patience))
+                await _finish(self._stop(self._process))
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             for stream in self._streams:
                 stream.close()
+
+    async def _stop(self, process: RunningProcess) -> None:
+        """Close the input of the program, then terminate and kill it with all it started."""
+        if self._pipe is not None:
+            self._pipe.close()
+        patience = 0.0 if self._fault else _EXIT_S
+        if not await process.wait_until_gone(patience):
+            await process.terminate(patience)
+        self._runner.forget(process)
 
     @property
     def junk(self) -> str:
@@ -173,27 +128,25 @@ class StdioTransport:
 
     def describe_end(self) -> str:
         """Return why the connection ended, with the end of what the program wrote to standard error."""
-        process = self._process
-        code = None if process is None else process.returncode
-        why = self._fault or ("it closed its output" if code is None else f"it ended with {describe_exit(code)}")
-        said = self._stderr.strip() or self._junk_sample.strip()
+        has_ended = self._process is not None and self._process.exited
+        ended = f"it ended with {describe_exit(self._process.code)}" if self._process and has_ended else ""
+        why = self._fault or ended or "it closed its output"
+        said = self._stderr.render_text()[0].strip() or self._junk_sample.strip()
         return f"{why}: {said[-300:]}" if said else why
 
-    async def _read_output(self, process: asyncio.subprocess.Process, to_client: Any) -> None:
+    async def _read_output(self, process: RunningProcess, output: asyncio.StreamReader, to_client: Any) -> None:
         import anyio
 
         try:
-            assert process.stdout is not None
-            async for line in read_lines(process.stdout.read):
+            async for line in read_lines(output.read):
                 message = await self._parse(line)
                 if message is not None:
                     await to_client.send(message)
                 if self._fault:
                     break
             if not self._fault:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), 0.2)
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+                await asyncio.wait([process.done], timeout=0.2)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
         finally:
             self.closed.set()
@@ -246,19 +199,9 @@ class StdioTransport:
         if self._junk > MAX_JUNK_BYTES:
             self._fault = "it prints text that is not MCP on its standard output"
 
-    async def _write_input(self, process: asyncio.subprocess.Process, from_client: Any) -> None:
-        with suppress(OSError):
-            assert process.stdin is not None
-            async for item in from_client:
-                data = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                process.stdin.write(f"{data}\n".encode())
-                await process.stdin.drain()
-
-    async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
-        with suppress(OSError):
-            assert process.stderr is not None
-            while chunk := await process.stderr.read(_CHUNK):
-                self._stderr = (self._stderr + chunk.decode("utf-8", "replace"))[-_STDERR_CHARS:]
+    async def _write_input(self, pipe: InputPipe, from_client: Any) -> None:
+        async for item in from_client:
+            pipe.write(f"{item.message.model_dump_json(by_alias=True, exclude_unset=True)}\n".encode())
 
 
 class SdkTransport:

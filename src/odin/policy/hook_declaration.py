@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from odin.core.format import clip_line
 from odin.core.policy import CallbackHook, HookCall, HookPoint
@@ -68,10 +69,14 @@ class HookFilters(Struct, frozen=True, kw_only=True):
 
 
 class HookSpec(Struct, frozen=True, kw_only=True):
-    """One hook: a program or a callback. `append` says where plain text in its output goes."""
+    """One hook: a program or a callback. `append` says where plain text in its output goes.
+
+    `id` is its event and number in its file, by which the user can name it.
+    """
 
     event: str
     name: str
+    id: str = ""
     command: str | tuple[str, ...] = ""
     callback: CallbackHook | None = None
     timeout: float = DEFAULT_TIMEOUT
@@ -79,7 +84,7 @@ class HookSpec(Struct, frozen=True, kw_only=True):
     filters: HookFilters = HookFilters()
     append: Literal["", "context", "toast"] = ""
     project: bool = False
-    """True if the hook comes from the project's configuration, not the user's."""
+    """True if a project brings it: its configuration, or a plugin that commands could change."""
     plugin: str = ""
     """The folder of the plugin that it belongs to."""
 
@@ -156,8 +161,9 @@ class _HookReader:
             elif not isinstance(entries, list):
                 self._warn(f"{where} must be a list; it is ignored.")
             else:
-                for number, entry in enumerate(cast("list[Any]", entries)):
-                    yield from self._read_entry(event, entry, f"{where}[{number}]")
+                items = enumerate(cast("list[Any]", entries))
+                found = (hook for at, entry in items for hook in self._read_entry(event, entry, f"{where}[{at}]"))
+                yield from (replace(hook, id=f"{event}-{number}") for number, hook in enumerate(found, 1))
 
     def _read_entry(self, event: str, raw: Any, where: str) -> Iterator[HookSpec]:
         entry = self._convert_entry(raw, (_HookGroup, HookFilters, _HookProgram), where)

@@ -6,7 +6,7 @@ a callback receives the same object. A failing hook is reported, never raised.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,10 +15,13 @@ from msgspec import Struct
 from odin.core.call_events import HookRan
 from odin.core.event import AnyEvent, Warned
 from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
-from odin.core.profile import UNSANDBOXED
+from odin.core.profile import ProgramStart
 from odin.policy.hook_declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, match_hook, names_of
 from odin.policy.hook_outcome import MAX_OUTPUT_BYTES, HookResult, interpret_callback, interpret_program, merge_verdicts
-from odin.sandbox.runner import ProcessRunner
+from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
+
+PlanStart = Callable[[HookSpec], Awaitable[ProgramStart]]
+"""Returns how a hook is started, just before it is."""
 
 
 class HookSession(Struct, frozen=True):
@@ -138,22 +141,25 @@ _FIELDS: dict[HookPoint, Callable[[HookCall, str], dict[str, Any]]] = {
 
 
 async def run_hook(
-    hook: HookSpec, call: HookCall, tool_name: str, session: HookSession, runner: ProcessRunner
+    hook: HookSpec, call: HookCall, tool_name: str, session: HookSession, runner: ProcessRunner, plan_start: PlanStart
 ) -> HookResult:
     """Run one hook. Never raises; `tool_name` is the tool's name for this hook."""
     payload = build_envelope(hook, call, tool_name, session)
     if hook.callback is not None:
         return await _run_callback(hook, call, payload)
+    start = await plan_start(hook)
     try:
         done = await runner.run_with_input(
             hook.command if isinstance(hook.command, str) else list(hook.command),
-            cwd=session.root,
+            cwd=start.cwd,
             timeout=hook.timeout,
             stdin=msgspec.json.encode(payload),
-            env=build_variables(hook, call, tool_name, session),
+            env={**start.env, **build_variables(hook, call, tool_name, session)},
             stop_after=MAX_OUTPUT_BYTES,
-            profile=UNSANDBOXED,
+            profile=start.profile,
         )
+    except SandboxUnavailable as error:
+        return HookResult(outcome="failed", problem=f"it was not started. {error} {CONFINED_HINT}")
     except OSError as error:
         return HookResult(outcome="failed", problem=f"it cannot be started: {error.strerror or error}.")
     except (ValueError, TypeError) as error:
@@ -179,8 +185,8 @@ SEQUENTIAL_POINTS = frozenset(("tool_call", "tool_result", "before_tool_result_a
 class SessionHooks:
     """All hooks of one session. `emit` records the outcome of each hook, unless it was silent.
 
-    `changed_programs` returns the programs of project hooks that have changed since the project was trusted, or the
-    plugin in this folder if it has changed. While there are any, no hook of it runs: the model may have written them.
+    `find_changed_plugin` names the plugin in this folder if its files have changed since the session started. Then no
+    hook of it runs: the model may have written them.
     """
 
     def __init__(
@@ -190,10 +196,13 @@ class SessionHooks:
         runner: ProcessRunner,
         emit: Callable[[AnyEvent, str], object],
         redact: Redact = redact_nothing,
-        changed_programs: Callable[[str], Sequence[str]] = lambda plugin: (),
+        *,
+        plan_start: PlanStart,
+        find_changed_plugin: Callable[[str], Sequence[str]] = lambda plugin: (),
     ) -> None:
         self._hooks = tuple(hooks)
-        self._changed_programs = changed_programs
+        self._plan_start = plan_start
+        self._find_changed_plugin = find_changed_plugin
         self._session = session
         self._runner = runner
         self._emit = emit
@@ -230,12 +239,14 @@ class SessionHooks:
         return merge_verdicts(verdicts)
 
     async def _run_one(self, hook: HookSpec, tool_name: str, call: HookCall) -> HookResult:
-        if (hook.project or hook.plugin) and (changed := self._changed_programs(hook.plugin)):
+        if hook.plugin and (changed := self._find_changed_plugin(hook.plugin)):
             why = f"{', '.join(changed)} changed since this session started and is no longer trusted"
             self._emit(Warned(f"The {hook.event} hook {hook.name!r} was not run: {why}."), call.agent)
             return HookResult()
         started = time.monotonic()
-        result = self._redact_result(await run_hook(hook, call, tool_name, self._session, self._runner))
+        result = self._redact_result(
+            await run_hook(hook, call, tool_name, self._session, self._runner, self._plan_start)
+        )
         if result.outcome != "silent":
             duration = int((time.monotonic() - started) * 1000)
             ran = HookRan(call.point, hook.name, result.outcome, result.detail, call.call_id, duration)

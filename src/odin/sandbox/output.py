@@ -115,11 +115,14 @@ class ByteSink:
     The caller bounds the output by killing the process; until then at most `max_bytes` are kept.
     """
 
-    def __init__(self, *, keep: bool = True, max_bytes: int | None = None) -> None:
+    def __init__(
+        self, *, keep: bool = True, max_bytes: int | None = None, on_end: Callable[[], None] = lambda: None
+    ) -> None:
         self.data = bytearray()
         self.total = 0
         self._keep = keep
         self._max_bytes = max_bytes
+        self._on_end = on_end
 
     def add(self, data: bytes) -> None:
         self.total += len(data)
@@ -127,7 +130,7 @@ class ByteSink:
             self.data += data if self._max_bytes is None else data[: max(0, self._max_bytes - len(self.data))]
 
     def close(self) -> None:
-        return
+        self._on_end()
 
 
 class SpillFile:
@@ -344,6 +347,7 @@ class OutputPipe:
         self.sink = sink
         self._on_data = on_data
         self._on_end = on_end
+        self._is_paused = False
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(fd, self._on_ready)
 
@@ -364,8 +368,18 @@ class OutputPipe:
             self._loop.call_later(_PAUSE, self._resume)
 
     def _resume(self) -> None:
-        if self.is_open:
+        if self.is_open and not self._is_paused:
             self._loop.add_reader(self._fd, self._on_ready)
+
+    def pause_reading(self) -> None:
+        """Let the program wait until `resume_reading`, as a transport of asyncio does."""
+        self._is_paused = True
+        if self.is_open:
+            self._loop.remove_reader(self._fd)
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._resume()
 
     def _read(self) -> bool:
         """Read one chunk. False if nothing is available at the moment."""

@@ -49,6 +49,9 @@ class SandboxUnavailable(OSError):
         return str(self.args[-1])
 
 
+CONFINED_HINT = "What a project brings runs only in a sandbox. Put it into your own settings to run it without one."
+
+
 class CommandSandbox(Protocol):
     def watch_groups(self, on_change: Callable[[int, bool], None]) -> None:
         """Call `on_change(group, alive)` when a process group starts or ends, for the watchdog."""
@@ -161,9 +164,9 @@ class ProcessRunner:
         self._make_sandbox = sandbox
         self._sandbox: CommandSandbox | None = None
         self._processes: dict[int, RunningProcess] = {}
-        self._base_env: dict[str, str] | None = None
+        self._base_envs: dict[bool, dict[str, str]] = {}  # by "is a server"
         self._had_background = False
-        self._read_only: set[int] = set()  # processes that cannot write to the project
+        self._safe: set[int] = set()  # those that cannot write to the project, hooks, and the user's own servers
 
     async def run(
         self,
@@ -203,7 +206,7 @@ class ProcessRunner:
             self.forget(running)
         if sandbox is None:
             return result
-        self._had_background = running.left_processes or self._has_background()
+        self._had_background = running.left_processes or self.has_background()
         failed = running.code != 0 and not timed_out
         denial = sandbox.describe_denial(result.output, running.code, cwd, profile) if failed else ""
         return replace(result, denial=denial, tampered_files=sandbox.find_tampered_files(cwd, profile))
@@ -263,8 +266,10 @@ class ProcessRunner:
             running, pipes = self._start(
                 command, cwd, env, pipes=2, stdin=source.fileno(), profile=profile, sandbox=sandbox
             )
+        self._safe.add(running.pid)
         sink = ByteSink(max_bytes=stop_after)
         timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, _ignore)
+        self._had_background = self._had_background or profile.writes  # the next look reports what it changed
         if running.is_alive():
             await running.terminate(self._cancel_grace)
         self.forget(running)
@@ -308,10 +313,11 @@ class ProcessRunner:
         cwd: str,
         env: Mapping[str, str],
         on_output: Callable[[bytes], None],
+        on_end: Callable[[], None] = lambda: None,
         errors: OutputSink,
         profile: ProcessProfile,
     ) -> tuple[RunningProcess, InputPipe]:
-        """Start a program that Odin talks to, such as a language server; its output goes to `on_output`.
+        """Start a program that Odin talks to, such as a server; its output goes to `on_output` until `on_end`.
 
         The runner owns it until `forget` or the end of the session. The caller closes the pipe.
         """
@@ -325,11 +331,12 @@ class ProcessRunner:
         finally:
             os.close(read_end)
         scope = profile.scope if sandbox is not None else None
-        if scope is not None and not any(contains(path, cwd) or contains(cwd, path) for path in scope):
-            self._read_only.add(running.pid)
+        is_elsewhere = scope is not None and not any(contains(path, cwd) or contains(cwd, path) for path in scope)
+        if is_elsewhere or profile.is_outside:
+            self._safe.add(running.pid)
         else:
             self._had_background = True
-        running.attach_pipe(pipes[0], ByteSink(keep=False), on_output)
+        running.attach_pipe(pipes[0], ByteSink(keep=False, on_end=on_end), on_output)
         running.attach_pipe(pipes[1], errors, _ignore)
         return running, InputPipe(write_end)
 
@@ -350,7 +357,7 @@ class ProcessRunner:
         """Stop tracking a process that has ended."""
         running.close()
         self._processes.pop(running.pid, None)
-        self._read_only.discard(running.pid)
+        self._safe.discard(running.pid)
         self._watchdog.remove(running.pid)
 
     async def close(self) -> None:
@@ -377,9 +384,9 @@ class ProcessRunner:
             self._sandbox.kill()
         self._watchdog.close()
 
-    def _has_background(self) -> bool:
-        """True if a process runs that may change the project."""
-        return any(pid not in self._read_only for pid in self._processes)
+    def has_background(self) -> bool:
+        """True if a process of commands runs that may change the project."""
+        return any(pid not in self._safe for pid in self._processes)
 
     def _has_survivors(self) -> bool:
         return any(running.is_alive() for running in self._processes.values()) or bool(find_marked(self._run_mark))
@@ -424,7 +431,7 @@ class ProcessRunner:
         try:
             if sandbox is not None:
                 assert isinstance(cwd, str)
-                self._had_background = self._had_background or self._has_background()
+                self._had_background = self._had_background or self.has_background()
                 sandbox.watch_protected_files(cwd, profile, is_alone=not self._had_background)
                 sandbox_env = sandbox.build_environment(environ, profile)
                 given = -1 if stdin == subprocess.DEVNULL else stdin
@@ -440,6 +447,8 @@ class ProcessRunner:
                 os.close(write_end)
         running = RunningProcess(child, mark, self._linger)
         self._processes[running.pid] = running
+        if profile.name in ("read", "git", "git-remote", "own"):
+            self._safe.add(running.pid)
         self._watchdog.add(running.pid)
         running.watch()
         return running, [read_end for read_end, _ in pairs]
@@ -462,18 +471,21 @@ class ProcessRunner:
 
         Our mark is appended to the outer Odin's mark, if any, so that it can find our children too.
         """
-        if self._base_env is None:
+        is_server = profile.name == "server"  # it gets only the secrets that its settings name
+        base = self._base_envs.get(is_server)
+        if base is None:
             environ = os.environ if self._environ is None else self._environ
-            self._base_env = build_command_environment(environ, self._env_passthrough)
+            base = build_command_environment(environ, () if is_server else self._env_passthrough)
+            self._base_envs[is_server] = base
         own: dict[str, str] = {}
-        base = self._base_env
+        outer = base.get(_MARK_VARIABLE, "")
         if profile.name in ("git", "git-remote"):
             base = build_git_environment(base)
         elif profile.name == "own":
             base = build_own_environment(base)
         elif profile.name != "none":
             own = build_git_settings(base, hooks=profile.writes)
-        return {**base, **own, **(extra or {}), _MARK_VARIABLE: self._base_env.get(_MARK_VARIABLE, "") + mark}
+        return {**base, **own, **(extra or {}), _MARK_VARIABLE: outer + mark}
 
     def _make_spill_path(self) -> str:
         if self._spill_dir is None:

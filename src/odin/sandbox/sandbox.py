@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from odin.core.path_names import contains
 from odin.core.profile import PROJECT, ProcessProfile
 from odin.sandbox.backends import (
@@ -408,7 +410,8 @@ class Sandbox:
         if profile.name in ("git", "git-remote"):
             remote = profile.name == "git-remote"
             return plan_git_layout(self._session, scope or (), profile.visible, remote=remote)
-        base = plan_layout(self._session, writes=True, protected_files=self._protected_files, scope=scope)
+        session = replace(self._session, writable=()) if profile.name == "server" else self._session
+        base = plan_layout(session, writes=True, protected_files=self._protected_files, scope=scope)
         exact = self.kind == "bubblewrap"
         return add_grants(base, self._session, grants.paths, removes=grants.removes, exact=exact)
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TextIO
 
-from odin.core.setup import TrustRequest
+from odin.core.setup import TrustAnswer, TrustRequest
 from odin.ui.terminal import escape_hidden, quote_block, size_of, write_text
 
 UNWRAPPED_COLUMNS = 1_000_000
@@ -16,12 +16,17 @@ MAX_LINES = 200
 TRUST_TITLE = "This folder has its own settings. They apply only if you trust it:"
 
 
+SANDBOX_NOTE = "hooks and servers of this project run in the sandbox."
+
+
 def format_trust_page(request: TrustRequest, columns: int = UNWRAPPED_COLUMNS) -> str:
     """Return what the folder's settings would start and allow, one escaped item per line."""
     lines = [escape_hidden(request.folder)]
     if request.changed:
         lines.append(f"  changed since you trusted it: {', '.join(escape_hidden(name) for name in request.changed)}")
     lines.extend(_format_list("these programs would start", request.starts, columns))
+    if request.starts:
+        lines.append(f"  {SANDBOX_NOTE}")
     lines.extend(_format_list("this would be allowed or set", request.allows, columns))
     if not request.starts and not request.allows:
         lines.append("  nothing here needs trust.")
@@ -42,24 +47,26 @@ def is_too_long(request: TrustRequest) -> bool:
     return max(len(request.starts), len(request.allows)) > MAX_LINES
 
 
-def ask_trust(request: TrustRequest, keyboard: TextIO, screen: TextIO) -> bool:
-    """Show the page and ask. Return True only if the user typed `yes`; a list that is too long is not asked about."""
+def ask_trust(request: TrustRequest, keyboard: TextIO, screen: TextIO) -> TrustAnswer:
+    """Show the page and ask. Only the typed word counts; a list that is too long is not asked about."""
     write_text(screen, f"{TRUST_TITLE}\n\n{format_trust_page(request, size_of(screen)[0])}")
     if is_too_long(request):
         write_text(screen, "\nToo much to show here: see `odin trust`. Continuing without these settings.\n")
-        return False
+        return "no"
     _discard_typed(keyboard)
-    write_text(screen, "\nTrust this folder? Type yes to trust it [no]: ")
+    more = ", or network to let its servers use the network, too" if request.servers else ""
+    write_text(screen, f"\nTrust this folder? Type yes to trust it{more} [no]: ")
     try:
         answer = keyboard.readline()
     except (OSError, ValueError):
         answer = ""
-    if answer.strip().casefold() == "yes":
+    word = answer.strip().casefold()
+    if word == "yes" or (word == "network" and request.servers):
         write_text(screen, "Trusted until these settings change. Revoke with `odin trust remove`.\n")
-        return True
+        return "yes" if word == "yes" else "network"
     write_text(screen, "\n" if not answer.endswith("\n") else "")
     write_text(screen, "Not trusted: its settings are ignored.\n")
-    return False
+    return "no"
 
 
 def _discard_typed(keyboard: TextIO) -> None:

@@ -52,11 +52,12 @@ class Startup:
     async def _ask_trust(self, trust: TrustGate) -> None:
         from odin.ui.tui.dialogs.onboarding import TrustDialog
 
-        if not await self._app.push_screen_wait(TrustDialog(trust.request)):
+        answer = await self._app.push_screen_wait(TrustDialog(trust.request))
+        if answer in (None, "no"):
             self._app.show_toast("Not trusted: continuing without the settings of this project.")
             return
         try:
-            await trust.grant()
+            await trust.grant(network=answer == "network")
             self._app.show_toast("Trusted until these files change. `odin trust remove` revokes it.")
         except OdinError as error:
             self._app.show_toast(error.describe(), "error")

@@ -1,7 +1,7 @@
 """First-run dialogs (folder trust and choosing a model) and the model picker."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -11,7 +11,7 @@ from textual.widgets import Input, Static
 from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
 from odin.core.format import shorten_home
-from odin.core.setup import ModelOption, Setup, TrustRequest
+from odin.core.setup import ModelOption, Setup, TrustAnswer, TrustRequest
 from odin.ui.slash_commands.actions import SESSION_OPTION
 from odin.ui.slash_commands.reports import format_prices, format_window
 from odin.ui.terminal import escape_hidden, wrap_words
@@ -26,8 +26,8 @@ from odin.ui.tui.paint.canvas import Canvas, make_blank
 TOO_MUCH_TO_SHOW = "Too much to show here: `odin trust` lists everything."
 
 
-class TrustDialog(RequestDialog[bool]):
-    """Returns True if the user trusts the folder. None of its settings are used before the answer."""
+class TrustDialog(RequestDialog[TrustAnswer]):
+    """Returns whether the user trusts the folder. None of its settings are used before the answer."""
 
     def __init__(self, request: TrustRequest) -> None:
         super().__init__()
@@ -54,7 +54,9 @@ class TrustDialog(RequestDialog[bool]):
         keys = self.odin.keys
         no = DialogChoice("no", keys.label_of("no"), "Ignore them", "Ignore")
         yes = DialogChoice("yes", keys.label_of("yes"), "Trust this folder", "Trust")
-        return (no,) if self._is_too_much else (no, yes)
+        network = DialogChoice("network", "", "Trust, with network for its servers", "With network")
+        choices = (no, yes, network) if self._request.servers else (no, yes)
+        return (no,) if self._is_too_much else choices
 
     def _paint_page(self, canvas: Canvas) -> list[Strip]:
         text = format_trust_page(self._request, canvas.width)
@@ -100,8 +102,12 @@ class TrustDialog(RequestDialog[bool]):
     def action_no(self) -> None:
         self._answer("no")
 
+    def action_network(self) -> None:
+        self._answer("network")
+
     def _answer(self, name: str) -> None:
-        self.dismiss(name == "yes" and not self._is_too_much)
+        is_yes = name in ("yes", "network") and not self._is_too_much
+        self.dismiss(cast("TrustAnswer", name) if is_yes else "no")
 
 
 OnboardingStep = Literal["list", "provider", "key", "url"]
