@@ -42,13 +42,10 @@ class Case(Struct):
     rule: str = ""
 
     def judge(self, project: Path, env: Mapping[str, str] | None) -> str:
-        """Return the action. A rule denies, and everything else is allowed."""
-        settings = (
-            {"yes": True, "disallowed_tools": [self.rule.format(project=project)]}
-            if self.rule
-            else {"permission_mode": "acceptEdits"}
-        )
-        policy = make_policy(root=str(project), env=env, **settings)
+        """Return the action. Where a rule denies, all else is allowed."""
+        rules = [self.rule.format(project=project)] if self.rule else []
+        mode = "bypassPermissions" if self.rule else "acceptEdits"
+        policy = make_policy(root=str(project), env=env, permission_mode=mode, disallowed_tools=rules)
         kinds: dict[str, Kind] = {"ExecuteCommand": "execute", "Read": "read", "WriteFile": "edit"}
         text = self.subject.format(project=project, outside=project.parent)
         subject = Subject(command=text) if self.tool == "ExecuteCommand" else Subject(paths=(text,))

@@ -128,11 +128,11 @@ def test_a_server_of_the_user_runs_in_its_own_folder_unless_its_settings_say_oth
     show = "import os, sys; sys.exit(f'{os.getcwd()} has {os.listdir()}')"
     entry = {"command": sys.executable, "args": ["-c", show]}
     (workspace / "sub").mkdir()
-    configure(home, mcp={"a/../../b": entry, "inside": {**entry, "cwd": "sub"}})
+    configure(home, mcp={"a/b": entry, "inside": {**entry, "cwd": "sub"}})
     shown = json.loads(run_odin("mcp", "--json").stdout)
     details = {status["name"]: status["detail"] for status in shown}
     (own,) = (home / ".local/state/odin/servers").iterdir()
-    assert f"{own} has []" in details["a/../../b"]
+    assert f"{own} has []" in details["a/b"]
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     assert f"{workspace}/sub has []" in details["inside"]
 
