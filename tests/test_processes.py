@@ -33,7 +33,6 @@ STARTERS = {
     "sandbox/supervisor.py",
     "sandbox/init.py",
     "sandbox/terminal.py",
-    "mcp/transport.py",
 }
 """The only modules that start processes."""
 
@@ -136,7 +135,8 @@ PROFILES: dict[str, dict[str, set[str]]] = {
     "commands/mcp.py": {"TERMINAL": {"terminal"}},
     "engine/user_shell.py": {"UNSANDBOXED": {"none"}},
     "lsp/server.py": {"launch.profile": {"server", "none"}},
-    "policy/hooks.py": {"UNSANDBOXED": {"none"}},
+    "mcp/transport.py": {"self._start.profile": {"server", "none"}},
+    "policy/hooks.py": {"start.profile": {"project", "none"}},
     "sandbox/background.py": {"request.profile": {"project", "granted", "none"}},
     "session/search.py": {"OWN": {"own"}},
     "tools/atomic_write.py": {"OWN": {"own"}},
