@@ -191,7 +191,7 @@ async def test_memory_can_be_switched_off(start: Start, home: Path, workspace: P
 
 
 def make_memory(tmp_path: Path) -> SessionMemory:
-    return SessionMemory(tmp_path / "user", tmp_path / "project", redact_nothing)
+    return SessionMemory(tmp_path / "user", tmp_path / "project", redact_nothing, "/home/nobody")
 
 
 def test_memory_block_is_bounded_and_has_the_newest_notes_first(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def hide_key(text: str) -> RedactedText:
 
 def test_secret_assembled_in_two_steps_is_redacted(tmp_path: Path) -> None:
     """The model can also remove a line that it reads with a placeholder."""
-    memory = SessionMemory(tmp_path / "user", tmp_path / "project", hide_key)
+    memory = SessionMemory(tmp_path / "user", tmp_path / "project", hide_key, "/home/nobody")
     path = tmp_path / "project/MEMORY.md"
     memory.add("project", "the token is KEY4")
     assert memory.replace("project", "KEY4", "KEY42").endswith("A secret was left out: KEY.")

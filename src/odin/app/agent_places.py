@@ -2,7 +2,7 @@
 
     place = await composition.places.isolate("agent-1")         # isolation: worktree
     parts = AgentParts(composition, "agent-1", place=place)     # its tools, policy, sandbox and file cache
-    AgentDeps(recorder, parts.make_deps, place.cwd, place.root)
+    AgentDeps(recorder, parts.make_deps, place.environment, place.root)
     ...
     diff = await place.collect()                                # the reviewable diff
     work = await composition.places.apply(place, paths, diff.tree)    # these files, into the project
@@ -14,7 +14,7 @@ with `composition.places.reopen(name)`, where `name` is `place.worktree.name`.
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -111,7 +111,7 @@ class AgentPlaces:
         env["PATH"] = os.pathsep.join(filter(None, (programs, env.get("PATH", ""))))
         env["VIRTUAL_ENV"] = os.path.dirname(programs)  # noqa: PTH120
         environment = replace(adapted.environment, variables=MappingProxyType(env))
-        runner, sandbox = self._make_runner(place.root, env)
+        runner, sandbox = self._make_runner(place.root, environment)
         adapted = replace(adapted, environment=environment, runner=runner, sandbox=sandbox, programs=programs)
         self._places = [*(other for other in self._places if other is not place), adapted]
         return adapted
@@ -158,12 +158,12 @@ class AgentPlaces:
 
     def _make_place(self, tree: "AgentWorktree") -> AgentPlace:
         environment = replace(self._environment, cwd=tree.cwd)
-        runner, sandbox = self._make_runner(tree.root, environment.variables)
+        runner, sandbox = self._make_runner(tree.root, environment)
         place = AgentPlace(tree.root, environment, runner, sandbox, tree)
         self._places.append(place)
         return place
 
-    def _make_runner(self, root: str, env: Mapping[str, str]) -> tuple[ProcessRunner, LazySandbox]:
+    def _make_runner(self, root: str, environment: ExecutionEnvironment) -> tuple[ProcessRunner, LazySandbox]:
         """Return what runs the commands of one agent, in a sandbox for this folder."""
         composition = self._composition
         config = replace(composition.config, root=root)
@@ -172,7 +172,7 @@ class AgentPlaces:
             config, self._environment.variables, state=composition.options.state_dir, visible=(folder,)
         )
         passed = config.env_passthrough
-        runner = ProcessRunner(composition.folder / "outputs", environ=env, env_passthrough=passed, sandbox=sandbox.get)
+        runner = ProcessRunner(environment, composition.folder / "outputs", env_passthrough=passed, sandbox=sandbox.get)
         return runner, sandbox
 
 

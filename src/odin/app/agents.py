@@ -13,6 +13,7 @@ from odin.app.agent_places import AgentPlace
 from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.policy import VisibleTools, find_hidden_tools
 from odin.config import Config, Options, WebSettings, get_config_dir
+from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.context.system_prompt import (
     SystemPrompt,
@@ -538,9 +539,10 @@ def _offer_patches(offered: tuple[Tool[Any], ...], registry: Registry) -> tuple[
 
 def build_standard_registry(cwd: str = "", *, read_before_edit: bool = True) -> Registry:
     """Return the standard tools, for programs with their own agent loop."""
-    root = cwd or str(Path.cwd())
+    environment = make_environment(cwd=cwd)
+    root = environment.cwd
     folder = Path(root, ".odin")
-    runner = ProcessRunner(folder / "outputs")
+    runner = ProcessRunner(environment, folder / "outputs")
     background = BackgroundProcesses(runner, folder / "spawn-logs")
     files = FileCache(read_first=read_before_edit)
     return Registry(

@@ -191,7 +191,10 @@ class SessionComposition:
         config, env, state = self.config, self.env, self.recorder.state
         self.sandbox = LazySandbox(config, env, state=self.options.state_dir, visible=(str(self.folder),))
         self.runner = ProcessRunner(
-            self.folder / "outputs", environ=env, env_passthrough=config.env_passthrough, sandbox=self.sandbox.get
+            self.environment,
+            self.folder / "outputs",
+            env_passthrough=config.env_passthrough,
+            sandbox=self.sandbox.get,
         )
         self.launcher = Launcher(config, env, self.sandbox, self.runner, self.options.state_dir)
         self.launcher.warn = lambda text: self.recorder.emit(Warned(text))
@@ -243,7 +246,7 @@ class SessionComposition:
     def _open_memory(self) -> "SessionMemory":
         from odin.app.memory import SessionMemory
 
-        return SessionMemory(*self._workspace.memory_folders, self.redact)
+        return SessionMemory(*self._workspace.memory_folders, self.redact, self.environment.home)
 
     def _set_up_limits(self, workspace: Workspace) -> None:
         """Limits of a turn, budget of the session, retries of a request."""
@@ -294,7 +297,7 @@ class SessionComposition:
             self.recorder,
             self.budget,
             self.folder,
-            self.cwd,
+            self.environment,
             connector.connect_summarizer,
             self.custom.compactor,
         )
@@ -335,7 +338,7 @@ class SessionComposition:
     def _make_client(self, resumed: bool) -> LocalClient:
         config, attachments = self.config, self.main_agent.make_attachments()
         agent = Agent(
-            AgentDeps(self.recorder, self._make_main_deps, self.cwd, config.root, attachments, self.team.post),
+            AgentDeps(self.recorder, self._make_main_deps, self.environment, config.root, attachments, self.team.post),
             delivery=config.queue.delivery,
             one_at_a_time=config.queue.steering == "one-at-a-time",
             mode_for=self.restrict_mode,

@@ -5,11 +5,14 @@ The log is read twice, once for the overview and once to write the entries, so t
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from odin.app.policy import build_redactor
 from odin.config import load
+from odin.config.paths import make_environment
 from odin.core.client import ExportFormat
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, StateUnwritable, UsageError
 from odin.core.path_names import make_temporary_name
 from odin.core.policy import Redact
@@ -41,16 +44,24 @@ def format_of(path: str, form: str = "") -> ExportFormat:
     return _FORMATS_BY_SUFFIX.get(Path(path).suffix.lower(), "markdown")
 
 
-def export_session(log_path: str | Path, form: str = "", path: str = "", *, overwrite: bool = False) -> str:
+def export_session(
+    log_path: str | Path,
+    form: str = "",
+    path: str = "",
+    *,
+    overwrite: bool = False,
+    environment: ExecutionEnvironment | None = None,
+) -> str:
     """Export the session of this log and return the full path of the file.
 
     Without a path the file is put in the current directory; for a folder the file gets its default name. An existing
     file is replaced only if it is an earlier export, unless `overwrite` is set.
     """
+    environment = environment or make_environment(cwd="/")
     log = Path(log_path)
     session = read_header(log).session
     chosen = format_of(path, form)
-    target = _resolve_target(session, chosen, path or ".")
+    target = _resolve_target(session, chosen, environment.expand_home(path or "."))
     if not overwrite:
         _refuse_foreign_file(target)
     temporary = make_temporary_name(target.name)
@@ -58,7 +69,7 @@ def export_session(log_path: str | Path, form: str = "", path: str = "", *, over
         with open_folder(follow_links(str(target.parent)), create=True, mode=0o700) as folder:
             sweep_leftovers(folder)
             try:
-                _write_export(log, session, chosen, folder, temporary)
+                _write_export(log, session, chosen, folder, temporary, environment)
                 folder.rename(temporary, target.name)
             finally:
                 folder.unlink(temporary, missing_ok=True)
@@ -71,7 +82,7 @@ def export_session(log_path: str | Path, form: str = "", path: str = "", *, over
 
 def _resolve_target(session: str, form: ExportFormat, path: str) -> Path:
     name = f"odin-{session}{_SUFFIXES[form]}"
-    given = Path(path).expanduser().absolute()
+    given = Path(path).absolute()
     return given / name if given.is_dir() or path.endswith("/") else given
 
 
@@ -85,9 +96,11 @@ def _refuse_foreign_file(target: Path) -> None:
     raise UsageError(f"{target} exists and is not an Odin export.", "Use another path, or remove the file.")
 
 
-def _write_export(log: Path, session: str, form: ExportFormat, folder: OpenFolder, name: str) -> None:
+def _write_export(
+    log: Path, session: str, form: ExportFormat, folder: OpenFolder, name: str, environment: ExecutionEnvironment
+) -> None:
     about = build_overview(read_log(log))
-    redact = _redactor_of(log, about.cwd)
+    redact = _redactor_of(log, about.cwd, environment.variables)
     about.title, about.cwd, about.model = (redact(text).text for text in (about.title, about.cwd, about.model))
     for turn in about.turns:
         turn.first = redact(turn.first).text
@@ -109,9 +122,9 @@ def _write_export(log: Path, session: str, form: ExportFormat, folder: OpenFolde
         os.fsync(fd)
 
 
-def _redactor_of(log: Path, cwd: str) -> Redact:
+def _redactor_of(log: Path, cwd: str, env: Mapping[str, str]) -> Redact:
     """Return a redactor for the whole export: the log redacts results, but not prompts and arguments."""
     try:
-        return build_redactor(load(cwd, os.environ), os.environ, read_log(log))
+        return build_redactor(load(cwd, env), env, read_log(log))
     except (OdinError, OSError, ValueError):
-        return Redactor(os.environ)
+        return Redactor(env)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from odin.app.sandbox import LazySandbox
 from odin.config import Config, get_state_dir
-from odin.config.paths import SCRATCH_FOLDER, make_private_folder
+from odin.config.paths import SCRATCH_FOLDER, make_environment, make_private_folder
 from odin.core.errors import OdinError, UsageError
 from odin.core.path_names import contains
 from odin.core.profile import ProcessProfile
@@ -165,7 +165,7 @@ def _remove_empty(folder: Path) -> None:
 async def open_git(config: Config, env: Mapping[str, str], state_dir: str = "") -> AsyncGenerator[Git]:
     """Open what runs git for a folder outside of a session."""
     sandbox = LazySandbox(config, env, state=state_dir)
-    runner = ProcessRunner(environ=env, sandbox=sandbox.get)
+    runner = ProcessRunner(make_environment(env, config.root, state_dir), sandbox=sandbox.get)
     try:
         yield Git(runner, Path(state_dir) if state_dir else get_state_dir(env))
     finally:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from odin.app.sandbox import LazySandbox
 from odin.config import Config
+from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.event_values import LanguageServerState
@@ -57,7 +58,8 @@ async def probe_servers(config: Config, env: Mapping[str, str], sandbox: LazySan
     specs = find_configured_servers(config, env, config.root)
     fitting = {*config.lsp_servers, *(spec.name for spec in find_for_project(specs, config.root))}
     used = [spec for spec in specs if spec.name in fitting]
-    runner = ProcessRunner(environ=env, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
+    environment = make_environment(env, config.root)
+    runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
     servers = LanguageServers(config.root, used, runner, env=env, is_confined=sandbox.can_confine)
     try:
         for server in servers.all:

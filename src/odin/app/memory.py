@@ -202,7 +202,8 @@ class _SeenFile(Struct, frozen=True):
 class SessionMemory:
     """The memory of one session. `block` is its part of the prompt, "" if there is no memory yet."""
 
-    def __init__(self, user: Path, project: Path, redact: Redact) -> None:
+    def __init__(self, user: Path, project: Path, redact: Redact, home: str) -> None:
+        self._home = home
         self._folders: dict[MemoryScope, MemoryFolder] = {
             "user": MemoryFolder(user, "user"),
             "project": MemoryFolder(project, "project"),
@@ -265,7 +266,7 @@ class SessionMemory:
             return []
         text = "\n".join(lines)
         more = "\n[cut]" if len(text) > _MAX_CHANGE_CHARS else ""
-        return [f"{shorten_home(str(path))} ({folder.scope}):\n{text[:_MAX_CHANGE_CHARS]}{more}"]
+        return [f"{shorten_home(str(path), self._home)} ({folder.scope}):\n{text[:_MAX_CHANGE_CHARS]}{more}"]
 
     # --- for the tool and the user: MemoryKeeper ---
 
@@ -275,14 +276,14 @@ class SessionMemory:
         path, added = self._folders[scope].add(clean.text, daily=daily)
         if told:
             self._note_own_change(path, lambda known: f"{known}\n{added}")
-        return f"Added to {shorten_home(str(path))}.{_describe_secrets(clean.secrets)}"
+        return f"Added to {shorten_home(str(path), self._home)}.{_describe_secrets(clean.secrets)}"
 
     def replace(self, scope: MemoryScope, old: str, new: str, *, told: bool = True) -> str:
         path, secrets = self._folders[scope].replace(old, new, self._redact)
         if told:
             self._note_own_change(path, lambda known: known.replace(old, new) if new else _remove_text(known, old))
         done = "Replaced in" if new else "Removed from"
-        return f"{done} {shorten_home(str(path))}.{_describe_secrets(secrets)}"
+        return f"{done} {shorten_home(str(path), self._home)}.{_describe_secrets(secrets)}"
 
     def _note_own_change(self, path: Path, change: Callable[[str], str]) -> None:
         """Remember what the model changed itself. What others have changed meanwhile comes with the next note."""
@@ -296,7 +297,7 @@ class SessionMemory:
         folder = self._folders[scope]
         path = folder.note_of(day) if day else folder.long_term
         text = self._redact(folder.read(path)).text
-        return text or f"{shorten_home(str(path))} is empty or does not exist."
+        return text or f"{shorten_home(str(path), self._home)} is empty or does not exist."
 
     def list_files(self) -> tuple[MemoryFile, ...]:
         """Return the files whose content is in the prompt, and the long-term files even if they do not exist yet."""

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from odin.app.compose import open_session
 from odin.app.workspace import OpenedLog, open_log, workspace_of
-from odin.config import Options, get_state_dir, load, resolve_folder
+from odin.config import Options, get_state_dir, load
 from odin.config.files import set_key
-from odin.config.paths import find_worktree_origin
+from odin.config.paths import find_worktree_origin, make_environment
 from odin.core.call_events import UsageGrouping, UsageReport
 from odin.core.client import (
     ChangedFile,
@@ -29,6 +29,7 @@ from odin.core.client import (
     SessionSummary,
     TurnRecord,
 )
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionNotFound, UsageError
 from odin.core.event import SessionSwitched, TitleSet
 from odin.core.event_values import DEFAULT_ROLE
@@ -54,8 +55,11 @@ class SessionDetails(msgspec.Struct, frozen=True):
 class ProjectSessions:
     """The stored sessions of a project, or with `everywhere` of all projects."""
 
-    def __init__(self, store: SessionStore, *, everywhere: bool = False) -> None:
+    def __init__(
+        self, store: SessionStore, environment: ExecutionEnvironment | None = None, *, everywhere: bool = False
+    ) -> None:
         self.store = store
+        self._environment = environment
         self._everywhere = everywhere
 
     def _list_folders(self) -> Iterator[Path]:
@@ -129,7 +133,7 @@ class ProjectSessions:
         """Export a session and return the path. Without a format, the suffix of the path decides."""
         from odin.app.export import export_session
 
-        return export_session(self._find_log(self.find(name)), form, path)
+        return export_session(self._find_log(self.find(name)), form, path, environment=self._environment)
 
     def _find_log(self, session: str) -> Path:
         path = self.store.find_log(session)
@@ -146,9 +150,11 @@ def normalize_title(title: str) -> str:
 
 
 def open_project_sessions(cwd: str = "", *, everywhere: bool = False) -> ProjectSessions:
-    config = load(resolve_folder(cwd), os.environ, {})
-    state = get_state_dir(os.environ)
-    return ProjectSessions(SessionStore(state, find_worktree_origin(config.root, state)), everywhere=everywhere)
+    environment = make_environment(cwd=cwd)
+    config = load(environment.cwd, environment.variables, {})
+    state = get_state_dir(environment.variables)
+    store = SessionStore(state, find_worktree_origin(config.root, state))
+    return ProjectSessions(store, environment, everywhere=everywhere)
 
 
 SwitchKind = Literal["resume", "new", "fork"]
@@ -157,12 +163,15 @@ SwitchKind = Literal["resume", "new", "fork"]
 class SessionSwitcher:
     """The sessions of one project, one of them open. `draft` is the prompt that a fork at startup left out."""
 
-    def __init__(self, store: SessionStore, options: Options, cwd: str, client: LocalClient) -> None:
+    def __init__(
+        self, store: SessionStore, options: Options, environment: ExecutionEnvironment, client: LocalClient
+    ) -> None:
         self._store = store
         self._options = options
-        self._cwd = cwd
+        self._environment = environment
+        self._cwd = environment.cwd
         self._client = client
-        self._project_sessions = ProjectSessions(store)
+        self._project_sessions = ProjectSessions(store, environment)
         self._switch_lock = asyncio.Lock()
         self.draft = ""
 
@@ -243,14 +252,14 @@ class SessionSwitcher:
         from odin.app.git import open_git
         from odin.app.git_diff import list_changed_files
 
-        env = self._options.env if self._options.env is not None else os.environ
+        env = self._environment.variables
         async with open_git(load(self._cwd, env), env, self._options.state_dir) as git:
             return await list_changed_files(git, (await self._client.get_info()).cwd, paths)
 
     async def add_server(self, url: str) -> tuple[str, ...]:
         from odin.models.server_setup import add_server
 
-        env = self._options.env if self._options.env is not None else os.environ
+        env = self._environment.variables
         added = await add_server(url, load(self._cwd, env).providers, env)
         return tuple(f"{added.provider}/{model}" for model in added.models)
 
@@ -258,7 +267,7 @@ class SessionSwitcher:
         return await asyncio.to_thread(self._save_setting, key, value)
 
     def _save_setting(self, key: str, value: str) -> SavedSetting:
-        env = self._options.env if self._options.env is not None else os.environ
+        env = self._environment.variables
         path = str(set_key(key, value, env))
         source = load(self._cwd, env).sources.get(key.partition(".")[0], path)
         return SavedSetting(path, source if source != path else "")
@@ -329,6 +338,6 @@ async def open_switcher(options: Options) -> SessionSwitcher:
         options = replace(options, reach_out=False)
     opened = open_log(workspace.store, options, workspace.environment.cwd)
     client = await open_session(options, opened=opened)
-    switcher = SessionSwitcher(workspace.store, options, workspace.environment.cwd, client)
+    switcher = SessionSwitcher(workspace.store, options, workspace.environment, client)
     switcher.draft = opened.draft
     return switcher

@@ -114,7 +114,7 @@ class TeamFactory:
             AgentDeps(
                 composition.recorder,
                 parts.make_deps,
-                place.cwd,
+                place.environment,
                 place.root,
                 parts.make_attachments(),
                 composition.team.post,

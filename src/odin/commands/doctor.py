@@ -239,7 +239,7 @@ class _Checkup:
             return
         from odin.app.memory import SessionMemory
 
-        memory = SessionMemory(*workspace.memory_folders, redact_nothing)
+        memory = SessionMemory(*workspace.memory_folders, redact_nothing, workspace.environment.home)
         files = [f"{file.path} ({len(file.text):,} characters)" for file in memory.list_files() if file.text]
         self._facts["memory"] = {"files": files, "problems": memory.warnings}
         self._add_finding("memory", ", ".join(files) or "empty")
@@ -342,7 +342,7 @@ def _explain_failure(why: str) -> str:
 
 async def _read_version(path: str, env: Mapping[str, str]) -> str:
     """Return the first line that `--version` prints, or ""."""
-    runner = ProcessRunner(environ=env)
+    runner = ProcessRunner(make_environment(env, "/"))
     try:
         output = await runner.capture([path, "--version"], cwd="/", timeout=_TIMEOUT_S, stop_after=10_000, profile=OWN)
     except OSError:

@@ -29,7 +29,7 @@ from odin.app import open_session
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_output
 from odin.config import Options, get_state_dir, load
-from odin.config.paths import open_scratch
+from odin.config.paths import make_environment, open_scratch
 from odin.core.call_events import UsageRecorded
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import TurnEnded
@@ -252,7 +252,7 @@ async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
         began = time.monotonic()
         ending, answer, usages = await _ask(options, task.prompt)
         seconds = time.monotonic() - began
-        runner = ProcessRunner(environ=env, sandbox=LazySandbox(load(str(folder), env), env).get)
+        runner = ProcessRunner(make_environment(env, str(folder)), sandbox=LazySandbox(load(str(folder), env), env).get)
         try:
             fault = await task.find_fault(folder, answer, runner)
         finally:

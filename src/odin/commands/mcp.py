@@ -140,7 +140,8 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
 
     redact = build_redactor(config, env, ())
     sandbox = LazySandbox(config, env)
-    runner = ProcessRunner(environ=env, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
+    environment = make_environment(env, config.root)
+    runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
     launcher = Launcher(config, env, sandbox, runner)
     launcher.warn = write_message
     with open_scratch(get_state_dir(env)) as folder:

@@ -15,6 +15,7 @@ from odin.compaction.measure import ContextWindows, TokenEstimator, count_messag
 from odin.config import Config
 from odin.context.file_cache import FileCache
 from odin.context.settings import CompactionSettings
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import ContextOverflow
 from odin.core.event import Warned
 from odin.core.event_values import CachedFile, CompactionProfile, Mode
@@ -57,6 +58,7 @@ class CompactionDeps(Struct, frozen=True):
     settings: CompactionSettings
     windows: ContextWindows
     folder: Path
+    shell: str
     max_tokens: int
     thinking: int
     budget: CostBudget
@@ -251,7 +253,7 @@ class ContextBudgets:
         recorder: Recorder,
         budget: CostBudget,
         folder: Path,
-        cwd: str,
+        environment: ExecutionEnvironment,
         connect: Callable[[str, tuple[Provider, ModelInfo]], Awaitable[tuple[Provider, ModelInfo]]],
         custom_compactor: Compactor | None = None,
     ) -> None:
@@ -260,7 +262,7 @@ class ContextBudgets:
         self._recorder = recorder
         self._budget = budget
         self._folder = folder
-        self._cwd = cwd
+        self._environment = environment
         self._connect = connect
         self._custom_compactor = custom_compactor
         self._tasks: set[asyncio.Task[None]] = set()
@@ -277,6 +279,7 @@ class ContextBudgets:
             settings=self._config.compaction,
             windows=self.windows,
             folder=self._folder,
+            shell=self._environment.shell,
             max_tokens=self._config.max_tokens,
             thinking=self._config.thinking,
             budget=self._budget,
@@ -304,7 +307,7 @@ class ContextBudgets:
             return False
         record = self._recorder.state.sub_agents.get(op.agent)
         mode = self._recorder.state.mode if record is None else record.mode
-        scope = CallScope(op.agent, mode, self._cwd, self._config.root, RepetitionGuard())
+        scope = CallScope(op.agent, mode, self._environment.cwd, self._config.root, RepetitionGuard())
         return await budget.compact(template(mode), scope, op.focus.strip(), op.profile)
 
     def measure_sizes(self, template: RequestTemplate) -> tuple[int, int, int]:

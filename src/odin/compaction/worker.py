@@ -69,7 +69,7 @@ def facts_of(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
     others = tuple(f"- {record.id}: {record.task[:200]}" for record in agents.values()) if not agent else ()
     changed = dict.fromkeys(change.change.before.path for change in state.file_history.list_since(0))
     return SummaryFacts(
-        environment=describe_environment(scope.cwd, scope.root),
+        environment=describe_environment(scope.cwd, scope.root, budget.deps.shell),
         earlier=earlier_summary_of(budget),
         prompt=budget.thread.prompt,
         todos=(own_state.todos if own_state else ()) if agent else state.conversation.todos,

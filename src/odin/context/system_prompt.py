@@ -252,12 +252,12 @@ def _load_prompt(name: str) -> str:
     return _cache[name]
 
 
-def describe_environment(cwd: str, root: str) -> str:
+def describe_environment(cwd: str, root: str, shell: str) -> str:
     """Return facts for the first message of a session. They stay in the history and are not repeated."""
     lines = [f"Working directory: {to_valid_unicode(cwd)}"]
     if root != cwd:
         lines.append(f"Project root: {to_valid_unicode(root)}")
-    lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(os.environ.get('SHELL', 'sh'))}")  # noqa: PTH119
+    lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(shell)}")  # noqa: PTH119
     lines.append(f"Date: {format_today()}")
     return "\n".join(lines)
 

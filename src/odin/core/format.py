@@ -1,6 +1,5 @@
 """Formats times, counts, amounts, texts and paths for people."""
 
-import os
 import time
 from typing import Protocol
 
@@ -70,9 +69,9 @@ def format_usd(amount: float) -> str:
     return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"
 
 
-def shorten_home(path: str) -> str:
+def shorten_home(path: str, home: str) -> str:
     """Return the path with the home directory replaced by `~`."""
-    home = os.path.expanduser("~").rstrip("/")  # noqa: PTH111 - pathlib would load urllib for every request
+    home = home.rstrip("/")
     if home and (path == home or path.startswith(f"{home}/")):
         return f"~{path[len(home) :]}"
     return path

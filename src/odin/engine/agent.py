@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.context.system_prompt import describe_environment, format_today
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
 from odin.core.event import ContextAdded, NoteAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode, strictest_mode_of
@@ -80,7 +81,7 @@ class AgentDeps(Struct, frozen=True):
 
     recorder: Recorder
     deps_for: Callable[[Mode], TurnDeps]
-    cwd: str
+    environment: ExecutionEnvironment
     root: str
     attachments: Attachments = NoAttachments()
     mailbox: Mailbox = NoMail()
@@ -419,7 +420,8 @@ class Agent:
             one_at_a_time=self._one_at_a_time,
             attachments=self._attachments,
         )
-        scope = CallScope(self.name, mode, self._deps.cwd, self._deps.root, RepetitionGuard(), steering.is_steered)
+        cwd, root = self._deps.environment.cwd, self._deps.root
+        scope = CallScope(self.name, mode, cwd, root, RepetitionGuard(), steering.is_steered)
         by_user = not continues and prompt.id not in self._self_started_ids
         self._self_started_ids.discard(prompt.id)
         brings = isinstance(prompt, Prompt) and by_user and self._attachments.has_attachments(prompt)
@@ -454,7 +456,8 @@ class Agent:
         if not self.name and not continues and (cut := _CUT_SHORT_NOTES.get(self._recorder.state.last_reason or "")):
             notes.append(cut)
         if not self._last_date:
-            notes.append(describe_environment(self._deps.cwd, self._deps.root))
+            place = self._deps.environment
+            notes.append(describe_environment(place.cwd, self._deps.root, place.shell))
         elif date != self._last_date:
             notes.append(f"Date: {date}")
         if self._last_mode not in (None, mode):

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, field
 
 from odin.config import LanguageServerSettings, get_home_dir
-from odin.config.paths import make_server_cache
+from odin.config.paths import expand_home, make_server_cache
 from odin.core.errors import StateUnwritable
 from odin.core.path_names import contains
 from odin.core.profile import UNSANDBOXED, ProcessProfile
@@ -136,7 +136,7 @@ def find_servers(
     """
     folders = list_program_folders(root, env)
     found = [
-        msgspec.structs.replace(_make_spec(name, settings, folders, root), needs_sandbox=name in by_project)
+        msgspec.structs.replace(_make_spec(name, settings, folders, root, env), needs_sandbox=name in by_project)
         for name, settings in configured.items()
         if settings.enabled
     ]
@@ -160,12 +160,14 @@ def _find_programs(name: str, folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for path in paths if os.access(path, os.X_OK) and Path(path).is_file())
 
 
-def _make_spec(name: str, settings: LanguageServerSettings, folders: tuple[str, ...], root: str) -> ServerSpec:
+def _make_spec(
+    name: str, settings: LanguageServerSettings, folders: tuple[str, ...], root: str, env: Mapping[str, str]
+) -> ServerSpec:
     """Return the spec of a configured server. What is not set comes from the known server of that name."""
     known = next((spec for spec in KNOWN_SERVERS if spec.name == name), None)
     command = settings.command or (known.programs[0] if known else name)
     programs = (
-        (os.path.normpath(Path(root, Path(command).expanduser())),)
+        (os.path.normpath(Path(root, expand_home(command, env))),)
         if "/" in command
         else _find_programs(command, folders)
     )

@@ -7,7 +7,6 @@ works.
 """
 
 import asyncio
-import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
@@ -56,14 +55,13 @@ class LocalServer(Struct, frozen=True):
 
 
 async def discover_servers(
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str],
     http: HttpClient | None = None,
     *,
     ports: Iterable[int] | None = None,
     timeout: float = 0.5,
 ) -> tuple[LocalServer, ...]:
     """Return the servers on the loopback ports, in port order. Takes at most `timeout` seconds."""
-    env = os.environ if env is None else env
     wanted = read_ports(env) if ports is None else tuple(ports)
     if not wanted:
         return ()
@@ -88,7 +86,7 @@ def read_ports(env: Mapping[str, str]) -> tuple[int, ...]:
 
 
 async def probe_server(
-    url: str, env: Mapping[str, str] | None = None, http: HttpClient | None = None, *, timeout: float = 0.5
+    url: str, env: Mapping[str, str], http: HttpClient | None = None, *, timeout: float = 0.5
 ) -> LocalServer | None:
     """Return the server at a URL, with or without /v1; None if nothing there speaks the OpenAI API in time."""
     origin = re.sub(r"/v1/?$", "", url.rstrip("/"))
@@ -96,7 +94,7 @@ async def probe_server(
     queries = _ServerQueries(origin, client, timeout)
     try:
         async with asyncio.timeout(timeout * 2):
-            return await _identify_server(queries, os.environ if env is None else env)
+            return await _identify_server(queries, env)
     except TimeoutError:
         return queries.found
     finally:

@@ -5,9 +5,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from odin.config import CONFIG_NAME, Options, get_config_dir, get_current_folder, get_state_dir, load
+from odin.config import CONFIG_NAME, Options, get_config_dir, get_state_dir, load
 from odin.config.auth import AUTH_NAME, locate_auth_file, read_auth_file
 from odin.config.files import set_key
+from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.setup import ModelOption
 from odin.models.catalog import add_stored_keys, default_ref_of
@@ -41,8 +42,9 @@ class Onboarding:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._env: Mapping[str, str] = options.env if options.env is not None else os.environ
-        self._config = load(os.path.realpath(options.cwd or get_current_folder()), self._env, options.to_flags())
+        environment = make_environment(options.env, options.cwd, options.state_dir)
+        self._env = environment.variables
+        self._config = load(environment.cwd, self._env, options.to_flags())
         self.model = options.model
         """The model requested for this run; "" selects the configured or detected one."""
 

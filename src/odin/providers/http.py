@@ -6,7 +6,6 @@ the messages of `providers/errors.py`.
 """
 
 import asyncio
-import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -246,7 +245,7 @@ class HttpClient:
 
     def __init__(
         self,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str],
         *,
         connect_timeout: float = 10.0,
         header_timeout: float = DEFAULT_HEADER_TIMEOUT,
@@ -255,7 +254,7 @@ class HttpClient:
         guard: "AddressGuard | None" = None,
     ) -> None:
         """`guard` resolves the hosts and refuses some of their addresses."""
-        self._env = os.environ if env is None else env
+        self._env = env
         self._connect_timeout = connect_timeout
         self._header_timeout = header_timeout
         self._keep_alive = keep_alive

@@ -18,7 +18,8 @@ import msgspec
 from odin.checkpoints.file_state import UNHASHED_PREFIX, decode_path, encode_path
 from odin.checkpoints.project_listing import ProjectListing, read_regular_file
 from odin.checkpoints.store import CheckpointLost, CheckpointStore, sha256_of
-from odin.config import Options, get_home_dir
+from odin.config import Options
+from odin.config.paths import make_environment
 from odin.core.call_events import ToolEnded, ToolStarted
 from odin.core.errors import LogDamaged, UsageError
 from odin.core.event import (
@@ -241,7 +242,7 @@ def check_location(recording: Recording) -> None:
     )
     if not are_normal or not Path(cwd).is_relative_to(root):
         raise LogDamaged(f"The session's folder {cwd!r} is not inside its project {root!r}.")
-    home = os.path.realpath(get_home_dir(os.environ))
+    home = os.path.realpath(make_environment(cwd="/").home)
     if root == "/" or (recording.files is None and Path(home).is_relative_to(os.path.realpath(root))):
         raise UsageError(f"{root} is too large to be copied.", "Only sessions in a project folder can be replayed.")
 
@@ -440,7 +441,7 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
     notes = make_scratch(recording, target.resolve() / RECORDING_FILES, outside=(state, git))
     if os.path.lexists(git):
         notes.append("The repository (.git) is not part of the recording.")
-    paths = {recording.root: PROJECT_PATH, recording.folder: SESSION_PATH, str(get_home_dir(os.environ)): HOME_PATH}
+    paths = {recording.root: PROJECT_PATH, recording.folder: SESSION_PATH, make_environment(cwd="/").home: HOME_PATH}
     written = move_recording(recording, paths)
     secrets: set[str] = set()
     clean = tuple(move_envelope(item, _make_cleaner(secrets)) for item in written.envelopes)
@@ -452,7 +453,7 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
 
 def _make_cleaner(secrets: set[str]) -> Callable[[str], str]:
     """Redact prompts and arguments, which the log stores verbatim. The names of secrets are added to `secrets`."""
-    redact = Redactor(os.environ)
+    redact = Redactor(make_environment(cwd="/").variables)
 
     def clean(text: str) -> str:
         redacted = redact(text)

@@ -14,7 +14,7 @@ import msgspec
 from odin.app.compose import open_session
 from odin.app.sandbox import LazySandbox
 from odin.config import Options, get_state_dir, load
-from odin.config.paths import find_project_root, open_scratch
+from odin.config.paths import find_project_root, make_environment, open_scratch
 from odin.config.settings import ConfigKeys
 from odin.core.call_events import (
     AskEvent,
@@ -205,7 +205,7 @@ async def replay_session(options: ReplayOptions, report: Callable[[str], None] =
         recording = truncate_recording(recording, options.until)
     import tempfile
 
-    with open_scratch(get_state_dir(os.environ)) as private:
+    with open_scratch(get_state_dir(make_environment(cwd="/").variables)) as private:
         if options.keep:
             base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
             return await _play_recording(recording, _ScratchSession(recording, base, private), options, report)
@@ -276,7 +276,7 @@ class _ScratchSession:
         self._session = recording.header.session
         self.session = SessionStore(self.state, str(self.project)).path_of(self._session).parent
         self.old_state = recording.store.parent.parent if recording.store is not None else base
-        self._env = self._build_environment(os.environ)
+        self._env = self._build_environment(make_environment(cwd="/").variables)
 
     def _build_environment(self, env: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in env.items() if not name.startswith("ODIN_") or name in _KEPT_VARIABLES}

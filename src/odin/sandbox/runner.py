@@ -19,6 +19,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import contains
 from odin.core.profile import ProcessProfile
 from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, InputPipe, OutputSink
@@ -143,9 +144,9 @@ class ProcessRunner:
 
     def __init__(
         self,
+        environment: ExecutionEnvironment,
         spill_dir: str | Path | None = None,
         *,
-        environ: Mapping[str, str] | None = None,
         env_passthrough: Collection[str] = (),
         sandbox: Callable[[], CommandSandbox] | None = None,
         term_grace: float = 3.0,
@@ -153,7 +154,7 @@ class ProcessRunner:
         linger: float = 0.2,
     ) -> None:
         self._spill_dir = Path(spill_dir) if spill_dir is not None else None
-        self._environ = environ
+        self._environment = environment
         self._env_passthrough = frozenset(env_passthrough)
         self._term_grace = term_grace
         self._cancel_grace = cancel_grace
@@ -424,7 +425,7 @@ class ProcessRunner:
         self._forget_finished()
         self._watchdog.start()
         mark = f"{self._run_mark}.{self._count}."
-        argv = [_find_shell(), "-c", command] if isinstance(command, str) else command
+        argv = [self._environment.shell, "-c", command] if isinstance(command, str) else command
         environ = self._build_environment(mark, env, profile)
         pairs = [os.pipe() for _ in range(pipes)]
         child: ChildProcess
@@ -474,8 +475,7 @@ class ProcessRunner:
         is_server = profile.name == "server"  # it gets only the secrets that its settings name
         base = self._base_envs.get(is_server)
         if base is None:
-            environ = os.environ if self._environ is None else self._environ
-            base = build_command_environment(environ, () if is_server else self._env_passthrough)
+            base = build_command_environment(self._environment.variables, () if is_server else self._env_passthrough)
             self._base_envs[is_server] = base
         own: dict[str, str] = {}
         outer = base.get(_MARK_VARIABLE, "")
@@ -519,7 +519,3 @@ def _start_child(
     argv: Sequence[str], cwd: str | int, env: Mapping[str, str], stdin: int, out: int, err: int
 ) -> LocalChild:
     return LocalChild(start_in_folder(argv, cwd, env=env, stdin=stdin, stdout=out, stderr=err))
-
-
-def _find_shell() -> str:
-    return next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "/bin/sh")

@@ -46,7 +46,7 @@ class LockHolder(msgspec.Struct, frozen=True):
 
 
 def get_host_name() -> str:
-    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "this computer")
+    return os.uname().nodename if hasattr(os, "uname") else "this computer"
 
 
 def birth_of(pid: int) -> str:

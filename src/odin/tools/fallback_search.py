@@ -6,6 +6,7 @@ wrong result would look right. Bytes that are not UTF-8 are lone surrogates in t
 nor a negated class matches them.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -318,7 +319,7 @@ def _list_candidates(query: SearchQuery) -> list[tuple[str, str]]:
         raise Refusal(f"unrecognized file type: {query.type}. Use glob instead.")
     if query.path == INPUT or Path(query.path).is_file():
         return [(query.path, query.path)]
-    top = str(Path.cwd()) if query.path == HERE else query.path
+    top = os.path.realpath(query.path)
     glob_rule = parse_ignore_line(top, query.glob) if query.glob else None
     if query.glob and glob_rule is None:
         raise Refusal(f"error parsing glob {query.glob!r}")

@@ -52,9 +52,9 @@ def is_plain_text(path: str, head: bytes) -> bool:
 class FormatReader:
     """Reads images, PDFs and notebooks. `folder` takes copies of images; `runner` starts the PDF reader."""
 
-    def __init__(self, folder: Path | None = None, runner: ProcessRunner | None = None) -> None:
+    def __init__(self, folder: Path | None, runner: ProcessRunner) -> None:
         self._folder = folder
-        self._runner = runner or ProcessRunner()
+        self._runner = runner
         self._pdf: PdfReader | None = None
 
     async def read(self, path: str, file: FileIO, info: os.stat_result, first: int, count: int) -> ToolOutput | None:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping
 from typing import Literal, TextIO
 
 from odin.core.errors import UsageError
+from odin.core.format import shorten_home as shorten_folder
 from odin.core.lazy_pattern import compile_lazily
 
 
@@ -346,3 +347,8 @@ def restore_terminal_after(fd: int) -> Generator[None]:
         yield
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+def shorten_home(path: str) -> str:
+    """Return the path with the home directory of the terminal's user replaced by `~`."""
+    return shorten_folder(path, os.path.expanduser("~"))  # noqa: PTH111 - pathlib takes long to load

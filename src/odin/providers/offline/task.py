@@ -1,6 +1,5 @@
 """The tasks and plans of the offline planner, and the sentences it answers with."""
 
-import os
 from collections.abc import Generator
 from typing import Any
 
@@ -74,10 +73,11 @@ class PlanContext(Struct, frozen=True):
         return all(name in self.tools for name in names)
 
     def resolve_path(self, path: str) -> str:
-        """Return the path for tools. `~` and relative paths are resolved without file access."""
+        """Return the path for tools, resolved without file access. The tools themselves expand `~`."""
         if path in ("", "."):
             return self.cwd
-        path = os.path.expanduser(path)  # noqa: PTH111
+        if path == "~" or path.startswith("~/"):
+            return path
         if path.startswith("/"):
             return _normalize_path(path)
         return _normalize_path(f"{self.cwd.rstrip('/')}/{path}")

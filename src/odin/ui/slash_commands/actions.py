@@ -15,7 +15,6 @@ from msgspec import Struct
 from odin.core.client import Client, Sessions
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode
-from odin.core.format import shorten_home
 from odin.core.op import (
     AddRule,
     CancelCompaction,
@@ -44,7 +43,7 @@ from odin.ui.slash_commands.extensions import (
 )
 from odin.ui.slash_commands.reports import can_resume_work, describe_budget, parse_budget
 from odin.ui.slash_commands.sessions import change_queued_prompt, describe_loop_status, find_prompt, parse_export
-from odin.ui.terminal import escape_hidden
+from odin.ui.terminal import escape_hidden, shorten_home
 
 _ADD_USAGE = "Usage: /rules add [--deny|--ask] [--project|--user] RULE, for example /rules add Bash(git push:*)"
 

@@ -6,11 +6,11 @@ from odin.core.call_events import MemoryChanged
 from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary, close_events
 from odin.core.errors import UsageError
 from odin.core.event_values import LanguageServerState, ServerStatus
-from odin.core.format import count_of, shorten_home
+from odin.core.format import count_of
 from odin.core.op import ChangeMemory, ControlLanguageServer, ControlServers, LanguageServerAction
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
-from odin.ui.terminal import escape_hidden, shorten
+from odin.ui.terminal import escape_hidden, shorten, shorten_home
 
 USED_MARK = "✓"
 _NO_SKILLS = "No skills. They are folders with a SKILL.md in .odin/skills, .agents/skills or .claude/skills.\n"

@@ -23,9 +23,9 @@ from odin.core.call_events import (
 from odin.core.client import AvailableModel, ChangedFile, Client, ContextReport, SessionInfo, Snapshot
 from odin.core.event import Envelope, TurnEnded, Warned
 from odin.core.event_values import Event
-from odin.core.format import count_of, describe_limits, format_count, format_seconds, format_usd, shorten_home
+from odin.core.format import count_of, describe_limits, format_count, format_seconds, format_usd
 from odin.core.slash_commands import make_argument_error, make_usage_error
-from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, shorten, width_of
+from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, shorten, shorten_home, width_of
 
 
 def format_window(tokens: int) -> str:

@@ -10,11 +10,10 @@ from textual.widgets import Input, Static
 
 from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
-from odin.core.format import shorten_home
 from odin.core.setup import ModelOption, Setup, TrustAnswer, TrustRequest
 from odin.ui.slash_commands.actions import SESSION_OPTION
 from odin.ui.slash_commands.reports import format_prices, format_window
-from odin.ui.terminal import escape_hidden, wrap_words
+from odin.ui.terminal import escape_hidden, shorten_home, wrap_words
 from odin.ui.trust_prompt import TRUST_TITLE, format_trust_page, is_too_long
 from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import paint_sentence

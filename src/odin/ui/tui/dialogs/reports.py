@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from odin.core.client import ChangedFile, CustomCommand
 from odin.core.errors import OdinError
-from odin.core.format import count_of, shorten_home
+from odin.core.format import count_of
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
 from odin.ui.slash_commands.agents import format_agents
 from odin.ui.slash_commands.reports import (
@@ -28,7 +28,7 @@ from odin.ui.slash_commands.reports import (
     list_facts,
     summarize_changes,
 )
-from odin.ui.terminal import escape_hidden
+from odin.ui.terminal import escape_hidden, shorten_home
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent

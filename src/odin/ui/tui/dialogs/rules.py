@@ -12,11 +12,10 @@ from textual.widgets import Static
 
 from odin.core.call_events import RuleAdded, RuleRemoved
 from odin.core.errors import UsageError
-from odin.core.format import shorten_home
 from odin.core.op import AddRule, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.ui.progress import SCOPE_WORDS
-from odin.ui.terminal import escape_hidden
+from odin.ui.terminal import escape_hidden, shorten_home
 from odin.ui.tui.composer.external_text import choose_editor, run_in_terminal
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import LivePicker

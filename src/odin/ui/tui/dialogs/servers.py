@@ -7,10 +7,9 @@ from rich.text import Text
 
 from odin.core.event import ServersChanged
 from odin.core.event_values import ServerStatus
-from odin.core.format import shorten_home
 from odin.core.op import ControlServers
 from odin.ui.slash_commands.extensions import SERVER_MARKS, describe_server_state
-from odin.ui.terminal import escape_hidden
+from odin.ui.terminal import escape_hidden, shorten_home
 from odin.ui.tui.dialogs.picker import LivePicker
 from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
 

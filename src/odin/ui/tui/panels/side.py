@@ -6,11 +6,11 @@ from rich.text import Text
 from textual import events
 
 from odin.core.event_values import Todo, TodoStatus
-from odin.core.format import format_count, format_usd, model_name_of, shorten_home
+from odin.core.format import format_count, format_usd, model_name_of
 from odin.core.team import STATE_WORDS
 from odin.ui.slash_commands.extensions import SERVER_MARKS, USED_MARK, describe_server_state
 from odin.ui.slash_commands.reports import describe_keys
-from odin.ui.terminal import escape_hidden, width_of
+from odin.ui.terminal import escape_hidden, shorten_home, width_of
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.agent_activity import AgentStatus
 from odin.ui.tui.panels.facts import EditedFile, SessionFacts

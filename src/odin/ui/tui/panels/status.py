@@ -23,9 +23,8 @@ from odin.core.format import (
     format_usd,
     model_name_of,
     permission_mode_label_of,
-    shorten_home,
 )
-from odin.ui.terminal import escape_hidden, shorten, width_of
+from odin.ui.terminal import escape_hidden, shorten, shorten_home, width_of
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
