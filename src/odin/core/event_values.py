@@ -10,7 +10,8 @@ Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
 
 def strictest_mode_of(mode: Mode, *others: Mode | None) -> Mode:
     """Return the mode that allows the least. None is no limit."""
-    return min((mode, *(other for other in others if other is not None)), key=get_args(Mode).index)
+    modes: list[Mode] = [mode, *(other for other in others if other is not None)]
+    return min(modes, key=get_args(Mode).index)
 
 
 DEFAULT_ROLE = "builder"

@@ -84,7 +84,7 @@ class PostOffice:
         if not mail:
             return TakenMail()
         self._taken.update(item.id for item in mail)
-        modes = [item.mode for item in mail if item.mode is not None]
+        modes: list[Mode] = [item.mode for item in mail if item.mode is not None]
         mode = strictest_mode_of(*modes) if modes else None
         return TakenMail(format_mail(mail), tuple(item.id for item in mail), mode)
 
