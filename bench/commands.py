@@ -39,7 +39,7 @@ async def _child(command: str, folder: str) -> dict[str, float]:
     from odin.sandbox.runner import ProcessRunner
     from odin.tools.commands import ExecuteArgs, ExecuteCommandTool
 
-    runner = ProcessRunner(Path(folder) / "outputs")
+    runner = ProcessRunner(make_environment(cwd="/"), Path(folder) / "outputs")
     tool = ExecuteCommandTool(runner)
     shown: list[str] = []
     context = ToolContext(folder, folder, "bench", "", "c", "edit_mode", shown.append, make_environment(cwd=folder))

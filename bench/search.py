@@ -47,7 +47,7 @@ async def _measure(root: Path) -> list[Row]:
     rg = find_ripgrep()
     assert rg is not None, "ripgrep is installed with Odin"
     bare = [rg, "--no-config", "--no-require-git"]
-    runner = ProcessRunner()
+    runner = ProcessRunner(make_environment(cwd="/"))
     grep, glob = GrepTool(FileCache(), runner), GlobTool(runner)
     found: list[Row] = []
     for what, args, command in GREPS:

@@ -251,3 +251,53 @@ def test_slow_modules_are_not_imported_at_the_top_of_any_file():
             slow = SLOW_MODULES - {"dataclasses"} if name_of(path).startswith("ui.tui") else SLOW_MODULES
             found.extend(f"{name_of(path)}: {name}" for name in sorted(names & slow))
     assert found == [], "only the terminal app may import dataclasses: Textual loads them anyway"
+
+
+READERS = ("entry.py", "commands/", "config/paths.py", "ui/", "testing/")
+"""Who may read the host's environment. `ui` reads variables of the terminal."""
+
+FORBIDDEN_READS = {
+    "os": {"environ", "environb", "getenv", "getenvb", "getcwd", "getcwdb"},
+    "Path": {"cwd", "home"},
+    "os.path": {"expanduser", "expandvars"},
+}
+
+
+def find_environment_reads(tree: ast.AST) -> Iterator[str]:
+    """Yield where a module reads the host's variables, folder or home."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            owner = ast.unparse(node.value)
+            if node.attr in FORBIDDEN_READS.get(owner, ()) or node.attr in ("expanduser", "expandvars"):
+                yield f"{owner}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom) and node.module in ("os", "posix", "os.path", "posixpath"):
+            names = FORBIDDEN_READS["os"] | FORBIDDEN_READS["os.path"]
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name in names)
+
+
+def test_only_who_makes_the_environment_reads_the_hosts() -> None:
+    """Everything else gets an `ExecutionEnvironment`, so that a session can have another one than this process."""
+    found = {
+        name: reads
+        for path in list_modules()
+        if not (name := path.relative_to(PACKAGE).as_posix()).startswith(READERS)
+        and (reads := sorted(find_environment_reads(parse(path))))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nos.environ.get('HOME')",
+        "from os import environ",
+        "import os\nos.getenv('HOME')",
+        "from pathlib import Path\nPath.cwd()",
+        "import os\nos.getcwd()",
+        "import os\nos.path.expanduser('~')",
+        "from pathlib import Path\nPath('~').expanduser()",
+        "from os.path import expanduser",
+    ],
+)
+def test_a_read_of_the_hosts_environment_is_found(source: str) -> None:
+    assert list(find_environment_reads(ast.parse(source)))

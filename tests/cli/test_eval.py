@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from odin.commands.eval import EvalTask, load_tasks
+from odin.config.paths import make_environment
 from odin.sandbox.runner import ProcessRunner
 from odin.testing import ScriptedServer, call, say
 from tests.conftest import RunHere
@@ -16,7 +17,7 @@ TASKS = load_tasks()
 
 @pytest.fixture
 async def runner() -> AsyncIterator[ProcessRunner]:
-    runner = ProcessRunner()
+    runner = ProcessRunner(make_environment(cwd="/"))
     yield runner
     await runner.close()
 

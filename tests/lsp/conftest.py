@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from odin.config import LanguageServerSettings
+from odin.config.paths import make_environment
 from odin.lsp.detection import find_servers
 from odin.lsp.servers import LanguageServers
 from odin.sandbox.runner import ProcessRunner
@@ -31,7 +32,7 @@ def settings_of(*quirks: str, **more: Any) -> LanguageServerSettings:
 @pytest.fixture
 async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     """serve("pull", …) returns the servers of `tmp_path`: the `others`, then the fake one with these quirks."""
-    runner = ProcessRunner(environ=os.environ, cancel_grace=0.05)
+    runner = ProcessRunner(make_environment(os.environ, "/"), cancel_grace=0.05)
 
     def build_servers(
         *quirks: str, take_changes: Any = tuple, others: Mapping[str, LanguageServerSettings] = {}, **more: Any

@@ -159,7 +159,7 @@ async def start_server(name: str, project: SampleProject, folder: Path) -> Async
     if missing:
         pytest.skip(f"{missing[0]} is not installed")
     sandbox = LazySandbox(load(root, env, trust=True), env)
-    runner = ProcessRunner(environ=env, sandbox=sandbox.get)
+    runner = ProcessRunner(make_environment(env, "/"), sandbox=sandbox.get)
     yield LanguageServers(root, specs, runner, env=env, is_confined=sandbox.can_confine)
     await runner.close()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.core.event_values import Mode
 from odin.core.profile import ProcessProfile
 from odin.core.tool import Kind, Subject
@@ -113,7 +114,7 @@ async def test_no_program_of_a_poisoned_repository_runs(
     if "export PATH=" in setup:
         monkeypatch.setenv("PATH", f"{repo}:{os.environ['PATH']}")
     assert not canary.exists()
-    runner = ProcessRunner()
+    runner = ProcessRunner(make_environment(cwd="/"))
     for command in case["commands"]:
         for mode in MODES:
             if verdict_of(repo, mode, "execute", Subject(command=command)) == "auto":

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.core.profile import ProcessProfile
 from odin.policy.commands import git_config
 from odin.policy.commands.analysis import is_read_only
@@ -316,7 +317,7 @@ async def test_filter_in_a_submodule_needs_approval_because_git_would_start_it(r
     text = (submodule / "README.md").read_text()
     (submodule / "README.md").write_text(text.replace("TODO", "DONE"))  # of the same size, so git has to read it
     assert not is_readonly_in("git status", repo)
-    runner = ProcessRunner()
+    runner = ProcessRunner(make_environment(cwd="/"))
     await runner.run("git status", cwd=str(repo), timeout=60, profile=ProcessProfile())
     await runner.close()
     assert (repo / "PWNED").exists(), "git no longer starts filters of submodules: the check can be removed"
@@ -330,7 +331,7 @@ async def test_the_environment_of_commands_keeps_git_from_starting_programs(repo
     git(repo, "config", "log.showSignature", "true")
     git(repo, "config", "gpg.program", str(repo / "evil.sh"))
     (repo / "PWNED").unlink(missing_ok=True)
-    runner = ProcessRunner()
+    runner = ProcessRunner(make_environment(cwd="/"))
     for command in ("git status", "git diff", "git log -1", "git ls-files"):
         await runner.run(command, cwd=str(repo), timeout=60, profile=ProcessProfile())
     await runner.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.core.profile import UNSANDBOXED, ProcessProfile
 from odin.policy.commands.analysis import is_read_only
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
@@ -37,7 +38,7 @@ async def test_everyday_commands_change_nothing(workspace: Path, home: Path):
     for name in ("Makefile", "data.csv", "src/app.py"):
         os.utime(workspace / name, (1_000_000_000, 1_000_000_000))  # git would refresh its index for these
     before = snapshot_tree(workspace)
-    runner = ProcessRunner()
+    runner = ProcessRunner(make_environment(cwd="/"))
     some = asyncio.Semaphore(6)
 
     async def run_one(command: str) -> None:
@@ -57,7 +58,7 @@ async def test_everyday_commands_change_nothing(workspace: Path, home: Path):
 async def test_snapshot_detects_a_change(workspace: Path):
     make_repository(workspace)
     before = snapshot_tree(workspace)
-    runner = ProcessRunner()
+    runner = ProcessRunner(make_environment(cwd="/"))
     await runner.run("git diff > docs/x", cwd=str(workspace), timeout=60, profile=UNSANDBOXED)
     await runner.close()
     assert snapshot_tree(workspace).keys() - before.keys() == {str(workspace / "docs" / "x")}
@@ -89,7 +90,7 @@ async def test_no_listed_option_writes_anything(workspace: Path):
     tried = [make_random_command(chosen) for _ in range(400)]
     known = [command for command in tried if is_read_only(command, make_scope(workspace))][:120]
     assert len(known) > 20
-    runner = ProcessRunner()
+    runner = ProcessRunner(make_environment(cwd="/"))
     some = asyncio.Semaphore(6)
 
     async def run_one(command: str) -> None:

@@ -25,7 +25,9 @@ class Talk:
     def __init__(self, folder: Path, mode: str = "edit") -> None:
         self.folder = folder
         self.mode = mode
-        self.runner = ProcessRunner(folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1)
+        self.runner = ProcessRunner(
+            make_environment(cwd="/"), folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1
+        )
         self.tools: dict[str, Tool[Any]] = {
             tool.name: tool for tool in build_standard_tools(ToolDeps(FileCache(), self.runner, root=str(folder)))
         }

@@ -16,6 +16,7 @@ from odin.app.git_diff import list_changed_files
 from odin.app.sandbox import LazySandbox
 from odin.app.worktrees import Worktrees
 from odin.config import load
+from odin.config.paths import make_environment
 from odin.core.errors import OdinError
 from odin.core.profile import PROJECT
 from odin.sandbox.output import HeadTailBuffer
@@ -72,7 +73,7 @@ async def test_exchanged_files_lead_nowhere(tmp_path: Path, backend: str, name: 
         script = [sys.executable, "-c", GITLINK]
     env = {"PATH": os.environ["PATH"], "HOME": str(repo.home)}
     config = load(str(repo.root), env)
-    runner = ProcessRunner(environ=env, sandbox=LazySandbox(config, env).get)
+    runner = ProcessRunner(make_environment(env, "/"), sandbox=LazySandbox(config, env).get)
     git = Git(runner, repo.home / ".local/state/odin")
     trees = Worktrees(git, env, config)
     try:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.core.profile import ProcessProfile
 from odin.sandbox.layout import SandboxSession
 from odin.sandbox.probe import SandboxOptions
@@ -29,8 +30,8 @@ class SandboxedProject:
         session = SandboxSession(root=str(self.root), home=str(self.home), env=environ, **more)
         self.sandbox = Sandbox(session, SandboxOptions(backend, network, unsandboxed))
         self.runner = ProcessRunner(
+            make_environment(environ, "/"),
             folder / "spill",
-            environ=environ,
             sandbox=lambda: self.sandbox,
             term_grace=0.3,
             cancel_grace=0.2,

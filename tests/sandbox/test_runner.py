@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.core.profile import OWN, UNSANDBOXED
 from odin.sandbox import output
 from odin.sandbox.output import HeadTailBuffer
@@ -19,7 +20,7 @@ IGNORE_SIGNALS = "trap '' TERM INT HUP"
 
 @pytest.fixture
 async def runner(tmp_path: Path) -> AsyncIterator[ProcessRunner]:
-    runner = ProcessRunner(tmp_path / "spill", term_grace=0.2, cancel_grace=0.1, linger=0.1)
+    runner = ProcessRunner(make_environment(cwd="/"), tmp_path / "spill", term_grace=0.2, cancel_grace=0.1, linger=0.1)
     yield runner
     await runner.close()
 
@@ -140,7 +141,7 @@ async def test_timed_out_command_has_three_seconds_between_term_and_kill(
         await terminate(self, 0)
 
     monkeypatch.setattr(RunningProcess, "terminate", terminate_at_once)
-    runner = ProcessRunner(tmp_path / "spill")
+    runner = ProcessRunner(make_environment(cwd="/"), tmp_path / "spill")
     finished = await runner.run(
         f"{IGNORE_SIGNALS}; while :; do sleep 0.05; done", cwd=str(tmp_path), timeout=0.1, profile=UNSANDBOXED
     )
@@ -191,14 +192,14 @@ async def test_child_in_its_own_session_is_killed_on_close(runner: ProcessRunner
 
 async def test_runner_does_not_kill_processes_of_another_runner(runner: ProcessRunner, tmp_path: Path) -> None:
     pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output)
-    other = ProcessRunner()
+    other = ProcessRunner(make_environment(cwd="/"))
     await other.run("true", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     await other.close()
     assert is_alive(pid)
 
 
 async def test_kill_works_without_an_event_loop(tmp_path: Path) -> None:
-    runner = ProcessRunner(linger=0.05)
+    runner = ProcessRunner(make_environment(cwd="/"), linger=0.05)
     pid = int((await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output)
     await asyncio.to_thread(runner.kill)
     await wait_for(lambda: not is_alive(pid))
@@ -250,7 +251,7 @@ async def test_spill_file_has_a_size_limit(
 
 async def test_unwritable_spill_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "spill").write_text("in the way")
-    runner = ProcessRunner(tmp_path / "spill")
+    runner = ProcessRunner(make_environment(cwd="/"), tmp_path / "spill")
     finished = await runner.run("seq 1 100000", cwd=str(tmp_path), timeout=60, profile=UNSANDBOXED)
     assert "could not be saved" in finished.output
     assert finished.output.endswith("100000\n")
@@ -309,7 +310,7 @@ async def test_environment_disables_prompts_and_omits_secrets(tmp_path: Path) ->
         "AWS_SECRET_ACCESS_KEY": "s",
         "PLAIN": "p",
     }
-    runner = ProcessRunner(environ=environ, env_passthrough=["GITHUB_TOKEN"])
+    runner = ProcessRunner(make_environment(environ, "/"), env_passthrough=["GITHUB_TOKEN"])
     lines = (await runner.run("env", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)).output.split("\n")
     for expected in ("PLAIN=p", "GITHUB_TOKEN=t", "GIT_TERMINAL_PROMPT=0", "PAGER=cat", "CI=1", "TERM=dumb"):
         assert expected in lines
@@ -331,7 +332,7 @@ async def test_own_programs_get_a_minimal_environment_and_none_of_the_project(
         "GIT_DIR": "x",
         "A": "b",
     }
-    runner = ProcessRunner(environ=environ)
+    runner = ProcessRunner(make_environment(environ, "/"))
     done = await runner.capture(["/usr/bin/env"], cwd="/", timeout=5, profile=OWN, stop_after=10_000)
     names = {line.partition("=")[0] for line in done.data.decode().splitlines()}
     assert names == {"HOME", "LANG", "PATH", "ODIN_COMMAND"}
@@ -433,4 +434,4 @@ async def test_git_does_not_wait_for_an_editor(runner: ProcessRunner, tmp_path: 
 
 
 async def test_closing_an_unused_runner_does_nothing() -> None:
-    await ProcessRunner().close()
+    await ProcessRunner(make_environment(cwd="/")).close()

@@ -540,6 +540,7 @@ async def test_command_cannot_change_the_environment_of_the_next(open_project: O
 PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
+from odin.config.paths import make_environment
 from odin.core.profile import ProcessProfile
 from odin.sandbox.layout import SandboxSession
 from odin.sandbox.probe import SandboxOptions
@@ -553,7 +554,7 @@ async def main(use, root, words):
     if sandbox.kind == "none":
         print("none", flush=True)
         return
-    runner = ProcessRunner(environ=env, sandbox=lambda: sandbox)
+    runner = ProcessRunner(make_environment(env, "/"), sandbox=lambda: sandbox)
     run = lambda command, writes: runner.run(
         command, cwd=root, timeout=900, profile=ProcessProfile("project" if writes else "read")
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.core.profile import UNSANDBOXED
 from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
@@ -18,11 +19,12 @@ from .processes import is_alive, wait_for_pids, wait_until, wait_until_gone
 
 PROGRAM = """
 import asyncio, sys
+from odin.config.paths import make_environment
 from odin.core.profile import UNSANDBOXED
 from odin.sandbox.runner import ProcessRunner
 
 async def main():
-    runner = ProcessRunner(linger=0.05)
+    runner = ProcessRunner(make_environment(cwd="/"), linger=0.05)
     for command in sys.argv[1:-1]:
         await runner.run(command, cwd=".", timeout=60, profile=UNSANDBOXED)
     await runner.run(sys.argv[-1], cwd=".", timeout=60, profile=UNSANDBOXED)
@@ -162,7 +164,7 @@ def test_killed_watchdog_is_replaced(sleeper: "subprocess.Popen[bytes]") -> None
 
 
 async def test_cleanup_after_a_command_spares_the_watchdog_until_close(tmp_path: Path) -> None:
-    runner = ProcessRunner(term_grace=0.1)
+    runner = ProcessRunner(make_environment(cwd="/"), term_grace=0.1)
     await runner.run("sleep 1000", cwd=str(tmp_path), timeout=0.1, profile=UNSANDBOXED)
     mark = f"{runner._run_mark}."
     wait_for_watchdog(mark)
@@ -172,7 +174,7 @@ async def test_cleanup_after_a_command_spares_the_watchdog_until_close(tmp_path:
 
 async def test_ended_process_groups_are_removed_from_the_watchdog(tmp_path: Path) -> None:
     """Their pids may be reused by other processes, which must not be killed."""
-    runner = ProcessRunner(linger=0.05)
+    runner = ProcessRunner(make_environment(cwd="/"), linger=0.05)
     finished = await runner.run("sleep 1000 & echo $!", cwd=str(tmp_path), timeout=5, profile=UNSANDBOXED)
     assert finished.pid in runner._watchdog._groups
     os.kill(int(finished.output), signal.SIGKILL)

@@ -24,6 +24,7 @@ USERS = ("root", "user")
 
 _DRIVER = """
 import asyncio, json, os, sys
+from odin.config.paths import make_environment
 from odin.core.profile import ProcessProfile
 from odin.sandbox.layout import SandboxSession
 from odin.sandbox.probe import SandboxOptions
@@ -33,7 +34,7 @@ from odin.sandbox.sandbox import Sandbox
 async def main(asked):
     env = {**os.environ, "HOME": asked["home"]}
     sandbox = Sandbox(SandboxSession(root=asked["root"], home=asked["home"], env=env), SandboxOptions(asked["use"]))
-    runner = ProcessRunner(environ=env, sandbox=lambda: sandbox, linger=0.1)
+    runner = ProcessRunner(make_environment(env, "/"), sandbox=lambda: sandbox, linger=0.1)
     sandbox.probe()
     told = []
     for command, writes in asked["commands"] if sandbox.kind != "none" else ():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from odin.config.paths import make_environment
 from odin.core.event_values import CachedFile
 from odin.sandbox.runner import ProcessRunner
 from odin.testing import say
@@ -36,7 +37,7 @@ async def make_finder(tmp_path: Path) -> AsyncIterator[MakeFinder]:
             os.utime(path, (1_000_000_000, 1_000_000_000))
         known = [CachedFile(f"{root}/{name}", 0, float(place)) for place, name in enumerate(recent)]
         env = env or {"HOME": "/nowhere"}
-        found = FileFinder(str(root), ProcessRunner(environ=env), recent=lambda: known, env=env)
+        found = FileFinder(str(root), ProcessRunner(make_environment(env, "/")), recent=lambda: known, env=env)
         made.append(found)
         return found
 

@@ -20,7 +20,9 @@ class Toolbox:
         self.folder = folder
         self.session = folder.parent / "session"
         self.files = FileCache()
-        self.runner = ProcessRunner(folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1)
+        self.runner = ProcessRunner(
+            make_environment(cwd="/"), folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1
+        )
         self.background = BackgroundProcesses(self.runner, self.session / "spawn-logs")
         self.progress: list[str] = []
         tools: list[Tool[Any]] = list(
