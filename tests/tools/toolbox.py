@@ -20,8 +20,9 @@ class Toolbox:
         self.folder = folder
         self.session = folder.parent / "session"
         self.files = FileCache()
+        self.environment = make_environment(cwd=str(folder))
         self.runner = ProcessRunner(
-            make_environment(cwd="/"), folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1
+            self.environment, folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1
         )
         self.background = BackgroundProcesses(self.runner, self.session / "spawn-logs")
         self.progress: list[str] = []
@@ -42,7 +43,7 @@ class Toolbox:
             call_id="c",
             mode="edit_mode",
             progress=self.progress.append,
-            environment=make_environment(cwd=str(self.folder)),
+            environment=self.environment,
         )
 
     async def call(self, name: str, /, **args: Any) -> ToolOutput:
