@@ -17,6 +17,7 @@ from odin.app.sandbox import LazySandbox
 from odin.config import load
 from odin.config import trust as trust_module
 from odin.config.mcp_file import add_given_servers
+from odin.config.paths import make_server_cache, make_server_folder
 from odin.config.trust import PinnedProject
 from odin.core.event import Warned
 from odin.testing import ScriptedServer, call, say
@@ -128,13 +129,16 @@ def test_a_server_of_the_user_runs_in_its_own_folder_unless_its_settings_say_oth
     show = "import os, sys; sys.exit(f'{os.getcwd()} has {os.listdir()}')"
     entry = {"command": sys.executable, "args": ["-c", show]}
     (workspace / "sub").mkdir()
-    configure(home, mcp={"a/b": entry, "inside": {**entry, "cwd": "sub"}})
+    configure(home, mcp={"mine": entry, "inside": {**entry, "cwd": "sub"}})
     shown = json.loads(run_odin("mcp", "--json").stdout)
     details = {status["name"]: status["detail"] for status in shown}
     (own,) = (home / ".local/state/odin/servers").iterdir()
-    assert f"{own} has []" in details["a/b"]
+    assert f"{own} has []" in details["mine"]
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     assert f"{workspace}/sub has []" in details["inside"]
+    for name in ("..", "a/../../b", "x" * 300):
+        for folder in (make_server_folder(name, os.environ), make_server_cache(name, str(workspace), os.environ)):
+            assert Path(folder).parent in (own.parent, home / ".cache/odin-servers")
 
 
 # --- a project's programs ---
