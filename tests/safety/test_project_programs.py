@@ -6,7 +6,7 @@ import shutil
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -412,22 +412,22 @@ def change_quietly(project: Path) -> None:
     os.utime(project / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-@each(
-    "change, is_same",
-    [
-        (change_nothing, True),
-        (change_quietly, False),
-        (lambda project: (project / "deep/new.py").write_text(""), False),
-        (lambda project: (project / "a.py").unlink(), False),
-        (lambda project: (project / "a.py").chmod(0o755), False),
-        (lambda project: (project / "a.py").rename(project / "b.py"), False),
-        (lambda project: ((project / "in").unlink(), (project / "in").symlink_to("deep")), False),
-        (lambda project: (project.parent / "elsewhere").write_text("2"), False),
-        (lambda project: (project / ".git/hooks/pre-commit").write_text(""), False),
-        (lambda project: (project / ".git/config").write_text("2"), False),
-        (lambda project: os.mkfifo(project / "pipe"), False),
-    ],
-)  # fmt: skip
+CHANGES: list[tuple[Callable[[Path], object], bool]] = [
+    (change_nothing, True),
+    (change_quietly, False),
+    (lambda project: (project / "deep/new.py").write_text(""), False),
+    (lambda project: (project / "a.py").unlink(), False),
+    (lambda project: (project / "a.py").chmod(0o755), False),
+    (lambda project: (project / "a.py").rename(project / "b.py"), False),
+    (lambda project: ((project / "in").unlink(), (project / "in").symlink_to("deep")), False),
+    (lambda project: (project.parent / "elsewhere").write_text("2"), False),
+    (lambda project: (project / ".git/hooks/pre-commit").write_text(""), False),
+    (lambda project: (project / ".git/config").write_text("2"), False),
+    (lambda project: os.mkfifo(project / "pipe"), False),
+]
+
+
+@each("change, is_same", CHANGES)
 def test_every_file_of_a_project_is_pinned(tmp_path: Path, change: Any, is_same: bool):
     top = Path(mkdtemp(dir=tmp_path))
     project = top / "p"
