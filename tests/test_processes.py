@@ -1,6 +1,7 @@
 """Every process starts through one door: the runner, `run_own` or the user's programs, each with a named profile."""
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -225,9 +226,17 @@ async def test_each_program_of_a_session_runs_under_its_profile(
         say("Seen."),
     ]
     hook = {"type": "command", "command": "true hook"}
+    theirs = {"UserPromptSubmit": [{"command": "true their hook"}]}
+    (workspace / "odinconfig.json").write_text(json.dumps({"hooks": theirs}))
+    servers = {"mcpServers": {"theirs": {"command": "false", "args": ["server"]}}}
+    (workspace / ".mcp.json").write_text(json.dumps(servers))
+    (workspace / ".gitignore").write_text("odinconfig.json\n.mcp.json\n.gitignore\n")
+    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
+    mine = {"mine": {"command": "true", "args": ["server"]}}
     audit = ProcessAudit()
     try:
-        talk = await start(script, config={"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}})
+        config = {"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}, "mcp": mine}
+        talk = await start(script, config=config, trust=True)
         assert (await talk.say("Go.")).text == "Done."
         assert (await talk.say("Look.", "ask_mode")).text == "Seen."
         await talk.client.submit(RunUserShell("s", "echo mine"))
@@ -241,6 +250,9 @@ async def test_each_program_of_a_session_runs_under_its_profile(
         audit.is_on = False
     assert RecordingRunner.started == {
         ("true hook", "none", False),
+        ("true their hook", "project", True),
+        ("true", "none", False),
+        ("false", "server", True),
         ("touch made", "project", True),
         ("ls made", "read", True),
         ("rg", "own", False),
@@ -248,6 +260,6 @@ async def test_each_program_of_a_session_runs_under_its_profile(
         ("echo mine", "none", False),
         ("git", "git", True),
     }
-    own = r".*/rg --no-config .*|.*sh -c (?:true hook|echo mine)|.*/true editor"
+    own = r".*/rg --no-config .*|.*sh -c (?:true hook|echo mine)|.*/true editor|true server"
     machinery = r"(?s:/bin/sh -c .* odin-watchdog .*)|.*/bwrap .*|.*python\S* .*odin.*sandbox.*"
     assert [argv for argv in audit.started if not re.fullmatch(f"{own}|{machinery}", argv)] == []

@@ -12,7 +12,7 @@ from odin.app.agents import AgentParts
 from odin.app.compose import SessionComposition
 from odin.config import Options
 from odin.config.paths import make_environment
-from odin.config.trust import add_trusted_folder, evaluate_trust, hash_pinned_files
+from odin.config.trust import TrustedFolder, add_trusted_folder, evaluate_trust, hash_pinned_files
 from odin.context.agent_definition import AgentDefinition
 from odin.core.call_events import ToolEnded
 from odin.core.errors import OdinError, UsageError
@@ -179,7 +179,8 @@ async def test_worktree_shares_trust_and_session_store_with_its_project(team: Te
 
     place = await team.places.isolate("agent-1")
     assert not evaluate_trust(place.root, os.environ, None).trusted
-    add_trusted_folder(str(workspace), hash_pinned_files(str(workspace), None), os.environ)
+    trusted = TrustedFolder(files=hash_pinned_files(str(workspace), None))
+    add_trusted_folder(str(workspace), trusted, os.environ)
     assert evaluate_trust(place.root, os.environ, None).trusted
     Path(place.root, ".mcp.json").write_text("{}")
     assert evaluate_trust(place.root, os.environ, None).changed == (".mcp.json",)

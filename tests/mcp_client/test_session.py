@@ -316,7 +316,7 @@ async def test_a_server_gets_three_attempts_with_pauses(
             "it prints text that is not MCP on its standard output: Welcome to my server!",
         ),
         (make_server_settings(fault="flood"), "it flooded Odin with messages"),
-        (make_server_settings(fault="hang"), "it did not answer within 0.2 s"),
+        (make_server_settings(fault="hang"), "it did not answer within 0.5 s"),
         ({"command": "no-such-program"}, "no-such-program was not found"),
         ({"command": "true"}, "it ended with exit code 0"),
         ({"args": ["x"]}, "it has neither a command nor a url"),
@@ -331,7 +331,7 @@ async def test_a_server_that_fails_causes_one_warning(
     limits = (("messages.MAX_MESSAGES", 50), ("messages._FLOOD_LIMIT", 500), ("transport.MAX_JUNK_BYTES", 10_000))
     for limit, number in limits:
         monkeypatch.setattr(f"odin.mcp.{limit}", number)
-    configure(home, {"bad": server, "tiny": make_server_settings()}, connect_s=0.2 if "hang" in str(server) else 5)
+    configure(home, {"bad": server, "tiny": make_server_settings()}, connect_s=0.5 if "hang" in str(server) else 5)
     session = await start_session([call_tiny("echo", text="fine"), say("done")])
     await session.prompt()
     assert session.results() == ["echo: fine"]

@@ -6,7 +6,7 @@ import shutil
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -17,6 +17,7 @@ from odin.app.sandbox import LazySandbox
 from odin.config import load
 from odin.config import trust as trust_module
 from odin.config.mcp_file import add_given_servers
+from odin.config.paths import make_server_cache, make_server_folder
 from odin.config.trust import PinnedProject
 from odin.core.event import Warned
 from odin.testing import ScriptedServer, call, say
@@ -128,13 +129,16 @@ def test_a_server_of_the_user_runs_in_its_own_folder_unless_its_settings_say_oth
     show = "import os, sys; sys.exit(f'{os.getcwd()} has {os.listdir()}')"
     entry = {"command": sys.executable, "args": ["-c", show]}
     (workspace / "sub").mkdir()
-    configure(home, mcp={"a/b": entry, "inside": {**entry, "cwd": "sub"}})
+    configure(home, mcp={"mine": entry, "inside": {**entry, "cwd": "sub"}})
     shown = json.loads(run_odin("mcp", "--json").stdout)
     details = {status["name"]: status["detail"] for status in shown}
     (own,) = (home / ".local/state/odin/servers").iterdir()
-    assert f"{own} has []" in details["a/b"]
+    assert f"{own} has []" in details["mine"]
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     assert f"{workspace}/sub has []" in details["inside"]
+    for name in ("..", "a/../../b", "x" * 300):
+        for folder in (make_server_folder(name, os.environ), make_server_cache(name, str(workspace), os.environ)):
+            assert Path(folder).parent in (own.parent, home / ".cache/odin-servers")
 
 
 # --- a project's programs ---
@@ -408,22 +412,22 @@ def change_quietly(project: Path) -> None:
     os.utime(project / "a.py", ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-@each(
-    "change, is_same",
-    [
-        (change_nothing, True),
-        (change_quietly, False),
-        (lambda project: (project / "deep/new.py").write_text(""), False),
-        (lambda project: (project / "a.py").unlink(), False),
-        (lambda project: (project / "a.py").chmod(0o755), False),
-        (lambda project: (project / "a.py").rename(project / "b.py"), False),
-        (lambda project: ((project / "in").unlink(), (project / "in").symlink_to("deep")), False),
-        (lambda project: (project.parent / "elsewhere").write_text("2"), False),
-        (lambda project: (project / ".git/hooks/pre-commit").write_text(""), False),
-        (lambda project: (project / ".git/config").write_text("2"), False),
-        (lambda project: os.mkfifo(project / "pipe"), False),
-    ],
-)  # fmt: skip
+CHANGES: list[tuple[Callable[[Path], object], bool]] = [
+    (change_nothing, True),
+    (change_quietly, False),
+    (lambda project: (project / "deep/new.py").write_text(""), False),
+    (lambda project: (project / "a.py").unlink(), False),
+    (lambda project: (project / "a.py").chmod(0o755), False),
+    (lambda project: (project / "a.py").rename(project / "b.py"), False),
+    (lambda project: ((project / "in").unlink(), (project / "in").symlink_to("deep")), False),
+    (lambda project: (project.parent / "elsewhere").write_text("2"), False),
+    (lambda project: (project / ".git/hooks/pre-commit").write_text(""), False),
+    (lambda project: (project / ".git/config").write_text("2"), False),
+    (lambda project: os.mkfifo(project / "pipe"), False),
+]
+
+
+@each("change, is_same", CHANGES)
 def test_every_file_of_a_project_is_pinned(tmp_path: Path, change: Any, is_same: bool):
     top = Path(mkdtemp(dir=tmp_path))
     project = top / "p"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from odin.app.sessions import open_switcher
 from odin.commands.trust import find_pending_trust
-from odin.config import Options
+from odin.config import Options, load
 from odin.core.client import Sessions
 from odin.core.tui_settings import TuiSettings
 from odin.models.onboarding import Onboarding
@@ -330,19 +330,26 @@ CONFIG_WITH_HOOK = '{"hooks": {"on_idle": [{"command": "./spy.sh"}]}, "allowed_t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("yes", [True, False], ids=["yes", "no"])
-async def test_a_folder_is_trusted_only_after_a_yes(start_app: Any, workspace: Path, home: Path, yes: bool) -> None:
+@pytest.mark.parametrize("keys", [("y",), ("enter",), ("left", "enter")], ids=["yes", "no", "network"])
+async def test_a_folder_is_trusted_only_after_a_yes(
+    start_app: Any, workspace: Path, home: Path, keys: tuple[str, ...]
+) -> None:
+    yes = keys != ("enter",)
     (workspace / "odinconfig.json").write_text(CONFIG_WITH_HOOK)
+    (workspace / ".mcp.json").write_text('{"mcpServers": {"db": {"command": "false"}}}')
     (home / ".config" / "odin").mkdir(parents=True)
     (home / ".config" / "odin" / "odinconfig.json").write_text('{"model": "offline/planner"}')
     async with start_app(trust=True) as stage:
         await stage.until(lambda: isinstance(stage.app.screen, TrustDialog) and stage.app.screen.ready)
         await stage.shows("has its own settings", "./spy.sh", "Bash(make:*)")
+        await stage.shows("hooks and servers of this project run in the sandbox", "with network for its servers")
         assert stage.app.info is None
-        await stage.press("y" if yes else "enter")
+        for key in keys:
+            await stage.press(key)
         await wait_until_open(stage)
         rules = [rule.text for rule in await stage.app.client.list_rules()]
         assert ("Bash(make:*)" in rules) is yes
+    assert load(str(workspace), os.environ).trust.network == (("db",) if len(keys) > 1 else ())
     if yes:
         async with start_app(trust=True) as stage:
             await wait_until_open(stage)

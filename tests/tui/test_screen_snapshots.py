@@ -41,7 +41,10 @@ PAST: list[Any] = [
     TurnEnded("t2", "end_turn"),
 ]
 TRUST_REQUEST = TrustRequest(
-    "/p", starts=("hooks: make lint", "MCP server: npx notes"), allows=("Bash(git push:*)", "model: other/one")
+    "/p",
+    starts=("Stop-1: make lint", "MCP server notes: npx notes"),
+    servers=("notes",),
+    allows=("Bash(git push:*)", "model: other/one"),
 )
 
 
