@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from odin.config.paths import make_environment
+from odin.sandbox.runner import ProcessRunner
 from odin.tools.file_finder import FileFinder
 from odin.tools.ripgrep import find_ripgrep
 from row import Row
@@ -63,7 +65,8 @@ async def _typed(root: Path, names: str) -> tuple[float, float, list[float], lis
 
     Keys and bare searches alternate.
     """
-    finder = FileFinder(str(root), recent=list, env=dict(os.environ))
+    runner = ProcessRunner(make_environment())
+    finder = FileFinder(str(root), runner, recent=list, env=dict(os.environ))
     longest, over = 0.0, asyncio.Event()
 
     async def watch() -> None:

@@ -179,7 +179,14 @@ async def test_typescript_renames_keep_the_other_name_of_a_place(
     async with start_server("tsc", SHORTHANDS, tmp_path) as servers:
         root = servers.root
         ctx = ToolContext(
-            cwd=root, root=root, session="s", agent="", call_id="c", mode="edit_mode", progress=lambda text: None
+            cwd=root,
+            root=root,
+            session="s",
+            agent="",
+            call_id="c",
+            mode="edit_mode",
+            progress=lambda text: None,
+            environment=make_environment(cwd=root),
         )
         rename, args = LspRenameTool(lambda: servers, FileCache(read_first=False)), RenameArgs(path, symbol, "sum")
         await rename.prepare(args, ctx)

@@ -162,7 +162,7 @@ async def test_remote_git_has_network_and_credentials_and_writes_only_its_folder
             self.end_headers()
             return None
 
-        def log_message(self, *args: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -177,8 +177,10 @@ async def test_remote_git_has_network_and_credentials_and_writes_only_its_folder
         git(project.root, "init", "-q", "-b", "main", ".")
         folder = str(project.root / ".git")
         argv = ["git", "--git-dir", folder, "fetch", "-q", f"http://{address}/", "main:refs/heads/got"]
-        for name, code in (("git-remote", 0), ("git", 128)):
-            profile = ProcessProfile(name, scope=(folder,))
+        for profile, code in (
+            (ProcessProfile("git-remote", scope=(folder,)), 0),
+            (ProcessProfile("git", scope=(folder,)), 128),
+        ):
             done = await project.runner.capture(argv, cwd="/", timeout=60, stop_after=10_000, profile=profile)
             assert done.code == code, done.errors
         touched = await project.runner.capture(

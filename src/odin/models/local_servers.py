@@ -105,9 +105,7 @@ async def probe_server(
 _WINDOW_TIMEOUT_S = 1.0
 
 
-async def context_window_of(
-    url: str, model: str, env: Mapping[str, str] | None = None, http: HttpClient | None = None
-) -> int:
+async def context_window_of(url: str, model: str, env: Mapping[str, str], http: HttpClient | None = None) -> int:
     """Return the context window the server gives to a model; 0 if unknown."""
     base_url = re.sub(r"/(chat/completions|responses|messages)/?$", "", url)
     server = await probe_server(base_url, env, http, timeout=_WINDOW_TIMEOUT_S)

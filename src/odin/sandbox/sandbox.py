@@ -365,18 +365,18 @@ class Sandbox:
         if probe is None:
             raise SandboxUnavailable(0, self.problem or "The sandbox no longer works.")
         network = profile.name == "git-remote" or profile.grants.network
-        for left in reversed(range(_MAX_TRIES)):
+        why = ""
+        for _ in range(_MAX_TRIES):
             try:
                 supervisor = open_sandbox(probe.candidate, layout, network=network, path=self._path)
-                break
             except SandboxSetupError as error:  # a path to hide may have disappeared meanwhile
-                if not left:
-                    raise SandboxUnavailable(0, f"The sandbox could not be created: {error}.") from error
-                layout = self._plan_own_layout(profile)
-        self._own.append(supervisor)
-        self._report_group(supervisor.group, True)
-        self._own_layouts[profile] = layout
-        return self._start_once(layout, supervisor, start, is_kept=is_git)
+                why, layout = str(error), self._plan_own_layout(profile)
+                continue
+            self._own.append(supervisor)
+            self._report_group(supervisor.group, True)
+            self._own_layouts[profile] = layout
+            return self._start_once(layout, supervisor, start, is_kept=is_git)
+        raise SandboxUnavailable(0, f"The sandbox could not be created: {why}.")
 
     def _start_once(
         self,

@@ -99,9 +99,9 @@ class ReadTool(FileTool[ReadArgs]):
     args = ReadArgs
     argument_aliases = (("path", "file_path"),)
 
-    def __init__(self, files: FileCache, formats: FormatReader | None = None) -> None:
+    def __init__(self, files: FileCache, formats: FormatReader) -> None:
         self._files = files
-        self._formats = formats or FormatReader()
+        self._formats = formats
 
     def subject_of(self, args: ReadArgs) -> Subject:
         return Subject(paths=(args.file_path,))
