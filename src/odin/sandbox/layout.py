@@ -327,10 +327,13 @@ def plan_git_layout(
     """
     from odin.sandbox.protected_files import list_git_paths
 
-    shown = {os.path.realpath(f"{session.home}/{name}") for name in _GIT_CREDENTIALS} if remote else set[str]()
-    hidden = [path for path in find_secret_paths(session.home, session.odin_folders, session.root) if path not in shown]
+    credentials = {os.path.realpath(f"{session.home}/{name}") for name in _GIT_CREDENTIALS} if remote else set[str]()
+    hidden = [
+        path for path in find_secret_paths(session.home, session.odin_folders, session.root) if path not in credentials
+    ]
     writable = _list_unmoved(scope)
-    inside = tuple(path for path in _resolve_existing((*session.visible, *visible)) if _is_covered_by(path, hidden))
+    shown = (*_resolve_existing(session.visible), *_list_unmoved(visible))
+    inside = tuple(path for path in shown if _is_covered_by(path, hidden))
     sockets = find_sockets(find_temp_folders(session.env), {} if remote else session.env)
     protected = tuple(path for folder in writable for path in list_git_paths(folder))
     return SandboxLayout(
