@@ -172,6 +172,7 @@ async def test_agent_place_can_be_reopened(team: Team, workspace: Path) -> None:
         await later.reopen("gone")
     with pytest.raises(OdinError, match="works in the project itself"):
         await later.main.collect()
+    await team.host.runner.close()
 
 
 async def test_worktree_shares_trust_and_session_store_with_its_project(team: Team, workspace: Path) -> None:

@@ -1,5 +1,6 @@
 """A case for every key of the key table: how to prepare the app, and how to check that the key did its action."""
 
+import tempfile
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -125,7 +126,7 @@ class Scene:
     """The app over a session of twelve turns. `results` collects the results of dialogs."""
 
     def __init__(self) -> None:
-        self.client = FakeClient(events_of_turns(12), cwd="/p")
+        self.client = FakeClient(events_of_turns(12), cwd="/p", scratch=tempfile.gettempdir())
         self.client.snapshot_fields["messages"] = (
             TurnRecord("t1", "What does it do?", "ask_mode", started=START),
             TurnRecord("t2", "Make it faster", "edit_mode", started=START, files=1),
@@ -670,7 +671,7 @@ CASES: tuple[Case, ...] = (
     Case("previous_rule", open_rule_step, lambda scene: _rule_text_of(scene) == "Bash(git push:*)"),
     Case("back", open_rule_step, is_in_step("ask")),
     Case("yes", ask_to_remove_rule, has_submitted(RemoveRule(1))),
-    Case("no", ask_trust, lambda scene: scene.results == [False]),
+    Case("no", ask_trust, lambda scene: scene.results == ["no"]),
     Case(
         "welcome_use",
         open_onboarding,
@@ -746,10 +747,10 @@ MORE_CASES: tuple[Case, ...] = (
     Case("confirm", enter_provider_key, lambda scene: scene.setup.stored == ["secret"]),
     Case("back", enter_provider_key, shows("Which provider is the key for?")),
     Case("no", ask_to_remove_rule, lambda scene: "Remove “" not in scene.stage.screen()),
-    Case("yes", ask_trust, lambda scene: scene.results == [True]),
+    Case("yes", ask_trust, lambda scene: scene.results == ["yes"]),
     Case("next_answer", ask_for_command, lambda scene: scene.dialog.query_one(ChoiceBar).chosen == "allow_once"),
-    Case("take_answer", ask_trust, lambda scene: scene.results == [False]),
-    Case("close", ask_trust, lambda scene: scene.results == [False]),
+    Case("take_answer", ask_trust, lambda scene: scene.results == ["no"]),
+    Case("close", ask_trust, lambda scene: scene.results == ["no"]),
     Case("close", open_diagnostics, is_closed),
     Case("close", open_stats(), is_closed),
     Case("close", open_new_rule, is_closed),
