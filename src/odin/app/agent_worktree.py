@@ -278,6 +278,10 @@ class _Merge:
     async def add(self, old: str, new: str, name: str, skip_reason: str) -> None:
         """Plan one file with its modes in git at the start and now. With a reason, skip it if it differs."""
         path = str(self._own / name)
+        if any(part in ("", ".", "..") or part.lower() == ".git" for part in name.split("/")):
+            # commands can write the objects of the repository, and git does not check the trees that it reads
+            self.skip(name, "no file in a repository can have this name")
+            return
         if _SUBMODULE in (old, new):
             self.skip(name, "submodules are not merged")
             return

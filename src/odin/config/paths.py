@@ -241,6 +241,6 @@ def find_worktree_origin(root: str, state_dir: str | Path) -> str:
     except (OSError, ValueError):
         return root
     common, _, name = git_dir.rpartition("/worktrees/")
-    if not is_claimed or not name or not common.endswith("/.git"):
+    if not is_claimed or not name or "/" in name or not common.endswith("/.git"):
         return root
     return str(Path(os.path.realpath(common)).parent.joinpath(*parts[2:]))
