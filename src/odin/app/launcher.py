@@ -67,9 +67,10 @@ class Launcher:
         cwd = str(Path(root, settings.cwd))
         if not of_project:
             cwd = cwd if settings.cwd else make_server_folder(name, self._env, self._state_dir)
-            return ProgramStart(
-                UNSANDBOXED, cwd, {**self._sandbox.writable.filter_variables(self._env), **settings.env}
-            )
+            variables = self._sandbox.writable.filter_variables(self._env)
+            if os.path.realpath(cwd) not in self._sandbox.writable:
+                del variables["PYTHONSAFEPATH"]  # a script could not import modules next to it
+            return ProgramStart(UNSANDBOXED, cwd, {**variables, **settings.env})
         if await self._may_leave_sandbox(f"server {name}"):
             return ProgramStart(UNSANDBOXED, cwd, {"PYTHONDONTWRITEBYTECODE": "1", **settings.env})
         cache = make_server_cache(name, root, self._env)
