@@ -284,3 +284,11 @@ async def test_a_forged_tree_does_not_lead_out_of_the_project(repo: AgentReposit
     assert {file.path for file in work.skipped} >= {name for name in names if name != "a.txt"}
     after = {path for path in tmp_path.rglob("*") if "objects" not in path.parts}
     assert not after - before
+
+
+async def test_work_is_kept_although_a_command_removed_the_ref_of_its_start(repo: AgentRepository) -> None:
+    tree, root = await repo.create()
+    (root / "a.txt").write_text("changed\n")
+    git(root, "update-ref", "-d", f"refs/odin/start/{tree.name}")
+    assert not (await tree.finish()).is_removed
+    assert (root / "a.txt").read_text() == "changed\n"

@@ -240,7 +240,7 @@ class AgentWorktree:
 
         The branch is removed only if the agent committed nothing to it.
         """
-        unapplied = await self._trees.count_unapplied(self.name)
+        unapplied = await self._trees.count_unapplied(self.name, self._start)
         if unapplied:
             return WorktreeEnd(self.name, self.path, self.branch, is_removed=False, unapplied=unapplied)
         removed = await self._trees.remove(self.name, is_applied=True)
