@@ -399,6 +399,24 @@ def test_a_program_that_the_user_lets_out_is_back_in_the_sandbox_after_any_chang
     assert "hook" in (home / "ran").read_text()
 
 
+def test_a_program_that_is_let_out_finds_no_code_outside_the_project_that_commands_can_write(
+    workspace: Path, home: Path, needs_sandbox: None, run_odin: Any
+):
+    configure(home, sandbox={"writable_paths": ["~/.cargo"]})
+    for name in ("mine", "planted"):
+        folder = workspace / ".venv/bin" if name == "mine" else home / ".cargo/bin"
+        write_program(folder / name, f"#!/bin/sh\ntouch {home}/{name}-$1\n")
+    command = "planted hook; mine hook"
+    (workspace / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": command}]}}))
+    entry = {"command": "sh", "args": ["-c", "planted server; mine server"]}
+    (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": entry}}))
+    added = run_odin("trust", "add", "--yes", "--unsandboxed", "Stop-1", "--unsandboxed", "theirs")
+    assert added.returncode == 0, added.stderr
+    path = f"{home}/.cargo/bin:{workspace}/.venv/bin:{os.environ['PATH']}"
+    run_prompt(run_odin, env={"PATH": path})
+    assert {*home.glob("mine-*"), *home.glob("planted-*")} == {home / "mine-hook", home / "mine-server"}
+
+
 async def test_a_pin_ends_in_the_session_that_changes_a_file(letting_out: Path, home: Path, start: Start):
     write = call("WriteFile", {"file_path": str(letting_out / "new.txt"), "content": "x"})
     talk = await start([say("one"), write, say("two"), say("three")], yes=True)
