@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from odin.config import get_config_dir, load
+from odin.config.trust import TrustedFolder, add_trusted_folder, evaluate_trust
 from odin.testing import ScriptedServer, call, say
 from tests.ui.pseudo_terminal import open_terminal
 
@@ -345,6 +346,22 @@ def test_what_hooks_run_and_read_is_not_pinned(workspace: Path, run_odin: Any):
     (workspace / "tool").write_text("2")
     (workspace / "log").write_text("2")
     assert is_trusted(workspace)
+
+
+def test_a_worktree_cannot_claim_to_belong_to_another_project(workspace: Path, home: Path, tmp_path: Path):
+    """Its `.git` file leads through the trusted project's git folder back to files that commands can write."""
+    (workspace / ".git/worktrees").mkdir(parents=True)
+    tree = tmp_path / "state/worktrees/key/name"
+    fake = tmp_path / "fake"
+    for folder in (tree, fake):
+        folder.mkdir(parents=True)
+    (fake / "gitdir").write_text(f"{tree}/.git\n")
+    up = os.path.relpath(fake, workspace / ".git/worktrees")
+    (tree / ".git").write_text(f"gitdir: {workspace}/.git/worktrees/{up}\n")
+    env = {**os.environ, "ODIN_STATE_DIR": str(tmp_path / "state")}
+    add_trusted_folder(str(workspace), TrustedFolder(files={}), env)
+    assert evaluate_trust(str(workspace), env, None).trusted
+    assert not evaluate_trust(str(tree), env, None).trusted
 
 
 def test_folder_with_files_that_cannot_be_pinned_cannot_be_trusted(workspace: Path, run_odin: Any, tmp_path: Path):

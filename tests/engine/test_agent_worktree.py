@@ -1,6 +1,7 @@
 """Worktrees of agents: they start with the current files of the project; their changes are merged back or reported."""
 
 import os
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -264,3 +265,30 @@ async def test_impossible_worktree_is_refused_with_a_reason(workspace: Path, hom
             await AgentWorktrees(trees).open("plain")
         with pytest.raises(UsageError, match="No worktree other"):
             await AgentWorktrees(trees).open("other")
+
+
+async def test_a_forged_tree_does_not_lead_out_of_the_project(repo: AgentRepository, tmp_path: Path) -> None:
+    """Git takes a tree as it is stored, with names that it would never write, and commands can write the objects."""
+    tree, root = await repo.create()
+    (root / "a.txt").write_text("changed\n")
+    shown = (await tree.collect()).tree
+    blob = bytes.fromhex(git(root, "hash-object", "a.txt").strip())
+    names = ("a.txt", ".git/hooks/post-checkout", ".GIT/config.worktree", "a/../../up", "../beside", f"{tmp_path}/out")
+    data = b"".join(b"100755 %s\0%s" % (name.encode(), blob) for name in sorted(names))
+    stored = repo.root / ".git/objects" / shown[:2] / shown[2:]
+    stored.unlink()
+    stored.write_bytes(zlib.compress(b"tree %d\0%s" % (len(data), data)))
+    before = {path for path in tmp_path.rglob("*") if "objects" not in path.parts}
+    work = await repo.apply(tree, shown=shown)
+    assert (repo.root / "a.txt").read_text() == "changed\n"
+    assert {file.path for file in work.skipped} >= {name for name in names if name != "a.txt"}
+    after = {path for path in tmp_path.rglob("*") if "objects" not in path.parts}
+    assert not after - before
+
+
+async def test_work_is_kept_although_a_command_removed_the_ref_of_its_start(repo: AgentRepository) -> None:
+    tree, root = await repo.create()
+    (root / "a.txt").write_text("changed\n")
+    git(root, "update-ref", "-d", f"refs/odin/start/{tree.name}")
+    assert not (await tree.finish()).is_removed
+    assert (root / "a.txt").read_text() == "changed\n"

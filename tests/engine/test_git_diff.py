@@ -20,7 +20,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    folder = tmp_path / "repo"
+    folder = tmp_path / "re:po"
     folder.mkdir()
     git(folder, "init", "-q")
     for name in ("kept", "changed", "gone", "moved"):

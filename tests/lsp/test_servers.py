@@ -156,11 +156,11 @@ def test_sandboxed_server_gets_its_own_caches(tmp_path: Path):
         assert inside.profile.name == "server" and inside.profile.scope is not None
         *project, folder = inside.profile.scope
         assert project == [str(tmp_path / "p")] * writes
-        assert Path(folder).is_dir() and Path(folder).parent == tmp_path / ".cache/odin-servers"
+        assert Path(folder).is_dir() and Path(folder).parent == tmp_path / ".cache/odin/servers"
         assert inside.env == {"GOCACHE": f"{folder}/gocache", "GOPLSCACHE": f"{folder}/goplscache"}
     other = plan_launch(spec, str(tmp_path / "q"), env, is_confined=lambda: True)
     assert other.env["GOCACHE"] != inside.env["GOCACHE"]
-    folders = tmp_path / ".cache/odin-servers"
+    folders = tmp_path / ".cache/odin/servers"
     for name, age in (("old", 31 * 86_400), ("new", 86_400)):
         (folders / name / "deep").mkdir(parents=True)
         os.utime(folders / name, (time.time() - age, time.time() - age))

@@ -136,9 +136,14 @@ def test_a_server_of_the_user_runs_in_its_own_folder_unless_its_settings_say_oth
     assert f"{own} has []" in details["mine"]
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     assert f"{workspace}/sub has []" in details["inside"]
+    write_program(home / "mine/helper.py", "where = 'beside the script'")
+    script = write_program(home / "mine/server.py", "import helper, sys; sys.exit(helper.where)")
+    configure(home, mcp={"mine": {"command": sys.executable, "args": [str(script)]}})
+    (status,) = json.loads(run_odin("mcp", "--json").stdout)
+    assert "beside the script" in status["detail"]
     for name in ("..", "a/../../b", "x" * 300):
         for folder in (make_server_folder(name, os.environ), make_server_cache(name, str(workspace), os.environ)):
-            assert Path(folder).parent in (own.parent, home / ".cache/odin-servers")
+            assert Path(folder).parent in (own.parent, home / ".cache/odin/servers")
 
 
 # --- a project's programs ---
@@ -186,8 +191,23 @@ class HostileProject:
 
     def read_reports(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what the hook and the server could do."""
-        (cache,) = (self._home / ".cache/odin-servers").iterdir()
+        (cache,) = (self._home / ".cache/odin/servers").iterdir()
         return tuple(json.loads((place / "report.json").read_text()) for place in (self.folder, cache))  # pyright: ignore[reportReturnType]
+
+
+def test_commands_cannot_redirect_the_caches_of_servers(
+    workspace: Path, home: Path, needs_sandbox: None, run_odin: Any
+):
+    """The cache folder is writable for the server, and old ones are removed by Odin itself."""
+    configure(home, sandbox={"writable_paths": ["~/.cache"]})
+    made = Path(make_server_cache("theirs", str(workspace), os.environ))
+    replace = "mv {0} old && ln -s ~/.ssh {0}; rm -rf {0}; ln -s ~ {0}"
+    names = ("odin", "odin-servers", "odin/servers", f"odin/servers/{made.name}", f"odin-servers/{made.name}")
+    command = "cd ~/.cache; mkdir -p odin-servers; " + "; ".join(map(replace.format, names))
+    script = [call("ExecuteCommand", {"command": command}), say("done")]
+    run_prompt(run_odin, "--permission-mode", "bypassPermissions", script=script)
+    again = make_server_cache("theirs", str(workspace), os.environ)
+    assert again == str(made) == os.path.realpath(home / ".cache/odin/servers" / made.name)
 
 
 CONFINED = {"outside": False, "ssh": False, "network": False, "secret": False}
@@ -377,6 +397,24 @@ def test_a_program_that_the_user_lets_out_is_back_in_the_sandbox_after_any_chang
     (letting_out / "README.md").write_text("1")
     run_prompt(run_odin)
     assert "hook" in (home / "ran").read_text()
+
+
+def test_a_program_that_is_let_out_finds_no_code_outside_the_project_that_commands_can_write(
+    workspace: Path, home: Path, needs_sandbox: None, run_odin: Any
+):
+    configure(home, sandbox={"writable_paths": ["~/.cargo"]})
+    for name in ("mine", "planted"):
+        folder = workspace / ".venv/bin" if name == "mine" else home / ".cargo/bin"
+        write_program(folder / name, f"#!/bin/sh\ntouch {home}/{name}-$1\n")
+    command = "planted hook; mine hook"
+    (workspace / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": command}]}}))
+    entry = {"command": "sh", "args": ["-c", "planted server; mine server"]}
+    (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": entry}}))
+    added = run_odin("trust", "add", "--yes", "--unsandboxed", "Stop-1", "--unsandboxed", "theirs")
+    assert added.returncode == 0, added.stderr
+    path = f"{home}/.cargo/bin:{workspace}/.venv/bin:{os.environ['PATH']}"
+    run_prompt(run_odin, env={"PATH": path})
+    assert {*home.glob("mine-*"), *home.glob("planted-*")} == {home / "mine-hook", home / "mine-server"}
 
 
 async def test_a_pin_ends_in_the_session_that_changes_a_file(letting_out: Path, home: Path, start: Start):

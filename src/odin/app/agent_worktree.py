@@ -240,7 +240,7 @@ class AgentWorktree:
 
         The branch is removed only if the agent committed nothing to it.
         """
-        unapplied = await self._trees.count_unapplied(self.name)
+        unapplied = await self._trees.count_unapplied(self.name, self._start)
         if unapplied:
             return WorktreeEnd(self.name, self.path, self.branch, is_removed=False, unapplied=unapplied)
         removed = await self._trees.remove(self.name, is_applied=True)
@@ -278,6 +278,10 @@ class _Merge:
     async def add(self, old: str, new: str, name: str, skip_reason: str) -> None:
         """Plan one file with its modes in git at the start and now. With a reason, skip it if it differs."""
         path = str(self._own / name)
+        if any(part in ("", ".", "..") or part.lower() == ".git" for part in name.split("/")):
+            # commands can write the objects of the repository, and git does not check the trees that it reads
+            self.skip(name, "no file in a repository can have this name")
+            return
         if _SUBMODULE in (old, new):
             self.skip(name, "submodules are not merged")
             return

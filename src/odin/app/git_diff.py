@@ -63,10 +63,11 @@ async def _diff(git: Git, place: GitPlace, folder: str, paths: Sequence[str]) ->
     with git.open_scratch() as scratch:
         await git.copy_file(Path(place.git_dir, "index"), scratch / "index")
         (scratch / "objects").mkdir()
+        objects = f"{place.common}/objects".replace("\\", "\\\\").replace('"', '\\"')
         own = {
             "GIT_INDEX_FILE": str(scratch / "index"),
             "GIT_OBJECT_DIRECTORY": str(scratch / "objects"),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{place.common}/objects",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{objects}"',  # a list, in which a colon would end the path
         }
         writes = (str(scratch),)
         await git.run(place, ("add", "--intent-to-add", "--ignore-errors", "--", "."), writes=writes, env=own)

@@ -16,7 +16,7 @@ from odin.config import Config
 from odin.config.paths import make_server_cache, make_server_folder
 from odin.config.settings import McpServerSettings
 from odin.config.trust import PinnedProject
-from odin.core.profile import UNSANDBOXED, ProcessProfile, ProgramStart, SandboxGrants
+from odin.core.profile import UNSANDBOXED, ProcessProfile, ProgramStart, SandboxGrants, WritableFolders
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Launcher:
         if not hook.project:
             return ProgramStart(UNSANDBOXED, root, self._sandbox.writable.filter_variables(self._env))
         if not hook.plugin and await self._may_leave_sandbox(f"hook {hook.id}"):
-            return ProgramStart(UNSANDBOXED, root, {"PYTHONDONTWRITEBYTECODE": "1"})
+            return ProgramStart(UNSANDBOXED, root, self._build_pinned_variables())
         return ProgramStart(ProcessProfile("project", confined=True), root)
 
     async def plan_server(self, name: str, settings: McpServerSettings, of_project: bool) -> ProgramStart:
@@ -67,17 +67,30 @@ class Launcher:
         cwd = str(Path(root, settings.cwd))
         if not of_project:
             cwd = cwd if settings.cwd else make_server_folder(name, self._env, self._state_dir)
-            return ProgramStart(
-                UNSANDBOXED, cwd, {**self._sandbox.writable.filter_variables(self._env), **settings.env}
-            )
+            variables = self._sandbox.writable.filter_variables(self._env)
+            if os.path.realpath(cwd) not in self._sandbox.writable:
+                del variables["PYTHONSAFEPATH"]  # a script could not import modules next to it
+            return ProgramStart(UNSANDBOXED, cwd, {**variables, **settings.env})
         if await self._may_leave_sandbox(f"server {name}"):
-            return ProgramStart(UNSANDBOXED, cwd, {"PYTHONDONTWRITEBYTECODE": "1", **settings.env})
+            return ProgramStart(UNSANDBOXED, cwd, {**self._build_pinned_variables(), **settings.env})
         cache = make_server_cache(name, root, self._env)
         network = name in self._config.trust.network
         profile = ProcessProfile("server", SandboxGrants(network=network), scope=(cache,))
         env = {"XDG_CACHE_HOME": cache, "npm_config_cache": f"{cache}/npm", **settings.env}
         hint = f"it runs in the sandbox without network, which `odin trust add --network {name}` allows"
         return ProgramStart(profile, cwd, env, hint="" if network else hint)
+
+    def _build_pinned_variables(self) -> dict[str, str]:
+        """Return variables with which a program finds code in the project, which is pinned, but in no other folder that
+        commands can write.
+        """
+        known, root = self._sandbox.writable, self._project.folder
+        others = WritableFolders(
+            tuple(folder for folder in known.folders if folder != root), known.temporary, (*known.persistent, root)
+        )
+        variables = {**others.filter_variables(self._env), "PYTHONDONTWRITEBYTECODE": "1"}
+        del variables["PYTHONSAFEPATH"]
+        return variables
 
     async def _may_leave_sandbox(self, program: str) -> bool:
         pin = self._config.trust.unsandboxed.get(program)

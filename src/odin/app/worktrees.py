@@ -122,9 +122,12 @@ class Worktrees:
             found.append(Worktree(name, str(place.folder), head or "(no branch)", changes, unapplied))
         return found
 
-    async def count_unapplied(self, name: str) -> int:
-        """Return how many files an agent changed in its worktree since all of its work was in the project."""
-        start = await self.find_commit(f"{START_REFS}/{name}")
+    async def count_unapplied(self, name: str, start: str = "") -> int:
+        """Return how many files an agent changed in its worktree since all of its work was in the project.
+
+        `start` is the commit it started from, if that is known; a command may have removed its ref.
+        """
+        start = start or await self.find_commit(f"{START_REFS}/{name}")
         if not start:
             return 0
         now = await self.write_tree(self.find_place(name))

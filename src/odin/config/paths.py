@@ -24,7 +24,8 @@ SCRATCH_FOLDER = "scratch"
 """The folder in the state folder for temporary files that Odin reads back. Commands cannot reach it."""
 
 SERVER_FOLDER = "servers"
-"""The folder in the state folder for the working directories of the user's MCP servers."""
+"""The folder in the state folder for the working directories of the user's MCP servers, and in the cache folder for the
+caches of sandboxed ones."""
 
 _UNUSED_S = 30 * 86_400
 
@@ -163,14 +164,13 @@ def make_server_folder(name: str, env: Mapping[str, str], state_dir: str = "") -
 
 
 def make_server_cache(name: str, root: str, env: Mapping[str, str]) -> str:
-    """Create the folder for the caches of a sandboxed server in one project: Odin's own cache is hidden there.
+    """Create the folder for the caches of a sandboxed server in one project. Commands cannot reach it.
 
     Raise StateUnwritable.
     """
     import threading
 
-    cache = get_cache_dir(env)
-    folder = make_private_folder(cache.with_name(f"{cache.name}-servers") / _make_file_name(name, root))
+    folder = make_private_folder(get_cache_dir(env) / SERVER_FOLDER / _make_file_name(name, root))
     with suppress(OSError):
         os.utime(folder)
     threading.Thread(target=remove_unused_caches, args=(folder.parent,), daemon=True).start()
@@ -241,6 +241,6 @@ def find_worktree_origin(root: str, state_dir: str | Path) -> str:
     except (OSError, ValueError):
         return root
     common, _, name = git_dir.rpartition("/worktrees/")
-    if not is_claimed or not name or not common.endswith("/.git"):
+    if not is_claimed or not name or "/" in name or not common.endswith("/.git"):
         return root
     return str(Path(os.path.realpath(common)).parent.joinpath(*parts[2:]))

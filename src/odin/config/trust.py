@@ -277,7 +277,7 @@ class PinnedProject:
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = os.path.realpath(folder)
+        self.folder = os.path.realpath(folder)
         self._stamps: dict[str, str] = {}
 
     def make_pin(self) -> ProjectPin:
@@ -286,7 +286,7 @@ class PinnedProject:
         files = self._list_files()
         stamp, digest = _stamp_of(files), self._hash_files(files)
         if _stamp_of(self._list_files()) != stamp:
-            raise ConfigError(f"Files in {self._folder} changed while they were read.", "Try again.")
+            raise ConfigError(f"Files in {self.folder} changed while they were read.", "Try again.")
         is_settled = all(started - info.st_ctime_ns > _UNSETTLED_NS for _, _, info in files)
         return ProjectPin(digest=digest, stamp=stamp if is_settled else "")
 
@@ -304,11 +304,11 @@ class PinnedProject:
     def _list_files(self) -> list[tuple[str, str, os.stat_result]]:
         """Return the name in the project, the place and the status of every file, and of files that links lead to."""
         found: list[tuple[str, str, os.stat_result]] = []
-        waiting = [self._folder]
+        waiting = [self.folder]
         try:
             while waiting:
                 folder = waiting.pop()
-                names = _GIT_SETTINGS if folder == f"{self._folder}/.git" else os.listdir(folder)  # noqa: PTH208
+                names = _GIT_SETTINGS if folder == f"{self.folder}/.git" else os.listdir(folder)  # noqa: PTH208
                 for name in names:
                     path = f"{folder}/{name}"
                     if not os.path.lexists(path):
@@ -317,20 +317,20 @@ class PinnedProject:
                     if stat.S_ISDIR(info.st_mode):
                         waiting.append(path)
                         continue
-                    found.append((path[len(self._folder) + 1 :], path, info))
+                    found.append((path[len(self.folder) + 1 :], path, info))
                     if stat.S_ISLNK(info.st_mode) and not self._is_covered(target := os.path.realpath(path)):
-                        found.append((f"{path[len(self._folder) + 1 :]}/", target, os.lstat(target)))
+                        found.append((f"{path[len(self.folder) + 1 :]}/", target, os.lstat(target)))
                 if len(found) > MAX_PROJECT_FILES:
-                    raise ConfigError(f"{self._folder} has more than {MAX_PROJECT_FILES:,} files.", _OWN_SETTINGS)
+                    raise ConfigError(f"{self.folder} has more than {MAX_PROJECT_FILES:,} files.", _OWN_SETTINGS)
         except OSError as error:
             raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.", _OWN_SETTINGS) from error
         if sum(info.st_size for _, _, info in found) > MAX_PROJECT_BYTES:
-            raise ConfigError(f"{self._folder} has more than {MAX_PROJECT_BYTES:,} bytes.", _OWN_SETTINGS)
+            raise ConfigError(f"{self.folder} has more than {MAX_PROJECT_BYTES:,} bytes.", _OWN_SETTINGS)
         return sorted(found, key=lambda item: item[0])
 
     def _is_covered(self, target: str) -> bool:
         """True if what a link leads to is pinned itself, or does not exist."""
-        inside = os.path.relpath(target, self._folder)
+        inside = os.path.relpath(target, self.folder)
         is_data = inside.startswith(".git/") and inside.split("/")[1] not in _GIT_SETTINGS
         return not os.path.lexists(target) or (not inside.startswith("..") and inside != ".git" and not is_data)
 

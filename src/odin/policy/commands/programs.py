@@ -402,8 +402,17 @@ _SAFE_OPTIONS = re.compile(r"-p=?no:[\w.-]+")
 def find_escape_option(words: Sequence[str], rest: Sequence[str]) -> str:
     """Return the first escape option in `rest`, or the command in it that runs others, or "".
 
-    `words` is the whole command.
+    `words` is the whole command. Before `rest` it may name several programs, as in `uv run pytest`.
     """
+    tables = (_LONG_ESCAPES, _SINGLE_DASH_ESCAPES, _SHORT_ESCAPES, _ASSIGNED_ESCAPES, NAMED_RUNS, FREE_RUNS)
+    named = [
+        at for at in range(1, len(words) - len(rest)) if any(words[at].rsplit("/", 1)[-1] in table for table in tables)
+    ]
+    found = (_find_escape_of_program(words[at:], rest) for at in (0, *named))
+    return next(filter(None, found), "")
+
+
+def _find_escape_of_program(words: Sequence[str], rest: Sequence[str]) -> str:
     known = _strip_module(words)
     name = known[0].rsplit("/", 1)[-1]
     running = find_running_command(known)
