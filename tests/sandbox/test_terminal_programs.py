@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.errors import UsageError
+from odin.core.errors import StateUnwritable, UsageError
 from odin.core.profile import WritableFolders
 from odin.sandbox.terminal import TerminalPrograms, programs_of
 
@@ -86,6 +86,10 @@ def test_scratch_is_private_below_the_state_folder_and_is_removed(project: Path)
         assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
     assert not folder.exists()
     with pytest.raises(UsageError, match="not open yet"), programs_of(None, os.environ).open_scratch():
+        pass
+    folder.parent.rmdir()
+    folder.parent.write_text("")
+    with pytest.raises(StateUnwritable), programs.open_scratch():
         pass
 
 

@@ -8,17 +8,18 @@ in a folder that commands cannot reach. Where no sandbox works, git is not run.
 import os
 import re
 import weakref
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from odin.app.sandbox import LazySandbox
 from odin.config import Config, get_state_dir
-from odin.config.paths import SCRATCH_FOLDER, make_environment, make_private_folder
+from odin.config.paths import SCRATCH_FOLDER, make_environment
 from odin.core.errors import OdinError, UsageError
 from odin.core.path_names import contains
+from odin.core.private_folders import open_scratch
 from odin.core.profile import ProcessProfile
 from odin.core.text import to_valid_unicode
 from odin.sandbox.protected_files import locate_git_folders
@@ -116,13 +117,9 @@ class Git:
         if done.code:
             raise OdinError(f"`{argv[0]}` failed: {done.errors.strip()}.")
 
-    @contextmanager
-    def open_scratch(self) -> Generator[Path]:
+    def open_scratch(self) -> AbstractContextManager[Path]:
         """Create a folder that no command can reach, and remove it at the end."""
-        import tempfile
-
-        with tempfile.TemporaryDirectory(dir=make_private_folder(self._scratch)) as folder:
-            yield Path(os.path.realpath(folder))
+        return open_scratch(self._scratch)
 
     async def _run(
         self,
