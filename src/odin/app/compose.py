@@ -196,8 +196,14 @@ class SessionComposition:
             env_passthrough=config.env_passthrough,
             sandbox=self.sandbox.get,
         )
-        self.launcher = Launcher(config, env, self.sandbox, self.runner, self.options.state_dir)
-        self.launcher.warn = lambda text: self.recorder.emit(Warned(text))
+        self.launcher = Launcher(
+            config,
+            env,
+            self.sandbox,
+            self.runner,
+            lambda text: self.recorder.emit(Warned(text)),
+            self.options.state_dir,
+        )
         self.hooks = self._make_hooks()
         self.approvals = Approvals(
             self.recorder,

@@ -84,11 +84,10 @@ class Git:
         visible: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         max_bytes: int = _MAX_BYTES,
-        timeout: float = _TIMEOUT_S,
     ) -> GitOutput:
         """Return the output of git in this repository. Only the existing paths of `writes` are writable.
 
-        Raise TimeoutError, or OdinError if git cannot be run.
+        Raise OdinError if git cannot be run or takes too long.
         """
         own = {
             **_IDENTITY,
@@ -97,9 +96,7 @@ class Git:
             "GIT_WORK_TREE": str(place.folder),
         }
         argv = ["git", "--no-pager", *args]
-        return await self._run(
-            argv, cwd or str(place.folder), writes, visible, {**own, **(env or {})}, max_bytes, timeout
-        )
+        return await self._run(argv, cwd or str(place.folder), writes, visible, {**own, **(env or {})}, max_bytes)
 
     async def copy_file(self, source: Path, target: Path) -> None:
         """Copy an index, if there is one, with its times, which tell git what to read again."""
@@ -113,7 +110,7 @@ class Git:
 
         Odin does not do it itself: a repository, or a command in it, could put a link in the place of any file.
         """
-        done = await self._run(argv, "/", (writes,), (visible,), {}, 10_000, _TIMEOUT_S)
+        done = await self._run(argv, "/", (writes,), (visible,), {}, 10_000)
         if done.code:
             raise OdinError(f"`{argv[0]}` failed: {done.errors.strip()}.")
 
@@ -129,7 +126,6 @@ class Git:
         visible: Sequence[str],
         env: Mapping[str, str],
         max_bytes: int,
-        timeout: float,
     ) -> GitOutput:
         # calls share one folder for their files, so that they have the same profile and can share a sandbox
         own = os.path.realpath(self._scratch)
@@ -137,7 +133,7 @@ class Git:
         profile = ProcessProfile("git", scope=tuple(scope), visible=(cwd, *visible))
         try:
             done = await self._runner.capture(
-                argv, cwd=cwd, timeout=timeout, stop_after=max_bytes, profile=profile, env=env
+                argv, cwd=cwd, timeout=_TIMEOUT_S, stop_after=max_bytes, profile=profile, env=env
             )
         except SandboxUnavailable as error:
             raise OdinError(
@@ -149,7 +145,7 @@ class Git:
         except OSError as error:
             raise OdinError(f"Cannot run git: {error.strerror or error}.") from error
         if done.timed_out:
-            raise TimeoutError
+            raise OdinError(f"`{argv[0]}` took longer than {_TIMEOUT_S:g} s.")
         return GitOutput(done.code, done.data[:max_bytes], done.errors, done.stopped)
 
 

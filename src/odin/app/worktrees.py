@@ -4,6 +4,7 @@ Removing one loses nothing: the branch stays, and uncommitted files are moved as
 agent (see `agent_worktree`) also has a ref `refs/odin/start/NAME`, the commit it started from.
 """
 
+import asyncio
 import os
 import re
 import time
@@ -86,7 +87,7 @@ class Worktrees:
         except BaseException:
             with suppress(OdinError):
                 await self._forget(self.find_place(name))
-            _remove_folder(folder)
+            await _remove_folder(folder)
             raise
         return Worktree(name, str(folder), branch, 0)
 
@@ -156,7 +157,7 @@ class Worktrees:
         for refs in (START_REFS, APPLIED_REFS):
             await self.delete_ref(f"{refs}/{name}")
         if not is_kept:
-            _remove_folder(moved_to)
+            await _remove_folder(moved_to)
         return RemovedWorktree(name, tree.branch, str(moved_to) if is_kept else "")
 
     async def _forget(self, place: GitPlace) -> None:
@@ -309,16 +310,13 @@ class Worktrees:
         """Run git in a worktree or the project. `writes` are paths, or names in the repository's git folder."""
         place = place or self.find_own_place()
         paths = tuple(os.path.normpath(Path(place.common, name)) for name in writes)
-        try:
-            return await self.git.run(place, args, writes=paths, env=extra_env)
-        except TimeoutError as error:
-            raise OdinError(f"git {args[0]} took too long.") from error
+        return await self.git.run(place, args, writes=paths, env=extra_env)
 
 
-def _remove_folder(folder: Path) -> None:
+async def _remove_folder(folder: Path) -> None:
     from shutil import rmtree
 
-    rmtree(folder, ignore_errors=True)
+    await asyncio.to_thread(rmtree, folder, ignore_errors=True)
 
 
 @asynccontextmanager

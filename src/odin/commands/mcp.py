@@ -131,7 +131,6 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     """Return the states of the configured servers, after connecting them all."""
     from odin.app.launcher import Launcher
     from odin.app.policy import build_redactor
-    from odin.app.sandbox import LazySandbox
     from odin.engine.event_bus import EventBus
     from odin.mcp.servers import ServerDeps, SessionServers
     from odin.sandbox.runner import ProcessRunner
@@ -143,12 +142,11 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     sandbox = LazySandbox(config, env)
     environment = make_environment(env, config.root)
     runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
-    launcher = Launcher(config, env, sandbox, runner)
-    launcher.warn = write_message
+    launcher = Launcher(config, env, sandbox, runner, write_message)
     with open_scratch(get_state_dir(env) / SCRATCH_FOLDER) as folder:
         deps = ServerDeps(
             config=config,
-            environment=make_environment(env, config.root),
+            environment=environment,
             runner=runner,
             plan_start=launcher.plan_server,
             project_servers=launcher.list_project_servers(),

@@ -79,7 +79,6 @@ class ProgramStart(Struct, frozen=True):
 READ = ProcessProfile("read")
 PROJECT = ProcessProfile("project")
 OWN = ProcessProfile("own")
-TERMINAL = ProcessProfile("terminal")
 UNSANDBOXED = ProcessProfile("none")
 
 

@@ -374,7 +374,6 @@ class Sandbox:
                 continue
             self._own.append(supervisor)
             self._report_group(supervisor.group, True)
-            self._own_layouts[profile] = layout
             return self._start_once(layout, supervisor, start, is_kept=is_git)
         raise SandboxUnavailable(0, f"The sandbox could not be created: {why}.")
 
