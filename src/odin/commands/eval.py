@@ -37,7 +37,7 @@ from odin.core.message import Usage
 from odin.core.op import Prompt
 from odin.core.private_folders import open_scratch
 from odin.core.profile import PROJECT
-from odin.sandbox.runner import ProcessRunner
+from odin.sandbox.runner import ProcessRunner, SandboxUnavailable
 
 DESCRIPTION = """\
 Run small everyday tasks with a model, each in a new project in a temporary folder, and print which it solved, with its
@@ -166,7 +166,10 @@ def _strip_blank_lines(text: str) -> list[str]:
 
 async def _is_successful(command: str, folder: Path, runner: ProcessRunner) -> bool:
     env = {"HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = await runner.run(command, cwd=str(folder), timeout=_CHECK_SECONDS, env=env, profile=PROJECT)
+    try:
+        done = await runner.run(command, cwd=str(folder), timeout=_CHECK_SECONDS, env=env, profile=PROJECT)
+    except SandboxUnavailable as error:
+        raise OdinError(f"The task could not be checked. {error}") from error
     return done.code == 0 and not done.timed_out
 
 
