@@ -188,5 +188,5 @@ def test_changes_of_an_agent_are_listed_shown_and_applied(run_here: RunHere, rep
     (repository / ".vscode/tasks.json").write_text("{}")
     code, printed, _ = run_here("worktree", "apply", "s1-agent-1")
     assert (code, printed) == (0, "Applied 0 files to the project.\nRemoved worktree s1-agent-1.\n")
-    assert (repository / "new.txt").exists() and not (trees / "s1-agent-1").exists()
+    assert (repository / "new.txt").read_text().startswith("new ") and not (trees / "s1-agent-1").exists()
     assert run_here("worktree", "apply", "s1-agent-1")[0] == 2 and run_here("worktree", "diff")[0] == 2
