@@ -17,7 +17,7 @@ from msgspec import Struct
 from odin.app.sandbox import LazySandbox
 from odin.config import Config, get_state_dir
 from odin.config.paths import SCRATCH_FOLDER, make_environment
-from odin.core.errors import OdinError, UsageError
+from odin.core.errors import OdinError
 from odin.core.path_names import contains
 from odin.core.private_folders import open_scratch
 from odin.core.profile import ProcessProfile
@@ -168,11 +168,3 @@ async def open_git(config: Config, env: Mapping[str, str], state_dir: str = "") 
 def decode_output(data: bytes) -> str:
     """Return git's output as text without control characters."""
     return re.sub("[\x00-\x08\x0b-\x1f\x7f]", "", to_valid_unicode(data.decode("utf-8", "replace")))
-
-
-def require_repository(folder: str) -> GitPlace:
-    """Return the repository around a folder. Raise UsageError if there is none that Odin can use."""
-    place = find_repository(folder)
-    if place is None:
-        raise UsageError(f"{folder} is not in a git repository.", "A worktree needs one: run `git init`.")
-    return place

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.app.git import Git, GitOutput, GitPlace, open_git, require_repository
+from odin.app.git import Git, GitOutput, GitPlace, find_repository, open_git
 from odin.config import Config, get_state_dir, load, make_private_folder, resolve_folder
 from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError, UsageError
@@ -222,7 +222,10 @@ class Worktrees:
 
     def find_own_place(self) -> GitPlace:
         """Return the working folder of the project itself. Raise UsageError if it is not in a git repository."""
-        return require_repository(self._root)
+        place = find_repository(self._root)
+        if place is None:
+            raise UsageError(f"{self._root} is not in a git repository.", "A worktree needs one: run `git init`.")
+        return place
 
     def _find_folder(self) -> Path:
         """Return the folder of this repository's worktrees, the same from any of them."""
