@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -51,6 +52,14 @@ def test_worktree_is_added_listed_and_removed(run_here: RunHere, repository: Pat
     assert not tree.exists() and "odin/fix" in run_git(repository, "branch", "--list", "odin/*")
     assert run_here("worktree", "remove", "fix")[0] == 2
     assert run_here("worktree", "add", "fix")[0] == 0, "the existing branch is used again"
+
+
+def test_a_worktree_that_was_deleted_by_hand_does_not_break_the_others(run_here: RunHere, trees: Path) -> None:
+    for name in ("fix", "other"):
+        assert run_here("worktree", "add", name)[0] == 0
+    shutil.rmtree(trees / "fix")
+    assert run_here("worktree")[1] == f"other  odin/other  clean  {trees / 'other'}\n"
+    assert "No worktree fix." in run_here("worktree", "remove", "fix")[2]
 
 
 def test_from_sets_the_first_commit_of_the_branch(run_here: RunHere, repository: Path, trees: Path) -> None:

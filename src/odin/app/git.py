@@ -141,7 +141,8 @@ class Git:
                 "A repository can make git start programs, so Odin runs git only in a sandbox.",
             ) from error
         except FileNotFoundError as error:
-            raise OdinError("git is not installed.", "Install git.") from error
+            missing = f"{argv[0]} is not installed" if os.path.isdir(cwd) else f"{cwd} no longer exists"  # noqa: PTH112
+            raise OdinError(f"Cannot run git: {missing}.") from error
         except OSError as error:
             raise OdinError(f"Cannot run git: {error.strerror or error}.") from error
         if done.timed_out:

@@ -237,8 +237,9 @@ class Worktrees:
         base, common = self._find_folder(), self.find_own_place().common
         for git_dir in sorted(Path(common, "worktrees").glob("*")):
             dot_git = Path(os.path.realpath(read_first_line(f"{git_dir}/gitdir") or "/"))
-            if dot_git.name == ".git" and dot_git.parent.parent == base and not git_dir.is_symlink():
-                yield GitPlace(dot_git.parent, str(git_dir), common)
+            folder = dot_git.parent
+            if dot_git.name == ".git" and folder.parent == base and folder.is_dir() and not git_dir.is_symlink():
+                yield GitPlace(folder, str(git_dir), common)
 
     # --- git ---
 

@@ -148,3 +148,4 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
     except (TimeoutError, asyncio.CancelledError):
         process.kill()
+        await process.wait()
