@@ -215,11 +215,11 @@ def test_folder_that_only_restricts_needs_no_trust(workspace: Path):
         assert terminal.wait_for_exit()[0] == 0
 
 
-def test_listed_hook_commands_contain_no_terminal_sequences(workspace: Path, run_odin: Any):
-    command = "echo ok\x1b[2K\r\u202egpj.exe; touch x"
+def test_listed_hook_commands_are_complete_and_contain_no_terminal_sequences(workspace: Path, run_odin: Any):
+    command = "echo ok\x1b[2K\r\u202egpj.exe http://;id;@x; touch x"
     (workspace / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": command}]}}))
     shown = run_odin("trust").stdout
-    assert "touch x" in shown
+    assert "http://;id;@x; touch x" in shown
     assert not {"\x1b", "\r", "\u202e"} & set(shown)
 
 

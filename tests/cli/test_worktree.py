@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -51,6 +52,14 @@ def test_worktree_is_added_listed_and_removed(run_here: RunHere, repository: Pat
     assert not tree.exists() and "odin/fix" in run_git(repository, "branch", "--list", "odin/*")
     assert run_here("worktree", "remove", "fix")[0] == 2
     assert run_here("worktree", "add", "fix")[0] == 0, "the existing branch is used again"
+
+
+def test_a_worktree_that_was_deleted_by_hand_does_not_break_the_others(run_here: RunHere, trees: Path) -> None:
+    for name in ("fix", "other"):
+        assert run_here("worktree", "add", name)[0] == 0
+    shutil.rmtree(trees / "fix")
+    assert run_here("worktree")[1] == f"other  odin/other  clean  {trees / 'other'}\n"
+    assert "No worktree fix." in run_here("worktree", "remove", "fix")[2]
 
 
 def test_from_sets_the_first_commit_of_the_branch(run_here: RunHere, repository: Path, trees: Path) -> None:
@@ -171,12 +180,12 @@ def test_changes_of_an_agent_are_listed_shown_and_applied(run_here: RunHere, rep
 
     made = asyncio.run(create())
     Path(made.root, "a.txt").write_text("by the agent\n")
-    Path(made.root, "new.txt").write_text("new\n")
+    Path(made.root, "new.txt").write_text("new https://me:pw@example.com\n")
     Path(made.root, ".vscode").mkdir()
     Path(made.root, ".vscode/tasks.json").write_text("{}")
     assert run_here("worktree")[1] == f"s1-agent-1  odin/s1-agent-1  3 not applied  {trees / 's1-agent-1'}\n"
     code, printed, _ = run_here("worktree", "diff", "s1-agent-1")
-    assert code == 0 and "+by the agent" in printed and "+new" in printed
+    assert code == 0 and "+by the agent" in printed and "+new https://me:pw@example.com\n" in printed
     assert len(json.loads(run_here("worktree", "diff", "s1-agent-1", "--json")[1])["files"]) == 3
     (repository / "a.txt").write_text("by me\n")
     code, printed, _ = run_here("worktree", "apply", "s1-agent-1")
@@ -188,5 +197,5 @@ def test_changes_of_an_agent_are_listed_shown_and_applied(run_here: RunHere, rep
     (repository / ".vscode/tasks.json").write_text("{}")
     code, printed, _ = run_here("worktree", "apply", "s1-agent-1")
     assert (code, printed) == (0, "Applied 0 files to the project.\nRemoved worktree s1-agent-1.\n")
-    assert (repository / "new.txt").read_text() == "new\n" and not (trees / "s1-agent-1").exists()
+    assert (repository / "new.txt").read_text().startswith("new ") and not (trees / "s1-agent-1").exists()
     assert run_here("worktree", "apply", "s1-agent-1")[0] == 2 and run_here("worktree", "diff")[0] == 2

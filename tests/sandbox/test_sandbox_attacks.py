@@ -23,7 +23,7 @@ from odin.sandbox.backends import (
     find_landlock_abi,
     open_sandbox,
 )
-from odin.sandbox.layout import EMPTY_LAYOUT, SandboxSession, build_programs_path, plan_layout
+from odin.sandbox.layout import EMPTY_LAYOUT, SandboxSession, find_writable_folders, plan_layout
 from odin.sandbox.probe import SandboxCandidate, SandboxOptions, find_program, load_probe
 from odin.sandbox.runner import SandboxUnavailable
 from odin.sandbox.sandbox import Sandbox
@@ -359,8 +359,8 @@ def test_sandbox_programs_in_writable_folders_are_not_used(folder: str, tmp_path
     session = SandboxSession(
         root=str(tmp_path / "project"), home=env["HOME"], env=env, writable=(str(tmp_path / "writable"),)
     )
-    assert str(planted) not in build_programs_path(session).split(os.pathsep)
-    assert "" not in build_programs_path(session).split(os.pathsep)
+    searched = find_writable_folders(session).filter_path(session.env["PATH"]).split(os.pathsep)
+    assert str(planted) not in searched and "" not in searched
     sandbox = Sandbox(session)
     sandbox.probe()
     sandbox.kill()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.errors import UsageError
+from odin.core.errors import StateUnwritable, UsageError
 from odin.core.profile import WritableFolders
 from odin.sandbox.terminal import TerminalPrograms, programs_of
 
@@ -79,6 +79,11 @@ async def test_temporary_folders_are_not_searched_except_for_a_home_in_one(tmp_p
     assert TerminalPrograms(env, home).find("tool") == str(tool)
 
 
+def test_a_path_without_safe_folders_is_not_the_current_folder() -> None:
+    filtered = WritableFolders(("/p",)).filter_variables({"PATH": "/p/bin:.", "PYTHONPATH": "/p"})
+    assert filtered == {"PATH": os.defpath, "PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
+
+
 def test_scratch_is_private_below_the_state_folder_and_is_removed(project: Path) -> None:
     programs = make_programs(project)
     with programs.open_scratch() as folder:
@@ -86,6 +91,10 @@ def test_scratch_is_private_below_the_state_folder_and_is_removed(project: Path)
         assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
     assert not folder.exists()
     with pytest.raises(UsageError, match="not open yet"), programs_of(None, os.environ).open_scratch():
+        pass
+    folder.parent.rmdir()
+    folder.parent.write_text("")
+    with pytest.raises(StateUnwritable), programs.open_scratch():
         pass
 
 

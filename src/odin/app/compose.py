@@ -196,8 +196,7 @@ class SessionComposition:
             env_passthrough=config.env_passthrough,
             sandbox=self.sandbox.get,
         )
-        self.launcher = Launcher(config, env, self.sandbox, self.runner, self.options.state_dir)
-        self.launcher.warn = lambda text: self.recorder.emit(Warned(text))
+        self.launcher = Launcher(config, env, self.sandbox, self.runner, self._warn, self.options.state_dir)
         self.hooks = self._make_hooks()
         self.approvals = Approvals(
             self.recorder,
@@ -216,6 +215,9 @@ class SessionComposition:
         self.permission_mode: PermissionMode = choose_permission_mode(config, self.options, self.grants.permission)
         self.redact = build_redactor(config, env, opened.past)
         self.memory = self._open_memory() if self._workspace.has_memory else None
+
+    def _warn(self, text: str) -> None:
+        self.recorder.emit(Warned(text))
 
     @cached_property
     def git(self) -> "Git":
@@ -290,7 +292,7 @@ class SessionComposition:
         self.templates = RequestTemplates(config, self.options, self.env, self.cwd, self.custom.system_prompt)
         self.templates.skills = self.skills
         self.templates.memory = self.memory.block if self.memory is not None else ""
-        self.templates.on_warning = lambda text: self.recorder.emit(Warned(text))
+        self.templates.on_warning = self._warn
         self.small_model = SmallModel(self.models.connect_small, self.recorder, self.budget)
         self.compaction = ContextBudgets(
             config,
@@ -302,7 +304,7 @@ class SessionComposition:
             self.custom.compactor,
         )
         self.models.emit = self.recorder.emit
-        connector.on_warning = lambda text: self.recorder.emit(Warned(text))
+        connector.on_warning = self._warn
         connector.on_keys_changed = self.recorder.emit
         self.web = WebAccess(config.web, self.env)
 

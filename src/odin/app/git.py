@@ -8,17 +8,18 @@ in a folder that commands cannot reach. Where no sandbox works, git is not run.
 import os
 import re
 import weakref
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from odin.app.sandbox import LazySandbox
 from odin.config import Config, get_state_dir
-from odin.config.paths import SCRATCH_FOLDER, make_environment, make_private_folder
-from odin.core.errors import OdinError, UsageError
+from odin.config.paths import SCRATCH_FOLDER, make_environment
+from odin.core.errors import OdinError
 from odin.core.path_names import contains
+from odin.core.private_folders import open_scratch
 from odin.core.profile import ProcessProfile
 from odin.core.text import to_valid_unicode
 from odin.sandbox.protected_files import locate_git_folders
@@ -83,11 +84,10 @@ class Git:
         visible: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         max_bytes: int = _MAX_BYTES,
-        timeout: float = _TIMEOUT_S,
     ) -> GitOutput:
         """Return the output of git in this repository. Only the existing paths of `writes` are writable.
 
-        Raise TimeoutError, or OdinError if git cannot be run.
+        Raise OdinError if git cannot be run or takes too long.
         """
         own = {
             **_IDENTITY,
@@ -96,9 +96,7 @@ class Git:
             "GIT_WORK_TREE": str(place.folder),
         }
         argv = ["git", "--no-pager", *args]
-        return await self._run(
-            argv, cwd or str(place.folder), writes, visible, {**own, **(env or {})}, max_bytes, timeout
-        )
+        return await self._run(argv, cwd or str(place.folder), writes, visible, {**own, **(env or {})}, max_bytes)
 
     async def copy_file(self, source: Path, target: Path) -> None:
         """Copy an index, if there is one, with its times, which tell git what to read again."""
@@ -112,17 +110,13 @@ class Git:
 
         Odin does not do it itself: a repository, or a command in it, could put a link in the place of any file.
         """
-        done = await self._run(argv, "/", (writes,), (visible,), {}, 10_000, _TIMEOUT_S)
+        done = await self._run(argv, "/", (writes,), (visible,), {}, 10_000)
         if done.code:
             raise OdinError(f"`{argv[0]}` failed: {done.errors.strip()}.")
 
-    @contextmanager
-    def open_scratch(self) -> Generator[Path]:
+    def open_scratch(self) -> AbstractContextManager[Path]:
         """Create a folder that no command can reach, and remove it at the end."""
-        import tempfile
-
-        with tempfile.TemporaryDirectory(dir=make_private_folder(self._scratch)) as folder:
-            yield Path(os.path.realpath(folder))
+        return open_scratch(self._scratch)
 
     async def _run(
         self,
@@ -132,7 +126,6 @@ class Git:
         visible: Sequence[str],
         env: Mapping[str, str],
         max_bytes: int,
-        timeout: float,
     ) -> GitOutput:
         # calls share one folder for their files, so that they have the same profile and can share a sandbox
         own = os.path.realpath(self._scratch)
@@ -140,7 +133,7 @@ class Git:
         profile = ProcessProfile("git", scope=tuple(scope), visible=(cwd, *visible))
         try:
             done = await self._runner.capture(
-                argv, cwd=cwd, timeout=timeout, stop_after=max_bytes, profile=profile, env=env
+                argv, cwd=cwd, timeout=_TIMEOUT_S, stop_after=max_bytes, profile=profile, env=env
             )
         except SandboxUnavailable as error:
             raise OdinError(
@@ -148,11 +141,12 @@ class Git:
                 "A repository can make git start programs, so Odin runs git only in a sandbox.",
             ) from error
         except FileNotFoundError as error:
-            raise OdinError("git is not installed.", "Install git.") from error
+            missing = f"{argv[0]} is not installed" if os.path.isdir(cwd) else f"{cwd} no longer exists"  # noqa: PTH112
+            raise OdinError(f"Cannot run git: {missing}.") from error
         except OSError as error:
             raise OdinError(f"Cannot run git: {error.strerror or error}.") from error
         if done.timed_out:
-            raise TimeoutError
+            raise OdinError(f"`{argv[0]}` took longer than {_TIMEOUT_S:g} s.")
         return GitOutput(done.code, done.data[:max_bytes], done.errors, done.stopped)
 
 
@@ -175,11 +169,3 @@ async def open_git(config: Config, env: Mapping[str, str], state_dir: str = "") 
 def decode_output(data: bytes) -> str:
     """Return git's output as text without control characters."""
     return re.sub("[\x00-\x08\x0b-\x1f\x7f]", "", to_valid_unicode(data.decode("utf-8", "replace")))
-
-
-def require_repository(folder: str) -> GitPlace:
-    """Return the repository around a folder. Raise UsageError if there is none that Odin can use."""
-    place = find_repository(folder)
-    if place is None:
-        raise UsageError(f"{folder} is not in a git repository.", "A worktree needs one: run `git init`.")
-    return place

@@ -16,6 +16,7 @@ from odin.config import Config
 from odin.config.paths import make_server_cache, make_server_folder
 from odin.config.settings import McpServerSettings
 from odin.config.trust import PinnedProject
+from odin.core.path_names import quote_path
 from odin.core.profile import UNSANDBOXED, ProcessProfile, ProgramStart, SandboxGrants, WritableFolders
 from odin.sandbox.runner import ProcessRunner
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Launcher:
-    """`warn` tells the user something."""
+    """Plans the start of the hooks and servers of one session. `warn` tells the user something."""
 
     def __init__(
         self,
@@ -32,10 +33,11 @@ class Launcher:
         env: Mapping[str, str],
         sandbox: LazySandbox,
         runner: ProcessRunner,
+        warn: Callable[[str], object],
         state_dir: str = "",
     ) -> None:
-        self.runner = runner
-        self.warn: Callable[[str], object] = lambda text: None
+        self._runner = runner
+        self._warn = warn
         self._config = config
         self._env = env
         self._sandbox = sandbox
@@ -77,7 +79,7 @@ class Launcher:
         network = name in self._config.trust.network
         profile = ProcessProfile("server", SandboxGrants(network=network), scope=(cache,))
         env = {"XDG_CACHE_HOME": cache, "npm_config_cache": f"{cache}/npm", **settings.env}
-        hint = f"it runs in the sandbox without network, which `odin trust add --network {name}` allows"
+        hint = f"it runs in the sandbox without network, which `odin trust add --network {quote_path(name)}` allows"
         return ProgramStart(profile, cwd, env, hint="" if network else hint)
 
     def _build_pinned_variables(self) -> dict[str, str]:
@@ -98,11 +100,11 @@ class Launcher:
             return False
         if not await asyncio.to_thread(self._project.has_content, pin):
             why = "files of the project have changed since you let it run outside"
-        elif self.runner.has_background():
+        elif self._runner.has_background():
             why = "a command that can change the project is running"
         else:
             return True
         if program not in self._warned:
             self._warned.add(program)
-            self.warn(f"The {program} of the project runs in the sandbox: {why}.")
+            self._warn(f"The {program} of the project runs in the sandbox: {why}.")
         return False

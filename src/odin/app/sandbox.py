@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odin.config import Config, get_cache_dir, get_config_dir, get_home_dir, get_state_dir
-from odin.config.paths import SCRATCH_FOLDER, SERVER_FOLDER
+from odin.config.paths import SCRATCH_FOLDER, SERVER_FOLDER, expand_home
 
 if TYPE_CHECKING:
     from odin.core.profile import WritableFolders
@@ -112,7 +112,7 @@ class LazySandbox:
         env = self._env
         temporary = env.get("TMPDIR", "")
         home = os.path.realpath(get_home_dir(env))
-        writable = (_expand_home(path, home) for path in self._config.sandbox.writable_paths)
+        writable = (str(expand_home(path, env)) for path in self._config.sandbox.writable_paths)
         own = (str(get_config_dir(env)), *self._list_state_folders(), str(get_cache_dir(env)))
         plugins = (plugin.folder for plugin in self._config.plugins if _is_below(plugin.folder, own))
         return SandboxSession(
@@ -130,10 +130,6 @@ class LazySandbox:
         has_project = Path(os.path.realpath(state)) in Path(os.path.realpath(self._config.root)).parents
         names = ("sessions", "checkpoints", "logs", SCRATCH_FOLDER, SERVER_FOLDER) if has_project else ()
         return [state, *(f"{state}/{name}" for name in names)]
-
-
-def _expand_home(path: str, home: str) -> str:
-    return str(Path(home, path[2:])) if path == "~" or path.startswith("~/") else path
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:

@@ -4,6 +4,7 @@ Removing one loses nothing: the branch stays, and uncommitted files are moved as
 agent (see `agent_worktree`) also has a ref `refs/odin/start/NAME`, the commit it started from.
 """
 
+import asyncio
 import os
 import re
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from odin.app.git import Git, GitOutput, GitPlace, open_git, require_repository
+from odin.app.git import Git, GitOutput, GitPlace, find_repository, open_git
 from odin.config import Config, get_state_dir, load, make_private_folder, resolve_folder
 from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError, UsageError
@@ -86,7 +87,7 @@ class Worktrees:
         except BaseException:
             with suppress(OdinError):
                 await self._forget(self.find_place(name))
-            _remove_folder(folder)
+            await _remove_folder(folder)
             raise
         return Worktree(name, str(folder), branch, 0)
 
@@ -159,7 +160,7 @@ class Worktrees:
         for refs in (START_REFS, APPLIED_REFS):
             await self.delete_ref(f"{refs}/{name}")
         if not is_kept:
-            _remove_folder(moved_to)
+            await _remove_folder(moved_to)
         return RemovedWorktree(name, tree.branch, str(moved_to) if is_kept else "")
 
     async def _forget(self, place: GitPlace) -> None:
@@ -224,7 +225,10 @@ class Worktrees:
 
     def find_own_place(self) -> GitPlace:
         """Return the working folder of the project itself. Raise UsageError if it is not in a git repository."""
-        return require_repository(self._root)
+        place = find_repository(self._root)
+        if place is None:
+            raise UsageError(f"{self._root} is not in a git repository.", "A worktree needs one: run `git init`.")
+        return place
 
     def _find_folder(self) -> Path:
         """Return the folder of this repository's worktrees, the same from any of them."""
@@ -236,8 +240,9 @@ class Worktrees:
         base, common = self._find_folder(), self.find_own_place().common
         for git_dir in sorted(Path(common, "worktrees").glob("*")):
             dot_git = Path(os.path.realpath(read_first_line(f"{git_dir}/gitdir") or "/"))
-            if dot_git.name == ".git" and dot_git.parent.parent == base and not git_dir.is_symlink():
-                yield GitPlace(dot_git.parent, str(git_dir), common)
+            folder = dot_git.parent
+            if dot_git.name == ".git" and folder.parent == base and folder.is_dir() and not git_dir.is_symlink():
+                yield GitPlace(folder, str(git_dir), common)
 
     # --- git ---
 
@@ -312,16 +317,13 @@ class Worktrees:
         """Run git in a worktree or the project. `writes` are paths, or names in the repository's git folder."""
         place = place or self.find_own_place()
         paths = tuple(os.path.normpath(Path(place.common, name)) for name in writes)
-        try:
-            return await self.git.run(place, args, writes=paths, env=extra_env)
-        except TimeoutError as error:
-            raise OdinError(f"git {args[0]} took too long.") from error
+        return await self.git.run(place, args, writes=paths, env=extra_env)
 
 
-def _remove_folder(folder: Path) -> None:
+async def _remove_folder(folder: Path) -> None:
     from shutil import rmtree
 
-    rmtree(folder, ignore_errors=True)
+    await asyncio.to_thread(rmtree, folder, ignore_errors=True)
 
 
 @asynccontextmanager

@@ -28,21 +28,25 @@ def get_stdout() -> TextIO:
     return sys.stdout
 
 
-def write_output(text: str) -> int:
-    """Write a command's result to standard output, without logins in URLs, and return exit code 0."""
+def write_output(text: str, *, verbatim: bool = False) -> int:
+    """Write a command's result to standard output and return exit code 0. Logins in URLs are masked.
+
+    `verbatim` leaves them: in a patch, and in what the user reviews, where a mask could hide a command.
+    """
     out = get_stdout()
-    out.write(mask_logins(text))
+    out.write(text if verbatim else mask_logins(text))
     out.flush()
     return 0
 
 
-def write_json(value: Any) -> int:
+def write_json(value: Any, *, verbatim: bool = False) -> int:
     import msgspec
 
     from odin.ui.terminal import escape_json
 
     data = msgspec.json.encode(value)
-    return write_output((escape_json(data) if get_stdout().isatty() else data).decode() + "\n")
+    text = (escape_json(data) if get_stdout().isatty() else data).decode() + "\n"
+    return write_output(text, verbatim=verbatim)
 
 
 def write_table(lines: Sequence[Sequence[str]]) -> int:

@@ -29,14 +29,15 @@ from odin.app import open_session
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_output
 from odin.config import Options, get_state_dir, load
-from odin.config.paths import make_environment, open_scratch
+from odin.config.paths import SCRATCH_FOLDER, make_environment
 from odin.core.call_events import UsageRecorded
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import TurnEnded
 from odin.core.message import Usage
 from odin.core.op import Prompt
+from odin.core.private_folders import open_scratch
 from odin.core.profile import PROJECT
-from odin.sandbox.runner import ProcessRunner
+from odin.sandbox.runner import ProcessRunner, SandboxUnavailable
 
 DESCRIPTION = """\
 Run small everyday tasks with a model, each in a new project in a temporary folder, and print which it solved, with its
@@ -165,7 +166,10 @@ def _strip_blank_lines(text: str) -> list[str]:
 
 async def _is_successful(command: str, folder: Path, runner: ProcessRunner) -> bool:
     env = {"HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = await runner.run(command, cwd=str(folder), timeout=_CHECK_SECONDS, env=env, profile=PROJECT)
+    try:
+        done = await runner.run(command, cwd=str(folder), timeout=_CHECK_SECONDS, env=env, profile=PROJECT)
+    except SandboxUnavailable as error:
+        raise OdinError(f"The task could not be checked. {error}") from error
     return done.code == 0 and not done.timed_out
 
 
@@ -235,7 +239,8 @@ async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
     import tempfile
 
     env = dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="odin-eval-") as place, open_scratch(get_state_dir(env)) as private:
+    state = get_state_dir(env) / SCRATCH_FOLDER
+    with tempfile.TemporaryDirectory(prefix="odin-eval-") as place, open_scratch(state) as private:
         kept = Path(args.keep, task.name).resolve() if args.keep else None
         folder = (kept or Path(place).resolve()) / "project"
         folder.mkdir(parents=True)

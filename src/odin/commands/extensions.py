@@ -139,7 +139,7 @@ def _describe_row(name: str, plugin: Plugin | None, folder: str) -> dict[str, st
 def _add_plugin(args: argparse.Namespace) -> int:
     plugin = read_plugin(str(Path(args.plugin).expanduser()), os.environ)
     if not args.json:
-        write_output(_format_page(plugin))
+        write_output(_format_page(plugin), verbatim=True)
     if not args.yes:
         if not sys.stdin.isatty():
             raise UsageError("Cannot ask for confirmation without a terminal.", "Review it above, then add --yes.")

@@ -17,10 +17,11 @@ from odin.commands.command_line import Parser, make_formatter, write_json, write
 from odin.config import Config, get_current_folder, get_state_dir, load
 from odin.config.files import parse_json_object, read_config_file, remove_key, set_key, write_atomically
 from odin.config.mcp_file import SERVERS_KEY, explain_unusable
-from odin.config.paths import MCP_NAME, find_project_root, make_environment, open_scratch
+from odin.config.paths import MCP_NAME, SCRATCH_FOLDER, find_project_root, make_environment
 from odin.config.settings import McpServerSettings
 from odin.core.errors import ConfigError, UsageError
 from odin.core.event_values import ServerStatus
+from odin.core.private_folders import open_scratch
 from odin.core.server_tool import find_ambiguous_servers
 from odin.core.text import suggest_similar
 from odin.ui.slash_commands.extensions import format_servers
@@ -130,7 +131,6 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     """Return the states of the configured servers, after connecting them all."""
     from odin.app.launcher import Launcher
     from odin.app.policy import build_redactor
-    from odin.app.sandbox import LazySandbox
     from odin.engine.event_bus import EventBus
     from odin.mcp.servers import ServerDeps, SessionServers
     from odin.sandbox.runner import ProcessRunner
@@ -142,12 +142,11 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     sandbox = LazySandbox(config, env)
     environment = make_environment(env, config.root)
     runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
-    launcher = Launcher(config, env, sandbox, runner)
-    launcher.warn = write_message
-    with open_scratch(get_state_dir(env)) as folder:
+    launcher = Launcher(config, env, sandbox, runner, write_message)
+    with open_scratch(get_state_dir(env) / SCRATCH_FOLDER) as folder:
         deps = ServerDeps(
             config=config,
-            environment=make_environment(env, config.root),
+            environment=environment,
             runner=runner,
             plan_start=launcher.plan_server,
             project_servers=launcher.list_project_servers(),

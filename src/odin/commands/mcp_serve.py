@@ -20,13 +20,14 @@ from odin import __version__
 from odin.app import open_session
 from odin.app.sessions import open_project_sessions
 from odin.config import Options, get_state_dir
-from odin.config.paths import open_scratch
+from odin.config.paths import SCRATCH_FOLDER
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, ToolStarted
 from odin.core.client import Client, close_events
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Prompt
+from odin.core.private_folders import open_scratch
 
 _INSTRUCTIONS = (
     "Odin is a coding agent that works in the folder it was started in. ask answers questions about the code, plan "
@@ -161,7 +162,7 @@ class SessionPool:
         """Return a session as Markdown. Raise OdinError if there is no such session."""
 
         def export() -> str:
-            with open_scratch(get_state_dir(os.environ)) as folder:
+            with open_scratch(get_state_dir(os.environ) / SCRATCH_FOLDER) as folder:
                 path = open_project_sessions(self._options.cwd).export(session, "markdown", f"{folder}/transcript.md")
                 return Path(path).read_text(encoding="utf-8")
 

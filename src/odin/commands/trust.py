@@ -254,10 +254,11 @@ def _print_status(args: argparse.Namespace) -> int:
 
     candidate = inspect_folder(args.path, os.environ)
     if args.json:
-        return write_json(_facts_of(candidate))
+        return write_json(_facts_of(candidate), verbatim=True)
     if candidate.warning:
         write_message(candidate.warning)
-    return write_output(f"{'trusted' if candidate.trusted else 'not trusted'}: {format_trust_page(candidate.request)}")
+    state = "trusted" if candidate.trusted else "not trusted"
+    return write_output(f"{state}: {format_trust_page(candidate.request)}", verbatim=True)
 
 
 def _add_folder(args: argparse.Namespace) -> int:
@@ -267,7 +268,7 @@ def _add_folder(args: argparse.Namespace) -> int:
     network = args.network
     if args.yes:
         if not args.json:
-            write_output(format_trust_page(candidate.request))
+            write_output(format_trust_page(candidate.request), verbatim=True)
     elif not sys.stdin.isatty():
         raise UsageError("Cannot ask for confirmation without a terminal.", "Review `odin trust`, then add --yes.")
     else:

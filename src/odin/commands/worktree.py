@@ -99,9 +99,9 @@ def _print_diff(args: argparse.Namespace) -> int:
 
     diff = _run(args, collect)
     if args.json:
-        return write_json(diff)
+        return write_json(diff, verbatim=True)
     text = escape_control(diff.text) if get_stdout().isatty() else diff.text
-    return write_output(text or f"No changes in worktree {args.name}.\n")
+    return write_output(text or f"No changes in worktree {args.name}.\n", verbatim=True)
 
 
 def _apply_worktree(args: argparse.Namespace) -> int:

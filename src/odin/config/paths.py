@@ -4,13 +4,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from odin.core.environment import ExecutionEnvironment
-from odin.core.errors import StateUnwritable, UsageError
+from odin.core.errors import UsageError
+from odin.core.private_folders import make_private_folder
 
 CONFIG_NAME = "odinconfig.json"
 INSTRUCTIONS_NAME = "ODIN.md"
@@ -132,30 +133,6 @@ def locate_bytecode(env: Mapping[str, str]) -> str:
 def locate_model_catalog(env: Mapping[str, str]) -> Path:
     """Return the file that keeps the refreshed model catalog."""
     return get_cache_dir(env) / "model-catalog.json"
-
-
-def make_private_folder(folder: Path) -> Path:
-    """Create this folder and its missing parents, accessible only to the user, and return it."""
-    try:
-        for parent in (*reversed(folder.parents), folder):
-            if not parent.is_dir():
-                parent.mkdir(0o700, exist_ok=True)
-    except OSError as error:
-        raise StateUnwritable(
-            f"The folder {folder} cannot be created: {error.strerror or error}.",
-            "Make it writable, or set another one with ODIN_STATE_DIR.",
-        ) from error
-    return folder
-
-
-@contextmanager
-def open_scratch(state_dir: Path) -> Generator[Path]:
-    """Create a folder that no command can reach, for files that Odin reads back, and remove it at the end."""
-    import tempfile
-
-    parent = make_private_folder(state_dir / SCRATCH_FOLDER)
-    with tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Path(os.path.realpath(folder))
 
 
 def make_server_folder(name: str, env: Mapping[str, str], state_dir: str = "") -> str:

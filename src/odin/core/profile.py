@@ -79,7 +79,6 @@ class ProgramStart(Struct, frozen=True):
 READ = ProcessProfile("read")
 PROJECT = ProcessProfile("project")
 OWN = ProcessProfile("own")
-TERMINAL = ProcessProfile("terminal")
 UNSANDBOXED = ProcessProfile("none")
 
 
@@ -100,15 +99,21 @@ class WritableFolders(Struct, frozen=True):
         )
 
     def filter_path(self, path: str) -> str:
-        """Return a PATH without relative folders and those that commands can write."""
-        folders = (path or os.defpath).split(os.pathsep)
+        """Return a PATH without relative folders and those that commands can write.
+
+        It is never empty: an empty one means the current folder.
+        """
+        return self._filter_folders(path) or os.defpath
+
+    def _filter_folders(self, path: str) -> str:
+        folders = path.split(os.pathsep)
         return os.pathsep.join(
             folder for folder in folders if folder.startswith("/") and os.path.realpath(folder) not in self
         )
 
     def filter_variables(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that keep a program outside the sandbox from finding code that commands can write."""
-        paths = {name: self.filter_path(env[name]) for name in _SEARCH_VARIABLES if env.get(name)}
+        paths = {name: self._filter_folders(env[name]) for name in _SEARCH_VARIABLES if env.get(name)}
         return {**paths, "PATH": self.filter_path(env.get("PATH", "")), "PYTHONSAFEPATH": "1"}
 
 

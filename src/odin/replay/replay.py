@@ -14,7 +14,7 @@ import msgspec
 from odin.app.compose import open_session
 from odin.app.sandbox import LazySandbox
 from odin.config import Options, get_state_dir, load
-from odin.config.paths import find_project_root, make_environment, open_scratch
+from odin.config.paths import SCRATCH_FOLDER, find_project_root, make_environment
 from odin.config.settings import ConfigKeys
 from odin.core.call_events import (
     AskEvent,
@@ -28,6 +28,7 @@ from odin.core.client import Client
 from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Compacted, Envelope, TurnStarted
 from odin.core.format import count_of
+from odin.core.private_folders import open_scratch
 from odin.core.provider import ModelInfo
 from odin.core.server_tool import PREFIX, ServerTool
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, fail
@@ -205,7 +206,7 @@ async def replay_session(options: ReplayOptions, report: Callable[[str], None] =
         recording = truncate_recording(recording, options.until)
     import tempfile
 
-    with open_scratch(get_state_dir(make_environment(cwd="/").variables)) as private:
+    with open_scratch(get_state_dir(make_environment(cwd="/").variables) / SCRATCH_FOLDER) as private:
         if options.keep:
             base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
             return await _play_recording(recording, _ScratchSession(recording, base, private), options, report)

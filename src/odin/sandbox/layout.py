@@ -409,11 +409,6 @@ def find_writable_folders(session: SandboxSession) -> WritableFolders:
     return WritableFolders(folders, tuple(temporary), tuple(_find_persistent(temporary, session.home)))
 
 
-def build_programs_path(session: SandboxSession) -> str:
-    """Return the PATH for bwrap and nsenter, without folders that commands can write to."""
-    return find_writable_folders(session).filter_path(session.env.get("PATH", ""))
-
-
 def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -> None:
     """Create Odin's folders if a command could create them: a missing folder cannot be hidden."""
     for path in odin_folders:

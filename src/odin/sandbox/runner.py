@@ -438,7 +438,8 @@ class ProcessRunner:
                 given = -1 if stdin == subprocess.DEVNULL else stdin
                 child = sandbox.start(argv, cwd, sandbox_env, pairs[0][1], pairs[-1][1], profile, given)
             else:
-                child = _start_child(argv, cwd, environ, stdin, pairs[0][1], pairs[-1][1])
+                out, err = pairs[0][1], pairs[-1][1]
+                child = LocalChild(start_in_folder(argv, cwd, env=environ, stdin=stdin, stdout=out, stderr=err))
         except BaseException:
             for read_end, _ in pairs:
                 os.close(read_end)
@@ -513,9 +514,3 @@ def _relay_text(on_output: Callable[[str], None] | None) -> Callable[[bytes], No
         return _ignore
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     return lambda data: on_output(decoder.decode(data))
-
-
-def _start_child(
-    argv: Sequence[str], cwd: str | int, env: Mapping[str, str], stdin: int, out: int, err: int
-) -> LocalChild:
-    return LocalChild(start_in_folder(argv, cwd, env=env, stdin=stdin, stdout=out, stderr=err))

@@ -35,8 +35,8 @@ from odin.sandbox.layout import (
     SandboxLayout,
     SandboxSession,
     add_grants,
-    build_programs_path,
     find_kernel_mounts,
+    find_writable_folders,
     has_exposed_files,
     is_writable,
     list_exposed_sockets,
@@ -195,7 +195,7 @@ class Sandbox:
         self._session = session
         self._options = options or SandboxOptions()
         self._probe_file = probe_file
-        self._path = build_programs_path(session)
+        self._path = find_writable_folders(session).filter_path(session.env.get("PATH", ""))
         self._error = ""
         self._probe: ProbeResult | None = None
         self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
@@ -374,7 +374,6 @@ class Sandbox:
                 continue
             self._own.append(supervisor)
             self._report_group(supervisor.group, True)
-            self._own_layouts[profile] = layout
             return self._start_once(layout, supervisor, start, is_kept=is_git)
         raise SandboxUnavailable(0, f"The sandbox could not be created: {why}.")
 

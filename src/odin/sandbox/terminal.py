@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from odin.core.client import SessionInfo
 from odin.core.errors import UsageError
+from odin.core.private_folders import open_scratch
 from odin.core.profile import WritableFolders
 from odin.sandbox.probe import find_program
 from odin.sandbox.process import SYSTEM_PATH
@@ -49,16 +50,11 @@ class TerminalPrograms(Struct, frozen=True):
     def _path(self) -> str:
         return self.writable.filter_path(self.env.get("PATH", ""))
 
-    @contextmanager
-    def open_scratch(self) -> Generator[Path]:
+    def open_scratch(self) -> AbstractContextManager[Path]:
         """Create a folder that no command can reach, and remove it at the end."""
-        import tempfile
-
         if not self.scratch:
             raise UsageError("The session is not open yet.", "Try again in a moment.")
-        os.makedirs(self.scratch, mode=0o700, exist_ok=True)  # noqa: PTH103
-        with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
-            yield Path(folder)
+        return open_scratch(Path(self.scratch))
 
     async def run(self, argv: Sequence[str], *, terminal: int | None = None, until: asyncio.Event | None = None) -> int:
         """Run a program in the terminal and return its exit code. It is stopped when `until` is set.
@@ -152,3 +148,4 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         await asyncio.wait_for(process.wait(), _STOP_TIMEOUT_S)
     except (TimeoutError, asyncio.CancelledError):
         process.kill()
+        await process.wait()

@@ -16,9 +16,6 @@ MAX_LINES = 200
 TRUST_TITLE = "This folder has its own settings. They apply only if you trust it:"
 
 
-SANDBOX_NOTE = "hooks and servers of this project run in the sandbox."
-
-
 def format_trust_page(request: TrustRequest, columns: int = UNWRAPPED_COLUMNS) -> str:
     """Return what the folder's settings would start and allow, one escaped item per line."""
     lines = [escape_hidden(request.folder)]
@@ -26,7 +23,7 @@ def format_trust_page(request: TrustRequest, columns: int = UNWRAPPED_COLUMNS) -
         lines.append(f"  changed since you trusted it: {', '.join(escape_hidden(name) for name in request.changed)}")
     lines.extend(_format_list("these programs would start", request.starts, columns))
     if request.starts:
-        lines.append(f"  {SANDBOX_NOTE}")
+        lines.append("  hooks and servers of this project run in the sandbox.")
     lines.extend(_format_list("this would be allowed or set", request.allows, columns))
     if not request.starts and not request.allows:
         lines.append("  nothing here needs trust.")

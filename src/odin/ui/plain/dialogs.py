@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.client import Client
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Question
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.core.policy import Danger, RememberScope
@@ -218,7 +218,7 @@ class PermissionFlow:
             try:
                 form.select(name)
                 await self._edit_text(form)
-            except UsageError as error:
+            except OdinError as error:
                 self._pending_text = f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n"
                 return None
             changed = form.args
