@@ -262,8 +262,10 @@ class Sandbox:
         if problem := describe_problem(self._options, probe):
             raise SandboxUnavailable(0, problem)
         works = probe is None or probe.candidate.kind != "none"
-        if profile.needs_sandbox and (not works or (probe is not None and probe.leaks)):
+        if profile.needs_sandbox and not works:
             raise SandboxUnavailable(0, "No sandbox works on this machine (`odin doctor` says why).")
+        if profile.needs_sandbox and probe is not None and probe.leaks:
+            raise SandboxUnavailable(0, "The sandbox of this machine cannot switch the network off.")
         return works
 
     def explain_unconfined(self, command: str = "") -> str:
