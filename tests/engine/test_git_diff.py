@@ -92,3 +92,13 @@ async def test_programs_of_the_repository_run_in_the_sandbox(own_git: Git, repo:
     found = {file.path: file for file in await list_changed_files(own_git, str(repo))}
     assert "+OTHER" in found["changed"].diff, "the filter was applied"
     assert not (tmp_path / "ran").exists() and not (repo / "ran").exists()
+
+
+async def test_a_filter_may_store_large_files_in_the_git_folder(own_git: Git, repo: Path) -> None:
+    git(repo, "config", "filter.lfs.clean", "mkdir -p .git/lfs/tmp && tee .git/lfs/tmp/x | tr a-z A-Z")
+    git(repo, "config", "filter.lfs.required", "true")
+    (repo / ".git/lfs").mkdir()
+    (repo / ".gitattributes").write_text("* filter=lfs\n")
+    (repo / "changed").write_text("other\n")
+    found = {file.path: file for file in await list_changed_files(own_git, str(repo))}
+    assert "+OTHER" in found["changed"].diff and (repo / ".git/lfs/tmp/x").exists()

@@ -429,6 +429,17 @@ async def test_a_pin_ends_in_the_session_that_changes_a_file(letting_out: Path, 
     assert len([event for event in talk.all(Warned) if "The hook Stop-2 of the project runs" in event.text]) == 1
 
 
+async def test_nothing_is_let_out_while_another_hook_can_change_the_project(
+    letting_out: Path, home: Path, run_odin: Any, start: Start
+):
+    hooks = {"Stop": [{"command": "sleep 0.3; echo x >> stamp"}, {"command": "./act.sh hook"}]}
+    (letting_out / "odinconfig.json").write_text(json.dumps({"hooks": hooks}))
+    assert run_odin("trust", "add", "--yes", "--unsandboxed", "Stop-2").returncode == 0
+    talk = await start([say("one")], yes=True)
+    await talk.say("go")
+    assert (letting_out / "stamp").exists() and not (home / "ran").exists()
+
+
 async def test_nothing_is_let_out_while_a_command_can_change_the_project(letting_out: Path, home: Path, start: Start):
     spawn = call("Spawn", {"command": "sleep 100", "description": "wait"})
     talk = await start([spawn, say("one")], yes=True)

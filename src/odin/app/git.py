@@ -96,6 +96,7 @@ class Git:
             "GIT_WORK_TREE": str(place.folder),
         }
         argv = ["git", "--no-pager", *args]
+        writes = (*writes, f"{place.common}/lfs")  # the filter of Git LFS stores files there
         return await self._run(argv, cwd or str(place.folder), writes, visible, {**own, **(env or {})}, max_bytes)
 
     async def copy_file(self, source: Path, target: Path) -> None:

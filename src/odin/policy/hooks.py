@@ -224,7 +224,11 @@ class SessionHooks:
             return NO_VERDICT
         if call.point in SEQUENTIAL_POINTS:
             return await self._run_in_sequence(matching, call)
-        results = await asyncio.gather(*(self._run_one(hook, name, call) for hook, name in matching))
+        if any(hook.project for hook, _ in matching):
+            # one could change what another runs that the user let out of the sandbox
+            results = [await self._run_one(hook, name, call) for hook, name in matching]
+        else:
+            results = await asyncio.gather(*(self._run_one(hook, name, call) for hook, name in matching))
         return merge_verdicts([result.verdict for result in results])
 
     async def _run_in_sequence(self, hooks: Sequence[tuple[HookSpec, str]], call: HookCall) -> HookVerdict:

@@ -167,7 +167,7 @@ class ProcessRunner:
         self._processes: dict[int, RunningProcess] = {}
         self._base_envs: dict[bool, dict[str, str]] = {}  # by "is a server"
         self._had_background = False
-        self._safe: set[int] = set()  # those that cannot write to the project, hooks, and the user's own servers
+        self._safe: set[int] = set()  # those that cannot write to the project, and the user's own hooks and servers
 
     async def run(
         self,
@@ -267,7 +267,8 @@ class ProcessRunner:
             running, pipes = self._start(
                 command, cwd, env, pipes=2, stdin=source.fileno(), profile=profile, sandbox=sandbox
             )
-        self._safe.add(running.pid)
+        if not profile.writes:
+            self._safe.add(running.pid)
         sink = ByteSink(max_bytes=stop_after)
         timed_out, errors = await self._read_pipes(running, pipes, sink, timeout, stop_after, _ignore)
         self._had_background = self._had_background or profile.writes  # the next look reports what it changed
