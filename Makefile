@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Test workers start faster with cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-all lint bench docs docs-check wires format setup clean
+.PHONY: test test-all soak lint bench docs docs-check wires format setup clean
 
 setup:
 	@sh bin/prepare $(VENV) dev
@@ -19,6 +19,10 @@ test test-all: setup
 	@$(BIN)/python -m pytest $(SELECTION) $(ARGS) || { [ $$? -eq 1 ] \
 	  && echo "Retrying the failed tests alone. Tests that pass now are unsteady; fix them:" \
 	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none -n 0 -rA --no-header $(SELECTION) $(ARGS); }
+
+# Races that the test run repeats only a few times.
+soak: setup
+	ODIN_RACE_ROUNDS=50 $(BIN)/python -m pytest --timeout 1200 tests/safety/test_git_races.py $(ARGS)
 
 # The type checker collects garbage less often with a larger young generation: a tenth of its time.
 lint: setup
