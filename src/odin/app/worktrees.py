@@ -238,7 +238,10 @@ class Worktrees:
 
     def _list_places(self) -> Iterator[GitPlace]:
         base, common = self._find_folder(), self.find_own_place().common
-        for git_dir in sorted(Path(common, "worktrees").glob("*")):
+        names: list[str] = []
+        with suppress(OSError):
+            names = sorted(os.listdir(f"{common}/worktrees"))  # noqa: PTH208
+        for git_dir in (Path(common, "worktrees", name) for name in names):
             dot_git = Path(os.path.realpath(read_first_line(f"{git_dir}/gitdir") or "/"))
             folder = dot_git.parent
             if dot_git.name == ".git" and folder.parent == base and folder.is_dir() and not git_dir.is_symlink():
