@@ -154,7 +154,7 @@ async def test_command_does_not_run_if_the_configured_sandbox_is_missing(start: 
     talk = await start(
         [run("touch made"), say("ok")],
         config={"sandbox": {"backend": "bubblewrap"}},
-        env={"PATH": str(workspace)},
+        env={"PATH": "/nowhere"},
     )
     await talk.say("go")
     assert not (workspace / "made").exists()
