@@ -16,6 +16,7 @@ from odin.app.git import open_git
 from odin.app.git_diff import list_changed_files
 from odin.app.sessions import open_project_sessions
 from odin.config import load
+from odin.config.paths import make_environment
 from odin.core.event import ContextAdded
 from odin.core.op import RunUserShell
 from odin.core.profile import ProcessProfile, ProfileName
@@ -242,7 +243,7 @@ async def test_each_program_of_a_session_runs_under_its_profile(
         await talk.client.submit(RunUserShell("s", "echo mine"))
         await talk.until(ContextAdded)
         await talk.client.find_files("made")
-        async with open_git(load(str(workspace), os.environ), os.environ) as git:
+        async with open_git(load(str(workspace), os.environ), make_environment(cwd=str(workspace))) as git:
             assert [file.path for file in await list_changed_files(git, str(workspace))] == ["a.pdf", "made"]
         open_project_sessions(str(workspace)).search("needle")
         assert await programs_of(await talk.client.get_info(), os.environ).run(["true", "editor"]) == 0

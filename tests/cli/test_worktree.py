@@ -11,6 +11,7 @@ import pytest
 
 from odin.app.agent_worktree import AgentWorktree, AgentWorktrees
 from odin.app.worktrees import open_worktrees
+from odin.config.paths import make_environment
 from odin.session.store import project_key_of
 from tests.conftest import RunHere
 
@@ -164,7 +165,7 @@ def test_sandbox_in_a_worktree_hides_sessions_checkpoints_and_logs(
     run_here("worktree", "add", "fix")
     for name in ("sessions", "checkpoints", "logs"):
         (state / name).mkdir(exist_ok=True)
-    confined = LazySandbox(load(str(trees / "fix"), os.environ), os.environ)
+    confined = LazySandbox(load(str(trees / "fix"), os.environ), make_environment(cwd=str(trees / "fix")))
     hidden = plan_layout(confined._session, writes=True).hidden
     assert {str(state / name) for name in ("sessions", "checkpoints", "logs")} <= set(hidden)
     assert str(state) not in hidden
@@ -175,7 +176,7 @@ def test_changes_of_an_agent_are_listed_shown_and_applied(run_here: RunHere, rep
     env = dict(os.environ)
 
     async def create() -> AgentWorktree:
-        async with open_worktrees(env, str(repository)) as found:
+        async with open_worktrees(make_environment(env, str(repository))) as found:
             return await AgentWorktrees(found).create("s1-agent-1")
 
     made = asyncio.run(create())

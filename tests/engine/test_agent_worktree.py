@@ -11,6 +11,7 @@ from odin.app.agent_worktree import AgentWorktree, AgentWorktrees, AppliedWork
 from odin.app.worktrees import Worktrees, open_worktrees
 from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, write_planned_files
 from odin.checkpoints.store import CheckpointStore
+from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 
 from . import tree as trees_kit
@@ -51,7 +52,7 @@ class AgentRepository:
 @pytest.fixture
 async def repo(workspace: Path, home: Path) -> AsyncIterator[AgentRepository]:
     state = home / "state"
-    async with open_worktrees({**os.environ, "ODIN_STATE_DIR": str(state)}, str(workspace)) as trees:
+    async with open_worktrees(make_environment(cwd=str(workspace), state_dir=state)) as trees:
         yield AgentRepository(workspace, trees, state)
 
 
@@ -242,7 +243,7 @@ async def test_worktrees_have_unique_names_and_keep_the_subfolder_of_the_project
     (repo.root / "pkg/odinconfig.json").write_text("{}")
     (repo.root / "pkg/src/f").write_text("f\n")
     env = {**os.environ, "ODIN_STATE_DIR": str(home / "state")}
-    async with open_worktrees(env, str(repo.root / "pkg")) as trees:
+    async with open_worktrees(make_environment(env, str(repo.root / "pkg"))) as trees:
         tree = await AgentWorktrees(trees, str(repo.root / "pkg/src")).create("inner")
     relative = os.path.relpath(trees.root, repo.root)
     assert tree.root == os.path.normpath(Path(tree.path) / relative)
@@ -250,7 +251,7 @@ async def test_worktrees_have_unique_names_and_keep_the_subfolder_of_the_project
 
 
 async def test_impossible_worktree_is_refused_with_a_reason(workspace: Path, home: Path) -> None:
-    async with open_worktrees({**os.environ, "ODIN_STATE_DIR": str(home / "state")}, str(workspace)) as trees:
+    async with open_worktrees(make_environment(cwd=str(workspace), state_dir=home / "state")) as trees:
         with pytest.raises(UsageError, match="not in a git repository"):
             await AgentWorktrees(trees).create("x")
         git(workspace, "init", "-q")

@@ -13,6 +13,7 @@ from odin.app import workspace
 from odin.app.git import Git, open_git
 from odin.app.workspace import describe_repository
 from odin.config import load
+from odin.config.paths import make_environment
 from odin.testing import say
 from tests.engine.conftest import Start
 
@@ -185,7 +186,7 @@ async def test_session_closes_while_git_still_runs(start: Start, repo: Path, mon
 
 @pytest.fixture
 async def own_git(workspace: Path, home: Path) -> AsyncIterator[Git]:
-    async with open_git(load(str(workspace), os.environ), os.environ) as found:
+    async with open_git(load(str(workspace), os.environ), make_environment(cwd=str(workspace))) as found:
         yield found
 
 

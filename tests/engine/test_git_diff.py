@@ -10,6 +10,7 @@ import pytest
 from odin.app.git import Git, open_git
 from odin.app.git_diff import list_changed_files
 from odin.config import load
+from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 
 
@@ -32,7 +33,7 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def own_git(tmp_path: Path, home: Path) -> AsyncIterator[Git]:
-    async with open_git(load(str(tmp_path), os.environ), os.environ) as found:
+    async with open_git(load(str(tmp_path), os.environ), make_environment(cwd=str(tmp_path))) as found:
         yield found
 
 

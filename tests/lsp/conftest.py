@@ -10,6 +10,7 @@ import pytest
 
 from odin.config import LanguageServerSettings
 from odin.config.paths import make_environment
+from odin.core.profile import WritableFolders
 from odin.lsp.detection import find_servers
 from odin.lsp.servers import LanguageServers
 from odin.sandbox.runner import ProcessRunner
@@ -40,7 +41,13 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
         root = os.path.realpath(tmp_path)
         specs = find_servers(root, os.environ, {**others, "fake": settings_of(*quirks, **more)}, detect=False)
         return LanguageServers(
-            root, specs, runner, env=os.environ, is_confined=lambda: False, take_changes=take_changes
+            root,
+            specs,
+            runner,
+            env=os.environ,
+            writable=WritableFolders((root,)),
+            is_confined=lambda: False,
+            take_changes=take_changes,
         )
 
     yield build_servers

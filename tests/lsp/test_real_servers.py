@@ -158,9 +158,9 @@ async def start_server(name: str, project: SampleProject, folder: Path) -> Async
     missing = [name] if not specs else [tool for tool in project.tools if not shutil.which(tool, path=env["PATH"])]
     if missing:
         pytest.skip(f"{missing[0]} is not installed")
-    sandbox = LazySandbox(load(root, env, trust=True), env)
+    sandbox = LazySandbox(load(root, env, trust=True), make_environment(env, root))
     runner = ProcessRunner(make_environment(env, "/"), sandbox=sandbox.get)
-    yield LanguageServers(root, specs, runner, env=env, is_confined=sandbox.can_confine)
+    yield LanguageServers(root, specs, runner, env=env, writable=sandbox.writable, is_confined=sandbox.can_confine)
     await runner.close()
 
 

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from tempfile import mkdtemp
@@ -16,6 +17,7 @@ import pytest
 from odin.app import workspace as workspace_module
 from odin.config import LanguageServerSettings, load
 from odin.config.paths import remove_unused_caches
+from odin.core.profile import WritableFolders
 from odin.lsp.detection import (
     KNOWN_SERVERS,
     LOCAL_FOLDERS,
@@ -147,20 +149,34 @@ def test_server_gets_the_interpreter_of_the_project(
     assert add_interpreter(spec, root) == json.loads(json.dumps(expected).replace("ROOT", root))
 
 
+NOTHING = WritableFolders()
+
+
+def test_programs_in_any_folder_that_commands_can_write_are_not_started_without_a_sandbox(tmp_path: Path):
+    install(tmp_path / "cargo/bin", "x")
+    spec = ServerSpec("x", (f"{tmp_path}/cargo/bin/x", "/bin/x"))
+    for writable, program in ((NOTHING, spec.programs[0]), (WritableFolders((str(tmp_path / "cargo"),)), "/bin/x")):
+        launch = plan_launch(spec, str(tmp_path / "p"), {}, writable=writable, is_confined=lambda: False)
+        assert launch.argv == (program,)
+
+
 def test_sandboxed_server_gets_its_own_caches(tmp_path: Path):
     gopls = next(spec for spec in KNOWN_SERVERS if spec.name == "gopls")
     env = {"HOME": str(tmp_path)}
     for writes in (False, True):
         spec = msgspec.structs.replace(gopls, programs=("/bin/gopls",), writes=writes)
-        inside = plan_launch(spec, str(tmp_path / "p"), env, is_confined=lambda: True)
+        inside = plan_launch(spec, str(tmp_path / "p"), env, writable=NOTHING, is_confined=lambda: True)
         assert inside.profile.name == "server" and inside.profile.scope is not None
         *project, folder = inside.profile.scope
         assert project == [str(tmp_path / "p")] * writes
         assert Path(folder).is_dir() and Path(folder).parent == tmp_path / ".cache/odin/servers"
         assert inside.env == {"GOCACHE": f"{folder}/gocache", "GOPLSCACHE": f"{folder}/goplscache"}
-    other = plan_launch(spec, str(tmp_path / "q"), env, is_confined=lambda: True)
+    other = plan_launch(spec, str(tmp_path / "q"), env, writable=NOTHING, is_confined=lambda: True)
     assert other.env["GOCACHE"] != inside.env["GOCACHE"]
     folders = tmp_path / ".cache/odin/servers"
+    for thread in threading.enumerate():
+        if thread.name == "odin-caches":  # it removes unused caches, too
+            thread.join(20)
     for name, age in (("old", 31 * 86_400), ("new", 86_400)):
         (folders / name / "deep").mkdir(parents=True)
         os.utime(folders / name, (time.time() - age, time.time() - age))
@@ -168,15 +184,21 @@ def test_sandboxed_server_gets_its_own_caches(tmp_path: Path):
     assert {path.name[:5] for path in folders.iterdir()} == {"gopls", "new"}
     (tmp_path / "file").touch()
     with pytest.raises(ServerFault, match="cannot be created"):
-        plan_launch(spec, str(tmp_path / "p"), {"ODIN_CACHE_DIR": f"{tmp_path}/file/x"}, is_confined=lambda: True)
-    outside = plan_launch(spec, str(tmp_path / "p"), env, is_confined=lambda: False)
+        plan_launch(
+            spec,
+            str(tmp_path / "p"),
+            {"ODIN_CACHE_DIR": f"{tmp_path}/file/x"},
+            writable=NOTHING,
+            is_confined=lambda: True,
+        )
+    outside = plan_launch(spec, str(tmp_path / "p"), env, writable=NOTHING, is_confined=lambda: False)
     assert (outside.profile.name, "GOCACHE" in outside.env) == ("none", False)
 
 
 async def test_programs_of_the_project_are_not_started_without_a_sandbox(serve: Serve, tmp_path: Path):
     install(tmp_path / "tools", "ls")
     own = serve(command="./tools/ls").all[0]
-    with pytest.raises(ServerFault, match=r"ls is a program of the project and is not started without a sandbox"):
+    with pytest.raises(ServerFault, match=r"commands can change .*ls, so it is not started without a sandbox"):
         await own.get_ready()
 
 

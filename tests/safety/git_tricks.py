@@ -20,6 +20,7 @@ from odin.app.worktrees import Worktrees
 from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, write_planned_files
 from odin.checkpoints.store import CheckpointStore
 from odin.config import load
+from odin.config.paths import make_environment
 from odin.core.errors import OdinError
 
 SECRET = "the private key of the user"
@@ -326,8 +327,9 @@ async def use_git(root: str, home: str) -> dict[str, str]:
     env = {**{name: os.environ[name] for name in ("PATH",)}, "HOME": home}
     config = load(root, env)
     answers: dict[str, str] = {}
-    async with open_git(config, env) as git:
-        trees = Worktrees(git, env, config)
+    environment = make_environment(env, root)
+    async with open_git(config, environment) as git:
+        trees = Worktrees(git, config, environment)
         store = CheckpointStore(Path(home, ".local/state/odin/store"))
 
         async def write(plan: RestorePlan) -> RestoreOutcome:

@@ -73,9 +73,10 @@ async def test_exchanged_files_lead_nowhere(tmp_path: Path, backend: str, name: 
         script = [sys.executable, "-c", GITLINK]
     env = {"PATH": os.environ["PATH"], "HOME": str(repo.home)}
     config = load(str(repo.root), env)
-    runner = ProcessRunner(make_environment(env, "/"), sandbox=LazySandbox(config, env).get)
+    environment = make_environment(env, str(repo.root))
+    runner = ProcessRunner(environment, sandbox=LazySandbox(config, environment).get)
     git = Git(runner, repo.home / ".local/state/odin")
-    trees = Worktrees(git, env, config)
+    trees = Worktrees(git, config, environment)
     try:
         runner.start_detached(shlex.join(script), cwd=str(repo.root), sink=HeadTailBuffer(1000), profile=PROJECT)
         answers: list[str] = []

@@ -17,7 +17,7 @@ from odin.app.sandbox import LazySandbox
 from odin.config import load
 from odin.config import trust as trust_module
 from odin.config.mcp_file import add_given_servers
-from odin.config.paths import make_server_cache, make_server_folder
+from odin.config.paths import make_environment, make_server_cache, make_server_folder
 from odin.config.trust import PinnedProject
 from odin.core.event import Warned
 from odin.testing import ScriptedServer, call, say
@@ -27,7 +27,7 @@ from tests.table import each
 
 @pytest.fixture
 def needs_sandbox(workspace: Path) -> None:
-    sandbox = LazySandbox(load(str(workspace), os.environ), os.environ)
+    sandbox = LazySandbox(load(str(workspace), os.environ), make_environment(cwd=str(workspace)))
     if not sandbox.can_confine():
         pytest.skip("no sandbox works here")
     sandbox.get().kill()
@@ -142,8 +142,12 @@ def test_a_server_of_the_user_runs_in_its_own_folder_unless_its_settings_say_oth
     (status,) = json.loads(run_odin("mcp", "--json").stdout)
     assert "beside the script" in status["detail"]
     for name in ("..", "a/../../b", "x" * 300):
-        for folder in (make_server_folder(name, os.environ), make_server_cache(name, str(workspace), os.environ)):
-            assert Path(folder).parent in (own.parent, home / ".cache/odin/servers")
+        caches = home / ".cache/odin"
+        for folder in (
+            make_server_folder(name, str(own.parent.parent)),
+            make_server_cache(name, str(workspace), str(caches)),
+        ):
+            assert Path(folder).parent in (own.parent, caches / "servers")
 
 
 # --- a project's programs ---
@@ -200,13 +204,13 @@ def test_commands_cannot_redirect_the_caches_of_servers(
 ):
     """The cache folder is writable for the server, and old ones are removed by Odin itself."""
     configure(home, sandbox={"writable_paths": ["~/.cache"]})
-    made = Path(make_server_cache("theirs", str(workspace), os.environ))
+    made = Path(make_server_cache("theirs", str(workspace), make_environment().cache_dir))
     replace = "mv {0} old && ln -s ~/.ssh {0}; rm -rf {0}; ln -s ~ {0}"
     names = ("odin", "odin-servers", "odin/servers", f"odin/servers/{made.name}", f"odin-servers/{made.name}")
     command = "cd ~/.cache; mkdir -p odin-servers; " + "; ".join(map(replace.format, names))
     script = [call("ExecuteCommand", {"command": command}), say("done")]
     run_prompt(run_odin, "--permission-mode", "bypassPermissions", script=script)
-    again = make_server_cache("theirs", str(workspace), os.environ)
+    again = make_server_cache("theirs", str(workspace), make_environment().cache_dir)
     assert again == str(made) == os.path.realpath(home / ".cache/odin/servers" / made.name)
 
 

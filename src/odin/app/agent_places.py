@@ -151,8 +151,7 @@ class AgentPlaces:
             from odin.app.worktrees import Worktrees
 
             composition = self._composition
-            variables = self._environment.variables
-            trees = Worktrees(composition.git, variables, composition.config, composition.options.state_dir)
+            trees = Worktrees(composition.git, composition.config, self._environment)
             self._worktrees = AgentWorktrees(trees, self._environment.cwd)
         return self._worktrees
 
@@ -167,10 +166,7 @@ class AgentPlaces:
         """Return what runs the commands of one agent, in a sandbox for this folder."""
         composition = self._composition
         config = replace(composition.config, root=root)
-        folder = str(composition.folder)
-        sandbox = LazySandbox(
-            config, self._environment.variables, state=composition.options.state_dir, visible=(folder,)
-        )
+        sandbox = LazySandbox(config, environment, visible=(str(composition.folder),))
         passed = config.env_passthrough
         runner = ProcessRunner(environment, composition.folder / "outputs", env_passthrough=passed, sandbox=sandbox.get)
         return runner, sandbox

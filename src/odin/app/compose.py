@@ -189,14 +189,14 @@ class SessionComposition:
     def _set_up_permissions(self, opened: OpenedLog) -> None:
         """Sandbox, hooks, approvals, rules, policy and redaction."""
         config, env, state = self.config, self.env, self.recorder.state
-        self.sandbox = LazySandbox(config, env, state=self.options.state_dir, visible=(str(self.folder),))
+        self.sandbox = LazySandbox(config, self.environment, visible=(str(self.folder),))
         self.runner = ProcessRunner(
             self.environment,
             self.folder / "outputs",
             env_passthrough=config.env_passthrough,
             sandbox=self.sandbox.get,
         )
-        self.launcher = Launcher(config, env, self.sandbox, self.runner, self._warn, self.options.state_dir)
+        self.launcher = Launcher(config, self.environment, self.sandbox, self.runner, self._warn)
         self.hooks = self._make_hooks()
         self.approvals = Approvals(
             self.recorder,

@@ -15,8 +15,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.app.sandbox import LazySandbox
-from odin.config import Config, get_state_dir
-from odin.config.paths import SCRATCH_FOLDER, make_environment
+from odin.config import Config
+from odin.config.paths import SCRATCH_FOLDER
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.core.path_names import contains
 from odin.core.private_folders import open_scratch
@@ -157,12 +158,11 @@ def _remove_empty(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def open_git(config: Config, env: Mapping[str, str], state_dir: str = "") -> AsyncGenerator[Git]:
+async def open_git(config: Config, environment: ExecutionEnvironment) -> AsyncGenerator[Git]:
     """Open what runs git for a folder outside of a session."""
-    sandbox = LazySandbox(config, env, state=state_dir)
-    runner = ProcessRunner(make_environment(env, config.root, state_dir), sandbox=sandbox.get)
+    runner = ProcessRunner(environment, sandbox=LazySandbox(config, environment).get)
     try:
-        yield Git(runner, Path(state_dir) if state_dir else get_state_dir(env))
+        yield Git(runner, Path(environment.state_dir))
     finally:
         await runner.close()
 

@@ -60,7 +60,9 @@ async def probe_servers(config: Config, env: Mapping[str, str], sandbox: LazySan
     used = [spec for spec in specs if spec.name in fitting]
     environment = make_environment(env, config.root)
     runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
-    servers = LanguageServers(config.root, used, runner, env=env, is_confined=sandbox.can_confine)
+    servers = LanguageServers(
+        config.root, used, runner, env=env, writable=sandbox.writable, is_confined=sandbox.can_confine
+    )
     try:
         for server in servers.all:
             with suppress(ServerFault, TimeoutError):
@@ -166,6 +168,7 @@ class SessionLanguageServers:
                 self._select_specs(place.root),
                 place.runner,
                 env=self._env,
+                writable=place.sandbox.writable,
                 is_confined=place.sandbox.can_confine,
                 take_changes=self._make_change_reader(),
                 on_change=self._announce,

@@ -7,7 +7,7 @@ of them out, as long as no file of the project changes.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from odin.config import Config
 from odin.config.paths import make_server_cache, make_server_folder
 from odin.config.settings import McpServerSettings
 from odin.config.trust import PinnedProject
+from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import quote_path
 from odin.core.profile import UNSANDBOXED, ProcessProfile, ProgramStart, SandboxGrants, WritableFolders
 from odin.sandbox.runner import ProcessRunner
@@ -30,18 +31,16 @@ class Launcher:
     def __init__(
         self,
         config: Config,
-        env: Mapping[str, str],
+        environment: ExecutionEnvironment,
         sandbox: LazySandbox,
         runner: ProcessRunner,
         warn: Callable[[str], object],
-        state_dir: str = "",
     ) -> None:
         self._runner = runner
         self._warn = warn
         self._config = config
-        self._env = env
+        self._environment = environment
         self._sandbox = sandbox
-        self._state_dir = state_dir
         self._project = PinnedProject(config.root)
         self._warned: set[str] = set()
 
@@ -58,7 +57,7 @@ class Launcher:
     async def plan_hook(self, hook: "HookSpec") -> ProgramStart:
         root = self._config.root
         if not hook.project:
-            return ProgramStart(UNSANDBOXED, root, self._sandbox.writable.filter_variables(self._env))
+            return ProgramStart(UNSANDBOXED, root, self._sandbox.writable.filter_variables(self._environment.variables))
         if not hook.plugin and await self._may_leave_sandbox(f"hook {hook.id}"):
             return ProgramStart(UNSANDBOXED, root, self._build_pinned_variables())
         return ProgramStart(ProcessProfile("project", confined=True), root)
@@ -68,14 +67,14 @@ class Launcher:
         root = self._config.root
         cwd = str(Path(root, settings.cwd))
         if not of_project:
-            cwd = cwd if settings.cwd else make_server_folder(name, self._env, self._state_dir)
-            variables = self._sandbox.writable.filter_variables(self._env)
+            cwd = cwd if settings.cwd else make_server_folder(name, self._environment.state_dir)
+            variables = self._sandbox.writable.filter_variables(self._environment.variables)
             if os.path.realpath(cwd) not in self._sandbox.writable:
                 del variables["PYTHONSAFEPATH"]  # a script could not import modules next to it
             return ProgramStart(UNSANDBOXED, cwd, {**variables, **settings.env})
         if await self._may_leave_sandbox(f"server {name}"):
             return ProgramStart(UNSANDBOXED, cwd, {**self._build_pinned_variables(), **settings.env})
-        cache = make_server_cache(name, root, self._env)
+        cache = make_server_cache(name, root, self._environment.cache_dir)
         network = name in self._config.trust.network
         profile = ProcessProfile("server", SandboxGrants(network=network), scope=(cache,))
         env = {"XDG_CACHE_HOME": cache, "npm_config_cache": f"{cache}/npm", **settings.env}
@@ -90,7 +89,7 @@ class Launcher:
         others = WritableFolders(
             tuple(folder for folder in known.folders if folder != root), known.temporary, (*known.persistent, root)
         )
-        variables = {**others.filter_variables(self._env), "PYTHONDONTWRITEBYTECODE": "1"}
+        variables = {**others.filter_variables(self._environment.variables), "PYTHONDONTWRITEBYTECODE": "1"}
         del variables["PYTHONSAFEPATH"]
         return variables
 

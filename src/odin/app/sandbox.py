@@ -1,13 +1,14 @@
 """Creates the sandbox of a session from the configuration, when the first command needs it."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odin.config import Config, get_cache_dir, get_config_dir, get_home_dir, get_state_dir
-from odin.config.paths import SCRATCH_FOLDER, SERVER_FOLDER, expand_home
+from odin.config import Config
+from odin.config.paths import SCRATCH_FOLDER, SERVER_FOLDER
+from odin.core.environment import ExecutionEnvironment
 
 if TYPE_CHECKING:
     from odin.core.profile import WritableFolders
@@ -22,12 +23,9 @@ class LazySandbox:
     """Builds the session's sandbox on first use. `visible` are session folders that commands may read although they
     lie in Odin's hidden ones; the user's skills and plugins are visible there, too."""
 
-    def __init__(
-        self, config: Config, env: Mapping[str, str], *, state: str = "", visible: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, config: Config, environment: ExecutionEnvironment, *, visible: tuple[str, ...] = ()) -> None:
         self._config = config
-        self._env = env
-        self._state = state
+        self._environment = environment
         self._visible = visible
         self._sandbox: Sandbox | None = None
 
@@ -88,10 +86,10 @@ class LazySandbox:
 
     @property
     def _programs_path(self) -> str:
-        return self.writable.filter_path(self._env.get("PATH", ""))
+        return self.writable.filter_path(self._environment.get("PATH"))
 
     def _locate_probe_file(self) -> Path:
-        return get_cache_dir(self._env) / PROBE_FILE
+        return Path(self._environment.cache_dir, PROBE_FILE)
 
     def make_other(self, backend: str) -> "Sandbox":
         """Return a sandbox of this session with another backend, without caching its probe result."""
@@ -109,27 +107,25 @@ class LazySandbox:
     def _session(self) -> "SandboxSession":
         from odin.sandbox.layout import SandboxSession
 
-        env = self._env
-        temporary = env.get("TMPDIR", "")
-        home = os.path.realpath(get_home_dir(env))
-        writable = (str(expand_home(path, env)) for path in self._config.sandbox.writable_paths)
-        own = (str(get_config_dir(env)), *self._list_state_folders(), str(get_cache_dir(env)))
+        environment = self._environment
+        writable = map(environment.expand_home, self._config.sandbox.writable_paths)
+        own = (*environment.own_folders, *self._list_secret_folders())
         plugins = (plugin.folder for plugin in self._config.plugins if _is_below(plugin.folder, own))
         return SandboxSession(
             root=os.path.realpath(self._config.root),
-            home=home,
-            env={**env, "TMPDIR": os.path.realpath(temporary) if temporary.startswith("/") else ""},
+            home=os.path.realpath(environment.home),
+            env={**environment.variables, "TMPDIR": environment.temporary},
             odin_folders=own,
-            visible=(*self._visible, str(get_config_dir(env) / "skills"), *plugins),
+            visible=(*self._visible, f"{environment.config_dir}/skills", *plugins),
             writable=tuple(os.path.realpath(path) for path in writable if path.startswith("/")),
         )
 
-    def _list_state_folders(self) -> list[str]:
-        """Return the state folder; if the project is a worktree inside it, also its secret subfolders."""
-        state = self._state or str(get_state_dir(self._env))
+    def _list_secret_folders(self) -> list[str]:
+        """Return what to hide of the state folder if the project is a worktree inside it."""
+        state = self._environment.state_dir
         has_project = Path(os.path.realpath(state)) in Path(os.path.realpath(self._config.root)).parents
         names = ("sessions", "checkpoints", "logs", SCRATCH_FOLDER, SERVER_FOLDER) if has_project else ()
-        return [state, *(f"{state}/{name}" for name in names)]
+        return [f"{state}/{name}" for name in names]
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:

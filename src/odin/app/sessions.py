@@ -252,8 +252,7 @@ class SessionSwitcher:
         from odin.app.git import open_git
         from odin.app.git_diff import list_changed_files
 
-        env = self._environment.variables
-        async with open_git(load(self._cwd, env), env, self._options.state_dir) as git:
+        async with open_git(load(self._cwd, self._environment.variables), self._environment) as git:
             return await list_changed_files(git, (await self._client.get_info()).cwd, paths)
 
     async def add_server(self, url: str) -> tuple[str, ...]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from odin.app.git import Git, GitOutput, GitPlace, find_repository, open_git
-from odin.config import Config, get_state_dir, load, make_private_folder, resolve_folder
+from odin.config import Config, load, make_private_folder
 from odin.config.paths import WORKTREE_FOLDER
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, UsageError
 from odin.sandbox.protected_files import read_first_line
 from odin.session.store import project_key_of
@@ -61,10 +62,10 @@ class FolderTree(Struct, frozen=True):
 class Worktrees:
     """The worktrees that Odin manages for the repository around the project."""
 
-    def __init__(self, git: Git, env: Mapping[str, str], config: Config, state_dir: str = "") -> None:
+    def __init__(self, git: Git, config: Config, environment: ExecutionEnvironment) -> None:
         self.git = git
         self._root = config.root
-        self._base = (Path(state_dir) if state_dir else get_state_dir(env)) / WORKTREE_FOLDER
+        self._base = Path(environment.state_dir, WORKTREE_FOLDER)
 
     @property
     def root(self) -> str:
@@ -330,11 +331,11 @@ async def _remove_folder(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def open_worktrees(env: Mapping[str, str], cwd: str = "") -> AsyncGenerator[Worktrees]:
-    """Open the worktrees of the repository around a folder outside of a session."""
-    config = load(resolve_folder(cwd), env)
-    async with open_git(config, env) as git:
-        yield Worktrees(git, env, config)
+async def open_worktrees(environment: ExecutionEnvironment) -> AsyncGenerator[Worktrees]:
+    """Open the worktrees of the repository around the current folder outside of a session."""
+    config = load(environment.cwd, environment.variables)
+    async with open_git(config, environment) as git:
+        yield Worktrees(git, config, environment)
 
 
 def _make_git_error(command: str, done: GitOutput) -> UsageError:

@@ -159,7 +159,7 @@ class _Checkup:
         """Ask programs for their version, but none that commands can write, such as those of a project's .venv."""
         programs = TerminalPrograms({"PATH": SYSTEM_PATH}, WritableFolders())
         if config is not None:
-            programs = TerminalPrograms(self._env, LazySandbox(config, self._env).writable)
+            programs = TerminalPrograms(self._env, LazySandbox(config, make_environment(self._env, self._cwd)).writable)
         await self._check_tool("ripgrep", find_ripgrep() or "", "searching is slower without ripgrep")
         await self._check_tool("git", programs.find("git"), "optional")
 
@@ -172,7 +172,7 @@ class _Checkup:
             self._add_finding(name, f"{f'cannot run {path}' if path else 'not found'}; {without}", "note")
 
     def _check_sandbox(self, config: Config) -> None:
-        sandbox = LazySandbox(config, self._env)
+        sandbox = LazySandbox(config, make_environment(self._env, self._cwd))
         used = sandbox.get()
         failures = {name: _probe_sandbox(sandbox.make_other(name)) for name in ("bubblewrap", "landlock")}
         used.probe(force=True)
@@ -254,7 +254,7 @@ class _Checkup:
             return
         from odin.app.language_servers import probe_servers
 
-        found = await probe_servers(config, self._env, LazySandbox(config, self._env))
+        found = await probe_servers(config, self._env, LazySandbox(config, make_environment(self._env, self._cwd)))
         self._facts["language_servers"] = to_builtins(found)
         for server in found:
             state = server.state

@@ -257,7 +257,8 @@ async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
         began = time.monotonic()
         ending, answer, usages = await _ask(options, task.prompt)
         seconds = time.monotonic() - began
-        runner = ProcessRunner(make_environment(env, str(folder)), sandbox=LazySandbox(load(str(folder), env), env).get)
+        environment = make_environment(env, str(folder))
+        runner = ProcessRunner(environment, sandbox=LazySandbox(load(str(folder), env), environment).get)
         try:
             fault = await task.find_fault(folder, answer, runner)
         finally:

@@ -84,7 +84,7 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
         environment,
         rules,
         config.permission_mode,
-        confinement=LazySandbox(config, env, state=options.state_dir),
+        confinement=LazySandbox(config, environment),
     )
     name, kind = _resolve_tool(tool, cwd)
     subject = _subject_of(text, kind, cwd)

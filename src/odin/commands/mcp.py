@@ -139,10 +139,10 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
         raise UsageError("Sampling is not available here.")
 
     redact = build_redactor(config, env, ())
-    sandbox = LazySandbox(config, env)
     environment = make_environment(env, config.root)
+    sandbox = LazySandbox(config, environment)
     runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
-    launcher = Launcher(config, env, sandbox, runner, write_message)
+    launcher = Launcher(config, environment, sandbox, runner, write_message)
     with open_scratch(get_state_dir(env) / SCRATCH_FOLDER) as folder:
         deps = ServerDeps(
             config=config,
@@ -312,7 +312,7 @@ def _log_in(args: argparse.Namespace) -> int:
         if sys.stderr.isatty():
             from odin.sandbox.terminal import TerminalPrograms
 
-            TerminalPrograms(os.environ, LazySandbox(_load_config(args), os.environ).writable).open_page(url)
+            TerminalPrograms(os.environ, LazySandbox(_load_config(args), make_environment()).writable).open_page(url)
 
     try:
         is_signed_in = asyncio.run(log_in(args.name, settings, os.environ, open_page))

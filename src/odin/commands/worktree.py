@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -47,7 +46,7 @@ def _run(args: argparse.Namespace, action: Callable[[Worktrees], Awaitable[Resul
     """Return what `action` returns for the worktrees of the repository around the folder."""
 
     async def run() -> Result:
-        async with open_worktrees(os.environ, args.cwd) as trees:
+        async with open_worktrees(make_environment(cwd=args.cwd)) as trees:
             return await action(trees)
 
     return asyncio.run(run())

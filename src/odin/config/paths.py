@@ -60,16 +60,17 @@ def make_environment(
     `state_dir` replaces the state folder that the variables name. Raise UsageError if the folder does not exist.
     """
     variables = MappingProxyType(dict(os.environ if env is None else env))
+    temporary = variables.get("TMPDIR", "")
     shells = ("/bin/bash", "/usr/bin/bash")
     return ExecutionEnvironment(
         variables=variables,
         cwd=resolve_folder(cwd),
         home=str(get_home_dir(variables)),
         shell=next((path for path in shells if os.access(path, os.X_OK)), "/bin/sh"),
-        temporary=variables.get("TMPDIR") or "/tmp",
-        own_folders=tuple(
-            map(str, (get_config_dir(variables), state_dir or get_state_dir(variables), get_cache_dir(variables)))
-        ),
+        temporary=os.path.realpath(temporary if temporary.startswith("/") else "/tmp"),
+        config_dir=str(get_config_dir(variables)),
+        state_dir=str(state_dir or get_state_dir(variables)),
+        cache_dir=str(get_cache_dir(variables)),
     )
 
 
@@ -135,22 +136,22 @@ def locate_model_catalog(env: Mapping[str, str]) -> Path:
     return get_cache_dir(env) / "model-catalog.json"
 
 
-def make_server_folder(name: str, env: Mapping[str, str], state_dir: str = "") -> str:
+def make_server_folder(name: str, state_dir: str) -> str:
     """Create the folder that the user's MCP server of this name runs in. Commands cannot reach it."""
-    return str(make_private_folder(Path(state_dir or get_state_dir(env), SERVER_FOLDER, _make_file_name(name))))
+    return str(make_private_folder(Path(state_dir, SERVER_FOLDER, _make_file_name(name))))
 
 
-def make_server_cache(name: str, root: str, env: Mapping[str, str]) -> str:
+def make_server_cache(name: str, root: str, cache_dir: str) -> str:
     """Create the folder for the caches of a sandboxed server in one project. Commands cannot reach it.
 
     Raise StateUnwritable.
     """
     import threading
 
-    folder = make_private_folder(get_cache_dir(env) / SERVER_FOLDER / _make_file_name(name, root))
+    folder = make_private_folder(Path(cache_dir, SERVER_FOLDER, _make_file_name(name, root)))
     with suppress(OSError):
         os.utime(folder)
-    threading.Thread(target=remove_unused_caches, args=(folder.parent,), daemon=True).start()
+    threading.Thread(target=remove_unused_caches, args=(folder.parent,), name="odin-caches", daemon=True).start()
     return os.path.realpath(folder)
 
 

@@ -9,9 +9,9 @@ from msgspec import Struct
 class ExecutionEnvironment(Struct, frozen=True, eq=False):
     """Variables, folders and shell that the commands of a session get.
 
-    `variables` cannot be changed. `shell` runs commands. `temporary` is the folder for temporary files of commands;
-    what Odin reads back never lies there. `own_folders` are those of Odin's configuration, state and cache. Compared by
-    identity, because a session has one.
+    `variables` cannot be changed. `shell` runs commands. `temporary` is the resolved folder for temporary files of
+    commands; what Odin reads back never lies there. The last three are Odin's own folders. Compared by identity,
+    because a session has one.
     """
 
     variables: Mapping[str, str]
@@ -19,12 +19,18 @@ class ExecutionEnvironment(Struct, frozen=True, eq=False):
     home: str
     shell: str
     temporary: str
-    own_folders: tuple[str, ...]
+    config_dir: str
+    state_dir: str
+    cache_dir: str
 
     @property
     def path(self) -> str:
         """The folders in which commands find programs."""
         return self.variables.get("PATH") or os.defpath
+
+    @property
+    def own_folders(self) -> tuple[str, str, str]:
+        return self.config_dir, self.state_dir, self.cache_dir
 
     def get(self, name: str) -> str:
         """Return a variable; "" if it is not set."""

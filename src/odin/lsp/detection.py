@@ -18,13 +18,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from odin.config import LanguageServerSettings, get_home_dir
-from odin.config.paths import expand_home, make_server_cache
+from odin.config import LanguageServerSettings
+from odin.config.paths import expand_home, get_cache_dir, make_server_cache
 from odin.core.errors import StateUnwritable
-from odin.core.path_names import contains
-from odin.core.profile import UNSANDBOXED, ProcessProfile
+from odin.core.profile import UNSANDBOXED, ProcessProfile, WritableFolders
 from odin.lsp.protocol import ServerFault
-from odin.sandbox.layout import SandboxSession, find_writable_folders
 
 
 class ServerSpec(Struct, frozen=True):
@@ -293,22 +291,24 @@ class ServerLaunch(Struct, frozen=True):
 
 
 def plan_launch(
-    spec: ServerSpec, root: str, env: Mapping[str, str], *, is_confined: Callable[[], bool]
+    spec: ServerSpec, root: str, env: Mapping[str, str], *, writable: WritableFolders, is_confined: Callable[[], bool]
 ) -> ServerLaunch:
-    """Return how the server is started in this folder. Raise ServerFault if it cannot be."""
+    """Return how the server is started in this folder. Raise ServerFault if it cannot be.
+
+    Outside the sandbox, no program is started that lies in a `writable` folder: commands could have changed it.
+    """
     confined = (spec.sandboxed or spec.needs_sandbox) and is_confined()
     if spec.needs_sandbox and not confined:
         raise ServerFault("the project configures it, and there is no sandbox to run it in")
-    program = next((path for path in spec.programs if confined or not _is_own(path, root)), "")
+    program = next((path for path in spec.programs if confined or os.path.realpath(path) not in writable), "")
     if not program:
         name = spec.programs[0] if spec.programs else spec.name
-        raise ServerFault(f"{name} is a program of the project and is not started without a sandbox")
+        raise ServerFault(f"commands can change {name}, so it is not started without a sandbox")
     argv = program, *spec.args
     if not confined:
-        writable = find_writable_folders(SandboxSession(root=root, home=str(get_home_dir(env)), env=env))
         return ServerLaunch(argv, {**writable.filter_variables(env), **spec.env}, spec.options, UNSANDBOXED)
     try:
-        caches = make_server_cache(spec.name, root, env) if spec.caches else ""
+        caches = make_server_cache(spec.name, root, str(get_cache_dir(env))) if spec.caches else ""
     except StateUnwritable as error:
         raise ServerFault(str(error).rstrip(".")) from None
     variables = {name: f"{caches}/{name.lower()}" for name in spec.caches}
@@ -325,8 +325,3 @@ def add_interpreter(spec: ServerSpec, root: str) -> dict[str, Any]:
     found = next((path for path in paths if section and os.access(path, os.X_OK)), "")
     given = spec.options.get(section, {})
     return {**spec.options, section: {name: found, **given}} if found and isinstance(given, dict) else spec.options
-
-
-def _is_own(path: str, root: str) -> bool:
-    """True for a program of the project, which a command or an edit could have changed."""
-    return contains(root, path) or contains(root, os.path.realpath(path))

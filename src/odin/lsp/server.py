@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from odin.core.path_names import contains
+from odin.core.profile import WritableFolders
 from odin.lsp.detection import ServerSpec, plan_launch
 from odin.lsp.documents import (
     ERROR,
@@ -66,7 +67,7 @@ ProcessStatus = Literal["idle", "starting", "ready", "failed", "disabled"]
 
 
 class LanguageServer:
-    """`is_confined` tells whether the sandbox works: without it, programs of the project are not started.
+    """`is_confined` tells whether the sandbox works: without it, programs in `writable` folders are not started.
 
     `on_change` is called when its status or its counts change.
     """
@@ -78,6 +79,7 @@ class LanguageServer:
         runner: ProcessRunner,
         *,
         env: Mapping[str, str],
+        writable: WritableFolders,
         is_confined: Callable[[], bool],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -91,6 +93,7 @@ class LanguageServer:
         self._root = root
         self._runner = runner
         self._env = env
+        self._writable = writable
         self._is_confined = is_confined
         self._on_change = on_change
         self._starts = 0
@@ -159,7 +162,7 @@ class LanguageServer:
         self._change_status("ready")
 
     def _open_process(self) -> None:
-        launch = plan_launch(self.spec, self._root, self._env, is_confined=self._is_confined)
+        launch = plan_launch(self.spec, self._root, self._env, writable=self._writable, is_confined=self._is_confined)
         self._options = launch.options
         self._errors = HeadTailBuffer(_MAX_STDERR_CHARS)
         connection = self._connection = JsonRpcConnection(

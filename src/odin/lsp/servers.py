@@ -17,6 +17,7 @@ from msgspec import Struct
 from odin.core.event_values import LanguageServerState
 from odin.core.format import count_of
 from odin.core.path_names import contains
+from odin.core.profile import WritableFolders
 from odin.lsp.detection import ServerSpec, find_for_project, list_files
 from odin.lsp.documents import ERROR, Diagnostic, ErrorIdentity, OpenDocument, WatchedChange
 from odin.lsp.protocol import ServerFault
@@ -62,6 +63,7 @@ class LanguageServers:
         runner: ProcessRunner,
         *,
         env: Mapping[str, str],
+        writable: WritableFolders,
         is_confined: Callable[[], bool],
         take_changes: Callable[[], Iterable[WatchedChange]] = tuple,
         on_change: Callable[[], None] = lambda: None,
@@ -69,7 +71,8 @@ class LanguageServers:
         self.root = root
         self._take_changes = take_changes
         self.all = tuple(
-            LanguageServer(spec, root, runner, env=env, is_confined=is_confined, on_change=on_change) for spec in specs
+            LanguageServer(spec, root, runner, env=env, writable=writable, is_confined=is_confined, on_change=on_change)
+            for spec in specs
         )
 
     def list_for(self, path: str) -> tuple[LanguageServer, ...]:

@@ -300,7 +300,7 @@ class _ScratchSession:
     def can_sandbox(self, cwd: str) -> bool:
         """True if a sandbox is available to keep commands inside the copy."""
         try:
-            sandbox = LazySandbox(load(cwd, self._env), self._env).get()
+            sandbox = LazySandbox(load(cwd, self._env), make_environment(self._env, cwd)).get()
             sandbox.probe()
             kind = sandbox.kind
             sandbox.kill()
