@@ -5,8 +5,6 @@ from hypothesis import strategies as st
 
 from odin.core.small_jobs import (
     MAX_PASSAGE_CHARS,
-    CollectedContext,
-    PageQuestion,
     Passage,
     extract_excerpt,
     join_passages,
@@ -64,18 +62,3 @@ def test_excerpt_stays_within_its_limit_and_short_texts_stay_whole(text: str, qu
     assert len(found) <= limit
     if len(text) <= limit:
         assert found == text
-
-
-line = st.text(alphabet="ab:=> \nQ", max_size=30)
-
-
-@given(line.filter(lambda text: "\n" not in text), texts)
-def test_page_question_survives_rendering_and_parsing(prompt: str, page: str):
-    asked = PageQuestion("http://x.test/", prompt, page, "Title")
-    assert PageQuestion.parse(asked.render()) == asked
-
-
-@given(st.lists(st.sampled_from(["one", "two\nlines", "x\n\ny"]), min_size=1, max_size=4))
-def test_collected_context_survives_rendering_and_parsing(bodies: list[str]):
-    asked = CollectedContext("focus", tuple((f"Read {number}", body) for number, body in enumerate(bodies)))
-    assert CollectedContext.parse(asked.render()) == asked

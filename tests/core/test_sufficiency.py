@@ -11,29 +11,11 @@ from odin.core.small_jobs import (
     Sufficiency,
     add_line_headers,
     parse_sufficiency,
-    split_line_headers,
-)
-
-parts = st.lists(
-    st.tuples(
-        st.integers(1, 900),
-        st.lists(st.sampled_from(["a", "", "--- Lines 1-2 ---", "Lines 7-9", "b\r", "}"]), min_size=1, max_size=5),
-    ),
-    min_size=1,
-    max_size=5,
 )
 
 
-@given(parts)
-def test_parts_survive_adding_and_splitting_line_headers(given: list[tuple[int, list[str]]]) -> None:
-    """Even if a line of the text looks like a header."""
-    expected = [(first, "".join(f"{line}\n" for line in lines)) for first, lines in given]
-    assert split_line_headers(add_line_headers(given)) == expected
-
-
-def test_content_without_a_header_is_one_part() -> None:
-    assert split_line_headers("a\nb") == [(1, "a\nb")]
-    assert add_line_headers([(50, ["x", "y"])]) == "--- Lines 50-51 ---\nx\ny\n"
+def test_each_part_has_a_header_with_its_lines() -> None:
+    assert add_line_headers([(50, ["x", "y"]), (90, ["z"])]) == "--- Lines 50-51 ---\nx\ny\n--- Lines 90-90 ---\nz\n"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from typing import Any
 
 from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
-from odin.core.errors import NeedsModel
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.core.provider import ReplyBuilder, Request
 from odin.core.tool import Tool, ToolContext
@@ -17,10 +16,7 @@ MAX_STEPS = 80
 
 
 class Talk:
-    """`calls` are the calls of the last prompt, `failure` is why it failed.
-
-    `refusals` maps names of tools to results that replace a run.
-    """
+    """`calls` are the calls of the last prompt, `refusals` maps names of tools to results that replace a run."""
 
     def __init__(self, folder: Path, mode: str = "edit") -> None:
         self.folder = folder
@@ -34,7 +30,6 @@ class Talk:
         self.refusals: dict[str, str] = {}
         self.messages: list[Message] = []
         self.calls: list[ToolCall] = []
-        self.failure: NeedsModel | None = None
 
     def write(self, name: str, content: str) -> Path:
         path = self.folder / name
@@ -67,12 +62,8 @@ class Talk:
 
     async def _reply(self) -> ReplyMessage:
         builder = ReplyBuilder("offline")
-        self.failure = None
-        try:
-            async for piece in OfflinePlanner().stream(self.request()):
-                builder.add(piece)
-        except NeedsModel as error:
-            self.failure = error
+        async for piece in OfflinePlanner().stream(self.request()):
+            builder.add(piece)
         reply = builder.finish()
         assert not reply.malformed_calls
         return reply.message

@@ -12,9 +12,9 @@ from odin.context.file_cache import FileCache
 from odin.context.settings import CacheSettings, Validation
 from odin.core.errors import BadRequest, ConfigError, Overloaded
 from odin.core.message import PromptMessage
-from odin.core.provider import Request, TextChunk
+from odin.core.provider import Request
 from odin.core.small_jobs import EditReview, LineRange, PlannedEdit, SmallJob, Sufficiency
-from odin.providers.offline import stream_reply
+from odin.providers.offline.background import answer_background
 from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.edit import EditTool
 from odin.tools.file_edit import EditReviewer
@@ -367,12 +367,11 @@ async def test_a_file_change_during_the_review_is_detected(box: Toolbox) -> None
     assert Path(name).read_text() == "theirs\n"
 
 
-# --- the offline planner instead of a small model ---
+# --- no small model: the offline planner cannot review ---
 
 
 async def ask_offline_planner(job: SmallJob, text: str) -> str:
-    pieces = stream_reply(Request("m", (PromptMessage(text),), system=job.system, schema=job.schema))
-    return "".join(piece.text for piece in pieces if isinstance(piece, TextChunk))
+    return answer_background(Request("m", (PromptMessage(text),), system=job.system, schema=job.schema))
 
 
 @pytest.mark.parametrize(
@@ -384,7 +383,7 @@ async def ask_offline_planner(job: SmallJob, text: str) -> str:
         ("one\nTODO caf\udce9\nx\n", "TODO", "DONE"),
     ],
 )
-async def test_the_offline_planner_accepts_an_edit_of_a_line_that_grep_showed(
+async def test_without_a_model_a_line_that_grep_showed_can_be_edited(
     box: Toolbox, content: str, old: str, new: str
 ) -> None:
     box.tools["EditTool"] = EditTool(box.files, ask_offline_planner)

@@ -11,7 +11,7 @@ from odin.core.message import PromptMessage
 from odin.core.provider import Request
 from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, SmallJob
 from odin.core.tool import Subject, ToolOutput
-from odin.providers.offline.jobs import do_job
+from odin.providers.offline.background import answer_background
 from odin.providers.web import WebFetcher
 from odin.tools.web import WebFetchTool
 from odin.tools.web_page import (  # pyright: ignore[reportPrivateUsage]
@@ -38,6 +38,12 @@ GUIDE = """<!doctype html><html><head><title>The  Guide &amp; more</title><style
 <img src="data:image/png;base64,AAAABBBB" alt="a picture"></main></body></html>"""
 
 
+def parse_question(text: str) -> PageQuestion:
+    head, page = text.split("\n\n----- the page, to the end of this message -----\n", 1)
+    address, title, prompt = (line.split(": ", 1)[1] for line in head.splitlines())
+    return PageQuestion(address, prompt, page, title)
+
+
 class Browser:
     """WebFetch with a scripted small model; `asked` records its questions."""
 
@@ -50,7 +56,7 @@ class Browser:
         self.tool = WebFetchTool(self.fetcher.fetch, self._ask_small_model, box.runner)
 
     async def _ask_small_model(self, job: SmallJob, text: str) -> str:
-        self.asked.append((job, PageQuestion.parse(text)))
+        self.asked.append((job, parse_question(text)))
         if isinstance(self.reply, Exception):
             raise self.reply
         return self.reply if isinstance(self.reply, str) else await self.reply(job, text)
@@ -290,23 +296,15 @@ async def test_html_that_breaks_the_converter_is_an_error_and_odin_goes_on(brows
     assert "hi" in await browser.page(browser.site.page("/fine", "<p>hi"))
 
 
-async def test_the_offline_provider_answers_with_matching_passages(browser: Browser):
-    async def answer_offline(job: SmallJob, text: str) -> str:
-        return do_job(job.marker, Request("m", (PromptMessage(text),), system=job.system))
+async def test_without_a_model_the_page_itself_is_returned(browser: Browser):
+    async def ask_offline_planner(job: SmallJob, text: str) -> str:
+        return answer_background(Request("m", (PromptMessage(text),), system=job.system))
 
-    browser.reply = answer_offline
-    page = (
-        "# Server\n\nIt is fast.\n\n## Time limits\n\nThe default timeout is 30 seconds.\n\n"
-        "```toml\ntimeout = 30\n```\n\n## Licence\n\nMIT, see the file.\n"
-    )
-    url = browser.site.page("/", page, "text/markdown")
+    browser.reply = ask_offline_planner
+    url = browser.site.page("/", "# Server\n\nThe default timeout is 30 seconds.\n", "text/markdown")
     said = (await browser.call(url, "What is the default timeout?")).text
-    assert "these passages match the question best" in said
-    assert "## Time limits\n\nThe default timeout is 30 seconds.\n\n```toml\ntimeout = 30\n```" in said
-    assert "Licence" not in said
-    nothing = (await browser.call(url, "Quantum chromodynamics?")).text
-    assert "no passage matches the question" in nothing
-    assert "# Server" in nothing
+    assert "The default timeout is 30 seconds." in said
+    assert "No model is connected" in said
 
 
 @pytest.mark.parametrize(

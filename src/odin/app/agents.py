@@ -469,12 +469,9 @@ class AgentParts:
         return warn_about_late_changes(self.place.runner.take_late_changes())
 
     def _make_verifier(self, turn: str, scope: CallScope, calls: TurnCalls) -> TurnVerifier | None:
-        """Return the verifier of a turn that has changed files; None if verification is off.
-
-        The built-in planner would take a reminder for a prompt.
-        """
+        """Return the verifier of a turn that has changed files; None if it is off or the model takes no reminders."""
         composition = self._composition
-        if composition.config.verify.mode == "off" or composition.models.info.provider == "offline":
+        if composition.config.verify.mode == "off" or not composition.models.info.takes_instructions:
             return None
         return composition.verification.make_verifier(self._pipeline, turn, scope, calls)
 

@@ -430,7 +430,7 @@ class SessionComposition:
         """Fire the idle hooks. If plan mode has ended without a plan for the first time, tell the user what to do."""
         self.main_agent.hooks.report_idle(ended)
         is_plan = self.recorder.state.mode == "plan_mode" and ended.reason == "end_turn" and not ended.plan_path
-        if is_plan and self.approvals.can_ask and not self._has_hinted and self.models.info.provider != "offline":
+        if is_plan and self.approvals.can_ask and not self._has_hinted and self.models.info.takes_instructions:
             self._has_hinted = True
             self.recorder.emit(Warned(NO_PLAN_HINT, "info"))
 

@@ -149,7 +149,6 @@ def make_failure(
 MAX_PORTIONS = 6
 _UNKNOWN_WINDOW = 32_768
 _MAX_INPUT_TOKENS = 100_000
-_OFFLINE_PROVIDER = "offline"
 
 
 class UnusableSummary(OdinError):
@@ -164,12 +163,12 @@ async def summarize(
     focus: str,
     max_tokens: int,
 ) -> str:
-    """Ask the model for a summary of about `max_tokens` tokens that continues `earlier`; "" if no model is configured.
+    """Ask the model for a summary of about `max_tokens` tokens that continues `earlier`; "" if it writes none.
 
     A conversation too long for one request is sent in portions, each with the summary of the previous ones.
     """
     provider, info = await budget.deps.connect_summarizer(template)
-    if info.provider == _OFFLINE_PROVIDER:
+    if not info.takes_instructions:
         return ""
     window = budget.deps.windows.window_of(info) or _UNKNOWN_WINDOW
     room = max(1_000, min(_MAX_INPUT_TOKENS, window * 6 // 10 - max_tokens))

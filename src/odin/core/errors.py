@@ -233,7 +233,7 @@ class AllKeysCooling(RateLimited):
 
 
 class NeedsModel(ProviderError):
-    """The offline planner cannot do what the prompt asks for, and no model is connected."""
+    """The request needs a model, and none is connected."""
 
     exit_code = 69
 

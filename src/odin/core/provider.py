@@ -90,6 +90,8 @@ class ModelInfo(Struct, frozen=True):
     strategy: Strategy = "tools"
     parameters: float = 0.0
     """The number of parameters; 0 if unknown."""
+    takes_instructions: bool = True
+    """False if it carries out prompts of the user only: no reminders, no summaries."""
 
     @property
     def is_small(self) -> bool:

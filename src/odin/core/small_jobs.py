@@ -1,7 +1,6 @@
 """Small jobs for the small model: prompts, inputs and answers.
 
-Each job has a marker by which the offline planner recognizes it. Inputs are rendered as text that both a model and the
-offline planner can parse. The end of the module selects the passages of a long text that match a question.
+The end of the module selects the passages of a long text that match a question.
 """
 
 import re
@@ -79,24 +78,6 @@ def add_line_headers(parts: Iterable[tuple[int, list[str]]]) -> str:
     return "".join(f"{line}\n" for line in shown)
 
 
-def split_line_headers(content: str) -> list[tuple[int, str]]:
-    """Return the parts of text made by `add_line_headers`. Content without a header is one part from line 1.
-
-    A header says how many lines follow, so text that looks like a header is not mistaken for one.
-    """
-    lines = content.split("\n")
-    parts: list[tuple[int, str]] = []
-    at = 0
-    while at < len(lines):
-        header = re.fullmatch(r"\W*Lines (\d+)-(\d+)\W*", lines[at])
-        at += 1
-        if header:
-            end = at + max(0, int(header[2]) - int(header[1]) + 1)
-            parts.append((int(header[1]), "".join(f"{line}\n" for line in lines[at:end])))
-            at = end
-    return parts or [(1, content)]
-
-
 def parse_sufficiency(text: str) -> Sufficiency | None:
     """Return the answer in a model's reply, ignoring text or a fence around it; None if there is none."""
     start, end = text.find("{"), text.rfind("}")
@@ -127,11 +108,6 @@ TITLE_JOB = SmallJob(
     "title",
     "Give the conversation that begins with this prompt a title: at most eight plain words, no quotes, no full stop.",
     max_tokens=64,
-)
-
-SUMMARY_JOB = SmallJob(
-    "summary",
-    "Summarize the text for an engineer who will not see it. Keep names, paths, numbers, decisions. Plain sentences.",
 )
 
 SUFFICIENCY_JOB = SmallJob(
@@ -179,7 +155,8 @@ COMPACTION_JOB = SmallJob(
 
 
 _PAGE_MARK = "----- the page, to the end of this message -----"
-_ITEM_MARK = "=====>"
+ITEM_MARK = "=====>"
+"""What stands before the title of each collected item."""
 
 
 class PageQuestion(Struct, frozen=True):
@@ -193,13 +170,6 @@ class PageQuestion(Struct, frozen=True):
     def render(self) -> str:
         return f"Address: {self.url}\nTitle: {self.title}\nQuestion: {self.prompt}\n\n{_PAGE_MARK}\n{self.page}"
 
-    @classmethod
-    def parse(cls, text: str) -> "PageQuestion":
-        head, _, page = text.partition(f"\n\n{_PAGE_MARK}\n")
-        address, _, rest = head.partition("\nTitle: ")
-        title, _, prompt = rest.partition("\nQuestion: ")
-        return cls(address.removeprefix("Address: "), prompt, page, title)
-
 
 class CollectedContext(Struct, frozen=True):
     """Collected items, each with a title, and what matters in them; an empty focus means everything."""
@@ -209,13 +179,7 @@ class CollectedContext(Struct, frozen=True):
 
     def render(self) -> str:
         focus = f"Focus: {self.focus}\n\n" if self.focus else ""
-        return focus + "\n\n".join(f"{_ITEM_MARK} {title}\n{text}" for title, text in self.items)
-
-    @classmethod
-    def parse(cls, text: str) -> "CollectedContext":
-        head, *parts = f"\n{text}".split(f"\n{_ITEM_MARK} ")
-        cut = [part.partition("\n") for part in parts]
-        return cls(head.strip().removeprefix("Focus: "), tuple((title, body.strip()) for title, _, body in cut))
+        return focus + "\n\n".join(f"{ITEM_MARK} {title}\n{text}" for title, text in self.items)
 
 
 MAX_PASSAGE_CHARS = 2000

@@ -516,7 +516,7 @@ ConnectModel = Callable[[], Awaitable[tuple[Provider, ModelInfo]]]
 
 
 class SmallModel:
-    """Runs small jobs on the model that `connect` returns: the configured small model, else the offline planner.
+    """Runs small jobs on the model that `connect` returns.
 
     A job is not retried: it raises, and the caller continues without it.
     """

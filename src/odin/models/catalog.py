@@ -120,6 +120,9 @@ PRESETS: dict[str, Preset] = {
 }
 """In the order in which keys are looked up if no model was chosen."""
 
+BUILTIN_MODEL = ModelInfo("planner", "offline", tools="native", free=True, takes_effort=False, takes_instructions=False)
+"""The offline planner, which needs no server."""
+
 _MODEL_FAMILIES: tuple[tuple[str, str], ...] = (
     ("claude-", "anthropic"),
     ("gpt-oss", ""),
@@ -152,6 +155,8 @@ def parse_ref(
     text = text.strip()
     settings = settings or {}
     head, slash, rest = text.partition("/")
+    if head == BUILTIN_MODEL.provider:
+        return BUILTIN_MODEL.provider, BUILTIN_MODEL.id
     if slash and rest and (head in PRESETS or head in settings):
         return head, rest
     plain = split_variant("", text)[1]
@@ -238,6 +243,8 @@ def split_variant(provider: str, model: str) -> tuple[str, str, str]:
 
 def _build_model_info(provider: str, model: str, settings: SettingsByProvider, known: ModelTable) -> ModelInfo:
     """Return the properties. Raise ConfigError if the model has no such variant."""
+    if provider == BUILTIN_MODEL.provider:
+        return BUILTIN_MODEL
     configured = settings[provider].models if provider in settings else {}
     variant = ""
     if model not in configured:

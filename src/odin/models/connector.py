@@ -19,6 +19,7 @@ from odin.core.errors import ConfigError, OdinError, ProviderError
 from odin.core.provider import ModelInfo, Provider, RateLimitChunk
 from odin.core.text import suggest_similar
 from odin.models.catalog import (
+    BUILTIN_MODEL,
     PRESETS,
     Endpoint,
     add_stored_keys,
@@ -206,8 +207,8 @@ class ModelConnector:
 
     def normalize(self, ref: str) -> str:
         """Return the full name of a model; a name that is not known stays as it is."""
-        if ref.split("/", 1)[0] in ("offline", *_LOCAL_PROVIDERS):
-            return "offline/planner" if ref == "offline" else ref
+        if ref.split("/", 1)[0] in _LOCAL_PROVIDERS:
+            return ref
         try:
             return "/".join(parse_ref(ref, self._settings, self.env))
         except OdinError:
@@ -215,7 +216,7 @@ class ModelConnector:
 
     def check_ref(self, ref: str) -> None:
         """Raise ConfigError if the provider or the variant of a model does not exist."""
-        if ref.split("/", 1)[0] not in ("offline", *_LOCAL_PROVIDERS):
+        if ref.split("/", 1)[0] not in _LOCAL_PROVIDERS:
             lookup_model(ref, self._settings, self._table, self.env)
 
     async def find_default(self) -> tuple[str, str]:
@@ -237,10 +238,10 @@ class ModelConnector:
         self._fixed_small = small
 
     async def connect_small(self, provider: str = "") -> tuple[Provider, ModelInfo]:
-        """Return the small model: the configured one, the usual one of the provider in use, or the offline planner."""
+        """Return the small model: the configured one, the usual one of the provider in use, or the built-in one."""
         if self._fixed_small is not None:
             return self._fixed_small
-        return await self.connect(self.config.small_model or self._find_small(provider) or "offline")
+        return await self.connect(self.config.small_model or self._find_small(provider) or BUILTIN_MODEL.ref)
 
     async def connect_summarizer(self, name: str, current: tuple[Provider, ModelInfo]) -> tuple[Provider, ModelInfo]:
         """Return the model that writes summaries: the named one, the usual small one of the provider, or `current`."""
@@ -312,7 +313,7 @@ class ModelConnector:
         Its server is asked only if neither the settings nor the table know the model.
         """
         name = ref.split("/", 1)[0]
-        if name == "offline" or not ref.strip():
+        if name == BUILTIN_MODEL.provider or not ref.strip():
             return ""
         if name in _LOCAL_PROVIDERS:
             await self._discover_servers()
@@ -382,8 +383,10 @@ class ModelConnector:
 
     async def _connect(self, ref: str, *, warm: bool) -> tuple[Provider, ModelInfo]:
         name = ref.split("/", 1)[0]
-        if name == "offline":
-            return self._make_offline()
+        if name == BUILTIN_MODEL.provider:
+            from odin.providers.offline import OfflinePlanner
+
+            return OfflinePlanner(), BUILTIN_MODEL
         if name in _LOCAL_PROVIDERS:
             await self._discover_servers()
         provider: Provider
@@ -487,11 +490,6 @@ class ModelConnector:
             return info
         output = info.max_output or context // 4
         return msgspec.structs.replace(info, context=context, max_output=min(output, max(1, context // 2)))
-
-    def _make_offline(self) -> tuple[Provider, ModelInfo]:
-        from odin.providers.offline import OfflinePlanner
-
-        return OfflinePlanner(), ModelInfo("planner", "offline", tools="native", free=True, takes_effort=False)
 
     async def _find_listed(self, ref: str) -> str:
         """Return the default model if its server has it, else the first one that the server lists.

@@ -19,6 +19,7 @@ from odin.core.errors import ConfigError, OdinError
 from odin.core.provider import ModelInfo
 from odin.core.text import suggest_similar
 from odin.models.catalog import (
+    BUILTIN_MODEL,
     PRESETS,
     add_stored_keys,
     is_redirected,
@@ -33,7 +34,6 @@ from odin.models.model_table import ModelTable
 from odin.providers.settings import ProviderSettings
 from odin.providers.wire import ListedModel, WireProvider
 
-OFFLINE_REF = "offline/planner"
 ON_THIS_MACHINE = "on this machine"
 
 
@@ -56,9 +56,7 @@ def list_available_models(
     for item in _list_reachable(keyed, env, known, lists):
         note = notes.get(item.provider, "")
         found.append(_make_available_model(item.ref, item.info, item.address, f"key: {note}" if note else "configured"))
-    found.append(
-        _make_available_model(OFFLINE_REF, ModelInfo("planner", tools="native", free=True), "built in", "no network")
-    )
+    found.append(_make_available_model(BUILTIN_MODEL.ref, BUILTIN_MODEL, "built in", "no network"))
     return tuple(found)
 
 

@@ -11,12 +11,12 @@ from odin.config.files import set_key
 from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.setup import ModelOption
-from odin.models.catalog import add_stored_keys, default_ref_of
+from odin.models.catalog import BUILTIN_MODEL, add_stored_keys, default_ref_of
 from odin.models.keys import add_key, list_key_providers, list_keys
 from odin.session.log import scan_logs
 
 OFFLINE_OPTION = ModelOption(
-    "planner", "offline planner", "offline/planner", "built in; edits and searches without a model"
+    "planner", "offline planner", BUILTIN_MODEL.ref, "built in; edits and searches without a model"
 )
 
 

@@ -34,6 +34,7 @@ from odin.core.event_values import DEFAULT_ROLE
 from odin.core.provider import EFFORTS, ModelInfo, Provider
 from odin.core.text import suggest_similar
 from odin.engine.stream import NextModel, RetryPolicy
+from odin.models.catalog import BUILTIN_MODEL
 from odin.models.connector import ModelConnector
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ class ModelSelector:
         if not name:
             self.notice = OFFLINE_NOTICE
         try:
-            provider, info = await connector.connect(name or "offline", warm=warm, again=True)
+            provider, info = await connector.connect(name or BUILTIN_MODEL.ref, warm=warm, again=True)
         except ConfigError as error:
             suggestion = "" if "/" in name else suggest_similar(name, connector.config.model_pools)
             if not suggestion:
@@ -548,6 +549,6 @@ def _find_earlier_model(past: Sequence[Envelope]) -> _EarlierModel:
         if isinstance(event, ModelChanged) and not event.reason and not envelope.agent:
             return _EarlierModel(event.model, event.pool, chosen=True)
         if isinstance(event, SessionOpened):
-            stood_in = event.model.startswith("offline/") and not event.model_chosen
+            stood_in = event.model == BUILTIN_MODEL.ref and not event.model_chosen
             return _EarlierModel("" if stood_in else event.model, event.pool, event.model_chosen)
     return _EarlierModel()

@@ -9,7 +9,7 @@ from msgspec import Struct
 from odin.config import CONFIG_NAME, get_config_dir
 from odin.config.files import set_key
 from odin.core.errors import ConfigError, UsageError
-from odin.models.catalog import PRESETS
+from odin.models.catalog import BUILTIN_MODEL, PRESETS
 from odin.models.keys import add_key
 from odin.models.model_lists import ModelLists
 from odin.providers.address import Address, make_address_error, parse_address
@@ -115,7 +115,7 @@ def _check_name(name: str, base_url: str, settings: Mapping[str, ProviderSetting
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
         raise UsageError(f"{name!r} is not a provider name.", "Use lower-case letters, digits, - and _.")
     own = settings.get(name, ProviderSettings()).base_url.rstrip("/")
-    if name in PRESETS or name == "offline" or own not in ("", base_url):
+    if name in PRESETS or name == BUILTIN_MODEL.provider or own not in ("", base_url):
         raise UsageError(f"There is a provider {name!r} already.", "Choose another name.")
     return name
 
@@ -134,6 +134,6 @@ def _choose_name(address: Address, base_url: str, settings: Mapping[str, Provide
         parts = [part for part in host.split(".") if part not in ("api", "www")]
         name = re.sub(r"[^a-z0-9_-]", "-", parts[-2] if len(parts) > 1 else parts[0] if parts else host)
     name = name.strip("-_") or "server"
-    taken = {*settings, *PRESETS, "offline"}
+    taken = {*settings, *PRESETS, BUILTIN_MODEL.provider}
     names = (name, *(f"{name}-{number}" for number in range(2, 1000)))
     return next(found for found in names if found not in taken)
