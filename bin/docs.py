@@ -24,6 +24,7 @@ from odin.core import event, op
 from odin.core.slash_commands import SLASH_COMMANDS
 from odin.core.tool import ALIASES, SubAgentTask
 from odin.engine.event_bus import BUS_NAMES, sources_of
+from odin.providers.offline.requests import REQUESTS
 from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.talk import AgentTool
 from odin.tools.web import WebFetchTool, WebSearchTool
@@ -118,6 +119,14 @@ def keys() -> str:
     return "\n".join(lines)
 
 
+def requests() -> str:
+    lines = ["| to | say |", "|---|---|"]
+    for request in REQUESTS:
+        examples = (f"`` {example} ``" if "`" in example else f"`{example}`" for example in request.examples)
+        lines.append(f"| {request.name} | {', '.join(examples)} |")
+    return "\n".join(lines)
+
+
 PARTS = {
     "run": as_text,
     "flags": flags,
@@ -128,6 +137,7 @@ PARTS = {
     "ops": ops,
     "config": build_table,
     "builtins": builtins,
+    "requests": requests,
     "keys": keys,
 }
 

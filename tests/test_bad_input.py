@@ -195,7 +195,7 @@ def test_invalid_utf8_causes_no_error(workspace: Path) -> None:
     with open(folder + b"/bad\xff.txt", "wb") as file:
         file.write(b"one TODO\n")
     command = [sys.executable.encode(), b"-I", b"-m", b"odin", b"-p"]
-    for extra in ([b"Search for TODO"], [b"list caf\xe9"], [b"--model", b"offline/\xff", b"list files"]):
+    for extra in ([b"Search for TODO"], [b"search for caf\xe9"], [b"--model", b"offline/\xff", b"list files"]):
         done = subprocess.run([*command, *extra], cwd=folder, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert b"Traceback" not in done.stderr

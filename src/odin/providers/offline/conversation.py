@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from odin.core.errors import NeedsModel
-from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolResult
 from odin.core.provider import Request
 from odin.core.tool import canonical_name_of
 from odin.providers.offline.plan import Calls, Plan, PlanContext, PlanFailed
@@ -116,7 +116,7 @@ def collect_turns(messages: Iterable[Message]) -> list[PlannerTurn]:
                 found.append(PlannerTurn(message.text))
         elif isinstance(message, ReplyMessage):
             calls = message.calls
-        elif isinstance(message, ToolMessage) and calls and found:
+        elif calls and found:
             by_id = {result.call_id: result for result in message.results}
             results = tuple(by_id.get(call.id) or ToolResult(call.id, _NO_RESULT, True) for call in calls)
             found[-1].steps.append(PlannerStep(calls, results))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Generator, Iterable
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -15,7 +16,7 @@ class PlannedCall(Struct, frozen=True):
     """A tool call the plan wants to make."""
 
     tool: str
-    args: dict[str, object]
+    args: dict[str, Any]
 
 
 Calls = tuple[PlannedCall, ...]

@@ -350,12 +350,16 @@ def _quote_git_path(match: RequestMatch) -> str:
 def plan_tests(match: RequestMatch, context: PlanContext) -> Plan:
     (listing,) = yield (PlannedCall("LS", {"path": context.cwd}),)
     names = set(results.parse_entries(check_result("look for the tests", listing).text))
-    texts = yield from _read_manifests(names, context)
-    command, source = find_test_command(names, texts)
+    path = match["path"]
+    if path.endswith(".py"):
+        command, source = f"{_find_pytest(names)} {quote_path(path)}", ""
+    elif path:
+        raise PlanFailed(f"I do not know how to run only the tests in `{path}`. Name the command, in backticks.")
+    else:
+        texts = yield from _read_manifests(names, context)
+        command, source = find_test_command(names, texts)
     if not command:
         raise PlanFailed("I found no way to run tests here. Name the command, for example: Run `python3 -m unittest`")
-    if match["path"]:
-        command = f"{command} {'-- ' if command.startswith('npm') else ''}{quote_path(match['path'])}"
     (result,) = yield (PlannedCall("ExecuteCommand", {"command": command}),)
     return answers.report_tests(command, source, result)
 
@@ -393,9 +397,14 @@ def find_test_command(names: set[str], texts: Mapping[str, str]) -> tuple[str, s
         return next((command for lock, command in locks.items() if lock in names), "npm test"), "package.json"
     python = {"pyproject.toml", "pytest.ini", "setup.cfg", "setup.py", "tox.ini", "conftest.py", "tests/"}
     if names & python:
-        program = next((f"{folder}bin/python" for folder in (".venv/", "venv/") if folder in names), "python3")
-        return f"{program} -m pytest -q", min(names & python)
+        return _find_pytest(names), min(names & python)
     return next(((command, name) for name, command in _TEST_COMMANDS.items() if name in names), ("", ""))
+
+
+def _find_pytest(names: set[str]) -> str:
+    """Return how pytest is run: with the project's own virtual environment, if it has one."""
+    program = next((f"{folder}bin/python" for folder in (".venv/", "venv/") if folder in names), "python3")
+    return f"{program} -m pytest -q"
 
 
 def _has_test_script(text: str) -> bool:

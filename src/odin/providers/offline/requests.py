@@ -215,8 +215,8 @@ REQUESTS = (
     ),
     KnownRequest(
         "see the branch",
-        ("Which branch am I on?", "git branch"),
-        (r"(which|what) branch (am i|are we|is this)( on)?", r"git branch"),
+        ("Which branch am I on?", "Show the current branch"),
+        (r"(which|what) branch (am i|are we|is this)( on)?", f"{_SHOW} the current branch"),
         plans.plan_git_branch,
     ),
     KnownRequest(
