@@ -483,7 +483,9 @@ async def test_a_question_about_an_address_says_who_asks_and_shows_the_whole_add
 
 async def test_sampling_works_if_it_is_allowed(start_session: StartSession, home: Path):
     configure(home, {"tiny": {**make_server_settings(), "sampling": True}})
-    session = await start_session([call_tiny("sample"), say("done")], allowed_tools=("mcp__tiny",))
+    path = home / ".config" / "odin" / "odinconfig.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "small_model": "anthropic/claude-sonnet-4-5"}))
+    session = await start_session([call_tiny("sample"), say("sampled"), say("done")], allowed_tools=("mcp__tiny",))
     await session.prompt()
     assert json.loads(session.results()[0])["result"]["model"] == "odin-small"
 

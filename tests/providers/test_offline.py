@@ -69,7 +69,8 @@ async def talk(workspace: Path) -> AsyncIterator[Talk]:
 
 def list_changes(folder: Path) -> set[str]:
     """Return the files that differ from `FILES`."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts]
+    ignored = {".git", ".pytest_cache"}
+    paths = [path for path in folder.rglob("*") if path.is_file() and ignored.isdisjoint(path.parts)]
     now = {str(path.relative_to(folder)): path.read_text() for path in paths}
     return {name for name in now.keys() | FILES.keys() if now.get(name) != FILES.get(name)}
 
@@ -179,15 +180,7 @@ async def test_an_example_does_what_it_says_and_nothing_else(talk: Talk, example
         # words that only look like a command or a path
         *("run go through the code", "Run make sure the tests pass", "run everything", "run the tests in parallel"),
         *("count lines in old.txt", "list branches", "what changed in React?", "who changed the world last?"),
-        *(
-            "Create a file",
-            "Append to notes.txt",
-            "replace foo",
-            "Overwrite README.md",
-            "git push",
-            "rm -rf src",
-            "git branch",
-        ),
+        *("Create a file", "Append to notes.txt", "replace foo", "Overwrite README.md", "git push", "git branch"),
         "read old.txt\n\n<stdin>\ntext from a pipe\n</stdin>",
         "search for " + "x" * 30_000,
     ],
