@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from odin.policy.paths import resolve_given
+from odin.tools.fallback_search import MAX_FILE_BYTES
 from odin.tools.search import LineHit, open_source
 from odin.tools.search_tools import GlobTool, GrepTool
 from odin.tools.staleness import confirm_lines
@@ -291,4 +292,14 @@ async def test_the_built_in_search_replaces_a_ripgrep_that_does_not_start(worksp
     box.write("a.txt", "x\n")
     assert await grep(box, "x") == ["a.txt:1:x"]
     assert (await box.ok("Glob", pattern="*.txt")).text.endswith("a.txt")
+    await box.runner.close()
+
+
+async def test_without_ripgrep_files_too_large_for_memory_are_not_searched(workspace: Path) -> None:
+    box = Toolbox(workspace, without_ripgrep=True)
+    box.write("a.txt", "x\n")
+    large = box.write("b.txt", "x\n" * 40_000)
+    os.truncate(large, MAX_FILE_BYTES + 1)
+    assert await grep(box, "x") == ["a.txt:1:x"]
+    assert "too large to be searched without ripgrep" in await box.refused("Grep", pattern="x", path=large)
     await box.runner.close()

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -109,11 +109,8 @@ _STAR, _FOLDERS = "[^/]*", "(?:.*/)?"
 _VARIABLE_TOKENS = (_STAR, _FOLDERS, ".*", "(?:", "|", ")")
 """Tokens of variable length, and the tokens of a brace list."""
 
-_IGNORE_FILES = (".rgignore", ".ignore", ".gitignore", ".git/info/exclude")
-"""The ignore files, by precedence: an earlier kind wins over a later one, at any depth."""
-
-_GIT_FILES = (2, 3)
-"""Indexes of the files that git reads: they apply up to the top of the repository, the others up to the root."""
+_IGNORE_FILES = (".git/info/exclude", ".gitignore", ".ignore", ".rgignore")
+"""The ignore files of a folder. Rules of a later file win."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -252,76 +249,50 @@ def parse_ignore_line(folder: str, line: str) -> IgnoreRule | None:
     return IgnoreRule(f"{folder.rstrip('/')}/", pattern, negated, folders_only)
 
 
-def decide_ignored(path: str, is_folder: bool, groups: Sequence[Sequence[IgnoreRule]]) -> bool | None:
-    """Return whether a path is ignored; None if no rule matches. Within a group the last matching rule wins."""
-    for rules in groups:
-        for rule in reversed(rules):
-            if rule.fits(path, is_folder):
-                return not rule.negated
-    return None
-
-
-_RuleGroups = tuple[list[IgnoreRule], ...]
-
-
 def walk_files(
     root: str,
     *,
     hidden: bool = False,
     skip: frozenset[str] = frozenset(),
-    glob_rule: IgnoreRule | None = None,
-    matches_type: Callable[[str], bool] | None = None,
+    glob: IgnoreRule | None = None,
     seconds: float = 60.0,
 ) -> Iterator[str]:
     """Yield the absolute paths of the files below `root`, a resolved path. Raise Refusal after `seconds`.
 
-    `glob_rule` yields only matching files, even hidden or ignored ones; negated, all others. `matches_type` filters
-    files by name; hidden files may match, ignored ones not.
+    `glob` yields only matching files, even hidden or ignored ones; negated, all others.
     """
     deadline = time.monotonic() + seconds
-    tops = is_in_repository(root)
-    pending: list[tuple[str, _RuleGroups]] = [(root, _read_rules_above(root, tops))]
+    rules: list[IgnoreRule] = []
+    for parent in reversed(Path(root).parents):
+        rules = _read_rules(str(parent), rules)
+    pending = [(root, rules)]
     while pending:
         if time.monotonic() > deadline:
             raise Refusal(f"The search took longer than {seconds:g}s and was stopped. Search in a smaller folder.")
         folder, rules = pending.pop()
-        rules = _read_rules_within(folder, rules, tops)
+        rules = _read_rules(folder, rules)
         for name, is_folder in _scan_folder(folder):
             if name == ".git" or name in skip:
                 continue
             path = f"{folder.rstrip('/')}/{name}"
-            included = _decide_by_glob(path, is_folder, glob_rule)
-            if included is None:
-                included = _is_visible(path, name, is_folder, rules, hidden, matches_type)
+            if glob is not None and glob.fits(path, is_folder):
+                included = not glob.negated
+            elif glob is not None and not glob.negated and not is_folder:
+                included = False
+            else:
+                rule = next((rule for rule in reversed(rules) if rule.fits(path, is_folder)), None)
+                included = rule.negated if rule else hidden or not name.startswith(".")
             if included and is_folder:
                 pending.append((path, rules))
             elif included:
                 yield path
 
 
-def _decide_by_glob(path: str, is_folder: bool, glob_rule: IgnoreRule | None) -> bool | None:
-    """Return whether the glob includes the path; None if it does not decide."""
-    if glob_rule is None:
-        return None
-    if glob_rule.fits(path, is_folder):
-        return not glob_rule.negated
-    return None if is_folder or glob_rule.negated else False
-
-
-def _is_visible(
-    path: str,
-    name: str,
-    is_folder: bool,
-    rules: _RuleGroups,
-    hidden: bool,
-    matches_type: Callable[[str], bool] | None,
-) -> bool:
-    ignored = decide_ignored(path, is_folder, rules)
-    if ignored:
-        return False
-    if matches_type is not None and not is_folder:
-        return matches_type(name)
-    return ignored is False or hidden or not name.startswith(".")
+def _read_rules(folder: str, above: list[IgnoreRule]) -> list[IgnoreRule]:
+    """Return the rules that apply in a folder. A repository starts with its own rules."""
+    if os.path.lexists(f"{folder}/.git"):
+        above = []
+    return [*above, *(rule for name in _IGNORE_FILES for rule in read_ignore_file(folder, name))]
 
 
 def _scan_folder(folder: str) -> list[tuple[str, bool]]:
@@ -335,21 +306,3 @@ def _scan_folder(folder: str) -> list[tuple[str, bool]]:
             ]
     except OSError:
         return []
-
-
-def _read_rules_above(root: str, tops: bool) -> _RuleGroups:
-    """Return the rules of all parent folders."""
-    folders = list(Path(root).parents)
-    rules: _RuleGroups = tuple([] for _ in _IGNORE_FILES)
-    for folder in reversed(folders):
-        rules = _read_rules_within(str(folder), rules, tops)
-    return rules
-
-
-def _read_rules_within(folder: str, above: _RuleGroups, tops: bool) -> _RuleGroups:
-    """Return the rules that apply in a folder. Each repository starts with its own git rules."""
-    is_top = tops and os.path.lexists(f"{folder}/.git")
-    return tuple(
-        [*([] if is_top and number in _GIT_FILES else above[number]), *read_ignore_file(folder, name)]
-        for number, name in enumerate(_IGNORE_FILES)
-    )
