@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from odin.context.file_cache import FileCache
+from odin.core.errors import OdinError, Overloaded
+from odin.core.small_jobs import SmallJob
 from odin.core.tool import ToolOutput
 from odin.tools.init_tool import InitTool
-from odin.tools.project_page import BEGIN, END, write_project_page
+from odin.tools.project_page import BEGIN, END, collect_excerpts, list_project_facts
 from odin.tools.project_survey import MAX_DEPTH, scan_project
 from tests.tools.toolbox import Toolbox
 
@@ -47,7 +49,7 @@ async def test_a_python_project_is_described_from_its_files(box: Toolbox):
         """.replace("\n        ", "\n"),
     )
     box.write("src/ygg/__init__.py", '"""The worlds and the ways between them"""\n')
-    box.write("src/ygg/cli.py", "def main():\n    pass\n")
+    box.write("src/ygg/__main__.py", "def main():\n    pass\n")
     box.write("src/ygg/roots/a.py", "x = 1\n")
     box.write("tests/test_a.py", "def test(): pass\n")
     box.write(".github/workflows/ci.yml", "on: push\n")
@@ -60,16 +62,15 @@ async def test_a_python_project_is_described_from_its_files(box: Toolbox):
     for line in (
         "# yggdrasil",
         "Trees that hold worlds.",
-        "- Languages: Python (4 files, 5 lines), Markdown (1 file, 1 line)",
-        "- Other instructions for agents: `AGENTS.md`",
-        "- `src/ygg/` (3 files, Python): The worlds and the ways between them. Holds `roots/`.",
-        "- `ygg`: `ygg.cli:main` (pyproject.toml)",
-        "- `pyproject.toml`: `yggdrasil`, Python project (>=3.11), built with hatchling.build; uses msgspec, httpx",
-        "- `.github/workflows/ci.yml`: GitHub Actions",
-        "- `make test`: run the tests (Makefile)",
+        "- 8 files: 4 .py, 1 .yml, 1 .md, 1 .toml",
+        "- `src/` (3 files)",
+        "- `src/ygg/__main__.py`",
+        "- `pyproject.toml`: `yggdrasil`, Python project; uses msgspec, httpx",
+        "- `.github/workflows/ci.yml`: CI",
+        "- `make test` (Makefile)",
         "- `make setup` (Makefile)",
         "- `pip install -e .` (pyproject.toml)",
-        "- `ygg`: once the package is installed (pyproject.toml [project.scripts])",
+        "- `ygg` (pyproject.toml)",
         "- `python -m pytest` (pyproject.toml)",
         "- `ruff check` (pyproject.toml)",
     ):
@@ -102,9 +103,7 @@ async def test_node_scripts_are_run_by_the_package_manager_of_the_lock_file(
     text = read_page(box)
     for command in (install, test, build):
         assert f"- `{command}` (" in text
-    assert "with workspaces packages/*" in text
     assert "- `packages/ui/package.json`: `ui`, Node package; uses react" in text
-    assert "- `main`: `index.js` (packages/ui/package.json)" in text
 
 
 @pytest.mark.parametrize(
@@ -115,21 +114,20 @@ async def test_node_scripts_are_run_by_the_package_manager_of_the_lock_file(
             ["`cargo test`", "`cargo run` (src/main.rs)", "Rust crate; uses serde", "# ash"],
             [],
         ),
-        ({"Cargo.toml": '[workspace]\nmembers = ["a", "b"]\n'}, ["Rust workspace with members a, b"], ["cargo run"]),
         (
             {"go.mod": "module example.org/elm\n\ngo 1.22\n", "cmd/elm/main.go": "package main\n"},
-            ["# example.org/elm", "`go run ./cmd/elm`", "Go module (1.22)"],
+            ["- `cmd/elm/main.go`", "Go module"],
             ["go test"],
         ),
         (
             {"pom.xml": "<project><artifactId>oak</artifactId></project>", "mvnw": "#!/bin/sh\n"},
-            ["`./mvnw package`", "# oak"],
-            ["mvn test`:"],
+            ["`./mvnw package`", "Maven project"],
+            ["mvn "],
         ),
         ({"build.gradle.kts": "", "settings.gradle.kts": 'rootProject.name = "fir"'}, ["`gradle build`"], ["gradlew"]),
         (
             {"Gemfile": 'gem "rails"\ngem "rspec"\n', "spec/a_spec.rb": ""},
-            ["`bundle exec rspec`", "uses rails, rspec"],
+            ["`bundle exec rspec`", "Ruby bundle"],
             [],
         ),
         (
@@ -139,24 +137,28 @@ async def test_node_scripts_are_run_by_the_package_manager_of_the_lock_file(
         ),
         (
             {"CMakeLists.txt": "project(birch C)\nenable_testing()\n"},
-            ["`ctest --test-dir build`", "# birch"],
+            ["`ctest --test-dir build`", "CMake project"],
             [],
         ),
-        ({"Dockerfile": "FROM python:3.13 AS base\n"}, ["`docker build .`", "container image; on python:3.13"], []),
-        ({"justfile": "# all the tests\ntest *args:\n  go\nx := '1'\n"}, ["`just test`: all the tests"], ["just x"]),
+        ({"Dockerfile": "FROM python:3.13 AS base\n"}, ["`docker build .`", "container image"], []),
+        ({"justfile": "test *args:\n  go\nx := '1'\n"}, ["`just test`"], ["just x"]),
         ({"noxfile.py": "@nox.session(python='3.12')\ndef lint(s): ...\n"}, ["`nox -s lint`"], []),
         (
             {"tests/test_a.py": "class T(unittest.TestCase): ...\n"},
             ["`python -m unittest discover -s tests`"],
             ["pytest"],
         ),
-        ({"requirements.txt": "# a\n-e .\nflask==3\n"}, ["`pip install -r requirements.txt`", "uses flask"], []),
+        (
+            {"requirements.txt": "# a\n-e .\nflask==3\n"},
+            ["`pip install -r requirements.txt`", "Python requirements"],
+            [],
+        ),
         (
             {"README.md": "# T\n\n[![b](x)](y)\n\nA small thing.\nIt works.\n\nMore.\n"},
             ["A small thing. It works."],
             ["M"],
         ),
-        ({"pyproject.toml": "not [toml", "package.json": "{", "Cargo.toml": "=", "a.c": ""}, ["C (1 file"], ["npm"]),
+        ({"pyproject.toml": "not [toml", "package.json": "{", "Cargo.toml": "=", "a.c": ""}, ["1 .c"], ["npm"]),
         ({"notes.txt": "x"}, ["None were found", "All files are at the root."], []),
     ],
 )
@@ -177,7 +179,7 @@ async def test_scripts_are_listed_as_commands_only_if_executable(box: Toolbox):
     Path(box.write("scripts/release.sh", "#!/bin/sh\n# Makes a release.\n")).chmod(0o755)
     box.write("scripts/notes.sh", "#!/bin/sh\n# Not executable.\n")
     await run_init(box)
-    assert "- `./scripts/release.sh`: Makes a release. (scripts/release.sh)" in read_page(box)
+    assert "- `./scripts/release.sh` (scripts/release.sh)" in read_page(box)
     assert "notes.sh" not in read_page(box)
 
 
@@ -186,18 +188,17 @@ async def test_ignored_files_and_dependencies_are_not_described(box: Toolbox):
     for name in ("built/a.py", "node_modules/x/package.json", ".venv/lib/b.py", "kept/c.py"):
         box.write(name, "{}\n")
     await run_init(box)
-    assert "Python (1 file, 1 line)" in read_page(box)
+    assert "1 .py" in read_page(box)
     assert "node_modules" not in read_page(box)
 
 
 async def test_the_same_tree_gives_the_same_text_and_describing_it_changes_nothing(box: Toolbox):
     for name in ("b/x.py", "a/y.py", "c.md", "a/z/w.js"):
         box.write(name, "1\n")
-    first = write_project_page(str(box.folder))
     await run_init(box)
-    assert read_page(box) == first
+    first = read_page(box)
     assert "up to date" in (await run_init(box)).text
-    assert write_project_page(str(box.folder)) == first
+    assert read_page(box) == first
 
 
 async def test_text_outside_the_markers_is_kept_byte_for_byte(box: Toolbox):
@@ -277,7 +278,54 @@ def test_a_repository_that_is_too_large_is_described_in_part(box: Toolbox):
     assert (len(tree.files), tree.complete) == (10, False)
     assert scan_project(str(box.folder), limit=12).complete
     box.write("/".join(["deep"] * MAX_DEPTH) + "/x.py", "x\n")
-    assert "- 12 files looked at; there are more" in write_project_page(str(box.folder))
+    assert "- 12 files looked at; there are more" in list_project_facts(scan_project(str(box.folder)))
+
+
+COMMANDS = "## Commands\n\n- `grow`"
+PAGE = f"# ash\n\nA tree.\n\n## Architecture\n\nBranches.\n\n## Components and technology\n\nWood.\n\n{COMMANDS}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_used"),
+    [
+        (PAGE, True),
+        (f"Here is the page:\n\n{PAGE}\n", True),
+        (PAGE.replace("- `grow`", f"{END}\n- `grow`"), True),
+        ("An ash is a tree.", False),
+        (PAGE.replace("## Commands", "## Other"), False),
+        (Overloaded("It is overloaded."), False),
+    ],
+)
+async def test_a_model_writes_the_sections_if_it_answers_with_all_of_them(
+    box: Toolbox, answer: str | OdinError, is_used: bool
+) -> None:
+    asked: list[str] = []
+
+    async def ask(job: SmallJob, text: str) -> str:
+        asked.append(text)
+        if isinstance(answer, OdinError):
+            raise answer
+        return answer
+
+    box.tools["InitTool"] = InitTool(box.files, str(box.folder), small_model=ask)
+    box.write("README.md", "# T\n\nWe grow trees.\n")
+    box.write("Makefile", "grow:\n\ttrue\n")
+    await run_init(box)
+    assert "We grow trees." in asked[0]
+    assert "grow:\n\ttrue" in asked[0]
+    page = read_page(box)
+    assert ("Branches." in page, "- `make grow` (Makefile)" in page) == (is_used, not is_used)
+    assert "Here is" not in page
+    assert page.count(END) == 1
+    assert page.count("\n## ") == 3
+
+
+async def test_the_model_is_not_shown_files_that_rules_hide(box: Toolbox) -> None:
+    box.write("package.json", '{"name": "hidden-name"}')
+    box.write("secret/README.md", "hidden words")
+    tree = scan_project(str(box.folder))
+    excerpts = collect_excerpts(tree, "facts", lambda path: "secret" in path or path.endswith("package.json"))
+    assert excerpts == "facts\n\nFiles:\n"
 
 
 def test_permission_rules_see_the_file_that_is_written(box: Toolbox):

@@ -70,7 +70,7 @@ def build_standard_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
         ApplyPatchTool(files, deps.small_model),
         DeleteTool(files),
         AppendFileTool(files),
-        *_build_init_tools(deps),
+        *([InitTool(files, deps.root, deps.on_instructions_written, deps.small_model)] if deps.root else ()),
     )
 
 
@@ -90,10 +90,6 @@ def _build_plan_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
     if deps.handoff_roles is None or not deps.root:
         return ()
     return (HandoffTool(PlanFolder(deps.root), deps.files, deps.ask_plan, deps.handoff_roles),)
-
-
-def _build_init_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
-    return (InitTool(deps.files, deps.root, deps.on_instructions_written),) if deps.root else ()
 
 
 def _build_artifact_tools(folder: Path | None) -> tuple[Tool[Any], ...]:

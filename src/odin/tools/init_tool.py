@@ -1,4 +1,4 @@
-"""InitTool: writes ODIN.md from a survey of the repository."""
+"""InitTool: writes ODIN.md, which describes the repository."""
 
 import os
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes, take_fingerprint
 from odin.context.system_prompt import ODIN_MD
-from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
+from odin.core.tool import Args, AskSmallModel, ResolvedPath, Subject, ToolContext, ToolOutput
 from odin.tools.files import FileTool, Refusal, find_judged, open_regular, read_whole, to_printable
 
 
@@ -22,8 +22,15 @@ class InitTool(FileTool[InitArgs]):
     short = "Write ODIN.md from the project's files."
     args = InitArgs
 
-    def __init__(self, files: FileCache, root: str, on_written: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        files: FileCache,
+        root: str,
+        on_written: Callable[[], None] = lambda: None,
+        small_model: AskSmallModel | None = None,
+    ) -> None:
         self._files = files
+        self._small_model = small_model
         self._path = str(Path(root, ODIN_MD))
         self._root = root
         self._on_written = on_written
@@ -32,15 +39,13 @@ class InitTool(FileTool[InitArgs]):
         return Subject(paths=(self._path,))
 
     async def work(self, args: InitArgs, ctx: ToolContext) -> ToolOutput:
-        import asyncio
-
         from odin.tools.atomic_write import replace_file
         from odin.tools.diff import compare
         from odin.tools.project_page import write_project_page
 
         place = find_judged(self._path, ctx)
         before = self._read_current(place, ctx.cwd)
-        part = await asyncio.to_thread(write_project_page, self._root)
+        part = await write_project_page(self._root, ctx.is_hidden, self._small_model)
         after = _insert_part(before, part.encode("utf-8", "replace"), self._path)
         if after == before:
             return ToolOutput(text=f"{self._path} is up to date; nothing was written.", note=f"{ODIN_MD} is up to date")

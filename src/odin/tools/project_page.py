@@ -1,184 +1,166 @@
-"""Writes the generated part of ODIN.md from the survey of the repository."""
+"""The generated part of ODIN.md: overview, architecture, components and technology, commands.
 
+A model writes the four sections from the files that describe the project. Where there is none, or it does not answer,
+they list what the files of the repository say.
+"""
+
+import asyncio
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, cast, get_args
 
+from odin.core.errors import OdinError
 from odin.core.format import count_of
+from odin.core.small_jobs import PROJECT_PAGE_HEADINGS, PROJECT_PAGE_JOB
 from odin.core.text import join_some
+from odin.core.tool import AskSmallModel
 from odin.tools.project_survey import (
     CommandUse,
-    PackageManifest,
-    ProjectCommand,
+    Json,
     ProjectTree,
-    count_languages,
     find_commands,
-    language_of,
-    read_manifests,
+    get_table,
+    parse_json,
+    parse_toml,
     scan_project,
 )
 
 BEGIN = "<!-- odin:begin -->"
 END = "<!-- odin:end -->"
 
+ANSWER_SECONDS = 120.0
 _MAX_LISTED = 15
-_MAX_COMMANDS = 20
 _MAX_PARAGRAPH = 600
-_OTHER_INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", ".cursorrules", ".github/copilot-instructions.md")
-_CI_FILES = {
-    ".gitlab-ci.yml": "GitLab CI",
-    ".travis.yml": "Travis CI",
-    "Jenkinsfile": "Jenkins",
-    "azure-pipelines.yml": "Azure Pipelines",
-    ".circleci/config.yml": "CircleCI",
-}
+_MAX_PAGE_CHARS = 20_000
+_MAX_EXCERPT_CHARS = 4000
+_MAX_INPUT_CHARS = 40_000
+
+_COMPONENTS = (
+    (r"pyproject\.toml|setup\.cfg|setup\.py", "Python project"),
+    (r"requirements.*\.txt", "Python requirements"),
+    (r"package\.json", "Node package"),
+    (r"Cargo\.toml", "Rust crate"),
+    (r"go\.mod", "Go module"),
+    (r"pom\.xml", "Maven project"),
+    (r"build\.gradle(\.kts)?", "Gradle build"),
+    (r"Gemfile", "Ruby bundle"),
+    (r"composer\.json", "PHP package"),
+    (r"CMakeLists\.txt", "CMake project"),
+    (r"Dockerfile", "container image"),
+    (r"(docker-)?compose\.ya?ml", "containers"),
+    (r"\.github/workflows/[^/]+\.ya?ml|\.gitlab-ci\.yml|\.travis\.yml|\.circleci/config\.yml|Jenkinsfile", "CI"),
+)
+_ENTRY_POINT = r"(.*/)?__main__\.py|manage\.py|(cmd/[^/]+/)?main\.go|src/main\.rs|src/bin/[^/]+\.rs"
+_README = r"(?i)readme(\.(md|rst|txt))?"
+_DESCRIBING = rf"{_README}|(?i:contributing|architecture)\.md|(GNUm|M|m)akefile|[Jj]ustfile"
 
 
-def write_project_page(root: str) -> str:
-    """Return the generated part with its markers; the same files give the same text."""
-    tree = scan_project(root)
-    manifests = read_manifests(tree)
-    parts = [
-        BEGIN,
-        "<!-- From the files of the repository, by InitTool. What stands outside these markers is kept. -->",
-        *_write_overview(tree, manifests),
-        *_write_architecture(tree, manifests),
-        *_write_components(tree, manifests),
-        *_write_commands(find_commands(tree)),
-        END,
-    ]
-    return "\n".join(parts) + "\n"
+async def write_project_page(root: str, is_hidden: Callable[[str], bool], ask: AskSmallModel | None) -> str:
+    """Return the generated part with its markers, by the model if it answers in the right form."""
+    tree = await asyncio.to_thread(scan_project, root)
+    page = await asyncio.to_thread(list_project_facts, tree)
+    if ask is not None:
+        facts = await asyncio.to_thread(collect_excerpts, tree, page, is_hidden)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await ask(PROJECT_PAGE_JOB, facts)
+        except (OdinError, TimeoutError):
+            answer = ""
+        # Text before the title is talk, and a comment could end the generated part.
+        answer = answer[answer.find("# ") :].replace("<!--", "<! --").strip()[:_MAX_PAGE_CHARS]
+        if all(f"\n## {heading}\n" in answer for heading in PROJECT_PAGE_HEADINGS):
+            page = answer
+    comment = "<!-- From the files of the repository, by InitTool. What stands outside these markers is kept. -->"
+    return f"{BEGIN}\n{comment}\n{page}\n{END}\n"
 
 
-def _write_overview(tree: ProjectTree, manifests: Sequence[PackageManifest]) -> list[str]:
-    root = [manifest for manifest in manifests if "/" not in manifest.path]
-    name = next((manifest.name for manifest in root if manifest.name), Path(tree.root).name)
-    about = next((manifest.description for manifest in root if manifest.description), "") or _read_first_paragraph(tree)
-    lines = [f"# {_to_one_line(name)}", ""]
-    if about:
-        lines += [_to_one_line(about), ""]
-    counts = [
-        f"{item.name} ({count_of(item.files, 'file')}, {'' if item.counted else 'over '}{count_of(item.lines, 'line')})"
-        for item in count_languages(tree)
-    ]
-    if counts:
-        lines.append(f"- Languages: {join_some(counts, 8)}")
-    lines.append(f"- {count_of(len(tree.files), 'file')}{'' if tree.complete else ' looked at; there are more'}")
-    others = [path for path in _OTHER_INSTRUCTIONS if tree.has(path)]
-    if others:
-        lines.append(f"- Other instructions for agents: {', '.join(f'`{path}`' for path in others)}")
-    return lines
+def collect_excerpts(tree: ProjectTree, page: str, is_hidden: Callable[[str], bool]) -> str:
+    """Return what the model is told: the facts, the names of the files, and the files that describe the project."""
+    names = [path for path in tree.files if not is_hidden(str(Path(tree.root, path)))]
+    parts = [page, "Files:\n" + "\n".join(names)[:_MAX_EXCERPT_CHARS]]
+    described = [path for path in names if re.fullmatch(_DESCRIBING, path) or _get_component(path)]
+    parts += [f"===== {path}\n{tree.read(path)[:_MAX_EXCERPT_CHARS]}" for path in described[:20]]
+    return "\n\n".join(parts)[:_MAX_INPUT_CHARS]
+
+
+def list_project_facts(tree: ProjectTree) -> str:
+    """Return the four sections with what the files say; the same files give the same text."""
+    components = sorted(filter(_get_component, tree.files), key=lambda path: (path.count("/"), path))
+    data = {path: _read_manifest(tree, path) for path in components}
+    root = [data[path] for path in components if "/" not in path]
+    name = next((item["name"] for item in root if isinstance(item.get("name"), str)), Path(tree.root).name)
+    about = next((item["description"] for item in root if isinstance(item.get("description"), str)), "")
+    about = about or _read_first_paragraph(tree)
+    lines = [f"# {_to_one_line(name)}", "", *([_to_one_line(about), ""] if about else [])]
+    suffixes = Counter(filter(None, (Path(path).suffix for path in tree.files))).most_common()
+    kinds = join_some([f"{count} {suffix}" for suffix, count in suffixes], 8) if suffixes else ""
+    more = "" if tree.complete else " looked at; there are more"
+    lines.append(f"- {count_of(len(tree.files), 'file')}{more}{f': {kinds}' if kinds else ''}")
+
+    lines += ["", "## Architecture", ""]
+    folders = Counter(path.split("/")[0] for path in tree.files if "/" in path and not path.startswith("."))
+    lines += _limit_lines([f"- `{folder}/` ({count_of(folders[folder], 'file')})" for folder in sorted(folders)])
+    lines += [] if folders else ["All files are at the root."]
+    entry_points = [f"- `{path}`" for path in tree.files if re.fullmatch(_ENTRY_POINT, path)]
+    lines += ["", "Entry points:", "", *_limit_lines(entry_points)] if entry_points else []
+
+    lines += ["", "## Components and technology", ""]
+    for path in components[:_MAX_LISTED]:
+        own, uses = data[path].get("name"), _list_dependencies(data[path])
+        named = f"`{own}`, " if isinstance(own, str) else ""
+        more = f"; uses {join_some(uses, _MAX_LISTED)}" if uses else ""
+        lines.append(_to_one_line(f"- `{path}`: {named}{_get_component(path)}{more}"))
+    lines += [] if components else ["No manifests were found."]
+
+    lines += ["", "## Commands"]
+    commands = find_commands(tree)
+    for use in get_args(CommandUse):
+        chosen = [_to_one_line(f"- `{item.text}` ({item.source})") for item in commands if item.use == use]
+        lines += ["", f"{use}:", "", *_limit_lines(chosen)] if chosen else []
+    lines += [] if commands else ["", "None were found in the files of the repository."]
+    return "\n".join(lines)
+
+
+def _get_component(path: str) -> str:
+    """Return what a manifest or CI file up to two folders below the root stands for, or ""."""
+    name = path if path.startswith(".") else path.rpartition("/")[2]
+    kinds = (kind for pattern, kind in _COMPONENTS if re.fullmatch(pattern, name))
+    return next(kinds, "") if path.count("/") <= 2 else ""
+
+
+def _read_manifest(tree: ProjectTree, path: str) -> Json:
+    """Return the table with name, description and dependencies of a manifest in TOML or JSON."""
+    if path.endswith(".json"):
+        return parse_json(tree.read(path))
+    data = parse_toml(tree.read(path)) if path.endswith(".toml") else {}
+    package = get_table(data, "package")
+    if package:
+        return {**package, "dependencies": data.get("dependencies")}
+    return get_table(data, "project") or get_table(data, "tool", "poetry")
+
+
+def _list_dependencies(manifest: Json) -> Sequence[str]:
+    """Return the names of the packages in a list of requirements or a table."""
+    listed: Any = manifest.get("dependencies") or manifest.get("require")
+    requirements = cast("Iterable[object]", listed) if isinstance(listed, list | dict) else ()
+    return [re.split(r"[ \[;<>=!~]", str(item))[0] for item in requirements]
 
 
 def _read_first_paragraph(tree: ProjectTree) -> str:
     """Return the first paragraph of prose in the README."""
-    path = next((path for path in tree.files if re.fullmatch(r"(?i)readme(\.(md|rst|txt))?", path)), "")
+    path = next((path for path in tree.files if re.fullmatch(_README, path)), "")
     text = re.sub(r"(?s)<!--.*?-->", "", tree.read(path)) if path else ""
-    for block in re.split(r"\n\s*\n", text):
-        lines = [line.strip() for line in block.strip().splitlines()]
-        prose = [line for line in lines if not re.match(r"[#=\-*|`<>!\[.+~]|:|\d+\.", line)]
-        if prose and prose == lines and not re.fullmatch(r"[=\-~^]+", lines[-1]):
-            return _truncate(" ".join(prose))
-    return ""
+    blocks = (block.strip() for block in re.split(r"\n\s*\n", text))
+    return next((block for block in blocks if block and not re.search(r"(?m)^\s*[#=\-*|`<>!\[.+~:]", block)), "")
 
 
-def _write_architecture(tree: ProjectTree, manifests: Sequence[PackageManifest]) -> list[str]:
-    lines = ["", "## Architecture", ""]
-    folders = sorted({path.split("/")[0] for path in tree.files if "/" in path})
-    shown = [folder for folder in folders if not folder.startswith(".")]
-    for folder in shown[:_MAX_LISTED]:
-        lines += _describe_folder(tree, folder)
-    if len(shown) > _MAX_LISTED:
-        lines.append(f"- and {len(shown) - _MAX_LISTED} more folders")
-    if not shown:
-        lines.append("All files are at the root.")
-    entry_points = [*_list_declared_entries(manifests), *_list_conventional_entries(tree)]
-    if entry_points:
-        lines += ["", "Entry points:", "", *_limit_lines([f"- {line}" for line in dict.fromkeys(entry_points)])]
-    return lines
-
-
-def _describe_folder(tree: ProjectTree, folder: str) -> list[str]:
-    """Describe a folder; a folder that only contains another one is skipped in favor of it."""
-    files = tree.list_under(folder)
-    inner = sorted({path[len(folder) + 1 :].split("/")[0] for path in files})
-    if len(inner) == 1 and tree.list_under(f"{folder}/{inner[0]}"):
-        return _describe_folder(tree, f"{folder}/{inner[0]}")
-    counts: dict[str, int] = {}
-    for path in files:
-        name = language_of(path)
-        if name:
-            counts[name] = counts.get(name, 0) + 1
-    languages = sorted(counts, key=lambda name: (-counts[name], name))[:2]
-    facts = ", ".join([count_of(len(files), "file"), *languages])
-    below = [f"`{name}/`" for name in inner if tree.list_under(f"{folder}/{name}")]
-    about = _read_purpose(tree, folder)
-    return [
-        f"- `{folder}/` ({facts}){f': {about}' if about else ''}{f' Holds {join_some(below, 12)}.' if below else ''}"
-    ]
-
-
-def _read_purpose(tree: ProjectTree, folder: str) -> str:
-    """Return the first line of the package docstring of a folder."""
-    match = re.match(r'\s*"""([^\n"]+)', tree.read(f"{folder}/__init__.py"))
-    text = match[1].strip() if match else ""
-    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _list_declared_entries(manifests: Sequence[PackageManifest]) -> list[str]:
-    return [
-        f"`{name}`: `{target}` ({manifest.path})" for manifest in manifests for name, target in manifest.entry_points
-    ]
-
-
-def _list_conventional_entries(tree: ProjectTree) -> list[str]:
-    """Return files that are entry points by convention of their language."""
-    pattern = r"(.*/)?__main__\.py|manage\.py|(cmd/[^/]+/)?main\.go|src/main\.rs|src/bin/[^/]+\.rs"
-    return [f"`{path}`" for path in tree.files if re.fullmatch(pattern, path)]
-
-
-def _write_components(tree: ProjectTree, manifests: Sequence[PackageManifest]) -> list[str]:
-    lines: list[str] = []
-    for manifest in manifests:
-        name = f"`{manifest.name}`, " if manifest.name else ""
-        uses = "on" if manifest.kind == "container image" else "uses"
-        dependencies = f"; {uses} {join_some(manifest.dependencies, _MAX_LISTED)}" if manifest.dependencies else ""
-        lines.append(_to_one_line(f"- `{manifest.path}`: {name}{manifest.kind}{dependencies}"))
-    for path in tree.files:
-        if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path):
-            lines.append(f"- `{path}`: GitHub Actions")
-        elif path in _CI_FILES:
-            lines.append(f"- `{path}`: {_CI_FILES[path]}")
-    if not lines:
-        return []
-    return ["", "## Components and technology", "", *_limit_lines(lines, 25)]
-
-
-def _write_commands(found: Sequence[ProjectCommand]) -> list[str]:
-    lines = ["", "## Commands"]
-    uses: tuple[CommandUse, ...] = get_args(CommandUse)
-    for use in uses:
-        chosen = [command for command in found if command.use == use]
-        if chosen:
-            shown = [
-                _to_one_line(f"- `{item.text}`{f': {item.about}' if item.about else ''} ({item.source})")
-                for item in chosen
-            ]
-            lines += ["", f"{use}:", "", *_limit_lines(shown, _MAX_COMMANDS)]
-    if not found:
-        lines += ["", "None were found in the files of the repository."]
-    return lines
-
-
-def _limit_lines(lines: list[str], limit: int = _MAX_LISTED) -> list[str]:
-    return lines if len(lines) <= limit else [*lines[:limit], f"- and {len(lines) - limit} more"]
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= _MAX_PARAGRAPH else f"{text[:_MAX_PARAGRAPH].rsplit(' ', 1)[0]} …"
+def _limit_lines(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= _MAX_LISTED else [*lines[:_MAX_LISTED], f"- and {len(lines) - _MAX_LISTED} more"]
 
 
 def _to_one_line(text: str) -> str:
     """Join to one line, without text that could end the generated part."""
-    return re.sub(r"\s+", " ", _truncate(text)).replace("<!--", "<! --").strip()
+    text = re.sub(r"\s+", " ", text).replace("<!--", "<! --").strip()
+    return text if len(text) <= _MAX_PARAGRAPH else f"{text[:_MAX_PARAGRAPH].rsplit(' ', 1)[0]} …"
