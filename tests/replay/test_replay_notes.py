@@ -9,7 +9,7 @@ from odin.core.errors import LogDamaged
 from odin.core.event import Compacted, Envelope
 from odin.core.op import AnswerQuestions
 from odin.replay.recording import find_recording
-from odin.replay.replay import ReplayOptions, _note_summaries, replay_session
+from odin.replay.replay import ReplayOptions, _list_notes, replay_session
 from odin.session.store import SessionStore
 from odin.testing import call, say
 from tests.engine.conftest import Start
@@ -73,6 +73,6 @@ async def test_scratch_folder_is_removed_unless_kept(
 
 def test_different_number_of_compactions_is_noted() -> None:
     envelopes = [Envelope(number, 1.0, "s", Compacted("short", 0)) for number in range(2)]
-    assert _note_summaries(envelopes, envelopes) == []
+    assert _list_notes(envelopes, envelopes) == []
     note = "The conversation was summarized 1 times, in the recording 2 times."
-    assert _note_summaries(envelopes, envelopes[:1]) == [note]
+    assert _list_notes(envelopes, envelopes[:1]) == [note]

@@ -4,6 +4,7 @@ What differs in every run (times, process ids, temporary names) is normalized fi
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -11,7 +12,6 @@ import msgspec
 
 from odin.checkpoints.file_state import UNHASHED_PREFIX
 from odin.core.call_events import (
-    AnswerEvent,
     PermissionAnswered,
     PermissionAsked,
     QuestionsAnswered,
@@ -102,39 +102,29 @@ def compare_logs(
     Additional events in `cut_turns`, whose end is not recorded, are no difference. The calls in `skipped` were not
     made, so they changed no files.
     """
-    skipped = frozenset(skipped)
+    skipped, cut_turns = frozenset(skipped), frozenset(cut_turns)
     then, now = (list(_extract_facts(list(side), move, skipped)) for side in (recorded, replayed))
-    differences = list(_find_differences(then, now, frozenset(cut_turns)))
-    return sorted(differences, key=lambda difference: difference.seq)
-
-
-def _find_differences(then: list[ReplayFact], now: list[ReplayFact], cut_turns: frozenset[str]) -> Iterator[Difference]:
-    streams: dict[str, list[ReplayFact]] = {}
+    differences: list[Difference] = []
+    streams: dict[str, deque[ReplayFact]] = {}
     for fact in now:
-        streams.setdefault(fact.stream, []).append(fact)
-    positions: dict[str, int] = {}
+        streams.setdefault(fact.stream, deque()).append(fact)
     broken: set[str] = set()
     for fact in then:
-        position = positions.get(fact.stream, 0)
-        positions[fact.stream] = position + 1
-        replayed = streams.get(fact.stream, [])
+        replayed_facts = streams.get(fact.stream)
+        match = replayed_facts.popleft() if replayed_facts else None
         if fact.stream in broken:
             continue
-        match = replayed[position] if position < len(replayed) else None
         if match is None or match.what != fact.what:
             broken.add(fact.stream)
-            yield Difference(fact.seq, fact.what, fact.value, _format_fact(match), fact.prompt)
+            shown = f"{match.what}: {match.value}" if match is not None else ""
+            differences.append(Difference(fact.seq, fact.what, fact.value, shown, fact.prompt))
         elif match.value != fact.value:
-            yield Difference(fact.seq, fact.what, fact.value, match.value, fact.prompt)
+            differences.append(Difference(fact.seq, fact.what, fact.value, match.value, fact.prompt))
     last = then[-1].seq if then else 0
-    for stream, facts in streams.items():
-        more = facts[positions.get(stream, 0) :]
+    for stream, more in streams.items():
         if more and stream not in broken and more[0].turn not in cut_turns and not stream.startswith("asked"):
-            yield Difference(last + 1, more[0].what, "", more[0].value, more[0].prompt)
-
-
-def _format_fact(fact: ReplayFact | None) -> str:
-    return f"{fact.what}: {fact.value}" if fact is not None else ""
+            differences.append(Difference(last + 1, more[0].what, "", more[0].value, more[0].prompt))
+    return sorted(differences, key=lambda difference: difference.seq)
 
 
 def _extract_facts(
@@ -143,8 +133,8 @@ def _extract_facts(
     """Yield the facts of one log.
 
     Files of cancelled calls are ignored: how far such a call got is chance. So are those of commands beside which other
-    agents ran commands. The opening of a session counts only if
-    another fact follows, because runs that only change the title or the model are not replayed.
+    agents ran commands. The opening of a session counts only if another fact follows, because runs that only change the
+    title or the model are not replayed.
     """
     prompt, turn = 0, ""
     opened: ReplayFact | None = None
@@ -170,10 +160,7 @@ def _extract_facts(
             yield fact
 
 
-FactParts = Iterator[tuple[str, str, str]]
-
-
-def _describe(event: AnyEvent, agent: str) -> FactParts:  # noqa: C901 (one case per event)
+def _describe(event: AnyEvent, agent: str) -> Iterator[tuple[str, str, str]]:  # noqa: C901 (one case per event)
     """Yield stream, name and value of each fact of an event."""
     turns, of_agent = f"turns {agent}", f" of {agent}" if agent else ""
     match event:
@@ -195,15 +182,11 @@ def _describe(event: AnyEvent, agent: str) -> FactParts:  # noqa: C901 (one case
         case FilesChanged():
             yield f"files {event.call_id}", f"files changed by call {event.call_id}", _format_changes(event.changes)
         case PermissionAsked():
-            yield (
-                _ask_stream_of(event),
-                f"request for call {event.call_id}",
-                f"{event.name}: {event.subject}",
-            )
+            yield f"asked {event.call_id}", f"request for call {event.call_id}", f"{event.name}: {event.subject}"
         case PermissionAnswered():
-            yield _ask_stream_of(event), f"answer about call {event.call_id}", "yes" if event.allowed else "no"
+            yield f"asked {event.call_id}", f"answer about call {event.call_id}", "yes" if event.allowed else "no"
         case QuestionsAnswered():
-            yield _ask_stream_of(event), f"answers to call {event.call_id}", _encode_json(event.answers)
+            yield f"asked {event.call_id}", f"answers to call {event.call_id}", _encode_json(event.answers)
         case TodosChanged():
             yield turns, "todos", "\n".join(f"{todo.status}: {todo.content}" for todo in event.todos)
         case PromptQueued() | PromptChanged() | PromptInjected():
@@ -231,10 +214,6 @@ def _describe(event: AnyEvent, agent: str) -> FactParts:  # noqa: C901 (one case
             yield "turns ", "session", "resumed" if event.resumed else "opened"
         case _:
             pass
-
-
-def _ask_stream_of(event: PermissionAsked | AnswerEvent) -> str:
-    return f"asked {event.call_id}"
 
 
 def _format_changes(changes: Iterable[FileChange]) -> str:

@@ -5,11 +5,12 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
-import msgspec
-
 from odin.core.call_events import (
+    AnswerEvent,
+    AskEvent,
     PermissionAnswered,
     PermissionAsked,
     PlanAnswered,
@@ -27,17 +28,20 @@ from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, RemoveRu
 from odin.providers.playback import PlaybackHooks, RecordedProvider
 from odin.replay.recording import Recording
 from odin.replay.script import (
+    ActionReader,
     EventKey,
     RecordedOrder,
+    ReplayScript,
     UserAction,
-    actions_of,
+    copy_fields,
     find_stopping_answer,
-    key_of,
-    script_of,
+    make_event_key,
 )
 
 STALL_TIMEOUT_S = 20.0
 """The replay is given up after this long without an event, in addition to the longest pause of the recording."""
+
+_LONGEST_PAUSE_S = 600.0
 
 OpenSession = Callable[[RecordedProvider, str], Awaitable[Client]]
 """Opens the session with this model; a session id resumes it."""
@@ -61,13 +65,21 @@ class Player:
         self._log = log
         self._open_session = open_session
         self._report = report
-        self._actions = actions_of(recording.envelopes)
-        script = script_of(recording.envelopes)
+        reader = ActionReader(recording.envelopes)
+        self._actions = reader.actions
+        self._recorded_ends = reader.ended_turns
+        script = ReplayScript(recording.envelopes)
         stage = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
         self._model = RecordedProvider(script.replies, script.cut_turns, script.jobs, stage)
         self._order = RecordedOrder(recording.envelopes)
         self._answers = _RecordedAnswers(recording.envelopes)
-        self._patience = STALL_TIMEOUT_S + _measure_longest_call(recording.envelopes)
+        # Pauses before a prompt are the user's.
+        pauses = (
+            then.ts - before.ts
+            for before, then in pairwise(recording.envelopes)
+            if not isinstance(then.event, TurnStarted | SessionOpened)
+        )
+        self._stall_timeout_s = STALL_TIMEOUT_S + min(max(pauses, default=0.0), _LONGEST_PAUSE_S)
         self._client: Client | None = None
         self._follow_task: asyncio.Task[None] | None = None
         self._happened: set[EventKey] = set()
@@ -89,9 +101,7 @@ class Player:
                 self._next_action_seq = self._actions[index + 1].seq if index + 1 < len(self._actions) else 1 << 62
                 self._progress.set()
             if self._client is not None:
-                await self._wait_until(
-                    lambda: self._ended_turns >= self._count_ended_turns(), "the end of the last turn"
-                )
+                await self._wait_until(lambda: self._ended_turns >= self._recorded_ends, "the end of the last turn")
         except ReplayStuck as stuck:
             return str(stuck)
         except OdinError as error:
@@ -100,23 +110,11 @@ class Player:
             await self._close()
         return ""
 
-    def _count_ended_turns(self) -> int:
-        """The number of recorded turns that ended while the session ran."""
-        total, running = 0, ""
-        for item in self._recording.envelopes:
-            if isinstance(item.event, SessionOpened):
-                running = ""
-            elif isinstance(item.event, TurnStarted) and not item.agent:
-                running = item.event.id
-            elif isinstance(item.event, TurnEnded) and not item.agent:
-                total += item.event.id == running
-        return total
-
     async def _wait_until(self, reached: Callable[[], bool], what: str) -> None:
         while not reached():
             self._progress.clear()
             try:
-                async with asyncio.timeout(self._patience):
+                async with asyncio.timeout(self._stall_timeout_s):
                     await self._progress.wait()
             except TimeoutError:
                 raise ReplayStuck(f"no progress while waiting for {what}") from None
@@ -163,10 +161,9 @@ class Player:
         elif self._client is not None and isinstance(action.op, RuleRemoved):
             lines = await self._client.list_rules()
             wanted = (action.op.text, action.op.action, action.op.role)
-            for line in lines:
-                if line.number and (line.text, line.action, line.role) == wanted:
-                    await self._client.submit(RemoveRule(line.number))
-                    break
+            number = next((line.number for line in lines if (line.text, line.action, line.role) == wanted), 0)
+            if number:
+                await self._client.submit(RemoveRule(number))
         elif self._client is not None and not isinstance(action.op, str | RuleRemoved):
             await self._client.submit(action.op)
 
@@ -191,15 +188,13 @@ class Player:
 
     async def _follow_events(self, client: Client) -> None:
         async for envelope in client.stream_events():
-            if not envelope.event.durable:
-                self._progress.set()
-                continue
-            await self._handle_event(client, envelope)
+            if envelope.event.durable:
+                await self._handle_event(client, envelope)
             self._progress.set()
 
     async def _handle_event(self, client: Client, envelope: Envelope) -> None:
         event = envelope.event
-        if key := key_of(envelope, self._reply_counts):
+        if key := make_event_key(envelope, self._reply_counts):
             self._happened.add(key)
         if isinstance(event, TurnStarted) and not envelope.agent:
             self._running_turn = event.id
@@ -208,52 +203,24 @@ class Player:
             self._report(f"        turn {event.id} ended: {event.reason}")
         elif isinstance(event, ToolStarted):
             self._report(f"        {event.name} {event.description}")
-        elif isinstance(event, PermissionAsked):
-            answer = self._answers.answer_permission(event)
+        elif isinstance(event, AskEvent):
+            answer = self._answers.find_answer(event)
             if answer is not None:
                 with suppress(OdinError):
                     await client.submit(answer)
-        elif isinstance(event, QuestionsAsked):
-            answers = self._answers.answer_questions(event)
-            if answers is not None:
-                with suppress(OdinError):
-                    await client.submit(answers)
-        elif isinstance(event, PlanAsked):
-            decision = self._answers.answer_plan(event)
-            if decision is not None:
-                with suppress(OdinError):
-                    await client.submit(decision)
-
-
-def _measure_longest_call(envelopes: tuple[Envelope, ...]) -> float:
-    """The longest pause between events during a turn, in seconds, at most ten minutes."""
-    longest, last, running = 0.0, 0.0, False
-    for item in envelopes:
-        if running:
-            longest = max(longest, item.ts - last)
-        last = item.ts
-        if not item.agent and isinstance(item.event, TurnStarted | TurnEnded):
-            running = isinstance(item.event, TurnStarted)
-    return min(longest, 600.0)
 
 
 class _RecordedAnswers:
     """The user's recorded answers, by call."""
 
     def __init__(self, envelopes: tuple[Envelope, ...]) -> None:
-        self._permissions: dict[str, deque[PermissionAnswered]] = {}
-        self._questions: dict[str, deque[QuestionsAnswered]] = {}
-        self._plans: dict[str, deque[PlanAnswered]] = {}
+        self._answers: dict[tuple[type, str], deque[AnswerEvent]] = {}
         self._stopping_asks: set[str] = set()
         self._allowed_calls: set[str] = set()
         for index, item in enumerate(envelopes):
             event = item.event
-            if isinstance(event, PermissionAnswered):
-                self._permissions.setdefault(event.call_id, deque()).append(event)
-            elif isinstance(event, QuestionsAnswered):
-                self._questions.setdefault(event.call_id, deque()).append(event)
-            elif isinstance(event, PlanAnswered):
-                self._plans.setdefault(event.call_id, deque()).append(event)
+            if isinstance(event, AnswerEvent):
+                self._answers.setdefault((type(event), event.call_id), deque()).append(event)
             elif isinstance(event, ToolStarted) or (isinstance(event, ToolEnded) and event.status != "denied"):
                 self._allowed_calls.add(event.call_id)
             elif isinstance(event, TurnEnded) and event.reason == "interrupted":
@@ -261,52 +228,34 @@ class _RecordedAnswers:
                 if stopper is not None:
                     self._stopping_asks.add(stopper.ask_id)
 
-    def answer_permission(self, asked: PermissionAsked) -> AnswerPermission | None:
-        """Return the recorded answer, or None if the request stayed open until the turn was interrupted.
+    def find_answer(self, asked: AskEvent) -> AnswerPermission | AnswerQuestions | AnswerPlan | None:
+        """Return the recorded answer, or None if the request stayed open until the turn was interrupted."""
+        kinds = {PermissionAsked: PermissionAnswered, QuestionsAsked: QuestionsAnswered, PlanAsked: PlanAnswered}
+        recorded = self._answers.get((kinds[type(asked)], asked.call_id))
+        answer = recorded.popleft() if recorded else None
+        if answer is not None and answer.by in ("interrupt", "shutdown"):
+            return None
+        if isinstance(asked, PermissionAsked):
+            return self._answer_permission(asked, answer if isinstance(answer, PermissionAnswered) else None)
+        if isinstance(asked, QuestionsAsked):
+            unanswered = AnswerQuestions(asked.ask_id, cancelled=True, by="replay")
+            return copy_fields(AnswerQuestions, answer, ask_id=asked.ask_id) if answer else unanswered
+        undecided = AnswerPlan(asked.ask_id, "keep_planning", by="replay")
+        return copy_fields(AnswerPlan, answer, ask_id=asked.ask_id) if answer else undecided
 
-        A call that needed no approval in the recording, because of a rule or a flag, is allowed.
-        """
-        recorded = self._permissions.get(asked.call_id)
-        if asked.unsandboxed and not recorded:
+    def _answer_permission(self, asked: PermissionAsked, answer: PermissionAnswered | None) -> AnswerPermission:
+        """A call that needed no approval in the recording, because of a rule or a flag, is allowed."""
+        if answer is None and asked.unsandboxed:
             return AnswerPermission(asked.ask_id, False, "A replay runs no command outside the sandbox.", by="replay")
-        if not recorded:
+        if answer is None:
             allow = asked.call_id in self._allowed_calls
-            return AnswerPermission(
-                asked.ask_id, allow, "" if allow else "The recording has no answer for this call.", by="replay"
-            )
-        answer = recorded.popleft()
-        if answer.by in ("interrupt", "shutdown"):
-            return None
-        return msgspec.convert(
-            {
-                "type": "AnswerPermission",
-                "ask_id": asked.ask_id,
-                "allow": answer.allowed and not asked.unsandboxed,
-                "reason": answer.reason,
-                "args": answer.args,
-                "by": answer.by,
-                "interrupt": answer.ask_id in self._stopping_asks,
-                "summary": answer.summary,
-                "rule": answer.rule,
-                "remember": "session" if answer.remember else None,
-            },
+            reason = "" if allow else "The recording has no answer for this call."
+            return AnswerPermission(asked.ask_id, allow, reason, by="replay")
+        return copy_fields(
             AnswerPermission,
+            answer,
+            ask_id=asked.ask_id,
+            allow=answer.allowed and not asked.unsandboxed,
+            interrupt=answer.ask_id in self._stopping_asks,
+            remember="session" if answer.remember else None,
         )
-
-    def answer_questions(self, asked: QuestionsAsked) -> AnswerQuestions | None:
-        recorded = self._questions.get(asked.call_id)
-        if not recorded:
-            return AnswerQuestions(asked.ask_id, cancelled=True, by="replay")
-        answer = recorded.popleft()
-        if answer.by in ("interrupt", "shutdown"):
-            return None
-        return AnswerQuestions(asked.ask_id, answer.answers, answer.cancelled, answer.by)
-
-    def answer_plan(self, asked: PlanAsked) -> AnswerPlan | None:
-        recorded = self._plans.get(asked.call_id)
-        if not recorded:
-            return AnswerPlan(asked.ask_id, "keep_planning", by="replay")
-        answer = recorded.popleft()
-        if answer.by in ("interrupt", "shutdown"):
-            return None
-        return AnswerPlan(asked.ask_id, answer.decision, answer.comment, answer.text, answer.role, answer.by)

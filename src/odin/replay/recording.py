@@ -8,14 +8,16 @@ and the rest is reported.
 
 import os
 import re
+import shutil
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
-from odin.checkpoints.file_state import UNHASHED_PREFIX, decode_path, encode_path
+from odin.checkpoints.file_state import RestoreFailed, decode_path, encode_path, restore_path
 from odin.checkpoints.project_listing import ProjectListing, read_regular_file
 from odin.checkpoints.store import CheckpointLost, CheckpointStore, sha256_of
 from odin.config import Options
@@ -183,36 +185,29 @@ class StartState(msgspec.Struct):
     lost: bool = False
 
 
-def start_of(envelopes: Iterable[Envelope], store: CheckpointStore | None) -> StartState:
+def _find_start(envelopes: Iterable[Envelope], store: CheckpointStore) -> StartState:
     start = StartState()
     new_plans: set[str] = set()
     for item in envelopes:
         event = item.event
+        states: list[FileState] = []
         if isinstance(event, ToolStarted) and event.name == _PLAN_TOOL and not event.args.get("plan_path"):
             new_plans.add(event.call_id)
         elif isinstance(event, ToolEnded) and event.call_id in new_plans:
-            _add_states(start, (FileState(path, "absent") for path in event.files))
+            states += [FileState(path, "absent") for path in event.files]
         elif isinstance(event, CheckpointSaved):
-            _add_states(start, event.files)
-            if event.manifest and start.listing is None and store is not None:
-                _add_listing(start, event.manifest, store)
+            states += event.files
+            if event.manifest and start.listing is None:
+                try:
+                    start.listing = ProjectListing.from_manifest(store.load_manifest(event.manifest))
+                    states += start.listing.states.values()
+                except CheckpointLost:
+                    start.lost = True
         elif isinstance(event, FilesChanged | Rewound | Redone):
-            _add_states(start, (change.before for change in event.changes))
+            states += [change.before for change in event.changes]
+        for state in states:
+            start.files.setdefault(state.path, state)
     return start
-
-
-def _add_states(start: StartState, states: Iterable[FileState]) -> None:
-    for state in states:
-        start.files.setdefault(state.path, state)
-
-
-def _add_listing(start: StartState, manifest: str, store: CheckpointStore) -> None:
-    try:
-        start.listing = ProjectListing.from_manifest(store.load_manifest(manifest))
-    except CheckpointLost:
-        start.lost = True
-        return
-    _add_states(start, start.listing.states.values())
 
 
 def make_scratch(recording: Recording, target: Path, *, outside: Container[str] = ()) -> list[str]:
@@ -222,16 +217,12 @@ def make_scratch(recording: Recording, target: Path, *, outside: Container[str] 
         if recording.files.is_dir():
             _copy_tree(recording.files, target, ())
         return []
-    store = CheckpointStore(recording.store) if recording.store is not None else None
-    start = start_of(recording.envelopes, store)
     notes: list[str] = []
     if Path(recording.root).is_dir():
         _copy_tree(Path(recording.root), target, outside)
     else:
         notes.append(f"The folder {recording.root} no longer exists; the copy has only its saved files.")
-    restorer = _Restorer(recording.root, target, store, start)
-    restorer.restore_all()
-    return notes + restorer.list_notes()
+    return notes + (_restore_start(recording, target, CheckpointStore(recording.store)) if recording.store else [])
 
 
 def check_location(recording: Recording) -> None:
@@ -264,163 +255,90 @@ def mark_root(recording: Recording, target: Path) -> None:
 
 
 def _copy_tree(source: Path, target: Path, outside: Container[str]) -> None:
-    """Copy files, folders and links without following links. Folders keep their modes, plus owner access."""
+    """Copy files, folders and links without following links. What cannot be read is left out."""
     files = size = 0
-    target.chmod(stat.S_IMODE(source.stat().st_mode) | 0o700)
-    queue = [(source, target)]
-    while queue:
-        folder, into = queue.pop()
-        for entry in _list_entries(folder):
-            if entry.path in outside:
-                continue
-            info = entry.stat(follow_symlinks=False)
-            copy = into / entry.name
+
+    def list_omitted(folder: str, names: list[str]) -> list[str]:
+        nonlocal files, size
+        omitted: list[str] = []
+        for name in names:
+            info = Path(folder, name).lstat()
             files, size = files + 1, size + info.st_size
-            if files > MAX_FILES or size > MAX_BYTES:
-                raise UsageError(
-                    f"{source} is too large to be copied (more than {MAX_FILES:,} files or {MAX_BYTES / 1e9:g} GB).",
-                    "Make a recording of a smaller project.",
-                )
-            if stat.S_ISDIR(info.st_mode):
-                copy.mkdir(mode=0o700)
-                copy.chmod(stat.S_IMODE(info.st_mode) | 0o700)
-                queue.append((Path(entry.path), copy))
-            elif stat.S_ISLNK(info.st_mode):
-                copy.symlink_to(os.readlink(entry.path))  # noqa: PTH115
-            elif stat.S_ISREG(info.st_mode):
-                _copy_file(entry.path, copy, stat.S_IMODE(info.st_mode))
+            if f"{folder}/{name}" in outside or not (
+                stat.S_ISDIR(info.st_mode) or stat.S_ISLNK(info.st_mode) or stat.S_ISREG(info.st_mode)
+            ):
+                omitted.append(name)
+        if files > MAX_FILES or size > MAX_BYTES:
+            raise UsageError(
+                f"{source} is too large to be copied (more than {MAX_FILES:,} files or {MAX_BYTES / 1e9:g} GB).",
+                "Make a recording of a smaller project.",
+            )
+        return omitted
+
+    with suppress(shutil.Error):
+        shutil.copytree(source, target, symlinks=True, ignore=list_omitted, dirs_exist_ok=True)
 
 
-def _list_entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:
-        return []
+def _restore_start(recording: Recording, target: Path, store: CheckpointStore) -> list[str]:
+    """Restore the copy to the start of the session and return notes on what could not be."""
+    start = _find_start(recording.envelopes, store)
 
-
-def _copy_file(source: str, target: Path, mode: int) -> None:
-    try:
-        with Path(source).open("rb") as read, target.open("xb") as written:
-            while chunk := read.read(1_000_000):
-                written.write(chunk)
-        target.chmod(mode)
-    except PermissionError:
-        return
-
-
-class _Restorer:
-    """Restores the copy to the start of the session. Touches nothing outside the copy."""
-
-    def __init__(self, root: str, target: Path, store: CheckpointStore | None, start: StartState) -> None:
-        self._root = root
-        self._target = target
-        self._store = store
-        self._start = start
-        self._lost: list[str] = []
-
-    def restore_all(self) -> None:
-        states = sorted(self._start.files.items())
-        for path, state in reversed(states):
-            target = self._locate(path)
-            if target is not None and state.kind == "absent":
-                _remove_path(target)
-        if self._start.listing is not None:
-            for target in self._find_newer(self._start.listing):
-                _remove_path(target)
-        for path, state in states:
-            target = self._locate(path)
-            if target is not None:
-                self._restore(target, state)
-
-    def list_notes(self) -> list[str]:
-        notes: list[str] = []
-        if self._lost:
-            named = ", ".join(self._lost[:10]) + (", …" if len(self._lost) > 10 else "")
-            notes.append(f"{len(self._lost)} files could not be restored to their earlier state: {named}.")
-        if self._start.listing is None:
-            missing = "their list is no longer in the checkpoint store"
-            why = missing if self._start.lost else "the session ran no command that could change them"
-            notes.append(f"Files that the session did not edit have their current content ({why}).")
-        elif (self._target / ".git").is_dir():
-            notes.append("The repository (.git) has its current state; earlier states are not saved.")
-        return notes
-
-    def _locate(self, path: str) -> Path | None:
+    def locate(path: str) -> Path | None:
         """The path in the copy; None if it is outside the project or behind a link."""
         real = decode_path(path)
-        if not Path(real).is_relative_to(self._root) or real == self._root:
+        if not Path(real).is_relative_to(recording.root) or real == recording.root:
             return None
-        target = self._target / Path(real).relative_to(self._root)
-        return target if os.path.realpath(target.parent) == str(target.parent) else None
+        copy = target / Path(real).relative_to(recording.root)
+        return copy if os.path.realpath(copy.parent) == str(copy.parent) else None
 
-    def _find_newer(self, listing: ProjectListing) -> Iterator[Path]:
-        """Files in the listed folders that did not exist at the start."""
-        for folder in self._find_listed_folders(listing):
-            for entry in _list_entries(folder):
-                path = str(Path(self._root) / Path(entry.path).relative_to(self._target))
-                if not entry.is_dir(follow_symlinks=False) and path not in self._start.files:
-                    yield Path(entry.path)
+    copies = [(copy, state) for path, state in sorted(start.files.items()) if (copy := locate(path)) is not None]
+    for copy, state in reversed(copies):
+        if state.kind == "absent":
+            _remove(copy)
+    if start.listing is not None:
+        folders = [copy for copy, state in copies if state.kind == "folder" and state.saved and copy.is_dir()]
+        for folder in [*([target] if start.listing.is_complete else []), *folders]:
+            for found in folder.iterdir():
+                is_folder = found.is_dir() and not found.is_symlink()
+                if not is_folder and f"{recording.root}/{found.relative_to(target)}" not in start.files:
+                    _remove(found)
+    lost = [state.path for copy, state in copies if not _restore(copy, state, store)]
 
-    def _find_listed_folders(self, listing: ProjectListing) -> Iterator[Path]:
-        if listing.is_complete:
-            yield self._target
-        for path, state in listing.states.items():
-            target = self._locate(path)
-            if state.kind == "folder" and state.saved and target is not None and target.is_dir():
-                yield target
+    notes: list[str] = []
+    if lost:
+        named = ", ".join(lost[:10]) + (", …" if len(lost) > 10 else "")
+        notes.append(f"{len(lost)} files could not be restored to their earlier state: {named}.")
+    if start.listing is None:
+        missing = "their list is no longer in the checkpoint store"
+        why = missing if start.lost else "the session ran no command that could change them"
+        notes.append(f"Files that the session did not edit have their current content ({why}).")
+    elif (target / ".git").is_dir():
+        notes.append("The repository (.git) has its current state; earlier states are not saved.")
+    return notes
 
-    def _restore(self, target: Path, state: FileState) -> None:
-        if state.kind == "folder":
-            if not target.is_dir():
-                _remove_path(target)
-                target.mkdir(parents=True, exist_ok=True)
-        elif state.kind == "link":
-            _remove_path(target)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not os.path.lexists(target):
-                target.symlink_to(decode_path(state.target))
-        elif state.kind == "file" and not self._is_same(target, state):
-            self._restore_file(target, state)
 
-    def _is_same(self, target: Path, state: FileState) -> bool:
-        data = read_regular_file(str(target), _MAX_FILE_BYTES)
-        if data is None or (sha256_of(data) != state.sha256 and not state.sha256.startswith(UNHASHED_PREFIX)):
-            return False
-        if state.sha256.startswith(UNHASHED_PREFIX):
-            self._lost.append(state.path)
-        elif state.mode:
-            target.chmod(state.mode)
+def _restore(copy: Path, state: FileState, store: CheckpointStore) -> bool:
+    """Restore one path of the copy. False if its earlier content is not in the store."""
+    if state.kind in ("absent", "other") or (state.kind == "folder" and copy.is_dir()):
         return True
-
-    def _restore_file(self, target: Path, state: FileState) -> None:
-        data = self._fetch_earlier(state)
-        if data is None:
-            self._lost.append(state.path)
-            return
-        _remove_path(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-        target.chmod(state.mode or 0o644)
-
-    def _fetch_earlier(self, state: FileState) -> bytes | None:
-        if self._store is None or not state.saved:
-            return None
-        try:
-            return self._store.fetch(state.sha256)
-        except CheckpointLost:
-            return None
-
-
-def _remove_path(target: Path) -> None:
-    """Remove a file, a link or an empty folder of the copy."""
+    data = read_regular_file(str(copy), _MAX_FILE_BYTES) if state.kind == "file" else None
+    if data is not None and sha256_of(data) == state.sha256:
+        copy.chmod(state.mode)
+        return True
     try:
-        if target.is_dir() and not target.is_symlink():
-            target.rmdir()
-        elif os.path.lexists(target):
-            target.unlink()
-    except OSError:
-        return
+        restore_path(msgspec.structs.replace(state, path=encode_path(str(copy))), store.fetch, sync=False)
+    except (CheckpointLost, RestoreFailed):
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link or an empty folder of the copy."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
 
 
 _MAX_NAMED = 10
@@ -444,38 +362,23 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
     paths = {recording.root: PROJECT_PATH, recording.folder: SESSION_PATH, make_environment(cwd="/").home: HOME_PATH}
     written = move_recording(recording, paths)
     secrets: set[str] = set()
-    clean = tuple(move_envelope(item, _make_cleaner(secrets)) for item in written.envelopes)
-    (target / RECORDING_LOG).write_bytes(_encode_log(msgspec.structs.replace(written, envelopes=clean)))
-    notes += _describe_secrets(secrets, target / RECORDING_FILES)
-    lines = [f"note: {note}" for note in notes]
-    return "\n".join([*lines, f"Recorded in {target}: {recording.prompt_count} prompts."]) + "\n"
-
-
-def _make_cleaner(secrets: set[str]) -> Callable[[str], str]:
-    """Redact prompts and arguments, which the log stores verbatim. The names of secrets are added to `secrets`."""
     redact = Redactor(make_environment(cwd="/").variables)
 
     def clean(text: str) -> str:
+        """Redact prompts and arguments, which the log stores verbatim."""
         redacted = redact(text)
         secrets.update(redacted.secrets)
         return redacted.text
 
-    return clean
-
-
-def _describe_secrets(secrets: set[str], files: Path) -> list[str]:
-    """Notes about secrets, because recordings are made to be shared."""
-    notes: list[str] = []
+    header = LogHeader(written.header.odin_log, written.header.session, written.cwd, written.header.created)
+    cleaned = [move_envelope(item, clean) for item in written.envelopes]
+    lines = [msgspec.json.encode(item) for item in (header, *cleaned)]
+    (target / RECORDING_LOG).write_bytes(b"\n".join(lines) + b"\n")
     if secrets:
         notes.append(f"Removed from the log, so calls that used them will differ: {', '.join(sorted(secrets))}.")
+    files = target / RECORDING_FILES
     names = sorted(str(path.relative_to(files)) for path in files.rglob("*") if is_secret_path(str(path)))
     if names:
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         notes.append(f"Check these files before you share the recording: {', '.join(names[:_MAX_NAMED])}{more}.")
-    return notes
-
-
-def _encode_log(recording: Recording) -> bytes:
-    header = LogHeader(recording.header.odin_log, recording.header.session, recording.cwd, recording.header.created)
-    lines = [msgspec.json.encode(header), *(msgspec.json.encode(item) for item in recording.envelopes)]
-    return b"\n".join(lines) + b"\n"
+    return "".join(f"note: {note}\n" for note in notes) + f"Recorded in {target}: {recording.prompt_count} prompts.\n"

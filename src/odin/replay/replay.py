@@ -49,7 +49,7 @@ from odin.replay.recording import (
     move_recording,
     truncate_recording,
 )
-from odin.replay.script import script_of
+from odin.replay.script import ReplayScript
 from odin.session.log import LOG_NAME, read_log
 from odin.session.store import SessionStore
 
@@ -234,7 +234,7 @@ async def _play_recording(
     stuck = await Player(played, open_client, log, report).play()
     now = tuple(read_log(log)) if log.exists() else ()
     rename = make_path_mover({str(scratch.project): PROJECT_PATH, str(scratch.session): SESSION_PATH})
-    cut = script_of(played.envelopes).cut_turns
+    cut = ReplayScript(played.envelopes).cut_turns
     calls = [call for group in skipped_calls.skipped.values() for call in group]
     differences = compare_logs(played.envelopes, now, rename, cut_turns=cut, skipped=calls)
     if stuck:
@@ -242,7 +242,7 @@ async def _play_recording(
     notes += [
         f"Skipped, with their recorded results: {len(ids)} {reason}." for reason, ids in skipped_calls.skipped.items()
     ]
-    notes += [*_note_hooks(recording), *_note_summaries(played.envelopes, now)]
+    notes += _list_notes(played.envelopes, now)
     return ReplayReport(
         session=recording.header.session,
         same=not differences,
@@ -254,17 +254,15 @@ async def _play_recording(
     )
 
 
-def _note_hooks(recording: Recording) -> list[str]:
+def _list_notes(then: Iterable[Envelope], now: Iterable[Envelope]) -> list[str]:
+    """Return what the replay cannot repeat."""
     outcomes = {"modified", "denied", "context", "halted", "asked"}
-    count = sum(isinstance(item.event, HookRan) and item.event.outcome in outcomes for item in recording.envelopes)
-    return [f"Hooks are not run in a replay; in the recording, {count} had an effect."] if count else []
-
-
-def _note_summaries(then: Iterable[Envelope], now: Iterable[Envelope]) -> list[str]:
+    hooks = sum(isinstance(item.event, HookRan) and item.event.outcome in outcomes for item in then)
     before, after = (sum(isinstance(item.event, Compacted) for item in side) for side in (then, now))
-    return (
-        [f"The conversation was summarized {after} times, in the recording {before} times."] if before != after else []
-    )
+    notes = [f"Hooks are not run in a replay; in the recording, {hooks} had an effect."] if hooks else []
+    if before != after:
+        notes.append(f"The conversation was summarized {after} times, in the recording {before} times.")
+    return notes
 
 
 class _ScratchSession:
@@ -376,21 +374,12 @@ def format_report(report: ReplayReport, *, verbose: bool = False) -> str:
         return "\n".join([*lines, f"the same: {counted}"]) + "\n"
     shown = report.differences if verbose else report.differences[:1]
     for difference in shown:
-        lines += _format_difference(difference)
+        where = f"prompt {difference.prompt}, event {difference.seq}: " if difference.prompt else ""
+        lines.append(f"{where}{difference.what}")
+        for name, text in (("recorded", difference.recorded), ("replayed", difference.replayed)):
+            lines.append(f"  {name}: {'' if text else '(nothing)'}")
+            lines += [f"  | {line}" for line in text.split("\n") if text]
     more = len(report.differences) - len(shown)
     rest = f" ({count_of(more, 'more difference')}; see --verbose or --json)" if more else ""
     lines.append(f"different: {counted} replayed{rest}")
     return "\n".join(lines) + "\n"
-
-
-def _format_difference(difference: Difference) -> list[str]:
-    where = f"prompt {difference.prompt}, event {difference.seq}: " if difference.prompt else ""
-    return [
-        f"{where}{difference.what}",
-        *_format_side("recorded", difference.recorded),
-        *_format_side("replayed", difference.replayed),
-    ]
-
-
-def _format_side(name: str, text: str) -> list[str]:
-    return [f"  {name}: {'(nothing)' if not text else ''}", *(f"  | {line}" for line in text.split("\n") if text)]

@@ -5,9 +5,8 @@ event before it. The recorded model is silent where its turn was cut off, so tha
 at exactly that point.
 """
 
-from bisect import bisect_left
 from collections.abc import Container, Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -36,7 +35,6 @@ from odin.core.errors import ProviderError
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
-    AnyEvent,
     Compacted,
     ContextAdded,
     ContextSummarized,
@@ -93,6 +91,24 @@ EventKey = tuple[str, ...]
 _LONGEST_WAIT_S = 3.0
 """An interrupted command gets as long as in the recording, but not longer than this."""
 
+_OPS: dict[type, type[Op]] = {
+    TurnStarted: Prompt,
+    PromptQueued: Prompt,
+    PromptChanged: ChangePrompt,
+    PromptDropped: DropPrompt,
+    ContextAdded: AddContext,
+    MessageRemoved: RemoveLastMessage,
+    Rewound: Rewind,
+    Redone: Redo,
+    PermissionModeChanged: SetPermissionMode,
+    RoleChanged: SetRole,
+    EffortChanged: SetEffort,
+    SystemPromptChanged: SetSystemPrompt,
+    ToolsChanged: SetTools,
+    ModeChanged: SetMode,
+}
+"""The op that caused an event and has its fields. A setting that the replay has changed by itself changes nothing."""
+
 
 class UserAction(msgspec.Struct, frozen=True):
     """`op` is performed when `ended_turns` turns have ended and `after` has happened.
@@ -109,23 +125,29 @@ class UserAction(msgspec.Struct, frozen=True):
     delay: float = 0.0
 
 
-def key_of(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey:
+def copy_fields(kind: type[Any], event: msgspec.Struct, **changes: Any) -> Any:
+    """Make a `kind` with the fields it shares with an event. Attachments are found again in the text."""
+    shared = {*kind.__struct_fields__} & {*event.__struct_fields__} - {"attachments"}
+    return kind(**{name: getattr(event, name) for name in shared} | changes)
+
+
+def make_event_key(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey:
     """The key of an event that actions can wait for; empty for others. `reply_counts` counts replies per agent."""
     event, agent = envelope.event, envelope.agent
-    if isinstance(event, TurnStarted):
-        return ("turn", agent, event.id)
-    if isinstance(event, Replied):
-        reply_counts[agent] = reply_counts.get(agent, 0) + 1
-        return ("reply", agent, str(reply_counts[agent]))
-    if isinstance(event, ToolStarted):
-        return ("start", event.call_id)
-    if isinstance(event, ToolEnded):
-        return ("end", event.call_id)
-    if isinstance(event, AskEvent):
-        return ("ask", event.call_id)
-    if isinstance(event, AgentStarted):
-        return ("agent", event.id)
-    return ()
+    match event:
+        case TurnStarted():
+            return ("turn", agent, event.id)
+        case Replied():
+            reply_counts[agent] = reply_counts.get(agent, 0) + 1
+            return ("reply", agent, str(reply_counts[agent]))
+        case ToolStarted():
+            return ("start", event.call_id)
+        case ToolEnded():
+            return ("end", event.call_id)
+        case AgentStarted():
+            return ("agent", event.id)
+        case _:
+            return ("ask", event.call_id) if isinstance(event, AskEvent) else ()
 
 
 class RecordedOrder:
@@ -147,164 +169,100 @@ class RecordedOrder:
 def _list_anchors(envelopes: Sequence[Envelope]) -> list[tuple[int, float, EventKey]]:
     """Return number, time and key of the events that actions can wait for."""
     reply_counts: dict[str, int] = {}
-    keys = ((item, key_of(item, reply_counts)) for item in envelopes)
+    keys = ((item, make_event_key(item, reply_counts)) for item in envelopes)
     return [(item.seq, item.ts, key) for item, key in keys if key and not _is_partial(item)]
 
 
-def actions_of(envelopes: Sequence[Envelope]) -> list[UserAction]:
-    return _ActionReader(envelopes).read_all()
+class ActionReader:
+    """Reads the user's `actions`. `ended_turns` is the number of turns that ended while the session ran."""
 
-
-def _setting_op_of(event: AnyEvent) -> Op | None:
-    """Return the op that changed a setting of the session. One that the replay has changed by itself does nothing."""
-    match event:
-        case PermissionModeChanged(mode=permission_mode):
-            return SetPermissionMode(permission_mode)
-        case RoleChanged(role=role):
-            return SetRole(role)
-        case EffortChanged(effort=effort):
-            return SetEffort(effort)
-        case SystemPromptChanged(text=text):
-            return SetSystemPrompt(text)
-        case ToolsChanged(tools=tools):
-            return SetTools(tools)
-        case ModeChanged(mode=mode):
-            return SetMode(mode)
-        case _:
-            return None
-
-
-class _ActionReader:
     def __init__(self, envelopes: Sequence[Envelope]) -> None:
+        self.actions: list[UserAction] = []
+        self.ended_turns = 0
         self._envelopes = envelopes
-        self._actions: list[UserAction] = []
-        self._ended = 0
+        self._anchors = _list_anchors(envelopes)
         self._running = ""
-        self._queued: set[str] = set()
-        self._spawned: set[str] = set()
-        self._effects: set[int] = set()
-        self._answered = {
+        self._expected: set[str] = set()  # turns that queued prompts and the ends of background processes start
+        self._effects = {
+            effect.seq
+            for at, item in enumerate(envelopes)
+            if isinstance(item.event, TurnEnded) and not item.agent and item.event.reason in _CUT_REASONS
+            for effect in envelopes[self._find_first_effect(at) : at]
+        }
+        self._remembered = {
             (item.event.rule, "allow" if item.event.allowed else "deny")
             for item in envelopes
             if isinstance(item.event, PermissionAnswered) and item.event.remember
         }
-        self._anchors = _list_anchors(envelopes)
-        self._seqs = [seq for seq, _, _ in self._anchors]
-
-    def read_all(self) -> list[UserAction]:
-        for at, item in enumerate(self._envelopes):
-            if isinstance(item.event, TurnEnded) and not item.agent:
-                self._note_effects(at)
-        for at, item in enumerate(self._envelopes):
-            self._handle_event(at, item)
+        for at, item in enumerate(envelopes):
+            if isinstance(item.event, SpawnStarted):
+                self._expected.add(f"{item.event.id}-ended")
+            if not item.agent:
+                self._read_event(at, item)
         if self._running:
-            self._add_stop(len(self._envelopes), "kill")
-        return sorted(self._actions, key=lambda act: act.seq)
+            self._add_stop(len(envelopes), "kill")
+        self.actions.sort(key=lambda action: action.seq)
 
-    def _handle_event(self, at: int, item: Envelope) -> None:
+    def _read_event(self, at: int, item: Envelope) -> None:  # noqa: C901 (one case per event)
         event = item.event
-        if isinstance(event, SpawnStarted):
-            self._spawned.add(f"{event.id}-ended")
-        if item.agent:
-            return
-        if isinstance(event, SessionOpened):
-            if self._running:
-                self._add_stop(at, "kill")
+        match event:
+            case SessionOpened():
+                if self._running:
+                    self._add_stop(at, "kill")
+                    self._running = ""
+                if event.resumed or at:
+                    self._add(item, "open")
+            case TurnStarted():
+                if event.continues:
+                    self._add(item, Continue(event.id, event.mode))
+                elif event.id not in self._expected and event.id not in event.mail:
+                    self._add(item, copy_fields(Prompt, event, display_text=event.display_text or event.text))
+                self._running = event.id
+            case TurnEnded() if event.id == self._running:  # the end of a killed turn is recorded by the next resume
+                if event.reason == "interrupted" and find_stopping_answer(self._envelopes, at) is None:
+                    self._add_stop(at, Interrupt(self._find_queue_policy(at)))
+                elif event.reason == "aborted":
+                    self._add_stop(at, "close")
+                self.ended_turns += 1
                 self._running = ""
-            if event.resumed or at:
-                self._add_action(item, "open")
-        elif isinstance(event, TurnStarted):
-            self._handle_turn_start(item, event)
-        elif isinstance(event, TurnEnded):
-            self._handle_turn_end(at, event)
-        else:
-            op = self._op_of(item)
-            if op is not None:
-                self._add_action(item, op)
+            case PromptQueued() | PromptChanged():
+                self._expected.add(event.id)
+                op = copy_fields(_OPS[type(event)], event, display_text=event.display_text or event.text)
+                self._add(item, op)
+            case RuleAdded() if (event.text, event.action) not in self._remembered:
+                self._add(item, AddRule(event.text, event.action, "session"))
+            case RuleRemoved():
+                self._add(item, event)
+            case Compacted() if event.trigger == "manual":
+                self._add(item, Compact(profile=event.profile))
+            case _ if type(event) in _OPS and item.seq not in self._effects:
+                self._add(item, copy_fields(_OPS[type(event)], event))
+            case _:
+                pass
 
-    def _add_action(self, item: Envelope, op: Op | RuleRemoved | Literal["open"]) -> None:
+    def _add(self, item: Envelope, op: Op | RuleRemoved | Literal["open"]) -> None:
         after = self._find_anchor(item.seq)[2] if self._running else ()
-        self._actions.append(UserAction(item.seq, op, self._ended, after))
+        self.actions.append(UserAction(item.seq, op, self.ended_turns, after))
 
     def _find_anchor(self, seq: int) -> tuple[int, float, EventKey]:
-        at = bisect_left(self._seqs, seq)
-        return self._anchors[at - 1] if at else (0, 0.0, ())
-
-    def _handle_turn_start(self, item: Envelope, event: TurnStarted) -> None:
-        if event.continues:
-            self._add_action(item, Continue(event.id, event.mode))
-        elif event.id not in self._queued and event.id not in self._spawned and event.id not in event.mail:
-            self._add_action(
-                item,
-                Prompt(
-                    event.id,
-                    event.text,
-                    event.mode,
-                    display_text=event.display_text or event.text,
-                    temperature=event.temperature,
-                    max_tokens=event.max_tokens,
-                ),
-            )
-        self._running = event.id
-
-    def _handle_turn_end(self, at: int, event: TurnEnded) -> None:
-        """The end of a killed turn is recorded by the next resume; it needs no action."""
-        if event.id != self._running:
-            return
-        if event.reason == "interrupted" and not self._is_stopped_by_answer(at):
-            self._add_stop(at, Interrupt(self._leftover_of(at)))
-        elif event.reason == "aborted":
-            self._add_stop(at, "close")
-        self._ended += 1
-        self._running = ""
-
-    def _op_of(self, item: Envelope) -> Op | RuleRemoved | None:
-        event = item.event
-        if isinstance(event, PromptQueued):
-            self._queued.add(event.id)
-            return Prompt(
-                event.id,
-                event.text,
-                event.mode,
-                delivery=event.delivery,
-                display_text=event.display_text or event.text,
-                temperature=event.temperature,
-                max_tokens=event.max_tokens,
-            )
-        if isinstance(event, PromptChanged):
-            return ChangePrompt(event.id, event.text, event.mode, event.delivery, event.display_text or event.text)
-        if isinstance(event, PromptDropped) and item.seq not in self._effects:
-            return DropPrompt(event.id)
-        if isinstance(event, ContextAdded):
-            return AddContext(event.content, event.path, event.command)
-        if isinstance(event, MessageRemoved):
-            return RemoveLastMessage()
-        if isinstance(event, Rewound):
-            return Rewind(event.turn, event.files, event.chat)
-        if isinstance(event, Redone):
-            return Redo()
-        if (setting := _setting_op_of(event)) is not None:
-            return setting
-        if isinstance(event, RuleAdded) and (event.text, event.action) not in self._answered:
-            return AddRule(event.text, event.action, "session")
-        if isinstance(event, RuleRemoved):
-            return event
-        if isinstance(event, Compacted) and event.trigger == "manual":
-            return Compact(profile=event.profile)
-        return None
+        return next((anchor for anchor in reversed(self._anchors) if anchor[0] < seq), (0, 0.0, ()))
 
     def _add_stop(self, at: int, op: Interrupt | Literal["close", "kill"]) -> None:
         """Add the action that cut off the running turn, before the first event it caused."""
         first = self._find_first_effect(at)
-        reached = self._envelopes[first].seq if first < len(self._envelopes) else self._envelopes[-1].seq + 1
-        stopped = self._envelopes[first].ts if first < len(self._envelopes) else self._envelopes[-1].ts
+        end = self._envelopes[-1]
+        reached, stopped = (
+            (self._envelopes[first].seq, self._envelopes[first].ts)
+            if first < len(self._envelopes)
+            else (end.seq + 1, end.ts)
+        )
         seq = self._envelopes[at].seq if at < len(self._envelopes) else reached
         _, ts, after = self._find_anchor(reached)
         if self._is_busy_at(first):
             delay = min(max(stopped - ts, 0.0), _LONGEST_WAIT_S)
-            self._actions.append(UserAction(seq, op, self._ended, after, delay=delay))
+            self.actions.append(UserAction(seq, op, self.ended_turns, after, delay=delay))
         else:
-            self._actions.append(UserAction(seq, op, self._ended, after, silent_turn=self._running))
+            self.actions.append(UserAction(seq, op, self.ended_turns, after, silent_turn=self._running))
 
     def _find_first_effect(self, at: int) -> int:
         """The index of the first event that cutting off the turn caused.
@@ -320,40 +278,30 @@ class _ActionReader:
                 break
         return first
 
-    def _note_effects(self, at: int) -> None:
-        event = self._envelopes[at].event
-        if isinstance(event, TurnEnded) and event.reason in ("interrupted", "aborted"):
-            self._effects.update(item.seq for item in self._envelopes[self._find_first_effect(at) : at])
-
     def _is_busy_at(self, first: int) -> bool:
         """True if a call or request was open when the turn was cut off, so the model was not being waited for."""
-        open_calls: set[str] = set()
-        asked: set[str] = set()
+        opened: set[str] = set()
         for item in self._envelopes[:first]:
             event = item.event
-            if isinstance(event, ToolStarted):
-                open_calls.add(event.call_id)
+            if isinstance(event, TurnStarted) and not item.agent:
+                opened.clear()
+            elif isinstance(event, ToolStarted):
+                opened.add(event.call_id)
             elif isinstance(event, ToolEnded):
-                open_calls.discard(event.call_id)
+                opened.discard(event.call_id)
             elif isinstance(event, AskEvent):
-                asked.add(event.ask_id)
+                opened.add(event.ask_id)
             elif isinstance(event, AnswerEvent):
-                asked.discard(event.ask_id)
-            elif isinstance(event, TurnStarted) and not item.agent:
-                open_calls.clear()
-                asked.clear()
-        return bool(open_calls or asked)
+                opened.discard(event.ask_id)
+        return bool(opened)
 
-    def _leftover_of(self, at: int) -> QueuePolicy:
+    def _find_queue_policy(self, at: int) -> QueuePolicy:
+        """What the interrupt did with queued prompts. They were paused if none of them started by itself."""
         effects = [item.event for item in self._envelopes[self._find_first_effect(at) : at]]
         if any(isinstance(event, PromptInjected) for event in effects):
             return "inject"
         if any(isinstance(event, PromptDropped) for event in effects):
             return "drop"
-        return "pause" if self._is_paused_after(at) else "keep"
-
-    def _is_paused_after(self, at: int) -> bool:
-        """True if prompts were queued when the turn ended and none of them started by itself."""
         queued: set[str] = set()
         for item in self._envelopes[:at]:
             if isinstance(item.event, PromptQueued):
@@ -362,13 +310,10 @@ class _ActionReader:
                 queued.discard(item.event.id)
         for item in self._envelopes[at + 1 :]:
             if isinstance(item.event, TurnStarted) and not item.agent:
-                return bool(queued) and item.event.id not in queued
+                return "keep" if not queued or item.event.id in queued else "pause"
             if isinstance(item.event, PromptChanged | PromptDropped) and item.event.id in queued:
-                return True
-        return bool(queued)
-
-    def _is_stopped_by_answer(self, at: int) -> bool:
-        return find_stopping_answer(self._envelopes, at) is not None
+                return "pause"
+        return "pause" if queued else "keep"
 
 
 def _is_partial(item: Envelope) -> bool:
@@ -386,130 +331,99 @@ def find_stopping_answer(envelopes: Sequence[Envelope], at: int) -> PermissionAn
     return None
 
 
-_EFFECT_TYPES = (
-    AgentEnded,
-    CallDiscarded,
-    FileCached,
-    FilesChanged,
-    HookRan,
-    SpawnFinished,
-    TodosChanged,
-    UsageRecorded,
-)
-
-
 def _is_effect(item: Envelope) -> bool:
     """True if the event may be a consequence of cutting off a turn."""
     event = item.event
-    if isinstance(event, ToolEnded):
-        return event.status == "cancelled"
-    if isinstance(event, Replied):
-        return event.message.interrupted
-    if isinstance(event, AnswerEvent):
-        return event.by in ("interrupt", "shutdown")
-    if isinstance(event, PromptInjected):
-        return not event.turn
-    if isinstance(event, PromptDropped):
-        return True
-    return isinstance(event, _EFFECT_TYPES) or (isinstance(event, TurnEnded) and bool(item.agent))
+    match event:
+        case ToolEnded():
+            return event.status == "cancelled"
+        case PromptInjected():
+            return not event.turn
+        case TurnEnded():
+            return bool(item.agent)
+        case PromptDropped() | AgentEnded() | CallDiscarded() | FileCached() | FilesChanged() | HookRan():
+            return True
+        case SpawnFinished() | TodosChanged() | UsageRecorded():
+            return True
+        case _:
+            return _is_partial(item) or (isinstance(event, AnswerEvent) and event.by in ("interrupt", "shutdown"))
 
 
 _CUT_REASONS = ("interrupted", "aborted")
 
 
-class ReplayScript(msgspec.Struct):
+class ReplayScript:
     """What the recorded model says: replies by agent, answers to small-model jobs, and the turns that were cut off."""
 
-    replies: dict[str, list[RecordedReply]] = msgspec.field(default_factory=dict[str, list[RecordedReply]])
-    cut_turns: set[str] = msgspec.field(default_factory=set[str])
-    jobs: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
-
-
-def script_of(envelopes: Iterable[Envelope]) -> ReplayScript:
-    return _ScriptReader().read(envelopes)
-
-
-class _ScriptReader:
-    def __init__(self) -> None:
-        self._script = ReplayScript()
+    def __init__(self, envelopes: Iterable[Envelope]) -> None:
+        self.replies: dict[str, list[RecordedReply]] = {}
+        self.cut_turns: set[str] = set()
+        self.jobs: dict[str, list[str]] = {}
         self._turns: dict[str, str] = {}
         self._usage: dict[str, Usage] = {}
         self._summaries = 0
-
-    def read(self, envelopes: Iterable[Envelope]) -> ReplayScript:
         for envelope in envelopes:
-            self._handle_event(envelope)
-        self._script.cut_turns.update(self._turns.values())
-        return self._script
+            self._read_event(envelope)
+        self.cut_turns.update(self._turns.values())
 
-    def _handle_event(self, envelope: Envelope) -> None:
+    def _read_event(self, envelope: Envelope) -> None:
         event, agent = envelope.event, envelope.agent
-        if isinstance(event, TurnStarted):
-            self._turns[agent] = event.id
-        elif isinstance(event, UsageRecorded):
-            self._add_usage(event, agent)
-        elif isinstance(event, Replied):
-            self._add_reply(
-                envelope, RecordedReply(0, "", message=event.message, is_unfinished=event.message.interrupted)
-            )
-        elif isinstance(event, ReplyDiscarded):
-            self._add_reply(envelope, RecordedReply(0, "", discard_reason=event.reason))
-        elif isinstance(event, RetryScheduled):
-            self._add_reply(envelope, RecordedReply(0, "", error=event.error_kind, error_text=event.error))
-        elif isinstance(event, TurnEnded):
-            self._end_turn(event, envelope)
-        elif isinstance(event, SessionOpened):
-            self._script.cut_turns.update(self._turns.values())
-            self._turns.clear()
-        else:
-            self._handle_job(envelope)
+        match event:
+            case TurnStarted():
+                self._turns[agent] = event.id
+            case UsageRecorded():
+                # A long conversation is summarized in several requests, and only the last answer is in the log.
+                self._summaries += event.purpose == COMPACTION_JOB.name
+                if event.purpose == "main":
+                    self._usage[agent] = self._usage.get(agent, Usage()) + event.usage
+            case Replied():
+                self._add_reply(envelope, message=event.message, is_unfinished=event.message.interrupted)
+            case ReplyDiscarded():
+                self._add_reply(envelope, discard_reason=event.reason)
+            case RetryScheduled():
+                self._add_reply(envelope, error=event.error_kind, error_text=event.error)
+            case TurnEnded():
+                self._end_turn(event, envelope)
+            case SessionOpened():
+                self.cut_turns.update(self._turns.values())
+                self._turns.clear()
+            case TitleSet():
+                self.jobs.setdefault("title", []).append(event.title)
+            case ContextSummarized():
+                self.jobs.setdefault("context-summary", []).append(event.text)
+            case Compacted():
+                self.jobs.setdefault("compaction", []).extend([body_of(event.text)] * max(1, self._summaries))
+                self._summaries = 0
+            case _:
+                pass
 
-    def _handle_job(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, TitleSet):
-            self._script.jobs.setdefault("title", []).append(event.title)
-        elif isinstance(event, ContextSummarized):
-            self._script.jobs.setdefault("context-summary", []).append(event.text)
-        elif isinstance(event, Compacted):
-            asked, self._summaries = max(1, self._summaries), 0
-            self._script.jobs.setdefault("compaction", []).extend([body_of(event.text)] * asked)
-
-    def _add_usage(self, event: UsageRecorded, agent: str) -> None:
-        """Count summary requests: a long conversation is summarized in several, and only the last is in the log."""
-        if event.purpose == "main":
-            self._usage[agent] = self._usage.get(agent, Usage()) + event.usage
-        elif event.purpose == COMPACTION_JOB.name:
-            self._summaries += 1
-
-    def _add_reply(self, envelope: Envelope, reply: RecordedReply) -> None:
+    def _add_reply(self, envelope: Envelope, **fields: Any) -> None:
         agent = envelope.agent
         usage = self._usage.pop(agent, Usage())
-        reply = msgspec.structs.replace(reply, seq=envelope.seq, turn=self._turns.get(agent, agent), usage=usage)
-        self._script.replies.setdefault(agent, []).append(reply)
+        reply = RecordedReply(envelope.seq, self._turns.get(agent, agent), usage=usage, **fields)
+        self.replies.setdefault(agent, []).append(reply)
 
     def _end_turn(self, event: TurnEnded, envelope: Envelope) -> None:
         """Add the model's final failure, which the log records only as the end of the turn."""
-        turn = self._turns.pop(envelope.agent, event.id)
-        if event.reason in _CUT_REASONS:
-            self._script.cut_turns.add(turn)
-            return
-        replies = self._script.replies.setdefault(envelope.agent, [])
+        turn = self._turns.get(envelope.agent, event.id)
+        replies = self.replies.get(envelope.agent, [])
         last = replies[-1] if replies and replies[-1].turn == turn else None
-        kind = _failure_of(event, last)
-        if not kind:
-            return
-        if last is not None and last.is_unfinished:
-            replies[-1] = msgspec.structs.replace(last, is_unfinished=False, error=kind, error_text=event.error)
-        else:
-            usage = self._usage.pop(envelope.agent, Usage())
-            replies.append(RecordedReply(envelope.seq, turn, usage=usage, error=kind, error_text=event.error or kind))
+        if event.reason in _CUT_REASONS:
+            self.cut_turns.add(turn)
+        elif kind := _find_failure(event, last):
+            if last is not None and last.is_unfinished:
+                replies[-1] = msgspec.structs.replace(last, is_unfinished=False, error=kind, error_text=event.error)
+            else:
+                self._turns[envelope.agent] = turn
+                self._add_reply(envelope, error=kind, error_text=event.error or kind)
+        self._turns.pop(envelope.agent, None)
 
 
 _ENDING_TOOLS = frozenset(("Complete", "Escalate", "Handoff"))
 """A call of these is the answer of its turn: the model says nothing after it."""
 
 
-def _failure_of(event: TurnEnded, last: RecordedReply | None) -> str:
+def _find_failure(event: TurnEnded, last: RecordedReply | None) -> str:
     message = None if last is None or last.is_unfinished else last.message
     names = {canonical_name_of(call.name) for call in message.calls} if message is not None else set[str]()
     answered = message is not None and (not names or not names.isdisjoint(_ENDING_TOOLS))
