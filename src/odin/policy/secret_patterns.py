@@ -35,89 +35,65 @@ class SecretSpan(Struct, frozen=True):
     name: str
 
 
-class SecretShape(Struct, frozen=True):
-    """A secret that starts with one of `marks` at a word boundary and continues as the pattern `rest`.
-
-    `rest` may match less than the whole secret if the marks are unambiguous: output may be cut in the middle.
-    """
-
-    name: str
-    marks: tuple[str, ...]
-    rest: str
-
-
 SECRET_SHAPES = (
-    SecretShape("Anthropic key", ("sk-ant-",), rf"{_WORD}{{20,}}+"),
-    SecretShape("OpenAI key", ("sk-proj-", "sk-svcacct-", "sk-admin-"), rf"{_WORD}{{20,}}+"),
-    SecretShape("OpenRouter key", ("sk-or-",), rf"{_WORD}{{20,}}+"),
-    SecretShape("API key", ("sk-",), rf"[A-Za-z0-9]{{32,}}+{_WORD_END}"),
-    SecretShape("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{20,}+"),
-    SecretShape("GitHub token", ("github_pat_",), r"[A-Za-z0-9_]{24,}+"),
-    SecretShape(
-        "GitLab token",
-        ("glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-", "glagent-", "glimt-"),
-        rf"{_WORD}{{20,}}+",
-    ),
-    SecretShape(
+    ("Anthropic key", "sk-ant-", rf"{_WORD}{{20,}}+"),
+    ("OpenAI key", "sk-proj- sk-svcacct- sk-admin-", rf"{_WORD}{{20,}}+"),
+    ("OpenRouter key", "sk-or-", rf"{_WORD}{{20,}}+"),
+    ("API key", "sk-", rf"[A-Za-z0-9]{{32,}}+{_WORD_END}"),
+    ("GitHub token", "ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{20,}+"),
+    ("GitHub token", "github_pat_", r"[A-Za-z0-9_]{24,}+"),
+    ("GitLab token", "glpat- gldt- glrt- glcbt- glptt- glft- glsoat- glagent- glimt-", rf"{_WORD}{{20,}}+"),
+    (
         "Slack token",
-        ("xoxa-", "xoxb-", "xoxc-", "xoxd-", "xoxe-", "xoxe.", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-"),
+        "xoxa- xoxb- xoxc- xoxd- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-",
         r"(?=[A-Za-z%-]*+\d)[A-Za-z0-9%-]{20,}+",
     ),
-    SecretShape("AWS access key id", ("AKIA", "ASIA", "ABIA", "ACCA"), rf"[A-Z0-9]{{16}}{_WORD_END}"),
-    SecretShape("Google API key", ("AIza",), rf"{_WORD}{{35}}{_WORD_END}"),
-    SecretShape("Google OAuth token", ("ya29.",), r"[A-Za-z0-9_.-]{20,}+"),
-    SecretShape("Google OAuth secret", ("GOCSPX-",), rf"{_WORD}{{20,}}+"),
-    SecretShape("Stripe key", ("sk_live_", "rk_live_"), r"[A-Za-z0-9]{16,}+"),
-    SecretShape("Stripe webhook secret", ("whsec_",), r"[A-Za-z0-9+/]{24,}+=*"),
-    SecretShape("npm token", ("npm_",), rf"[A-Za-z0-9]{{36}}{_WORD_END}"),
-    SecretShape("PyPI token", ("pypi-Ag",), rf"{_WORD}{{24,}}+"),
-    SecretShape("Hugging Face token", ("hf_",), rf"[A-Za-z0-9]{{30,}}+{_WORD_END}"),
-    SecretShape("Twilio key", ("SK",), rf"[0-9a-f]{{32}}{_WORD_END}"),
-    SecretShape("SendGrid key", ("SG.",), rf"{_WORD}{{16,32}}\.{_WORD}{{32,64}}{_WORD_END}"),
-    SecretShape("Azure key", ("AccountKey=", "SharedAccessKey="), r"[A-Za-z0-9+/]{40,}+=*"),
-    SecretShape("DigitalOcean token", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[0-9a-f]{24,}+"),
-    SecretShape("Docker token", ("dckr_pat_",), rf"{_WORD}{{20,}}+"),
-    SecretShape("Databricks token", ("dapi",), rf"[0-9a-f]{{32}}(?:-\d)?{_WORD_END}"),
-    SecretShape("Groq key", ("gsk_",), r"[A-Za-z0-9]{24,}+"),
-    SecretShape("xAI key", ("xai-",), r"[A-Za-z0-9]{24,}+"),
-    SecretShape("Vault token", ("hvs.", "hvb."), rf"{_WORD}{{24,}}+"),
-    SecretShape("Shopify token", ("shpat_", "shpss_", "shpca_", "shppa_"), rf"[0-9a-fA-F]{{32}}{_WORD_END}"),
-    SecretShape("Figma token", ("figd_",), rf"{_WORD}{{35,}}+"),
-    SecretShape("Notion token", ("ntn_",), r"[A-Za-z0-9]{40,}+"),
-    SecretShape("New Relic key", ("NRAK-",), rf"[A-Z0-9]{{27}}{_WORD_END}"),
-    SecretShape("Perplexity key", ("pplx-",), r"[A-Za-z0-9]{40,}+"),
-    SecretShape("Replicate token", ("r8_",), rf"[A-Za-z0-9]{{37}}{_WORD_END}"),
-    SecretShape("PlanetScale secret", ("pscale_tkn_", "pscale_pw_"), rf"{_WORD}{{32,}}+"),
-    SecretShape("Grafana token", ("glsa_",), rf"[A-Za-z0-9]{{32}}_[0-9a-f]{{8}}{_WORD_END}"),
-    SecretShape("Heroku key", ("HRKU-",), rf"{_WORD}{{36,}}+"),
-    SecretShape("Supabase token", ("sbp_",), rf"[0-9a-f]{{40}}{_WORD_END}"),
-    SecretShape("Doppler token", ("dp.pt.", "dp.st.", "dp.ct."), r"[A-Za-z0-9]{40,}+"),
-    SecretShape("Linear key", ("lin_api_",), r"[A-Za-z0-9]{32,}+"),
-    SecretShape("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{58}"),
-    SecretShape("JWT", ("eyJ",), rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{8,}}+\.{_WORD}{{16,}}+"),
+    ("AWS access key id", "AKIA ASIA ABIA ACCA", rf"[A-Z0-9]{{16}}{_WORD_END}"),
+    ("Google API key", "AIza", rf"{_WORD}{{35}}{_WORD_END}"),
+    ("Google OAuth token", "ya29.", r"[A-Za-z0-9_.-]{20,}+"),
+    ("Google OAuth secret", "GOCSPX-", rf"{_WORD}{{20,}}+"),
+    ("Stripe key", "sk_live_ rk_live_", r"[A-Za-z0-9]{16,}+"),
+    ("Stripe webhook secret", "whsec_", r"[A-Za-z0-9+/]{24,}+=*"),
+    ("npm token", "npm_", rf"[A-Za-z0-9]{{36}}{_WORD_END}"),
+    ("PyPI token", "pypi-Ag", rf"{_WORD}{{24,}}+"),
+    ("Hugging Face token", "hf_", rf"[A-Za-z0-9]{{30,}}+{_WORD_END}"),
+    ("Twilio key", "SK", rf"[0-9a-f]{{32}}{_WORD_END}"),
+    ("SendGrid key", "SG.", rf"{_WORD}{{16,32}}\.{_WORD}{{32,64}}{_WORD_END}"),
+    ("Azure key", "AccountKey= SharedAccessKey=", r"[A-Za-z0-9+/]{40,}+=*"),
+    ("DigitalOcean token", "dop_v1_ doo_v1_ dor_v1_", r"[0-9a-f]{24,}+"),
+    ("Docker token", "dckr_pat_", rf"{_WORD}{{20,}}+"),
+    ("Databricks token", "dapi", rf"[0-9a-f]{{32}}(?:-\d)?{_WORD_END}"),
+    ("Groq key", "gsk_", r"[A-Za-z0-9]{24,}+"),
+    ("xAI key", "xai-", r"[A-Za-z0-9]{24,}+"),
+    ("Vault token", "hvs. hvb.", rf"{_WORD}{{24,}}+"),
+    ("Shopify token", "shpat_ shpss_ shpca_ shppa_", rf"[0-9a-fA-F]{{32}}{_WORD_END}"),
+    ("Figma token", "figd_", rf"{_WORD}{{35,}}+"),
+    ("Notion token", "ntn_", r"[A-Za-z0-9]{40,}+"),
+    ("New Relic key", "NRAK-", rf"[A-Z0-9]{{27}}{_WORD_END}"),
+    ("Perplexity key", "pplx-", r"[A-Za-z0-9]{40,}+"),
+    ("Replicate token", "r8_", rf"[A-Za-z0-9]{{37}}{_WORD_END}"),
+    ("PlanetScale secret", "pscale_tkn_ pscale_pw_", rf"{_WORD}{{32,}}+"),
+    ("Grafana token", "glsa_", rf"[A-Za-z0-9]{{32}}_[0-9a-f]{{8}}{_WORD_END}"),
+    ("Heroku key", "HRKU-", rf"{_WORD}{{36,}}+"),
+    ("Supabase token", "sbp_", rf"[0-9a-f]{{40}}{_WORD_END}"),
+    ("Doppler token", "dp.pt. dp.st. dp.ct.", r"[A-Za-z0-9]{40,}+"),
+    ("Linear key", "lin_api_", r"[A-Za-z0-9]{32,}+"),
+    ("age key", "AGE-SECRET-KEY-1", r"[A-Z0-9]{58}"),
+    ("JWT", "eyJ", rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{8,}}+\.{_WORD}{{16,}}+"),
 )
+"""Names of secrets, the marks they start with at a word boundary, and how they go on.
 
+The last part may match less than the whole secret if the marks are unambiguous: output may be cut in the middle.
+"""
 
-class SecretTail(Struct, frozen=True):
-    """A secret found by a mark in its middle.
-
-    `pattern` matches the text from the mark on, `before` the end of the `reach` characters before it.
-    """
-
-    name: str
-    mark: str
-    pattern: str
-    before: str
-    reach: int
-
-
-SECRET_TAILS = (
-    SecretTail("Telegram bot token", ":AA", rf":AA{_WORD}{{32,35}}{_WORD_END}", r"(?<![A-Za-z0-9])\d{8,10}$", 12),
-    SecretTail("Discord token", ".", r"\.[\w-]{6}\.[\w-]{27,45}(?![\w.-])", r"(?<![\w.-])[MNO][\w-]{23,27}$", 30),
-    SecretTail("Terraform token", ".atlasv1.", r"\.atlasv1\.[\w-]{60,}+", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}$", 16),
-    SecretTail("Slack webhook", "hooks.slack.com/", r"/(?:services|workflows)/[\w/-]{20,}+", r"hooks\.slack\.com$", 16),
-    SecretTail("Discord webhook", "/api/webhooks/", r"/\d{15,22}/[\w-]{50,}+", r"/api/webhooks$", 16),
+MIDDLE_SHAPES = (
+    ("Telegram bot token", ":AA", rf"(?<![A-Za-z0-9])\d{{8,10}}:AA{_WORD}{{32,35}}{_WORD_END}"),
+    ("Discord token", ".", r"(?<![\w.-])[MNO][\w-]{23,27}\.[\w-]{6}\.[\w-]{27,45}(?![\w.-])"),
+    ("Terraform token", ".atlasv1.", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,}+"),
+    ("Slack webhook", "hooks.slack.com/", r"hooks\.slack\.com/(?:services|workflows)/[\w/-]{20,}+"),
+    ("Discord webhook", "/api/webhooks/", r"/api/webhooks/\d{15,22}/[\w-]{50,}+"),
 )
+"""Names of secrets, a mark in their middle, and the whole pattern."""
 
 
 @cache
@@ -125,33 +101,17 @@ def compile_cached(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII)
 
 
-@cache
-def _compile_shape(mark: str, rest: str) -> re.Pattern[str]:
-    """Compile a shape. The mark comes first, because searching for a literal prefix is by far the fastest."""
-    return compile_cached(rf"{re.escape(mark)}(?<![A-Za-z0-9_-]{re.escape(mark)}){rest}")
-
-
 def find_by_shape(text: str) -> Iterator[SecretSpan]:
     long = " ".join(word for word in text.split() if len(word) >= MIN_SHAPE_CHARS)
-    if not long:
-        return
-    for shape in SECRET_SHAPES:
-        for mark in shape.marks:
-            if mark in long and _compile_shape(mark, shape.rest).search(long):
-                for match in _compile_shape(mark, shape.rest).finditer(text):
-                    if is_real(match[0]):
-                        yield SecretSpan(match.start(), match.end(), shape.name)
-    for tail in SECRET_TAILS:
-        if tail.mark in long and compile_cached(tail.pattern).search(long):
-            yield from _find_with_tail(tail, text)
-
-
-def _find_with_tail(tail: SecretTail, text: str) -> Iterator[SecretSpan]:
-    for match in compile_cached(tail.pattern).finditer(text):
-        begin = max(0, match.start() - tail.reach)
-        before = compile_cached(tail.before).search(text[begin : match.start()])
-        if before is not None:
-            yield SecretSpan(begin + before.start(), match.end(), tail.name)
+    found = [(name, pattern) for name, mark, pattern in MIDDLE_SHAPES if mark in long]
+    for name, marks, rest in SECRET_SHAPES:
+        # The mark comes before the check of the boundary, because searching for a literal prefix is by far the fastest.
+        in_text = (re.escape(mark) for mark in marks.split() if mark in long)
+        found += [(name, rf"{mark}(?<![A-Za-z0-9_-]{mark}){rest}") for mark in in_text]
+    for name, pattern in found:
+        for match in compile_cached(pattern).finditer(text) if compile_cached(pattern).search(long) else ():
+            if is_real(match[0]):
+                yield SecretSpan(match.start(), match.end(), name)
 
 
 def is_real(value: str) -> bool:
@@ -222,56 +182,38 @@ _IDENTIFIER = re.compile(
 
 
 def find_by_context(text: str) -> Iterator[SecretSpan]:
-    if "://" in text and "@" in text:
-        yield from _find_in_addresses(text)
-    folded = _fold_case(text)
+    for match in compile_cached(_ADDRESS_PASSWORD).finditer(text) if "://" in text and "@" in text else ():
+        value = match["value"]
+        if value != match["user"] and not _PLACEHOLDER.search(value) and not value.isdigit():
+            yield SecretSpan(*match.span("value"), "password in an address")
+    folded = text.lower()
+    if len(folded) != len(text):  # a few letters become two
+        folded = "".join(char.lower()[0] for char in text)
     for name, pattern in _SCHEMES.items():
         for match in compile_cached(pattern).finditer(folded) if name.split()[0] in folded else ():
             if _is_opaque(text[slice(*match.span("value"))]):
                 yield SecretSpan(*match.span("value"), name)
     for name, (stem, before) in _SECRET_STEMS.items():
         for match in compile_cached(stem + _ASSIGNED).finditer(folded) if stem in folded else ():
-            if _is_named(before, folded, match) and _is_secret(text, stem, match):
+            start = match.start()
+            if compile_cached(before).search(folded[max(0, start - _STEM_PREFIX_CHARS) : start]) is None:
+                continue
+            if _is_assigned_secret(text, stem, match):
                 yield SecretSpan(*match.span("value"), name)
 
 
-def _fold_case(text: str) -> str:
-    """Return the text in lower case with the same length."""
-    folded = text.lower()
-    return folded if len(folded) == len(text) else "".join(char.lower()[0] for char in text)
-
-
-def _find_in_addresses(text: str) -> Iterator[SecretSpan]:
-    for match in compile_cached(_ADDRESS_PASSWORD).finditer(text):
-        value = match["value"]
-        if value != match["user"] and not _PLACEHOLDER.search(value) and not value.isdigit():
-            yield SecretSpan(*match.span("value"), "password in an address")
-
-
-def _is_named(before: str, folded: str, match: "re.Match[str]") -> bool:
+def _is_assigned_secret(text: str, stem: str, match: "re.Match[str]") -> bool:
+    value, opening, after = text[slice(*match.span("value"))], match["open"], match["after"]
+    # The value must end at its closing quote and not be the start of an expression.
+    is_whole = after in (opening, "\\") if opening else after not in ("(", "[", "{", "$", "<")
+    if not is_whole or _UUID.fullmatch(value) or not _is_opaque(value):
+        return False
+    # An upper-case name, as in an environment file, or a `--` option is followed by a value of any length.
     start = match.start()
-    return not before or compile_cached(before).search(folded[max(0, start - _STEM_PREFIX_CHARS) : start]) is not None
-
-
-def _is_secret(text: str, stem: str, match: "re.Match[str]") -> bool:
-    value = text[slice(*match.span("value"))]
-    if _PLACEHOLDER.search(value) or not is_real(value) or not _is_whole(match["open"], match["after"]):
-        return False
-    if _UUID.fullmatch(value) or not _is_opaque(value):
-        return False
-    if match["sign"] == "=" and not match["gap"] and _is_set_by(text, stem, match.start()):
+    is_set = text.startswith(stem.upper(), start) or text[max(0, start - 2) : start] == "--"
+    if is_set and match["sign"] == "=" and not match["gap"]:
         return True
     return len(value) >= 16 and len(set(value)) >= 8 and sum(char.isdigit() for char in value) >= 2
-
-
-def _is_set_by(text: str, stem: str, start: int) -> bool:
-    """True if the name is upper case, as in an environment file, or a `--` option."""
-    return text.startswith(stem.upper(), start) or text[max(0, start - 2) : start] == "--"
-
-
-def _is_whole(opening: str, after: str) -> bool:
-    """True if the value ends at its closing quote and is not the start of an expression."""
-    return after in (opening, "\\") if opening else after not in ("(", "[", "{", "$", "<")
 
 
 def _is_opaque(value: str) -> bool:
@@ -355,30 +297,15 @@ def is_worth_hiding(value: str) -> bool:
 
 
 def find_secrets(text: str, values: KnownValues) -> list[SecretSpan]:
-    listed = [
-        SecretSpan(*span, "value of a secret file") for span in find_listed_values(text) if _is_hidden(text, *span)
-    ]
-    found = [*values.find_spans(text), *find_key_blocks(text), *find_by_shape(text), *find_by_context(text)]
-    return merge_spans([*found, *listed])
-
-
-def _is_hidden(text: str, start: int, end: int) -> bool:
-    return not text.startswith("[redacted: ", start)
-
-
-def redact_spans(text: str, spans: Iterable[SecretSpan]) -> str:
-    pieces: list[str] = []
-    at = 0
-    for span in spans:
-        pieces += [text[at : span.start], f"[redacted: {span.name}]"]
-        at = span.end
-    return "".join([*pieces, text[at:]])
-
-
-def merge_spans(spans: Iterable[SecretSpan]) -> list[SecretSpan]:
     """Return the spans in order. Overlapping spans are merged and keep the first name."""
+    listed = (
+        SecretSpan(start, end, "value of a secret file")
+        for start, end in find_listed_values(text)
+        if not text.startswith("[redacted: ", start)
+    )
+    found = [*values.find_spans(text), *find_key_blocks(text), *find_by_shape(text), *find_by_context(text), *listed]
     merged: list[SecretSpan] = []
-    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+    for span in sorted(found, key=lambda span: (span.start, -span.end)):
         if merged and span.start < merged[-1].end:
             last = merged[-1]
             merged[-1] = SecretSpan(last.start, max(last.end, span.end), last.name)
@@ -402,51 +329,21 @@ _PLAIN_VALUE = re.compile(r"[\"']?(?:true|false|yes|no|on|off|null|none|\d{1,5}|
 
 
 def find_listed_values(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of every value of a secret file in the output of git or a search."""
-    if "diff -" in text or "+++ " in text:
-        yield from _find_diff_values(text)
-        return
-    for line in _LISTED_SETTING.finditer(text):
-        start = _find_listed_start(line[0])
-        span = _find_value(line[0], start) if start >= 0 else None
-        if span is not None:
-            yield line.start() + span[0], line.start() + span[1]
+    """Yield start and end of every value of a secret file in the output of git or a search.
 
-
-def _find_diff_values(text: str) -> Iterator[tuple[int, int]]:
-    """Do the same for a text with diffs, in which every line of a secret file's section may hold a value."""
-    secret_section = False
-    at = 0
-    for line in text.split("\n"):
-        mark = _DIFF_FILE.match(_STYLE.sub("", line) if "\x1b" in line else line)
-        if mark is not None and not mark["side"]:
-            secret_section = mark["end"] is None and is_secret_path(mark["file"])
-        elif mark is not None and is_secret_path(mark["side"]):
-            secret_section = True
-        else:
-            start = _measure_lead(line) if secret_section else _find_listed_start(line)
-            span = _find_value(line, start) if start >= 0 else None
-            if span is not None:
-                yield at + span[0], at + span[1]
-        at += len(line) + 1
-
-
-def _measure_lead(line: str) -> int:
-    lead = _LINE_LEAD.match(line)
-    return lead.end() if lead is not None else 0
-
-
-def _find_value(line: str, start: int) -> tuple[int, int] | None:
-    """Return the span of a setting's value, unless it is a plain one such as `true`."""
-    setting = _SETTING.match(line, start)
-    if setting is None or _PLAIN_VALUE.fullmatch(setting["value"]):
-        return None
-    return setting.span("value")
-
-
-def _find_listed_start(line: str) -> int:
-    """Return where the text of a secret file starts in a line such as `.env:3:KEY=value`, or -1."""
-    listed = _LISTED.match(line)
-    if listed is None or not is_secret_path(listed["path"]):
-        return -1
-    return listed.end()
+    In a diff, every line in the section of a secret file may hold a value.
+    """
+    has_diff = "diff -" in text or "+++ " in text
+    in_secret_file = False
+    for line in re.finditer(r".+", text) if has_diff else _LISTED_SETTING.finditer(text):
+        mark = _DIFF_FILE.match(_STYLE.sub("", line[0])) if has_diff else None
+        if mark is not None and (not mark["side"] or is_secret_path(mark["side"])):
+            in_secret_file = is_secret_path(mark["file"] or mark["side"] or "")
+            continue
+        # A search prints lines such as `.env:3:KEY=value`.
+        before = _LINE_LEAD.match(line[0]) if in_secret_file else _LISTED.match(line[0])
+        if before is None or not (in_secret_file or is_secret_path(before["path"])):
+            continue
+        setting = _SETTING.match(line[0], before.end())
+        if setting is not None and not _PLAIN_VALUE.fullmatch(setting["value"]):
+            yield line.start() + setting.start("value"), line.start() + setting.end("value")
