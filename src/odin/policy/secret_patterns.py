@@ -258,7 +258,7 @@ class KnownValues:
         known = [*self._more, *_find_environment_secrets(self._environ)]
         names = "\n".join(name for name, _ in known)
         for name, value in known:
-            for text in _secret_parts_of(value):
+            for text in _list_secret_parts(value):
                 if text not in names:  # else it would match inside its own placeholder
                     forms.update((form, name) for form in list_encodings(text) if form not in forms)
         return sorted(forms.items(), key=lambda item: -len(item[0]))
@@ -279,7 +279,7 @@ def _find_environment_secrets(environ: Mapping[str, str]) -> Iterator[tuple[str,
             yield name, match[1]
 
 
-def _secret_parts_of(value: str) -> Iterator[str]:
+def _list_secret_parts(value: str) -> Iterator[str]:
     """Yield the whole value and, if it has several lines, each line long enough to be a secret itself."""
     whole = value.strip()
     lines = [line.strip() for line in whole.splitlines()]

@@ -93,10 +93,10 @@ def _read_recording(path: Path, *, folder: str, files: Path | None = None, store
     opened = next((item.event for item in envelopes if isinstance(item.event, SessionOpened)), None)
     if opened is None:
         raise LogDamaged(f"{path} does not name the folder of the session.", "It cannot be replayed.")
-    return Recording(header, envelopes, _root_of(envelopes, opened.cwd), opened.cwd, folder, files, store)
+    return Recording(header, envelopes, _find_root(envelopes, opened.cwd), opened.cwd, folder, files, store)
 
 
-def _root_of(envelopes: Iterable[Envelope], cwd: str) -> str:
+def _find_root(envelopes: Iterable[Envelope], cwd: str) -> str:
     """The project root, from the notes of the first prompt if it differs from the working directory."""
     for item in envelopes:
         if isinstance(item.event, TurnStarted) and not item.agent:

@@ -5,7 +5,7 @@ recorded results are used instead.
 """
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -275,17 +275,15 @@ class _ScratchSession:
         self._session = recording.header.session
         self.session = SessionStore(self.state, str(self.project)).path_of(self._session).parent
         self.old_state = recording.store.parent.parent if recording.store is not None else base
-        self._env = self._build_environment(make_environment(cwd="/").variables)
-
-    def _build_environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        env = make_environment(cwd="/").variables
         kept = {name: value for name, value in env.items() if not name.startswith("ODIN_") or name in _KEPT_VARIABLES}
-        return {**kept, "ODIN_CONFIG_DIR": str(self._config), "ODIN_STATE_DIR": str(self.state)}
+        self._env = {**kept, "ODIN_CONFIG_DIR": str(self._config), "ODIN_STATE_DIR": str(self.state)}
 
     def write_config(self, recording: Recording) -> None:
         """Use the recorded settings, except those that reach outside: no hooks, no keys, and commands sandboxed."""
         known = set(ConfigKeys.__struct_encode_fields__) - set(_OMITTED_KEYS)
         settings: dict[str, Any] = {key: value for key, value in recording.opened_event.config.items() if key in known}
-        settings["verify"] = _verify_settings_of(recording)
+        settings["verify"] = _get_verify_settings(recording)
         settings["retry"] = {**_as_dict(recording.opened_event.config.get("retry")), "base_s": 0.0, "max_s": 0.0}
         self._config.mkdir(mode=0o700)
         (self._config / "odinconfig.json").write_bytes(msgspec.json.encode(settings))
@@ -309,17 +307,20 @@ class _ScratchSession:
     async def open(
         self, recording: Recording, model: RecordedProvider, skipped_calls: SkippedCalls, resumed: str
     ) -> Client:
-        can_ask, yes = _infer_permissions(recording)
+        # Whether the session could ask the user and whether it ran with --yes shows in its events.
+        events = [item.event for item in recording.envelopes]
+        can_ask = any(isinstance(event, AskEvent) for event in events)
+        denied = any(isinstance(event, ToolEnded) and event.status == "denied" for event in events)
         session_options = Options(
             cwd=recording.cwd,
             env=self._env,
             can_ask=can_ask,
-            yes=yes,
+            yes=not can_ask and not denied,
             resume=resumed,
             session_id="" if resumed else self._session,
             role="" if resumed else recording.opened_event.role,
         )
-        info = _model_info_of(recording)
+        info = _get_model_info(recording)
         return await open_session(
             session_options,
             tools=make_recorded_tools(recording.envelopes),
@@ -329,7 +330,7 @@ class _ScratchSession:
         )
 
 
-def _verify_settings_of(recording: Recording) -> dict[str, Any]:
+def _get_verify_settings(recording: Recording) -> dict[str, Any]:
     """The recorded settings, off if there are none. Checks that the user had confirmed before count as configured."""
     settings = _as_dict(recording.opened_event.config.get("verify")) or {"mode": "off"}
     events = [item.event for item in recording.envelopes]
@@ -344,15 +345,7 @@ def _as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
-def _infer_permissions(recording: Recording) -> tuple[bool, bool]:
-    """Infer from the events whether the session could ask the user, and whether it ran with --yes."""
-    events = [item.event for item in recording.envelopes]
-    asked = any(isinstance(event, AskEvent) for event in events)
-    denied = any(isinstance(event, ToolEnded) and event.status == "denied" for event in events)
-    return asked, not asked and not denied
-
-
-def _model_info_of(recording: Recording) -> ModelInfo:
+def _get_model_info(recording: Recording) -> ModelInfo:
     """The model's properties, with the recorded context window."""
     try:
         info = lookup_model(recording.opened_event.model, {})
