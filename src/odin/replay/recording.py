@@ -8,7 +8,6 @@ and the rest is reported.
 
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
@@ -256,6 +255,8 @@ def mark_root(recording: Recording, target: Path) -> None:
 
 def _copy_tree(source: Path, target: Path, outside: Container[str]) -> None:
     """Copy files, folders and links without following links. What cannot be read is left out."""
+    import shutil
+
     files = size = 0
 
     def list_omitted(folder: str, names: list[str]) -> list[str]:
