@@ -43,7 +43,7 @@ PING = encode_event("ping", {})
 GARBLED = b'event: content_block_delta\ndata: {"type": "content_block_delta", "index": 0, "del\n\n'
 
 
-def encode_frames(rendered: RenderedReply) -> list[bytes]:
+def encode_frames(rendered: RenderedReply, body: dict[str, Any]) -> list[bytes]:
     """Return the reply as server-sent events, in the order of the real API."""
     start: dict[str, Any] = {
         **_build_message(rendered),
@@ -72,7 +72,7 @@ def encode_frames(rendered: RenderedReply) -> list[bytes]:
     return out
 
 
-def build_reply(rendered: RenderedReply) -> dict[str, Any]:
+def build_reply(rendered: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     """Return the reply to a request without streaming."""
     return {
         **_build_message(rendered),
@@ -187,10 +187,21 @@ _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 ContentBlock = dict[str, Any]
 
 
-def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[str] | None) -> None:
-    extra = find_unknown_key(body, _TOP_LEVEL_KEYS, accepts)
+def _check_keys(found: ContentBlock, known: Collection[str], where: str, accepts: Collection[str] | None) -> None:
+    extra = find_unknown_key(found, known, accepts)
     if extra:
-        raise RequestRefused(f"{extra}: Extra inputs are not permitted")
+        raise RequestRefused(f"{where}{extra}: Extra inputs are not permitted")
+
+
+def _require_object(value: Any, where: str) -> dict[str, Any]:
+    found = as_object(value)
+    if found is None:
+        raise RequestRefused(f"{where}: Input should be an object")
+    return found
+
+
+def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[str] | None) -> None:
+    _check_keys(body, _TOP_LEVEL_KEYS, "", accepts)
     _check_basics(body)
     _check_thinking(body)
     _check_system(body)
@@ -283,9 +294,7 @@ def _check_tools(body: dict[str, Any], accepts: Collection[str] | None) -> set[s
     if tools is None:
         raise RequestRefused("tools: Input should be a valid list")
     for at, item in enumerate(tools):
-        tool = as_object(item)
-        if tool is None:
-            raise RequestRefused(f"tools.{at}: Input should be an object")
+        tool = _require_object(item, f"tools.{at}")
         name = tool.get("name")
         if not isinstance(name, str) or not _TOOL_NAME.fullmatch(name):
             raise RequestRefused(f"tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
@@ -298,9 +307,7 @@ def _check_tools(body: dict[str, Any], accepts: Collection[str] | None) -> set[s
 
 
 def _check_custom_tool(tool: dict[str, Any], where: str, accepts: Collection[str] | None) -> None:
-    extra = find_unknown_key(tool, _TOOL_KEYS, accepts)
-    if extra:
-        raise RequestRefused(f"{where}.{extra}: Extra inputs are not permitted")
+    _check_keys(tool, _TOOL_KEYS, f"{where}.", accepts)
     schema = as_object(tool.get("input_schema"))
     if schema is None:
         raise RequestRefused(f"{where}.input_schema: Field required")
@@ -357,12 +364,8 @@ def _check_messages(body: dict[str, Any], accepts: Collection[str] | None) -> Me
 def _check_message(
     item: Any, at: int, is_last: bool, accepts: Collection[str] | None
 ) -> tuple[str, list[tuple[str, ContentBlock]]]:
-    message = as_object(item)
-    if message is None:
-        raise RequestRefused(f"messages.{at}: Input should be an object")
-    extra = find_unknown_key(message, ("role", "content"), accepts)
-    if extra:
-        raise RequestRefused(f"messages.{at}.{extra}: Extra inputs are not permitted")
+    message = _require_object(item, f"messages.{at}")
+    _check_keys(message, ("role", "content"), f"messages.{at}.", accepts)
     role = message.get("role")
     if role not in _ROLE_BLOCKS:
         raise RequestRefused(f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant"')
@@ -384,17 +387,13 @@ def _check_message(
 
 
 def _check_block(item: Any, where: str, role: str, accepts: Collection[str] | None) -> ContentBlock:
-    block = as_object(item)
-    if block is None:
-        raise RequestRefused(f"{where}: Input should be an object")
+    block = _require_object(item, where)
     kind = block.get("type")
     if kind not in _BLOCK_KEYS:
         raise RequestRefused(f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
     if kind not in _ROLE_BLOCKS[role]:
         raise RequestRefused(f"{where}: `{kind}` blocks cannot be in {role} messages")
-    extra = find_unknown_key(block, _BLOCK_KEYS[kind], accepts)
-    if extra:
-        raise RequestRefused(f"{where}.{kind}.{extra}: Extra inputs are not permitted")
+    _check_keys(block, _BLOCK_KEYS[kind], f"{where}.{kind}.", accepts)
     if kind == "text":
         _check_text(block, where)
     elif kind == "tool_use":

@@ -18,9 +18,13 @@ from odin.testing.strict import (
     as_number,
     as_object,
     check_image_part,
+    check_keys,
     find_strict_schema_error,
     find_unknown_key,
     is_json_object,
+    make_missing_error,
+    make_refusal,
+    make_value_error,
     split_keys,
 )
 
@@ -43,8 +47,9 @@ def encode_data_frame(value: dict[str, Any]) -> bytes:
     return b"data: %s\n\n" % msgspec.json.encode(value)
 
 
-def encode_frames(rendered: RenderedReply, include_usage: bool) -> list[bytes]:
+def encode_frames(rendered: RenderedReply, body: dict[str, Any]) -> list[bytes]:
     """Return the reply as chunks: role, deltas, finish reason, usage if requested, and [DONE]."""
+    include_usage = (as_object(body.get("stream_options")) or {}).get("include_usage") is True
     base = _build_base(rendered, "chat.completion.chunk")
     usage: dict[str, Any] = {"usage": None} if include_usage else {}
 
@@ -69,7 +74,7 @@ def encode_frames(rendered: RenderedReply, include_usage: bool) -> list[bytes]:
     return out
 
 
-def build_reply(rendered: RenderedReply) -> dict[str, Any]:
+def build_reply(rendered: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     """Return the reply to a request without streaming."""
     message: dict[str, Any] = {
         "role": "assistant",
@@ -161,10 +166,6 @@ _EFFORTS = {
 """The efforts that models take, by a pattern of their names; the first that matches counts."""
 
 
-def make_refusal(message: str, param: str | None = None, code: str | None = None) -> RequestRefused:
-    return RequestRefused(message, type="invalid_request_error", code=code, param=param)
-
-
 def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[str] | None) -> None:
     extra = find_unknown_key(body, _TOP_LEVEL_KEYS, accepts)
     if extra:
@@ -173,7 +174,7 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
         raise make_refusal("you must provide a model parameter")
     messages = as_list(body.get("messages"))
     if messages is None:
-        raise make_refusal("Missing required parameter: 'messages'.", "messages", "missing_required_parameter")
+        raise make_missing_error("messages")
     if not messages:
         raise make_refusal(
             "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
@@ -181,7 +182,7 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
             "empty_array",
         )
     _check_options(body)
-    check_sampling(body, "max_tokens", "max_completion_tokens")
+    check_sampling(body, 1, "max_tokens", "max_completion_tokens")
     _check_tools(body)
     _check_response_format(body, messages)
     checked = [_check_message(item, at, body["model"], accepts) for at, item in enumerate(messages)]
@@ -219,15 +220,13 @@ def check_effort(model: str, effort: Any, param: str) -> None:
     raise make_refusal(text, param, "unsupported_value")
 
 
-def check_sampling(body: dict[str, Any], *limits: str) -> None:
+def check_sampling(body: dict[str, Any], least: int, *limits: str) -> None:
+    """Check the temperature and that each limit of the output is at least `least`; shared by both OpenAI APIs."""
     for name in limits:
         limit = body.get(name)
-        if limit is not None and (as_int(limit) is None or limit < 1):
-            raise make_refusal(
-                f"Invalid '{name}': integer below minimum value. Expected a value >= 1, but got {limit!r} instead.",
-                name,
-                "integer_below_min_value",
-            )
+        if limit is not None and (as_int(limit) is None or limit < least):
+            text = f"integer below minimum value. Expected a value >= {least}, but got {limit!r} instead."
+            raise make_refusal(f"Invalid '{name}': {text}", name, "integer_below_min_value")
     heat = body.get("temperature")
     if heat is None:
         return
@@ -264,20 +263,18 @@ def _check_tools(body: dict[str, Any]) -> None:
     check_tool_choice(body, names, ("function", "name"))
 
 
+def _check_name(name: Any, param: str, length: str = "+") -> None:
+    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+        text = "string does not match pattern. Expected a string that matches the pattern"
+        raise make_refusal(f"Invalid '{param}': {text} '^[a-zA-Z0-9_-]{length}$'.", param, "invalid_value")
+
+
 def check_function(function: dict[str, Any], where: str, names: set[str]) -> None:
     """Check a function definition; shared by both OpenAI APIs."""
     name = function.get("name")
     if name is None:
-        raise make_refusal(
-            f"Missing required parameter: '{where}.name'.", f"{where}.name", "missing_required_parameter"
-        )
-    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
-        raise make_refusal(
-            f"Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
-            "'^[a-zA-Z0-9_-]{1,64}$'.",
-            f"{where}.name",
-            "invalid_value",
-        )
+        raise make_missing_error(f"{where}.name")
+    _check_name(name, f"{where}.name", "{1,64}")
     if name in names:
         raise make_refusal(
             f"Invalid '{where}.name': tool names must be unique, but '{name}' is used twice.", f"{where}.name"
@@ -286,20 +283,17 @@ def check_function(function: dict[str, Any], where: str, names: set[str]) -> Non
     parameters = function.get("parameters")
     if parameters is None:
         return
-    schema = as_object(parameters)
-    if schema is None or schema.get("type") != "object":
-        got = (schema or {}).get("type")
-        raise make_refusal(
-            f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"', got 'type: "
-            f'"{got}"\'.',
-            f"{where}.parameters",
-            "invalid_function_parameters",
-        )
-    flaw = find_strict_schema_error(schema) if function.get("strict") else None
+    flaw = _find_schema_error(parameters, function)
     if flaw:
-        raise make_refusal(
-            f"Invalid schema for function '{name}': {flaw}", f"{where}.parameters", "invalid_function_parameters"
-        )
+        text = f"Invalid schema for function '{name}': {flaw}"
+        raise make_refusal(text, f"{where}.parameters", "invalid_function_parameters")
+
+
+def _find_schema_error(schema: Any, spec: dict[str, Any]) -> str | None:
+    kind = (as_object(schema) or {}).get("type")
+    if kind != "object":
+        return f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'."
+    return find_strict_schema_error(schema) if spec.get("strict") else None
 
 
 def check_tool_choice(body: dict[str, Any], names: set[str], path: tuple[str, ...]) -> None:
@@ -314,11 +308,7 @@ def check_tool_choice(body: dict[str, Any], names: set[str], path: tuple[str, ..
         if node not in names:
             raise make_refusal(f"Tool choice '{node}' not found in 'tools' parameter.", "tool_choice")
     elif choice not in (None, "none", "auto", "required"):
-        raise make_refusal(
-            f"Invalid value: '{choice}'. Supported values are: 'none', 'auto', and 'required'.",
-            "tool_choice",
-            "invalid_value",
-        )
+        raise make_value_error(choice, "'none', 'auto', and 'required'", "tool_choice")
 
 
 def _check_response_format(body: dict[str, Any], messages: list[Any]) -> None:
@@ -329,7 +319,7 @@ def _check_response_format(body: dict[str, Any], messages: list[Any]) -> None:
     if kind == "json_schema":
         spec = as_object(wanted.get("json_schema"))
         if spec is None:
-            raise _make_missing_error("response_format.json_schema")
+            raise make_missing_error("response_format.json_schema")
         check_json_schema(spec, "response_format.json_schema")
     elif kind == "json_object":
         if "json" not in str(messages).lower():
@@ -338,39 +328,21 @@ def _check_response_format(body: dict[str, Any], messages: list[Any]) -> None:
                 "messages",
             )
     elif kind != "text":
-        raise make_refusal(
-            f"Invalid value: '{kind}'. Supported values are: 'json_object', 'json_schema', and 'text'.",
-            "response_format.type",
-            "invalid_value",
-        )
+        raise make_value_error(kind, "'json_object', 'json_schema', and 'text'", "response_format.type")
 
 
 def check_json_schema(spec: dict[str, Any], where: str) -> None:
     """Check a named response schema; shared by both OpenAI APIs."""
     name = spec.get("name")
     if name is None:
-        raise _make_missing_error(f"{where}.name")
-    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
-        raise make_refusal(
-            f"Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
-            "'^[a-zA-Z0-9_-]+$'.",
-            f"{where}.name",
-            "invalid_value",
-        )
+        raise make_missing_error(f"{where}.name")
+    _check_name(name, f"{where}.name")
     schema = as_object(spec.get("schema"))
     if schema is None:
-        raise _make_missing_error(f"{where}.schema")
-    prefix = f"Invalid schema for response_format '{name}': "
-    if schema.get("type") != "object":
-        got = schema.get("type")
-        raise make_refusal(f"{prefix}schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{got}\"'.", where)
-    flaw = find_strict_schema_error(schema) if spec.get("strict") else None
+        raise make_missing_error(f"{where}.schema")
+    flaw = _find_schema_error(schema, spec)
     if flaw:
-        raise make_refusal(prefix + flaw, where)
-
-
-def _make_missing_error(param: str) -> RequestRefused:
-    return make_refusal(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+        raise make_refusal(f"Invalid schema for response_format '{name}': {flaw}", where)
 
 
 # --- messages ---
@@ -383,19 +355,13 @@ def _check_message(item: Any, at: int, model: str, accepts: Collection[str] | No
         raise make_refusal(f"Invalid type for '{where}': expected an object.", where, "invalid_type")
     role = message.get("role")
     if role not in _MESSAGE_KEYS:
-        raise make_refusal(
-            f"Invalid value: '{role}'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and "
-            "'developer'.",
-            f"{where}.role",
-            "invalid_value",
-        )
-    extra = find_unknown_key(message, _MESSAGE_KEYS[role], accepts)
-    if extra:
-        raise make_refusal(f"Unknown parameter: '{where}.{extra}'.", f"{where}.{extra}", "unknown_parameter")
+        supported = "'system', 'assistant', 'user', 'function', 'tool', and 'developer'"
+        raise make_value_error(role, supported, f"{where}.role")
+    check_keys(message, _MESSAGE_KEYS[role], f"{where}.", accepts)
     if role == "assistant":
         _check_assistant(message, where)
     elif role == "tool" and not isinstance(message.get("tool_call_id"), str):
-        raise _make_missing_error(f"{where}.tool_call_id")
+        raise make_missing_error(f"{where}.tool_call_id")
     if role != "assistant" or message.get("content") is not None:
         _check_content(message.get("content"), role, where, model)
     return message
@@ -414,13 +380,9 @@ def _check_content(content: Any, role: str, where: str, model: str) -> None:
         part = as_object(item) or {}
         kind = part.get("type")
         if kind not in _PART_TYPES[role]:
-            raise make_refusal(
-                f"Invalid value: '{kind}'. Supported values are: {sorted(_PART_TYPES[role])}.",
-                f"{where}.content[{at}].type",
-                "invalid_value",
-            )
+            raise make_value_error(kind, str(sorted(_PART_TYPES[role])), f"{where}.content[{at}].type")
         if kind == "text" and not isinstance(part.get("text"), str):
-            raise _make_missing_error(f"{where}.content[{at}].text")
+            raise make_missing_error(f"{where}.content[{at}].text")
         if kind == "image_url":
             check_image_part(part, f"{where}.content[{at}].image_url", model)
 
@@ -445,14 +407,14 @@ def _check_call(call: dict[str, Any], where: str, ids: set[str]) -> str:
         raise make_refusal(f"Invalid value for '{where}.type': expected 'function'.", f"{where}.type", "invalid_value")
     function = as_object(call.get("function"))
     if function is None:
-        raise _make_missing_error(f"{where}.function")
+        raise make_missing_error(f"{where}.function")
     check_function_call(function, f"{where}.function")
     return str(ident)
 
 
 def check_call_id(ident: Any, where: str, most: int) -> None:
     if not isinstance(ident, str):
-        raise _make_missing_error(where)
+        raise make_missing_error(where)
     if not ident:
         raise make_refusal(
             f"Invalid '{where}': empty string. Expected a string with minimum length 1.", where, "empty_string"
@@ -468,14 +430,7 @@ def check_call_id(ident: Any, where: str, most: int) -> None:
 
 def check_function_call(function: dict[str, Any], where: str) -> None:
     """Check name and arguments of a call in the history; shared by both OpenAI APIs."""
-    name = function.get("name")
-    if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
-        raise make_refusal(
-            f"Invalid '{where}.name': string does not match pattern. Expected a string that matches the pattern "
-            "'^[a-zA-Z0-9_-]+$'.",
-            f"{where}.name",
-            "invalid_value",
-        )
+    _check_name(function.get("name"), f"{where}.name")
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
         got = "an object" if isinstance(arguments, dict) else type(arguments).__name__

@@ -61,14 +61,14 @@ def encode_event(data: dict[str, Any]) -> bytes:
     return b"data: %s\r\n\r\n" % msgspec.json.encode(data)
 
 
-def encode_frames(rendered: RenderedReply) -> list[bytes]:
+def encode_frames(rendered: RenderedReply, body: dict[str, Any]) -> list[bytes]:
     """Return the reply as server-sent events. The last one has the finish reason."""
     parts = _build_parts(rendered, rendered.split_chunks)
     frames = [encode_event(_build_response(rendered, [part])) for part in parts[:-1]]
     return [*frames, encode_event(_build_response(rendered, parts[-1:], last=True))]
 
 
-def build_reply(rendered: RenderedReply) -> dict[str, Any]:
+def build_reply(rendered: RenderedReply, body: dict[str, Any]) -> dict[str, Any]:
     """Return the reply to a request without streaming."""
     return _build_response(rendered, _build_parts(rendered, lambda text: [text]), last=True)
 

@@ -16,18 +16,19 @@ from odin.testing.chat_api import (
     check_json_schema,
     check_sampling,
     check_tool_choice,
-    make_refusal,
 )
 from odin.testing.render import RenderedCall, RenderedReply, is_sealed, seal_reasoning
 from odin.testing.script import StreamError
 from odin.testing.strict import (
     IssuedIds,
     RequestRefused,
-    as_int,
     as_list,
     as_object,
+    check_keys,
     check_url,
-    find_unknown_key,
+    make_missing_error,
+    make_refusal,
+    make_value_error,
     split_keys,
 )
 
@@ -85,13 +86,8 @@ def _list_message_events(rendered: RenderedReply, index: int) -> EventItems:
     part: dict[str, Any] = item["content"][0]
     at = {"item_id": item["id"], "output_index": index, "content_index": 0}
     kind, key = ("refusal", "refusal") if rendered.stop == "refusal" else ("output_text", "text")
-    yield (
-        "response.output_item.added",
-        {
-            "output_index": index,
-            "item": {**item, "status": "in_progress", "content": []},
-        },
-    )
+    started = {**item, "status": "in_progress", "content": []}
+    yield "response.output_item.added", {"output_index": index, "item": started}
     yield "response.content_part.added", {**at, "part": {**part, key: ""}}
     for chunk in rendered.split_chunks(rendered.text):
         yield f"response.{kind}.delta", {**at, "delta": chunk}
@@ -106,22 +102,14 @@ def _list_call_events(
     item = _build_call_item(rendered, call, number, body)
     at = {"item_id": item["id"], "output_index": index}
     if item["type"] == "custom_tool_call":
-        yield "response.output_item.added", {"output_index": index, "item": {**item, "input": ""}}
-        for chunk in rendered.split_chunks(item["input"]):
-            yield "response.custom_tool_call_input.delta", {**at, "delta": chunk}
-        yield "response.custom_tool_call_input.done", {**at, "input": item["input"]}
-        yield "response.output_item.done", {"output_index": index, "item": item}
-        return
-    yield (
-        "response.output_item.added",
-        {
-            "output_index": index,
-            "item": {**item, "status": "in_progress", "arguments": ""},
-        },
-    )
-    for chunk in rendered.split_chunks(call.json):
-        yield "response.function_call_arguments.delta", {**at, "delta": chunk}
-    yield "response.function_call_arguments.done", {**at, "name": call.name, "arguments": call.json}
+        kind, started, done = "custom_tool_call_input", {"input": ""}, {"input": item["input"]}
+    else:
+        kind, started = "function_call_arguments", {"status": "in_progress", "arguments": ""}
+        done = {"name": call.name, "arguments": call.json}
+    yield "response.output_item.added", {"output_index": index, "item": {**item, **started}}
+    for chunk in rendered.split_chunks(item["input"] if kind == "custom_tool_call_input" else call.json):
+        yield f"response.{kind}.delta", {**at, "delta": chunk}
+    yield f"response.{kind}.done", {**at, **done}
     yield "response.output_item.done", {"output_index": index, "item": item}
 
 
@@ -269,14 +257,11 @@ _INPUT_TYPES = ("input_text", "input_image", "input_file")
 
 
 def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[str] | None) -> None:
-    extra = find_unknown_key(body, _TOP_LEVEL_KEYS, accepts)
-    if extra:
-        raise make_refusal(f"Unknown parameter: '{extra}'.", extra, "unknown_parameter")
+    check_keys(body, _TOP_LEVEL_KEYS, accepts=accepts)
     if not isinstance(body.get("model"), str) or not body["model"]:
-        raise make_refusal("Missing required parameter: 'model'.", "model", "missing_required_parameter")
+        raise make_missing_error("model")
     _check_options(body)
-    _check_reasoning_options(body)
-    check_sampling(body)
+    check_sampling(body, 16, "max_output_tokens")
     _check_tools(body)
     _check_format(body)
     items = _check_items(body, accepts)
@@ -291,23 +276,10 @@ def _check_options(body: dict[str, Any]) -> None:
             "previous_response_id",
             "previous_response_not_found",
         )
-    limit = body.get("max_output_tokens")
-    if limit is not None and (as_int(limit) is None or limit < 16):
-        raise make_refusal(
-            f"Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, "
-            f"but got {limit!r} instead.",
-            "max_output_tokens",
-            "integer_below_min_value",
-        )
     options = as_object(body.get("stream_options")) or {}
     if options and not body.get("stream"):
         raise make_refusal("The 'stream_options' parameter is only allowed when 'stream' is enabled.", "stream_options")
-    odd = next((key for key in options if key != "include_obfuscation"), None)
-    if odd:
-        raise make_refusal(f"Unknown parameter: 'stream_options.{odd}'.", f"stream_options.{odd}", "unknown_parameter")
-
-
-def _check_reasoning_options(body: dict[str, Any]) -> None:
+    check_keys(options, ("include_obfuscation",), "stream_options.")
     wanted = body.get("reasoning")
     if wanted is None:
         return
@@ -329,28 +301,18 @@ def _check_tools(body: dict[str, Any]) -> None:
     for at, item in enumerate(as_list(body.get("tools")) or []):
         tool = as_object(item) or {}
         if "type" not in tool:
-            raise make_refusal(
-                f"Missing required parameter: 'tools[{at}].type'.", f"tools[{at}].type", "missing_required_parameter"
-            )
+            raise make_missing_error(f"tools[{at}].type")
         if tool["type"] == "function":
-            extra = find_unknown_key(tool, ("type", "name", "description", "parameters", "strict"), ())
-            if "name" in tool and extra:
-                raise make_refusal(
-                    f"Unknown parameter: 'tools[{at}].{extra}'.", f"tools[{at}].{extra}", "unknown_parameter"
-                )
+            if "name" in tool:
+                check_keys(tool, ("type", "name", "description", "parameters", "strict"), f"tools[{at}].")
             check_function(tool, f"tools[{at}]", names)
         elif tool["type"] == "custom":
-            _check_custom_tool(tool, f"tools[{at}]", body["model"], names)
+            check_keys(tool, ("type", "name", "description", "format"), f"tools[{at}].")
+            if body["model"].startswith(("gpt-3", "gpt-4", "o")):
+                text = "Custom tools are not supported with this model."
+                raise make_refusal(text, f"tools[{at}]", "unsupported_parameter")
+            check_function({"name": tool.get("name")}, f"tools[{at}]", names)
     check_tool_choice(body, names, ("name",))
-
-
-def _check_custom_tool(tool: dict[str, Any], where: str, model: str, names: set[str]) -> None:
-    extra = find_unknown_key(tool, ("type", "name", "description", "format"), ())
-    if extra:
-        raise make_refusal(f"Unknown parameter: '{where}.{extra}'.", f"{where}.{extra}", "unknown_parameter")
-    if model.startswith(("gpt-3", "gpt-4", "o")):
-        raise make_refusal("Custom tools are not supported with this model.", where, "unsupported_parameter")
-    check_function({"name": tool.get("name")}, where, names)
 
 
 def _check_format(body: dict[str, Any]) -> None:
@@ -368,11 +330,7 @@ def _check_format(body: dict[str, Any]) -> None:
                 "input",
             )
     elif kind != "text":
-        raise make_refusal(
-            f"Invalid value: '{kind}'. Supported values are: 'json_object', 'json_schema', and 'text'.",
-            "text.format.type",
-            "invalid_value",
-        )
+        raise make_value_error(kind, "'json_object', 'json_schema', and 'text'", "text.format.type")
 
 
 # --- input ---
@@ -400,9 +358,7 @@ def _check_item(item: Any, where: str, model: str, seen: set[str], accepts: Coll
     kind = found.get("type", "message")
     if kind not in _ITEM_KEYS:
         raise make_refusal(f"Invalid value: '{kind}'.", f"{where}.type", "invalid_value")
-    extra = find_unknown_key(found, _ITEM_KEYS[kind], accepts)
-    if extra:
-        raise make_refusal(f"Unknown parameter: '{where}.{extra}'.", f"{where}.{extra}", "unknown_parameter")
+    check_keys(found, _ITEM_KEYS[kind], f"{where}.", accepts)
     _check_id(found.get("id"), kind, where, seen)
     if kind == "message":
         _check_content(found, where, model)
@@ -415,11 +371,14 @@ def _check_item(item: Any, where: str, model: str, seen: set[str], accepts: Coll
             raise make_refusal(f"Invalid type for '{where}.input': expected a string.", where, "invalid_type")
     elif kind in ("function_call_output", "custom_tool_call_output"):
         check_call_id(found.get("call_id"), f"{where}.call_id", _MAX_CALL_ID)
-        _check_output(found.get("output"), f"{where}.output", model)
+        # A result is text, or parts that are not empty.
+        output = found.get("output")
+        if not isinstance(output, str):
+            if as_list(output) is None:
+                raise make_missing_error(f"{where}.output")
+            _check_parts(output, f"{where}.output", _INPUT_TYPES, model)
     elif kind == "reasoning" and as_list(found.get("summary")) is None:
-        raise make_refusal(
-            f"Missing required parameter: '{where}.summary'.", f"{where}.summary", "missing_required_parameter"
-        )
+        raise make_missing_error(f"{where}.summary")
     return {**found, "type": kind}
 
 
@@ -440,49 +399,23 @@ def _check_id(ident: Any, kind: str, where: str, seen: set[str]) -> None:
     seen.add(ident)
 
 
-def _check_output(output: Any, where: str, model: str) -> None:
-    """A result is text, or parts that are not empty."""
-    if isinstance(output, str):
-        return
-    parts = as_list(output)
-    if parts is None:
-        raise make_refusal(f"Missing required parameter: '{where}'.", where, "missing_required_parameter")
-    _check_parts(parts, where, _INPUT_TYPES, model)
-
-
 def _check_parts(parts: list[Any], where: str, allowed: tuple[str, ...], model: str) -> None:
     for at, item in enumerate(parts):
         part = as_object(item) or {}
         kind = part.get("type")
         if kind not in allowed:
-            raise make_refusal(
-                f"Invalid value: '{kind}'. Supported values are: {', '.join(map(repr, allowed))}.",
-                f"{where}[{at}]",
-                "invalid_value",
-            )
+            raise make_value_error(kind, ", ".join(map(repr, allowed)), f"{where}[{at}]")
         if kind in ("input_text", "output_text") and not isinstance(part.get("text"), str):
-            raise make_refusal(
-                f"Missing required parameter: '{where}[{at}].text'.",
-                f"{where}[{at}].text",
-                "missing_required_parameter",
-            )
+            raise make_missing_error(f"{where}[{at}].text")
         if kind == "input_image":
-            extra = find_unknown_key(part, ("type", "image_url", "file_id", "detail"), ())
-            if extra:
-                raise make_refusal(
-                    f"Unknown parameter: '{where}[{at}].{extra}'.", f"{where}[{at}]", "unknown_parameter"
-                )
+            check_keys(part, ("type", "image_url", "file_id", "detail"), f"{where}[{at}].")
             check_url(part.get("image_url"), f"{where}[{at}].image_url", model)
 
 
 def _check_content(item: dict[str, Any], where: str, model: str) -> None:
     role = item.get("role")
     if role not in ("user", "system", "developer", "assistant"):
-        raise make_refusal(
-            f"Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', and 'user'.",
-            f"{where}.role",
-            "invalid_value",
-        )
+        raise make_value_error(role, "'assistant', 'system', 'developer', and 'user'", f"{where}.role")
     content = item.get("content")
     if isinstance(content, str):
         if role == "assistant" and not content:
@@ -490,9 +423,7 @@ def _check_content(item: dict[str, Any], where: str, model: str) -> None:
         return
     parts = as_list(content)
     if not parts:
-        raise make_refusal(
-            f"Missing required parameter: '{where}.content'.", f"{where}.content", "missing_required_parameter"
-        )
+        raise make_missing_error(f"{where}.content")
     _check_parts(parts, f"{where}.content", ("output_text", "refusal") if role == "assistant" else _INPUT_TYPES, model)
 
 

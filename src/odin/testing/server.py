@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from odin.testing import anthropic_api, chat_api, gemini_api, responses_api, strict
-from odin.testing.render import CacheMeter, MeteredPrompt, RenderedReply, prompt_of, render_reply, wants_contract
+from odin.testing.render import CacheMeter, MeteredPrompt, prompt_of, render_reply, wants_contract
 from odin.testing.script import Api, EmulatedLocal, EmulatedServer, Player, Script, SeenRequest, Turn
 from odin.testing.strict import IssuedIds, RequestRefused
 from odin.testing.transport import ClientConnection, RawRequest, ServerAnswer
@@ -166,12 +166,6 @@ _WIRE_FORMATS: dict[Api, Any] = {
     "gemini": gemini_api,
     "other": chat_api,
 }
-_RULES = {
-    "anthropic": anthropic_api.check_request,
-    "chat": chat_api.check_request,
-    "responses": responses_api.check_request,
-    "gemini": gemini_api.check_request,
-}
 _STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _MAX_BODY = 32 * 1024 * 1024
 
@@ -236,7 +230,7 @@ class Router:
             strict.parse_body(seen.body)
         prompt = prompt_of(seen.api, seen.json)
         if behavior.strict:
-            _RULES[seen.api](seen.json, self._memory, None if behavior.local else behavior.accepts)
+            _WIRE_FORMATS[seen.api].check_request(seen.json, self._memory, None if behavior.local else behavior.accepts)
         strict.check_model(seen.api, seen.json, behavior.models)
         strict.check_window(
             seen.api, seen.json, prompt.tokens, behavior.window, behavior.local.kind if behavior.local else None
@@ -257,10 +251,8 @@ class Router:
         self._memory.learn(seen.api, rendered)
         wire = _WIRE_FORMATS[seen.api]
         if not _is_streamed(seen):
-            return _make_json_answer(
-                200, wire.build_reply(rendered, body) if seen.api == "responses" else wire.build_reply(rendered)
-            )
-        frames = _apply_faults(_encode_frames(seen.api, rendered, body), turn, wire)
+            return _make_json_answer(200, wire.build_reply(rendered, body))
+        frames = _apply_faults(wire.encode_frames(rendered, body), turn, wire)
         return ServerAnswer(200, dict(_STREAM_HEADERS), frames, is_stream=True, ping=wire.PING)
 
     def _take_number(self, seen: SeenRequest) -> int:
@@ -285,17 +277,6 @@ class Router:
 def _is_streamed(seen: SeenRequest) -> bool:
     found = gemini_api.parse_path(seen.path) if seen.api == "gemini" else None
     return found[1] if found else seen.json.get("stream") is True
-
-
-def _encode_frames(api: Api, rendered: RenderedReply, body: dict[str, Any]) -> list[bytes]:
-    if api == "anthropic":
-        return anthropic_api.encode_frames(rendered)
-    if api == "gemini":
-        return gemini_api.encode_frames(rendered)
-    if api == "responses":
-        return responses_api.encode_frames(rendered, body)
-    options = cast("dict[str, Any]", body.get("stream_options") or {})
-    return chat_api.encode_frames(rendered, options.get("include_usage") is True)
 
 
 def _apply_faults(frames: list[bytes], turn: Turn, wire: Any) -> list[bytes]:

@@ -180,6 +180,28 @@ def as_int(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def make_refusal(message: str, param: str | None = None, code: str | None = None) -> RequestRefused:
+    """Return an error of the OpenAI APIs."""
+    return RequestRefused(message, type="invalid_request_error", code=code, param=param)
+
+
+def make_missing_error(param: str) -> RequestRefused:
+    return make_refusal(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+
+
+def make_value_error(value: Any, supported: str, param: str) -> RequestRefused:
+    return make_refusal(f"Invalid value: '{value}'. Supported values are: {supported}.", param, "invalid_value")
+
+
+def check_keys(
+    found: Iterable[str], known: Collection[str], where: str = "", accepts: Collection[str] | None = ()
+) -> None:
+    """Reject an unknown key as the OpenAI APIs do; `where` ends with the dot before the key."""
+    extra = find_unknown_key(found, known, accepts)
+    if extra:
+        raise make_refusal(f"Unknown parameter: '{where}{extra}'.", f"{where}{extra}", "unknown_parameter")
+
+
 def find_unknown_key(found: Iterable[str], known: Collection[str], accepts: Collection[str] | None) -> str | None:
     """Return the first unknown key. With `accepts=None` everything passes, as on local servers."""
     if accepts is None:
@@ -315,43 +337,37 @@ def check_image_part(part: dict[str, Any], where: str, model: str) -> None:
     """Check an image part of a chat message."""
     image = as_object(part.get("image_url"))
     if image is None:
-        raise _make_image_refusal(f"Invalid type for '{where}': expected an object.", where, "invalid_type")
-    extra = find_unknown_key(image, ("url", "detail"), ())
-    if extra:
-        raise _make_image_refusal(f"Unknown parameter: '{where}.{extra}'.", f"{where}.{extra}", "unknown_parameter")
+        raise make_refusal(f"Invalid type for '{where}': expected an object.", where, "invalid_type")
+    check_keys(image, ("url", "detail"), f"{where}.")
     check_url(image.get("url"), f"{where}.url", model)
 
 
 def check_url(url: Any, param: str, model: str) -> None:
     """Check an image URL of either OpenAI API: a web address or a data URL."""
     if _TEXT_ONLY_MODELS.search(model):
-        raise _make_image_refusal(
+        raise make_refusal(
             "Invalid content type. image_url is only supported by certain models.", param, "invalid_value"
         )
     if not isinstance(url, str) or not url:
-        raise _make_image_refusal(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+        raise make_missing_error(param)
     if url.startswith(("http://", "https://")):
         return
     found = _DATA_URL.fullmatch(url)
     if found is None:
-        raise _make_image_refusal(
+        raise make_refusal(
             f"Invalid '{param}'. Expected a valid URL, but got a value with an invalid format.", param, "invalid_value"
         )
     if not found[1].startswith("image/"):
-        raise _make_image_refusal("Invalid MIME type. Only image types are supported.", param, "invalid_image_format")
+        raise make_refusal("Invalid MIME type. Only image types are supported.", param, "invalid_image_format")
     raw = _decode_base64(found[2])
     if not raw:
-        raise _make_image_refusal(
+        raise make_refusal(
             f"Invalid '{param}'. Expected a base64-encoded data URL with an image MIME type.", param, "invalid_value"
         )
     if _parse_image(raw) is None or found[1] not in _MEDIA_TYPES:
-        raise _make_image_refusal(
+        raise make_refusal(
             "You uploaded an unsupported image. Please make sure your image has of one the following formats: "
             "['png', 'jpeg', 'gif', 'webp'].",
             None,
             "invalid_image_format",
         )
-
-
-def _make_image_refusal(message: str, param: str | None, code: str) -> RequestRefused:
-    return RequestRefused(message, type="invalid_request_error", code=code, param=param)

@@ -140,18 +140,11 @@ class ServerAnswer(Struct):
     ping: bytes = b""
 
 
-class ClientLink(Protocol):
-    """One connection to one client. It cancels the delivery when the client is gone."""
+async def deliver(answer: ServerAnswer, turn: Turn, line: "ClientConnection") -> bool:
+    """Send the response as the turn says. Return False if the connection is no longer usable.
 
-    def write(self, data: bytes) -> None: ...
-
-    async def drain(self) -> None: ...
-
-    def abort(self, reset: bool) -> None: ...
-
-
-async def deliver(answer: ServerAnswer, turn: Turn, line: ClientLink) -> bool:
-    """Send the response as the turn says. Return False if the connection is no longer usable."""
+    The connection cancels the delivery when the client is gone.
+    """
     if turn.delay_s:
         await asyncio.sleep(turn.delay_s)
     if turn.drop:
@@ -167,7 +160,8 @@ async def deliver(answer: ServerAnswer, turn: Turn, line: ClientLink) -> bool:
         line.write(b"".join((head, *wire, last)))
         await line.drain()
         return True
-    return await _StepwiseDelivery(turn, line, answer).play(head, wire, last)
+    ping = encode_chunk(answer.ping) if answer.is_stream and answer.ping else b""
+    return await _deliver_stepwise(turn, line, ping, [head, *wire, last])
 
 
 def _is_stepwise(turn: Turn) -> bool:
@@ -197,57 +191,44 @@ def _compress(answer: ServerAnswer) -> None:
     answer.headers["content-encoding"] = "gzip"
 
 
-class _StepwiseDelivery:
-    """Sends piece by piece, applying the turn's faults in between."""
+async def _deliver_stepwise(turn: Turn, line: "ClientConnection", ping: bytes, pieces: list[bytes]) -> bool:
+    """Send piece by piece, applying the turn's faults in between."""
+    head, *wire, last = pieces
+    cut_at = turn.cut_after
+    if turn.cut_bytes is not None:
+        wire = _truncate_frames(wire, turn.cut_bytes, chunked=bool(last))
+        cut_at = len(wire)
 
-    def __init__(self, turn: Turn, line: ClientLink, answer: ServerAnswer) -> None:
-        self._turn = turn
-        self._line = line
-        self._ping = encode_chunk(answer.ping) if answer.is_stream and answer.ping else b""
+    def is_at(mark: int | None) -> bool:
+        return mark is not None and min(mark, len(wire)) == index
 
-    async def play(self, head: bytes, wire: list[bytes], last: bytes) -> bool:
-        turn = self._turn
-        cut_at = turn.cut_after
-        if turn.cut_bytes is not None:
-            wire = _truncate_frames(wire, turn.cut_bytes, chunked=bool(last))
-            cut_at = len(wire)
-        await self._send(head)
-        for index in range(len(wire) + 1):
-            if not await self._go_on(index, len(wire), cut_at):
-                return False
-            if index < len(wire):
-                await self._send(wire[index])
-                await asyncio.sleep(turn.pace_s)
-        await self._send(last)
-        return True
-
-    async def _go_on(self, index: int, count: int, cut_at: int | None) -> bool:
-        turn = self._turn
-
-        def here(mark: int | None) -> bool:
-            return mark is not None and min(mark, count) == index
-
-        if turn.gate is not None and here(turn.gate_after):
-            while not turn.gate.is_set():  # noqa: ASYNC110 - the gate belongs to a thread, not to this loop
-                await asyncio.sleep(_POLL)
-        if here(turn.stall_after):
-            await asyncio.Event().wait()
-        while here(turn.ping_after):
-            await self._send(self._ping)
-            await asyncio.sleep(turn.ping_every)
-        if here(cut_at):
-            self._line.abort(turn.rst)
-            return False
-        return True
-
-    async def _send(self, data: bytes) -> None:
-        if not self._turn.trickled:
-            self._line.write(data)
+    async def send(data: bytes) -> None:
+        if not turn.trickled:
+            line.write(data)
         else:
             for at in range(len(data)):
-                self._line.write(data[at : at + 1])
+                line.write(data[at : at + 1])
                 await asyncio.sleep(0)
-        await self._line.drain()
+        await line.drain()
+
+    await send(head)
+    for index in range(len(wire) + 1):
+        # The gate belongs to a thread, not to this loop.
+        while turn.gate is not None and is_at(turn.gate_after) and not turn.gate.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        if is_at(turn.stall_after):
+            await asyncio.Event().wait()
+        while is_at(turn.ping_after):
+            await send(ping)
+            await asyncio.sleep(turn.ping_every)
+        if is_at(cut_at):
+            line.abort(turn.rst)
+            return False
+        if index < len(wire):
+            await send(wire[index])
+            await asyncio.sleep(turn.pace_s)
+    await send(last)
+    return True
 
 
 def _truncate_frames(wire: list[bytes], size: int, *, chunked: bool) -> list[bytes]:
