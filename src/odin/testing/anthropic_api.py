@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from odin.core.image_header import ImageHeader
 from odin.testing.render import RenderedReply, compute_signature, is_sealed, seal_reasoning
 from odin.testing.script import StreamError
 from odin.testing.strict import (
@@ -206,10 +205,22 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
     _check_thinking(body)
     _check_system(body)
     names = _check_tools(body, accepts)
-    _check_tool_choice(body, names)
+    if body.get("tool_choice") is not None:
+        choice = as_object(body["tool_choice"])
+        if choice is None or choice.get("type") not in ("auto", "any", "tool", "none"):
+            raise RequestRefused("tool_choice: Input should be an object with type 'auto', 'any', 'tool' or 'none'")
+        if not names:
+            raise RequestRefused("tool_choice may only be specified while providing tools")
+        if choice["type"] == "tool" and choice.get("name") not in names:
+            raise RequestRefused(f"Tool '{choice.get('name')}' not found in provided tools")
     turns = _check_messages(body, accepts)
     _check_pairs(turns)
-    check_sizes(_list_images(turns))
+    # Every image whose bytes are in the request, including those inside results.
+    blocks = [(place, block) for _, _, place, block in _list_blocks(turns)]
+    for place, block in list(blocks):
+        blocks += [(f"{place}.tool_result.content.{n}", part) for n, part in _parts_of_result(block)]
+    found = [(place, check_source(block, f"{place}.image")) for place, block in blocks if block["type"] == "image"]
+    check_sizes([(place, picture) for place, picture in found if picture is not None])
     _check_thoughts(body, turns, memory)
     if not body.get("tools") and any(
         block["type"] in ("tool_use", "tool_result") for _, _, _, block in _list_blocks(turns)
@@ -321,18 +332,6 @@ def _check_custom_tool(tool: dict[str, Any], where: str, accepts: Collection[str
         raise RequestRefused(f"{where}.description: Input should be a valid string")
 
 
-def _check_tool_choice(body: dict[str, Any], names: set[str]) -> None:
-    if body.get("tool_choice") is None:
-        return
-    choice = as_object(body["tool_choice"])
-    if choice is None or choice.get("type") not in ("auto", "any", "tool", "none"):
-        raise RequestRefused("tool_choice: Input should be an object with type 'auto', 'any', 'tool' or 'none'")
-    if not names:
-        raise RequestRefused("tool_choice may only be specified while providing tools")
-    if choice["type"] == "tool" and choice.get("name") not in names:
-        raise RequestRefused(f"Tool '{choice.get('name')}' not found in provided tools")
-
-
 # --- messages ---
 
 MergedMessages = list[tuple[int, str, list[tuple[str, ContentBlock]]]]
@@ -395,21 +394,17 @@ def _check_block(item: Any, where: str, role: str, accepts: Collection[str] | No
         raise RequestRefused(f"{where}: `{kind}` blocks cannot be in {role} messages")
     _check_keys(block, _BLOCK_KEYS[kind], f"{where}.{kind}.", accepts)
     if kind == "text":
-        _check_text(block, where)
+        if not isinstance(block.get("text"), str):
+            raise RequestRefused(f"{where}.text.text: Field required")
+        if not block["text"]:
+            raise RequestRefused("messages: text content blocks must be non-empty")
+        if not block["text"].strip():
+            raise RequestRefused("messages: text content blocks must contain non-whitespace text")
     elif kind == "tool_use":
         _check_tool_use(block, f"{where}.tool_use")
     elif kind == "tool_result":
         _check_tool_result(block, f"{where}.tool_result", accepts)
     return block
-
-
-def _check_text(block: ContentBlock, where: str) -> None:
-    if not isinstance(block.get("text"), str):
-        raise RequestRefused(f"{where}.text.text: Field required")
-    if not block["text"]:
-        raise RequestRefused("messages: text content blocks must be non-empty")
-    if not block["text"].strip():
-        raise RequestRefused("messages: text content blocks must contain non-whitespace text")
 
 
 def _check_tool_use(block: ContentBlock, where: str) -> None:
@@ -452,15 +447,6 @@ def _parts_of_result(block: ContentBlock) -> list[tuple[int, ContentBlock]]:
     return list(enumerate(as_list(block.get("content")) or [])) if block["type"] == "tool_result" else []
 
 
-def _list_images(turns: MergedMessages) -> list[tuple[str, ImageHeader]]:
-    """Return every image whose bytes are in the request, including those inside results."""
-    blocks = [(place, block) for _, _, place, block in _list_blocks(turns)]
-    for place, block in list(blocks):
-        blocks += [(f"{place}.tool_result.content.{n}", part) for n, part in _parts_of_result(block)]
-    found = [(place, check_source(block, f"{place}.image")) for place, block in blocks if block["type"] == "image"]
-    return [(place, picture) for place, picture in found if picture is not None]
-
-
 # --- calls and their results ---
 
 
@@ -469,23 +455,18 @@ def _check_pairs(turns: MergedMessages) -> None:
     waiting: dict[str, str] = {}
     for index, role, blocks in turns:
         if role == "assistant":
-            waiting = _calls_of(blocks, seen)
+            waiting = {}
+            for place, block in blocks:
+                if block["type"] == "tool_use":
+                    if block["id"] in seen:
+                        raise RequestRefused("messages: `tool_use` ids must be unique")
+                    seen.add(block["id"])
+                    waiting[block["id"]] = place
         else:
             _check_results(index, blocks, waiting)
             waiting = {}
     if waiting:
         raise _make_unanswered_error(waiting)
-
-
-def _calls_of(blocks: list[tuple[str, ContentBlock]], seen: set[str]) -> dict[str, str]:
-    calls: dict[str, str] = {}
-    for place, block in blocks:
-        if block["type"] == "tool_use":
-            if block["id"] in seen:
-                raise RequestRefused("messages: `tool_use` ids must be unique")
-            seen.add(block["id"])
-            calls[block["id"]] = place
-    return calls
 
 
 def _check_results(index: int, blocks: list[tuple[str, ContentBlock]], waiting: dict[str, str]) -> None:

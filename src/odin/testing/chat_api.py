@@ -188,7 +188,12 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
     checked = [_check_message(item, at, body["model"], accepts) for at, item in enumerate(messages)]
     _check_pairs(checked)
     if _MISTRAL_MODEL.search(body["model"]):
-        _check_order(checked)
+        # Mistral accepts no user message directly after a tool result.
+        for before, after in pairwise(message["role"] for message in checked):
+            if (before, after) == ("tool", "user"):
+                raise RequestRefused(
+                    "Unexpected role 'user' after role 'tool'", type="invalid_request_message_order", code="3230"
+                )
 
 
 def _check_options(body: dict[str, Any]) -> None:
@@ -476,15 +481,6 @@ def _check_pairs(messages: list[dict[str, Any]]) -> None:
         waiting = dict.fromkeys(str(call["id"]) for call in as_list(message.get("tool_calls")) or [])
         calls = set(waiting)
     _check_answered(waiting, len(messages))
-
-
-def _check_order(messages: list[dict[str, Any]]) -> None:
-    """Mistral accepts no user message directly after a tool result."""
-    for before, after in pairwise(message["role"] for message in messages):
-        if (before, after) == ("tool", "user"):
-            raise RequestRefused(
-                "Unexpected role 'user' after role 'tool'", type="invalid_request_message_order", code="3230"
-            )
 
 
 def _check_answered(waiting: dict[str, None], at: int) -> None:

@@ -357,7 +357,15 @@ def _check_turns(contents: list[Content]) -> None:
                 "Please ensure that the number of function response parts is equal to the number of function call "
                 "parts of the function call turn."
             )
-        _check_answers(calls, answers)
+        left = list(calls)
+        for answer in answers:
+            ident, name = answer.get("id"), answer["name"]
+            call = next((one for one in left if one["name"] == name and (not ident or one.get("id") == ident)), None)
+            if call is None:
+                raise RequestRefused(
+                    f"Function response `{name}` with id `{ident}` matches no function call of the turn before."
+                )
+            left.remove(call)
         calls = [part["functionCall"] for part in parts if "functionCall" in part]
         if calls and before != "user":
             raise RequestRefused(
@@ -367,18 +375,6 @@ def _check_turns(contents: list[Content]) -> None:
         before = role
     if before != "user":
         raise RequestRefused("Please ensure that multiturn requests end with a user role or a function response.")
-
-
-def _check_answers(calls: list[dict[str, Any]], answers: list[dict[str, Any]]) -> None:
-    left = list(calls)
-    for answer in answers:
-        ident, name = answer.get("id"), answer["name"]
-        call = next((one for one in left if one["name"] == name and (not ident or one.get("id") == ident)), None)
-        if call is None:
-            raise RequestRefused(
-                f"Function response `{name}` with id `{ident}` matches no function call of the turn before."
-            )
-        left.remove(call)
 
 
 def _check_signatures(model: str, contents: list[Content]) -> None:

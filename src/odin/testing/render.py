@@ -100,14 +100,10 @@ class CacheMeter:
         if api == "anthropic":
             read, written = _measure_by_marks(prompt, earlier)
         else:
-            read, written = _measure_automatic(prompt, earlier), 0
+            shared = max((measure_common_prefix(prompt.data, old.data) for old in earlier), default=0)
+            read, written = shared // 4, 0
         earlier.append(prompt)
         return Usage(input=max(0, prompt.tokens - read - written), cache_read=read, cache_write=written)
-
-
-def _measure_automatic(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> int:
-    shared = max((measure_common_prefix(prompt.data, old.data) for old in earlier), default=0)
-    return shared // 4
 
 
 def _measure_by_marks(prompt: MeteredPrompt, earlier: deque[MeteredPrompt]) -> tuple[int, int]:

@@ -195,7 +195,8 @@ def _build_message_item(rendered: RenderedReply) -> dict[str, Any]:
 
 def _build_call_item(rendered: RenderedReply, call: RenderedCall, number: int, body: dict[str, Any]) -> dict[str, Any]:
     """Return the item of a call: with JSON arguments, or with the text for a custom tool."""
-    if call.name in _list_custom_tools(body):
+    tools = [as_object(tool) or {} for tool in as_list(body.get("tools")) or []]
+    if call.name in {str(tool.get("name")) for tool in tools if tool.get("type") == "custom"}:
         text = call.args if isinstance(call.args, str) else str(next(iter(call.args.values()), ""))
         ident = f"ctc_{rendered.number:06d}_{number}"
         return {"id": ident, "type": "custom_tool_call", "input": text, "call_id": call.id, "name": call.name}
@@ -207,11 +208,6 @@ def _build_call_item(rendered: RenderedReply, call: RenderedCall, number: int, b
         "call_id": call.id,
         "name": call.name,
     }
-
-
-def _list_custom_tools(body: dict[str, Any]) -> set[str]:
-    tools = [as_object(tool) or {} for tool in as_list(body.get("tools")) or []]
-    return {str(tool.get("name")) for tool in tools if tool.get("type") == "custom"}
 
 
 def _build_usage(rendered: RenderedReply) -> dict[str, Any]:
@@ -465,7 +461,7 @@ def _check_reasoning(body: dict[str, Any], items: list[dict[str, Any]], memory: 
             continue
         _check_reasoning_item(body, item, memory)
         following = items[at + 1] if at + 1 < len(items) else {}
-        if not _is_reply(following):
+        if following.get("type") not in (*_CALLS, "reasoning") and following.get("role") != "assistant":
             raise make_refusal(
                 f"Item '{item.get('id')}' of type 'reasoning' was provided without its required following item.",
                 "input",
@@ -489,10 +485,6 @@ def _check_chain(body: dict[str, Any], items: list[dict[str, Any]], memory: Issu
             f"Item of type 'function_call' was provided without its required 'reasoning' item: '{missing[0]}'.",
             "input",
         )
-
-
-def _is_reply(item: dict[str, Any]) -> bool:
-    return item.get("type") in (*_CALLS, "reasoning") or item.get("role") == "assistant"
 
 
 def _check_reasoning_item(body: dict[str, Any], item: dict[str, Any], memory: IssuedIds) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,11 @@ def find_page(
     if seen.method == "GET" and path in ("/v1beta/models", "/v1/models") and _guess_api(seen) == "gemini":
         return {"models": [_build_gemini_entry(name, size) for name in names]}
     if (seen.method, path) == ("GET", "/v1/models"):
-        return _build_model_list(seen, local, names, size)
+        if local is None and "anthropic-version" in seen.headers:
+            entries = [{"type": "model", "id": name, "display_name": name, "created_at": _CREATED_AT} for name in names]
+            return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+        entries = [_build_model_entry(name, local, size) for name in names]
+        return {"object": "list", "data": entries}
     if local and kind == "ollama":
         found = _build_ollama_page(seen, path, names, size, local)
     elif kind == "llamacpp":
@@ -50,16 +54,6 @@ def find_page(
             f"Invalid URL ({seen.method} {path})", status=404, type="invalid_request_error", code="unknown_url"
         )
     return found
-
-
-def _build_model_list(
-    seen: SeenRequest, local: EmulatedLocal | None, names: tuple[str, ...], size: int
-) -> dict[str, Any]:
-    if local is None and "anthropic-version" in seen.headers:
-        entries = [{"type": "model", "id": name, "display_name": name, "created_at": _CREATED_AT} for name in names]
-        return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
-    entries = [_build_model_entry(name, local, size) for name in names]
-    return {"object": "list", "data": entries}
 
 
 def _build_gemini_entry(name: str, size: int) -> dict[str, Any]:
@@ -201,7 +195,11 @@ class Router:
     def _decide(self, seen: SeenRequest) -> tuple[ServerAnswer, Turn]:
         try:
             if seen.api == "other":
-                return self._answer_page(seen), Turn()
+                behavior = self._behavior
+                if behavior.local is None and behavior.strict:
+                    strict.check_key(_guess_api(seen), seen.headers)
+                found = find_page(seen, behavior.local, models=behavior.models, window=behavior.window)
+                return _make_json_answer(200, found) if isinstance(found, dict) else _make_text_answer(found), Turn()
             prompt = self._admit(seen)
         except RequestRefused as refused:
             if seen.api == "other":
@@ -212,13 +210,6 @@ class Router:
         if turn.is_fault:
             return _make_fault(seen, turn), turn
         return self._answer_turn(seen, turn, prompt), turn
-
-    def _answer_page(self, seen: SeenRequest) -> ServerAnswer:
-        behavior = self._behavior
-        if behavior.local is None and behavior.strict:
-            strict.check_key(_guess_api(seen), seen.headers)
-        found = find_page(seen, behavior.local, models=behavior.models, window=behavior.window)
-        return _make_json_answer(200, found) if isinstance(found, dict) else _make_text_answer(found)
 
     def _admit(self, seen: SeenRequest) -> MeteredPrompt:
         behavior = self._behavior
@@ -239,30 +230,10 @@ class Router:
 
     def _answer_turn(self, seen: SeenRequest, turn: Turn, prompt: MeteredPrompt) -> ServerAnswer:
         body = seen.json
-        rendered = render_reply(
-            turn,
-            number=self._take_number(seen),
-            model=seen.model,
-            prompt=self._meter.measure(seen.api, seen.model, prompt),
-            created=int(time.time()),
-            new_id=self._make_id_source(seen),
-            contract=wants_contract(body),
-        )
-        self._memory.learn(seen.api, rendered)
-        wire = _WIRE_FORMATS[seen.api]
-        if not _is_streamed(seen):
-            return _make_json_answer(200, wire.build_reply(rendered, body))
-        frames = _apply_faults(wire.encode_frames(rendered, body), turn, wire)
-        return ServerAnswer(200, dict(_STREAM_HEADERS), frames, is_stream=True, ping=wire.PING)
-
-    def _take_number(self, seen: SeenRequest) -> int:
-        """Return a number whose ids are not in the request: a resumed conversation may come from another server."""
+        # A number whose ids are not in the request: a resumed conversation may come from another server.
         self._number += 1
         while f"_{self._number:06d}".encode() in seen.body:
             self._number += 1
-        return self._number
-
-    def _make_id_source(self, seen: SeenRequest) -> Callable[[], str]:
         prefix = "toolu" if seen.api == "anthropic" else "call"
 
         def new_id() -> str:
@@ -271,23 +242,29 @@ class Router:
                 self._calls += 1
             return f"{prefix}_{self._calls:04d}"
 
-        return new_id
-
-
-def _is_streamed(seen: SeenRequest) -> bool:
-    found = gemini_api.parse_path(seen.path) if seen.api == "gemini" else None
-    return found[1] if found else seen.json.get("stream") is True
-
-
-def _apply_faults(frames: list[bytes], turn: Turn, wire: Any) -> list[bytes]:
-    """Return the events with the turn's faults applied: no end, a malformed event, or a final error."""
-    if turn.missing:
-        frames = frames[: -turn.missing]
-    if turn.garbled_after is not None:
-        frames.insert(turn.garbled_after, wire.GARBLED)
-    if turn.fails is not None:
-        frames = [*frames[: turn.fails.after], *wire.encode_error_frames(turn.fails, turn.fails.after)]
-    return frames
+        rendered = render_reply(
+            turn,
+            number=self._number,
+            model=seen.model,
+            prompt=self._meter.measure(seen.api, seen.model, prompt),
+            created=int(time.time()),
+            new_id=new_id,
+            contract=wants_contract(body),
+        )
+        self._memory.learn(seen.api, rendered)
+        wire = _WIRE_FORMATS[seen.api]
+        found = gemini_api.parse_path(seen.path) if seen.api == "gemini" else None
+        if not (found[1] if found else seen.json.get("stream") is True):
+            return _make_json_answer(200, wire.build_reply(rendered, body))
+        # The events with the turn's faults applied: no end, a malformed event, or a final error.
+        frames = wire.encode_frames(rendered, body)
+        if turn.missing:
+            frames = frames[: -turn.missing]
+        if turn.garbled_after is not None:
+            frames.insert(turn.garbled_after, wire.GARBLED)
+        if turn.fails is not None:
+            frames = [*frames[: turn.fails.after], *wire.encode_error_frames(turn.fails, turn.fails.after)]
+        return ServerAnswer(200, dict(_STREAM_HEADERS), frames, is_stream=True, ping=wire.PING)
 
 
 def _make_json_answer(status: int, value: dict[str, Any]) -> ServerAnswer:

@@ -111,15 +111,6 @@ def parse_head(head: bytes, now: float) -> RawRequest:
     return RawRequest(method, path, headers, keep_alive, now, None if chunked else int(length))
 
 
-def encode_head(status: int, headers: dict[str, str]) -> bytes:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = "Overloaded" if status == 529 else "Unknown"
-    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-
-
 def encode_chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
@@ -151,22 +142,27 @@ async def deliver(answer: ServerAnswer, turn: Turn, line: "ClientConnection") ->
         line.abort(turn.rst)
         return False
     if turn.gzipped:
-        _compress(answer)
+        # Flush every frame, so that a client can read a compressed stream as it arrives.
+        packer = zlib.compressobj(wbits=31)
+        answer.frames = [packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH) for frame in answer.frames]
+        answer.frames.append(packer.flush())
+        answer.headers["content-encoding"] = "gzip"
     headers = _build_headers(answer, turn)
     wire = [encode_chunk(frame) if answer.is_stream else frame for frame in answer.frames if frame]
     last = LAST_CHUNK if answer.is_stream else b""
-    head = encode_head(answer.status, headers)
-    if not _is_stepwise(turn):
+    try:
+        phrase = HTTPStatus(answer.status).phrase
+    except ValueError:
+        phrase = "Overloaded" if answer.status == 529 else "Unknown"
+    lines = [f"HTTP/1.1 {answer.status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    marks = (turn.stall_after, turn.ping_after, turn.cut_after, turn.cut_bytes)
+    if not (turn.trickled or turn.pace_s > 0 or turn.gate is not None or any(mark is not None for mark in marks)):
         line.write(b"".join((head, *wire, last)))
         await line.drain()
         return True
     ping = encode_chunk(answer.ping) if answer.is_stream and answer.ping else b""
     return await _deliver_stepwise(turn, line, ping, [head, *wire, last])
-
-
-def _is_stepwise(turn: Turn) -> bool:
-    marks = (turn.stall_after, turn.ping_after, turn.cut_after, turn.cut_bytes)
-    return turn.trickled or turn.pace_s > 0 or turn.gate is not None or any(mark is not None for mark in marks)
 
 
 def _build_headers(answer: ServerAnswer, turn: Turn) -> dict[str, str]:
@@ -181,14 +177,6 @@ def _build_headers(answer: ServerAnswer, turn: Turn) -> dict[str, str]:
         if value is not None:
             headers[name.lower()] = value
     return headers
-
-
-def _compress(answer: ServerAnswer) -> None:
-    """Flush every frame, so that a client can read a compressed stream as it arrives."""
-    packer = zlib.compressobj(wbits=31)
-    answer.frames = [packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH) for frame in answer.frames]
-    answer.frames.append(packer.flush())
-    answer.headers["content-encoding"] = "gzip"
 
 
 async def _deliver_stepwise(turn: Turn, line: "ClientConnection", ping: bytes, pieces: list[bytes]) -> bool:
