@@ -16,7 +16,7 @@ from typing import Literal
 
 from msgspec import Struct, field, structs
 
-from odin.context.eviction import make_order
+from odin.context.eviction import EvictionOrder
 from odin.context.settings import CacheSettings
 from odin.core.event_values import CachedFile
 from odin.core.path_names import resolve_links
@@ -312,7 +312,7 @@ class FileCache:
         self.now = clock
         self._entries: dict[str, FileEntry] = {}
         self._hashes_out_of_view: dict[str, str] = {}
-        self._order = make_order(self.settings.eviction_policy)
+        self._order = EvictionOrder(self.settings.eviction_policy)
         self._announced: OrderedDict[str, int] = OrderedDict()
         self._number = 0
         self._held_bytes = 0
