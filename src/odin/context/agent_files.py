@@ -339,7 +339,9 @@ class _FieldReader:
             case "rules":
                 return self._read_rules(key, value)
             case "write_scope" | "instructions":
-                return _read_paths(key, value, fatal=name == "write_scope")
+                fatal = name == "write_scope"
+                paths = _read_strings(key, value, "paths", fatal=fatal)
+                return tuple(_read_path(key, path, fatal=fatal) for path in paths)
             case "skills" | "servers":
                 return {"skills": _read_skills, "servers": _read_servers}[name](key, value)
             case "pools":
@@ -374,11 +376,8 @@ class _FieldReader:
 
     def _read_tools(self, key: str, value: Any) -> tuple[str, ...] | None:
         """Return the names of tools; None for all tools. Unknown tools are left out."""
-        items = split_names(value) if isinstance(value, str) else value
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
-            raise _WrongValue(f"{key} must be a list of tools, such as Read, Grep.", fatal=True)
         names: list[str] = []
-        for number, item in enumerate(cast("list[str]", items)):
+        for number, item in enumerate(_read_strings(key, value, "tools, such as Read, Grep")):
             if item.strip() == "*":
                 return None
             at = f"{key}[{number}]"
@@ -399,10 +398,7 @@ class _FieldReader:
 
     def _read_pools(self, key: str, value: Any) -> tuple[str, ...]:
         """Return the model pools. Unknown ones are left out; if there is no other, the agent is unusable."""
-        items = split_names(value) if isinstance(value, str) else value
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
-            raise _WrongValue(f"{key} must be a list of model pools.", fatal=True)
-        names = dict.fromkeys(item.strip() for item in cast("list[str]", items))
+        names = dict.fromkeys(item.strip() for item in _read_strings(key, value, "model pools"))
         for name in [name for name in names if name not in self._known.pools]:
             problem = f"There is no model pool {to_plain_line(name)!r}.{suggest_similar(name, self._known.pools)}"
             del names[name]
@@ -464,19 +460,18 @@ def _read_path(key: str, value: Any, *, fatal: bool = False) -> str:
     return to_valid_unicode(str(path))
 
 
-def _read_paths(key: str, value: Any, *, fatal: bool) -> tuple[str, ...]:
+def _read_strings(key: str, value: Any, what: str, *, fatal: bool = True) -> list[str]:
+    """Return a list of texts, which may be written as one text with commas."""
     items = split_names(value) if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
-        raise _WrongValue(f"{key} must be a list of paths.", fatal=fatal)
-    return tuple(_read_path(key, item, fatal=fatal) for item in cast("list[str]", items))
+        raise _WrongValue(f"{key} must be a list of {what}.", fatal=fatal)
+    return cast("list[str]", items)
 
 
 def _read_skills(key: str, value: Any) -> tuple[str, ...]:
     """Return the names of skills; `none` is an empty list."""
-    items = split_names(value) if isinstance(value, str) else value
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in cast("list[Any]", items)):
-        raise _WrongValue(f"{key} must be a list of skills.")
-    names = tuple(dict.fromkeys(to_valid_unicode(item.strip()) for item in cast("list[str]", items)))
+    items = _read_strings(key, value, "skills", fatal=False)
+    names = tuple(dict.fromkeys(to_valid_unicode(item.strip()) for item in items))
     return () if names == ("none",) else names
 
 

@@ -156,7 +156,12 @@ Report = Callable[[SkillProblem], None]
 
 def read_skill(path: str, folder: SkillFolder, report: Report) -> Skill | None:
     """Return the skill in this SKILL.md, or None if it cannot be used."""
-    return _SkillReader(path, folder, report).read()
+    reader = _SkillReader(path, folder, report)
+    try:
+        return reader.read()
+    except _Unusable as error:
+        reader.report(error.line, f"{error} This skill is ignored.", fatal=True)
+        return None
 
 
 class _Unusable(Exception):
@@ -176,20 +181,14 @@ class _SkillReader:
         self._report_problem = report
         self._front = FrontMatter()
 
-    def read(self) -> Skill | None:
-        try:
-            return self._read()
-        except _Unusable as error:
-            self._report(error.line, f"{error} This skill is ignored.", fatal=True)
-            return None
-
-    def _report(self, line: int, text: str, *, fatal: bool = False, strict: bool = False) -> None:
+    def report(self, line: int, text: str, *, fatal: bool = False, strict: bool = False) -> None:
         self._report_problem(SkillProblem(to_plain_line(self._path), line, text, fatal, strict))
 
     def _report_at(self, key: str, text: str, *, strict: bool = False) -> None:
-        self._report(self._front.lines.get(key, 1), text, strict=strict)
+        self.report(self._line_of(key), text, strict=strict)
 
-    def _read(self) -> Skill:
+    def read(self) -> Skill:
+        """Return the skill. Raise _Unusable."""
         raw, info = _read_start(self._path, _HEAD_BYTES)
         text = raw.decode("utf-8-sig", "replace")
         if not text.startswith("---"):
@@ -198,7 +197,7 @@ class _SkillReader:
         if not front.lines:
             raise _Unusable("Its front matter is empty or is not closed with ---.", 1)
         for line, problem in front.errors:
-            self._report(line, problem)
+            self.report(line, problem)
         for key, why in front.as_text.items():
             self._report_at(key, f"{key} is not valid YAML ({why}). It is read as plain text.", strict=True)
         name = self._read_name()

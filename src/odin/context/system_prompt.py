@@ -103,7 +103,7 @@ def load_personal_files(user: str, root: str, open_file: OpenFile = _open_plainl
     reading = _BudgetedReader("/", open_file)
     found = [InstructionFile(name, text) for name in PERSONAL_FILES if (text := reading.read(Path(user, name)))]
     if root and any(os.path.isfile(f"{root}/{name}") for name in PROJECT_PERSONAL_FILES):  # noqa: PTH113
-        reading.set_root(root)
+        reading.root = root
         found += [
             InstructionFile(name, text) for name in PROJECT_PERSONAL_FILES if (text := reading.read(Path(root, name)))
         ]
@@ -149,15 +149,12 @@ class _BudgetedReader:
     """Reads each file once until the budget is used up."""
 
     def __init__(self, root: str, open_file: OpenFile) -> None:
+        self.root = root
+        """Only files of this folder are read."""
         self.warnings: list[str] = []
-        self._root = root
         self._open = open_file
         self._bytes_left = MAX_BYTES
         self._seen: set[str] = set()
-
-    def set_root(self, root: str) -> None:
-        """Read only files of this folder from now on."""
-        self._root = root
 
     def read(self, path: Path) -> str:
         if not os.path.isfile(path):  # noqa: PTH113
@@ -166,7 +163,7 @@ class _BudgetedReader:
         if place in self._seen:
             return ""
         self._seen.add(place)
-        if not Path(place).is_relative_to(os.path.realpath(self._root)):
+        if not Path(place).is_relative_to(os.path.realpath(self.root)):
             return self._warn(f"{path} points outside the project and is ignored.")
         if self._bytes_left <= 0:
             return self._warn(f"{path} is ignored: other instructions already fill {MAX_BYTES // 1024} KiB.")
