@@ -3,7 +3,7 @@
 The properties of a model come from the configuration, then from the model table.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import Struct
 from odin.core.errors import ConfigError, NoUsableKeys, OdinError
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.policy import mask_logins
-from odin.core.provider import EditFormat, ModelInfo, RequestOptions, Strategy, ToolStyleSetting
+from odin.core.provider import ModelInfo, RequestOptions, Strategy
 from odin.core.text import suggest_similar
 from odin.models.model_table import ModelTable
 from odin.providers.address import parse_address
@@ -22,7 +22,6 @@ from odin.providers.settings import (
     DEFAULT_HEADER_TIMEOUT,
     DEFAULT_IDLE_TIMEOUT,
     LOCAL_TIMEOUT,
-    ModelSettings,
     ProviderSettings,
     ProviderType,
     resolve_keys,
@@ -249,98 +248,60 @@ def _build_model_info(provider: str, model: str, settings: SettingsByProvider, k
     variant = ""
     if model not in configured:
         _, model, variant = split_variant(provider, model)
-    vendor, plain = _find_table_key(provider, model, known)
-    usual = known.find_builtin(vendor, plain)
-    rows = [
-        row
-        for row in (
-            configured.get(model),
-            known.find_override(provider, model) or known.find_override(vendor, plain),
-            usual,
-        )
-        if row
-    ]
-    look_up = _make_field_lookup(rows)
-    parameters, strategy = _choose_strategy(model, rows, look_up("parameters", 0), is_known=usual is not None)
-    thinks = look_up("thinking", None)
-    if thinks is None and not accepts_effort(model):
-        thinks = False
-    return ModelInfo(
-        model,
-        provider,
-        *(look_up(field, 0) for field in ("context", "max_output")),
-        *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
-        tools=_choose_tool_style(rows, usual),
-        thinking=bool(thinks),
-        images=bool(look_up("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
-        free=look_up("price_input", None) == look_up("price_output", None) == 0,
-        calls_in_thinking=look_up("calls_in_thinking", None),
-        variant=variant,
-        options=_load_options(f"{provider}/{model}", variant, rows, thinks=thinks) if variant else RequestOptions(),
-        edit_format=_choose_edit_format(rows, model),
-        takes_effort=thinks is not False,
-        strategy=strategy,
-        parameters=parameters,
-    )
-
-
-def _load_options(name: str, variant: str, rows: Sequence[ModelSettings], *, thinks: bool | None) -> RequestOptions:
-    from odin.models.pools import find_options
-
-    return find_options(name, variant, rows, thinks=thinks)
-
-
-def _choose_edit_format(rows: Sequence[ModelSettings], model: str) -> EditFormat:
-    """Models of OpenAI since GPT-4.1 are trained on apply_patch."""
-    for row in rows:
-        if row.edit_format != "auto":
-            return row.edit_format
-    name = model.rpartition("/")[2]
-    return "patch" if is_reasoning_model(name) or name.startswith("gpt-4.1") else "replace"
-
-
-def _choose_tool_style(rows: Sequence[ModelSettings], usual: ModelSettings | None) -> ToolStyleSetting:
-    """Models of the table call tools natively; for others the style must be detected."""
-    for row in rows:
-        if row.tools != "auto":
-            return row.tools
-    return "native" if usual else "auto"
-
-
-_SIZED_NAME = compile_lazily(r"\d[bBmM](?![A-Za-z0-9])")
-
-
-def _choose_strategy(
-    model: str, rows: Sequence[ModelSettings], parameters: float, *, is_known: bool
-) -> tuple[float, Strategy]:
-    """Return the number of parameters, 0 if unknown, and the strategy. Models of the table call tools."""
-    wanted: Strategy | None = next((row.strategy for row in rows if row.strategy != "auto"), None)
-    if is_known or not (parameters or _SIZED_NAME.search(model)):
-        return parameters, wanted or "tools"
-    from odin.models.local_servers import choose_strategy, parse_parameter_count
-
-    parameters = parameters or parse_parameter_count(model)
-    return parameters, wanted or choose_strategy(model, parameters)
-
-
-def _make_field_lookup(rows: Sequence[ModelSettings]) -> Callable[[str, Any], Any]:
-    """Return a function that looks up a field in the first row that has it."""
-    return lambda field, otherwise: next(
-        (value for row in rows if (value := getattr(row, field)) is not None), otherwise
-    )
-
-
-def _find_table_key(provider: str, model: str, known: ModelTable) -> tuple[str, str]:
-    """Return vendor and model as in the table, or as given.
-
-    A date at the end of an id is ignored; a reseller's id names the vendor's model.
-    """
+    # Vendor and model as in the table, or as given. A date at the end of an id is ignored; a reseller's id names the
+    # vendor's model.
     plain = _strip_date(model)
     names = [(provider, plain)]
     if provider == "openrouter":
         vendor, _, name = plain.partition("/")
         names += [(vendor, name), (vendor, name.replace(".", "-"))]
-    return next((name for name in names if known.find_builtin(*name) or known.find_override(*name)), names[0])
+    vendor, plain = next((name for name in names if known.find_builtin(*name) or known.find_override(*name)), names[0])
+    usual = known.find_builtin(vendor, plain)
+    override = known.find_override(provider, model) or known.find_override(vendor, plain)
+    rows = [row for row in (configured.get(model), override, usual) if row]
+
+    def look_up(field: str, otherwise: Any, unset: str | None = None) -> Any:
+        """Return a field of the first row that sets it."""
+        return next((value for row in rows if (value := getattr(row, field)) != unset), otherwise)
+
+    strategy: Strategy = "tools"  # models of the table call tools
+    parameters = look_up("parameters", 0)
+    if usual is None and (parameters or _SIZED_NAME.search(model)):
+        from odin.models.local_servers import choose_strategy, parse_parameter_count
+
+        parameters = parameters or parse_parameter_count(model)
+        strategy = choose_strategy(model, parameters)
+    options = RequestOptions()
+    thinks = look_up("thinking", None)
+    if thinks is None and not accepts_effort(model):
+        thinks = False
+    if variant:
+        from odin.models.pools import find_options
+
+        options = find_options(f"{provider}/{model}", variant, rows, thinks=thinks)
+    # Models of OpenAI since GPT-4.1 are trained on apply_patch.
+    name = model.rpartition("/")[2]
+    edits = "patch" if is_reasoning_model(name) or name.startswith("gpt-4.1") else "replace"
+    return ModelInfo(
+        model,
+        provider,
+        *(look_up(field, 0) for field in ("context", "max_output")),
+        *(float(look_up(f"price_{kind}", 0)) for kind in ("input", "output", "cache_read", "cache_write")),
+        tools=look_up("tools", "native" if usual else "auto", unset="auto"),  # else the style must be detected
+        thinking=bool(thinks),
+        images=bool(look_up("images", f"{provider}/{model}".startswith("anthropic/claude-"))),
+        free=look_up("price_input", None) == look_up("price_output", None) == 0,
+        calls_in_thinking=look_up("calls_in_thinking", None),
+        variant=variant,
+        options=options,
+        edit_format=look_up("edit_format", edits, unset="auto"),
+        takes_effort=thinks is not False,
+        strategy=look_up("strategy", strategy, unset="auto"),
+        parameters=parameters,
+    )
+
+
+_SIZED_NAME = compile_lazily(r"\d[bBmM](?![A-Za-z0-9])")
 
 
 def _strip_date(model: str) -> str:
@@ -374,7 +335,8 @@ def resolve_endpoint(provider: str, settings: SettingsByProvider, env: Mapping[s
     if not base_url:
         raise ConfigError(f"The provider {provider!r} has no URL.", f"Set providers.{provider}.base_url.")
     keys = find_keys(provider, own, env)
-    places = _describe_key_places(provider, preset)
+    setting = f"providers.{provider}.api_key in your odinconfig.json"
+    places = f"{preset.key_names[0]} or {setting}" if preset and preset.key_names else setting
     if preset is not None and preset.key_names and base_url == usual and not keys:
         raise NoUsableKeys(f"No key for {provider}.", f"Store one with `odin auth add {provider}`, or set {places}.")
     return Endpoint(provider, _choose_provider_type(own, preset, base_url), base_url, keys, places)
@@ -535,8 +497,3 @@ def find_key_variable(provider: str, env: Mapping[str, str]) -> str:
 
 
 _BEARER_VARIABLES = ("ANTHROPIC_AUTH_TOKEN",)
-
-
-def _describe_key_places(provider: str, preset: Preset | None) -> str:
-    setting = f"providers.{provider}.api_key in your odinconfig.json"
-    return f"{preset.key_names[0]} or {setting}" if preset and preset.key_names else setting

@@ -131,7 +131,18 @@ class KeyPool:
                 self._states.set(name, None)
             return False
         attempts.failed.add(key)
-        self._set_aside(key, verdict, error, is_newest=is_newest)
+        # Do not use the key for some time. A failure since this request was sent is the same one: it counts once.
+        before = self._states.find(name) or KeyState(self.provider)
+        until = round(self._states.clock() + _compute_cooldown(verdict, error, before.failures if is_newest else 0), 3)
+        rejected = str(error) or error.kind if verdict == "rejected" else ""
+        state = KeyState(
+            provider=self.provider,
+            tail=key.tail,
+            until=until if is_newest else max(until, before.until),
+            failures=before.failures + is_newest,
+            rejected=rejected if is_newest else rejected or before.rejected,
+        )
+        self._states.set(name, state)
         usable = [other for other in self._list_accepted() if not self._cooling_time_of(other)]
         following = [other for other in usable if other not in attempts.failed]
         if not following:
@@ -205,21 +216,6 @@ class KeyPool:
             return 1.0
         pairs = ((limits.requests_left, limits.requests_limit), (limits.tokens_left, limits.tokens_limit))
         return min((left / limit for left, limit in pairs if left >= 0 and limit > 0), default=1.0)
-
-    def _set_aside(self, key: ApiKey, verdict: Verdict, error: ProviderError, *, is_newest: bool) -> None:
-        """Do not use the key for some time. A failure since this request was sent is the same one: it counts once."""
-        name, states = self._name_of(key), self._states
-        before = states.find(name) or KeyState(self.provider)
-        until = round(states.clock() + _compute_cooldown(verdict, error, before.failures if is_newest else 0), 3)
-        rejected = str(error) or error.kind if verdict == "rejected" else ""
-        state = KeyState(
-            provider=self.provider,
-            tail=key.tail,
-            until=until if is_newest else max(until, before.until),
-            failures=before.failures + is_newest,
-            rejected=rejected if is_newest else rejected or before.rejected,
-        )
-        states.set(name, state)
 
     def _make_last_error(self, error: ProviderError) -> ProviderError:
         """Return the error for a request that no key is left for."""

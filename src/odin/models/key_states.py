@@ -140,7 +140,11 @@ class KeyStates:
         else:
             self._states[fingerprint] = state
         self._unsaved[fingerprint] = state
-        self._plan_save()
+        loop = _find_running_loop()
+        if loop is None:
+            self.save()
+        elif self._path is not None and (self._timer is None or self._loop is not loop):
+            self._timer, self._loop = loop.call_later(SAVE_DELAY_S, self._start_flush, loop), loop
         provider = (state or before or KeyState("")).provider
         for listener in tuple(self._listeners):
             listener(provider)
@@ -171,13 +175,6 @@ class KeyStates:
         """Like `save`, in a thread: the disk may be slow, and another process may hold the lock."""
         self._cancel_timer()
         self._settle(*await asyncio.to_thread(self._write))
-
-    def _plan_save(self) -> None:
-        loop = _find_running_loop()
-        if loop is None:
-            self.save()
-        elif self._path is not None and (self._timer is None or self._loop is not loop):
-            self._timer, self._loop = loop.call_later(SAVE_DELAY_S, self._start_flush, loop), loop
 
     def _start_flush(self, loop: asyncio.AbstractEventLoop) -> None:
         self._flushing = loop.create_task(self.flush())

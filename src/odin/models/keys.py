@@ -49,10 +49,6 @@ class KeyEntry(Struct, frozen=True):
     reason: str = ""
     limits: "KeyLimits | None" = None
 
-    @property
-    def is_usable(self) -> bool:
-        return self.state in ("healthy", "unproven")
-
 
 def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]) -> list[KeyEntry]:
     """Return every key in the order of use, with its state. The first usable one of a provider is in use."""
@@ -67,7 +63,9 @@ def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, st
             entries.setdefault(key or entry.shown, _add_state(entry, key, states))
         lines = [*entries.values()]
         set_ones = [line for line in lines if line.state != "unset"]
-        first = next((line for line in lines if line.is_usable), set_ones[0] if set_ones else None)
+        first = next(
+            (line for line in lines if line.state in ("healthy", "unproven")), set_ones[0] if set_ones else None
+        )
         found += [replace(line, used=line is first) for line in lines]
     return found
 

@@ -94,7 +94,25 @@ async def probe_server(
     queries = _ServerQueries(origin, client, timeout)
     try:
         async with asyncio.timeout(timeout * 2):
-            return await _identify_server(queries, env)
+            entries = _entries_of(await queries.ask("/v1/models"), "data")
+            owners = {str(entry.get("owned_by", "")) for entry in entries}
+            if entries:
+                queries.record_server("local", (_make_model(_id_of(entry), "local", 0) for entry in entries))
+            if "llamacpp" in owners:
+                return await _query_llamacpp(queries, entries)
+            if "vllm" in owners or any("max_model_len" in entry for entry in entries):
+                return queries.record_server(
+                    "vllm", (_make_model(_id_of(e), "vllm", _parse_count(e.get("max_model_len"))) for e in entries)
+                )
+            tags, studio = await asyncio.gather(queries.ask("/api/tags"), queries.ask("/api/v0/models"))
+            if isinstance(tags.get("models"), list):
+                return await _query_ollama(queries, _entries_of(tags, "models"), env)
+            if any("max_context_length" in entry for entry in _entries_of(studio, "data")):
+                return queries.record_server("lmstudio", _parse_lmstudio_models(_entries_of(studio, "data")))
+            props = await queries.ask("/props") if entries else {}
+            if "default_generation_settings" in props:
+                return await _query_llamacpp(queries, entries, props)
+            return queries.found
     except TimeoutError:
         return queries.found
     finally:
@@ -146,28 +164,6 @@ class _ServerQueries:
         return self.found
 
 
-async def _identify_server(queries: _ServerQueries, env: Mapping[str, str]) -> LocalServer | None:
-    entries = _entries_of(await queries.ask("/v1/models"), "data")
-    owners = {str(entry.get("owned_by", "")) for entry in entries}
-    if entries:
-        queries.record_server("local", (_make_model(_id_of(entry), "local", 0) for entry in entries))
-    if "llamacpp" in owners:
-        return await _query_llamacpp(queries, entries)
-    if "vllm" in owners or any("max_model_len" in entry for entry in entries):
-        return queries.record_server(
-            "vllm", (_make_model(_id_of(e), "vllm", _parse_count(e.get("max_model_len"))) for e in entries)
-        )
-    tags, studio = await asyncio.gather(queries.ask("/api/tags"), queries.ask("/api/v0/models"))
-    if _is_ollama(tags):
-        return await _query_ollama(queries, _entries_of(tags, "models"), env)
-    if any("max_context_length" in entry for entry in _entries_of(studio, "data")):
-        return queries.record_server("lmstudio", _parse_lmstudio_models(_entries_of(studio, "data")))
-    props = await queries.ask("/props") if entries else {}
-    if "default_generation_settings" in props:
-        return await _query_llamacpp(queries, entries, props)
-    return queries.found
-
-
 # --- one parser per kind of server ---
 
 
@@ -189,10 +185,6 @@ def _parse_llamacpp_model(entry: dict[str, Any], props: dict[str, Any]) -> Model
     vision = _as_object(props.get("modalities")).get("vision") is True
     able = caps.get("supports_tools", True)
     return _make_model(_id_of(entry), "llamacpp", context, _parse_count(meta.get("n_params")), able, vision)
-
-
-def _is_ollama(tags: dict[str, Any]) -> bool:
-    return isinstance(tags.get("models"), list)
 
 
 async def _query_ollama(queries: _ServerQueries, tags: list[dict[str, Any]], env: Mapping[str, str]) -> LocalServer:

@@ -85,7 +85,10 @@ class ModelTable:
             return cls(warning=f"{path} is ignored: it cannot be read ({error.strerror or error}).", catalog=catalog)
         try:
             own = msgspec.json.decode(written, type=dict[str, dict[str, ModelSettings]])
-            strange = _find_unknown_fields(_ROWS_DECODER.decode(written))
+            # Field names that no row has, so that a misspelled price is reported.
+            rows = _ROWS_DECODER.decode(written)
+            words = {word for models in rows.values() for row in models.values() for word in msgspec.json.decode(row)}
+            strange = sorted(words - set(ModelSettings.__struct_fields__))
         except (msgspec.MsgspecError, UnicodeError) as error:
             problem = f"{path} is ignored: {error}. It must map providers to models and their properties."
             return cls(warning=problem, catalog=catalog)
@@ -157,9 +160,3 @@ class ModelTable:
 def _bytes_of(path: str | PathLike[str], limit: int = -1) -> bytes:
     with FileIO(path) as file:
         return file.readall() if limit < 0 else file.read(limit)
-
-
-def _find_unknown_fields(rows: TableRows) -> list[str]:
-    """Return field names that no row has, so that a misspelled price is reported."""
-    words = {word for models in rows.values() for row in models.values() for word in msgspec.json.decode(row)}
-    return sorted(words - set(ModelSettings.__struct_fields__))

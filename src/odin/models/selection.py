@@ -400,17 +400,22 @@ class ModelSelector:
             return None
         if self.ref != failed:  # the user has switched meanwhile
             return NextModel()
-        self._start_cooldown(failed, error)
+        now, before = self._clock(), self._cooldowns.get(failed, _ModelCooldown())
+        asked = error.retry_after or 0.0
+        usual = min(RETURN_AFTER_S * 2 ** min(before.failures, 5), MAX_RETURN_AFTER_S)
+        self._cooldowns[failed] = _ModelCooldown(
+            failures=before.failures + 1,
+            asked_until=now + asked,
+            return_at=now + (asked if isinstance(error, RateLimited) and asked else usual),
+            usable=error.retryable or bool(asked),
+        )
         self._tried.add(failed)
         reason = f"{failed} cannot answer: {error}"
         at = candidates.index(failed) + 1 if failed in candidates else 0
         for ref in (*candidates[at:], *candidates[:at]):
             if ref not in self._tried and await self._switch_to(ref, reason):
                 return NextModel()
-        return await self._begin_round(reason)
-
-    async def _begin_round(self, reason: str) -> NextModel | None:
-        """All models have failed: wait for the first of them that may answer again."""
+        # All models have failed: wait for the first of them that may answer again.
         retry, now = make_retry_policy(self.connector.config), self._clock()
         rounds = -(-retry.attempts // TRIES_PER_MODEL)
         cooldowns = {ref: self._cooldowns.get(ref, _ModelCooldown()) for ref in self.selection.candidates}
@@ -424,17 +429,6 @@ class ModelSelector:
         if following != self.ref and not await self._switch_to(following, reason):
             return None
         return NextModel(delay, self._round, rounds)
-
-    def _start_cooldown(self, ref: str, error: ProviderError) -> None:
-        now, before = self._clock(), self._cooldowns.get(ref, _ModelCooldown())
-        asked = error.retry_after or 0.0
-        usual = min(RETURN_AFTER_S * 2 ** min(before.failures, 5), MAX_RETURN_AFTER_S)
-        self._cooldowns[ref] = _ModelCooldown(
-            failures=before.failures + 1,
-            asked_until=now + asked,
-            return_at=now + (asked if isinstance(error, RateLimited) and asked else usual),
-            usable=error.retryable or bool(asked),
-        )
 
     async def _switch_to(self, ref: str, reason: str) -> bool:
         self._tried.add(ref)

@@ -42,7 +42,17 @@ async def add_server(
     Raise UsageError or ConfigError, with nothing written, if the server cannot be reached, needs another key, or has no
     list of models.
     """
-    address = _parse_url(url)
+    # The address. Without a scheme it is http for this machine and for bare hosts with a port, else https.
+    text = url.strip()
+    if "://" not in text:
+        host = text.partition("/")[0]
+        text = f"{'http' if ':' in host or host == 'localhost' else 'https'}://{text}"
+    try:
+        address = parse_address(text)
+    except ConfigError:
+        raise make_address_error(url.strip()) from None
+    if address.login:
+        raise UsageError("A password in a URL is not accepted.", "Leave it out; a key is asked for separately.")
     http = HttpClient(env)
     try:
         base_url, models = await _find_models(address, key.strip(), http)
@@ -57,21 +67,6 @@ async def add_server(
         add_key(provider, key, known, env)
     ModelLists(env).store(f"{base_url}/chat/completions", models)
     return AddedServer(provider, base_url, tuple(model.id for model in models), str(file))
-
-
-def _parse_url(url: str) -> Address:
-    """Return the address. Without a scheme it is http for this machine and for bare hosts with a port, else https."""
-    text = url.strip()
-    if "://" not in text:
-        host = text.partition("/")[0]
-        text = f"{'http' if ':' in host or host == 'localhost' else 'https'}://{text}"
-    try:
-        address = parse_address(text)
-    except ConfigError:
-        raise make_address_error(url.strip()) from None
-    if address.login:
-        raise UsageError("A password in a URL is not accepted.", "Leave it out; a key is asked for separately.")
-    return address
 
 
 def _list_base_urls(address: Address) -> Iterator[str]:
