@@ -36,7 +36,7 @@ from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
 from odin.core.event_values import FileChange, FileState
-from odin.core.tool import ResolvedPath, Subject, Tool, ToolContext
+from odin.core.tool import Subject, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import find_crashed_calls
 from odin.policy.command_scope import CommandScope
@@ -101,7 +101,10 @@ class Checkpointer:
                 try:
                     yield
                 finally:
-                    self._end_edit(before, context)
+                    changes = _changes_of(before)
+                    for tracker in self._trackers.values():
+                        tracker.end_edit(before, changes)
+                    self._record_changes(context.call_id, changes, context.agent)
             elif self._may_change_anything(tool, subject, context):
                 command = await self._start_command(subject.command, context)
                 try:
@@ -114,19 +117,17 @@ class Checkpointer:
         finally:
             self._busy.discard(context.call_id)
 
-    def _end_edit(self, before: tuple[FileState, ...], context: ToolContext) -> None:
-        changes = _changes_of(before)
-        for tracker in self._trackers.values():
-            tracker.end_edit(before, changes)
-        self._record_changes(context.call_id, changes, context.agent)
-
     def _may_change_anything(self, tool: Tool[Any], subject: Subject, context: ToolContext) -> bool:
         if tool.kind not in ("edit", "execute"):
             return False
         return not subject.command or not is_read_only(subject.command, _scope_of(context))
 
     async def _save_files(self, subject: Subject, context: ToolContext) -> tuple[FileState, ...]:
-        paths = _touched_paths_of(subject.resolved)
+        # The paths a call may touch: those it acts on, and missing folders it may create.
+        touched: list[str] = []
+        for path in [item.path for item in subject.resolved if not item.fault]:
+            touched += [*reversed(list(list_missing_folders(path))), path]
+        paths = tuple(dict.fromkeys(touched))
         if any(_size_of(path) > _INLINE_BYTES for path in paths):
             files = await run_in_thread(lambda stopped: self._save_states(paths))
         else:
@@ -149,7 +150,9 @@ class Checkpointer:
         if Path(self._home).is_relative_to(root):
             self._warn_once(f"{root} is too large to be saved before commands: undo covers only edits here.")
             return None
-        scope = self._find_scope(context)
+        # The only paths that the sandbox lets a command change; None if that is the whole project.
+        scope = context.profile.scope
+        scope = scope if scope is not None and self._can_confine() else None
         is_confined = scope is not None
         if scope is None and text:
             scope = find_changed_paths(text, _scope_of(context))
@@ -171,11 +174,6 @@ class Checkpointer:
                 "If a command changes them, undo cannot restore them."
             )
         return command
-
-    def _find_scope(self, context: ToolContext) -> tuple[str, ...] | None:
-        """Return the only paths that the sandbox lets a command change; None if that is the whole project."""
-        scope = context.profile.scope
-        return scope if scope is not None and self._can_confine() else None
 
     def _tracker_of(self, root: str) -> CommandTracker:
         if root not in self._trackers:
@@ -278,14 +276,6 @@ class Checkpointer:
 
 def _scope_of(context: ToolContext) -> CommandScope:
     return CommandScope(context.cwd, context.root, context.environment)
-
-
-def _touched_paths_of(paths: Iterable[ResolvedPath]) -> tuple[str, ...]:
-    """The paths a call may touch: those it acts on, and missing folders it may create."""
-    touched: list[str] = []
-    for path in [item.path for item in paths if not item.fault]:
-        touched += [*reversed(list(list_missing_folders(path))), path]
-    return tuple(dict.fromkeys(touched))
 
 
 def _size_of(path: str) -> int:

@@ -14,7 +14,7 @@ or every path they change is written out in them (`mkdir a && echo b > a/b`).
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from odin.checkpoints.file_state import absent_state_of, decode_path
@@ -187,7 +187,14 @@ class CommandTracker:
             now.set_state(state)
         self._listing = now
         self._record_changes([change for change in changes if change.before.path not in touched], ended)
-        self._drop_ended(ended, running)
+        for call_id, command in list(self._commands.items()):
+            if command in ended and call_id in running:
+                command.is_ended = command.is_interrupted = False
+                command.is_background = True
+            elif command in ended or (command.is_background and call_id not in running):
+                del self._commands[call_id]
+        if not self._commands:
+            self._listing = None
         return now
 
     def _compare(
@@ -208,16 +215,6 @@ class CommandTracker:
         for change in changes:  # a path that was created again after it was listed
             now.set_state(change.after)
         return now, changes
-
-    def _drop_ended(self, ended: Sequence[RunningCommand], running: Collection[str]) -> None:
-        for call_id, command in list(self._commands.items()):
-            if command in ended and call_id in running:
-                command.is_ended = command.is_interrupted = False
-                command.is_background = True
-            elif command in ended or (command.is_background and call_id not in running):
-                del self._commands[call_id]
-        if not self._commands:
-            self._listing = None
 
     def _record_changes(self, changes: Sequence[FileChange], ended: Sequence[RunningCommand] = ()) -> None:
         """Record changes for the commands that can have made them, and the end of those that have ended."""

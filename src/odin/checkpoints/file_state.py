@@ -145,27 +145,26 @@ def restore_path(target: FileState, fetch: Callable[[str], bytes], *, sync: bool
     try:
         with open_parent(path, create=True) as folder:
             if target.kind == "folder":
-                _restore_folder(folder, name, target.mode)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=folder.fd)
+                fd = folder.open_file(name, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fchmod(fd, target.mode)
+                finally:
+                    os.close(fd)
             elif target.kind == "link":
                 temporary = make_temporary_name(name)
                 os.symlink(decode_path(target.target), temporary, dir_fd=folder.fd)
-                _move_into_place(folder, temporary, name)
+                try:
+                    folder.rename(temporary, name)
+                finally:
+                    folder.unlink(temporary, missing_ok=True)
             else:
                 _restore_file(folder, name, fetch(target.sha256), target.mode, sync)
     except PathChanged as error:
         raise RestoreFailed(LINKED_FOLDER) from error
     except OSError as error:
         raise RestoreFailed(f"it cannot be written: {error.strerror or error}") from error
-
-
-def _restore_folder(folder: OpenFolder, name: str, mode: int) -> None:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(name, dir_fd=folder.fd)
-    fd = folder.open_file(name, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fchmod(fd, mode)
-    finally:
-        os.close(fd)
 
 
 def _restore_file(folder: OpenFolder, name: str, data: bytes, mode: int, sync: bool) -> None:
@@ -191,27 +190,16 @@ def _write_content(fd: int, data: bytes, mode: int, like: int | None = None, *, 
         file.write(data)
         file.truncate()
         if like is not None:
-            _keep_owner(fd, like)
+            own, current = os.fstat(fd), os.fstat(like)
+            with contextlib.suppress(OSError):
+                if (own.st_uid, own.st_gid) != (current.st_uid, current.st_gid):
+                    os.fchown(fd, current.st_uid, current.st_gid)
+                for name in os.listxattr(like) if hasattr(os, "listxattr") else ():
+                    os.setxattr(fd, name, os.getxattr(like, name))
         os.fchmod(fd, mode)
         file.flush()
         if sync:
             os.fsync(fd)
-
-
-def _keep_owner(fd: int, like: int) -> None:
-    own, current = os.fstat(fd), os.fstat(like)
-    with contextlib.suppress(OSError):
-        if (own.st_uid, own.st_gid) != (current.st_uid, current.st_gid):
-            os.fchown(fd, current.st_uid, current.st_gid)
-        for name in os.listxattr(like) if hasattr(os, "listxattr") else ():
-            os.setxattr(fd, name, os.getxattr(like, name))
-
-
-def _move_into_place(folder: OpenFolder, temporary: str, name: str) -> None:
-    try:
-        folder.rename(temporary, name)
-    finally:
-        folder.unlink(temporary, missing_ok=True)
 
 
 def _open_regular(folder: OpenFolder, name: str) -> int | None:

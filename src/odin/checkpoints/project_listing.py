@@ -217,27 +217,24 @@ class _ListingWalk:
             self._leave_out(folder)
             return True
         with opened:
-            return self._list_entries(folder, opened)
-
-    def _list_entries(self, folder: str, opened: OpenFolder) -> bool:
-        try:
-            with os.scandir(opened.fd) as found:
-                entries = list(found)
-        except OSError:
-            self._leave_out(folder)
+            try:
+                with os.scandir(opened.fd) as found:
+                    entries = list(found)
+            except OSError:
+                self._leave_out(folder)
+                return True
+            if folder != self._root and any(entry.name in CACHE_MARKERS for entry in entries):
+                self._states[encode_path(folder)] = FileState(encode_path(folder), "other")
+                return True
+            is_full = len(self._states) + len(entries) > self._limits.max_files
+            if is_full or time.monotonic() > self._deadline:
+                self._leave_out(folder, len(entries))
+                return False
+            for entry in entries:
+                path = opened.path_of(entry.name)
+                if entry.name != ".git" and path not in self._lister.excluded and not _is_unfinished_write(entry):
+                    self._add(entry, path, opened)
             return True
-        if folder != self._root and any(entry.name in CACHE_MARKERS for entry in entries):
-            self._states[encode_path(folder)] = FileState(encode_path(folder), "other")
-            return True
-        is_full = len(self._states) + len(entries) > self._limits.max_files
-        if is_full or time.monotonic() > self._deadline:
-            self._leave_out(folder, len(entries))
-            return False
-        for entry in entries:
-            path = opened.path_of(entry.name)
-            if entry.name != ".git" and path not in self._lister.excluded and not _is_unfinished_write(entry):
-                self._add(entry, path, opened)
-        return True
 
     def _add(self, entry: os.DirEntry[str], path: str, folder: OpenFolder) -> None:
         name = encode_path(path)

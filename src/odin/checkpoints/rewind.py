@@ -206,16 +206,6 @@ def _check_unchanged(step: RestoreStep) -> None:
         raise RestoreFailed("it is being changed by another program")
 
 
-def _add_missing_folders(plan: RestorePlan) -> RestorePlan:
-    """Return the plan with the folders that must be created for its files."""
-    folders: dict[str, RestoreStep] = {}
-    for step in plan.steps:
-        for path in list_missing_folders(decode_path(step.target.path)) if step.target.kind != "absent" else ():
-            now = state_of(path, hash_file)
-            folders[path] = RestoreStep(now, FileState(now.path, "folder", mode=_FOLDER_MODE))
-    return RestorePlan((*folders.values(), *plan.steps), plan.kept)
-
-
 def _try_step(failed: dict[str, str], step: RestoreStep, act: Callable[[], None]) -> None:
     try:
         act()
@@ -288,7 +278,13 @@ class Rewinder:
 
 def write_planned_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
     """Carry out a plan after saving the current files to the store. The caller records the changes."""
-    return restore_files(_save_current(_add_missing_folders(plan), store), store)
+    # The plan with the folders that must be created for its files.
+    folders: dict[str, RestoreStep] = {}
+    for step in plan.steps:
+        for path in list_missing_folders(decode_path(step.target.path)) if step.target.kind != "absent" else ():
+            now = state_of(path, hash_file)
+            folders[path] = RestoreStep(now, FileState(now.path, "folder", mode=_FOLDER_MODE))
+    return restore_files(_save_current(RestorePlan((*folders.values(), *plan.steps), plan.kept), store), store)
 
 
 def _save_current(plan: RestorePlan, store: CheckpointStore) -> RestorePlan:

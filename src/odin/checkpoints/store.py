@@ -175,7 +175,10 @@ class CheckpointStore:
         def keep(data: bytes) -> str:
             sha256 = sha256_of(data)
             if sha256 not in pack and sha256 not in self._packed and not self._object_path_of(sha256).exists():
-                self._add_to_pack(pack, sha256, data)
+                try:
+                    pack.add(sha256, data)
+                except OSError as error:
+                    raise self._make_write_error(error) from error
             return sha256
 
         try:
@@ -183,7 +186,14 @@ class CheckpointStore:
         except BaseException:
             pack.discard()
             raise
-        self._finish_pack(pack)
+        try:
+            self._packed.update(pack.finish())
+        except OSError as error:
+            pack.discard()
+            raise self._make_write_error(error) from error
+        self.bytes_added += pack.size
+        for sha256, data in pack.unpacked.items():
+            self._write(self._object_path_of(sha256), data)
 
     def contains(self, sha256: str) -> bool:
         return self._object_path_of(sha256).exists() or self._locate_packed(sha256) is not None
@@ -255,22 +265,6 @@ class CheckpointStore:
             self._known_packs.add(name)
             self._packed.update(locations)
 
-    def _add_to_pack(self, pack: PackFile, sha256: str, data: bytes) -> None:
-        try:
-            pack.add(sha256, data)
-        except OSError as error:
-            raise self._make_write_error(error) from error
-
-    def _finish_pack(self, pack: PackFile) -> None:
-        try:
-            self._packed.update(pack.finish())
-        except OSError as error:
-            pack.discard()
-            raise self._make_write_error(error) from error
-        self.bytes_added += pack.size
-        for sha256, data in pack.unpacked.items():
-            self._write(self._object_path_of(sha256), data)
-
     def _make_write_error(self, error: OSError) -> StateUnwritable:
         return make_write_error("A checkpoint cannot be saved, so nothing was changed", self.folder, error)
 
@@ -338,7 +332,21 @@ def prune_store(store: CheckpointStore, sessions: Path, limit: int = MAX_STORE_B
         if size - freed <= limit:
             break
         since = time.time() - days * DAY_S
-        needed = _find_needed_names(store, sessions, since)
+        # The names of all objects referenced by logs and manifests used since then.
+        needed: set[str] = set()
+        for log in sessions.glob("*/*.jsonl"):
+            with contextlib.suppress(OSError), log.open("rb") as lines:
+                if log.stat().st_mtime >= since:
+                    needed.update(name.decode() for line in lines for name in re.findall(_NAME_IN_LOG, line))
+        manifests: list[Path] = []
+        with contextlib.suppress(OSError):
+            for path in (store.folder / MANIFESTS).iterdir():
+                if path.name in needed or path.stat().st_mtime >= since:
+                    manifests.append(path)
+        for manifest in manifests:
+            needed.add(manifest.name)
+            with contextlib.suppress(OdinError):
+                needed.update(state.sha256 for state in store.load_manifest(manifest.name).files)
         for item in files:
             if size - freed <= limit or time.monotonic() > deadline:
                 break
@@ -383,26 +391,3 @@ def _scan_packs(folder: Path) -> Iterator[_StoredFile]:
             info = entry.stat(follow_symlinks=False)
             names = packs.get(entry.name) or packs.get(entry.name + PACK_INDEX_SUFFIX) or ()
             yield _StoredFile(Path(entry.path), info.st_size, info.st_mtime, names)
-
-
-def _find_needed_names(store: CheckpointStore, sessions: Path, since: float) -> set[str]:
-    """The names of all objects referenced by logs and manifests used since then."""
-    names: set[str] = set()
-    for log in sessions.glob("*/*.jsonl"):
-        with contextlib.suppress(OSError), log.open("rb") as lines:
-            if log.stat().st_mtime >= since:
-                names.update(name.decode() for line in lines for name in re.findall(_NAME_IN_LOG, line))
-    for manifest in _find_manifests(store.folder, since, names):
-        names.add(manifest.name)
-        with contextlib.suppress(OdinError):
-            names.update(state.sha256 for state in store.load_manifest(manifest.name).files)
-    return names
-
-
-def _find_manifests(folder: Path, since: float, named: set[str]) -> list[Path]:
-    manifests: list[Path] = []
-    with contextlib.suppress(OSError):
-        for path in (folder / MANIFESTS).iterdir():
-            if path.name in named or path.stat().st_mtime >= since:
-                manifests.append(path)
-    return manifests

@@ -1,6 +1,5 @@
 """`odin agents`: list the roles and the types of sub-agents, and report mistakes in agent files."""
 
-import argparse
 import os
 
 from odin.app.roles import describe_unused_files, list_project_files, load_agents
@@ -15,7 +14,12 @@ _HEADINGS = ("NAME", "TYPE", "MODEL", "SOURCE", "DESCRIPTION")
 
 
 def run_agents(argv: list[str]) -> int:
-    args = _parse_args(argv)
+    parser = Parser(prog="odin agents", description=_ABOUT, formatter_class=make_formatter)
+    add = parser.add_argument
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="project folder")
+    add("--trust", action="store_true", help="trust this folder's agent files for this run")
+    args = parser.parse_args(argv)
     config = load(resolve_folder(args.cwd), os.environ, trust=args.trust)
     catalog = load_agents(config, os.environ)
     rows = [
@@ -38,12 +42,3 @@ def run_agents(argv: list[str]) -> int:
         if unused := describe_unused_files(config):
             write_message(unused)
     return 1 if catalog.problems else 0
-
-
-def _parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="odin agents", description=_ABOUT, formatter_class=make_formatter)
-    add = parser.add_argument
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
-    add("--trust", action="store_true", help="trust this folder's agent files for this run")
-    return parser.parse_args(argv)

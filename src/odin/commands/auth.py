@@ -24,11 +24,6 @@ _KEY_ARGUMENT_ERROR = (
 
 
 def run_auth(argv: list[str]) -> int:
-    args = _parse_args(argv)
-    return {"list": _list_keys, "add": _add_key, "remove": _remove_keys}[args.what](args)
-
-
-def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog="odin auth", description=_ABOUT, formatter_class=make_formatter)
     add = parser.add_argument
     add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(default: list)")
@@ -37,7 +32,8 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     args, more = parser.parse_known_args(argv)
     if any(not word.startswith("-") for word in more):
         raise UsageError(*_KEY_ARGUMENT_ERROR)
-    return args if not more else parser.parse_args(argv)
+    args = args if not more else parser.parse_args(argv)
+    return {"list": _list_keys, "add": _add_key, "remove": _remove_keys}[args.what](args)
 
 
 def _list_keys(args: argparse.Namespace) -> int:
@@ -63,7 +59,18 @@ def _list_keys(args: argparse.Namespace) -> int:
         f"{escape_hidden(line.place)}{_describe_state(line)}{_describe_limits(line)}\n"
         for line in lines
     )
-    return write_output(f"{rows}\n* in use\n{_describe_pools(lines)}")
+    # One line for each provider with several keys: how many are healthy, and when the next one is.
+    from odin.core.format import format_duration
+
+    text = ""
+    for provider in dict.fromkeys(line.provider for line in lines):
+        keys = [line for line in lines if line.provider == provider]
+        if len(keys) > 1:
+            healthy = sum(line.state == "healthy" for line in keys)
+            cooldowns = [line.cooldown_s for line in keys if line.state == "cooling"]
+            following = f", the next one in {format_duration(min(cooldowns))}" if cooldowns else ""
+            text += f"{escape_hidden(provider)}: {healthy} of {len(keys)} keys healthy{following}\n"
+    return write_output(f"{rows}\n* in use\n{text}")
 
 
 def _describe_state(line: "KeyEntry") -> str:
@@ -87,21 +94,6 @@ def _describe_limits(line: "KeyEntry") -> str:
 
     text = "" if line.limits is None else describe_limits(line.limits)
     return f"  {text}" if text else ""
-
-
-def _describe_pools(lines: "list[KeyEntry]") -> str:
-    """Return one line for each provider with several keys: how many are healthy, and when the next one is."""
-    from odin.core.format import format_duration
-
-    text = ""
-    for provider in dict.fromkeys(line.provider for line in lines):
-        keys = [line for line in lines if line.provider == provider]
-        if len(keys) > 1:
-            healthy = sum(line.state == "healthy" for line in keys)
-            cooldowns = [line.cooldown_s for line in keys if line.state == "cooling"]
-            following = f", the next one in {format_duration(min(cooldowns))}" if cooldowns else ""
-            text += f"{escape_hidden(provider)}: {healthy} of {len(keys)} keys healthy{following}\n"
-    return text
 
 
 def _add_key(args: argparse.Namespace) -> int:

@@ -244,8 +244,18 @@ def run_cleanup(argv: list[str]) -> int:
     args = _parse_args(argv)
     cleanup = Cleanup(os.environ, args.cwd)
     if args.what == "status":
-        return _print_usage(args, cleanup)
-    keep = _retention_of(args)
+        usage = cleanup.measure_usage()
+        if args.json:
+            return write_json(usage)
+        width = max(len(item.what) for item in usage)
+        return write_output(
+            "".join(
+                f"{item.what:{width}}  {item.count:>7,}  {format_size(item.bytes):>9}  {escape_hidden(item.path)}\n"
+                for item in usage
+            )
+        )
+    age = args.older_than or (DEFAULT_AGE if args.what == "sessions" and not args.keep else "0")
+    keep = Retention(seconds_of(age), args.keep)
     if args.what == "sessions":
         items = cleanup.find_sessions(keep, everywhere=args.all)
     else:
@@ -290,24 +300,6 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     if args.all and args.what != "sessions":
         raise UsageError("--all only works with `odin cleanup sessions`.")
     return args
-
-
-def _retention_of(args: argparse.Namespace) -> Retention:
-    age = args.older_than or (DEFAULT_AGE if args.what == "sessions" and not args.keep else "0")
-    return Retention(seconds_of(age), args.keep)
-
-
-def _print_usage(args: argparse.Namespace, cleanup: Cleanup) -> int:
-    usage = cleanup.measure_usage()
-    if args.json:
-        return write_json(usage)
-    width = max(len(item.what) for item in usage)
-    return write_output(
-        "".join(
-            f"{item.what:{width}}  {item.count:>7,}  {format_size(item.bytes):>9}  {escape_hidden(item.path)}\n"
-            for item in usage
-        )
-    )
 
 
 def _print_items(args: argparse.Namespace, items: list[CleanupItem]) -> int:

@@ -191,27 +191,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    _add_prompt_flags(add)
-    _add_model_flags(add)
-    _add_tool_flags(add)
-    _add_system_prompt_flags(add)
-    _add_session_flags(add)
-    _add_environment_flags(add)
-    for name, count in _IGNORED_FLAGS:
-        if count:
-            add(name, action="append", help=argparse.SUPPRESS)
-        else:
-            add(name, action="store_true", help=argparse.SUPPRESS)
-    parser.formatter_class = make_formatter
-    return parser
-
-
-_AddFlag = Callable[..., object]
-"""`ArgumentParser.add_argument`."""
-
-
-def _add_prompt_flags(add: _AddFlag) -> None:
-    """The prompt, and the form of input and output."""
+    # The prompt, and the form of input and output.
     add("prompt", nargs="?", help="the prompt; text piped to odin -p is added to it")
     add("-p", "--print", action="store_true", dest="headless", help="print the answer to one prompt and exit")
     add("-V", "--version", action="store_true", help="print the version and exit")
@@ -223,6 +203,37 @@ def _add_prompt_flags(add: _AddFlag) -> None:
         help="with stream-json: include partial messages as they arrive",
     )
     add("--replay-user-messages", action="store_true", help="with stream-json: echo each accepted prompt")
+    _add_model_flags(add)
+    _add_tool_flags(add)
+    # The text at the start of every request.
+    add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
+    add(
+        "--system-prompt-file",
+        default=None,
+        metavar="FILE",
+        help="replace the system prompt with the contents of a file",
+    )
+    add("--append-system-prompt", default="", metavar="TEXT", help="append to the system prompt")
+    _add_session_flags(add)
+    # Where Odin runs and what it reads.
+    add("--plain", action="store_true", help="plain mode: ordinary lines instead of the terminal app")
+    add("--cwd", default="", metavar="DIR", help="working directory")
+    add("--config-dir", metavar="DIR", help="settings and API keys (these three flags work with any command)")
+    add("--state-dir", metavar="DIR", help="sessions and logs")
+    add("--cache-dir", metavar="DIR", help="caches")
+    add("--trust", action="store_true", help="trust this folder's hooks, rules and settings for this run")
+    add("--verbose", action="store_true", help="with -p: print the thinking and the sandbox to standard error")
+    for name, count in _IGNORED_FLAGS:
+        if count:
+            add(name, action="append", help=argparse.SUPPRESS)
+        else:
+            add(name, action="store_true", help=argparse.SUPPRESS)
+    parser.formatter_class = make_formatter
+    return parser
+
+
+_AddFlag = Callable[..., object]
+"""`ArgumentParser.add_argument`."""
 
 
 def _add_model_flags(add: _AddFlag) -> None:
@@ -264,18 +275,6 @@ def _add_tool_flags(add: _AddFlag) -> None:
     add("--agents", default="", metavar="JSON", help="more agents: name → description, prompt, tools, model")
 
 
-def _add_system_prompt_flags(add: _AddFlag) -> None:
-    """The text at the start of every request."""
-    add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
-    add(
-        "--system-prompt-file",
-        default=None,
-        metavar="FILE",
-        help="replace the system prompt with the contents of a file",
-    )
-    add("--append-system-prompt", default="", metavar="TEXT", help="append to the system prompt")
-
-
 def _add_session_flags(add: _AddFlag) -> None:
     """Which session continues, and how."""
     add(
@@ -297,17 +296,6 @@ def _add_session_flags(add: _AddFlag) -> None:
     add("--fork-session", action="store_true", help="with --resume or --continue: continue in a copy")
     add("--at", default="", metavar="N|ID", help="with --fork-session: copy up to before the Nth last prompt")
     add("--session-id", default="", metavar="ID", help="ID for the new session")
-
-
-def _add_environment_flags(add: _AddFlag) -> None:
-    """Where Odin runs and what it reads."""
-    add("--plain", action="store_true", help="plain mode: ordinary lines instead of the terminal app")
-    add("--cwd", default="", metavar="DIR", help="working directory")
-    add("--config-dir", metavar="DIR", help="settings and API keys (these three flags work with any command)")
-    add("--state-dir", metavar="DIR", help="sessions and logs")
-    add("--cache-dir", metavar="DIR", help="caches")
-    add("--trust", action="store_true", help="trust this folder's hooks, rules and settings for this run")
-    add("--verbose", action="store_true", help="with -p: print the thinking and the sandbox to standard error")
 
 
 def split_list(values: list[str]) -> list[str]:

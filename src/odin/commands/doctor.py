@@ -71,18 +71,6 @@ class DoctorReport(Struct, frozen=True):
     def broken(self) -> bool:
         return any(finding.health == "broken" for finding in self.findings)
 
-    def format_text(self) -> str:
-        width = max(len(finding.topic) for finding in self.findings)
-        marks = {"ok": " ", "note": "*", "broken": "!"}
-        lines = [f"{marks[item.health]} {item.topic:{width}}  {item.text}" for item in self.findings]
-        broken = sum(item.health == "broken" for item in self.findings)
-        end = (
-            f"{broken} {'problem' if broken == 1 else 'problems'} found (marked with !)."
-            if broken
-            else "No problems found."
-        )
-        return "\n".join([*lines, "", end, ""])
-
     def to_json(self) -> dict[str, Any]:
         return {**self.facts, "ok": not self.broken, "findings": to_builtins(self.findings)}
 
@@ -97,32 +85,55 @@ class _Checkup:
         self._facts: dict[str, Any] = {}
 
     def build_report(self) -> DoctorReport:
-        self._check_program()
-        self._check_folders()
-        config = self._check_configuration()
-        asyncio.run(self._check_programs(config))
-        if config is not None:
-            self._check_sandbox(config)
-            self._check_keys(config)
-            self._check_trust(config)
-            self._check_servers(config)
-            asyncio.run(self._check_language_servers(config))
-            self._check_skills(config)
-            self._check_memory(config)
-            self._check_plugins(config)
-        self._check_terminal()
-        return DoctorReport(tuple(self._findings), self._facts)
-
-    def _add_finding(self, topic: str, text: str, health: Health = "ok") -> None:
-        self._findings.append(Finding(topic, text, health))
-
-    def _check_program(self) -> None:
         self._facts["odin"] = __version__
         self._facts["python"] = {"version": platform.python_version(), "path": sys.executable}
         self._facts["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
         self._add_finding("Odin", __version__)
         self._add_finding("Python", f"{platform.python_version()}, {sys.executable}")
         self._add_finding("system", self._facts["system"])
+        self._check_folders()
+        config = self._check_configuration()
+        asyncio.run(self._check_programs(config))
+        if config is not None:
+            self._check_sandbox(config)
+            self._check_keys(config)
+            trust = config.trust
+            self._facts["trust"] = {"folder": config.root, "trusted": trust.trusted}
+            text = "trusted" if trust.trusted else "not trusted: its settings can only restrict; see `odin trust`"
+            self._add_finding("project", f"{config.root}, {text}")
+            # Connect the configured MCP servers.
+            if config.mcp:
+                from odin.commands.mcp import check_servers
+                from odin.ui.slash_commands.extensions import describe_server_state
+
+                statuses = asyncio.run(check_servers(config, self._env))
+                self._facts["mcp"] = to_builtins(statuses)
+                for status in statuses:
+                    slow = status.state == "ready" and status.seconds > _SLOW_SERVER_S
+                    health: Health = "broken" if status.state == "failed" else "note" if slow else "ok"
+                    more = ": it starts slowly" if slow else ""
+                    self._add_finding("MCP", f"{status.name}: {describe_server_state(status)}{more}", health)
+            asyncio.run(self._check_language_servers(config))
+            self._check_skills(config)
+            self._check_memory(config)
+            # List the plugins in use. What is wrong with them is among the warnings about the settings.
+            for plugin in config.plugins:
+                name = " ".join(filter(None, (plugin.name, plugin.version)))
+                self._add_finding("plugin", f"{name} ({', '.join(plugin.parts) or 'empty'}), {plugin.folder}")
+            if config.plugins:
+                self._facts["plugins"] = [{"name": plugin.name, "folder": plugin.folder} for plugin in config.plugins]
+        streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
+        on = [name for name, stream in streams.items() if stream is not None and stream.isatty()]  # pyright: ignore[reportUnnecessaryComparison]
+        term = self._env.get("TERM", "")
+        self._facts["terminal"] = {"streams": on, "term": term}
+        self._add_finding(
+            "terminal",
+            f"{', '.join(on)} ({term or 'no TERM'})" if on else "none: permission requests cannot be answered",
+        )
+        return DoctorReport(tuple(self._findings), self._facts)
+
+    def _add_finding(self, topic: str, text: str, health: Health = "ok") -> None:
+        self._findings.append(Finding(topic, text, health))
 
     def _check_folders(self) -> None:
         places = {
@@ -207,12 +218,6 @@ class _Checkup:
         self._add_finding("model", config.model or "the first available one; see `odin models`")
         self._add_finding("keys", ", ".join(keys) or "none: using a local model or the offline planner")
 
-    def _check_trust(self, config: Config) -> None:
-        trust = config.trust
-        self._facts["trust"] = {"folder": config.root, "trusted": trust.trusted}
-        text = "trusted" if trust.trusted else "not trusted: its settings can only restrict; see `odin trust`"
-        self._add_finding("project", f"{config.root}, {text}")
-
     def _check_skills(self, config: Config) -> None:
         if not list_skill_folders(config, self._env) and config.trust.trusted:
             return
@@ -270,39 +275,6 @@ class _Checkup:
                 self._add_finding("lsp", f"{state.name}: {why} ({server.program})", health)
         if not found:
             self._add_finding("lsp", "no installed language server is for this project")
-
-    def _check_servers(self, config: Config) -> None:
-        """Connect the configured MCP servers."""
-        if not config.mcp:
-            return
-        from odin.commands.mcp import check_servers
-        from odin.ui.slash_commands.extensions import describe_server_state
-
-        statuses = asyncio.run(check_servers(config, self._env))
-        self._facts["mcp"] = to_builtins(statuses)
-        for status in statuses:
-            slow = status.state == "ready" and status.seconds > _SLOW_SERVER_S
-            health: Health = "broken" if status.state == "failed" else "note" if slow else "ok"
-            more = ": it starts slowly" if slow else ""
-            self._add_finding("MCP", f"{status.name}: {describe_server_state(status)}{more}", health)
-
-    def _check_plugins(self, config: Config) -> None:
-        """List the plugins in use. What is wrong with them is among the warnings about the settings."""
-        for plugin in config.plugins:
-            name = " ".join(filter(None, (plugin.name, plugin.version)))
-            self._add_finding("plugin", f"{name} ({', '.join(plugin.parts) or 'empty'}), {plugin.folder}")
-        if config.plugins:
-            self._facts["plugins"] = [{"name": plugin.name, "folder": plugin.folder} for plugin in config.plugins]
-
-    def _check_terminal(self) -> None:
-        streams = {"stdin": sys.stdin, "stdout": sys.stdout, "stderr": sys.stderr}
-        on = [name for name, stream in streams.items() if stream is not None and stream.isatty()]  # pyright: ignore[reportUnnecessaryComparison]
-        term = self._env.get("TERM", "")
-        self._facts["terminal"] = {"streams": on, "term": term}
-        self._add_finding(
-            "terminal",
-            f"{', '.join(on)} ({term or 'no TERM'})" if on else "none: permission requests cannot be answered",
-        )
 
 
 def examine(cwd: str, env: Mapping[str, str]) -> DoctorReport:
@@ -456,22 +428,6 @@ def _locate_problem(problem: ConfigProblem, lines: Mapping[str, Mapping[str, int
     return SettingProblem(problem.text, problem.file, lines.get(problem.file, {}).get(problem.key, 0))
 
 
-def format_settings(report: SettingsReport) -> str:
-    """Return the changed settings, the defaults, and the problems."""
-    import json
-
-    changed = [item for item in report.settings if item.layer != "default"]
-    lines = [f"read: {', '.join(report.files) or f'no {CONFIG_NAME}; using the defaults'}", ""]
-    for item in (*changed, *(item for item in report.settings if item.layer == "default")):
-        value = json.dumps(item.value, ensure_ascii=False)
-        lines.append(f"{item.key}: {value}  ({item.location})")
-    if report.wrong:
-        lines += ["", "problems:", *(f"  {item.location}{item.text}" for item in report.wrong)]
-    else:
-        lines += ["", "No problems found."]
-    return "\n".join(lines) + "\n"
-
-
 EPILOG = """\
 commands:
   odin doctor             check the installation and the sandbox
@@ -481,12 +437,6 @@ commands:
 
 
 def run_doctor(argv: list[str]) -> int:
-    args = _parse_args(argv)
-    cwd = os.path.realpath(args.cwd or get_current_folder())
-    return {"all": _run_checks, "config": _run_config, "models": _run_models}[args.what](args, cwd)
-
-
-def _parse_args(argv: list[str]) -> argparse.Namespace:
     about = "Check the installation, the settings or the models."
     parser = Parser(prog="odin doctor", description=about, epilog=EPILOG, formatter_class=make_formatter)
     add = parser.add_argument
@@ -500,18 +450,41 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     )
     add("--json", action="store_true", help="print JSON")
     add("--cwd", default="", metavar="DIR", help="project folder")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    cwd = os.path.realpath(args.cwd or get_current_folder())
+    return {"all": _run_checks, "config": _run_config, "models": _run_models}[args.what](args, cwd)
 
 
 def _run_checks(args: argparse.Namespace, cwd: str) -> int:
     report = examine(cwd, os.environ)
-    _print_report(args, report.to_json(), report.format_text())
+    width = max(len(finding.topic) for finding in report.findings)
+    marks = {"ok": " ", "note": "*", "broken": "!"}
+    lines = [f"{marks[item.health]} {item.topic:{width}}  {item.text}" for item in report.findings]
+    broken = sum(item.health == "broken" for item in report.findings)
+    end = (
+        f"{broken} {'problem' if broken == 1 else 'problems'} found (marked with !)."
+        if broken
+        else "No problems found."
+    )
+    _print_report(args, report.to_json(), "\n".join([*lines, "", end, ""]))
     return 1 if report.broken else 0
 
 
 def _run_config(args: argparse.Namespace, cwd: str) -> int:
     report = report_settings(cwd, os.environ)
-    _print_report(args, report, format_settings(report))
+    # The changed settings, the defaults, and the problems.
+    import json
+
+    changed = [item for item in report.settings if item.layer != "default"]
+    lines = [f"read: {', '.join(report.files) or f'no {CONFIG_NAME}; using the defaults'}", ""]
+    for item in (*changed, *(item for item in report.settings if item.layer == "default")):
+        value = json.dumps(item.value, ensure_ascii=False)
+        lines.append(f"{item.key}: {value}  ({item.location})")
+    if report.wrong:
+        lines += ["", "problems:", *(f"  {item.location}{item.text}" for item in report.wrong)]
+    else:
+        lines += ["", "No problems found."]
+    _print_report(args, report, "\n".join(lines) + "\n")
     return 1 if report.broken else 0
 
 

@@ -3,7 +3,6 @@
 Uses the configuration, rules and trust that a session in the same folder would use.
 """
 
-import argparse
 import os
 import shlex
 from collections.abc import Mapping
@@ -156,7 +155,26 @@ _ABOUT = (
 
 
 def run_explain(argv: list[str]) -> int:
-    args = _parse_args(argv)
+    parser = Parser(prog="odin explain", description=_ABOUT, formatter_class=make_formatter)
+    add = parser.add_argument
+    add("text", metavar="COMMAND|PATH|URL", help="the command, or the path or URL for the tool")
+    add("--tool", default="Bash", metavar="NAME", help="tool name, e.g. WriteFile, Read or WebFetch (default: Bash)")
+    add("--mode", default="", help="ask, plan or edit (default: edit)")
+    add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
+    add("-y", "--yes", action="store_true", help="as if every permission request were approved")
+    add("--trust", action="store_true", help="as if this folder were trusted")
+    add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="additional allow rules")
+    add(
+        "--disallowedTools",
+        "--disallowed-tools",
+        action="append",
+        default=[],
+        metavar="LIST",
+        help="additional deny rules",
+    )
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="folder of the call")
+    args = parser.parse_intermixed_args(argv)
     if args.mode:
         mode_of(args.mode)
     args.mode, args.permission_mode = split_plan_alias(args.mode, args.permission_mode)
@@ -180,29 +198,6 @@ def run_explain(argv: list[str]) -> int:
     for warning in explanation.warnings:
         write_message(warning)
     return write_output(_format_explanation(explanation))
-
-
-def _parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="odin explain", description=_ABOUT, formatter_class=make_formatter)
-    add = parser.add_argument
-    add("text", metavar="COMMAND|PATH|URL", help="the command, or the path or URL for the tool")
-    add("--tool", default="Bash", metavar="NAME", help="tool name, e.g. WriteFile, Read or WebFetch (default: Bash)")
-    add("--mode", default="", help="ask, plan or edit (default: edit)")
-    add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
-    add("-y", "--yes", action="store_true", help="as if every permission request were approved")
-    add("--trust", action="store_true", help="as if this folder were trusted")
-    add("--allowedTools", "--allowed-tools", action="append", default=[], metavar="LIST", help="additional allow rules")
-    add(
-        "--disallowedTools",
-        "--disallowed-tools",
-        action="append",
-        default=[],
-        metavar="LIST",
-        help="additional deny rules",
-    )
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="folder of the call")
-    return parser.parse_intermixed_args(argv)
 
 
 def _format_explanation(found: Explanation) -> str:

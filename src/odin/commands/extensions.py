@@ -32,11 +32,6 @@ _SKILL_HEADINGS = ("NAME", "SOURCE", "FILE", "DESCRIPTION")
 
 
 def run_skills(argv: list[str]) -> int:
-    args = _parse_skills_args(argv)
-    return _check_skills(args) if args.what == "check" else _list_skills(args)
-
-
-def _parse_skills_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog="odin skills", description=_ABOUT_SKILLS, formatter_class=make_formatter)
     add = parser.add_argument
     add("what", nargs="?", choices=("list", "check"), default="list", help="(default: list)")
@@ -44,7 +39,8 @@ def _parse_skills_args(argv: list[str]) -> argparse.Namespace:
     add("--json", action="store_true", help="print JSON")
     add("--cwd", default="", metavar="DIR", help="project folder")
     add("--trust", action="store_true", help="trust this folder's skills for this run")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    return _check_skills(args) if args.what == "check" else _list_skills(args)
 
 
 def _list_skills(args: argparse.Namespace) -> int:
@@ -93,12 +89,6 @@ _PLUGIN_HEADINGS = ("NAME", "VERSION", "PARTS", "FOLDER", "DESCRIPTION")
 
 
 def run_plugin(argv: list[str]) -> int:
-    args = _parse_plugin_args(argv)
-    commands = {"list": _list_plugins, "add": _add_plugin, "remove": _remove_plugin}
-    return commands[args.what](args)
-
-
-def _parse_plugin_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(prog="odin plugin", description=_ABOUT_PLUGINS, formatter_class=make_formatter)
     add = parser.add_argument
     add("what", nargs="?", choices=("list", "add", "remove"), default="list", help="(default: list)")
@@ -110,7 +100,8 @@ def _parse_plugin_args(argv: list[str]) -> argparse.Namespace:
         raise UsageError(f"`odin plugin {args.what}` needs {'a folder' if args.what == 'add' else 'a name'}.")
     if args.what == "list" and args.plugin:
         raise UsageError(f"Unknown argument {args.plugin!r}.", "Use `odin plugin add DIR` to add a plugin.")
-    return args
+    commands = {"list": _list_plugins, "add": _add_plugin, "remove": _remove_plugin}
+    return commands[args.what](args)
 
 
 def _list_plugins(args: argparse.Namespace) -> int:
@@ -139,7 +130,18 @@ def _describe_row(name: str, plugin: Plugin | None, folder: str) -> dict[str, st
 def _add_plugin(args: argparse.Namespace) -> int:
     plugin = read_plugin(str(Path(args.plugin).expanduser()), os.environ)
     if not args.json:
-        write_output(_format_page(plugin), verbatim=True)
+        from odin.ui.terminal import escape_hidden
+
+        title = " ".join(filter(None, (plugin.name, plugin.version)))
+        lines = [f"{title}: {plugin.description}" if plugin.description else title, f"  {plugin.folder}"]
+        for heading, items in (
+            ("these programs would start", list(_list_programs(plugin))),
+            ("it brings", list(_list_parts(plugin))),
+            ("problems", [problem.describe() for problem in plugin.problems]),
+        ):
+            if items:
+                lines += [f"  {heading}:", *(f"    {item}" for item in items)]
+        write_output("".join(f"{escape_hidden(line)}\n" for line in lines), verbatim=True)
     if not args.yes:
         if not sys.stdin.isatty():
             raise UsageError("Cannot ask for confirmation without a terminal.", "Review it above, then add --yes.")
@@ -156,21 +158,6 @@ def _add_plugin(args: argparse.Namespace) -> int:
 def _remove_plugin(args: argparse.Namespace) -> int:
     name = remove_plugin(args.plugin, os.environ)
     return write_json({"removed": name}) if args.json else write_output(f"Removed {name}. Its files stay.\n")
-
-
-def _format_page(plugin: Plugin) -> str:
-    from odin.ui.terminal import escape_hidden
-
-    title = " ".join(filter(None, (plugin.name, plugin.version)))
-    lines = [f"{title}: {plugin.description}" if plugin.description else title, f"  {plugin.folder}"]
-    for heading, items in (
-        ("these programs would start", list(_list_programs(plugin))),
-        ("it brings", list(_list_parts(plugin))),
-        ("problems", [problem.describe() for problem in plugin.problems]),
-    ):
-        if items:
-            lines += [f"  {heading}:", *(f"    {item}" for item in items)]
-    return "".join(f"{escape_hidden(line)}\n" for line in lines)
 
 
 def _list_programs(plugin: Plugin) -> Iterator[str]:

@@ -11,7 +11,7 @@ import importlib
 import os
 import select
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -75,7 +75,15 @@ def run(argv: list[str]) -> int:
     """Run a command line and return its exit code. Errors become messages on standard error."""
     gc.freeze()
     gc.enable()
-    _open_missing_streams()
+    # Open /dev/null for a closed standard input or error, so that no other file gets their descriptors. A closed
+    # standard output stays closed: front ends check it and refuse to start.
+    for number, name, mode in ((0, "stdin", "r"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, os.fdopen(number, mode))
     try:
         return _run_and_flush(argv)
     except OdinError as error:
@@ -112,7 +120,10 @@ def _run_and_flush(argv: list[str]) -> int:
 def _dispatch(argv: list[str]) -> int:
     argv = extract_folder_flags(argv, os.environ)
     if argv and argv[0] in COMMANDS:
-        return _run_subcommand(argv[0], argv[1:])
+        name = argv[0]
+        module = importlib.import_module(f"odin.commands.{COMMANDS[name]}")
+        command: Callable[[list[str]], int] = getattr(module, f"run_{name}")
+        return command(argv[1:])
     if argv and argv[0] in SHORTHANDS:
         argv = [*SHORTHANDS[argv[0]], *argv[1:]]
     return _run_prompt(argv)
@@ -132,12 +143,6 @@ def _report_crash(error: Exception) -> int:
     return 1
 
 
-def _run_subcommand(name: str, argv: list[str]) -> int:
-    module = importlib.import_module(f"odin.commands.{COMMANDS[name]}")
-    command: Callable[[list[str]], int] = getattr(module, f"run_{name}")
-    return command(argv)
-
-
 def _run_prompt(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
     if args.version:
@@ -147,7 +152,9 @@ def _run_prompt(argv: list[str]) -> int:
         return 0
     if not args.headless and args.prompt and "--" not in argv:
         _refuse_mistyped_command(args.prompt, argv)
-    _warn_of_ignored_flags(args)
+    for name in REPORTED_FLAGS:
+        if getattr(args, name.lstrip("-").replace("-", "_")):
+            write_message(f"{name} is ignored: Odin does not support it yet.")
     streaming = args.input_format == "stream-json"
     if args.resume is not None and args.continue_last:
         raise UsageError("--resume and --continue cannot be combined.")
@@ -182,12 +189,6 @@ def _refuse_mistyped_command(word: str, argv: list[str]) -> None:
         f"{problem} Did you mean `{f'odin {meant} {rest}'.rstrip()}`?",
         f"To send it as a prompt, use `odin -- {word}` or `odin -p {word}`.",
     )
-
-
-def _warn_of_ignored_flags(args: argparse.Namespace) -> None:
-    for name in REPORTED_FLAGS:
-        if getattr(args, name.lstrip("-").replace("-", "_")):
-            write_message(f"{name} is ignored: Odin does not support it yet.")
 
 
 def _build_options(args: argparse.Namespace) -> Options:
@@ -325,27 +326,16 @@ def _is_at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _is_interactive(args: argparse.Namespace) -> bool:
-    """True if Odin should open a conversation rather than answer a single prompt.
-
-    A prompt on the command line whose answer goes to a file or pipe is a single prompt.
-    """
-    return _is_at_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)
-
-
-def _is_plain(requested: bool, env: Mapping[str, str]) -> bool:
-    """True for plain mode: requested, or the only choice because the terminal is dumb or output is redirected."""
-    from odin.ui.terminal import is_dumb
-
-    return requested or is_dumb(env) or not (sys.stdout.isatty() and sys.stderr.isatty())
-
-
 def _run_interactive(args: argparse.Namespace, options: Options) -> int:
     """Run the terminal app or plain mode, or answer a single prompt where there is no terminal to type in."""
-    if not _is_interactive(args):
+    # A prompt on the command line whose answer goes to a file or pipe is a single prompt, not a conversation.
+    if not (_is_at_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)):
         return asyncio.run(_print_answer(args, options, read_prompt(args.prompt)))
     settings = load(options.cwd or get_current_folder(), os.environ, trust=options.trust).tui
-    if _is_plain(args.plain or settings.plain, os.environ):
+    from odin.ui.terminal import is_dumb
+
+    # Plain mode is requested, or the only choice because the terminal is dumb or output is redirected.
+    if args.plain or settings.plain or is_dumb(os.environ) or not (sys.stdout.isatty() and sys.stderr.isatty()):
         if not options.trust:
             from odin.commands.trust import ask_for_trust
 
@@ -371,20 +361,6 @@ async def _run_plain(args: argparse.Namespace, options: Options, settings: TuiSe
             await asyncio.wait_for(sessions.close(), CLOSE_TIMEOUT_S)
         except TimeoutError:
             write_message(SHUTDOWN_TIMEOUT)
-
-
-def _open_missing_streams() -> None:
-    """Open /dev/null for a closed standard input or error, so that no other file gets their descriptors.
-
-    A closed standard output stays closed: front ends check it and refuse to start.
-    """
-    for number, name, mode in ((0, "stdin", "r"), (2, "stderr", "w")):
-        if getattr(sys, name) is None:
-            fd = os.open(os.devnull, os.O_RDWR)
-            if fd != number:
-                os.dup2(fd, number)
-                os.close(fd)
-            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _discard_stdout() -> None:

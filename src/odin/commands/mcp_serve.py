@@ -6,7 +6,6 @@ side supports it; otherwise it is denied, as in every run without a user.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ from odin.config.paths import SCRATCH_FOLDER
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, ToolStarted
 from odin.core.client import Client, close_events
 from odin.core.errors import OdinError
-from odin.core.event import Envelope, TurnEnded
+from odin.core.event import TurnEnded
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Prompt
 from odin.core.private_folders import open_scratch
@@ -78,7 +77,7 @@ def make_server(host: "SessionPool") -> MCPServer:
     @server.tool(annotations=_READS)
     async def transcript(session: str) -> str:  # pyright: ignore[reportUnusedFunction]
         """Return a session as Markdown."""
-        return await host.read_session(session)
+        return await asyncio.to_thread(host.export_session, session)
 
     return server
 
@@ -158,15 +157,11 @@ class SessionPool:
             for item in found[: max(1, min(limit, 200))]
         ]
 
-    async def read_session(self, session: str) -> str:
+    def export_session(self, session: str) -> str:
         """Return a session as Markdown. Raise OdinError if there is no such session."""
-
-        def export() -> str:
-            with open_scratch(get_state_dir(os.environ) / SCRATCH_FOLDER) as folder:
-                path = open_project_sessions(self._options.cwd).export(session, "markdown", f"{folder}/transcript.md")
-                return Path(path).read_text(encoding="utf-8")
-
-        return await asyncio.to_thread(export)
+        with open_scratch(get_state_dir(os.environ) / SCRATCH_FOLDER) as folder:
+            path = open_project_sessions(self._options.cwd).export(session, "markdown", f"{folder}/transcript.md")
+            return Path(path).read_text(encoding="utf-8")
 
 
 def _can_elicit(context: Context) -> bool:
@@ -187,23 +182,20 @@ class _Run:
         events = self._client.stream_events()
         try:
             await self._client.submit(prompt)
-            return await self._follow_turn(events, prompt.id)
+            try:
+                async for envelope in events:
+                    event = envelope.event
+                    if isinstance(event, TurnEnded) and event.id == prompt.id:
+                        return event
+                    await self._follow(event)
+            except BaseException:
+                # the turn must not outlive its call; and a cancelled scope would cancel the interrupt, too
+                with anyio.CancelScope(shield=True), suppress(OdinError):
+                    await self._client.submit(Interrupt("drop"))
+                raise
+            raise OdinError("The session was closed.")
         finally:
             close_events(events)
-
-    async def _follow_turn(self, events: AsyncIterator[Envelope], prompt_id: str) -> TurnEnded:
-        try:
-            async for envelope in events:
-                event = envelope.event
-                if isinstance(event, TurnEnded) and event.id == prompt_id:
-                    return event
-                await self._follow(event)
-        except BaseException:
-            # the turn must not outlive its call; and a cancelled scope would cancel the interrupt, too
-            with anyio.CancelScope(shield=True), suppress(OdinError):
-                await self._client.submit(Interrupt("drop"))
-            raise
-        raise OdinError("The session was closed.")
 
     async def _follow(self, event: Any) -> None:
         if isinstance(event, ToolStarted):
@@ -215,7 +207,15 @@ class _Run:
         elif isinstance(event, PermissionAsked):
             await self._ask_permission(event)
         elif isinstance(event, QuestionsAsked):
-            await self._ask_questions(event)
+            fields: dict[str, Any] = {}
+            for number, question in enumerate(event.questions, 1):
+                field: dict[str, Any] = {"type": "string", "description": f"{question.header}: {question.text}"}
+                if question.options and not question.multiple:
+                    field["enum"] = [option.label for option in question.options]
+                fields[f"answer_{number}"] = field
+            given = await self._request_input("Odin has questions.", fields, [*fields])
+            answers = tuple((str(given[name]),) if given.get(name) else () for name in fields)
+            await self._client.submit(AnswerQuestions(event.ask_id, answers, cancelled=not any(answers), by="mcp"))
         elif isinstance(event, PlanAsked):
             await self._client.submit(AnswerPlan(event.ask_id, "keep_planning", by="mcp"))
 
@@ -235,17 +235,6 @@ class _Run:
         allow = given.get("decision") == "allow"
         reason = str(given.get("comment") or "")
         await self._client.submit(AnswerPermission(asked.ask_id, allow, reason, by="mcp"))
-
-    async def _ask_questions(self, asked: QuestionsAsked) -> None:
-        fields: dict[str, Any] = {}
-        for number, question in enumerate(asked.questions, 1):
-            field: dict[str, Any] = {"type": "string", "description": f"{question.header}: {question.text}"}
-            if question.options and not question.multiple:
-                field["enum"] = [option.label for option in question.options]
-            fields[f"answer_{number}"] = field
-        given = await self._request_input("Odin has questions.", fields, [*fields])
-        answers = tuple((str(given[name]),) if given.get(name) else () for name in fields)
-        await self._client.submit(AnswerQuestions(asked.ask_id, answers, cancelled=not any(answers), by="mcp"))
 
     async def _request_input(self, message: str, fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
         """Return what the other side filled in; nothing if it declined, or could not ask."""

@@ -17,7 +17,10 @@ _ABOUT = "List permission rules, strongest last. Rules with a number are stored 
 
 def run_rules(argv: list[str]) -> int:
     args = _parse_args(argv)
-    rules = _load_rules(args)
+    from odin.app.policy import load_rule_set
+    from odin.config import load
+
+    rules = load_rule_set(load(resolve_folder(args.cwd), os.environ), os.environ)
     for warning in () if args.json else rules.warnings:
         write_message(warning)
     return {"list": _list_rules, "add": _add_rule, "remove": _remove_rule}[args.what](args, rules)
@@ -49,13 +52,6 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     add("--json", action="store_true", help="print JSON")
     add("--cwd", default="", metavar="DIR", help="project folder")
     return parser.parse_intermixed_args(argv)
-
-
-def _load_rules(args: argparse.Namespace) -> "RuleSet":
-    from odin.app.policy import load_rule_set
-    from odin.config import load
-
-    return load_rule_set(load(resolve_folder(args.cwd), os.environ), os.environ)
 
 
 def _list_rules(args: argparse.Namespace, rules: "RuleSet") -> int:

@@ -60,7 +60,10 @@ def import_session(path: str, env: Mapping[str, str], *, cwd: str = "", title: s
     start = _read_start(file)
     skipped: dict[str, int] = {}
     if b'"odin_log"' in start.split(b"\n", 1)[0]:
-        messages, found_title = _read_log_file(file)
+        # The messages and the title of an Odin log. Its permissions and costs are not imported.
+        read_header(file)
+        titles = [envelope.event.title for envelope in read_log(file) if isinstance(envelope.event, TitleSet)]
+        messages, found_title = read_messages(read_log(file)), titles[-1] if titles else ""
     else:
         found = _read_export_file(file) if start.lstrip().startswith(b'{"odin_export"') else _read_lines_file(file)
         messages, found_title, skipped = found.build_messages(), found.title, dict(found.skipped)
@@ -101,13 +104,6 @@ def _read_export_file(file: Path) -> ImportedTranscript:
 def _read_lines_file(file: Path) -> ImportedTranscript:
     with file.open("rb") as opened:
         return read_json_lines(opened)
-
-
-def _read_log_file(file: Path) -> tuple[list[StoredMessage], str]:
-    """Return the messages and the title of an Odin log. Its permissions and costs are not imported."""
-    read_header(file)
-    titles = [envelope.event.title for envelope in read_log(file) if isinstance(envelope.event, TitleSet)]
-    return read_messages(read_log(file)), titles[-1] if titles else ""
 
 
 def _build_envelopes(title: str, messages: list[StoredMessage], session: str) -> Iterator[Envelope]:

@@ -204,7 +204,20 @@ _ABOUT = "Show what this folder needs trust for. Hooks, allow rules and other se
 
 
 def run_trust(argv: list[str]) -> int:
-    args = _parse_args(argv)
+    parser = Parser(prog="odin trust", description=_ABOUT, formatter_class=make_formatter)
+    add = parser.add_argument
+    add("what", nargs="?", choices=("status", "add", "remove", "list"), default="status", help="(default: status)")
+    add("path", nargs="?", default="", metavar="PATH", help="folder (default: the current one)")
+    add("--yes", "-y", action="store_true", help="add without confirmation")
+    repeatable: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
+    add("--network", **repeatable, help="with add: let this MCP server use the network; repeatable")
+    add("--unsandboxed", **repeatable, help="with add: run this hook or MCP server outside the sandbox; repeatable")
+    add("--json", action="store_true", help="print JSON")
+    add("--cwd", default="", metavar="DIR", help="project folder")
+    args = parser.parse_args(argv)
+    args.path = args.path or args.cwd
+    if args.what != "add" and (args.network or args.unsandboxed):
+        raise UsageError("--network and --unsandboxed belong to `odin trust add`.")
     commands = {"status": _print_status, "add": _add_folder, "remove": _remove_folder, "list": _list_folders}
     return commands[args.what](args)
 
@@ -229,24 +242,6 @@ def _confirm_trust(candidate: TrustCandidate) -> TrustAnswer:
     from odin.ui.trust_prompt import ask_trust
 
     return ask_trust(candidate.request, sys.stdin, sys.stderr)
-
-
-def _parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = Parser(prog="odin trust", description=_ABOUT, formatter_class=make_formatter)
-    add = parser.add_argument
-    add("what", nargs="?", choices=("status", "add", "remove", "list"), default="status", help="(default: status)")
-    add("path", nargs="?", default="", metavar="PATH", help="folder (default: the current one)")
-    add("--yes", "-y", action="store_true", help="add without confirmation")
-    repeatable: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
-    add("--network", **repeatable, help="with add: let this MCP server use the network; repeatable")
-    add("--unsandboxed", **repeatable, help="with add: run this hook or MCP server outside the sandbox; repeatable")
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
-    args = parser.parse_args(argv)
-    args.path = args.path or args.cwd
-    if args.what != "add" and (args.network or args.unsandboxed):
-        raise UsageError("--network and --unsandboxed belong to `odin trust add`.")
-    return args
 
 
 def _print_status(args: argparse.Namespace) -> int:

@@ -84,7 +84,9 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
         model = setups[-1].model if setups else options.model
         sessions: SessionSwitcher = await open_switcher(msgspec.structs.replace(options, can_ask=True, model=model))
         opened.append(sessions)
-        _tune_garbage_collection()
+        # Freeze everything allocated so far and make later collections rare: a full one takes longer than two frames.
+        gc.freeze()
+        gc.set_threshold(4_000, 6, 200)
         return sessions
 
     try:
@@ -103,23 +105,6 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
             except TimeoutError:
                 write_message(SHUTDOWN_TIMEOUT)
         ignore_signals()
-    return _report_end(result)
-
-
-def _tune_garbage_collection() -> None:
-    """Freeze everything allocated so far and make later collections rare: a full one takes longer than two frames."""
-    gc.freeze()
-    gc.set_threshold(4_000, 6, 200)
-
-
-def _check_trust(cwd: str) -> "TrustGate | None":
-    from odin.commands.trust import find_pending_trust
-
-    return find_pending_trust(cwd, os.environ)
-
-
-def _report_end(result: AppResult) -> int:
-    """Return the exit code. Report a crash of the app on standard error."""
     failure = result.failure
     if failure is None:
         return result.code
@@ -131,3 +116,9 @@ def _report_end(result: AppResult) -> int:
     details = f" Details are in {path}." if path else ""
     write_message(f"odin: the app crashed: {type(failure).__name__}: {failure}. The session is saved.{details}")
     return 1
+
+
+def _check_trust(cwd: str) -> "TrustGate | None":
+    from odin.commands.trust import find_pending_trust
+
+    return find_pending_trust(cwd, os.environ)

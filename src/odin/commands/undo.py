@@ -21,7 +21,7 @@ from odin.core.format import clip
 from odin.core.op import Redo, Rewind
 from odin.engine.event_bus import EventBus
 from odin.engine.recorder import Recorder
-from odin.session.log import SessionLog, read_log
+from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 
@@ -108,7 +108,12 @@ class _LockedSession:
     def __init__(self, request: UndoRequest) -> None:
         config = load(resolve_folder(request.cwd), os.environ, {})
         store = SessionStore(get_state_dir(os.environ), find_worktree_origin(config.root, get_state_dir(os.environ)))
-        self.log = _lock_log(store, request.session or _find_latest(store, config.root))
+        log = store.open(request.session or _find_latest(store, config.root))
+        try:
+            log.hold()
+        except SessionLocked as error:
+            raise SessionLocked(str(error), "Use /rewind there, or close that session.") from error
+        self.log = log
         self.state = SessionState.fold(read_log(self.log.path), self.log.session)
         self.recorder = Recorder(self.log, self.state, EventBus())
         environment = make_environment(cwd=request.cwd)
@@ -144,15 +149,6 @@ def _find_latest(store: SessionStore, root: str) -> str:
     except SessionNotFound as error:
         hint = f"The current project is {root}; use --cwd for another."
         raise SessionNotFound(str(error), hint) from error
-
-
-def _lock_log(store: SessionStore, session: str) -> SessionLog:
-    log = store.open(session)
-    try:
-        log.hold()
-    except SessionLocked as error:
-        raise SessionLocked(str(error), "Use /rewind there, or close that session.") from error
-    return log
 
 
 def list_prompts(request: UndoRequest) -> str:

@@ -18,21 +18,6 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def run_usage(argv: list[str]) -> int:
-    args = _build_parser().parse_args(argv)
-    report = report_usage(
-        os.environ,
-        cwd=args.cwd,
-        everywhere=args.everywhere,
-        session=args.session,
-        period=_period_of(args),
-        by=args.by,
-    )
-    if args.json:
-        return write_json(report)
-    return write_output(format_csv(report) if args.csv else format_table(report))
-
-
-def _build_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="odin usage",
         description="Show tokens and cost of this project's sessions (default: by day, the last 30 days).",
@@ -53,7 +38,18 @@ def _build_parser() -> argparse.ArgumentParser:
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--csv", action="store_true", help="print CSV")
     add("--cwd", default="", metavar="DIR", help="project folder")
-    return parser
+    args = parser.parse_args(argv)
+    report = report_usage(
+        os.environ,
+        cwd=args.cwd,
+        everywhere=args.everywhere,
+        session=args.session,
+        period=_period_of(args),
+        by=args.by,
+    )
+    if args.json:
+        return write_json(report)
+    return write_output(format_csv(report) if args.csv else format_table(report))
 
 
 def _period_of(args: argparse.Namespace) -> UsagePeriod:

@@ -31,28 +31,6 @@ commands:
 
 
 def run_worktree(argv: list[str]) -> int:
-    args = _parse_args(argv)
-    actions = {
-        "list": _print_list,
-        "add": _add_worktree,
-        "diff": _print_diff,
-        "apply": _apply_worktree,
-        "remove": _remove_worktree,
-    }
-    return actions[args.what](args)
-
-
-def _run(args: argparse.Namespace, action: Callable[[Worktrees], Awaitable[Result]]) -> Result:
-    """Return what `action` returns for the worktrees of the repository around the folder."""
-
-    async def run() -> Result:
-        async with open_worktrees(make_environment(cwd=args.cwd)) as trees:
-            return await action(trees)
-
-    return asyncio.run(run())
-
-
-def _parse_args(argv: list[str]) -> argparse.Namespace:
     about = "List, add, review, apply or remove git worktrees of this repository."
     parser = Parser(prog="odin worktree", description=about, epilog=EPILOG, formatter_class=make_formatter)
     add = parser.add_argument
@@ -72,7 +50,24 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.what != "list" and not args.name:
         raise UsageError(f"`odin worktree {args.what}` needs a worktree name.")
-    return args
+    actions = {
+        "list": _print_list,
+        "add": _add_worktree,
+        "diff": _print_diff,
+        "apply": _apply_worktree,
+        "remove": _remove_worktree,
+    }
+    return actions[args.what](args)
+
+
+def _run(args: argparse.Namespace, action: Callable[[Worktrees], Awaitable[Result]]) -> Result:
+    """Return what `action` returns for the worktrees of the repository around the folder."""
+
+    async def run() -> Result:
+        async with open_worktrees(make_environment(cwd=args.cwd)) as trees:
+            return await action(trees)
+
+    return asyncio.run(run())
 
 
 def _print_list(args: argparse.Namespace) -> int:

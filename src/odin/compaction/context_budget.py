@@ -149,22 +149,18 @@ class ContextBudget:
         if self._worker is not None:
             await self._worker.apply(scope)
         if self.deps.settings.enabled:
-            self._calibrate_after_resume(template)
+            # Calibrate the estimator with the usage of the last reply before the resume.
+            known = self.deps.recorder.state.conversation.tokens
+            if not (self.estimator.is_calibrated or self.agent or not known):
+                messages = self.thread.build_history()
+                if len(messages) > 1:
+                    self.estimator.calibrate(self.measure_request(template) - count_message_tokens(messages[-1]), known)
             self._raw = self.measure_request(template)
             size = self.estimator.estimate(self._raw)
             if not self.is_crowded(template, size):
                 return
             await self._get_worker().make_room(template, scope, size)
         self._raw = self.measure_request(template)
-
-    def _calibrate_after_resume(self, template: RequestTemplate) -> None:
-        """Calibrate the estimator with the usage of the last reply before the resume."""
-        known = self.deps.recorder.state.conversation.tokens
-        if self.estimator.is_calibrated or self.agent or not known:
-            return
-        messages = self.thread.build_history()
-        if len(messages) > 1:
-            self.estimator.calibrate(self.measure_request(template) - count_message_tokens(messages[-1]), known)
 
     @property
     def expected_tokens(self) -> int:
@@ -230,14 +226,6 @@ def _truncation_warning_of(info: ModelInfo, real: int) -> str:
         f"The server seems to truncate requests: it counted {real:,} tokens, far fewer than were sent to {info.id}. "
         "Increase its context window, or set `context` for this model to the real size."
     )
-
-
-async def cancel_tasks(tasks: "set[asyncio.Task[None]]") -> None:
-    running = list(tasks)
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.wait(running)
 
 
 class ContextBudgets:
@@ -327,7 +315,11 @@ class ContextBudgets:
         return agent in self._budgets and self._budgets[agent].cancel()
 
     async def close(self) -> None:
-        await cancel_tasks(self._tasks)
+        running = list(self._tasks)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
 
     async def _connect_summarizer(self, template: RequestTemplate) -> tuple[Provider, ModelInfo]:
         name = self._config.compaction.model or self._config.small_model

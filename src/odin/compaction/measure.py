@@ -238,27 +238,19 @@ def _measure_messages(messages: Sequence[Message], *, images: bool) -> Iterator[
                 yield ContextPart("images", IMAGE_TOKENS * len(message.images), len(message.images))
         elif isinstance(message, ReplyMessage):
             names.update((call.id, call.name) for call in message.calls)
-            yield from _measure_reply(message, thinking=index > last)
+            for part in message.parts:
+                if isinstance(part, Text):
+                    yield ContextPart("answers", tokens_of(part.text))
+                elif isinstance(part, ToolCall):
+                    yield ContextPart("tool calls", tokens_of(part.name) + tokens_of(encode_json_text(part.args)))
+                elif index > last:
+                    yield ContextPart("reasoning", tokens_of(part.text))
         else:
-            yield from _measure_results(message, names, images)
-
-
-def _measure_reply(message: ReplyMessage, *, thinking: bool) -> Iterator[ContextPart]:
-    for part in message.parts:
-        if isinstance(part, Text):
-            yield ContextPart("answers", tokens_of(part.text))
-        elif isinstance(part, ToolCall):
-            yield ContextPart("tool calls", tokens_of(part.name) + tokens_of(encode_json_text(part.args)))
-        elif thinking:
-            yield ContextPart("reasoning", tokens_of(part.text))
-
-
-def _measure_results(message: ToolMessage, names: dict[str, str], images: bool) -> Iterator[ContextPart]:
-    for result in message.results:
-        yield ContextPart(f"results of {names.get(result.call_id, 'tools')}", tokens_of(result.text))
-        if images and result.images:
-            yield ContextPart("images", IMAGE_TOKENS * len(result.images), len(result.images))
-    yield from (ContextPart("notes and context", tokens_of(note)) for note in message.notes)
+            for result in message.results:
+                yield ContextPart(f"results of {names.get(result.call_id, 'tools')}", tokens_of(result.text))
+                if images and result.images:
+                    yield ContextPart("images", IMAGE_TOKENS * len(result.images), len(result.images))
+            yield from (ContextPart("notes and context", tokens_of(note)) for note in message.notes)
 
 
 def _sum_by_source(parts: Sequence[ContextPart]) -> list[ContextPart]:

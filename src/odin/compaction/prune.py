@@ -137,14 +137,10 @@ def select_prunable(
             if passed > recent or result.call_id in superseded:
                 calls.append(result.call_id)
                 freed += size - MIN_PRUNED_TOKENS // 2
-    images = _find_older_images(messages, images_kept)
-    return PruneSelection(tuple(reversed(calls)), images, freed + IMAGE_TOKENS * len(images))
-
-
-def _find_older_images(messages: Iterable[Message], kept: int) -> tuple[str, ...]:
     paths = [image.path for message in messages for image in images_of(message)]
-    latest = frozenset(paths[len(paths) - kept :] if kept else ())
-    return tuple(dict.fromkeys(path for path in paths if path not in latest))
+    latest = frozenset(paths[len(paths) - images_kept :] if images_kept else ())
+    images = tuple(dict.fromkeys(path for path in paths if path not in latest))
+    return PruneSelection(tuple(reversed(calls)), images, freed + IMAGE_TOKENS * len(images))
 
 
 def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:

@@ -182,10 +182,19 @@ def build_local_summary(messages: Sequence[Message], facts: SummaryFacts, room: 
     old = parse_sections(facts.earlier)
     prompts = [message.text for message in messages if isinstance(message, PromptMessage)]
     replies = [message.text for message in messages if isinstance(message, ReplyMessage) and message.text.strip()]
+    # One line per call, marked if it failed.
+    failed = failed_calls_of(messages)
+    lines: list[str] = []
+    for message in messages:
+        for call in message.calls if isinstance(message, ReplyMessage) else ():
+            ending = " (failed)" if call.id in failed else ""
+            lines.append(
+                f"- {call.name} {clip_middle(' '.join(_format_arguments(call).split()), _LINE_CHARS // 2)}{ending}"
+            )
     parts = {
         "Goal": _fit_lines([old.get("Goal", ""), *prompts[:1]] if not old else [old.get("Goal", "")], share),
         "User Constraints": _fit_lines([old.get("User Constraints", ""), *map(_format_bullet, prompts)], share),
-        "Progress": _fit_lines([old.get("Progress", ""), *_list_progress(messages)], share),
+        "Progress": _fit_lines([old.get("Progress", ""), *lines], share),
         "Key Decisions": _fit_lines(
             [old.get("Key Decisions", ""), *(_format_bullet(text) for text in replies[-8:])], share
         ),
@@ -214,19 +223,6 @@ def _fit_lines(lines: Iterable[str], chars: int) -> str:
 def _format_bullet(text: str) -> str:
     line = " ".join(text.split())
     return f"- {clip_middle(line, _LINE_CHARS)}"
-
-
-def _list_progress(messages: Sequence[Message]) -> list[str]:
-    """One line per call, marked if it failed."""
-    failed = failed_calls_of(messages)
-    lines: list[str] = []
-    for message in messages:
-        for call in message.calls if isinstance(message, ReplyMessage) else ():
-            ending = " (failed)" if call.id in failed else ""
-            lines.append(
-                f"- {call.name} {clip_middle(' '.join(_format_arguments(call).split()), _LINE_CHARS // 2)}{ending}"
-            )
-    return lines
 
 
 def merge_facts(text: str, facts: SummaryFacts) -> str:

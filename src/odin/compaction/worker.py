@@ -175,7 +175,13 @@ async def summarize(
     job = msgspec.structs.replace(COMPACTION_JOB, max_tokens=max(512, min(COMPACTION_JOB.max_tokens, window // 4)))
     text = earlier
     for portion in split_into_portions(messages, room, MAX_PORTIONS):
-        text = await _ask_model(budget, provider, info, job, _build_input(portion, text, focus, max_tokens))
+        parts = [f"Write at most {max_tokens * 3 // 4} words."]
+        if focus:
+            parts.append(f"Focus on: {focus}")
+        if text:
+            parts.append(f"=====> the summary of what came before\n{text}")
+        parts.append(f"=====> the conversation\n{portion}")
+        text = await _ask_model(budget, provider, info, job, "\n\n".join(parts))
         why = find_weakness(text, max_tokens * 2)
         if why:
             raise UnusableSummary(f"The summary was not usable: {why}.")
@@ -187,16 +193,6 @@ async def _ask_model(budget: "ContextBudget", provider: Provider, info: ModelInf
         return provider, info
 
     return await SmallModel(connect, budget.deps.recorder, budget.deps.budget).ask(job, text, budget.agent)
-
-
-def _build_input(portion: str, earlier: str, focus: str, max_tokens: int) -> str:
-    parts = [f"Write at most {max_tokens * 3 // 4} words."]
-    if focus:
-        parts.append(f"Focus on: {focus}")
-    if earlier:
-        parts.append(f"=====> the summary of what came before\n{earlier}")
-    parts.append(f"=====> the conversation\n{portion}")
-    return "\n\n".join(parts)
 
 
 MAX_FAILURES = 2

@@ -225,12 +225,8 @@ def _update_file(env: Mapping[str, str], change: Callable[[dict[str, Any]], None
         _make_private(path, [])
         entries = _read_entries(path)
         change(entries)
-        _make_folder_private(path.parent)
+        # Remove other users' access to the folder that holds the keys, if it is ours.
+        found = path.parent.stat()
+        if os.name != "nt" and found.st_uid == os.geteuid() and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            path.parent.chmod(0o700)
         write_atomically(path, (json.dumps(entries, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _make_folder_private(folder: Path) -> None:
-    """Remove other users' access to the folder that holds the keys, if it is ours."""
-    found = folder.stat()
-    if os.name != "nt" and found.st_uid == os.geteuid() and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        folder.chmod(0o700)

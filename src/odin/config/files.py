@@ -168,7 +168,10 @@ class ConfigValidator:
             path = f"{at}.{key}" if at else key
             if key not in types:
                 if path != "$schema":
-                    self.report(path, _describe_unknown_key(path, key, types))
+                    suggestion = suggest_similar(key, types, '"{}"')
+                    if key in _NAMES_ELSEWHERE:
+                        suggestion = f' Use "{_NAMES_ELSEWHERE[key]}".'
+                    self.report(path, f'unknown key "{path}" is ignored.{suggestion}')
                 continue
             if not at:
                 self._expanded = False
@@ -202,7 +205,14 @@ class ConfigValidator:
                 self._validate_value(item, inner[0], f"{path}[{n}]") for n, item in enumerate(cast("list[Any]", raw))
             ]
             return [item for item in items if item is not None]
-        return self._validate_scalar(raw, kind, path)
+        value: Any = raw
+        if isinstance(raw, str) and "$" in raw:
+            try:
+                value = self._expand(raw)
+            except UnsetVariable as error:
+                self.report(path, f"{path} is dropped: {error}")
+                return None
+        return self._convert_value(value, kind, path, raw)
 
     def _validate_struct(self, raw: Any, shape: type[Struct], path: str) -> Any:
         if not isinstance(raw, dict):
@@ -216,16 +226,6 @@ class ConfigValidator:
             self.report(path, f"{path} is ignored: {_lower_first(text)}.")
             return None
         return kept
-
-    def _validate_scalar(self, raw: Any, kind: Any, path: str) -> Any:
-        value = raw
-        if isinstance(raw, str) and "$" in raw:
-            try:
-                value = self._expand(raw)
-            except UnsetVariable as error:
-                self.report(path, f"{path} is dropped: {error}")
-                return None
-        return self._convert_value(value, kind, path, raw)
 
     def _convert_value(self, value: Any, kind: Any, path: str, raw: Any = None) -> Any:
         """Return the value if it has the right type. `raw` is the text it was expanded from, if any."""
@@ -269,13 +269,6 @@ _NAMES_ELSEWHERE = {
     "modalities": "images",
 }
 """Settings of other agents, and what they are called here."""
-
-
-def _describe_unknown_key(path: str, key: str, known: Mapping[str, Any]) -> str:
-    suggestion = suggest_similar(key, known, '"{}"')
-    if key in _NAMES_ELSEWHERE:
-        suggestion = f' Use "{_NAMES_ELSEWHERE[key]}".'
-    return f'unknown key "{path}" is ignored.{suggestion}'
 
 
 PRIVATE_MODE = 0o600

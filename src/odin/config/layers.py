@@ -273,33 +273,41 @@ def load(
     project = Path(layers.root, CONFIG_NAME)
     _add_user(layers, user, env)
     if plugin_dirs or (get_config_dir(env) / PLUGINS_NAME).is_file():
-        _add_plugins(layers, env, plugin_dirs, cwd)
+        # Add the hooks and MCP servers of the plugins. Of two servers with one name, the user's counts.
+        from odin.config.plugins import load_plugins
+
+        layers.plugins, problems = load_plugins(env, plugin_dirs, cwd)
+        layers.problems.extend(problems)
+        for plugin in layers.plugins:
+            for source, hooks in plugin.hooks:
+                before = layers.declared.get("hooks", ())
+                layers.declared["hooks"] = (*before, LayerDeclaration(hooks, "user", source, plugin=plugin.folder))
+            if plugin.servers:
+                source = f"{plugin.folder}/{MCP_NAME}"
+                layers.set_value("mcp", plugin.servers, "user", source, plugin.written_servers)
     theirs = None if os.path.realpath(project) == os.path.realpath(user) else read_config_file(project)
     layers.trust = evaluate_trust(layers.root, env, theirs, once=trust)
     layers.problems.extend(_describe_lost_trust(layers.trust))
     if theirs is not None:
         _add_project(layers, theirs, project, user, env)
     if os.path.lexists(Path(layers.root, MCP_NAME)):
-        _add_mcp_file(layers, env)
+        # Add the servers of the project's `.mcp.json`, which count only in a trusted folder.
+        from odin.config.mcp_file import read_mcp_file
+
+        path, trusted = Path(layers.root, MCP_NAME), layers.trust.trusted
+        found = read_mcp_file(path, env, expands=trusted)
+        layers.problems.extend(found.problems)
+        if found.servers:
+            layers.wanted["mcp"] = {**found.servers, **layers.wanted.get("mcp", {})}
+            if trusted:
+                layers.set_value("mcp", found.servers, "project", str(path), found.unexpanded)
     _report_untrusted(layers, project if theirs is not None else Path(layers.root, MCP_NAME))
     _add_environment(layers, env)
-    _add_flags(layers, flags or {})
+    for name, value in (flags or {}).items():
+        if name not in _KEY_OF:
+            raise UsageError(f"Unknown setting {name!r}.")
+        layers.set_value(_KEY_OF[name], _validate_value(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
     return layers.build_config()
-
-
-def _add_plugins(layers: _Layers, env: Mapping[str, str], folders: Sequence[str], cwd: str) -> None:
-    """Add the hooks and MCP servers of the plugins. Of two servers with one name, the user's counts."""
-    from odin.config.plugins import load_plugins
-
-    layers.plugins, problems = load_plugins(env, folders, cwd)
-    layers.problems.extend(problems)
-    for plugin in layers.plugins:
-        for source, hooks in plugin.hooks:
-            before = layers.declared.get("hooks", ())
-            layers.declared["hooks"] = (*before, LayerDeclaration(hooks, "user", source, plugin=plugin.folder))
-        if plugin.servers:
-            source = f"{plugin.folder}/{MCP_NAME}"
-            layers.set_value("mcp", plugin.servers, "user", source, plugin.written_servers)
 
 
 def _describe_lost_trust(trust: TrustStatus) -> list[ConfigProblem]:
@@ -347,19 +355,6 @@ def _add_project(layers: _Layers, raw: bytes, path: Path, user: Path, env: Mappi
     layers.problems.extend(validator.problems)
 
 
-def _add_mcp_file(layers: _Layers, env: Mapping[str, str]) -> None:
-    """Add the servers of the project's `.mcp.json`, which count only in a trusted folder."""
-    from odin.config.mcp_file import read_mcp_file
-
-    path, trusted = Path(layers.root, MCP_NAME), layers.trust.trusted
-    found = read_mcp_file(path, env, expands=trusted)
-    layers.problems.extend(found.problems)
-    if found.servers:
-        layers.wanted["mcp"] = {**found.servers, **layers.wanted.get("mcp", {})}
-        if trusted:
-            layers.set_value("mcp", found.servers, "project", str(path), found.unexpanded)
-
-
 def _report_untrusted(layers: _Layers, path: Path) -> None:
     if layers.wanted and not layers.trust.trusted:
         names = ", ".join(layers.wanted)
@@ -381,13 +376,6 @@ def _add_environment(layers: _Layers, env: Mapping[str, str]) -> None:
         text = env.get(variable, "")
         if text:
             layers.set_value(_KEY_OF[name], _validate_value(name, text.strip(), variable), "session", variable)
-
-
-def _add_flags(layers: _Layers, flags: Mapping[str, Any]) -> None:
-    for name, value in flags.items():
-        if name not in _KEY_OF:
-            raise UsageError(f"Unknown setting {name!r}.")
-        layers.set_value(_KEY_OF[name], _validate_value(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
 
 
 def _validate_value(name: str, value: Any, where: str) -> Any:

@@ -111,22 +111,18 @@ def add_given_servers(config: Config, given: Sequence[str], cwd: str, env: Mappi
     """
     added: dict[str, McpServerSettings] = {}
     for text in given:
-        added.update(_read_given(text, cwd, env))
+        is_json = text.lstrip().startswith("{")
+        path = Path("--mcp-config") if is_json else Path(cwd, expand_home(text, env))
+        try:
+            raw = text.encode("utf-8", "replace") if is_json else read_config_file(path)
+            if raw is None:
+                raise UsageError(f"--mcp-config: there is no file {path}.", f"Give a file like {MCP_NAME}, or JSON.")
+            parsed = _parse_servers(raw, path, env, expands=True)
+        except ConfigError as error:
+            raise UsageError(str(error), error.hint) from error
+        if parsed.problems:
+            raise UsageError(parsed.problems[0].describe())
+        added.update(msgspec.convert(parsed.servers, dict[str, McpServerSettings]))
     servers = {**({} if only else config.mcp), **added}
     left = config.project_servers - set(added)
     return leave_out_ambiguous(msgspec.structs.replace(config, mcp=servers, project_servers=left))
-
-
-def _read_given(text: str, cwd: str, env: Mapping[str, str]) -> dict[str, McpServerSettings]:
-    is_json = text.lstrip().startswith("{")
-    path = Path("--mcp-config") if is_json else Path(cwd, expand_home(text, env))
-    try:
-        raw = text.encode("utf-8", "replace") if is_json else read_config_file(path)
-        if raw is None:
-            raise UsageError(f"--mcp-config: there is no file {path}.", f"Give a file like {MCP_NAME}, or JSON.")
-        parsed = _parse_servers(raw, path, env, expands=True)
-    except ConfigError as error:
-        raise UsageError(str(error), error.hint) from error
-    if parsed.problems:
-        raise UsageError(parsed.problems[0].describe())
-    return msgspec.convert(parsed.servers, dict[str, McpServerSettings])

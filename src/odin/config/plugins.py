@@ -233,7 +233,9 @@ class _PluginReader:
         raw = read_config_file(path)
         if raw is not None:
             self._manifest = parse_json_object(raw, path)[0]
-        name = self._read_name()
+        name: Any = self._manifest.get("name", Path(self._folder).name)
+        if not isinstance(name, str) or not re.fullmatch(_NAME, name):
+            raise ConfigError(f"{name!r} is not the name of a plugin.", "Use letters, digits, hyphens and dots.")
         parts = {
             "commands": self._find_parts("commands"),
             "agents": self._find_parts("agents"),
@@ -273,12 +275,6 @@ class _PluginReader:
 
     def _report(self, text: str, file: str = MANIFEST) -> None:
         self._problems.append(ConfigProblem(text, str(Path(self._folder, file))))
-
-    def _read_name(self) -> str:
-        name: Any = self._manifest.get("name", Path(self._folder).name)
-        if not isinstance(name, str) or not re.fullmatch(_NAME, name):
-            raise ConfigError(f"{name!r} is not the name of a plugin.", "Use letters, digits, hyphens and dots.")
-        return name
 
     def _read_text(self, key: str) -> str:
         value: Any = self._manifest.get(key, "")

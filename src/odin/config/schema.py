@@ -30,7 +30,11 @@ def build_schema() -> dict[str, Any]:
     raw = msgspec.json.schema(ConfigKeys)
     defs: dict[str, Any] = raw["$defs"]
     for shape in (ProviderSettings, ModelSettings, VariantSettings, RetrySettings):
-        _describe(defs[shape.__name__], shape)
+        # Add each field's docstring to the schema.
+        texts = _read_field_texts(shape)
+        for name, found in defs[shape.__name__]["properties"].items():
+            if "description" not in found:
+                found["description"] = texts.get(name) or _NESTED_TEXTS[name]
     top: dict[str, Any] = defs.pop("ConfigKeys")
     properties = {
         "$schema": {"type": "string", "description": "The URL of this schema, for editors."},
@@ -47,14 +51,6 @@ def build_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": dict(sorted(defs.items())),
     }
-
-
-def _describe(definition: dict[str, Any], shape: type[Struct]) -> None:
-    """Add each field's docstring to the schema."""
-    texts = _read_field_texts(shape)
-    for name, found in definition["properties"].items():
-        if "description" not in found:
-            found["description"] = texts.get(name) or _NESTED_TEXTS[name]
 
 
 def _read_field_texts(shape: type[Struct]) -> dict[str, str]:

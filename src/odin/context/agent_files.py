@@ -204,7 +204,16 @@ class _AgentReader:
         if found is not None and "servers" in found:
             fields.check_servers(found, folder.source)
         if folder.within and folder.source == "project" and found is not None:
-            fields.check_places(found, folder.within)
+            # Report files and folders that the project does not have. They may be made later, so the fields stay.
+            needed = (
+                *((key, path) for key in ("cwd", "venv") if (path := found.get(key))),
+                *(("instructions", path) for path in found.get("instructions", ())),
+            )
+            for key, path in needed:
+                place = find_in_project(folder.within, f"{path}/bin" if key == "venv" else path)
+                if not place or os.path.isfile(place) != (key == "instructions"):  # noqa: PTH113
+                    kind = {"cwd": "folder", "venv": "virtual environment", "instructions": "file"}[key]
+                    fields.report(key, f"{key}: the project has no {kind} {to_plain_line(path)!r}.")
         yield from self._finish(found, fields, folder.source, page.path, front.body_line)
 
     def read_json(self, text: str) -> None:
@@ -299,18 +308,6 @@ class _FieldReader:
         if found.get("permission_mode") == "plan":
             found |= {"read_only": True, "permission_mode": "default"}
         return found if usable and "name" in found else None
-
-    def check_places(self, found: Mapping[str, Any], root: str) -> None:
-        """Report files and folders that the project does not have. They may be made later, so the fields stay."""
-        needed = (
-            *((key, path) for key in ("cwd", "venv") if (path := found.get(key))),
-            *(("instructions", path) for path in found.get("instructions", ())),
-        )
-        for key, path in needed:
-            place = find_in_project(root, f"{path}/bin" if key == "venv" else path)
-            if not place or os.path.isfile(place) != (key == "instructions"):  # noqa: PTH113
-                kind = {"cwd": "folder", "venv": "virtual environment", "instructions": "file"}[key]
-                self.report(key, f"{key}: the project has no {kind} {to_plain_line(path)!r}.")
 
     def check_servers(self, found: dict[str, Any], source: AgentSource) -> None:
         """Leave out MCP servers where they have no effect. A plugin starts only programs that it was trusted with."""
@@ -428,7 +425,10 @@ class _FieldReader:
                 self.report(at, f"Unknown key {to_plain_line(at)!r} is ignored.{hint}")
                 continue
             try:
-                found[name] = _read_limit(at, name, item)
+                if name == "child_join":
+                    found[name] = _choose(at, item, _CHOICES["read_only"])
+                else:
+                    found[name] = int(_read_number(at, item, int, "tasks" if name == "max_children" else "levels"))
             except _WrongValue as error:
                 error.at = at
                 raise
@@ -444,12 +444,6 @@ def _choose(key: str, value: Any, choices: Mapping[str, Any]) -> Any:
         shown = to_plain_line(str(value))
         raise _WrongValue(f"Unknown value {shown!r} for {key}. Use {list_choices(names)}.", fatal=True)
     return found
-
-
-def _read_limit(at: str, name: str, value: Any) -> int | bool:
-    if name == "child_join":
-        return _choose(at, value, _CHOICES["read_only"])
-    return int(_read_number(at, value, int, "tasks" if name == "max_children" else "levels"))
 
 
 def _read_path(key: str, value: Any, *, fatal: bool = False) -> str:

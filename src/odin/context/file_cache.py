@@ -243,11 +243,6 @@ class LastWriters:
     def record(self, path: str, agent: str, sha256: str) -> None:
         self._last[path] = (agent, sha256)
 
-    def find_other_writer(self, path: str, sha256: str, reader: str) -> str:
-        """Return the other agent that wrote this content; empty if it came from outside the session."""
-        agent, written = self._last.get(path, (reader, ""))
-        return "" if agent == reader or written != sha256 else agent or MAIN_AGENT
-
 
 FileStanding = Literal["unread", "out_of_view", "stale", "changed", "current"]
 """How a file's content compares with what the agent has read.
@@ -548,7 +543,9 @@ class FileCache:
 
     def writer_of(self, path: str, sha256: str) -> str:
         """Return the other agent of this session that wrote this content; empty if none did."""
-        return self._writers.find_other_writer(resolve_links(path), sha256, self._agent)
+        # The other agent that wrote this content; empty if it came from outside the session.
+        agent, written = self._writers._last.get(resolve_links(path), (self._agent, ""))
+        return "" if agent == self._agent or written != sha256 else agent or MAIN_AGENT
 
     def list_unseen(self, path: str) -> list[LineSpan]:
         """Return the line ranges that were never seen, in order."""

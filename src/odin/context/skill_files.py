@@ -201,10 +201,20 @@ class _SkillReader:
         for key, why in front.as_text.items():
             self._report_at(key, f"{key} is not valid YAML ({why}). It is read as plain text.", strict=True)
         name = self._read_name()
-        description = self._read_description()
+        text = " ".join(part for key in ("description", "when-to-use") if (part := self._read_text(key)))
+        if not text:
+            raise _Unusable("description is missing: it tells the model when to use the skill.", 1)
+        if len(text) > _STRICT_DESCRIPTION_CHARS:
+            limit = f"{_STRICT_DESCRIPTION_CHARS:,} is the limit"
+            self._report_at("description", f"description has {len(text):,} characters; {limit}.", strict=True)
+        description = text
         if not front.body and info.st_size <= _HEAD_BYTES:
             raise _Unusable("It has no text below the front matter.", front.body_line)
-        self._check_keys()
+        for key in self._front.values:
+            if key not in _KEYS:
+                effect = "has no effect in Odin" if key in _CLAUDE_KEYS else "is unknown"
+                hint = "" if key in _CLAUDE_KEYS else suggest_similar(key, _KEYS)
+                self._report_at(key, f"The key {to_plain_line(key)!r} {effect}.{hint}", strict=True)
         return Skill(
             name=name,
             description=description,
@@ -250,15 +260,6 @@ class _SkillReader:
             self._report_at("name", "name may have lowercase letters, digits and single hyphens only.", strict=True)
         return name
 
-    def _read_description(self) -> str:
-        text = " ".join(part for key in ("description", "when-to-use") if (part := self._read_text(key)))
-        if not text:
-            raise _Unusable("description is missing: it tells the model when to use the skill.", 1)
-        if len(text) > _STRICT_DESCRIPTION_CHARS:
-            limit = f"{_STRICT_DESCRIPTION_CHARS:,} is the limit"
-            self._report_at("description", f"description has {len(text):,} characters; {limit}.", strict=True)
-        return text
-
     def _read_text(self, key: str) -> str:
         value: Any = self._front.values.get(key, "")
         if isinstance(value, list):
@@ -283,13 +284,6 @@ class _SkillReader:
             self._report_at(key, f"Unknown value {to_plain_line(str(value))!r} for {key}. Use true or false.")
             return default
         return found
-
-    def _check_keys(self) -> None:
-        for key in self._front.values:
-            if key not in _KEYS:
-                effect = "has no effect in Odin" if key in _CLAUDE_KEYS else "is unknown"
-                hint = "" if key in _CLAUDE_KEYS else suggest_similar(key, _KEYS)
-                self._report_at(key, f"The key {to_plain_line(key)!r} {effect}.{hint}", strict=True)
 
     def _line_of(self, key: str) -> int:
         return self._front.lines.get(key, 1)
@@ -349,7 +343,12 @@ def _insert_arguments(skill: Skill, body: str, arguments: str) -> str:
 
     `$0` is replaced only if the skill declares arguments: otherwise it belongs to a script in the text.
     """
-    words = _split_arguments(arguments)
+    import shlex
+
+    try:
+        words = shlex.split(arguments)
+    except ValueError:
+        words = arguments.split()
     named = {name: words[at] if at < len(words) else "" for at, name in enumerate(skill.arguments)}
     numbers = r"|\$(?P<short>\d)(?!\d)" if skill.hint or skill.arguments else ""
     names = "".join(rf"|\$(?P<n{at}>{re.escape(name)})(?!\w)" for at, name in enumerate(skill.arguments))
@@ -369,15 +368,6 @@ def _insert_arguments(skill: Skill, body: str, arguments: str) -> str:
 
     text = re.sub(pattern, fill, body)
     return text if used or not arguments else f"{text}\n\nARGUMENTS: {arguments}"
-
-
-def _split_arguments(text: str) -> list[str]:
-    import shlex
-
-    try:
-        return shlex.split(text)
-    except ValueError:  # a quotation mark is missing
-        return text.split()
 
 
 def list_files(folder: str) -> list[str]:
@@ -418,7 +408,8 @@ def _check_text(skill: Skill) -> Iterator[SkillProblem]:
     raw, _ = _read_start(skill.path, MAX_BYTES)
     front = split_front_matter(raw.decode("utf-8-sig", "replace"))
     lines = front.body.splitlines()
-    first = front.body_line + _count_leading_blank(raw.decode("utf-8-sig", "replace"), front.body_line)
+    below = raw.decode("utf-8-sig", "replace").splitlines()[front.body_line - 1 :]
+    first = front.body_line + next((at for at, line in enumerate(below) if line.strip()), 0)
     if len(lines) > _STRICT_LINES:
         text = f"The text has {len(lines)} lines; keep it below {_STRICT_LINES} and move parts to other files."
         yield SkillProblem(skill.shown_path, first, text, strict=True)
@@ -440,8 +431,3 @@ def find_line(skill: Skill, text: str) -> int:
     first = split_front_matter(written).lines.get("allowed-tools", 1)
     below = enumerate(written.splitlines()[first:], first + 1)
     return next((number for number, line in below if line.strip().strip("-, \"'") == text), first)
-
-
-def _count_leading_blank(text: str, body_line: int) -> int:
-    below = text.splitlines()[body_line - 1 :]
-    return next((at for at, line in enumerate(below) if line.strip()), 0)

@@ -173,9 +173,6 @@ class _BudgetedReader:
                 size = os.fstat(file.fileno()).st_size
         except OSError as error:
             return self._warn(f"{path} cannot be read: {error.strerror or error}. Continuing without it.")
-        return self._cut(path, raw, size)
-
-    def _cut(self, path: Path, raw: bytes, size: int) -> str:
         room, self._bytes_left = self._bytes_left, self._bytes_left - len(raw)
         text = raw[:room].decode("utf-8-sig", errors="replace").strip()
         if len(raw) <= room:
@@ -217,21 +214,18 @@ class SystemPrompt(msgspec.Struct, frozen=True):
 
     def build_blocks(self, mode: Mode, brief: bool = False) -> tuple[str, ...]:
         main = self.base if self.base is not None else _load_prompt("brief" if brief else "main")
-        parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), self.append, self._format_rules(mode)]
-        blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip()), self.personal]
-        if self.instructions.strip():
-            blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
-        blocks.append(self.other_instructions.strip())
-        return tuple(block for block in blocks if block.strip())
-
-    def _format_rules(self, mode: Mode) -> str:
-        """Ask and plan mode run only commands that are proven to read, whatever is allowed otherwise."""
+        # Ask and plan mode run only commands that are proven to read, whatever is allowed otherwise.
         lines: list[str] = []
         if self.allowed and mode == "edit_mode":
             lines.append(f"Commands that run without approval: {', '.join(self.allowed)}.")
         if self.forbidden:
             lines.append(f"Commands that are forbidden: {', '.join(self.forbidden)}.")
-        return "\n".join(lines)
+        parts = [main, _BRIEF_MODES[mode] if brief else _load_prompt(mode), self.append, "\n".join(lines)]
+        blocks = [self.header, "\n\n".join(part.strip() for part in parts if part.strip()), self.personal]
+        if self.instructions.strip():
+            blocks.append(f"# Instructions of this project (ODIN.md)\n{self.instructions.strip()}")
+        blocks.append(self.other_instructions.strip())
+        return tuple(block for block in blocks if block.strip())
 
 
 _BRIEF_MODES: dict[Mode, str] = {

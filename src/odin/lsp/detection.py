@@ -132,7 +132,9 @@ def find_servers(
 
     `by_project` are those that the project's own file configures.
     """
-    folders = list_program_folders(root, env)
+    # The folders to find programs in: the project's own ones, then those of PATH.
+    path = (folder for folder in env.get("PATH", os.defpath).split(os.pathsep) if folder.startswith("/"))
+    folders = tuple(dict.fromkeys([*(f"{root}/{name}" for name in LOCAL_FOLDERS), *path]))
     found = [
         msgspec.structs.replace(_make_spec(name, settings, folders, root, env), needs_sandbox=name in by_project)
         for name, settings in configured.items()
@@ -145,12 +147,6 @@ def find_servers(
         if (programs := _find_programs(spec.programs[0], folders)) and _is_usable(spec, programs, env)
     ]
     return tuple(spec for spec in found if spec.name in _choose_members(found, root))
-
-
-def list_program_folders(root: str, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the folders to find programs in: the project's own ones, then those of PATH."""
-    path = (folder for folder in env.get("PATH", os.defpath).split(os.pathsep) if folder.startswith("/"))
-    return tuple(dict.fromkeys([*(f"{root}/{name}" for name in LOCAL_FOLDERS), *path]))
 
 
 def _find_programs(name: str, folders: Iterable[str]) -> tuple[str, ...]:
@@ -217,7 +213,13 @@ def _is_typescript_7(program: str) -> bool:
 def _choose_members(specs: list[ServerSpec], root: str) -> set[str]:
     """Return the servers to use: of each family the one the project configures, or the first, if it is installed."""
     chosen: dict[str, ServerSpec] = {}
-    wanted = _find_configured_checkers(root)
+    try:
+        with Path(root, "pyproject.toml").open("rb") as file:
+            text = file.read(_MAX_CONFIG_BYTES).decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    by_section = {name for name, words in _CONFIGURED_BY.items() if any(word in text for word in words)}
+    wanted = by_section | {name for name, file in _CONFIG_FILES.items() if Path(root, file).is_file()}
 
     def rank(spec: ServerSpec) -> tuple[bool, bool]:
         return "/" in spec.programs[0], spec.name in wanted
@@ -227,16 +229,6 @@ def _choose_members(specs: list[ServerSpec], root: str) -> set[str]:
         if family not in chosen or rank(spec) > rank(chosen[family]):
             chosen[family] = spec
     return {spec.name for spec in chosen.values()}
-
-
-def _find_configured_checkers(root: str) -> set[str]:
-    try:
-        with Path(root, "pyproject.toml").open("rb") as file:
-            text = file.read(_MAX_CONFIG_BYTES).decode("utf-8", "replace")
-    except OSError:
-        text = ""
-    by_section = {name for name, words in _CONFIGURED_BY.items() if any(word in text for word in words)}
-    return by_section | {name for name, file in _CONFIG_FILES.items() if Path(root, file).is_file()}
 
 
 def find_for_project(specs: Iterable[ServerSpec], root: str) -> Iterator[ServerSpec]:

@@ -142,9 +142,15 @@ class JsonRpcConnection:
             self._count(bytes_=len(data))
             for body in self._frames.feed(data):
                 self._count(messages=1)
-                self._handle(_parse_message(body))
+                try:
+                    message: Any = msgspec.json.decode(body)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    raise ServerFault(f"it sent broken JSON ({error})") from None
+                self._handle(cast("dict[str, Any]", message) if isinstance(message, dict) else {})
         except ServerFault as fault:
-            self._break(str(fault))
+            reason = str(fault)
+            self.close(reason)
+            self._on_broken(reason)
 
     def _count(self, *, bytes_: int = 0, messages: int = 0) -> None:
         now = time.monotonic()
@@ -170,17 +176,16 @@ class JsonRpcConnection:
         if error is None:
             future.set_result(message.get("result"))
         else:
-            future.set_exception(_make_fault(error))
+            fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+            text = fields.get("message")
+            said = text[:500] if isinstance(text, str) and text else "the server reported an error"
+            future.set_exception(RequestOvertaken(said) if fields.get("code") in _OVERTAKEN else ServerFault(said))
 
     def _reply(self, number: int | str, method: str, params: Any) -> None:
         try:
             self._send({"id": number, "result": self._answer(method, params)})
         except UnknownMethod:
             self._send({"id": number, "error": {"code": _METHOD_NOT_FOUND, "message": f"{method} is not supported"}})
-
-    def _break(self, reason: str) -> None:
-        self.close(reason)
-        self._on_broken(reason)
 
     def close(self, reason: str) -> None:
         """Fail all open requests. Later ones fail at once."""
@@ -192,21 +197,6 @@ class JsonRpcConnection:
                 future.set_exception(ServerFault(reason))
                 future.exception()  # it may not be awaited any more
         self._pending.clear()
-
-
-def _parse_message(body: bytes) -> dict[str, Any]:
-    try:
-        message: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ServerFault(f"it sent broken JSON ({error})") from None
-    return cast("dict[str, Any]", message) if isinstance(message, dict) else {}
-
-
-def _make_fault(error: Any) -> ServerFault:
-    fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
-    text = fields.get("message")
-    said = text[:500] if isinstance(text, str) and text else "the server reported an error"
-    return RequestOvertaken(said) if fields.get("code") in _OVERTAKEN else ServerFault(said)
 
 
 # --- positions ---

@@ -143,7 +143,11 @@ class LanguageServer:
             self._open_process()
             assert self._connection is not None
             result = await self._connection.request("initialize", self._build_initialize(), START_TIMEOUT_S)
-            self._read_capabilities(result)
+            found = cast("dict[str, Any]", result).get("capabilities") if isinstance(result, dict) else None
+            self._capabilities = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+            encoding = self._capabilities.get("positionEncoding")
+            self._encoding = encoding if encoding in ("utf-8", "utf-16", "utf-32") else "utf-16"
+            self._pulls = self.supports("diagnosticProvider")
             self._connection.notify("initialized", {})
             if self._options:
                 self._connection.notify("workspace/didChangeConfiguration", {"settings": self._options})
@@ -195,13 +199,6 @@ class LanguageServer:
             "initializationOptions": self._options,
             "capabilities": _CAPABILITIES,
         }
-
-    def _read_capabilities(self, result: Any) -> None:
-        found = cast("dict[str, Any]", result).get("capabilities") if isinstance(result, dict) else None
-        self._capabilities = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-        encoding = self._capabilities.get("positionEncoding")
-        self._encoding = encoding if encoding in ("utf-8", "utf-16", "utf-32") else "utf-16"
-        self._pulls = self.supports("diagnosticProvider")
 
     def supports(self, capability: str) -> bool:
         """True if the server does this, such as `definitionProvider`. Its value may be an empty object."""
@@ -327,21 +324,18 @@ class LanguageServer:
         changed = source.text != document.source.text
         document.source = source
         if changed:
-            self._send_change(document)
+            # Send the whole text: it is as fast as a difference for files of this size, and cannot go wrong.
+            document.version += 1
+            document.published.clear()
+            if self._get_sync_options().get("change") in (1, 2):
+                changes = [{"text": document.source.text}]
+                identifier = {"uri": document.uri, "version": document.version}
+                self._notify("textDocument/didChange", {"textDocument": identifier, "contentChanges": changes})
+            else:
+                self._notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})
+                self._notify("textDocument/didOpen", {"textDocument": document.describe()})
+            self._report_saved(document)
         return changed
-
-    def _send_change(self, document: OpenDocument) -> None:
-        """Send the whole text: it is as fast as a difference for files of this size, and cannot go wrong."""
-        document.version += 1
-        document.published.clear()
-        if self._get_sync_options().get("change") in (1, 2):
-            changes = [{"text": document.source.text}]
-            identifier = {"uri": document.uri, "version": document.version}
-            self._notify("textDocument/didChange", {"textDocument": identifier, "contentChanges": changes})
-        else:
-            self._notify("textDocument/didClose", {"textDocument": {"uri": document.uri}})
-            self._notify("textDocument/didOpen", {"textDocument": document.describe()})
-        self._report_saved(document)
 
     def _get_sync_options(self) -> dict[str, Any]:
         sync = self._capabilities.get("textDocumentSync")
@@ -396,7 +390,11 @@ class LanguageServer:
                 async with asyncio.timeout(REQUEST_TIMEOUT_S):
                     await document.published.wait()
             if self._pulls:
-                await self._pull(document)
+                version = document.version
+                result = await self.ask("textDocument/diagnostic", {"textDocument": {"uri": document.uri}})
+                items = cast("dict[str, Any]", result).get("items") if isinstance(result, dict) else None
+                if document.version == version and isinstance(items, list):
+                    self._keep_diagnostics(document, "pulled", cast("list[Any]", items))
         except TimeoutError:
             raise ServerFault(f"no diagnostics within {REQUEST_TIMEOUT_S:g} s") from None
         self.has_answered = self.status == "ready"
@@ -408,19 +406,6 @@ class LanguageServer:
         """An edit has stopped waiting for this server."""
         self.unanswered += 1
         self._on_change()
-
-    def _start_pulling(self) -> None:
-        """The server wants to be asked for diagnostics. It may say so only after the first document."""
-        self._pulls = True
-        for document in self._documents.values():
-            document.published.set()
-
-    async def _pull(self, document: OpenDocument) -> None:
-        version = document.version
-        result = await self.ask("textDocument/diagnostic", {"textDocument": {"uri": document.uri}})
-        items = cast("dict[str, Any]", result).get("items") if isinstance(result, dict) else None
-        if document.version == version and isinstance(items, list):
-            self._keep_diagnostics(document, "pulled", cast("list[Any]", items))
 
     def _keep_diagnostics(self, document: OpenDocument, channel: Channel, items: list[Any]) -> None:
         before = document.diagnostics
@@ -461,20 +446,25 @@ class LanguageServer:
         if method == "textDocument/publishDiagnostics":
             self._receive_diagnostics(fields)
         elif method == "textDocument/clangd.fileStatus":
-            self._note_file_status(fields)
+            # clangd first publishes what it finds with the headers as they were, and again when it has read them.
+            # Between the two it may be idle for a moment.
+            document = self._documents.get(path_of(fields.get("uri")))
+            if document is not None:
+                document.is_busy = True
+                if document.idle_timer is not None:
+                    document.idle_timer.cancel()
+                if fields.get("state") == "idle":
+                    document.idle_timer = asyncio.get_running_loop().call_later(_IDLE_S, document.end_busy)
         elif method == "experimental/serverStatus":  # rust-analyzer
             self._note_loading(is_loading=fields.get("quiescent") is False)
         elif method == "$/progress" and self.spec.indexes:
-            self._note_progress(fields)
-
-    def _note_progress(self, fields: dict[str, Any]) -> None:
-        token, value = str(fields.get("token")), fields.get("value")
-        kind = cast("dict[str, Any]", value).get("kind") if isinstance(value, dict) else None
-        if kind == "begin" and len(self._in_progress) < _MAX_PROGRESS:
-            self._in_progress.add(token)
-        elif kind == "end":
-            self._in_progress.discard(token)
-        self._note_loading(is_loading=bool(self._in_progress))
+            token, value = str(fields.get("token")), fields.get("value")
+            kind = cast("dict[str, Any]", value).get("kind") if isinstance(value, dict) else None
+            if kind == "begin" and len(self._in_progress) < _MAX_PROGRESS:
+                self._in_progress.add(token)
+            elif kind == "end":
+                self._in_progress.discard(token)
+            self._note_loading(is_loading=bool(self._in_progress))
 
     def _note_loading(self, *, is_loading: bool) -> None:
         if is_loading == self.is_loading:
@@ -496,20 +486,6 @@ class LanguageServer:
         if document.is_reviewed or not any(item.severity == ERROR for item in document.diagnostics or ()):
             document.published.set()
 
-    def _note_file_status(self, fields: dict[str, Any]) -> None:
-        """clangd first publishes what it finds with the headers as they were, and again when it has read them.
-
-        Between the two it may be idle for a moment.
-        """
-        document = self._documents.get(path_of(fields.get("uri")))
-        if document is None:
-            return
-        document.is_busy = True
-        if document.idle_timer is not None:
-            document.idle_timer.cancel()
-        if fields.get("state") == "idle":
-            document.idle_timer = asyncio.get_running_loop().call_later(_IDLE_S, document.end_busy)
-
     def _answer(self, method: str, params: Any) -> Any:
         fields = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
         match method:
@@ -519,7 +495,10 @@ class LanguageServer:
                 return [self._find_setting(item) for item in asked]
             case "client/registerCapability":
                 if "textDocument/diagnostic" in str(fields.get("registrations")):
-                    self._start_pulling()
+                    # The server wants to be asked for diagnostics. It may say so only after the first document.
+                    self._pulls = True
+                    for document in self._documents.values():
+                        document.published.set()
                 return None
             case "workspace/workspaceFolders":
                 return [{"uri": uri_of(self._root), "name": Path(self._root).name}]

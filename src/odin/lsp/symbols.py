@@ -90,8 +90,33 @@ async def answer(servers: LanguageServers | None, args: "LspArgs", ctx: ToolCont
         if not server.supports(_CAPABILITIES[args.action]):
             raise Refusal(f"{server.spec.name} does not support {args.action}.")
         if args.action == "symbols":
-            return await _list_file_symbols(server, document, servers.root)
-        return await _look_up(args, server, document, servers.root, ctx)
+            result = await server.ask("textDocument/documentSymbol", {"textDocument": {"uri": document.uri}})
+            positions = server.map_positions(document.source.text)
+            lines: list[str] = []
+            for depth, symbol in _parse_symbols(result):
+                span = symbol.selectionRange or symbol.range or (symbol.location.range if symbol.location else None)
+                if span is not None:
+                    number = positions.to_place(span.start)[0]
+                    name = f"{'  ' * depth}{symbol.name[:MAX_LINE_CHARS]} ({_kind_of(symbol)})"
+                    lines.append(f"{shorten_path(document.path, servers.root)}:{number}: {name}")
+            return _make_output(_bound(lines) or "No symbols found.", "symbol", len(lines))
+        text = document.source.text
+        position = _find_position(text, server.map_positions(text), args.path, args.line, args.character, args.symbol)
+        params: dict[str, Any] = {
+            "textDocument": {"uri": document.uri},
+            "position": {"line": position.line, "character": position.character},
+        }
+        if args.action == "references":
+            params["context"] = {"includeDeclaration": True}
+        result = await server.ask(f"textDocument/{args.action}", params)
+        if args.action == "hover":
+            text = _format_hover(result)
+            return ToolOutput(text=to_printable(text) or "Nothing is known about it.", note=to_printable(text[:60]))
+        lines = _format_locations(_parse_locations(result), server, servers.root, ctx)
+        what = {"definition": "definition", "references": "reference", "implementation": "implementation"}[args.action]
+        text = "\n".join(lines) or f"No {what} found."
+        loading = f"\n{_LOADING.format(server.spec.name)}" if server.is_loading else ""
+        return _make_output(f"{text}{loading}", what, len(lines))
     except ServerFault as fault:
         raise Refusal(f"The language server cannot answer: {fault}.") from None
 
@@ -136,28 +161,6 @@ def _compile_name(symbol: str) -> re.Pattern[str]:
 
 def _find_first_column(line: str) -> int:
     return len(line) - len(line.lstrip()) + 1
-
-
-async def _look_up(
-    args: "LspArgs", server: LanguageServer, document: OpenDocument, root: str, ctx: ToolContext
-) -> ToolOutput:
-    text = document.source.text
-    position = _find_position(text, server.map_positions(text), args.path, args.line, args.character, args.symbol)
-    params: dict[str, Any] = {
-        "textDocument": {"uri": document.uri},
-        "position": {"line": position.line, "character": position.character},
-    }
-    if args.action == "references":
-        params["context"] = {"includeDeclaration": True}
-    result = await server.ask(f"textDocument/{args.action}", params)
-    if args.action == "hover":
-        text = _format_hover(result)
-        return ToolOutput(text=to_printable(text) or "Nothing is known about it.", note=to_printable(text[:60]))
-    lines = _format_locations(_parse_locations(result), server, root, ctx)
-    what = {"definition": "definition", "references": "reference", "implementation": "implementation"}[args.action]
-    text = "\n".join(lines) or f"No {what} found."
-    loading = f"\n{_LOADING.format(server.spec.name)}" if server.is_loading else ""
-    return _make_output(f"{text}{loading}", what, len(lines))
 
 
 def _make_output(text: str, what: str, count: int) -> ToolOutput:
@@ -236,19 +239,6 @@ def _parse_symbols(result: Any, depth: int = 0) -> Iterator[tuple[int, _RawSymbo
 
 def _kind_of(symbol: _RawSymbol) -> str:
     return _KINDS[symbol.kind - 1] if 1 <= symbol.kind <= len(_KINDS) else "symbol"
-
-
-async def _list_file_symbols(server: LanguageServer, document: OpenDocument, root: str) -> ToolOutput:
-    result = await server.ask("textDocument/documentSymbol", {"textDocument": {"uri": document.uri}})
-    positions = server.map_positions(document.source.text)
-    lines: list[str] = []
-    for depth, symbol in _parse_symbols(result):
-        span = symbol.selectionRange or symbol.range or (symbol.location.range if symbol.location else None)
-        if span is not None:
-            number = positions.to_place(span.start)[0]
-            name = f"{'  ' * depth}{symbol.name[:MAX_LINE_CHARS]} ({_kind_of(symbol)})"
-            lines.append(f"{shorten_path(document.path, root)}:{number}: {name}")
-    return _make_output(_bound(lines) or "No symbols found.", "symbol", len(lines))
 
 
 async def _list_project_symbols(servers: LanguageServers, query: str, ctx: ToolContext) -> ToolOutput:

@@ -27,33 +27,25 @@ class Elicitation:
 
         if self._ask is None:
             return ElicitResult(action="decline")
-        call_id = context.call_id if context is not None else ""
+        text, fields = clip(params.message, 2000), dict[str, dict[str, Any]]()
         if params.mode == "url":
-            text = f"{clip(params.message, 2000)}\nOpen this address yourself: {clip(params.url, 2000)}"
-            answers = await self._ask(call_id, (_make_question(server, text, _CHOICES),))
-            if answers is None:
-                return ElicitResult(action="cancel")
-            return ElicitResult(action="accept" if answers[0] == (_ACCEPT,) else "decline")
-        fields = _fields_of(params.requested_schema)
+            text += f"\nOpen this address yourself: {clip(params.url, 2000)}"
+        else:
+            fields = _fields_of(params.requested_schema)
         if len(fields) > _MAX_FIELDS:
             self._warn(
                 f"The MCP server {server} asked for {len(fields)} values at once, and Odin declined: "
                 f"it asks for at most {_MAX_FIELDS}."
             )
             return ElicitResult(action="decline")
-        return await self._ask_form(server, params.message, fields, call_id)
-
-    async def _ask_form(self, server: str, message: str, fields: dict[str, dict[str, Any]], call_id: str) -> Any:
-        from mcp_types import ElicitResult
-
-        assert self._ask is not None
-        text = clip(message, 2000)
         questions = tuple(_question_of(server, text, name, field) for name, field in fields.items())
+        call_id = context.call_id if context is not None else ""
         answers = await self._ask(call_id, questions or (_make_question(server, text, _CHOICES),))
         if answers is None:
             return ElicitResult(action="cancel")
         if not fields:
-            return ElicitResult(action="accept" if answers[0] == (_ACCEPT,) else "decline", content={})
+            action = "accept" if answers[0] == (_ACCEPT,) else "decline"
+            return ElicitResult(action=action, content=None if params.mode == "url" else {})
         content: dict[str, Any] = {}
         for (name, field), answer in zip(fields.items(), answers, strict=True):
             try:

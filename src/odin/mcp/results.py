@@ -88,7 +88,14 @@ class ResultReader:
             self._parts.append(f"[{kind} left out: it is not valid base64]")
             return
         if not self._add_image(data):
-            self._save(data, media_type, kind)
+            import hashlib
+
+            suffix = re.sub(r"[^a-z0-9]", "", media_type.rpartition("/")[2].lower())[:8] or "bin"
+            folder = self._folder / "outputs"
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = folder / f"mcp-{hashlib.sha256(data).hexdigest()[:16]}.{suffix}"
+            path.write_bytes(data)
+            self._parts.append(f"[{kind} of {format_size(len(data))} ({media_type or 'unknown type'}) saved as {path}]")
 
     def _add_image(self, data: bytes) -> bool:
         """Add the data as an image. False if it is none that a model reads."""
@@ -105,13 +112,3 @@ class ResultReader:
             self._images.append(store_image(image, self._folder))
             self._parts.append(f"(image: {image.describe()})")
         return True
-
-    def _save(self, data: bytes, media_type: str, kind: str) -> None:
-        import hashlib
-
-        suffix = re.sub(r"[^a-z0-9]", "", media_type.rpartition("/")[2].lower())[:8] or "bin"
-        folder = self._folder / "outputs"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = folder / f"mcp-{hashlib.sha256(data).hexdigest()[:16]}.{suffix}"
-        path.write_bytes(data)
-        self._parts.append(f"[{kind} of {format_size(len(data))} ({media_type or 'unknown type'}) saved as {path}]")

@@ -41,7 +41,8 @@ def repair_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise SchemaRejected("its input schema is not an object")
     found = cast("dict[str, Any]", schema)
-    if not is_object_type(found.get("type", "object")):
+    # A list of types counts if `object` is the only one besides `null`.
+    if _repair_type(found.get("type", "object")) != "object":
         raise SchemaRejected(f"its input schema is of the type {found.get('type')!r}, not an object")
     flat = _merge_alternatives(_Repair(found).repair(found))
     properties = cast("dict[str, Any]", flat.get("properties") or {})
@@ -61,11 +62,6 @@ def repair_schema(schema: Any) -> dict[str, Any]:
     if size > MAX_SCHEMA_BYTES:
         raise SchemaRejected(f"its input schema has {size:,} bytes; at most {MAX_SCHEMA_BYTES:,} are allowed")
     return repaired
-
-
-def is_object_type(value: Any) -> bool:
-    """True for `object`, and for a list of types in which it is the only one besides `null`."""
-    return _repair_type(value) == "object"
 
 
 def _merge_alternatives(schema: dict[str, Any]) -> dict[str, Any]:

@@ -183,16 +183,13 @@ class SessionServers:
                 await self._servers[name].close()
         self._changing.clear()
         if not agent:
-            self._note_switched()
-
-    def _note_switched(self) -> None:
-        """Tell the model of the main agent which servers the user has enabled or disabled since its last request."""
-        enabled = {name for name, _ in self._list_enabled()}
-        changes = (("enabled", enabled - self._noted), ("disabled", self._noted - enabled))
-        said = [f"The user {what} the MCP servers {', '.join(sorted(names))}." for what, names in changes if names]
-        self._noted = enabled
-        if said:
-            self._deps.emit(NoteAdded(" ".join(said)), "")
+            # Tell the model of the main agent which servers the user has enabled or disabled since its last request.
+            enabled = {name for name, _ in self._list_enabled()}
+            changes = (("enabled", enabled - self._noted), ("disabled", self._noted - enabled))
+            said = [f"The user {what} the MCP servers {', '.join(sorted(names))}." for what, names in changes if names]
+            self._noted = enabled
+            if said:
+                self._deps.emit(NoteAdded(" ".join(said)), "")
 
     async def wait_for(self, waiting: Sequence[ServerConnection], agent: str) -> None:
         """Start servers and wait until each is ready or has failed, for a limited time."""

@@ -321,8 +321,22 @@ class ServerTools:
         found = [*named.values()]
         self._defer(found, {server.name for server in servers if server.settings.always_load})
         self._mcp_tools = tuple(found)
-        self._tools = (*self._make_own_tools(servers), *found)
-        self._text = self._describe(servers)
+        own: list[Tool[Any]] = []
+        if any(tool.is_deferred for tool in self._mcp_tools):
+            own += [ToolSearchTool(self._list_usable), McpCallTool(self._has_tool)]
+        if any(server.listing is not None and server.listing.has_resources for server in servers):
+            own += [ListResourcesTool(self._list_servers), ReadResourceTool(self._find_server, self._folder)]
+        self._tools = (*own, *found)
+        # The servers whose tools must be searched for, and what servers say about themselves.
+        lines: list[str] = []
+        for server in servers[:_MAX_DESCRIBED]:
+            count = sum(tool.is_deferred for tool in self._mcp_tools if tool.server == server.name)
+            about = server.listing.instructions if server.listing is not None else ""
+            if count or about:
+                hint = f" ({count_of(count, 'tool')}; find them with {SEARCH_TOOL})" if count else ""
+                about = clip(" ".join(about.split()), _INSTRUCTION_CHARS)
+                lines.append(f"- {server.name}{hint}{': ' if about else ''}{about}")
+        self._text = "\n".join(["# MCP servers", *lines]) if lines else ""
         specs = msgspec.json.encode([self._text, *(tool.build_spec() for tool in self._tools if tool.is_offered())])
         self.version += 1 if self.version == 0 or specs != self._specs else 0
         self._specs = specs
@@ -336,14 +350,6 @@ class ServerTools:
         for tool in tools:
             tool.is_deferred = is_large and tool.server not in loaded
 
-    def _make_own_tools(self, servers: Sequence[ServerConnection]) -> list[Tool[Any]]:
-        own: list[Tool[Any]] = []
-        if any(tool.is_deferred for tool in self._mcp_tools):
-            own += [ToolSearchTool(self._list_usable), McpCallTool(self._has_tool)]
-        if any(server.listing is not None and server.listing.has_resources for server in servers):
-            own += [ListResourcesTool(self._list_servers), ReadResourceTool(self._find_server, self._folder)]
-        return own
-
     def _list_usable(self, agent: str) -> list[McpTool]:
         return [tool for tool in self._mcp_tools if self._may_use(agent, tool.name)]
 
@@ -352,15 +358,3 @@ class ServerTools:
 
     def _find_server(self, name: str) -> ServerConnection | None:
         return next((server for server in self._list_servers() if server.name == name), None)
-
-    def _describe(self, servers: Sequence[ServerConnection]) -> str:
-        """Return the servers whose tools must be searched for, and what servers say about themselves."""
-        lines: list[str] = []
-        for server in servers[:_MAX_DESCRIBED]:
-            count = sum(tool.is_deferred for tool in self._mcp_tools if tool.server == server.name)
-            about = server.listing.instructions if server.listing is not None else ""
-            if count or about:
-                found = f" ({count_of(count, 'tool')}; find them with {SEARCH_TOOL})" if count else ""
-                about = clip(" ".join(about.split()), _INSTRUCTION_CHARS)
-                lines.append(f"- {server.name}{found}{': ' if about else ''}{about}")
-        return "\n".join(["# MCP servers", *lines]) if lines else ""

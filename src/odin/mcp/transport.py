@@ -170,19 +170,16 @@ class StdioTransport:
         try:
             message = await asyncio.to_thread(validate) if len(line) > _BIG else validate()
         except (ValueError, RecursionError):
-            return self._refuse_broken(line)
+            # The error for the request that a broken message answers, None if that cannot be seen.
+            self._count_junk(line)
+            number = find_request_id(line)
+            return None if number is None else make_error(number, f"it sent broken JSON: {_shorten(line)}")
         is_admitted = self._gate.admit(message)
         self._fault = self._fault or self._gate.fault
         if not is_admitted:
             return None
         repair_lists(message)
         return SessionMessage(message)
-
-    def _refuse_broken(self, line: bytes) -> Any:
-        """Return the error for the request that a broken message answers, None if that cannot be seen."""
-        self._count_junk(line)
-        number = find_request_id(line)
-        return None if number is None else make_error(number, f"it sent broken JSON: {_shorten(line)}")
 
     def _refuse_oversized(self, line: OversizedLine) -> Any:
         why = f"it sent a message of {line.size / 1e6:.0f} MB; at most {MAX_MESSAGE_BYTES / 1e6:.0f} MB are allowed"

@@ -127,21 +127,17 @@ def _matches(address: Address, entry: str) -> bool:
     if entry in ("", "*"):
         return entry == "*"
     if "/" in entry:
-        return _is_in_network(address.host, entry)
+        import ipaddress
+
+        try:
+            return ipaddress.ip_address(address.host) in ipaddress.ip_network(entry, strict=False)
+        except ValueError:
+            return False
     host, port = (entry, "") if entry.count(":") > 1 and not entry.startswith("[") else _split_host_port(entry)
     if port and port != str(address.port):
         return False
     suffix = host.removeprefix("*").removeprefix(".")
     return address.host == suffix or address.host.endswith("." + suffix)
-
-
-def _is_in_network(host: str, network: str) -> bool:
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False
 
 
 def build_proxy_login(proxy: Address) -> list[str]:

@@ -63,7 +63,13 @@ class AddressGuard:
             return True
         if _is_public(ip):
             return True
-        return _is_named_by(host, ip)
+        # True if the host is `localhost`, or this private address in its usual form.
+        if host == "localhost" or host.endswith(".localhost"):
+            return ip.is_loopback
+        if host.lower() != str(ip) or str(ip) in _METADATA:
+            return False
+        is_odd = ip.is_link_local or ip.is_multicast or ip.is_unspecified or _embedded_address_of(ip) is not None
+        return not is_odd and (ip.is_private or ip in _SHARED)
 
 
 def _parse_ip(text: str) -> IpAddress | None:
@@ -91,16 +97,6 @@ def _embedded_address_of(ip: IpAddress) -> IpAddress | None:
     if ip.is_loopback or ip.is_unspecified or not any(ip in network for network in _EMBEDDING):
         return None
     return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-
-
-def _is_named_by(host: str, ip: IpAddress) -> bool:
-    """True if the host is `localhost`, or this private address in its usual form."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return ip.is_loopback
-    if host.lower() != str(ip) or str(ip) in _METADATA:
-        return False
-    is_odd = ip.is_link_local or ip.is_multicast or ip.is_unspecified or _embedded_address_of(ip) is not None
-    return not is_odd and (ip.is_private or ip in _SHARED)
 
 
 def _matches(entry: str, host: str, ip: IpAddress) -> bool:

@@ -217,23 +217,19 @@ def make_protocol_error(address: Address, what: str) -> BadReply:
 def make_status_error(peer: Peer, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
     """Return the error for a response whose status is not 200."""
     if 300 <= status < 400:
-        return _make_redirect_error(peer, status, headers)
-    page = _is_page_response(headers, body)
+        target = headers.get("location", "")
+        place = hide_key(target.partition("://")[2].partition("/")[0].rpartition("@")[2], peer.key) or "another path"
+        return BadReply(
+            f"{peer.name} at {peer.url} redirects to {place}.",
+            "Odin does not follow redirects: set the base URL to the final address.",
+            status=status,
+        )
+    page = "html" in headers.get("content-type", "").lower() or is_web_page(body)
     if page and (status < 500 and status != 429):
         return make_web_page_error(peer, status)
     rendered = ApiErrorInfo() if page else parse_error_body(body)
     wait = parse_retry_after(headers, time.time())
     return make_api_error(peer, rendered, status, rendered.wait if wait is None else wait)
-
-
-def _make_redirect_error(peer: Peer, status: int, headers: Mapping[str, str]) -> ProviderError:
-    target = headers.get("location", "")
-    place = hide_key(target.partition("://")[2].partition("/")[0].rpartition("@")[2], peer.key) or "another path"
-    return BadReply(
-        f"{peer.name} at {peer.url} redirects to {place}.",
-        "Odin does not follow redirects: set the base URL to the final address.",
-        status=status,
-    )
 
 
 def make_web_page_error(peer: Peer, status: int = 200) -> BadReply:
@@ -350,10 +346,6 @@ def make_api_error(peer: Peer, rendered: ApiErrorInfo, status: int, wait: float 
     return error
 
 
-def _is_too_long(rendered: ApiErrorInfo) -> bool:
-    return _has_pattern(TOO_LONG_PATTERN, rendered.message)
-
-
 def _classify_error(
     peer: Peer, rendered: ApiErrorInfo, status: int, wait: float | None
 ) -> tuple[type[ProviderError], str, str]:
@@ -363,7 +355,7 @@ def _classify_error(
     code = status or meant or 500
     said = clip_line(hide_key(rendered.message, peer.key)).rstrip(".")
     tail = f": {said}" if said else ""
-    if 413 in (code, meant) or (code in (400, 422, 500) and _is_too_long(rendered)):
+    if 413 in (code, meant) or (code in (400, 422, 500) and _has_pattern(TOO_LONG_PATTERN, rendered.message)):
         model = peer.model or peer.name
         hint = "Start a new session, or ask for less at once."
         return ContextOverflow, f"The conversation is too long for {model}{tail}.", hint
@@ -490,10 +482,6 @@ def _text_of(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _is_page_response(headers: Mapping[str, str], body: bytes) -> bool:
-    return "html" in headers.get("content-type", "").lower() or is_web_page(body)
 
 
 def is_web_page(body: bytes) -> bool:
