@@ -297,37 +297,20 @@ def _has_pattern(pattern: str, text: str) -> bool:
     return re.search(pattern, text, re.IGNORECASE) is not None
 
 
-_STATUS_BY_CODE: dict[str, int] = {
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "permission_error": 403,
-    "billing_error": 402,
-    "insufficient_quota": 402,
-    "not_found_error": 404,
-    "model_not_found": 404,
-    "request_too_large": 413,
-    "context_length_exceeded": 413,
-    "exceed_context_size_error": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "overloaded_error": 529,
-    "server_error": 500,
-    "api_error": 500,
-    "internal_server_error": 500,
-    "timeout_error": 504,
-    "invalid_request_error": 400,
-    "invalid_prompt": 400,
-    "API_KEY_INVALID": 401,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "NOT_FOUND": 404,
-    "RESOURCE_EXHAUSTED": 429,
-    "INTERNAL": 500,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-    "INVALID_ARGUMENT": 400,
-    "FAILED_PRECONDITION": 400,
+_CODES = {
+    400: "invalid_request_error invalid_prompt INVALID_ARGUMENT FAILED_PRECONDITION",
+    401: "authentication_error invalid_api_key API_KEY_INVALID UNAUTHENTICATED",
+    402: "billing_error insufficient_quota",
+    403: "permission_error PERMISSION_DENIED",
+    404: "not_found_error model_not_found NOT_FOUND",
+    413: "request_too_large context_length_exceeded exceed_context_size_error",
+    429: "rate_limit_error rate_limit_exceeded RESOURCE_EXHAUSTED",
+    500: "server_error api_error internal_server_error INTERNAL",
+    503: "UNAVAILABLE",
+    504: "timeout_error DEADLINE_EXCEEDED",
+    529: "overloaded_error",
 }
+_STATUS_BY_CODE = {code: status for status, codes in _CODES.items() for code in codes.split()}
 """What error codes and types of the APIs mean. Those in capitals are Google's."""
 
 

@@ -7,7 +7,7 @@ them. The model is part of the URL, the key is a header.
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
@@ -45,7 +45,7 @@ from odin.providers.payload import (
     may_replay,
     model_of_reply,
 )
-from odin.providers.wire import ApiKey, ListedModel, ServerEvent, WireProvider
+from odin.providers.wire import ApiKey, ListedModel, ServerEvent, WireProvider, WireReader
 
 FOREIGN_SIGNATURE = "skip_thought_signature_validator"
 """Google's documented signature for calls that come from another model."""
@@ -83,15 +83,11 @@ class GeminiProvider(WireProvider):
             if model.name and (model.methods is None or "generateContent" in model.methods)
         )
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        history = self.history_of(request.messages)
-        calls = history.calls
-        return self.ask(
-            request,
-            history,
-            lambda selection: encode_request(request, self.name, selection, history),
-            lambda peer: _GeminiReader(peer, calls),
-        )
+    def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
+        return encode_request(request, self.name, images, history)
+
+    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
+        return _GeminiReader(peer, earlier_calls)
 
 
 def _quote(model: str) -> str:
@@ -110,7 +106,22 @@ def encode_request(
     """Return the body with keys in a fixed order and contents last, so each request extends the bytes of the previous
     one."""
     version = _parse_version(request.model)
-    body: dict[str, Any] = {"generationConfig": _encode_options(request, version)}
+    # The generation config. The limit of the output includes the thinking, so there is room for both.
+    thinking = _encode_thinking(request, version)
+    room = thinking.get("thinkingBudget", 0)
+    if version >= (3, 0):
+        room = max(request.thinking, _DEFAULT_THINKING)
+    options: dict[str, Any] = {
+        "maxOutputTokens": max(request.max_tokens, min(request.max_tokens + room, MAX_OUTPUT_TOKENS))
+    }
+    if request.temperature is not None and version < (3, 0):
+        options["temperature"] = request.temperature
+    if thinking:
+        options["thinkingConfig"] = thinking
+    if request.schema is not None:
+        options["responseMimeType"] = "application/json"
+        options["responseJsonSchema"] = clean_schema(request.schema)
+    body: dict[str, Any] = {"generationConfig": options}
     if request.service_tier:
         body["serviceTier"] = request.service_tier
     if request.tools:
@@ -134,25 +145,6 @@ def _parse_version(model: str) -> tuple[int, int]:
     if not found:
         return (0, 0)
     return (int(found[1]), int(found[2] or 0)) if found[1] else (99, 0)
-
-
-def _encode_options(request: Request, version: tuple[int, int]) -> dict[str, Any]:
-    """Return the generation config. The limit of the output includes the thinking, so there is room for both."""
-    thinking = _encode_thinking(request, version)
-    room = thinking.get("thinkingBudget", 0)
-    if version >= (3, 0):
-        room = max(request.thinking, _DEFAULT_THINKING)
-    options: dict[str, Any] = {
-        "maxOutputTokens": max(request.max_tokens, min(request.max_tokens + room, MAX_OUTPUT_TOKENS))
-    }
-    if request.temperature is not None and version < (3, 0):
-        options["temperature"] = request.temperature
-    if thinking:
-        options["thinkingConfig"] = thinking
-    if request.schema is not None:
-        options["responseMimeType"] = "application/json"
-        options["responseJsonSchema"] = clean_schema(request.schema)
-    return options
 
 
 def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, Any]:
@@ -220,7 +212,15 @@ def _encode_contents(
         elif isinstance(message, PromptMessage):
             role, parts = "user", _encode_prompt(shown.render(message), message.notes)
         else:
-            names = _list_names(message, request.messages[index - 1] if index else None)
+            # The tool name of each result. Calls of one reply may share an id; their results come in their order.
+            before = request.messages[index - 1] if index else None
+            left = list(before.calls) if isinstance(before, ReplyMessage) else []
+            names: list[str] = []
+            for result in message.results:
+                call = next((call for call in left if call.id == result.call_id), None)
+                names.append(_make_name(call.name if call else ""))
+                if call is not None:
+                    left.remove(call)
             role, parts = "user", _encode_results(message, names, version, ids, shown)
         return [{"role": role, "parts": parts}] if parts else []
 
@@ -263,18 +263,6 @@ def _make_name(name: str) -> str:
     """Return a legal function name, which starts with a letter or an underscore."""
     legal = make_legal_name(name)
     return legal if legal[0].isalpha() or legal[0] == "_" else f"_{legal[:63]}"
-
-
-def _list_names(message: ToolMessage, before: Message | None) -> list[str]:
-    """Return the tool name of each result. Calls of one reply may share an id; their results come in their order."""
-    left = list(before.calls) if isinstance(before, ReplyMessage) else []
-    names: list[str] = []
-    for result in message.results:
-        call = next((call for call in left if call.id == result.call_id), None)
-        names.append(_make_name(call.name if call else ""))
-        if call is not None:
-            left.remove(call)
-    return names
 
 
 def _encode_results(
@@ -371,19 +359,15 @@ _BLOCK_REASONS = {
 }
 
 
-class _GeminiReader:
+class _GeminiReader(WireReader):
     """A response ends with its body: no event says that it is the last."""
 
     def __init__(self, peer: Peer, earlier_calls: int) -> None:
-        self.settled = False
-        self.done = False
-        self._peer = peer
+        super().__init__(peer)
         self._earlier = earlier_calls
         self._calls = 0
         self._has_text = False
-        self._model = peer.model
         self._usage = _GeminiUsage()
-        self._stop: StopReason = "end_turn"
         self._note = ""
 
     def feed(self, event: ServerEvent) -> Iterator[Chunk]:
@@ -432,7 +416,9 @@ class _GeminiReader:
     def _settle(self, reason: str, message: str) -> Iterator[Chunk]:
         self.settled = True
         if reason in _MALFORMED_REASONS:
-            yield self._make_call(_GeminiCall(name=_find_function_name(message), args=message or reason), "")
+            # The function that a malformed call names, for example print(default_api.Read(…)), or "".
+            found = re.search(r"default_api\.(\w+)", message)
+            yield self._make_call(_GeminiCall(name=found[1] if found else "", args=message or reason), "")
         elif reason == "MALFORMED_RESPONSE":
             raise errors.make_reported_error(self._peer, ApiErrorInfo("the model's reply was malformed", "INTERNAL"))
         elif reason in _BLOCK_REASONS:
@@ -442,12 +428,6 @@ class _GeminiReader:
             self._stop, self._note = "refusal", f"{self._peer.name} ended the reply early: {why}."
         else:
             self._stop = _STOP_REASONS.get(reason, "end_turn")
-
-
-def _find_function_name(message: str) -> str:
-    """Return the function that a malformed call names, for example print(default_api.Read(…)), or ""."""
-    found = re.search(r"default_api\.(\w+)", message)
-    return found[1] if found else ""
 
 
 def _make_block_error(peer: Peer, what: str, reason: str) -> ReplyBlocked:

@@ -403,7 +403,13 @@ class HttpClient:
                     await self._guard.check_for_proxy(route.to.host, route.to.port)
                 wire = await self._dial(to, await self._get_tls_context(to), guarded=route.proxy is None)
                 if route.proxy is not None and route.to.scheme == "https":
-                    await self._open_tunnel(wire, route, route.proxy)
+                    # Ask the proxy to connect, then start TLS with the server.
+                    host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
+                    place = f"{host}:{route.to.port}"
+                    lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *build_proxy_login(route.proxy), "", ""]
+                    wire.write("\r\n".join(lines).encode("latin-1"))
+                    await self._await_tunnel(wire, route)
+                    await self._start_tls(wire, route.to)
                 wire.idle_since = asyncio.get_running_loop().time()
                 return wire
         except BaseException as error:
@@ -427,15 +433,6 @@ class HttpClient:
                     )
                     return wire
         raise OSError("it has no address")
-
-    async def _open_tunnel(self, wire: HttpConnection, route: Route, proxy: Address) -> None:
-        """Ask the proxy to connect, then start TLS with the server."""
-        host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
-        place = f"{host}:{route.to.port}"
-        lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *build_proxy_login(proxy), "", ""]
-        wire.write("\r\n".join(lines).encode("latin-1"))
-        await self._await_tunnel(wire, route)
-        await self._start_tls(wire, route.to)
 
     async def _await_tunnel(self, wire: HttpConnection, route: Route) -> None:
         try:

@@ -174,7 +174,7 @@ def build_contract_schema(
     looking = [_build_tool_schema(tool, lines) for tool in tools if tool.name in _READ_TOOLS]
     acting = [_build_tool_schema(tool, lines) for tool in tools if tool.name not in _READ_TOOLS]
     calls = [
-        _build_calls_schema(entries, max_items)
+        {"type": "array", "items": {"anyOf": entries}, "minItems": 1, "maxItems": max_items}
         for entries, max_items in ((looking, _MAX_PARALLEL_READS), (acting, 1))
         if entries
     ]
@@ -183,10 +183,6 @@ def build_contract_schema(
         **_build_reply_schema({"type": "boolean"}, {"type": "array"}),
         "anyOf": [*(_build_reply_schema({"const": False}, some) for some in calls), ends],
     }
-
-
-def _build_calls_schema(entries: list[dict[str, Any]], max_items: int) -> dict[str, Any]:
-    return {"type": "array", "items": {"anyOf": entries}, "minItems": 1, "maxItems": max_items}
 
 
 def _build_tool_schema(tool: ToolSpec, lines: tuple[str, ...]) -> dict[str, Any]:
@@ -202,12 +198,7 @@ def _build_entry_schema(name: dict[str, Any], arguments: dict[str, Any]) -> dict
 
 
 def _build_object_schema(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _strip_schema(schema: dict[str, Any], lines: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -249,7 +240,9 @@ def flatten_messages(messages: Iterable[Message], *, numbered: bool = True) -> t
     for message in messages:
         if isinstance(message, ReplyMessage):
             names.update((call.id, call.name) for call in message.calls)
-            out.append(_flatten_assistant(message))
+            calls = [{"toolName": call.name, "toolInput": call.args} for call in message.calls]
+            text = _format_reply(message.text, calls, completed=message.stop != "unfinished")
+            out.append(ReplyMessage((Text(text),), message.provider, message.model, "end_turn", message.interrupted))
         elif isinstance(message, ToolMessage):
             results = "\n\n".join(_flatten_result(one, names, numbered=numbered) for one in message.results)
             out.append(PromptMessage(results, (*message.notes, f"The task is: {task}") if task else message.notes))
@@ -264,12 +257,6 @@ def _flatten_result(result: ToolResult, names: dict[str, str], *, numbered: bool
     if not numbered and name == "Read":
         text = _NUMBERED_LINE.sub(r"\1", text)
     return f"{'Error' if result.is_error else 'Result'} of {name}:\n{text}"
-
-
-def _flatten_assistant(message: ReplyMessage) -> ReplyMessage:
-    calls = [{"toolName": call.name, "toolInput": call.args} for call in message.calls]
-    text = _format_reply(message.text, calls, completed=message.stop != "unfinished")
-    return ReplyMessage((Text(text),), message.provider, message.model, "end_turn", message.interrupted)
 
 
 def dump_json(value: Any) -> str:
@@ -404,27 +391,6 @@ class ContractReply(Struct, frozen=True):
     completed: bool = True
 
 
-def _parse_object_reply(raw: str, shown: str, tools: tuple[ToolSpec, ...], truncated: bool) -> ContractReply:
-    """Parse a reply that starts like a JSON object.
-
-    `shown` is the explanation shown so far. `truncated`: the token limit ended the reply, so broken JSON is not the
-    model's mistake and nothing in it runs.
-    """
-    value = parse_leading_object(raw)
-    if value is not None and is_contract_reply(value):
-        calls = tuple(_parse_entries(value.get("executeTool")))
-        rest = "" if shown else str(value.get("explanation") or "")
-        completed = value.get("taskCompleted") is not False
-        return ContractReply(rest if rest or shown or calls else "Done.", calls, completed)
-    found = find_calls(raw, tools)
-    if found.calls:
-        return ContractReply(found.text, tuple((name, dump_json(args)) for name, args in found.calls))
-    if value is not None or truncated:
-        return ContractReply("" if shown else raw)
-    named = _TOOL_NAME.search(raw)
-    return ContractReply("", ((named[1] if named else "executeTool", raw),))
-
-
 def parse_prose_reply(held: str, tools: tuple[ToolSpec, ...]) -> ContractReply:
     """Parse the held-back end of a reply: the tool calls written in it, or plain text."""
     found = find_calls(held, tools)
@@ -484,7 +450,21 @@ class ContractReplyReader:
             return parse_prose_reply(self._prose.get_held_text(), self._tools)
         if not self._object.json.strip():
             return ContractReply()
-        return _parse_object_reply(self._object.json, self._object.shown_text, self._tools, truncated)
+        # Parse a reply that starts like a JSON object. `shown` is the explanation shown so far. `truncated`: the token
+        # limit ended the reply, so broken JSON is not the model's mistake and nothing in it runs.
+        value = parse_leading_object(self._object.json)
+        if value is not None and is_contract_reply(value):
+            calls = tuple(_parse_entries(value.get("executeTool")))
+            rest = "" if self._object.shown_text else str(value.get("explanation") or "")
+            completed = value.get("taskCompleted") is not False
+            return ContractReply(rest if rest or self._object.shown_text or calls else "Done.", calls, completed)
+        found = find_calls(self._object.json, self._tools)
+        if found.calls:
+            return ContractReply(found.text, tuple((name, dump_json(args)) for name, args in found.calls))
+        if value is not None or truncated:
+            return ContractReply("" if self._object.shown_text else self._object.json)
+        named = _TOOL_NAME.search(self._object.json)
+        return ContractReply("", ((named[1] if named else "executeTool", self._object.json),))
 
 
 _STRICTNESS_LEVELS: tuple[Strictness, ...] = ("exact", "loose", "none")

@@ -5,7 +5,7 @@ are a user message, except for Mistral, which accepts none there. Reasoning is n
 whose API requires it.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
@@ -22,6 +22,7 @@ from odin.providers.payload import (
     ImageBudget,
     ImageSelection,
     ShownContent,
+    TokenDetails,
     accepts_effort,
     append_items,
     choose_history,
@@ -40,7 +41,7 @@ from odin.providers.payload import (
     model_of_reply,
     reasoning_room_of,
 )
-from odin.providers.wire import ServerEvent, WireProvider
+from odin.providers.wire import ServerEvent, WireProvider, WireReader
 
 
 class ChatProvider(WireProvider):
@@ -48,15 +49,11 @@ class ChatProvider(WireProvider):
 
     path = "/chat/completions"
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        history = self.history_of(request.messages)
-        calls = history.calls
-        return self.ask(
-            request,
-            history,
-            lambda selection: encode_request(request, self.url, self.name, selection, history),
-            lambda peer: _ChatReader(peer, calls),
-        )
+    def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
+        return encode_request(request, self.url, self.name, images, history)
+
+    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
+        return _ChatReader(peer, earlier_calls)
 
 
 # --- request ---
@@ -115,10 +112,6 @@ _BRIDGE = ({"role": "assistant", "content": "I have read the results."},)
 _MISTRAL_MODELS = ("mistral", "ministral", "devstral", "codestral", "magistral", "pixtral")
 
 
-def _is_mistral(url: str, model: str) -> bool:
-    return "://api.mistral.ai/" in url or any(name in model.lower() for name in _MISTRAL_MODELS)
-
-
 def _is_after_results(messages: tuple[Message, ...], index: int) -> bool:
     """True if the last thing that is sent before this message is a tool result."""
     for message in reversed(messages[:index]):
@@ -134,7 +127,7 @@ def _encode_messages(
     request: Request, url: str, provider: str, selection: ImageSelection | None, history: EncodedHistory | None
 ) -> bytes:
     system = _join_texts(*request.system)
-    strict = _is_mistral(url, request.model)
+    strict = "://api.mistral.ai/" in url or any(name in request.model.lower() for name in _MISTRAL_MODELS)
     recalls = request.thinking > 0 and _is_deepseek(url)
     history = choose_history(request, history)
     shown = selection or ImageBudget().select_images(request, history.has_images)
@@ -256,22 +249,13 @@ class _ChatChoice(Struct):
     finish_reason: str | None = None
 
 
-class _ChatPromptDetails(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _ChatOutputDetails(Struct):
-    reasoning_tokens: int | None = None
-
-
 class _ChatUsage(Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
     prompt_cache_hit_tokens: int | None = None
-    prompt_tokens_details: _ChatPromptDetails | None = None
-    completion_tokens_details: _ChatOutputDetails | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
 
 
 class _ChatChunk(Struct):
@@ -347,16 +331,12 @@ class _CallTracker:
         return number
 
 
-class _ChatReader:
+class _ChatReader(WireReader):
     def __init__(self, peer: Peer, earlier_calls: int) -> None:
-        self.settled = False
-        self.done = False
-        self._peer = peer
+        super().__init__(peer)
         self._calls = _CallTracker(earlier_calls)
         self._usage: _ChatUsage | None = None
-        self._model = peer.model
         self._has_received = False
-        self._stop: StopReason = "end_turn"
         self._refused = False
 
     def feed(self, event: ServerEvent) -> Iterator[Chunk]:
@@ -440,12 +420,12 @@ def _build_usage(usage: _ChatUsage) -> Usage:
 
     One vendor counts reasoning in addition to output; the total shows which.
     """
-    details = usage.prompt_tokens_details or _ChatPromptDetails()
+    details = usage.prompt_tokens_details or TokenDetails()
     read = details.cached_tokens or usage.prompt_cache_hit_tokens or 0
     write = details.cache_write_tokens or 0
     prompt = usage.prompt_tokens or 0
     output = usage.completion_tokens or 0
-    reasoning = (usage.completion_tokens_details or _ChatOutputDetails()).reasoning_tokens or 0
+    reasoning = (usage.completion_tokens_details or TokenDetails()).reasoning_tokens or 0
     is_separate = reasoning > output or (usage.total_tokens or 0) == prompt + output + reasoning
     return Usage(
         input=max(0, prompt - read - write),

@@ -4,23 +4,13 @@ Reasoning arrives encrypted. It is stored as the signature of a thinking part an
 loop, to the model that produced it.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from odin.core.message import (
-    Message,
-    PromptMessage,
-    ReplyMessage,
-    StopReason,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolMessage,
-    Usage,
-)
+from odin.core.message import Message, PromptMessage, ReplyMessage, Text, Thinking, ToolCall, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, ToolSpec, UsageChunk
 from odin.core.text import to_valid_unicode
 from odin.providers import errors
@@ -31,6 +21,7 @@ from odin.providers.payload import (
     ImageBudget,
     ImageSelection,
     ShownContent,
+    TokenDetails,
     accepts_effort,
     append_items,
     choose_history,
@@ -46,7 +37,7 @@ from odin.providers.payload import (
     model_of_reply,
     reasoning_room_of,
 )
-from odin.providers.wire import ServerEvent, WireProvider
+from odin.providers.wire import ServerEvent, WireProvider, WireReader
 
 _MIN_OUTPUT_TOKENS = 16
 """The API's minimum for max_output_tokens."""
@@ -57,15 +48,11 @@ class ResponsesProvider(WireProvider):
 
     path = "/responses"
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        history = self.history_of(request.messages)
-        calls = history.calls
-        return self.ask(
-            request,
-            history,
-            lambda selection: encode_request(request, self.name, selection, history),
-            lambda peer: _ResponsesReader(peer, calls, _find_freeform(request)),
-        )
+    def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
+        return encode_request(request, self.name, images, history)
+
+    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
+        return _ResponsesReader(peer, earlier_calls, _find_freeform(request))
 
 
 # --- request ---
@@ -129,11 +116,7 @@ def _encode_tool(tool: ToolSpec, *, is_freeform: bool) -> dict[str, Any]:
 
 
 def _encode_input(
-    request: Request,
-    provider: str,
-    reasons: bool,
-    selection: ImageSelection | None,
-    history: EncodedHistory | None,
+    request: Request, provider: str, reasons: bool, selection: ImageSelection | None, history: EncodedHistory | None
 ) -> bytes:
     history = choose_history(request, history)
     loop = history.loop_start
@@ -143,7 +126,20 @@ def _encode_input(
     def encode(message: Message, index: int, ids: CallIdMap) -> list[dict[str, Any]]:
         if isinstance(message, ReplyMessage):
             replay = reasons and index >= loop and may_replay(message, provider, request.model)
-            return _encode_assistant(message, replay, ids, freeform)
+            # The reply's items. Reasoning without a following item is dropped: the API rejects it.
+            items: list[dict[str, Any]] = []
+            for part in message.parts:
+                if isinstance(part, Text):
+                    items += (
+                        [{"type": "message", "role": "assistant", "content": part.text}] if part.text.strip() else []
+                    )
+                elif isinstance(part, ToolCall):
+                    items.append(_encode_call(part, ids, freeform))
+                elif replay:
+                    items += _encode_reasoning(part)
+            while items and items[-1]["type"] == "reasoning":
+                items.pop()
+            return items
         return _encode_message(message, ids, shown)
 
     return history.encode((request.model, request.images, reasons, loop, *freeform), encode)
@@ -158,15 +154,12 @@ def _encode_message(
     for result in message.results:
         call_id = ids.take_result_id(result.call_id)
         kind = "custom_tool_call_output" if call_id in ids.freeform else "function_call_output"
-        output = _encode_output(selection.render(result), result.is_error)
+        shown = selection.render(result)
+        text = format_result(shown.text, result.is_error)
+        images = _encode_images(shown)
+        output = [{"type": "input_text", "text": text}, *images] if images else text
         results.append({"type": kind, "call_id": call_id, "output": output})
     return results + _encode_texts(*message.notes)
-
-
-def _encode_output(shown: ShownContent, is_error: bool) -> str | list[dict[str, Any]]:
-    text = format_result(shown.text, is_error)
-    images = _encode_images(shown)
-    return [{"type": "input_text", "text": text}, *images] if images else text
 
 
 def _encode_images(shown: ShownContent) -> list[dict[str, Any]]:
@@ -180,23 +173,6 @@ def _encode_prompt(shown: ShownContent, notes: tuple[str, ...]) -> list[dict[str
     texts = [{"type": "input_text", "text": text} for text in (shown.text, *notes) if text.strip()]
     content = [*texts, *_encode_images(shown)]
     return [{"type": "message", "role": "user", "content": content}] if content else []
-
-
-def _encode_assistant(
-    message: ReplyMessage, replay: bool, ids: CallIdMap, freeform: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Return the reply's items. Reasoning without a following item is dropped: the API rejects it."""
-    items: list[dict[str, Any]] = []
-    for part in message.parts:
-        if isinstance(part, Text):
-            items += [{"type": "message", "role": "assistant", "content": part.text}] if part.text.strip() else []
-        elif isinstance(part, ToolCall):
-            items.append(_encode_call(part, ids, freeform))
-        elif replay:
-            items += _encode_reasoning(part)
-    while items and items[-1]["type"] == "reasoning":
-        items.pop()
-    return items
 
 
 def _encode_call(call: ToolCall, ids: CallIdMap, freeform: Mapping[str, str]) -> dict[str, Any]:
@@ -244,20 +220,11 @@ class _ResponsesItem(Struct):
     encrypted_content: str | None = None
 
 
-class _ResponsesInputDetails(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _ResponsesOutputDetails(Struct):
-    reasoning_tokens: int | None = None
-
-
 class _ResponsesUsage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _ResponsesInputDetails | None = None
-    output_tokens_details: _ResponsesOutputDetails | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
 
 
 class _IncompleteDetails(Struct):
@@ -292,20 +259,21 @@ class _ResponsesEvent(Struct):
 
 _DECODER = msgspec.json.Decoder(_ResponsesEvent)
 
+_DELTAS = (
+    *("output_text.delta", "refusal.delta", "reasoning_summary_text.delta", "reasoning_text.delta"),
+    *("function_call_arguments.delta", "custom_tool_call_input.delta"),
+)
 
-class _ResponsesReader:
+
+class _ResponsesReader(WireReader):
     def __init__(self, peer: Peer, earlier_calls: int, freeform: Mapping[str, str]) -> None:
-        self.settled = False
-        self.done = False
-        self._peer = peer
+        super().__init__(peer)
         self._earlier = earlier_calls
         self._freeform = freeform
         self._calls: dict[int, int] = {}
         self._received_items: set[int] = set()
         self._summaries: set[int] = set()
-        self._model = peer.model
         self._usage = Usage()
-        self._stop: StopReason = "end_turn"
         self._refused = False
 
     def feed(self, event: ServerEvent) -> Iterator[Chunk]:
@@ -313,15 +281,8 @@ class _ResponsesReader:
             return
         found = decode_event(_DECODER, event.data)
         kind = found.type.removeprefix("response.")
-        if kind in ("output_text.delta", "refusal.delta"):
-            self._refused = self._refused or kind == "refusal.delta"
-            yield from self._handle_text(found)
-        elif kind == "function_call_arguments.delta":
-            yield from self._handle_arguments(found)
-        elif kind == "custom_tool_call_input.delta":
-            yield from self._handle_input(found)
-        elif kind in ("reasoning_summary_text.delta", "reasoning_text.delta"):
-            yield from self._handle_thinking(found)
+        if kind in _DELTAS:
+            yield from self._handle_delta(kind, found)
         elif kind == "reasoning_summary_part.added":
             if found.output_index in self._summaries:
                 yield ThinkingChunk("\n\n")
@@ -336,29 +297,25 @@ class _ResponsesReader:
         yield UsageChunk(self._usage)
         yield StopChunk(self._stop, self._model)
 
-    def _handle_text(self, event: _ResponsesEvent) -> Iterator[Chunk]:
-        if isinstance(event.delta, str) and event.delta:
-            self._received_items.add(event.output_index)
-            yield TextChunk(event.delta)
-
-    def _handle_thinking(self, event: _ResponsesEvent) -> Iterator[Chunk]:
-        if isinstance(event.delta, str) and event.delta:
-            self._summaries.add(event.output_index)
-            yield ThinkingChunk(event.delta)
-
-    def _handle_arguments(self, event: _ResponsesEvent) -> Iterator[Chunk]:
-        number = self._calls.get(event.output_index)
-        text = encode_arguments(event.delta)
-        if number is not None and text:
-            self._received_items.add(event.output_index)
+    def _handle_delta(self, kind: str, event: _ResponsesEvent) -> Iterator[Chunk]:
+        index, text = event.output_index, event.delta if isinstance(event.delta, str) else ""
+        number = self._calls.get(index)
+        if kind == "function_call_arguments.delta":
+            text = encode_arguments(event.delta)
+        elif kind == "custom_tool_call_input.delta":
+            text = _escape(text)  # the next piece of the only argument of a call without JSON arguments
+        if not text:
+            return
+        if "reasoning" in kind:
+            self._summaries.add(index)
+            yield ThinkingChunk(text)
+        elif "call" not in kind:
+            self._refused = self._refused or kind == "refusal.delta"
+            self._received_items.add(index)
+            yield TextChunk(text)
+        elif number is not None:
+            self._received_items.add(index)
             yield CallChunk(number, json=text)
-
-    def _handle_input(self, event: _ResponsesEvent) -> Iterator[Chunk]:
-        """Turn the text of a call without JSON arguments into the next piece of its only argument."""
-        number = self._calls.get(event.output_index)
-        if number is not None and isinstance(event.delta, str) and event.delta:
-            self._received_items.add(event.output_index)
-            yield CallChunk(number, json=_escape(event.delta))
 
     def _begin_item(self, event: _ResponsesEvent) -> Iterator[Chunk]:
         item = event.item or _ResponsesItem()
@@ -384,20 +341,17 @@ class _ResponsesReader:
             text = "" if was_streamed else _escape(item.input or "")
             yield CallChunk(self._calls[event.output_index], json=f'{text}"}}', done=True)
         elif item.type == "reasoning":
-            yield from self._seal_reasoning(item, event.output_index in self._summaries)
+            text = "\n\n".join(part.text for part in (item.summary or item.content or ()) if part.text)
+            signature = ""
+            if item.encrypted_content:
+                signature = msgspec.json.encode(_SealedReasoning(item.id or "", item.encrypted_content)).decode()
+            if signature or (text and event.output_index not in self._summaries):
+                yield ThinkingChunk(final=text, signature=signature)
         elif item.type == "message" and not was_streamed:
             for part in item.content or ():
                 self._refused = self._refused or bool(part.refusal)
                 if part.text or part.refusal:
                     yield TextChunk(part.text or part.refusal or "")
-
-    def _seal_reasoning(self, item: _ResponsesItem, was_streamed: bool) -> Iterator[Chunk]:
-        text = "\n\n".join(part.text for part in (item.summary or item.content or ()) if part.text)
-        signature = ""
-        if item.encrypted_content:
-            signature = msgspec.json.encode(_SealedReasoning(item.id or "", item.encrypted_content)).decode()
-        if signature or (text and not was_streamed):
-            yield ThinkingChunk(final=text, signature=signature)
 
     def _finish_response(self, event: _ResponsesEvent) -> None:
         response = event.response or _ResponsesObject()
@@ -408,33 +362,28 @@ class _ResponsesReader:
             )
         self.settled = self.done = True
         self._model = model_of_reply(response.model, self._peer.model)
-        self._usage = _build_usage(response.usage or _ResponsesUsage())
-        self._stop = self._stop_reason_of(event, response)
-
-    def _stop_reason_of(self, event: _ResponsesEvent, response: _ResponsesObject) -> StopReason:
+        # Usage without overlaps: cached tokens are subtracted from input, reasoning from output.
+        usage = response.usage or _ResponsesUsage()
+        details = usage.input_tokens_details or TokenDetails()
+        read = details.cached_tokens or 0
+        write = details.cache_write_tokens or 0
+        reasoning = (usage.output_tokens_details or TokenDetails()).reasoning_tokens or 0
+        self._usage = Usage(
+            input=max(0, (usage.input_tokens or 0) - read - write),
+            output=max(0, (usage.output_tokens or 0) - reasoning),
+            cache_read=read,
+            cache_write=write,
+            reasoning=reasoning,
+        )
         if event.type == "response.incomplete" or response.status == "incomplete":
             reason = (response.incomplete_details or _IncompleteDetails()).reason
-            return "refusal" if reason == "content_filter" else "max_tokens"
-        if self._calls:
-            return "tool_use"
-        return "refusal" if self._refused else "end_turn"
+            self._stop = "refusal" if reason == "content_filter" else "max_tokens"
+        elif self._calls:
+            self._stop = "tool_use"
+        else:
+            self._stop = "refusal" if self._refused else "end_turn"
 
 
 def _escape(text: str) -> str:
     """Return the text as it stands inside a JSON string."""
     return msgspec.json.encode(to_valid_unicode(text)).decode()[1:-1]
-
-
-def _build_usage(usage: _ResponsesUsage) -> Usage:
-    """Return usage without overlaps: cached tokens are subtracted from input, reasoning from output."""
-    details = usage.input_tokens_details or _ResponsesInputDetails()
-    read = details.cached_tokens or 0
-    write = details.cache_write_tokens or 0
-    reasoning = (usage.output_tokens_details or _ResponsesOutputDetails()).reasoning_tokens or 0
-    return Usage(
-        input=max(0, (usage.input_tokens or 0) - read - write),
-        output=max(0, (usage.output_tokens or 0) - reasoning),
-        cache_read=read,
-        cache_write=write,
-        reasoning=reasoning,
-    )

@@ -16,15 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.errors import ProviderError
-from odin.core.message import (
-    Image,
-    Message,
-    PromptMessage,
-    ReplyMessage,
-    ToolMessage,
-    ToolResult,
-    is_extension_of,
-)
+from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolMessage, ToolResult, is_extension_of
 from odin.core.provider import EFFORTS, Request
 
 MAX_IMAGES = 20
@@ -132,7 +124,8 @@ class ImageBudget:
             paths[place] = image.path
         selection = ImageSelection(True, shown, why)
         selection.paths = {paths[place] for place in shown}
-        self._trim()
+        while sum(map(len, self._encoded.values())) > 2 * MAX_IMAGE_CHARS:
+            self._encoded.popitem(last=False)
         return selection
 
     def accept(self, selection: ImageSelection) -> None:
@@ -164,10 +157,6 @@ class ImageBudget:
             self._encoded[image.path] = data
         self._encoded.move_to_end(image.path)
         return self._encoded[image.path]
-
-    def _trim(self) -> None:
-        while sum(map(len, self._encoded.values())) > 2 * MAX_IMAGE_CHARS:
-            self._encoded.popitem(last=False)
 
 
 def _list_images(request: Request) -> Iterator[tuple[ImageKey, Image]]:
@@ -286,6 +275,14 @@ def _replace_illegal(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
 
 
+class TokenDetails(Struct):
+    """Parts of a token count in the OpenAI APIs."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
 class CallIdMap:
     """The call ids of one request: legal, and each used once.
 
@@ -350,22 +347,20 @@ class EncodedHistory:
         if not is_extension_of(messages, self._messages):
             return False
         for index in range(len(self._messages), len(messages)):
-            self._add(messages[index], index)
+            message = messages[index]
+            if isinstance(message, ReplyMessage):
+                calls = len(message.calls)
+                self.calls += calls
+                if calls or message.text.strip():
+                    self._is_looping = calls > 0
+            elif isinstance(message, ToolMessage):
+                self._is_looping = True
+                self.has_images = self.has_images or any(result.images for result in message.results)
+            else:
+                self.loop_start = self.loop_start if self._is_looping else index + 1
+                self.has_images = self.has_images or bool(message.images)
         self._messages = messages
         return True
-
-    def _add(self, message: Message, index: int) -> None:
-        if isinstance(message, ReplyMessage):
-            calls = len(message.calls)
-            self.calls += calls
-            if calls or message.text.strip():
-                self._is_looping = calls > 0
-        elif isinstance(message, ToolMessage):
-            self._is_looping = True
-            self.has_images = self.has_images or any(result.images for result in message.results)
-        else:
-            self.loop_start = self.loop_start if self._is_looping else index + 1
-            self.has_images = self.has_images or bool(message.images)
 
     def encode(self, form: object, encode: EncodeMessage, legal: Callable[[str], str] = make_legal_id) -> bytes:
         """Return the items of all messages, without brackets. What was encoded in another `form` is encoded again."""

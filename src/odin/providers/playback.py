@@ -13,16 +13,7 @@ import msgspec
 from odin.core import errors
 from odin.core.errors import BadReply, ProviderError
 from odin.core.message import ReplyMessage, Text, Thinking, Usage
-from odin.core.provider import (
-    CallChunk,
-    Chunk,
-    Provider,
-    Request,
-    StopChunk,
-    TextChunk,
-    ThinkingChunk,
-    UsageChunk,
-)
+from odin.core.provider import CallChunk, Chunk, Provider, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers.offline import OfflinePlanner
 
 JOB_MARKER = "odin-job: "
@@ -84,7 +75,8 @@ class RecordedProvider:
         return
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        job = _job_of(request)
+        first = request.system[0] if request.system else ""
+        job = first.split("\n", 1)[0].removeprefix(JOB_MARKER) if first.startswith(JOB_MARKER) else ""
         if job:
             async for chunk in self._stream_small_job(job, request):
                 yield chunk
@@ -122,15 +114,19 @@ class RecordedProvider:
             yield chunk
 
 
-def _job_of(request: Request) -> str:
-    first = request.system[0] if request.system else ""
-    return first.split("\n", 1)[0].removeprefix(JOB_MARKER) if first.startswith(JOB_MARKER) else ""
-
-
 def _chunks_of(speech: RecordedReply) -> Iterable[Chunk]:
     """Yield the reply as streamed chunks, then raise its failure, if any."""
     if speech.message is not None:
-        yield from _chunks_of_message(speech.message)
+        index = 0
+        for part in speech.message.parts:
+            if isinstance(part, Text):
+                yield TextChunk(part.text)
+            elif isinstance(part, Thinking):
+                yield ThinkingChunk(part.text, part.signature)
+            else:
+                args = msgspec.json.encode(part.args).decode()
+                yield CallChunk(index, part.id, part.name, args, done=True, signature=part.signature)
+                index += 1
     if speech.usage.total:
         yield UsageChunk(speech.usage)
     if speech.error:
@@ -140,19 +136,6 @@ def _chunks_of(speech: RecordedReply) -> Iterable[Chunk]:
         yield StopChunk("max_tokens" if "length limit" in speech.discard_reason else "tool_use")
     elif speech.message is not None and not speech.is_unfinished:
         yield StopChunk(speech.message.stop, speech.message.model)
-
-
-def _chunks_of_message(message: ReplyMessage) -> Iterable[Chunk]:
-    index = 0
-    for part in message.parts:
-        if isinstance(part, Text):
-            yield TextChunk(part.text)
-        elif isinstance(part, Thinking):
-            yield ThinkingChunk(part.text, part.signature)
-        else:
-            args = msgspec.json.encode(part.args).decode()
-            yield CallChunk(index, part.id, part.name, args, done=True, signature=part.signature)
-            index += 1
 
 
 def _make_error(speech: RecordedReply) -> ProviderError:

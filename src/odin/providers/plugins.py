@@ -136,17 +136,14 @@ class PluginProvider:
         except OdinError as error:
             raise Misconfigured(str(error), error.hint) from error
         except Exception as error:  # foreign code: report whatever it raises
-            raise self._make_error(error) from error
+            why = f"{type(error).__name__}: {error}"
+            for key in self._keys:
+                why = hide_key(why, key)
+            why = clip_line(why).rstrip(".")
+            kind = Unreachable if isinstance(error, OSError) else PackageFailed
+            raise kind(f"The provider {self.name!r} of the package {self._package} failed: {why}.", _HINT) from error
 
     async def close(self) -> None:
         """Close the provider. A failure is no concern of the user any more."""
         with suppress(Exception):
             await self._provider.close()
-
-    def _make_error(self, error: Exception) -> ProviderError:
-        why = f"{type(error).__name__}: {error}"
-        for key in self._keys:
-            why = hide_key(why, key)
-        why = clip_line(why).rstrip(".")
-        kind = Unreachable if isinstance(error, OSError) else PackageFailed
-        return kind(f"The provider {self.name!r} of the package {self._package} failed: {why}.", _HINT)

@@ -151,7 +151,12 @@ def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> TextCa
     while (opener := CALL_OPENER.search(text, position)) is not None:
         block = blocks.read(text, opener)
         if block is None:
-            position = _skip_opener(text, opener)
+            # Where to continue after an opener that led nowhere. A code block is skipped whole.
+            if opener["fence"]:
+                close = find_code_end(text, opener.end(), opener["fence"])
+                position = len(text) if close < 0 else close
+            else:
+                position = max(opener.end(), opener.start() + 1)
             continue
         kept.append(text[tail : opener.start()])
         if block.rendered.strip():
@@ -164,14 +169,6 @@ def find_calls(text: str, offered: Iterable[str] | Iterable[ToolSpec]) -> TextCa
     return TextCalls(
         "\n\n".join(part.strip() for part in kept if part.strip()) if tail else text, tuple(calls), contract
     )
-
-
-def _skip_opener(text: str, opener: re.Match[str]) -> int:
-    """Return where to continue after an opener that led nowhere. A code block is skipped whole."""
-    if opener["fence"]:
-        close = find_code_end(text, opener.end(), opener["fence"])
-        return len(text) if close < 0 else close
-    return max(opener.end(), opener.start() + 1)
 
 
 def find_code_end(text: str, at: int, fence: str) -> int:
@@ -202,16 +199,26 @@ class _CallBlockReader:
         if opener["function"] is not None:
             return self._read_functions(text, start)
         if opener["mistral"]:
-            return self._read_mistral(text, start)
-        if not self._ends_like_json(text):
-            return None
-        return self._read_values(text, start, bool(opener["llama"]), _find_text_end)
-
-    def _ends_like_json(self, text: str) -> bool:
-        """A bare object must reach the end of the text, so most texts need not be tried."""
+            if text.startswith("[", _skip_blank(text, start)):
+                value, after = read_json(text, _skip_blank(text, start))
+                block = _CallBlock([], after)
+                return block if after > 0 and self._add_calls(block, value, True) else None
+            block = _CallBlock([], start)
+            while (named := _MISTRAL_NAME.match(text, block.end)) is not None:
+                name = self.resolve_name(named[1])
+                args, block.end = read_json(text, named.end())
+                if name is None or block.end < 0 or not isinstance(args, dict):
+                    return None
+                block.calls.append((name, cast("dict[str, Any]", args)))
+                if text.startswith("[TOOL_CALLS]", block.end):
+                    block.end += len("[TOOL_CALLS]")
+            return block if block.calls else None
+        # A bare object must reach the end of the text, so most texts need not be tried.
         if self._ending is None:
             self._ending = text.rstrip()[-1:]
-        return self._ending in ("}", "]")
+        if self._ending not in ("}", "]"):
+            return None
+        return self._read_values(text, start, bool(opener["llama"]), _find_text_end)
 
     def resolve_name(self, name: Any) -> str | None:
         """Return the offered name that a written name means."""
@@ -303,22 +310,6 @@ class _CallBlockReader:
             return value
         read = parse_loose_json(value.strip().lower() if value.strip() in ("True", "False") else value)
         return value if read is None else read
-
-    def _read_mistral(self, text: str, start: int) -> _CallBlock | None:
-        if text.startswith("[", _skip_blank(text, start)):
-            value, after = read_json(text, _skip_blank(text, start))
-            block = _CallBlock([], after)
-            return block if after > 0 and self._add_calls(block, value, True) else None
-        block = _CallBlock([], start)
-        while (named := _MISTRAL_NAME.match(text, block.end)) is not None:
-            name = self.resolve_name(named[1])
-            args, block.end = read_json(text, named.end())
-            if name is None or block.end < 0 or not isinstance(args, dict):
-                return None
-            block.calls.append((name, cast("dict[str, Any]", args)))
-            if text.startswith("[TOOL_CALLS]", block.end):
-                block.end += len("[TOOL_CALLS]")
-        return block if block.calls else None
 
     def _add_calls(self, block: _CallBlock, value: Any, explicit: bool) -> bool:
         """Add the calls in a JSON value to the block; False if any part of it is not a call."""
@@ -448,23 +439,20 @@ class TextCallFilter:
         if not held:
             return True
         if held[0] in "`~":
-            return self._may_be_fenced_call(held, newest)
+            if len(held) < 3:
+                return held == held[0] * len(held)
+            opener = CALL_OPENER.match(held)
+            if opener is None or not opener["fence"]:
+                return False
+            language = opener["language"].casefold()
+            if opener.end() == len(held) and not held.endswith("\n"):
+                return any(known.startswith(language) for known in FENCE_LANGUAGES)
+            body = held[opener.end() :].lstrip()
+            head = _may_be_mark(body) if body.startswith("<") else _may_be_call_json(body)
+            return language in FENCE_LANGUAGES and head and not self._is_ruled_out(held, newest, opener["fence"])
         if held[0] == "<" or held.startswith("[T"):
             return _may_be_mark(held)
         return _may_be_call_json(held) and not self._is_ruled_out(held, newest, "}")
-
-    def _may_be_fenced_call(self, held: str, newest: str) -> bool:
-        if len(held) < 3:
-            return held == held[0] * len(held)
-        opener = CALL_OPENER.match(held)
-        if opener is None or not opener["fence"]:
-            return False
-        language = opener["language"].casefold()
-        if opener.end() == len(held) and not held.endswith("\n"):
-            return any(known.startswith(language) for known in FENCE_LANGUAGES)
-        body = held[opener.end() :].lstrip()
-        head = _may_be_mark(body) if body.startswith("<") else _may_be_call_json(body)
-        return language in FENCE_LANGUAGES and head and not self._is_ruled_out(held, newest, opener["fence"])
 
     def _is_ruled_out(self, held: str, newest: str, closing: str) -> bool:
         """True if the held block is complete and not a call. Checked only when its last character may have arrived."""

@@ -208,21 +208,18 @@ class _ReplySoFar:
 
     def add(self, chunk: Chunk) -> None:
         if isinstance(chunk, ThinkingChunk):
-            self._add_thinking(chunk)
+            if chunk.text:
+                self.thoughts.append(chunk.text)
+            if chunk.final:
+                self.thoughts[self._block_start :] = [chunk.final]
+            if chunk.signature or chunk.final:
+                self._block_start = len(self.thoughts)
         elif isinstance(chunk, TextChunk):
             self.has_text = self.has_text or bool(chunk.text.strip())
         elif isinstance(chunk, CallChunk):
             self.has_call = True
         elif isinstance(chunk, RollbackChunk):
             self.thoughts, self._block_start, self.has_text, self.has_call = [], 0, False, False
-
-    def _add_thinking(self, chunk: ThinkingChunk) -> None:
-        if chunk.text:
-            self.thoughts.append(chunk.text)
-        if chunk.final:
-            self.thoughts[self._block_start :] = [chunk.final]
-        if chunk.signature or chunk.final:
-            self._block_start = len(self.thoughts)
 
 
 def _finish_reply(reply: _ReplySoFar, stop: StopChunk, tools: tuple[ToolSpec, ...]) -> list[Chunk]:

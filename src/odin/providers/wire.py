@@ -6,7 +6,7 @@ events, waiting, error handling and releasing connections happen here.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar, Protocol
 
@@ -22,7 +22,7 @@ from odin.core.errors import (
     RetryableError,
     StreamStalled,
 )
-from odin.core.message import Message
+from odin.core.message import Message, StopReason
 from odin.core.provider import (
     CallChunk,
     Chunk,
@@ -160,19 +160,25 @@ TRAILER_WAIT = 2.0
 """Seconds to wait for usage and end markers once the stop reason is known."""
 
 
-class WireReader(Protocol):
-    """Turns the events of one response into chunks.
+class WireReader:
+    """Base class of the readers, which turn the events of one response into chunks.
 
     `settled`: the stop reason is known and only usage can follow. `done`: the response is complete. `finish` returns
     the last chunks: usage, then the stop.
     """
 
-    settled: bool
-    done: bool
+    def __init__(self, peer: Peer) -> None:
+        self.settled = False
+        self.done = False
+        self._peer = peer
+        self._model = peer.model
+        self._stop: StopReason = "end_turn"
 
-    def feed(self, event: ServerEvent) -> Iterable[Chunk]: ...
+    def feed(self, event: ServerEvent) -> Iterable[Chunk]:
+        raise NotImplementedError
 
-    def finish(self) -> Iterable[Chunk]: ...
+    def finish(self) -> Iterable[Chunk]:
+        raise NotImplementedError
 
 
 class WireRequest(Struct, frozen=True):
@@ -200,12 +206,11 @@ class ApiKey(Struct, frozen=True):
 _MIN_TAIL_LENGTH = 12
 
 
-class KeyAttempts:
+class KeyAttempts(Struct):
     """The keys that one request has used: those that failed, and what their source knew when it was sent with each."""
 
-    def __init__(self) -> None:
-        self.failed: set[ApiKey] = set()
-        self.marks: dict[ApiKey, Any] = {}
+    failed: set[ApiKey] = field(default_factory=set[ApiKey])
+    marks: dict[ApiKey, Any] = field(default_factory=dict[ApiKey, Any])
 
 
 class KeySource(Protocol):
@@ -348,27 +353,32 @@ class WireProvider:
             self._histories = [history, *others[: MAX_HISTORIES - 1]]
         return history
 
-    async def ask(
-        self,
-        request: Request,
-        history: EncodedHistory,
-        encode: Callable[[ImageSelection], bytes],
-        read: Callable[[Peer], WireReader],
-    ) -> AsyncGenerator[Chunk]:
+    def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
+        raise NotImplementedError
+
+    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
+        """Return the reader of one response. `earlier_calls` counts the tool calls of the conversation."""
+        raise NotImplementedError
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
         """Send the request and yield the reply.
 
         If the API rejects the images, send it without them: one bad image must not end a conversation. If it rejects
         the key, send it with the next one; what has been yielded then no longer counts.
         """
         options, attempts = self._options, KeyAttempts()
+        history = self.history_of(request.messages)
+        calls = history.calls
         while True:
             key = self._keys.choose(attempts)
             peer = self.make_peer(request.model, key)
             images, silent, empty = self._image_budget.select_images(request, history.has_images), True, True
             headers = self._headers_of(key)
-            call = WireRequest(peer, headers, encode(images), options.idle_timeout, options.header_timeout)
+            call = WireRequest(
+                peer, headers, self.encode(request, images, history), options.idle_timeout, options.header_timeout
+            )
             try:
-                async with aclosing(stream_request(self._http, call, read(peer))) as chunks:
+                async with aclosing(stream_request(self._http, call, self.make_reader(peer, request, calls))) as chunks:
                     async for chunk in chunks:
                         silent = silent and isinstance(chunk, WaitChunk)
                         empty = empty and not isinstance(chunk, TextChunk | CallChunk)
