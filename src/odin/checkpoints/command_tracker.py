@@ -17,6 +17,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
+
 from odin.checkpoints.file_state import absent_state_of, decode_path
 from odin.checkpoints.project_listing import (
     ProjectLister,
@@ -32,7 +34,7 @@ from odin.core.event_values import FileChange, FileState
 from odin.core.path_names import contains
 
 
-class RunningCommand:
+class RunningCommand(Struct, eq=False):
     """A call whose process may change files. `scope` are the only paths that it can change, if they are known.
 
     `is_confined`: the sandbox enforces that; otherwise the command says so. `is_background`: the call has ended, and
@@ -40,16 +42,13 @@ class RunningCommand:
     `is_interrupted`: because recording them was interrupted.
     """
 
-    def __init__(
-        self, call_id: str, agent: str, scope: tuple[str, ...] | None = None, *, is_confined: bool = False
-    ) -> None:
-        self.call_id = call_id
-        self.agent = agent
-        self.scope = scope
-        self.is_confined = is_confined
-        self.is_background = False
-        self.is_ended = False
-        self.is_interrupted = False
+    call_id: str
+    agent: str
+    scope: tuple[str, ...] | None = None
+    is_confined: bool = False
+    is_background: bool = False
+    is_ended: bool = False
+    is_interrupted: bool = False
 
     def may_change(self, path: str) -> bool:
         return self.scope is None or any(contains(place, path) for place in self.scope)
@@ -220,7 +219,14 @@ class CommandTracker:
         """Record changes for the commands that can have made them, and the end of those that have ended."""
         by_owner: dict[tuple[str, tuple[str, ...]], list[FileChange]] = {}
         for change in changes:
-            suspects = self._find_suspects(decode_path(change.before.path))
+            # The commands that can have changed a path, the likeliest first. Beside a command, background processes of
+            # the same agent are not suspected; those of other agents are.
+            path = decode_path(change.before.path)
+            able = [command for command in self._commands.values() if command.may_change(path)]
+            able = able or [command for command in self._commands.values() if not command.is_confined]
+            front = [command for command in able if not command.is_background]
+            agents = {command.agent for command in front}
+            suspects = [*front, *(command for command in able if command.is_background and command.agent not in agents)]
             if suspects:
                 owner = suspects[0]
                 others = tuple(sorted({item.agent for item in suspects} - {owner.agent}))
@@ -233,17 +239,6 @@ class CommandTracker:
         for command in ended:
             own = by_owner.get((command.call_id, ()), ())
             self._record(FilesChanged(command.call_id, tuple(own)), command.agent)
-
-    def _find_suspects(self, path: str) -> list[RunningCommand]:
-        """Return the commands that can have changed a path, the likeliest first.
-
-        Beside a command, background processes of the same agent are not suspected; those of other agents are.
-        """
-        able = [command for command in self._commands.values() if command.may_change(path)]
-        able = able or [command for command in self._commands.values() if not command.is_confined]
-        front = [command for command in able if not command.is_background]
-        agents = {command.agent for command in front}
-        return [*front, *(command for command in able if command.is_background and command.agent not in agents)]
 
     # --- changes with a known author ---
 

@@ -127,21 +127,18 @@ def _build_plan(candidates: Iterable[RestoreStep], store: CheckpointStore, force
     for step in candidates:
         if is_same_state(step.now, step.target):
             continue
-        missing = _missing_reason_of(step.target, store)
+        if step.target.kind == "other" or not step.target.saved:
+            missing = UNSAVED
+        elif step.target.kind == "file" and not store.contains(step.target.sha256):
+            missing = "its earlier content is no longer in the checkpoint store"
+        else:
+            missing = ""
         reason = missing or ("" if force else step.reason)
         if reason:
             kept.append(SkippedFile(step.target.path, reason))
         else:
             steps.append(step)
     return RestorePlan(tuple(steps), tuple(kept))
-
-
-def _missing_reason_of(target: FileState, store: CheckpointStore) -> str:
-    if target.kind == "other" or not target.saved:
-        return UNSAVED
-    if target.kind == "file" and not store.contains(target.sha256):
-        return "its earlier content is no longer in the checkpoint store"
-    return ""
 
 
 def _is_known_state(state: FileState, known: Iterable[FileState]) -> bool:

@@ -16,8 +16,7 @@ _HEADINGS = ("NAME", "TYPE", "MODEL", "SOURCE", "DESCRIPTION")
 def run_agents(argv: list[str]) -> int:
     parser = Parser(prog="odin agents", description=_ABOUT, formatter_class=make_formatter)
     add = parser.add_argument
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     add("--trust", action="store_true", help="trust this folder's agent files for this run")
     args = parser.parse_args(argv)
     config = load(resolve_folder(args.cwd), os.environ, trust=args.trust)

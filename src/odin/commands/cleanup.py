@@ -292,8 +292,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     add("--keep", type=int, default=0, metavar="N", help="keep the newest N sessions of each project")
     add("--all", action="store_true", help="sessions of all projects")
     add("-y", "--yes", action="store_true", help="remove instead of only listing")
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     args = parser.parse_args(argv)
     if args.keep < 0:
         raise UsageError("--keep must be 0 or more.")

@@ -147,6 +147,10 @@ class Parser(argparse.ArgumentParser):
         self._notify_observer()
         return super().parse_known_intermixed_args(args, namespace)
 
+    def add_common_flags(self) -> None:
+        self.add_argument("--json", action="store_true", help="print JSON")
+        self.add_argument("--cwd", default="", metavar="DIR", help="project folder")
+
     def _notify_observer(self) -> None:
         if Parser.observer is not None:
             Parser.observer(self)
@@ -314,11 +318,7 @@ def split_list(values: list[str]) -> list[str]:
     return [word for word in words if word]
 
 
-FOLDER_FLAGS = {
-    "--config-dir": "ODIN_CONFIG_DIR",
-    "--state-dir": "ODIN_STATE_DIR",
-    "--cache-dir": "ODIN_CACHE_DIR",
-}
+FOLDER_FLAGS = {"--config-dir": "ODIN_CONFIG_DIR", "--state-dir": "ODIN_STATE_DIR", "--cache-dir": "ODIN_CACHE_DIR"}
 """Flags that move Odin's folders, with the environment variables they override."""
 
 

@@ -448,8 +448,7 @@ def run_doctor(argv: list[str]) -> int:
         metavar="WHAT",
         help="all, config or models (default: all)",
     )
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     args = parser.parse_args(argv)
     cwd = os.path.realpath(args.cwd or get_current_folder())
     return {"all": _run_checks, "config": _run_config, "models": _run_models}[args.what](args, cwd)

@@ -78,12 +78,7 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
     config = load(cwd, env, options.to_flags(), trust=options.trust)
     rules = load_rule_set(config, env)
     policy = policy_of(
-        config,
-        options,
-        environment,
-        rules,
-        config.permission_mode,
-        confinement=LazySandbox(config, environment),
+        config, options, environment, rules, config.permission_mode, confinement=LazySandbox(config, environment)
     )
     name, kind = _resolve_tool(tool, cwd)
     subject = _subject_of(text, kind, cwd)

@@ -36,8 +36,7 @@ def run_skills(argv: list[str]) -> int:
     add = parser.add_argument
     add("what", nargs="?", choices=("list", "check"), default="list", help="(default: list)")
     add("folder", nargs="?", default="", metavar="DIR", help="for check: a skill or a folder of skills")
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     add("--trust", action="store_true", help="trust this folder's skills for this run")
     args = parser.parse_args(argv)
     return _check_skills(args) if args.what == "check" else _list_skills(args)

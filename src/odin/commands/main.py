@@ -33,29 +33,12 @@ from odin.core.text import append_piped_text, find_similar, to_valid_unicode
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import mode_of, split_plan_alias
 
-COMMANDS = {
-    "models": "models",
-    "sessions": "sessions",
-    "usage": "usage",
-    "replay": "replay",
-    "undo": "undo",
-    "redo": "undo",
-    "trust": "trust",
-    "rules": "rules",
-    "agents": "agents",
-    "skills": "extensions",
-    "plugin": "extensions",
-    "explain": "explain",
-    "doctor": "doctor",
-    "eval": "eval",
-    "auth": "auth",
-    "provider": "provider",
-    "mcp": "mcp",
-    "cleanup": "cleanup",
-    "worktree": "worktree",
-    "import": "session_import",
-    "completions": "completions",
-}
+_NAMES = (
+    "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
+    "cleanup worktree import completions"
+)
+_MODULES = {"redo": "undo", "skills": "extensions", "plugin": "extensions", "import": "session_import"}
+COMMANDS = {name: _MODULES.get(name, name) for name in _NAMES.split()}
 """Subcommands and their modules; module M implements subcommand X as `run_X(argv)`."""
 
 SHORTHANDS = {

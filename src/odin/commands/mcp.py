@@ -73,7 +73,7 @@ def _parse_args(what: str, argv: list[str]) -> argparse.Namespace:
         prog=f"odin mcp {what}".replace(" list", ""), description=_ABOUT, epilog=EPILOG, formatter_class=make_formatter
     )
     add = parser.add_argument
-    _add_options(add)
+    _add_options(parser)
     if what != "list":
         add("name", metavar="NAME", help="the name of the server")
     if what in ("add", "add-json"):
@@ -86,7 +86,7 @@ def _parse_args(what: str, argv: list[str]) -> argparse.Namespace:
         args.words = words[1:]
     elif what == "add" and words and words[0].startswith(("http://", "https://")):
         more = Parser(prog="odin mcp add", formatter_class=make_formatter)
-        _add_options(more.add_argument)
+        _add_options(more)
         args.words = words[:1]
         for name, value in vars(more.parse_args(words[1:])).items():
             if value:
@@ -94,7 +94,8 @@ def _parse_args(what: str, argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def _add_options(add: Callable[..., object]) -> None:
+def _add_options(parser: Parser) -> None:
+    add = parser.add_argument
     add(
         "-s",
         "--scope",
@@ -107,8 +108,7 @@ def _add_options(add: Callable[..., object]) -> None:
     add("-H", "--header", action="append", default=[], metavar="'NAME: VALUE'", help="an HTTP header")
     add("--manual", action="store_true", help="start it only with /mcp enable NAME")
     add("--no-connect", action="store_true", help="with list and get: do not start the servers")
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
 
 
 def _load_config(args: argparse.Namespace) -> Config:

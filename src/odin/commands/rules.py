@@ -49,8 +49,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     kind.add_argument(
         "--allow", action="store_const", const="allow", dest="action", help="add a rule that allows (default)"
     )
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     return parser.parse_intermixed_args(argv)
 
 

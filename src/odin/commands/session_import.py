@@ -158,8 +158,7 @@ def run_import(argv: list[str]) -> int:
     add = parser.add_argument
     add("file", metavar="FILE", help="file to import")
     add("--title", default="", metavar="TEXT", help="title of the session")
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     args = parser.parse_args(argv)
     result = import_session(args.file, os.environ, cwd=args.cwd, title=args.title)
     if args.json:

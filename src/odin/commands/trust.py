@@ -212,8 +212,7 @@ def run_trust(argv: list[str]) -> int:
     repeatable: dict[str, Any] = {"action": "append", "default": [], "metavar": "NAME"}
     add("--network", **repeatable, help="with add: let this MCP server use the network; repeatable")
     add("--unsandboxed", **repeatable, help="with add: run this hook or MCP server outside the sandbox; repeatable")
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     args = parser.parse_args(argv)
     args.path = args.path or args.cwd
     if args.what != "add" and (args.network or args.unsandboxed):

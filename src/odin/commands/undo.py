@@ -48,14 +48,6 @@ class UndoRequest(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
 
 
-class UndoRow(msgspec.Struct, frozen=True):
-    number: int
-    id: str
-    when: str
-    text: str
-    files: int
-
-
 class UndoReport(msgspec.Struct, frozen=True):
     """What was done, or with `dry_run` would be done. Paths are absolute."""
 
@@ -67,12 +59,7 @@ class UndoReport(msgspec.Struct, frozen=True):
     chat: bool
     dry_run: bool = False
 
-    def render_answer(self, request: UndoRequest) -> tuple[str, int]:
-        """Return the output and the exit code, which is 1 if files were skipped."""
-        code = 1 if self.kept else 0
-        return (_as_json(self) if request.json else self._render_lines(request.cwd or get_current_folder())), code
-
-    def _render_lines(self, cwd: str) -> str:
+    def render_lines(self, cwd: str) -> str:
         def shorten(path: str) -> str:
             return _escape_control_chars(os.path.relpath(path, cwd))
 
@@ -155,19 +142,15 @@ def list_prompts(request: UndoRequest) -> str:
     """Return the prompts that can be undone, last first."""
     session = _LockedSession(request)
     session.recorder.close()
-    rows = [_undo_row_of(number, turn) for number, turn in enumerate(reversed(session.state.turns), 1)]
-    if request.json:
-        return _as_json(rows)
-    return "".join(
-        f"{row.number:>3}  {row.when}  {row.files:>4} {'file ' if row.files == 1 else 'files'}  "
-        f"{_shorten_prompt(row.text)}\n"
-        for row in rows
-    )
-
-
-def _undo_row_of(number: int, turn: TurnRecord) -> UndoRow:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(turn.started))
-    return UndoRow(number, turn.id, when, " ".join(turn.body.split()) or "(continued)", turn.files)
+    rows: list[dict[str, str | int]] = []
+    lines = ""
+    for number, turn in enumerate(reversed(session.state.turns), 1):
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(turn.started))
+        text = " ".join(turn.body.split()) or "(continued)"
+        rows.append({"number": number, "id": turn.id, "when": when, "text": text, "files": turn.files})
+        files = f"{turn.files:>4} {'file ' if turn.files == 1 else 'files'}"
+        lines += f"{number:>3}  {when}  {files}  {_shorten_prompt(text)}\n"
+    return _as_json(rows) if request.json else lines
 
 
 async def undo(request: UndoRequest) -> tuple[str, int]:
@@ -180,11 +163,9 @@ async def undo(request: UndoRequest) -> tuple[str, int]:
         way += f" in the files of {request.agent}" if request.agent else ""
         if request.dry_run:
             plan = await session.rewinder.plan(op)
-            return _build_report(session, way, plan.changes, plan.kept, request.chat, dry_run=True).render_answer(
-                request
-            )
+            return _render_answer(session, request, way, plan.changes, plan.kept, request.chat)
         event = await session.rewinder.rewind(op)
-        return _build_report(session, way, event.changes, event.skipped_files, request.chat).render_answer(request)
+        return _render_answer(session, request, way, event.changes, event.skipped_files, request.chat)
     finally:
         session.recorder.close()
 
@@ -195,36 +176,34 @@ async def redo(request: UndoRequest) -> tuple[str, int]:
     try:
         undone, plan = await session.rewinder.plan_redo(op)
         if request.dry_run:
-            return _build_report(
-                session, REDO_DIRECTION, plan.changes, plan.kept, undone.chat, dry_run=True
-            ).render_answer(request)
+            return _render_answer(session, request, REDO_DIRECTION, plan.changes, plan.kept, undone.chat)
         event = await session.rewinder.redo(op)
-        return _build_report(session, REDO_DIRECTION, event.changes, event.skipped_files, undone.chat).render_answer(
-            request
-        )
+        return _render_answer(session, request, REDO_DIRECTION, event.changes, event.skipped_files, undone.chat)
     finally:
         session.recorder.close()
 
 
-def _build_report(
+def _render_answer(
     session: _LockedSession,
+    request: UndoRequest,
     way: str,
     changes: Sequence[FileChange],
     kept: Sequence[SkippedFile],
     chat: bool,
-    *,
-    dry_run: bool = False,
-) -> UndoReport:
+) -> tuple[str, int]:
+    """Return the output and the exit code, which is 1 if files were skipped."""
     paths = sorted((change.after.path, change.after.kind == "absent") for change in changes)
-    return UndoReport(
+    report = UndoReport(
         session=session.log.session,
         way=way,
         restored=tuple(path for path, gone in paths if not gone),
         removed=tuple(path for path, gone in paths if gone),
         kept=tuple(kept),
         chat=chat,
-        dry_run=dry_run,
+        dry_run=request.dry_run,
     )
+    text = _as_json(report) if request.json else report.render_lines(request.cwd or get_current_folder())
+    return text, 1 if kept else 0
 
 
 def _shorten_prompt(text: str) -> str:
@@ -243,8 +222,7 @@ def _build_parser(name: str, description: str) -> argparse.ArgumentParser:
     add("--session", default="", metavar="ID", help="session (default: the latest of this project)")
     add("--force", action="store_true", help="also restore files that were changed by others since")
     add("--dry-run", action="store_true", help="only print what would be done")
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     return parser
 
 

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -40,12 +39,7 @@ def run_usage(argv: list[str]) -> int:
     add("--cwd", default="", metavar="DIR", help="project folder")
     args = parser.parse_args(argv)
     report = report_usage(
-        os.environ,
-        cwd=args.cwd,
-        everywhere=args.everywhere,
-        session=args.session,
-        period=_period_of(args),
-        by=args.by,
+        os.environ, cwd=args.cwd, everywhere=args.everywhere, session=args.session, period=_period_of(args), by=args.by
     )
     if args.json:
         return write_json(report)
@@ -109,12 +103,9 @@ def format_cost(usd: float, unpriced: int) -> str:
     return f"${usd:,.4f}"
 
 
-def _align_cells(cells: Iterable[str], widths: list[int]) -> str:
-    first, *rest = (
-        cell.ljust(width) if at == 0 else cell.rjust(width)
-        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return "  ".join([first, *rest])
+def _align_cells(cells: tuple[str, ...], widths: list[int]) -> str:
+    rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+    return "  ".join([cells[0].ljust(widths[0]), *rest])
 
 
 def format_csv(report: UsageReport) -> str:

@@ -45,8 +45,7 @@ def run_worktree(argv: list[str]) -> int:
     add("name", nargs="?", default="", metavar="NAME", help="worktree name")
     add("--from", dest="start", default="", metavar="REF", help="add: start of the branch (default: HEAD)")
     add("--force", action="store_true", help="remove even with uncommitted changes; its files are moved aside")
-    add("--json", action="store_true", help="print JSON")
-    add("--cwd", default="", metavar="DIR", help="project folder")
+    parser.add_common_flags()
     args = parser.parse_args(argv)
     if args.what != "list" and not args.name:
         raise UsageError(f"`odin worktree {args.what}` needs a worktree name.")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from odin.compaction.measure import IMAGE_TOKENS, images_of, tokens_of
 from odin.core.event import ResultsPruned
-from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult, failed_calls_of
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolMessage, ToolResult, failed_calls_of
 from odin.core.text import to_valid_unicode
 from odin.engine.turn import RequestTemplate
 from odin.session.history import find_paths_in_view, is_pruned, titles_of
@@ -153,7 +153,11 @@ def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:
         if not isinstance(message, ReplyMessage):
             continue
         for call in reversed(message.calls):
-            path = _read_path_of(call)
+            if call.name not in _READ_TOOLS:
+                path = ""
+            else:
+                path = call.args.get("file_path") or call.args.get("path")
+                path = path if isinstance(path, str) else ""
             if not path or call.id in failed:
                 continue
             part = (path, call.args.get("offset"), call.args.get("limit"))
@@ -163,13 +167,6 @@ def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:
             if part[1] is None and part[2] is None:
                 whole.add(path)
     return frozenset(superseded)
-
-
-def _read_path_of(call: ToolCall) -> str:
-    if call.name not in _READ_TOOLS:
-        return ""
-    path = call.args.get("file_path") or call.args.get("path")
-    return path if isinstance(path, str) else ""
 
 
 RECENT_SHARE = 0.25

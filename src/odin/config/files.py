@@ -205,7 +205,7 @@ class ConfigValidator:
                 self._validate_value(item, inner[0], f"{path}[{n}]") for n, item in enumerate(cast("list[Any]", raw))
             ]
             return [item for item in items if item is not None]
-        value: Any = raw
+        value = cast("Any", raw)
         if isinstance(raw, str) and "$" in raw:
             try:
                 value = self._expand(raw)
@@ -435,7 +435,15 @@ def _set_in_object(text: str, key: str, value: Any) -> str:
     head, _, rest = key.partition(".")
     found = [entry for entry in scan_keys(text) if entry.key == head]
     if not found:
-        return _insert_first(text, _format_key(key, value))
+        # Insert the line as the first key, formatted like the previous first key.
+        line = _format_key(key, value)
+        opening = _find_opening(text) + 1
+        first = _skip_blank(text, opening)
+        blank = text[opening:first]
+        if text[first] != "}":
+            return f"{text[:opening]}{blank}{line},{blank or ' '}{text[first:]}"
+        newline = "\r\n" if "\r\n" in text else "\n"
+        return f"{text[:opening]}{newline}  {line}{newline}{text[first:]}"
     last = found[-1]  # of duplicate keys the last one counts
     old = text[last.value_at : last.end]
     has_keys = old.startswith("{") and old.strip("{} \t\r\n") != ""
@@ -529,14 +537,3 @@ def _find_opening(text: str) -> int:
 def _skip_blank(text: str, at: int) -> int:
     found = _BLANK.match(text, at)
     return found.end() if found else at
-
-
-def _insert_first(text: str, line: str) -> str:
-    """Insert the line as the first key, formatted like the previous first key."""
-    opening = _find_opening(text) + 1
-    first = _skip_blank(text, opening)
-    blank = text[opening:first]
-    if text[first] != "}":
-        return f"{text[:opening]}{blank}{line},{blank or ' '}{text[first:]}"
-    newline = "\r\n" if "\r\n" in text else "\n"
-    return f"{text[:opening]}{newline}  {line}{newline}{text[first:]}"

@@ -29,14 +29,7 @@ from odin.core.text import describe_mismatch
 from odin.policy.modes import mode_of, permission_mode_of
 
 USER_ONLY_KEYS = (
-    "providers",
-    "catalog_url",
-    "web",
-    "checkpoints",
-    "sandbox",
-    "tui",
-    "system_header",
-    "env_passthrough",
+    *("providers", "catalog_url", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough"),
     "mcp_limits",
 )
 
@@ -44,32 +37,14 @@ VERBATIM_KEYS = ("rules", "hooks", "commands")
 """Keys whose strings are not expanded: a `$` in them is meant for the shell, the pattern or the arguments."""
 
 DECLARED_KEYS = (
-    "rules",
-    "AllowedCommands",
-    "ForbiddenCommands",
-    "allowed_tools",
-    "disallowed_tools",
-    "hooks",
-    "commands",
-    "skills",
-    "lsp_servers",
+    *("rules", "AllowedCommands", "ForbiddenCommands", "allowed_tools", "disallowed_tools", "hooks", "commands"),
+    *("skills", "lsp_servers"),
 )
 """Keys for which the value of each layer is kept."""
 
 ENVIRONMENT_KEYS = (
-    "model",
-    "small_model",
-    "mode",
-    "permission_mode",
-    "max_turns",
-    "max_budget_usd",
-    "max_budget_usd_per_day",
-    "max_tokens",
-    "temperature",
-    "thinking",
-    "effort",
-    "default_response",
-    "restrict_to_workspace",
+    *("model", "small_model", "mode", "permission_mode", "max_turns", "max_budget_usd", "max_budget_usd_per_day"),
+    *("max_tokens", "temperature", "thinking", "effort", "default_response", "restrict_to_workspace"),
     "read_before_edit",
 )
 
@@ -102,17 +77,9 @@ def _merge_skills(before: Any, new: Any) -> Any:
 
 
 MERGE_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "ForbiddenCommands": _append_unique,
-    "disallowed_tools": _append_unique,
-    "retry": _merge_objects,
-    "model_pools": _merge_objects,
-    "cache": _merge_objects,
-    "compaction": _merge_objects,
-    "verify": _merge_objects,
-    "loop": _merge_objects,
-    "lsp_servers": _merge_objects,
-    "memory": _merge_objects,
-    "commands": _merge_objects,
+    **dict.fromkeys(("ForbiddenCommands", "disallowed_tools"), _append_unique),
+    **dict.fromkeys(("retry", "model_pools", "cache", "compaction", "verify", "loop"), _merge_objects),
+    **dict.fromkeys(("lsp_servers", "memory", "commands"), _merge_objects),
     "mcp": _keep_earlier,
     "rules": _concatenate,
     "hooks": _merge_hooks,
@@ -165,24 +132,14 @@ def _starts_no_check(new: Any, old: Any) -> bool:
 
 
 TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
-    "AllowedCommands": _is_subset,
-    "allowed_tools": _is_subset,
-    "model": _is_same,
-    "small_model": _is_same,
-    "fallback_model": _is_same,
-    "model_pools": _is_same,
+    **dict.fromkeys(("AllowedCommands", "allowed_tools"), _is_subset),
+    **dict.fromkeys(("model", "small_model", "fallback_model", "model_pools", "effort"), _is_same),
+    **dict.fromkeys(("max_turns", "max_budget_usd", "max_budget_usd_per_day", "max_context"), _is_lower_limit),
+    **dict.fromkeys(("max_tokens", "thinking"), _is_no_more),
+    **dict.fromkeys(("restrict_to_workspace", "read_before_edit"), _is_stricter),
     "mode": lambda new, old: mode_of(new) in (mode_of(old), "ask_mode", "plan_mode"),
     "permission_mode": lambda new, old: _MODE_RANKS[new] <= _MODE_RANKS[old],
-    "max_turns": _is_lower_limit,
-    "max_budget_usd": _is_lower_limit,
-    "max_budget_usd_per_day": _is_lower_limit,
-    "max_context": _is_lower_limit,
-    "max_tokens": _is_no_more,
-    "thinking": _is_no_more,
-    "effort": _is_same,
     "speculate": lambda new, old: old or not new,
-    "restrict_to_workspace": _is_stricter,
-    "read_before_edit": _is_stricter,
     "cache": _is_stricter_cache,
     "compaction": lambda new, old: new.get("model", "") in ("", old.get("model", "")),
     "verify": _starts_no_check,
@@ -234,26 +191,6 @@ class _Layers:
         self.written.pop(key, None)
         if shown != value:
             self.written[key] = shown
-
-    def build_config(self) -> Config:
-        values = {**self.values, "mode": mode_of(self.current_value_of("mode"))}
-        config = msgspec.structs.replace(
-            msgspec.convert(values, Config),
-            root=self.root,
-            problems=tuple(self.problems),
-            sources=self.sources,
-            written=self.written,
-            trust=self.trust,
-            declared=self.declared,
-            wanted=self.wanted,
-            project_servers=self.project_servers,
-            plugins=tuple(self.plugins),
-        )
-        if not config.mcp:
-            return config
-        from odin.config.mcp_file import leave_out_ambiguous
-
-        return leave_out_ambiguous(config)
 
 
 def load(
@@ -307,7 +244,24 @@ def load(
         if name not in _KEY_OF:
             raise UsageError(f"Unknown setting {name!r}.")
         layers.set_value(_KEY_OF[name], _validate_value(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
-    return layers.build_config()
+    values = {**layers.values, "mode": mode_of(layers.current_value_of("mode"))}
+    config = msgspec.structs.replace(
+        msgspec.convert(values, Config),
+        root=layers.root,
+        problems=tuple(layers.problems),
+        sources=layers.sources,
+        written=layers.written,
+        trust=layers.trust,
+        declared=layers.declared,
+        wanted=layers.wanted,
+        project_servers=layers.project_servers,
+        plugins=tuple(layers.plugins),
+    )
+    if not config.mcp:
+        return config
+    from odin.config.mcp_file import leave_out_ambiguous
+
+    return leave_out_ambiguous(config)
 
 
 def _describe_lost_trust(trust: TrustStatus) -> list[ConfigProblem]:

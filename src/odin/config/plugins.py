@@ -128,20 +128,17 @@ def list_plugin_files(folder: str) -> list[str]:
         folders[:] = sorted(name for name in folders if where != folder or name != _REPOSITORY)
         links = [name for name in (*folders, *files) if os.path.islink(f"{where}/{name}")]  # noqa: PTH114
         for name in links:
-            _check_link(f"{where}/{name}", folder)
+            path = f"{where}/{name}"
+            target, top = os.path.realpath(path), os.path.realpath(folder)
+            if not Path(target).is_relative_to(top):
+                raise ConfigError(f"{path} is a link out of the plugin, to {target}.", "Replace it with a copy.")
+            if not _is_pinned(target, top):
+                raise ConfigError(f"{path} is a link to {target}, which cannot be pinned.", "Replace it with a copy.")
         plain = (name for name in files if name not in links and _is_pinned(f"{where}/{name}", folder))
         found += [os.path.relpath(f"{where}/{name}", folder) for name in (*plain, *links)]
         if len(found) > MAX_FILES:
             raise ConfigError(f"{folder} holds more than {MAX_FILES:,} files.", "Remove what the plugin does not need.")
     return sorted(found)
-
-
-def _check_link(path: str, folder: str) -> None:
-    target, top = os.path.realpath(path), os.path.realpath(folder)
-    if not Path(target).is_relative_to(top):
-        raise ConfigError(f"{path} is a link out of the plugin, to {target}.", "Replace it with a copy.")
-    if not _is_pinned(target, top):
-        raise ConfigError(f"{path} is a link to {target}, which cannot be pinned.", "Replace it with a copy.")
 
 
 def _is_pinned(path: str, folder: str) -> bool:
@@ -244,8 +241,19 @@ class _PluginReader:
         hooks = tuple(self._find_hooks())
         servers = self._find_servers(name)
         if raw is None and not hooks and not servers and not any(part for part in parts.values()):
+            # Name the plugins of a marketplace, if the folder is one.
+            path = Path(self._folder, MARKETPLACE)
+            try:
+                raw = read_config_file(path)
+                listed: Any = parse_json_object(raw, path)[0].get("plugins") if raw is not None else None
+            except ConfigError:
+                listed = None
+            items = cast("list[Any]", listed) if isinstance(listed, list) else []
+            entries = [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
+            sources = [item["source"] for item in entries if isinstance(item.get("source"), str)]
             raise ConfigError(
-                f"{self._folder} is not a plugin: it has none of {MANIFEST}, {_LAYOUT}.", self._make_hint()
+                f"{self._folder} is not a plugin: it has none of {MANIFEST}, {_LAYOUT}.",
+                f"It is a marketplace. Add one of its folders: {', '.join(sources[:10])}." if sources else "",
             )
         return Plugin(
             name=name,
@@ -259,19 +267,6 @@ class _PluginReader:
             stamp=_stamp_of(self._folder, list_plugin_files(self._folder)),
             problems=tuple(self._problems),
         )
-
-    def _make_hint(self) -> str:
-        """Name the plugins of a marketplace, if the folder is one."""
-        path = Path(self._folder, MARKETPLACE)
-        try:
-            raw = read_config_file(path)
-            listed: Any = parse_json_object(raw, path)[0].get("plugins") if raw is not None else None
-        except ConfigError:
-            listed = None
-        items = cast("list[Any]", listed) if isinstance(listed, list) else []
-        entries = [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
-        sources = [item["source"] for item in entries if isinstance(item.get("source"), str)]
-        return f"It is a marketplace. Add one of its folders: {', '.join(sources[:10])}." if sources else ""
 
     def _report(self, text: str, file: str = MANIFEST) -> None:
         self._problems.append(ConfigProblem(text, str(Path(self._folder, file))))

@@ -28,8 +28,7 @@ class CheckpointSettings(Struct, frozen=True, kw_only=True):
     max_bytes: Annotated[int, Meta(description="Maximum total size of these files in bytes.", ge=0)] = 200_000_000
     max_file_bytes: Annotated[int, Meta(description="Larger files are not saved before a command.", ge=0)] = 10_000_000
     max_store_bytes: Annotated[
-        int,
-        Meta(description="Above this size Odin removes contents unused for 30 days from a project's store.", ge=0),
+        int, Meta(description="Above this size Odin removes contents unused for 30 days from a project's store.", ge=0)
     ] = 2_000_000_000
 
 
@@ -45,8 +44,7 @@ class TeamSettings(Struct, frozen=True, kw_only=True):
         int, Meta(description="How deep tasks may be nested. 1: only the main agent delegates.", ge=1, le=5)
     ] = 1
     idle_s: Annotated[
-        float,
-        Meta(description="Seconds until a sub-agent that stopped without ending its task is reminded.", ge=0),
+        float, Meta(description="Seconds until a sub-agent that stopped without ending its task is reminded.", ge=0)
     ] = 120.0
 
 
@@ -61,8 +59,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
         ),
     ] = "sequential"
     steering: Annotated[
-        Literal["one-at-a-time", "all"],
-        Meta(description="How many steering prompts are sent with one request."),
+        Literal["one-at-a-time", "all"], Meta(description="How many steering prompts are sent with one request.")
     ] = "one-at-a-time"
 
     @property
@@ -198,8 +195,7 @@ class McpServerSettings(Struct, frozen=True, kw_only=True):
         describe("The folder it runs in, from the project. Unset: one of its own; for a project's server the project."),
     ] = ""
     network: Annotated[
-        bool,
-        describe("A server of a project asks for the network, which you allow when you trust the folder."),
+        bool, describe("A server of a project asks for the network, which you allow when you trust the folder.")
     ] = False
     url: Annotated[str, describe("The URL of an HTTP server.")] = ""
     headers: Annotated[dict[str, str], describe("HTTP headers, for example `Authorization`.")] = field(
@@ -224,8 +220,7 @@ class McpServerSettings(Struct, frozen=True, kw_only=True):
 
 class McpLimits(Struct, frozen=True, kw_only=True):
     max_schema_bytes: Annotated[
-        int,
-        describe("If the schemas of all tools are larger, they are not sent: the model searches for tools.", ge=0),
+        int, describe("If the schemas of all tools are larger, they are not sent: the model searches for tools.", ge=0)
     ] = 16_000
     wait_s: Annotated[
         float, describe("How long the first request waits for a server that was never used before.", ge=0, le=600)
@@ -290,8 +285,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     """All keys of `odinconfig.json`."""
 
     allowed_commands: Annotated[
-        NonEmptyTexts,
-        describe("Command prefixes that run without approval: `git status` also allows `git status -s`."),
+        NonEmptyTexts, describe("Command prefixes that run without approval: `git status` also allows `git status -s`.")
     ] = field(default=(), name="AllowedCommands")
     forbidden_commands: Annotated[
         NonEmptyTexts,
@@ -301,8 +295,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=(), name="ForbiddenCommands")
     model: Annotated[
-        str,
-        describe("The main model as `provider/model`, or a model pool. Empty: the first pool or model found."),
+        str, describe("The main model as `provider/model`, or a model pool. Empty: the first pool or model found.")
     ] = ""
     small_model: Annotated[
         str, describe("The small model for titles, checks and summaries. Empty: chosen automatically.")
@@ -362,8 +355,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     ] = ()
     restrict_to_workspace: Annotated[bool, describe("Refuse access outside the project instead of asking.")] = False
     confirm_timeout_s: Annotated[
-        float,
-        describe("Seconds until an unanswered permission request is denied; 0 means never.", ge=0),
+        float, describe("Seconds until an unanswered permission request is denied; 0 means never.", ge=0)
     ] = 0.0
     question_timeout_s: Annotated[
         float, describe("Seconds until an unanswered question from the model times out; 0 means never.", ge=0)
@@ -375,10 +367,9 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     cache: Annotated[
         CacheSettings, describe("The cache of files the agent has read, and how edits are checked against it.")
     ] = CacheSettings()
-    checkpoints: Annotated[
-        CheckpointSettings,
-        describe("File snapshots for undo. User file only."),
-    ] = CheckpointSettings()
+    checkpoints: Annotated[CheckpointSettings, describe("File snapshots for undo. User file only.")] = (
+        CheckpointSettings()
+    )
     sandbox: Annotated[SandboxSettings, describe("The sandbox for commands. User file only.")] = SandboxSettings()
     env_passthrough: Annotated[
         NonEmptyTexts,
@@ -406,8 +397,7 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         SkillSettings()
     )
     mcp: Annotated[
-        dict[str, McpServerSettings],
-        describe("MCP servers by name. `.mcp.json` in the project adds to them."),
+        dict[str, McpServerSettings], describe("MCP servers by name. `.mcp.json` in the project adds to them.")
     ] = field(default_factory=dict[str, McpServerSettings])
     mcp_limits: Annotated[McpLimits, describe("Limits of MCP servers. User file only.")] = McpLimits()
     lsp: Annotated[
@@ -445,17 +435,8 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
 
 
 _PRIVATE_KEYS = (
-    "providers",
-    "catalog_url",
-    "web",
-    "system_header",
-    "env_passthrough",
-    "hooks",
-    "tui",
-    "commands",
-    "mcp",
-    "mcp_limits",
-    "lsp_servers",
+    *("providers", "catalog_url", "web", "system_header", "env_passthrough", "hooks", "tui", "commands", "mcp"),
+    *("mcp_limits", "lsp_servers"),
 )
 
 

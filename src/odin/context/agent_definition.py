@@ -154,22 +154,8 @@ what only the user can decide. Write nothing but the plan; edits and commands th
 approval. Save and present the plan with Handoff; the user approves it or asks for changes."""
 
 _PLANNER_TOOLS = (
-    "LS",
-    "Read",
-    "Grep",
-    "Glob",
-    "ExecuteCommand",
-    "TodoWrite",
-    "Question",
-    "Handoff",
-    "WebFetch",
-    "WebSearch",
-    "ContextSummarizer",
-    "SaveArtifact",
-    "ReadArtifact",
-    "WriteFile",
-    "EditTool",
-    "MultiEditTool",
+    *("LS", "Read", "Grep", "Glob", "ExecuteCommand", "TodoWrite", "Question", "Handoff", "WebFetch", "WebSearch"),
+    *("ContextSummarizer", "SaveArtifact", "ReadArtifact", "WriteFile", "EditTool", "MultiEditTool"),
 )
 
 BUILTIN_AGENTS: tuple[AgentDefinition, ...] = (
@@ -183,9 +169,7 @@ BUILTIN_AGENTS: tuple[AgentDefinition, ...] = (
         permission_mode="default",
     ),
     AgentDefinition(
-        name="general",
-        description="Works on any task, with all tools including edits and commands.",
-        prompt=_GENERAL,
+        name="general", description="Works on any task, with all tools including edits and commands.", prompt=_GENERAL
     ),
     AgentDefinition(
         name="explore",

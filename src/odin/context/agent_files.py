@@ -45,38 +45,21 @@ COLORS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
 CheckRules = Callable[[Any], Iterable[tuple[str, str]]]
 """Returns where in a value of `rules` an entry is wrong (`rules.Bash`) and why."""
 
-_KEYS = {
-    "name": "name",
-    "description": "description",
-    "tools": "tools",
-    "disallowed-tools": "denied_tools",
-    "disallowedtools": "denied_tools",
-    "model": "model",
-    "pools": "pools",
-    "model-pools": "pools",
-    "mode": "use",
-    "type": "use",
-    "rules": "rules",
-    "permission": "rules",
-    "permissions": "rules",
-    "permission-mode": "permission_mode",
-    "permissionmode": "permission_mode",
-    "read-only": "read_only",
-    "readonly": "read_only",
-    "write-scope": "write_scope",
-    "isolation": "isolation",
-    "color": "color",
-    "idle-time": "idle_s",
-    "max-turns": "max_turns",
-    "maxturns": "max_turns",
-    "cwd": "cwd",
-    "venv": "venv",
-    "instructions": "instructions",
-    "skills": "skills",
-    "delegation": "delegation",
-    "mcpservers": "servers",
-    "mcp-servers": "servers",
-    "prompt": "prompt",
+_OTHER_KEYS = {
+    "denied_tools": "disallowed-tools disallowedtools",
+    "pools": "pools model-pools",
+    "use": "mode type",
+    "rules": "rules permission permissions",
+    "permission_mode": "permission-mode permissionmode",
+    "read_only": "read-only readonly",
+    "write_scope": "write-scope",
+    "idle_s": "idle-time",
+    "max_turns": "max-turns maxturns",
+    "servers": "mcpservers mcp-servers",
+}
+_SAME_KEYS = "name description tools model isolation color cwd venv instructions skills delegation prompt"
+_KEYS = {key: field for field, keys in _OTHER_KEYS.items() for key in keys.split()} | {
+    key: key for key in _SAME_KEYS.split()
 }
 """Keys of an agent file and the fields they set. `prompt` is for `--agents`; in a file the text below is the prompt."""
 

@@ -259,16 +259,15 @@ class CachedLines(Struct, frozen=True):
     fingerprint: Fingerprint
 
 
-class CacheJournal:
+class CacheJournal(Struct):
     """The cache changes of a speculative call: each entry before and after the call.
 
     They are announced when the call is committed, and reverted if it is rolled back.
     """
 
-    def __init__(self) -> None:
-        self.before: dict[str, FileEntry | None] = {}
-        self.after: dict[str, FileEntry | None] = {}
-        self.announced: dict[str, int] = {}
+    before: dict[str, FileEntry | None] = {}
+    after: dict[str, FileEntry | None] = {}
+    announced: dict[str, int] = {}
 
 
 _journal: ContextVar[CacheJournal | None] = ContextVar("journal", default=None)

@@ -60,12 +60,7 @@ def split_front_matter(text: str) -> FrontMatter:
     reader = _FrontMatterReader()
     reader.read(lines[1:end], 2)
     return FrontMatter(
-        reader.values,
-        "\n".join(lines[end + 1 :]).strip(),
-        end + 2,
-        reader.lines,
-        reader.as_text,
-        tuple(reader.errors),
+        reader.values, "\n".join(lines[end + 1 :]).strip(), end + 2, reader.lines, reader.as_text, tuple(reader.errors)
     )
 
 

@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from odin.context.markdown_folder import (
-    FrontMatter,
-    insert_plugin_root,
-    split_front_matter,
-    split_names,
-    to_plain_line,
-)
+from odin.context.markdown_folder import FrontMatter, insert_plugin_root, split_front_matter, split_names, to_plain_line
 from odin.context.skills import Skill, SkillCatalog, SkillFolder, SkillProblem
 from odin.core.errors import UsageError
 from odin.core.text import join_some, suggest_similar, to_valid_unicode

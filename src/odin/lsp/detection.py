@@ -158,28 +158,22 @@ def _make_spec(
     name: str, settings: LanguageServerSettings, folders: tuple[str, ...], root: str, env: Mapping[str, str]
 ) -> ServerSpec:
     """Return the spec of a configured server. What is not set comes from the known server of that name."""
-    known = next((spec for spec in KNOWN_SERVERS if spec.name == name), None)
-    command = settings.command or (known.programs[0] if known else name)
+    known = next((spec for spec in KNOWN_SERVERS if spec.name == name), ServerSpec(name, (name,)))
+    command = settings.command or known.programs[0]
     programs = (
         (os.path.normpath(Path(root, expand_home(command, env))),)
         if "/" in command
         else _find_programs(command, folders)
     )
-    has_own_args = settings.command or settings.args
-    return ServerSpec(
-        name,
-        programs or (command,),
-        settings.args if has_own_args or known is None else known.args,
-        settings.file_types or (known.file_types if known else ()),
-        settings.root_markers or (known.root_markers if known else ()),
-        options={**(known.options if known else {}), **settings.options},
-        python_setting=known.python_setting if known else None,
+    return msgspec.structs.replace(
+        known,
+        programs=programs or (command,),
+        args=settings.args if settings.command or settings.args else known.args,
+        file_types=settings.file_types or known.file_types,
+        root_markers=settings.root_markers or known.root_markers,
+        options={**known.options, **settings.options},
         env=settings.env,
-        navigates=known.navigates if known else True,
-        indexes=known.indexes if known else False,
-        family=known.family if known else "",
-        writes=settings.writes or (known.writes if known else False),
-        caches=known.caches if known else (),
+        writes=settings.writes or known.writes,
         sandboxed=settings.sandbox,
     )
 

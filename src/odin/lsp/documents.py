@@ -21,27 +21,18 @@ _MAX_DIAGNOSTICS = 1_000
 
 ERROR, WARNING = 1, 2
 
-_LANGUAGES = {
-    ".py": "python",
-    ".pyi": "python",
-    ".ts": "typescript",
-    ".mts": "typescript",
-    ".cts": "typescript",
-    ".tsx": "typescriptreact",
-    ".js": "javascript",
-    ".mjs": "javascript",
-    ".cjs": "javascript",
-    ".jsx": "javascriptreact",
-    ".go": "go",
-    ".rs": "rust",
-    ".c": "c",
-    ".h": "c",
-    ".cc": "cpp",
-    ".cpp": "cpp",
-    ".cxx": "cpp",
-    ".hpp": "cpp",
-    ".hh": "cpp",
+_SUFFIXES = {
+    "python": ".py .pyi",
+    "typescript": ".ts .mts .cts",
+    "typescriptreact": ".tsx",
+    "javascript": ".js .mjs .cjs",
+    "javascriptreact": ".jsx",
+    "rust": ".rs",
+    "c": ".c .h",
+    "cpp": ".cc .cpp .cxx .hpp .hh",
 }
+"""The files of a language whose suffix is not its name."""
+_LANGUAGES = {suffix: language for language, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
 
 
 ErrorIdentity = tuple[str, str, str]

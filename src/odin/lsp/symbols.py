@@ -48,32 +48,9 @@ _CAPABILITIES: dict[str, str] = {
 }
 
 _KINDS = (
-    "file",
-    "module",
-    "namespace",
-    "package",
-    "class",
-    "method",
-    "property",
-    "field",
-    "constructor",
-    "enum",
-    "interface",
-    "function",
-    "variable",
-    "constant",
-    "string",
-    "number",
-    "boolean",
-    "array",
-    "object",
-    "key",
-    "null",
-    "member",
-    "struct",
-    "event",
-    "operator",
-    "type-parameter",
+    *("file", "module", "namespace", "package", "class", "method", "property", "field", "constructor", "enum"),
+    *("interface", "function", "variable", "constant", "string", "number", "boolean", "array", "object", "key"),
+    *("null", "member", "struct", "event", "operator", "type-parameter"),
 )
 """The kinds of symbols; the protocol counts them from 1."""
 

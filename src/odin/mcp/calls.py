@@ -9,26 +9,26 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
+from msgspec import Struct
+
 from odin.core.tool import ToolContext
 
 _GIVE_UP_S = 1.0
 
 
-class _Call:
+class _Call(Struct, eq=False):
     """A request that waits for the server."""
 
-    def __init__(self, context: ToolContext, limit: asyncio.Timeout) -> None:
-        self.context = context
-        self.limit = limit
-        self.is_silenced = False
+    context: ToolContext
+    limit: asyncio.Timeout
+    is_silenced: bool = False
 
 
-class _Demand:
+class _Demand(Struct, eq=False):
     """What a server asks for during `calls`. It is given up with the last of them."""
 
-    def __init__(self, calls: list[_Call], task: asyncio.Future[Any]) -> None:
-        self.calls = calls
-        self.task = task
+    calls: list[_Call]
+    task: asyncio.Future[Any]
 
 
 _CALL: ContextVar[_Call | None] = ContextVar("mcp_call", default=None)
@@ -57,7 +57,15 @@ class RunningCalls:
             _CALL.reset(token)
             if call is not None:
                 self._calls.remove(call)
-                await self._give_up_demands(call)
+                ended = call
+                given_up: list[asyncio.Future[Any]] = []
+                for demand in self._demands:
+                    demand.calls = [call for call in demand.calls if call is not ended]
+                    if not demand.calls:
+                        demand.task.cancel()
+                        given_up.append(demand.task)
+                if given_up:
+                    await asyncio.wait(given_up, timeout=_GIVE_UP_S)
 
     def find_context(self) -> ToolContext | None:
         """Return the context of the call that a message belongs to: the latest, if the transport does not say which."""
@@ -115,13 +123,3 @@ class RunningCalls:
             self._demands.remove(demand)
             for call in demand.calls:
                 self._restart_limit(call)
-
-    async def _give_up_demands(self, ended: _Call) -> None:
-        given_up: list[asyncio.Future[Any]] = []
-        for demand in self._demands:
-            demand.calls = [call for call in demand.calls if call is not ended]
-            if not demand.calls:
-                demand.task.cancel()
-                given_up.append(demand.task)
-        if given_up:
-            await asyncio.wait(given_up, timeout=_GIVE_UP_S)

@@ -95,7 +95,12 @@ class _Repair:
             return {}
         found = cast("dict[str, Any]", node)
         if "$ref" in found:
-            target = self._resolve(found["$ref"])
+            # What `#/$defs/Name` refers to; nothing for anything else.
+            reference = found["$ref"]
+            target: Any = self._whole
+            for part in str(reference).split("/")[1:] if str(reference).startswith("#/") else [""]:
+                target = cast("dict[str, Any]", target).get(part) if isinstance(target, dict) else None
+            target = cast("dict[str, Any]", target) if isinstance(target, dict) else {}
             own = {key: value for key, value in found.items() if key != "$ref"}
             return self.repair({**target, **own}, depth + 1)
         repaired = {key: self._repair_value(key, value, depth) for key, value in found.items() if key not in _DROPPED}
@@ -117,13 +122,6 @@ class _Repair:
             return str(value)[:MAX_DESCRIPTION_CHARS]
         repair = _KEYWORDS.get(key)
         return None if repair is None else repair(value)
-
-    def _resolve(self, reference: Any) -> dict[str, Any]:
-        """Return what `#/$defs/Name` refers to; nothing for anything else."""
-        target: Any = self._whole
-        for part in str(reference).split("/")[1:] if str(reference).startswith("#/") else [""]:
-            target = cast("dict[str, Any]", target).get(part) if isinstance(target, dict) else None
-        return cast("dict[str, Any]", target) if isinstance(target, dict) else {}
 
 
 # --- the values of keywords: each function returns the repaired value, None to leave the keyword out ---

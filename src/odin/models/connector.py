@@ -39,7 +39,7 @@ from odin.models.model_table import CatalogCopy, ModelTable
 from odin.providers.address import find_route, parse_address, set_proxy
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
-from odin.providers.wire import ApiKey, KeyAttempts, KeySource
+from odin.providers.wire import ApiKey, FixedKey, KeyAttempts, KeySource
 
 if TYPE_CHECKING:
     from odin.models.key_pool import KeyPool
@@ -55,31 +55,21 @@ _FAMILY_NAMES = ("opus", "sonnet", "haiku", "fable")
 _LOCAL_PROVIDERS = ("ollama", "lmstudio", "llamacpp", "vllm", "local")
 
 
-class SingleKey:
+class SingleKey(FixedKey):
     """The only key of a provider, or none. Its pool is loaded when there is something to record."""
 
-    def __init__(
-        self,
-        key: ApiKey,
-        load_pool: "Callable[[], KeyPool]",
-        states: Path,
-        note_limits: Callable[[RateLimitChunk], object],
-    ) -> None:
-        self._key = key
-        self._note_limits = note_limits
-        self._load_pool = load_pool
-        self._states = states
-
-    def choose(self, attempts: KeyAttempts | None = None) -> ApiKey:
-        return self._key
+    def __init__(self, connector: "ModelConnector", place: Endpoint) -> None:
+        super().__init__(next(iter(place.keys), ApiKey()))
+        self._connector = connector
+        self._place = place
 
     def record(self, key: ApiKey, error: ProviderError | None, attempts: KeyAttempts) -> bool:
-        if not key.value or (error is None and not self._states.exists()):
+        if not key.value or (error is None and not self._connector.states_path.exists()):
             return False
-        return self._load_pool().record(key, error, attempts)
+        return self._connector.load_key_pool(self._place).record(key, error, attempts)
 
     def record_limits(self, key: ApiKey, limits: RateLimitChunk) -> None:
-        self._note_limits(limits)
+        self._connector.note_limits(self._place.provider, limits)
 
 
 class ModelConnector:
@@ -99,7 +89,7 @@ class ModelConnector:
         self._fixed_small: tuple[Provider, ModelInfo] | None = None
         self._key_pools: dict[str, KeyPool] = {}
         self._limits: dict[str, tuple[RateLimitChunk, float]] = {}
-        self._states_path = locate_key_states(env)
+        self.states_path = locate_key_states(env)
         self.list_problems: tuple[str, ...] = ()
         self.on_warning: Callable[[str], object] = lambda text: None
         self.on_keys_changed: Callable[[KeyPoolChanged], object] = lambda event: None
@@ -369,7 +359,7 @@ class ModelConnector:
         if self._key_pools:
             from odin.models.key_states import KeyStates
 
-            await KeyStates.get_shared(self._states_path).flush()
+            await KeyStates.get_shared(self.states_path).flush()
 
     async def connect(self, ref: str, *, warm: bool = True, again: bool = False) -> tuple[Provider, ModelInfo]:
         """Return a model, or the first one of a pool, connected once, or `again`: its server may have changed."""
@@ -415,22 +405,15 @@ class ModelConnector:
 
     def _get_keys(self, place: Endpoint) -> KeySource:
         """Return the keys of a provider, one pool for all its models."""
-        if len(place.keys) < 2:
-            return SingleKey(
-                next(iter(place.keys), ApiKey()),
-                lambda: self._load_key_pool(place),
-                self._states_path,
-                partial(self._note_limits, place.provider),
-            )
-        return self._load_key_pool(place)
+        return SingleKey(self, place) if len(place.keys) < 2 else self.load_key_pool(place)
 
-    def _load_key_pool(self, place: Endpoint) -> "KeyPool":
+    def load_key_pool(self, place: Endpoint) -> "KeyPool":
         pool = self._key_pools.get(place.provider)
         if pool is None or pool.keys != place.keys:
             from odin.models.key_pool import KeyPool
             from odin.models.key_states import KeyStates
 
-            states = KeyStates.get_shared(self._states_path)
+            states = KeyStates.get_shared(self.states_path)
             if not self._key_pools:
                 self._stop_listening = states.listen(self._report_keys)
             own = self._settings.get(place.provider, ProviderSettings())
@@ -442,11 +425,11 @@ class ModelConnector:
                 rotation=own.key_rotation,
                 order=own.key_order,
             )
-            pool.on_limits = partial(self._note_limits, place.provider)
+            pool.on_limits = partial(self.note_limits, place.provider)
             pool.on_chosen = partial(self._report_keys, place.provider)
         return pool
 
-    def _note_limits(self, provider: str, limits: RateLimitChunk) -> None:
+    def note_limits(self, provider: str, limits: RateLimitChunk) -> None:
         self._limits[provider] = limits, time.time()
 
     def list_rate_limits(self) -> tuple[RateLimitUpdated, ...]:

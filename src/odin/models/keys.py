@@ -9,23 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.config.auth import (
-    AuthFile,
-    mask_key,
-    read_auth_file,
-    remove_keys,
-    store_key,
-    validate_provider_name,
-)
+from odin.config.auth import AuthFile, mask_key, read_auth_file, remove_keys, store_key, validate_provider_name
 from odin.config.files import locate_value
 from odin.config.paths import CONFIG_NAME, locate_key_states
-from odin.models.catalog import (
-    PRESETS,
-    SettingsByProvider,
-    find_key_variable,
-    has_plugin,
-    make_unknown_provider,
-)
+from odin.models.catalog import PRESETS, SettingsByProvider, find_key_variable, has_plugin, make_unknown_provider
 from odin.providers.settings import KEY_VARIABLE, ProviderSettings, resolve_keys, split_keys
 
 if TYPE_CHECKING:

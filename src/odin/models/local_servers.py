@@ -55,11 +55,7 @@ class LocalServer(Struct, frozen=True):
 
 
 async def discover_servers(
-    env: Mapping[str, str],
-    http: HttpClient | None = None,
-    *,
-    ports: Iterable[int] | None = None,
-    timeout: float = 0.5,
+    env: Mapping[str, str], http: HttpClient | None = None, *, ports: Iterable[int] | None = None, timeout: float = 0.5
 ) -> tuple[LocalServer, ...]:
     """Return the servers on the loopback ports, in port order. Takes at most `timeout` seconds."""
     wanted = read_ports(env) if ports is None else tuple(ports)

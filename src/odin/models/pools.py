@@ -30,11 +30,7 @@ class ModelPools:
     """The pools of a session. `normalize` returns the full name of a model, and `check` raises if it cannot exist."""
 
     def __init__(
-        self,
-        config: Config,
-        env: Mapping[str, str],
-        normalize: Callable[[str], str],
-        check: Callable[[str], object],
+        self, config: Config, env: Mapping[str, str], normalize: Callable[[str], str], check: Callable[[str], object]
     ) -> None:
         self._pools = config.model_pools
         self._files = (Path(config.root, CONFIG_NAME), get_config_dir(env) / CONFIG_NAME)

@@ -59,15 +59,7 @@ MAX_RETURN_AFTER_S = 300.0
 RETURN_WITHIN_TURN_S = 300.0
 """Within a turn the selected model returns later: each switch makes the new model read the conversation again."""
 
-_FAILOVER_ERRORS = (
-    AuthFailed,
-    QuotaExhausted,
-    ModelNotFound,
-    BadReply,
-    TlsFailed,
-    Misconfigured,
-    PackageFailed,
-)
+_FAILOVER_ERRORS = (AuthFailed, QuotaExhausted, ModelNotFound, BadReply, TlsFailed, Misconfigured, PackageFailed)
 
 
 def make_retry_policy(config: Config) -> RetryPolicy:

@@ -5,9 +5,7 @@ from typing import Any
 
 import msgspec
 
-from odin.testing.chat_api import (
-    build_error_body as build_error_body,
-)
+from odin.testing.chat_api import build_error_body as build_error_body
 from odin.testing.chat_api import (
     check_call_id,
     check_effort,
@@ -86,7 +84,7 @@ def _list_message_events(rendered: RenderedReply, index: int) -> EventItems:
     part: dict[str, Any] = item["content"][0]
     at = {"item_id": item["id"], "output_index": index, "content_index": 0}
     kind, key = ("refusal", "refusal") if rendered.stop == "refusal" else ("output_text", "text")
-    started = {**item, "status": "in_progress", "content": []}
+    started: dict[str, Any] = {**item, "status": "in_progress", "content": []}
     yield "response.output_item.added", {"output_index": index, "item": started}
     yield "response.content_part.added", {**at, "part": {**part, key: ""}}
     for chunk in rendered.split_chunks(rendered.text):
@@ -369,10 +367,10 @@ def _check_item(item: Any, where: str, model: str, seen: set[str], accepts: Coll
         check_call_id(found.get("call_id"), f"{where}.call_id", _MAX_CALL_ID)
         # A result is text, or parts that are not empty.
         output = found.get("output")
-        if not isinstance(output, str):
-            if as_list(output) is None:
-                raise make_missing_error(f"{where}.output")
-            _check_parts(output, f"{where}.output", _INPUT_TYPES, model)
+        parts = as_list(output)
+        if parts is None and not isinstance(output, str):
+            raise make_missing_error(f"{where}.output")
+        _check_parts(parts or [], f"{where}.output", _INPUT_TYPES, model)
     elif kind == "reasoning" and as_list(found.get("summary")) is None:
         raise make_missing_error(f"{where}.summary")
     return {**found, "type": kind}
@@ -482,8 +480,7 @@ def _check_chain(body: dict[str, Any], items: list[dict[str, Any]], memory: Issu
     missing = [ident for ident in needed if ident not in present]
     if missing and present:
         raise make_refusal(
-            f"Item of type 'function_call' was provided without its required 'reasoning' item: '{missing[0]}'.",
-            "input",
+            f"Item of type 'function_call' was provided without its required 'reasoning' item: '{missing[0]}'.", "input"
         )
 
 

@@ -189,11 +189,7 @@ class Turn(Struct, frozen=True, forbid_unknown_fields=True):
         return structs.replace(self, missing=missing)
 
     def error(
-        self,
-        after: int = 1,
-        type: str = "overloaded_error",
-        message: str = "Overloaded",
-        code: str | None = None,
+        self, after: int = 1, type: str = "overloaded_error", message: str = "Overloaded", code: str | None = None
     ) -> "Turn":
         """Send the API's own error event after this many events, and stop."""
         return structs.replace(self, fails=StreamError(after, type, message, code))

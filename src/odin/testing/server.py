@@ -304,11 +304,7 @@ def _guess_api(seen: SeenRequest) -> Api:
     return "anthropic" if "x-api-key" in seen.headers or "anthropic-version" in seen.headers else "chat"
 
 
-_APIS: dict[str, Api] = {
-    "/v1/messages": "anthropic",
-    "/v1/chat/completions": "chat",
-    "/v1/responses": "responses",
-}
+_APIS: dict[str, Api] = {"/v1/messages": "anthropic", "/v1/chat/completions": "chat", "/v1/responses": "responses"}
 _SECRET_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key"})
 _START_TIMEOUT = 10.0
 _DEFAULT_MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4.1", "google": "gemini-3.8-flash"}

@@ -130,15 +130,11 @@ def check_window(api: Api, body: dict[str, Any], size: int, window: int | None, 
     """Reject what does not fit. Only vLLM also counts the room for the reply."""
     if window is None:
         return
-    if api == "anthropic":
-        if size > window:
-            raise RequestRefused(f"prompt is too long: {size} tokens > {window} maximum", type="invalid_request_error")
-        return
-    if api == "gemini":
-        if size > window:
-            raise RequestRefused(
-                f"The input token count ({size}) exceeds the maximum number of tokens allowed ({window})."
-            )
+    if api == "anthropic" and size > window:
+        raise RequestRefused(f"prompt is too long: {size} tokens > {window} maximum", type="invalid_request_error")
+    if api == "gemini" and size > window:
+        raise RequestRefused(f"The input token count ({size}) exceeds the maximum number of tokens allowed ({window}).")
+    if api in ("anthropic", "gemini"):
         return
     answer = 0
     if local == "vllm":
