@@ -103,15 +103,13 @@ class Notifier:
             self._working = True
             self._pending = [(text, asks) for text, asks in self._pending if asks]
         elif isinstance(event, TurnEnded) and not agent:
-            self._note_turn_end(event, envelope.ts, live)
-
-    def _note_turn_end(self, event: TurnEnded, ts: float, live: bool) -> None:
-        self._working = False
-        self._asked.clear()
-        self._pending = []
-        if live and event.reason not in ("interrupted", "aborted") and self._is_worth_telling(ts - self._since):
-            failed = event.reason != "end_turn"
-            self._pending.append((f"failed: {event.error or event.reason}" if failed else "finished", False))
+            ts = envelope.ts
+            self._working = False
+            self._asked.clear()
+            self._pending = []
+            if live and event.reason not in ("interrupted", "aborted") and self._is_worth_telling(ts - self._since):
+                failed = event.reason != "end_turn"
+                self._pending.append((f"failed: {event.error or event.reason}" if failed else "finished", False))
 
     def _is_worth_telling(self, seconds: float) -> bool:
         return seconds >= LONG_WORK_S or not self.focused
@@ -124,9 +122,6 @@ class Notifier:
         self._pending.clear()
         if asks and not self._asked:
             return
-        self._notify(text)
-
-    def _notify(self, text: str) -> None:
         if self._settings.bell:
             self.write(BELL)
         watched = self.focus_known and self.focused

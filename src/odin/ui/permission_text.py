@@ -314,11 +314,7 @@ def _parse_json(text: str) -> Any:
 
 def _format_json(value: Any) -> str:
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return "".join(_escape_char(char) for char in text)
-
-
-def _escape_char(char: str) -> str:
-    return char if char == "\n" or escape_hidden(char) == char else json.dumps(char)[1:-1]
+    return "".join((char if char == "\n" or escape_hidden(char) == char else json.dumps(char)[1:-1]) for char in text)
 
 
 def _is_all_visible(text: str) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.call_events import PlanAsked, ThinkingEnded
-from odin.core.client import Client, SessionInfo
+from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import AnswerPlan, Prompt
 from odin.ui.exit import (
@@ -210,13 +210,25 @@ class _TurnRun:
             if started is None:
                 await self._client.submit(prompt)
                 await asyncio.sleep(_HEAD_START_S)
-            self._introduce(await self._client.get_info())
+            info = await self._client.get_info()
+            sandbox = f"Sandbox: {info.sandbox}" if self._verbose and info.sandbox else ""
+            first = self._started is None or self._started.first
+            for line in (info.notice, *info.warnings, sandbox) if first else ():
+                if line:
+                    self._progress.print_line(line)
+            self._progress.start()
+            if self._keyboard is not None:
+                self._keyboard.attach(self._progress)
             pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watches))
             try:
                 await asyncio.wait({pump, stopping.abandoned}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 pump.cancel()
-                await self._close_views()
+                if self._dialogs is not None:
+                    await (self._dialogs.close() if self._started is None else self._dialogs.end_turn())
+                if self._keyboard is not None:
+                    self._keyboard.detach()
+                self._progress.close()
             self.code = stopping.code
             ended = pump.result() if pump.done() and not pump.cancelled() else None
         if ended is None and not self.code:
@@ -239,16 +251,6 @@ class _TurnRun:
             for line in f"{message} {next_step}".rstrip().split("\n"):
                 write_line(self._err, line, "red" if ended.reason == "error" else None)
         return self.code or exit_code_of(ended)
-
-    def _introduce(self, info: SessionInfo) -> None:
-        sandbox = f"Sandbox: {info.sandbox}" if self._verbose and info.sandbox else ""
-        first = self._started is None or self._started.first
-        for line in (info.notice, *info.warnings, sandbox) if first else ():
-            if line:
-                self._progress.print_line(line)
-        self._progress.start()
-        if self._keyboard is not None:
-            self._keyboard.attach(self._progress)
 
     async def _pump(
         self, events: AsyncIterator[Envelope], prompt_id: str, watches: Iterable[Callable[[Envelope], None]]
@@ -293,10 +295,3 @@ class _TurnRun:
         self._progress.print_line(f"Thought for {thought.seconds:.0f} s:")
         for line in thought.text.strip().split("\n"):
             self._progress.print_line(f"  {line}")
-
-    async def _close_views(self) -> None:
-        if self._dialogs is not None:
-            await (self._dialogs.close() if self._started is None else self._dialogs.end_turn())
-        if self._keyboard is not None:
-            self._keyboard.detach()
-        self._progress.close()

@@ -64,7 +64,7 @@ class EventLines:
         line = self._format_event(envelope.event)
         return f"[{envelope.agent}] {line}" if line and envelope.agent else line
 
-    def _format_event(self, event: Event) -> str:
+    def _format_event(self, event: Event) -> str:  # noqa: C901 (one case per event)
         match event:
             case Warned():
                 return event.text
@@ -73,38 +73,34 @@ class EventLines:
             case ModelChanged(reason=reason) if reason:
                 return f"Switched to {event.model}: {reason}"
             case HookRan():
-                return self._format_hook(event)
+                form = _HOOK_SENTENCES.get(event.outcome, "")
+                line = form.format(hook=event.hook, point=event.point, detail=event.detail).rstrip(" :")
+                if event.outcome == "denied" and event.call_id and event.point in _PRE_CALL_POINTS:
+                    self._denied[event.call_id] = line
+                    return ""
+                return line
             case PermissionAnswered(allowed=False, by="user"):
                 self._denied[event.call_id] = f"You denied it: {event.reason}" if event.reason else "You denied it."
                 return ""
             case ToolEnded():
-                return self._format_tool_end(event)
+                # Report a denied call and who denied it; else the text for the user, secrets removed, or a failure.
+                denied = self._denied.pop(event.call_id, "")
+                if event.status == "denied":
+                    return f"{user_name_of(event.name)} was not run. {denied or denial_reason_of(event)}"
+                sentences = [event.for_user] if event.for_user else []
+                if event.redacted:
+                    sentences.append(
+                        f"Redacted from the result of {user_name_of(event.name)}: {', '.join(event.redacted)}."
+                    )
+                elif self._failures and event.status == "error":
+                    sentences.append(f"{user_name_of(event.name)} failed: {_first_line_of(event.text)}")
+                return " ".join(sentences)
             case RuleAdded():
                 return f"Rule added {_describe_range(event)}: {event.action} {event.text}"
             case RuleRemoved():
                 return f"Rule removed {_describe_range(event)}: {event.action} {event.text}"
             case _:
                 return ""
-
-    def _format_hook(self, event: HookRan) -> str:
-        form = _HOOK_SENTENCES.get(event.outcome, "")
-        line = form.format(hook=event.hook, point=event.point, detail=event.detail).rstrip(" :")
-        if event.outcome == "denied" and event.call_id and event.point in _PRE_CALL_POINTS:
-            self._denied[event.call_id] = line
-            return ""
-        return line
-
-    def _format_tool_end(self, event: ToolEnded) -> str:
-        """Report a denied call and who denied it; else the text for the user, secrets removed, or a failure."""
-        denied = self._denied.pop(event.call_id, "")
-        if event.status == "denied":
-            return f"{user_name_of(event.name)} was not run. {denied or denial_reason_of(event)}"
-        sentences = [event.for_user] if event.for_user else []
-        if event.redacted:
-            sentences.append(f"Redacted from the result of {user_name_of(event.name)}: {', '.join(event.redacted)}.")
-        elif self._failures and event.status == "error":
-            sentences.append(f"{user_name_of(event.name)} failed: {_first_line_of(event.text)}")
-        return " ".join(sentences)
 
 
 def _describe_range(event: RuleAdded | RuleRemoved) -> str:

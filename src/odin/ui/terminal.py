@@ -138,7 +138,8 @@ def _escape_deceptive(match: re.Match[str]) -> str:
     if len(char) > 1:
         return char
     if char in _MARKS:
-        is_fine = _RIGHT_TO_LEFT.search(_line_of(text, at)) is not None
+        end = text.find("\n", at)
+        is_fine = _RIGHT_TO_LEFT.search(text[text.rfind("\n", 0, at) + 1 : len(text) if end < 0 else end]) is not None
     elif char in _JOINERS:
         is_fine = before >= "\u0600" and after >= "\u0600" and not _DECEPTIVE.fullmatch(after)
     elif "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
@@ -146,11 +147,6 @@ def _escape_deceptive(match: re.Match[str]) -> str:
     else:
         is_fine = "\u180b" <= char <= "\u180f" and "\u1800" <= before <= "\u18af" and char != "\u180e"
     return char if is_fine else ascii(char)[1:-1]
-
-
-def _line_of(text: str, at: int) -> str:
-    end = text.find("\n", at)
-    return text[text.rfind("\n", 0, at) + 1 : len(text) if end < 0 else end]
 
 
 def write_text(err: TextIO | None, text: str) -> None:

@@ -168,7 +168,15 @@ class PermissionFlow:
             rule = await self._choose_rule(f"Allow and add a rule {SCOPE_WORDS[reply.scope]}")
             return None if rule is None else AnswerPermission(ask.ask_id, allow=True, rule=rule, remember=reply.scope)
         if reply.act == "forbid":
-            return await self._deny_for_good()
+            rule = await self._choose_rule("Deny and add a rule")
+            if rule is None:
+                return None
+            scope = parse_scope(
+                await self._tty.ask_line("For this [p]roject (Enter), [s]ession, or all projects of this [u]ser: ")
+            )
+            if scope is None:
+                return None
+            return AnswerPermission(self._ask.ask_id, allow=False, rule=rule, remember=scope)
         if reply.act == "edit":
             return await self._edit_arguments(reply.words)
         self._pending_text = self._explain(reply)
@@ -182,17 +190,6 @@ class PermissionFlow:
             if reply.act == "help"
             else f"{wrap_words(reply.words, self._tty.get_columns())}\n"
         )
-
-    async def _deny_for_good(self) -> AnswerPermission | None:
-        rule = await self._choose_rule("Deny and add a rule")
-        if rule is None:
-            return None
-        scope = parse_scope(
-            await self._tty.ask_line("For this [p]roject (Enter), [s]ession, or all projects of this [u]ser: ")
-        )
-        if scope is None:
-            return None
-        return AnswerPermission(self._ask.ask_id, allow=False, rule=rule, remember=scope)
 
     async def _choose_rule(self, wording: str) -> str | None:
         """Return the chosen or edited rule; None to go back to the request."""

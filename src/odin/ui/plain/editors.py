@@ -96,7 +96,7 @@ class LineEditor:
         """The text as one row, with one character for each of its own."""
         return self.text.translate(_SCREEN_SYMBOLS)
 
-    def press(self, keys: str) -> Literal["", "done", "closed"]:
+    def press(self, keys: str) -> Literal["", "done", "closed"]:  # noqa: C901 (one case per kind of key)
         """Process keys. Return "done" at Enter and "closed" at Ctrl-D on an empty line."""
         keys, self._partial_key = self._partial_key + keys, ""
         for found in _KEY_SEQUENCE.finditer(keys):
@@ -106,7 +106,12 @@ class LineEditor:
             elif key[0] == "\x1b" and key not in _MOVES and found.end() == len(keys):
                 self._partial_key = key if len(key) < 8 and not key[-1].isalpha() else ""
             elif self._pasting:
-                self._paste(key)
+                # Terminals send the line ends of pasted text as CR, LF or both.
+                if key in "\r\n":
+                    self._insert("" if key == "\n" and self._pasted == "\r" else "\n")
+                else:
+                    self._insert(key)
+                self._pasted = key
             elif key in "\r\n":
                 return "done"
             elif key == "\x04" and not self.text:
@@ -114,18 +119,23 @@ class LineEditor:
             elif key == "\t" and self._complete is not None:
                 self._complete(self)
             elif key in _MOVES:
-                self._move(_MOVES[key])
+                name = _MOVES[key]
+                text, at = self.text, self.cursor
+                if name in _CURSOR_STEPS:
+                    self.cursor = _CURSOR_STEPS[name](at, len(text))
+                elif name in ("up", "down"):
+                    back = self._history_offset + (1 if name == "up" else -1)
+                    if 0 <= back <= len(self._history):
+                        self._unsent = self.text if not self._history_offset else self._unsent
+                        self._history_offset = back
+                        self.text = self._history[-back] if back else self._unsent
+                        self.cursor = len(self.text)
+                else:
+                    first, last = self._span_of_cut(name)
+                    self.text, self.cursor = text[:first] + text[last:], first
             else:
                 self._insert(key)
         return ""
-
-    def _paste(self, key: str) -> None:
-        """Insert pasted text; terminals send line ends as CR, LF or both."""
-        if key in "\r\n":
-            self._insert("" if key == "\n" and self._pasted == "\r" else "\n")
-        else:
-            self._insert(key)
-        self._pasted = key
 
     def _insert(self, key: str) -> None:
         if key > "\x7f" and key.isspace():
@@ -138,16 +148,6 @@ class LineEditor:
         """Replace the text from `start` to the cursor."""
         self.text = self.text[:start] + text + self.text[self.cursor :]
         self.cursor = start + len(text)
-
-    def _move(self, name: str) -> None:
-        text, at = self.text, self.cursor
-        if name in _CURSOR_STEPS:
-            self.cursor = _CURSOR_STEPS[name](at, len(text))
-        elif name in ("up", "down"):
-            self._recall(1 if name == "up" else -1)
-        else:
-            first, last = self._span_of_cut(name)
-            self.text, self.cursor = text[:first] + text[last:], first
 
     def _span_of_cut(self, name: str) -> tuple[int, int]:
         """Return the range that a deleting key removes."""
@@ -162,14 +162,6 @@ class LineEditor:
             return at, len(text)
         rest = text[:at].rstrip()
         return max(rest.rfind(" "), rest.rfind("\n")) + 1, at
-
-    def _recall(self, step: int) -> None:
-        back = self._history_offset + step
-        if 0 <= back <= len(self._history):
-            self._unsent = self.text if not self._history_offset else self._unsent
-            self._history_offset = back
-            self.text = self._history[-back] if back else self._unsent
-            self.cursor = len(self.text)
 
     def render(self, label: str, columns: int) -> str:
         """Return the sequence that draws the label and the part of the line around the cursor that fits."""

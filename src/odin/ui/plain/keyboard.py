@@ -67,15 +67,12 @@ def pick_completion(typed: str, start: int, choices: Sequence[CompletionItem]) -
     matches = starting or list(choices)
     if len(matches) == 1:
         return Completion(start, matches[0].insert)
-    common = _common_prefix_of([choice.insert for choice in matches])
+    texts = [choice.insert for choice in matches]
+    first, last = min(texts), max(texts)
+    common = next((first[:at] for at, letter in enumerate(first) if letter != last[at]), first)
     if len(common) > len(typed) and starting:
         return Completion(start, common)
     return Completion(start, typed, tuple(choice.label for choice in matches[:MAX_COMPLETIONS]))
-
-
-def _common_prefix_of(texts: Sequence[str]) -> str:
-    first, last = min(texts), max(texts)
-    return next((first[:at] for at, letter in enumerate(first) if letter != last[at]), first)
 
 
 _AFTER_LINE_END = re.compile(r"(?<=[\r\n])")
@@ -272,7 +269,8 @@ class Keyboard:
             self._tty.write(f"{self._render_whole()}\n")
             self._drawn = False
         self._clear()
-        self._remember(text)
+        if text.strip() and self._history[-1:] != [text]:
+            self._history = [*self._history, text][-_MAX_HISTORY:]
         self._line = self._make_line()
         self._release_progress()
         self._silent = self._silent or self._progress is None
@@ -286,10 +284,6 @@ class Keyboard:
         return (
             f"\r\x1b[K{label}{shorten(self._line.display_text, _MAX_ROWS * self._tty.get_columns() - width_of(label))}"
         )
-
-    def _remember(self, text: str) -> None:
-        if text.strip() and self._history[-1:] != [text]:
-            self._history = [*self._history, text][-_MAX_HISTORY:]
 
     def _make_line(self) -> LineEditor:
         return LineEditor("", self._history, self._start_completion)

@@ -204,7 +204,13 @@ class _PlainRepl:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._ignore_signals()
+            # Ignore signals during shutdown, so that one more Ctrl-C does not abort it.
+            for number in _SIGNAL_CODES:
+                self._loop.add_signal_handler(number, _do_nothing)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            self._loop.remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         return self.code
 
     def _leave(self, code: int | None = None) -> None:
@@ -223,15 +229,6 @@ class _PlainRepl:
         self._loop.add_signal_handler(signal.SIGINT, self._handle_interrupt)
         for number, code in _SIGNAL_CODES.items():
             self._loop.add_signal_handler(number, self._leave, code)
-
-    def _ignore_signals(self) -> None:
-        """Ignore signals during shutdown, so that one more Ctrl-C does not abort it."""
-        for number in _SIGNAL_CODES:
-            self._loop.add_signal_handler(number, _do_nothing)
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        self._loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def _handle_interrupt(self) -> None:
         """Handle Ctrl-C: stop what runs, else clear the line, else close the session list, else exit.
@@ -302,8 +299,24 @@ class _PlainRepl:
                     self._sender.expect()  # also if Odin started the turn: Ctrl-C is for it from now on
                     code = await self._turns.show(client, envelope, envelope.event, events, dialogs)
                     if code == EXIT_INTERRUPTED:
-                        await self._tell_paused(client)
-                    self._finish_turn(code)
+                        # Say which prompts the interrupt left in the queue: they are neither lost nor started.
+                        count = sum(item.paused for item in (await client.snapshot()).queue)
+                        if count:
+                            subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
+                            with self._keyboard.write_above():
+                                write_line(
+                                    sys.stderr,
+                                    f"{subject} paused. /queue shows, /queue send N sends, /queue drop N removes.",
+                                )
+                    self._sender.expects_turn = False
+                    if not self._done.done():  # else leaving has interrupted the turn
+                        self.code = code
+                    if code in (*_SIGNAL_CODES.values(), EXIT_READER_GONE, OutputFailed.exit_code):
+                        self._leave(code)
+                    self._keyboard.show()
+                    if self._execution:
+                        self._queue_line(f"/execute {self._execution}")
+                        self._execution = ""
                 else:
                     self._observe(envelope)
                     dialogs.handle_event(envelope)
@@ -311,25 +324,6 @@ class _PlainRepl:
             if self._client is client:
                 self._leave()
                 return
-
-    async def _tell_paused(self, client: Client) -> None:
-        """Say which prompts the interrupt left in the queue: they are neither lost nor started."""
-        count = sum(item.paused for item in (await client.snapshot()).queue)
-        if count:
-            subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
-            with self._keyboard.write_above():
-                write_line(sys.stderr, f"{subject} paused. /queue shows, /queue send N sends, /queue drop N removes.")
-
-    def _finish_turn(self, code: int) -> None:
-        self._sender.expects_turn = False
-        if not self._done.done():  # else leaving has interrupted the turn
-            self.code = code
-        if code in (*_SIGNAL_CODES.values(), EXIT_READER_GONE, OutputFailed.exit_code):
-            self._leave(code)
-        self._keyboard.show()
-        if self._execution:
-            self._queue_line(f"/execute {self._execution}")
-            self._execution = ""
 
     def _observe(self, envelope: Envelope) -> None:
         self._commands.error_log.handle_event(envelope, True)
@@ -400,7 +394,9 @@ class _PlainRepl:
             if not self._sender.expects_turn:
                 self._keyboard.show()
             text, self._line_stays = await self._lines.get()
-            await _let_signals_run()
+            # Let a Ctrl-C typed before a line act first: the event loop handles the signal a few steps later.
+            for _ in range(4):
+                await asyncio.sleep(0)
             await self._run_reporting_errors(text)
 
     async def _run_reporting_errors(self, text: str, *, edit: bool = False) -> None:
@@ -505,12 +501,6 @@ class _PlainRepl:
 
 def _do_nothing() -> None:
     """Replace a signal handler during shutdown."""
-
-
-async def _let_signals_run() -> None:
-    """Let a Ctrl-C typed before a line act first: the event loop handles the signal a few steps later."""
-    for _ in range(4):
-        await asyncio.sleep(0)
 
 
 async def run_plain(

@@ -105,7 +105,11 @@ class StreamedAnswer:
         elif isinstance(event, Replied):
             self._finish_reply(event.message.text)
         elif isinstance(event, ReplyRolledBack | ReplyDiscarded):
-            self._restart_reply()
+            if self._shown:
+                self.flush()
+                self._lines.append(f"{REPLY_RESTARTED}\n")
+                self.flush_lines()
+            self._reset_reply(self._last)
         elif isinstance(event, PlanAsked):
             self._finish_reply(event.text.strip())
             self.flush()
@@ -137,7 +141,15 @@ class StreamedAnswer:
             return
         text, self._lines = "".join(self._lines), []
         with self._bottom.write_above():
-            self._write_bytes(text)
+            view = memoryview(text.encode(self._encoding, "replace"))
+            while view and not self.broken:
+                try:
+                    view = view[os.write(self._fd, view) :]
+                except BlockingIOError:
+                    select.select([], [self._fd], [], 1.0)
+                except OSError as error:
+                    self.broken = True
+                    self.error = None if isinstance(error, BrokenPipeError) else error
 
     # --- chunks to lines ---
 
@@ -174,13 +186,6 @@ class StreamedAnswer:
         self._finish_line()
         self._reset_reply(text if text.strip() else self._last)
 
-    def _restart_reply(self) -> None:
-        if self._shown:
-            self.flush()
-            self._lines.append(f"{REPLY_RESTARTED}\n")
-            self.flush_lines()
-        self._reset_reply(self._last)
-
     def _reset_reply(self, last: str) -> None:
         self._chunks, self._unfinished_line, self._blank_lines = [], [], 0
         self._shown, self._last = False, last
@@ -192,17 +197,6 @@ class StreamedAnswer:
     def _schedule_write(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_BATCH_S, self.flush_lines)
-
-    def _write_bytes(self, text: str) -> None:
-        view = memoryview(text.encode(self._encoding, "replace"))
-        while view and not self.broken:
-            try:
-                view = view[os.write(self._fd, view) :]
-            except BlockingIOError:
-                select.select([], [self._fd], [], 1.0)
-            except OSError as error:
-                self.broken = True
-                self.error = None if isinstance(error, BrokenPipeError) else error
 
 
 class TurnView:

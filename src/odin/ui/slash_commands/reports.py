@@ -418,7 +418,10 @@ async def gather_status(client: Client) -> list[tuple[str, str]]:
 
 
 def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableModel]) -> list[tuple[str, str]]:
-    entry = _find_model(info.model, models)
+    # The entry of the model, or of another one of its provider: both are reached with the same key.
+    ref = info.model
+    same_provider = [item for item in models if item.ref.partition("/")[0] == ref.partition("/")[0]]
+    entry = next((item for item in same_provider if item.ref == ref), same_provider[0] if same_provider else None)
     provider = info.model.partition("/")[0]
     address = f" ({entry.address})" if entry is not None and entry.address else ""
     title = f" ({shot.title})" if shot.title else ""
@@ -446,12 +449,6 @@ def _describe_rate_limit(limits: RateLimitUpdated) -> str:
     key = f"…{limits.key}: " if limits.key else ""
     reset = f", reset in {format_seconds(limits.reset_s)}" if limits.reset_s else ""
     return f"{key}{describe_limits(limits)}{reset}"
-
-
-def _find_model(ref: str, models: Iterable[AvailableModel]) -> AvailableModel | None:
-    """Return the entry of a model, or of another one of its provider: both are reached with the same key."""
-    same_provider = [item for item in models if item.ref.partition("/")[0] == ref.partition("/")[0]]
-    return next((item for item in same_provider if item.ref == ref), same_provider[0] if same_provider else None)
 
 
 def _describe_usage(shot: Snapshot) -> str:

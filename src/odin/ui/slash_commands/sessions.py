@@ -157,7 +157,10 @@ async def change_queued_prompt(client: Client, rest: str) -> str:
     if verb not in ("edit", "drop", "steer", "send"):
         raise make_argument_error("queue", verb)
     snapshot = await client.snapshot()
-    item = _find_queued_prompt(snapshot.queue, number)
+    queue = snapshot.queue
+    if not number.isdecimal() or len(number) > 6 or not 1 <= int(number) <= len(queue):
+        raise UsageError(f"No queued prompt number {number!r}.", "/queue lists the prompts.")
+    item = queue[int(number) - 1]
     if verb == "drop":
         done, result = await client.submit(DropPrompt(item.id, item.agent)), "Dropped"
     elif verb == "edit":
@@ -168,12 +171,6 @@ async def change_queued_prompt(client: Client, rest: str) -> str:
         result = "Runs after this turn" if delivery == "queue" and snapshot.executing else "Sent"
     prompt = text if verb == "edit" else item.body
     return f"{result}: {shorten(' '.join(prompt.split()), 60)}" if done else "That prompt was already sent or dropped."
-
-
-def _find_queued_prompt(queue: tuple[QueuedPrompt, ...], number: str) -> QueuedPrompt:
-    if not number.isdecimal() or len(number) > 6 or not 1 <= int(number) <= len(queue):
-        raise UsageError(f"No queued prompt number {number!r}.", "/queue lists the prompts.")
-    return queue[int(number) - 1]
 
 
 def find_prompt(turns: Sequence[TurnRecord], number: str) -> TurnRecord:

@@ -270,7 +270,7 @@ class StreamTranslator:
         self.skills = tuple(skill.name for skill in info.skills)
         self.is_quiet: bool | None = None
 
-    def translate(self, envelope: Envelope) -> Iterator[Raw]:
+    def translate(self, envelope: Envelope) -> Iterator[Raw]:  # noqa: C901 (one case per event)
         """Yield the messages for an event, often none. Must be consumed completely, because it updates the state."""
         event, agent = envelope.event, envelope.agent
         match event:
@@ -281,8 +281,13 @@ class StreamTranslator:
             case Replied():
                 yield from self._on_replied(event, agent)
             case UsageRecorded():
-                self._record_usage(event, agent)
-            case TextStreamed() | ThinkingStreamed() | CallStreamed() if self._should_stream(agent):
+                spent = self._turn.models.setdefault(event.model, _ModelUsage())
+                spent.usage += event.usage
+                spent.cost_usd += event.cost_usd
+                spent.context = event.context_window
+                if not agent and event.purpose == "main":
+                    self._usage = event.usage
+            case TextStreamed() | ThinkingStreamed() | CallStreamed() if self._partial and not agent:
                 yield from self._stream(self._add_chunk(event))
             case ReplyRolledBack() | ReplyDiscarded() if not agent:
                 yield from self._discard_reply(event.reason)
@@ -298,31 +303,6 @@ class StreamTranslator:
                 self._servers = event.servers
             case _:
                 yield from self._translate_notice(event, agent)
-
-    def make_init(self, mode: Mode) -> Raw:
-        info = self._info
-        return self._make_message(
-            "system",
-            subtype="init",
-            cwd=info.cwd,
-            model=self._model,
-            tools=list(info.tools),
-            permissionMode=self._sdk_mode_of(mode),
-            mode=mode,
-            role=self._role,
-            sandbox=info.sandbox,
-            mcp_servers=[describe_server(server) for server in self._servers],
-            slash_commands=[],
-            agents=list(self.agent_types),
-            skills=list(self.skills),
-            plugins=[{"name": plugin.name, "path": plugin.folder} for plugin in info.plugins],
-            apiKeySource="none",
-            output_style="default",
-            claude_code_version=info.version,
-            odin_version=info.version,
-            notice=info.notice,
-            warnings=list(info.warnings),
-        )
 
     def _sdk_mode_of(self, mode: Mode) -> str:
         """Return the permission mode as SDK clients know it; plan mode is one of theirs."""
@@ -350,7 +330,30 @@ class StreamTranslator:
         self._turn = _TurnTotals()
         self._reply = None
         self._usage = Usage()
-        yield self.make_init(event.mode)
+        mode = event.mode
+        info = self._info
+        yield self._make_message(
+            "system",
+            subtype="init",
+            cwd=info.cwd,
+            model=self._model,
+            tools=list(info.tools),
+            permissionMode=self._sdk_mode_of(mode),
+            mode=mode,
+            role=self._role,
+            sandbox=info.sandbox,
+            mcp_servers=[describe_server(server) for server in self._servers],
+            slash_commands=[],
+            agents=list(self.agent_types),
+            skills=list(self.skills),
+            plugins=[{"name": plugin.name, "path": plugin.folder} for plugin in info.plugins],
+            apiKeySource="none",
+            output_style="default",
+            claude_code_version=info.version,
+            odin_version=info.version,
+            notice=info.notice,
+            warnings=list(info.warnings),
+        )
 
     def _make_result(self, event: TurnEnded) -> Raw:
         turn, reason = self._turn, event.reason
@@ -413,14 +416,6 @@ class StreamTranslator:
             parent_tool_use_id=self._agents.parents.get(agent),
         )
 
-    def _record_usage(self, event: UsageRecorded, agent: str) -> None:
-        spent = self._turn.models.setdefault(event.model, _ModelUsage())
-        spent.usage += event.usage
-        spent.cost_usd += event.cost_usd
-        spent.context = event.context_window
-        if not agent and event.purpose == "main":
-            self._usage = event.usage
-
     def _discard_reply(self, reason: str) -> Iterator[Raw]:
         """Report that the streaming reply ends unfinished. The next one starts with its own message_start."""
         if self._reply is not None:
@@ -428,18 +423,12 @@ class StreamTranslator:
             yield self.make_note("reply_discarded", reason=reason)
 
     def _add_chunk(self, event: TextStreamed | ThinkingStreamed | CallStreamed) -> Iterator[Raw]:
-        reply = self._open_reply()
+        if self._reply is None:
+            self._reply = PartialReply(self._model_id)
+        reply = self._reply
         if isinstance(event, TextStreamed):
             return reply.add_text(event.text)
         return reply.add_thinking(event.text) if isinstance(event, ThinkingStreamed) else reply.add_call(event)
-
-    def _should_stream(self, agent: str) -> bool:
-        return self._partial and not agent
-
-    def _open_reply(self) -> PartialReply:
-        if self._reply is None:
-            self._reply = PartialReply(self._model_id)
-        return self._reply
 
     def _stream(self, events: Iterator[Raw]) -> Iterator[Raw]:
         for event in events:

@@ -69,7 +69,9 @@ class DialogQueue:
             case PermissionAsked() | QuestionsAsked() | PlanAsked() as event:
                 self._pending.append(_PendingAsk(event, envelope.agent, time.monotonic()))
             case PermissionAnswered() | QuestionsAnswered() | PlanAnswered() as event:
-                self._drop(event)
+                self._pending = deque(ask for ask in self._pending if ask.event.ask_id != event.ask_id)
+                if self._dialog is not None and self._dialog.ask_id == event.ask_id:
+                    self._close("" if self._dialog.is_answered else _explain_withdrawal(event))
             case TurnStarted(mode=mode) if not envelope.agent:
                 self._turn_mode = mode
             case TurnEnded():
@@ -83,11 +85,6 @@ class DialogQueue:
 
     def draw_frame(self) -> None:
         self._open_next()
-
-    def _drop(self, event: AnswerEvent) -> None:
-        self._pending = deque(ask for ask in self._pending if ask.event.ask_id != event.ask_id)
-        if self._dialog is not None and self._dialog.ask_id == event.ask_id:
-            self._close("" if self._dialog.is_answered else _explain_withdrawal(event))
 
     def _drop_all(self, agent: str) -> None:
         """Drop the requests of an agent that has ended."""
@@ -110,15 +107,12 @@ class DialogQueue:
         if self._dialog is not None or not self._pending or self._app.is_catching_up:
             return
         if self._is_user_busy():
-            self._retry_later()
+            if not self._is_scheduled:
+                self._is_scheduled = True
+                call_after(self._app, _RETRY_S, self._open_next)
             return
         self._is_announced = False
         self._show(self._pending.popleft())
-
-    def _retry_later(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            call_after(self._app, _RETRY_S, self._open_next)
 
     def _is_user_busy(self) -> bool:
         if len(self._app.screen_stack) > 1:

@@ -292,19 +292,16 @@ class KeyTable:
         self._actions: dict[tuple[KeyScope, str], str] = {}
         for key in self.keys:
             for one in split_keys(key.keys):
-                self._claim(key, one)
-
-    def _claim(self, key: KeyAction, one: str) -> None:
-        shared: tuple[KeyScope, ...] = (
-            ("list",) if key.scope in LIST_SCOPES else LIST_SCOPES if key.scope == "list" else ()
-        )
-        taken = next((found for scope in (key.scope, *shared) if (found := self.find_action(one, scope))), "")
-        if taken:
-            raise UsageError(
-                f"{format_key(one)} is assigned to both {taken!r} and {key.name!r} in tui.keys.",
-                "Both work in the same place; give one of them another key.",
-            )
-        self._actions[key.scope, one] = key.name
+                shared: tuple[KeyScope, ...] = (
+                    ("list",) if key.scope in LIST_SCOPES else LIST_SCOPES if key.scope == "list" else ()
+                )
+                taken = next((found for scope in (key.scope, *shared) if (found := self.find_action(one, scope))), "")
+                if taken:
+                    raise UsageError(
+                        f"{format_key(one)} is assigned to both {taken!r} and {key.name!r} in tui.keys.",
+                        "Both work in the same place; give one of them another key.",
+                    )
+                self._actions[key.scope, one] = key.name
 
     def find_action(self, pressed: str, scope: KeyScope) -> str:
         """Return the action of a key in a scope, or ""."""

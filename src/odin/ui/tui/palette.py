@@ -29,7 +29,8 @@ def theme_name_of(look: ThemeSetting, env: Mapping[str, str] | None = None) -> s
     if env.get("NO_COLOR"):
         return DARK_NAME
     if look == "auto":
-        look = "light" if _is_light_background(env) else "dark"
+        # The last field of COLORFGBG, e.g. `0;15` or `0;default;15`, is the background.
+        look = "light" if (env.get("COLORFGBG", "").rsplit(";", 1)[-1].strip() in _LIGHT_BACKGROUNDS) else "dark"
     return LIGHT_NAME if look == "light" else DARK_NAME
 
 
@@ -42,11 +43,6 @@ def should_query_background(look: ThemeSetting, env: Mapping[str, str] | None = 
     """True if the terminal should be asked for its background: the theme is `auto` and COLORFGBG unset."""
     env = os.environ if env is None else env
     return look == "auto" and not env.get("COLORFGBG") and env.get("TERM", "") not in ("", "dumb", "linux")
-
-
-def _is_light_background(env: Mapping[str, str]) -> bool:
-    """True if the last field of COLORFGBG, e.g. `0;15` or `0;default;15`, is a light color."""
-    return env.get("COLORFGBG", "").rsplit(";", 1)[-1].strip() in _LIGHT_BACKGROUNDS
 
 
 DARK = Theme(

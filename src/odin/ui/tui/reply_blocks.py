@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 
 from odin.core.call_events import (
-    AnswerEvent,
-    AskEvent,
     CallDiscarded,
     CallQueued,
     CallSpeculated,
@@ -65,26 +63,82 @@ class CallBlocks:
         self._calls: dict[str, CallBlock] = {}
         self._commands: dict[str, CommandBlock] = {}
 
-    def apply(self, event: AnyEvent) -> None:
+    def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
         match event:
             case CallQueued():
-                self._queue(event)
+                block = self._find_or_add(event.call_id, event.name)
+                if not block.is_over and block.state != "running":
+                    block.state, block.chars = "queued", 0
             case CallSpeculated():
-                self._speculate(event)
+                block = self._calls.get(event.call_id)
+                if block is None:
+                    block = self.register(self._blocks.write(CallBlock(key=event.call_id, name=event.name)))
+                block.state, block.args, block.chars = "running", event.args, 0
+                block.started, block.is_speculative = self._blocks.now, True
+                self._blocks.touch(block)
             case CallDiscarded():
-                self._discard(event)
+                # Keep the card, because the call ran or was about to, but detach it from the reply being written.
+                block = self._calls.pop(event.call_id, None)
+                if block is None or block.is_over:
+                    return
+                block.state, block.tail, block.explanation = (
+                    "discarded",
+                    [],
+                    _DISCARD_REASONS.get(event.reason, event.reason),
+                )
+                if event.skipped_files:
+                    block.explanation += f"; {len(event.skipped_files)} files could not be restored"
+                self._blocks.open_blocks = [other for other in self._blocks.open_blocks if other is not block]
+                self._blocks.touch(block)
             case ToolStarted():
-                self._start(event)
+                block = self._find_or_add(event.call_id, event.name)
+                if not (block.is_speculative and block.state == "running"):
+                    block.started = self._blocks.now
+                block.state, block.args, block.description, block.chars = "running", event.args, event.description, 0
             case ToolProgressed():
-                self._record_progress(event)
+                block = self._calls.get(event.call_id) or self._commands.get(event.call_id)
+                if block is None or not event.text or (isinstance(block, CallBlock) and block.is_over):
+                    return
+                lines = event.text.split("\n")
+                if isinstance(block, CallBlock):
+                    block.printed += len(lines)
+                block.tail += lines
+                del block.tail[:-TAIL_LINES]
+                self._blocks.touch(block)
             case ToolEnded():
-                self._end(event)
+                block = self._find_or_add(event.call_id, event.name)
+                block.state = event.status
+                block.duration_ms = event.duration_ms
+                block.view, block.note, block.for_user = shorten_output(event.display), event.note, event.for_user
+                block.result = "" if event.display else shorten_output(event.text)
+                block.images, block.redacted, block.background = event.images, event.redacted, event.asynchronous
+                block.tail, block.chars, block.printed = [], 0, 0
+                if event.status == "denied" and not block.explanation:
+                    block.explanation = denial_reason_of(event)
+                if event.audit is not None:
+                    block.args, block.original_args = event.audit.effective, event.audit.original
+                    block.changed_by = event.audit.by
             case PermissionAsked() | QuestionsAsked() | PlanAsked():
-                self._mark_asking(event)
+                block = self._calls.get(event.call_id)
+                if block is not None and not block.is_over:
+                    block.state = "asking"
+                    self._blocks.touch(block)
             case PermissionAnswered() | QuestionsAnswered() | PlanAnswered():
-                self._mark_answered(event)
+                block = self._calls.get(event.call_id)
+                if block is None or block.is_over:
+                    return
+                block.state = (
+                    "running" if isinstance(event, QuestionsAnswered | PlanAnswered) or block.started else "queued"
+                )
+                if isinstance(event, PermissionAnswered) and not event.allowed:
+                    denied = "denied by you" if event.by == "user" else f"denied by {event.by}"
+                    block.explanation = f"{denied}: {event.reason}" if event.reason else denied
+                self._blocks.touch(block)
             case HookRan():
-                self._record_hook(event)
+                block = self._calls.get(event.call_id)
+                if block is not None and event.outcome == "denied" and not block.is_over:
+                    detail = f": {event.detail}" if event.detail else ""
+                    block.explanation = f"denied by hook {event.hook}{detail}"
             case _:
                 pass
 
@@ -121,83 +175,6 @@ class CallBlocks:
         self._blocks.touch(block)
         return block
 
-    def _queue(self, event: CallQueued) -> None:
-        block = self._find_or_add(event.call_id, event.name)
-        if not block.is_over and block.state != "running":
-            block.state, block.chars = "queued", 0
-
-    def _speculate(self, event: CallSpeculated) -> None:
-        block = self._calls.get(event.call_id)
-        if block is None:
-            block = self.register(self._blocks.write(CallBlock(key=event.call_id, name=event.name)))
-        block.state, block.args, block.chars = "running", event.args, 0
-        block.started, block.is_speculative = self._blocks.now, True
-        self._blocks.touch(block)
-
-    def _discard(self, event: CallDiscarded) -> None:
-        """Keep the card, because the call ran or was about to, but detach it from the reply being written."""
-        block = self._calls.pop(event.call_id, None)
-        if block is None or block.is_over:
-            return
-        block.state, block.tail, block.explanation = "discarded", [], _DISCARD_REASONS.get(event.reason, event.reason)
-        if event.skipped_files:
-            block.explanation += f"; {len(event.skipped_files)} files could not be restored"
-        self._blocks.open_blocks = [other for other in self._blocks.open_blocks if other is not block]
-        self._blocks.touch(block)
-
-    def _start(self, event: ToolStarted) -> None:
-        block = self._find_or_add(event.call_id, event.name)
-        if not (block.is_speculative and block.state == "running"):
-            block.started = self._blocks.now
-        block.state, block.args, block.description, block.chars = "running", event.args, event.description, 0
-
-    def _record_progress(self, event: ToolProgressed) -> None:
-        block = self._calls.get(event.call_id) or self._commands.get(event.call_id)
-        if block is None or not event.text or (isinstance(block, CallBlock) and block.is_over):
-            return
-        lines = event.text.split("\n")
-        if isinstance(block, CallBlock):
-            block.printed += len(lines)
-        block.tail += lines
-        del block.tail[:-TAIL_LINES]
-        self._blocks.touch(block)
-
-    def _end(self, event: ToolEnded) -> None:
-        block = self._find_or_add(event.call_id, event.name)
-        block.state = event.status
-        block.duration_ms = event.duration_ms
-        block.view, block.note, block.for_user = shorten_output(event.display), event.note, event.for_user
-        block.result = "" if event.display else shorten_output(event.text)
-        block.images, block.redacted, block.background = event.images, event.redacted, event.asynchronous
-        block.tail, block.chars, block.printed = [], 0, 0
-        if event.status == "denied" and not block.explanation:
-            block.explanation = denial_reason_of(event)
-        if event.audit is not None:
-            block.args, block.original_args = event.audit.effective, event.audit.original
-            block.changed_by = event.audit.by
-
-    def _mark_asking(self, event: AskEvent) -> None:
-        block = self._calls.get(event.call_id)
-        if block is not None and not block.is_over:
-            block.state = "asking"
-            self._blocks.touch(block)
-
-    def _mark_answered(self, event: AnswerEvent) -> None:
-        block = self._calls.get(event.call_id)
-        if block is None or block.is_over:
-            return
-        block.state = "running" if isinstance(event, QuestionsAnswered | PlanAnswered) or block.started else "queued"
-        if isinstance(event, PermissionAnswered) and not event.allowed:
-            denied = "denied by you" if event.by == "user" else f"denied by {event.by}"
-            block.explanation = f"{denied}: {event.reason}" if event.reason else denied
-        self._blocks.touch(block)
-
-    def _record_hook(self, event: HookRan) -> None:
-        block = self._calls.get(event.call_id)
-        if block is not None and event.outcome == "denied" and not block.is_over:
-            detail = f": {event.detail}" if event.detail else ""
-            block.explanation = f"denied by hook {event.hook}{detail}"
-
 
 class ReplyBlocks:
     """The reply being streamed. A speculative call in it survives a rollback, because it already runs."""
@@ -206,18 +183,37 @@ class ReplyBlocks:
         self._blocks = blocks
         self._calls = calls
 
-    def apply(self, event: AnyEvent) -> None:
+    def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
         match event:
             case TextStreamed():
-                self._append_text(event)
+                block = self._blocks.open_blocks[-1] if self._blocks.open_blocks else None
+                if not isinstance(block, AnswerBlock):
+                    block = self._blocks.write(AnswerBlock(key=self._blocks.make_key("answer"), live=True))
+                block.append(event.text)
+                self._blocks.touch(block)
             case ThinkingStarted():
                 self._start_thinking()
             case ThinkingStreamed():
-                self._append_thinking(event)
+                block = self._blocks.open_blocks[-1] if self._blocks.open_blocks else None
+                if not isinstance(block, ReasoningBlock) or not block.live:
+                    block = self._start_thinking()
+                block.append(event.text)
+                self._blocks.touch(block)
             case ThinkingEnded():
-                self._end_thinking(event)
+                for block in reversed(self._blocks.open_blocks):
+                    if isinstance(block, ReasoningBlock) and block.live:
+                        block.text, block.seconds, block.live = event.text, event.seconds, False
+                        self._blocks.touch(block)
+                        return
             case CallStreamed():
-                self._update_call(event)
+                block = self._calls.find(event.call_id)
+                if block is None:
+                    block = self._calls.register(self._blocks.write(CallBlock(key=event.call_id, name=event.name)))
+                block.name = event.name or block.name
+                block.chars = event.chars
+                if event.done and block.state == "writing":
+                    block.args, block.chars = event.args, 0
+                self._blocks.touch(block)
             case ReplyRolledBack() | ReplyDiscarded():
                 self._drop_open()
             case _:
@@ -225,37 +221,6 @@ class ReplyBlocks:
 
     def _start_thinking(self) -> ReasoningBlock:
         return self._blocks.write(ReasoningBlock(key=self._blocks.make_key("thinking"), live=True))
-
-    def _append_thinking(self, event: ThinkingStreamed) -> None:
-        block = self._blocks.open_blocks[-1] if self._blocks.open_blocks else None
-        if not isinstance(block, ReasoningBlock) or not block.live:
-            block = self._start_thinking()
-        block.append(event.text)
-        self._blocks.touch(block)
-
-    def _end_thinking(self, event: ThinkingEnded) -> None:
-        for block in reversed(self._blocks.open_blocks):
-            if isinstance(block, ReasoningBlock) and block.live:
-                block.text, block.seconds, block.live = event.text, event.seconds, False
-                self._blocks.touch(block)
-                return
-
-    def _append_text(self, event: TextStreamed) -> None:
-        block = self._blocks.open_blocks[-1] if self._blocks.open_blocks else None
-        if not isinstance(block, AnswerBlock):
-            block = self._blocks.write(AnswerBlock(key=self._blocks.make_key("answer"), live=True))
-        block.append(event.text)
-        self._blocks.touch(block)
-
-    def _update_call(self, event: CallStreamed) -> None:
-        block = self._calls.find(event.call_id)
-        if block is None:
-            block = self._calls.register(self._blocks.write(CallBlock(key=event.call_id, name=event.name)))
-        block.name = event.name or block.name
-        block.chars = event.chars
-        if event.done and block.state == "writing":
-            block.args, block.chars = event.args, 0
-        self._blocks.touch(block)
 
     def _drop_open(self) -> None:
         """Drop the blocks of the unfinished reply, except speculative calls, whose outcome follows."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from odin.core.call_events import PlanAnswered, PlanAsked
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import SessionNotFound
-from odin.core.event import AnyEvent, Envelope, ModeChanged, Redone, Rewound, TurnEnded
+from odin.core.event import Envelope, ModeChanged, Redone, Rewound, TurnEnded
 from odin.core.event_values import Mode
 from odin.core.format import count_of
 from odin.core.message import Attachment
@@ -60,22 +60,19 @@ class NavigationCommands:
             cwd = self._app.info.cwd if self._app.info else "."
             self._app.show_toast(describe_rewind(event, cwd).rstrip(), "warn" if event.skipped_files else "info")
         elif live and not envelope.agent:
-            self._follow_plan(event)
-
-    def _follow_plan(self, event: AnyEvent) -> None:
-        """Follow the decision about a plan: the new mode here, or a new session once the turn has ended."""
-        match event:
-            case ModeChanged(mode=mode):
-                self._app.mode = mode
-            case PlanAsked(path=path):
-                self._presented = path
-            case PlanAnswered(decision="approve_new_session", role=role):
-                self._execution = format_execution(self._presented, role)
-            case TurnEnded() if self._execution:
-                rest, self._execution = self._execution, ""
-                self._app.run_in_background(self._execute_plan(rest))
-            case _:
-                pass
+            # Follow the decision about a plan: the new mode here, or a new session once the turn has ended.
+            match event:
+                case ModeChanged(mode=mode):
+                    self._app.mode = mode
+                case PlanAsked(path=path):
+                    self._presented = path
+                case PlanAnswered(decision="approve_new_session", role=role):
+                    self._execution = format_execution(self._presented, role)
+                case TurnEnded() if self._execution:
+                    rest, self._execution = self._execution, ""
+                    self._app.run_in_background(self._execute_plan(rest))
+                case _:
+                    pass
 
     def draw_frame(self) -> None:
         return None

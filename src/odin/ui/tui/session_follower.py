@@ -129,31 +129,26 @@ class SessionFollower:
                     continue
                 self._app.handle_session_event(envelope, live=live)
                 if not live and not working:
-                    self._end_dangling(envelope, past, dangling)
+                    dangling.apply(envelope)
+                    if envelope.seq == past:
+                        for event, agent in dangling.make_end_events():
+                            ending = Envelope(envelope.seq, envelope.ts, envelope.session, event, agent)
+                            self._app.handle_session_event(ending, live=False)
                 await time_slice.maybe_yield()
         except OdinError as error:
             reason = error.describe()
         if self._app.sessions.client is client:
-            self._report_loss(reason)
-
-    def _end_dangling(self, envelope: Envelope, past: int, dangling: DanglingWork) -> None:
-        dangling.apply(envelope)
-        if envelope.seq == past:
-            for event, agent in dangling.make_end_events():
-                ending = Envelope(envelope.seq, envelope.ts, envelope.session, event, agent)
-                self._app.handle_session_event(ending, live=False)
-
-    def _report_loss(self, reason: str) -> None:
-        """Report that the connection to the session is lost. The transcript stays readable."""
-        app = self._app
-        app.is_catching_up = False
-        session = app.info.session if app.info is not None else ""
-        leave = app.keys.label_of("leave")
-        hint = f"The transcript stays readable. Press {leave} twice to leave; `odin --resume {session}` continues."
-        event = (
-            TurnEnded("", "error", error=reason, hint=hint) if app.executing else Warned(f"{reason} {hint}", "error")
-        )
-        app.handle_session_event(Envelope(self._last_seq, app.clock(), session, event), live=True)
+            app = self._app
+            app.is_catching_up = False
+            session = app.info.session if app.info is not None else ""
+            leave = app.keys.label_of("leave")
+            hint = f"The transcript stays readable. Press {leave} twice to leave; `odin --resume {session}` continues."
+            event = (
+                TurnEnded("", "error", error=reason, hint=hint)
+                if app.executing
+                else Warned(f"{reason} {hint}", "error")
+            )
+            app.handle_session_event(Envelope(self._last_seq, app.clock(), session, event), live=True)
 
     def _handle_done(self, task: asyncio.Task[None]) -> None:
         """Fail the app if following failed: a frozen screen would look idle."""

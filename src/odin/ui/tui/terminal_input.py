@@ -44,16 +44,13 @@ class PasteParser:
             text, ended, rest = _split_paste(data)
             if not ended:
                 text, self._partial = _hold_back(text, PASTE_END)
-            self._keep(text)
+            if self._parts is not None and self._size <= MAX_PASTE_CHARS:
+                self._parts.append(text)
+                self._size += len(text)
             if ended:
                 whole, self._parts = "".join(self._parts), None
                 yield whole, True
             data = rest
-
-    def _keep(self, text: str) -> None:
-        if self._parts is not None and self._size <= MAX_PASTE_CHARS:
-            self._parts.append(text)
-            self._size += len(text)
 
 
 def _split_paste(data: str) -> tuple[str, str, str]:

@@ -213,20 +213,21 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         finally:
             self._is_settling = False
         self.render_cache.evict(self.size.height + 1)
-        self._schedule_tick()
-        self._load_images()
+        if not self._is_ticking and self.is_attached and any(block.is_animated for block in self.list_visible()):
+            self._is_ticking = True
+            call_after(self, SPINNER_S, self._tick)
+        if self.render_cache.thumbnails.missing and not self._is_loading and self.is_attached:
+            self._is_loading = True
+            self.run_worker(self._load_missing_images(), exit_on_error=False)
 
     def _go_to(self, line: int) -> None:
         size = Size(self.render_cache.width + MARGIN, self.block_layout.heights.total)
         if size != self.virtual_size:
-            self._resize_virtually(size)
+            # Set the virtual size without Textual's layout pass: only the scroll range changes.
+            self.set_reactive(Widget.virtual_size, size)  # pyright: ignore[reportArgumentType]
+            if self.show_vertical_scrollbar:
+                self.vertical_scrollbar.window_virtual_size = size.height
         self.scroll_to(y=max(0, min(line, self.max_scroll_y)), animate=False, immediate=True)
-
-    def _resize_virtually(self, size: Size) -> None:
-        """Set the virtual size without Textual's layout pass: only the scroll range changes."""
-        self.set_reactive(Widget.virtual_size, size)  # pyright: ignore[reportArgumentType]
-        if self.show_vertical_scrollbar:
-            self.vertical_scrollbar.window_virtual_size = size.height
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -280,21 +281,11 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
     def list_visible(self) -> list[TranscriptBlock]:
         return self.block_layout.list_visible(self.scroll_offset.y, self.size.height)
 
-    def _schedule_tick(self) -> None:
-        if not self._is_ticking and self.is_attached and any(block.is_animated for block in self.list_visible()):
-            self._is_ticking = True
-            call_after(self, SPINNER_S, self._tick)
-
     def _tick(self) -> None:
         self._is_ticking = False
         animated = [block for block in self.list_visible() if block.is_animated]
         if animated:
             self.repaint(animated)
-
-    def _load_images(self) -> None:
-        if self.render_cache.thumbnails.missing and not self._is_loading and self.is_attached:
-            self._is_loading = True
-            self.run_worker(self._load_missing_images(), exit_on_error=False)
 
     async def _load_missing_images(self) -> None:
         thumbnails = self.render_cache.thumbnails
@@ -568,20 +559,17 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         block, place = located
         if event.chain == 2:
             event.prevent_default()
-            self._select_word(block, place, event)
+            lines = self.block_layout.lines_of(block)
+            span = find_word_at(lines[place], event.x - MARGIN) if place < len(lines) else None
+            if span is not None:
+                line = self.scroll_offset.y + event.y
+                selection = Selection(Offset(span[0] + MARGIN, line), Offset(span[1] + MARGIN, line))
+                self.screen.selections = {self: selection}
         elif event.chain == 1 and not self.screen.get_selected_text():
             self.cursor = block
             if place == self.block_layout.gap_of(block) and not isinstance(block, PromptBlock | AnswerBlock):
                 self.toggle(block)
             self.refresh()
-
-    def _select_word(self, block: TranscriptBlock, place: int, event: events.Click) -> None:
-        lines = self.block_layout.lines_of(block)
-        span = find_word_at(lines[place], event.x - MARGIN) if place < len(lines) else None
-        if span is not None:
-            line = self.scroll_offset.y + event.y
-            selection = Selection(Offset(span[0] + MARGIN, line), Offset(span[1] + MARGIN, line))
-            self.screen.selections = {self: selection}
 
 
 def _import_preload_modules() -> None:

@@ -63,65 +63,99 @@ class NoticeBlocks:
         """Calls that are not shown, and the block that is shown in their place."""
         self._rewinds: list[tuple[str, list[TranscriptBlock], NoticeBlock]] = []
 
-    def apply(self, event: AnyEvent) -> None:
+    def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
         match event:
             case Warned():
                 self.add_notice(event.text, event.level)
             case ContextAdded():
-                self._add_context(event)
+                if not event.command:
+                    return
+                block = self._calls.pop_command(event.id)
+                if block is None:
+                    block = self._blocks.add(CommandBlock(key=self._blocks.make_key("command"), command=event.command))
+                block.output, block.live, block.tail = shorten_output(event.content), False, []
+                self._blocks.touch(block)
             case Compacted():
-                self._add_summary(event)
+                self._blocks.add(
+                    SummaryBlock(
+                        key=self._blocks.make_key("summary"),
+                        text=event.text,
+                        tokens_before=event.tokens_before,
+                        tokens_after=event.tokens_after,
+                    )
+                )
             case CompactionChanged(status="failed", trigger="manual"):
                 then = "" if event.final else " Odin writes a summary without the model."
                 self.add_notice(f"{event.detail}{then}", "warn")
             case RetryScheduled():
-                self._show_retry(event)
+                # Show all retries of a request in one notice.
+                if self._retry is None:
+                    self._retry = self.add_notice(format_retry(event), "warn"), event
+                    return
+                notice = self._retry[0]
+                self._retry = notice, event
+                notice.text = format_retry(event)
+                self._blocks.touch(notice)
             case SpawnStarted():
-                self._start_process(event)
+                block = ProcessBlock(key=event.id, command=event.command, description=event.description)
+                self._processes[event.id] = self._blocks.add(block)
             case SpawnFinished():
-                self._end_process(event)
+                block = self._processes.pop(event.id, None)
+                if block is not None:
+                    block.status, block.code, block.output = event.status, event.code, shorten_output(event.output)
+                    block.ended = self._blocks.now
+                    self._blocks.touch(block)
             case AgentStarted():
-                self._start_agent(event)
+                # Show the sub-agent in place of its call, which would say the same.
+                # An agent that continues a task has its own card: that of the call shows the agent before it.
+                block = AgentBlock(
+                    key=event.id,
+                    task=event.task,
+                    mode=event.mode,
+                    description=event.description,
+                    type=event.agent_type,
+                    color=event.color,
+                    model=event.model,
+                    task_id=event.task_id,
+                )
+                call = None if event.continues else self._calls.find(event.call_id)
+                self.agents[event.id] = self._blocks.add(block) if call is None else self._blocks.replace(call, block)
+                if call is not None:
+                    self.replaced_calls[call] = block
             case AgentEnded():
-                self._end_agent(event)
+                block = self.agents.get(event.id)
+                if block is not None:
+                    block.reason, block.answer, block.ended, block.doing = (
+                        event.reason,
+                        event.text,
+                        self._blocks.now,
+                        "",
+                    )
+                    self._blocks.touch(block)
             case Rewound():
-                self._rewind(event)
+                # Remove the blocks from that prompt on, and keep them for a redo.
+                if not event.files:
+                    files = "files left as they are"
+                elif event.changes:
+                    files = f"{count_of(len(event.changes), 'file')} restored"
+                else:
+                    files = "no file had changed"
+                if event.skipped_files:
+                    files += f"; {len(event.skipped_files)} skipped because something else changed them"
+                removed = self._blocks.cut(event.turn) if event.chat else []
+                notice = self.add_notice(f"Rewound to before that prompt; {files}. /redo undoes this.")
+                self._rewinds.append((event.id, removed, notice))
             case Redone():
-                self._redo(event)
+                rewind = next((item for item in reversed(self._rewinds) if item[0] == event.id), None)
+                if rewind is not None:
+                    self._rewinds.remove(rewind)
+                    self._blocks.put_back(rewind[1], rewind[2])
+                self.add_notice("The rewind was undone.")
             case _:
                 pass
 
     def add_notice(self, text: str, level: Literal["info", "warn", "error"] = "info") -> NoticeBlock:
         return self._blocks.add(NoticeBlock(key=self._blocks.make_key("notice"), text=text, level=level))
-
-    def _add_context(self, event: ContextAdded) -> None:
-        if not event.command:
-            return
-        block = self._calls.pop_command(event.id)
-        if block is None:
-            block = self._blocks.add(CommandBlock(key=self._blocks.make_key("command"), command=event.command))
-        block.output, block.live, block.tail = shorten_output(event.content), False, []
-        self._blocks.touch(block)
-
-    def _add_summary(self, event: Compacted) -> None:
-        self._blocks.add(
-            SummaryBlock(
-                key=self._blocks.make_key("summary"),
-                text=event.text,
-                tokens_before=event.tokens_before,
-                tokens_after=event.tokens_after,
-            )
-        )
-
-    def _show_retry(self, event: RetryScheduled) -> None:
-        """Show all retries of a request in one notice."""
-        if self._retry is None:
-            self._retry = self.add_notice(format_retry(event), "warn"), event
-            return
-        notice = self._retry[0]
-        self._retry = notice, event
-        notice.text = format_retry(event)
-        self._blocks.touch(notice)
 
     def close_retry(self, then: str) -> None:
         """The request succeeded or was given up: put the retry notice into the past tense."""
@@ -132,43 +166,6 @@ class NoticeBlocks:
         times = count_of(event.attempt, "time")
         notice.text, notice.level = f"The request failed {times} ({event.error.rstrip('.')}), then {then}.", "info"
         self._blocks.touch(notice)
-
-    def _start_process(self, event: SpawnStarted) -> None:
-        block = ProcessBlock(key=event.id, command=event.command, description=event.description)
-        self._processes[event.id] = self._blocks.add(block)
-
-    def _end_process(self, event: SpawnFinished) -> None:
-        block = self._processes.pop(event.id, None)
-        if block is not None:
-            block.status, block.code, block.output = event.status, event.code, shorten_output(event.output)
-            block.ended = self._blocks.now
-            self._blocks.touch(block)
-
-    def _start_agent(self, event: AgentStarted) -> None:
-        """Show the sub-agent in place of its call, which would say the same.
-
-        An agent that continues a task has its own card: that of the call shows the agent before it.
-        """
-        block = AgentBlock(
-            key=event.id,
-            task=event.task,
-            mode=event.mode,
-            description=event.description,
-            type=event.agent_type,
-            color=event.color,
-            model=event.model,
-            task_id=event.task_id,
-        )
-        call = None if event.continues else self._calls.find(event.call_id)
-        self.agents[event.id] = self._blocks.add(block) if call is None else self._blocks.replace(call, block)
-        if call is not None:
-            self.replaced_calls[call] = block
-
-    def _end_agent(self, event: AgentEnded) -> None:
-        block = self.agents.get(event.id)
-        if block is not None:
-            block.reason, block.answer, block.ended, block.doing = event.reason, event.text, self._blocks.now, ""
-            self._blocks.touch(block)
 
     def record_task(self, agent: str, event: TaskChanged) -> None:
         """Show the new state of the agent's task: its summary, or why it waits or ended."""
@@ -191,27 +188,6 @@ class NoticeBlocks:
             block.calls += calls
             block.denied += denied
             self._blocks.touch(block)
-
-    def _rewind(self, event: Rewound) -> None:
-        """Remove the blocks from that prompt on, and keep them for a redo."""
-        if not event.files:
-            files = "files left as they are"
-        elif event.changes:
-            files = f"{count_of(len(event.changes), 'file')} restored"
-        else:
-            files = "no file had changed"
-        if event.skipped_files:
-            files += f"; {len(event.skipped_files)} skipped because something else changed them"
-        removed = self._blocks.cut(event.turn) if event.chat else []
-        notice = self.add_notice(f"Rewound to before that prompt; {files}. /redo undoes this.")
-        self._rewinds.append((event.id, removed, notice))
-
-    def _redo(self, event: Redone) -> None:
-        rewind = next((item for item in reversed(self._rewinds) if item[0] == event.id), None)
-        if rewind is not None:
-            self._rewinds.remove(rewind)
-            self._blocks.put_back(rewind[1], rewind[2])
-        self.add_notice("The rewind was undone.")
 
     def forget_rewinds(self) -> None:
         """A new prompt makes earlier rewinds final."""
@@ -241,15 +217,50 @@ class TranscriptModel:
         self._notices.apply(event)
         match event:
             case TurnStarted():
-                self._start_turn(event)
+                self._reply.end()
+                self._notices.forget_rewinds()
+                prompt = PromptBlock(
+                    key=event.id,
+                    text=event.display_text or event.text,
+                    mode=event.mode,
+                    is_continuation=event.continues,
+                    images=event.images,
+                )
+                self._block_list.add(prompt)
+                if not event.continues:
+                    self._messages.append([prompt])
             case PromptInjected():
-                self._inject_prompt(event)
+                text = event.display_text or event.text
+                prompt = PromptBlock(key=event.id, text=text, mode=event.mode, is_injected=True, images=event.images)
+                self._messages.append([self._block_list.add(prompt)])
             case Replied():
-                self._finish_reply(event)
+                self._notices.close_retry("the model answered")
+                parts = self._reply.finish(event)
+                if event.message.text.strip() or event.message.calls:
+                    self._messages.append(parts)
             case MessageRemoved():
                 self._remove_message()
             case TurnEnded():
-                self._end_turn(event)
+                self._notices.close_retry(
+                    "it was stopped" if event.reason in ("interrupted", "aborted") else "Odin gave up"
+                )
+                self._reply.end()
+                self._calls.end_all()
+                if checks := describe_verification(event.verification):
+                    is_bad = event.verification is not None and event.verification.outcome in ("failed", "timed_out")
+                    self._notices.add_notice(checks, "warn" if is_bad else "info")
+                self._block_list.add(
+                    EndBlock(
+                        key=self._block_list.make_key("end"),
+                        reason=event.reason,
+                        error=event.error,
+                        hint=event.hint,
+                        next_step=suggest_next_step(event),
+                        steps=event.steps,
+                        cost_usd=event.cost_usd,
+                        duration_ms=event.duration_ms,
+                    )
+                )
             case _:
                 pass
         line = self._event_lines.format_line(envelope)
@@ -288,51 +299,6 @@ class TranscriptModel:
         """The sub-agents started by this agent."""
         return list(self._notices.agents.values())
 
-    def _start_turn(self, event: TurnStarted) -> None:
-        self._reply.end()
-        self._notices.forget_rewinds()
-        prompt = PromptBlock(
-            key=event.id,
-            text=event.display_text or event.text,
-            mode=event.mode,
-            is_continuation=event.continues,
-            images=event.images,
-        )
-        self._block_list.add(prompt)
-        if not event.continues:
-            self._messages.append([prompt])
-
-    def _inject_prompt(self, event: PromptInjected) -> None:
-        text = event.display_text or event.text
-        prompt = PromptBlock(key=event.id, text=text, mode=event.mode, is_injected=True, images=event.images)
-        self._messages.append([self._block_list.add(prompt)])
-
-    def _finish_reply(self, event: Replied) -> None:
-        self._notices.close_retry("the model answered")
-        parts = self._reply.finish(event)
-        if event.message.text.strip() or event.message.calls:
-            self._messages.append(parts)
-
-    def _end_turn(self, event: TurnEnded) -> None:
-        self._notices.close_retry("it was stopped" if event.reason in ("interrupted", "aborted") else "Odin gave up")
-        self._reply.end()
-        self._calls.end_all()
-        if checks := describe_verification(event.verification):
-            is_bad = event.verification is not None and event.verification.outcome in ("failed", "timed_out")
-            self._notices.add_notice(checks, "warn" if is_bad else "info")
-        self._block_list.add(
-            EndBlock(
-                key=self._block_list.make_key("end"),
-                reason=event.reason,
-                error=event.error,
-                hint=event.hint,
-                next_step=suggest_next_step(event),
-                steps=event.steps,
-                cost_usd=event.cost_usd,
-                duration_ms=event.duration_ms,
-            )
-        )
-
     def _remove_message(self) -> None:
         """Drop the newest message that is still shown, with its tool calls."""
         shown = set(self._block_list.blocks)
@@ -362,19 +328,16 @@ class TranscriptModels(dict[str, TranscriptModel]):
             self[agent] = TranscriptModel()
         self[agent].apply(envelope)
         if agent:
-            self._record_agent(agent, envelope)
-
-    def _record_agent(self, agent: str, envelope: Envelope) -> None:
-        match envelope.event:
-            case ToolStarted(name=name, description=description):
-                self[""].record_agent(agent, f"{name} {description}".strip()[:_MAX_SUMMARY], calls=1)
-            case ToolEnded(status="denied"):
-                self[""].record_agent(agent, "", denied=1)
-            case TaskChanged() as event:
-                self[""].record_task(agent, event)
-            case UsageRecorded(purpose="main", model=model):
-                self[""].record_model(agent, model)
-            case Replied(message=message) if message.text.strip():
-                self[""].record_agent(agent, message.text.strip().split("\n")[0][:_MAX_SUMMARY])
-            case _:
-                pass
+            match envelope.event:
+                case ToolStarted(name=name, description=description):
+                    self[""].record_agent(agent, f"{name} {description}".strip()[:_MAX_SUMMARY], calls=1)
+                case ToolEnded(status="denied"):
+                    self[""].record_agent(agent, "", denied=1)
+                case TaskChanged() as event:
+                    self[""].record_task(agent, event)
+                case UsageRecorded(purpose="main", model=model):
+                    self[""].record_model(agent, model)
+                case Replied(message=message) if message.text.strip():
+                    self[""].record_agent(agent, message.text.strip().split("\n")[0][:_MAX_SUMMARY])
+                case _:
+                    pass

@@ -79,7 +79,11 @@ class Popup(Widget):
         """Adjust to the new position or size of the region below."""
         self._anchor_region = above
         self._max_width = max(above.width - 2, 20)
-        self._update_position()
+        self.display = bool(self.choices)
+        if self.choices:
+            rows = min(len(self.choices), self._rows)
+            self.absolute_offset = Offset(self._anchor_region.x + 1, max(self._anchor_region.y - rows, 0))
+            self.refresh(layout=True)
 
     def close(self) -> None:
         if self.choices:
@@ -89,13 +93,6 @@ class Popup(Widget):
     def move(self, by: int) -> None:
         if self.choices:
             self.at = (self.at + by) % len(self.choices)
-            self.refresh(layout=True)
-
-    def _update_position(self) -> None:
-        self.display = bool(self.choices)
-        if self.choices:
-            rows = min(len(self.choices), self._rows)
-            self.absolute_offset = Offset(self._anchor_region.x + 1, max(self._anchor_region.y - rows, 0))
             self.refresh(layout=True)
 
     @property

@@ -408,7 +408,12 @@ class Composer(StableTextArea):
     def action_choose(self) -> None:
         """Insert the selected item of the popup."""
         if self.searching:
-            self._take_match()
+            index = self.popup.at
+            if self.popup.open and index < len(self._history_matches):
+                match = self._history_matches[index]
+                self.prompt_history.add(self._saved_draft)
+                self._saved_draft = match
+            self.end_search()
         elif (item := self.popup.selected) is not None:
             self._insert_item(item)
 
@@ -464,14 +469,6 @@ class Composer(StableTextArea):
     def _search_history(self) -> None:
         self._history_matches = self.prompt_history.search(self.text, _MAX_MATCHES)
         self._offer_items([CompletionItem(" ".join(draft.text[:300].split()), "") for draft in self._history_matches])
-
-    def _take_match(self) -> None:
-        index = self.popup.at
-        if self.popup.open and index < len(self._history_matches):
-            match = self._history_matches[index]
-            self.prompt_history.add(self._saved_draft)
-            self._saved_draft = match
-        self.end_search()
 
     # --- keys ---
 

@@ -144,7 +144,12 @@ class PromptHistory:
         self._edited: dict[int, PromptDraft] = {}
 
     def add(self, draft: PromptDraft) -> None:
-        self.end_walk()
+        # Reset the cursor. Drafts that were edited but not sent are added as the newest.
+        unsent = [draft for at, draft in sorted(self._edited.items()) if at != self._cursor and not draft.is_empty]
+        self._past += [draft for draft in unsent if draft not in self._past]
+        self._cursor = None
+        self._edited = {}
+        self._shorten()
         if draft.is_empty:
             return
         if draft in self._past:
@@ -176,14 +181,6 @@ class PromptHistory:
         if self._cursor is None or self._cursor >= len(self._past):
             return None
         return self._go(self._cursor, self._cursor + 1, current)
-
-    def end_walk(self) -> None:
-        """Reset the cursor. Drafts that were edited but not sent are added as the newest."""
-        unsent = [draft for at, draft in sorted(self._edited.items()) if at != self._cursor and not draft.is_empty]
-        self._past += [draft for draft in unsent if draft not in self._past]
-        self._cursor = None
-        self._edited = {}
-        self._shorten()
 
     def search(self, words: str, limit: int) -> list[PromptDraft]:
         """Return drafts that contain the words, newest first, then fuzzy matches."""

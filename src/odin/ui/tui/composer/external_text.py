@@ -55,7 +55,8 @@ async def paste_text(target: PasteTarget, text: str) -> None:
     text = clean_text(text)
     if (paths := find_image_paths(text)) and await _paste_images(target, paths):
         return
-    if should_fold(text) and not target.searching:
+    # A long paste is shown as a label instead of in full.
+    if (len(text) > FOLD_CHARS or text.count("\n") >= FOLD_LINES) and not target.searching:
         text = target.draft_parts.add_paste(text)
     target.insert_pasted(text)
 
@@ -103,11 +104,6 @@ def clean_text(text: str) -> str:
     return _CONTROL.sub("", _ESCAPES.sub("", text))
 
 
-def should_fold(text: str) -> bool:
-    """True if the paste is shown as a label instead of in full."""
-    return len(text) > FOLD_CHARS or text.count("\n") >= FOLD_LINES
-
-
 def explain_too_long(text: str) -> str:
     """Return why a paste is refused, or "" if it is accepted."""
     if len(text) <= MAX_CHARS:
@@ -126,7 +122,9 @@ def find_image_paths(text: str) -> list[str]:
     text = text.strip()
     if not text or len(text) > _MAX_PATHS_CHARS or not any(ending in text.casefold() for ending in _IMAGE_SUFFIXES):
         return []
-    for words in (_split_path_words(text), _split_path_lines(text)):
+    # Split into one path per line; spaces are part of the path.
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    for words in (_split_path_words(text), [] if any("\\" in line or line[0] in "'\"" for line in lines) else lines):
         paths = [_parse_path(word) for word in words]
         if paths and all(path.startswith(("/", "~/", "./", "../")) and has_image_suffix(path) for path in paths):
             return paths
@@ -135,12 +133,6 @@ def find_image_paths(text: str) -> list[str]:
 
 def has_image_suffix(path: str) -> bool:
     return path.casefold().endswith(_IMAGE_SUFFIXES)
-
-
-def _split_path_lines(text: str) -> list[str]:
-    """Split into one path per line; spaces are part of the path."""
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    return [] if any("\\" in line or line[0] in "'\"" for line in lines) else lines
 
 
 def _split_path_words(text: str) -> list[str]:

@@ -99,7 +99,14 @@ class SubmitQueue:
         text = submitted.draft.expand()
         try:
             if text.startswith("!") and text[1:].strip():
-                await self._run_user_shell(text[1:].strip(), submitted.agent)
+                # Run a command of the user. The agent it was typed for reads the output.
+                command = text[1:].strip()
+                agent = submitted.agent
+                name = os.urandom(6).hex()
+                self._app.transcripts[agent].add_command(name, command)
+                self._app.request_frame()
+                self._app.transcript.to_end()
+                await self._app.client.submit(RunUserShell(name, command, agent))
             elif remembered := find_memory_line(text):
                 self._app.show_toast(await change_memory(self._app.client, ChangeMemory(remembered)))
             elif not await self._run_slash_command(text, submitted):
@@ -107,14 +114,6 @@ class SubmitQueue:
         except OdinError as error:
             self._app.show_toast(error.describe(), "error")
             self._composer.restore_draft(submitted.draft)
-
-    async def _run_user_shell(self, command: str, agent: str) -> None:
-        """Run a command of the user. The agent it was typed for reads the output."""
-        name = os.urandom(6).hex()
-        self._app.transcripts[agent].add_command(name, command)
-        self._app.request_frame()
-        self._app.transcript.to_end()
-        await self._app.client.submit(RunUserShell(name, command, agent))
 
     async def _run_slash_command(self, text: str, submitted: SubmittedDraft) -> bool:
         """Run a slash command of the app in a worker; False if the text is not one.

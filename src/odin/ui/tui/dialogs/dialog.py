@@ -240,7 +240,13 @@ class RequestDialog(Dialog[Result]):
         self._quiet_from = time.monotonic()
         if self._forwards_keys:
             route_input(self.odin, event)
-            type_into(self._widget_below, event)
+            # The widget has no focus: send the key after the events already in its queue.
+            widget = self._widget_below
+            bindings = widget._bindings.key_to_bindings.get(event.key)
+            if bindings and not event.is_printable:
+                widget.call_later(widget.run_action, bindings[0].action)
+            else:
+                widget.post_message(events.Key(event.key, event.character))
 
     def on_paste(self, event: events.Paste) -> None:
         """Forward an early paste to the prompt. A paste never answers the dialog."""
@@ -339,12 +345,3 @@ class RequestDialog(Dialog[Result]):
     def on_screen_resume(self) -> None:
         if self._is_withdrawn and self.is_current:
             self.dismiss(None)
-
-
-def type_into(widget: Widget, event: events.Key) -> None:
-    """Send a key to a widget without the focus, after the events already in its queue."""
-    bindings = widget._bindings.key_to_bindings.get(event.key)
-    if bindings and not event.is_printable:
-        widget.call_later(widget.run_action, bindings[0].action)
-    else:
-        widget.post_message(events.Key(event.key, event.character))

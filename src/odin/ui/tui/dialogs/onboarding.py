@@ -46,16 +46,13 @@ class TrustDialog(RequestDialog[TrustAnswer]):
         self._fit()
 
     def handle_ready(self) -> None:
-        self.query_one(ChoiceBar).offer(self._list_choices(), current=0)
-        self._fit()
-
-    def _list_choices(self) -> Sequence[DialogChoice]:
         keys = self.odin.keys
         no = DialogChoice("no", keys.label_of("no"), "Ignore them", "Ignore")
         yes = DialogChoice("yes", keys.label_of("yes"), "Trust this folder", "Trust")
         network = DialogChoice("network", "", "Trust, with network for its servers", "With network")
         choices = (no, yes, network) if self._request.servers else (no, yes)
-        return (no,) if self._is_too_much else choices
+        self.query_one(ChoiceBar).offer((no,) if self._is_too_much else choices, current=0)
+        self._fit()
 
     def _paint_page(self, canvas: Canvas) -> list[Strip]:
         text = format_trust_page(self._request, canvas.width)

@@ -220,18 +220,16 @@ class PermissionDialog(RequestDialog[None]):
             return
         event.stop()
         event.prevent_default()
-        if self._is_hurried and (name in _ALLOW_ACTIONS or (name == "confirm" and self._step in ("rule", "note"))):
+        # Shortly after a key without meaning here, or after the key that opened this step, an answer is not meant.
+        if time.monotonic() - self._stray_key_at < BURST_S and (
+            name in _ALLOW_ACTIONS or (name == "confirm" and self._step in ("rule", "note"))
+        ):
             self._show_message("Ignored a key typed in a burst. Press it again.")
             self._stray_key_at = time.monotonic()
             return
         if event.is_printable and name.startswith(_LOOKING_ACTIONS):
             self._stray_key_at = time.monotonic()
         await self._perform(name)
-
-    @property
-    def _is_hurried(self) -> bool:
-        """True shortly after a key without meaning here, or after the key that opened this step."""
-        return time.monotonic() - self._stray_key_at < BURST_S
 
     def _find_step_action(self, key: str) -> str:
         """Return the action of a key in this step, or ""."""
@@ -432,7 +430,14 @@ class PermissionDialog(RequestDialog[None]):
     async def action_confirm(self) -> None:
         text = self.query_one("#line", Input).value.strip()
         if self._step == "edit":
-            self._apply_edit()
+            # Show the edited call as a new request before it can be allowed.
+            if not self._store_argument():
+                return
+            args = self._form.args
+            self._request = self._original if args == self._original.args else replace_arguments(self._original, args)
+            self._go_to_step("ask")
+            if self._request is self._original:
+                self._show_message("No changes.")
         elif self._step == "no":
             await self._send(AnswerPermission(self.ask_id, allow=False, reason=text))
         elif self._step == "note":
@@ -443,16 +448,6 @@ class PermissionDialog(RequestDialog[None]):
             await self._send(
                 AnswerPermission(self.ask_id, allow=self._rule.allow, rule=text, remember=self._rule.scope)
             )
-
-    def _apply_edit(self) -> None:
-        """Show the edited call as a new request before it can be allowed."""
-        if not self._store_argument():
-            return
-        args = self._form.args
-        self._request = self._original if args == self._original.args else replace_arguments(self._original, args)
-        self._go_to_step("ask")
-        if self._request is self._original:
-            self._show_message("No changes.")
 
     async def _answer(self, *, allow: bool, note: str = "") -> None:
         if allow and self._request is not self._original:

@@ -127,17 +127,13 @@ def paint_change(preview: str, canvas: Canvas) -> list[Strip]:
     if not preview:
         return []
     lines = [_reveal_hidden(line) for line in preview.rstrip("\n").split("\n")]
-    if _is_whole_diff(lines):
+    # Only if the diff parser keeps every line: a removed line can look like a file header.
+    files = parse_diff("\n".join(lines)) if lines[0].startswith("--- ") else []
+    if sum(2 + len(file.hunks) + file.row_count for file in files) == len(lines):
         return paint_diff("\n".join(lines), canvas, whole=True)
     styles = {"+": canvas.palette.added, "-": canvas.palette.removed, "@": canvas.palette.dim}
     rows = [(row, styles.get(line[:1])) for line in lines for row in quote_block(line, canvas.width)]
     return [strip for row, style in rows for strip in _paint_framed_row(canvas, row, style or canvas.palette.text)]
-
-
-def _is_whole_diff(lines: Sequence[str]) -> bool:
-    """True if the diff parser keeps every line. A removed line can look like a file header."""
-    files = parse_diff("\n".join(lines)) if lines[0].startswith("--- ") else []
-    return sum(2 + len(file.hunks) + file.row_count for file in files) == len(lines)
 
 
 def _reveal_hidden(line: str) -> str:

@@ -142,14 +142,11 @@ class PickerDialog(Dialog[str], Generic[Item]):
             self.odin.show_toast(error.describe(), "error")
         self._is_loaded = True
         self.rows.empty = self.EMPTY_TEXT
-        self._find_height()
-        self.narrow(mark)
-
-    def _find_height(self) -> None:
-        """Make the panel as tall as the unfiltered list, so that filtering does not resize it."""
+        # Make the panel as tall as the unfiltered list, so that filtering does not resize it.
         height = max(len(self._items) + 3, MIN_HEIGHT)
         too_tall = height >= self.size.height * 85 // 100
         self.query_one(".panel").styles.height = None if too_tall else height
+        self.narrow(mark)
 
     def narrow(self, mark: int = 0) -> None:
         """Show the items that match the filter."""
@@ -191,12 +188,6 @@ class PickerDialog(Dialog[str], Generic[Item]):
         if name in {act.name for act in self.ACTIONS}:
             self._run_and_report(self.act(name, self.rows.marked))
             return True
-        action = self._build_actions().get(name)
-        if action is not None:
-            action()
-        return action is not None
-
-    def _build_actions(self) -> dict[str, Callable[[], object]]:
         rows = self.rows
         actions: dict[str, Callable[[], object]] = {
             "close": self.action_close,
@@ -215,7 +206,10 @@ class PickerDialog(Dialog[str], Generic[Item]):
         if self.CAN_FILTER:
             actions["list_narrow"] = self.filter.focus
             actions["list_other"] = (rows if self.filter.has_focus else self.filter).focus
-        return actions
+        action = actions.get(name)
+        if action is not None:
+            action()
+        return action is not None
 
     def _choose(self) -> None:
         item = self.rows.marked

@@ -394,7 +394,16 @@ class HelpDialog(PickerDialog[HelpEntry]):
 
     async def load(self) -> Sequence[HelpEntry]:
         custom = await self.odin.client.list_commands()
-        return [*_list_keys(self.odin.keys.keys), *_list_commands(SLASH_COMMANDS), *_list_custom_commands(custom)]
+        # The keys, most used scopes first.
+        keys = self.odin.keys.keys
+        entries: list[HelpEntry] = []
+        for key in sorted(keys, key=_rank_scope):
+            each = [format_key(one.strip()) for one in key.keys.split(",") if one.strip()]
+            also = f"Also {', '.join(each[1:])}. " if len(each) > 1 else ""
+            setting = f'Change it with tui.keys {{"{key.name}": "…"}}.'
+            details = f"{also}{describe_scope(key.scope)}. {setting}"
+            entries.append(HelpEntry("key", each[0] if each else "(no key)", key.description, key.name, details))
+        return [*entries, *_list_commands(SLASH_COMMANDS), *_list_custom_commands(custom)]
 
     def text_of(self, item: HelpEntry) -> str:
         return f"{item.kind} {item.label} {item.summary} {item.name} {item.details}".casefold()
@@ -425,18 +434,6 @@ def describe_scope(where: KeyScope) -> str:
 
 def _rank_scope(key: KeyAction) -> int:
     return _SCOPE_ORDER.index(key.scope) if key.scope in _SCOPE_ORDER else len(_SCOPE_ORDER)
-
-
-def _list_keys(keys: Iterable[KeyAction]) -> list[HelpEntry]:
-    """Return the keys, most used scopes first."""
-    entries: list[HelpEntry] = []
-    for key in sorted(keys, key=_rank_scope):
-        each = [format_key(one.strip()) for one in key.keys.split(",") if one.strip()]
-        also = f"Also {', '.join(each[1:])}. " if len(each) > 1 else ""
-        setting = f'Change it with tui.keys {{"{key.name}": "…"}}.'
-        details = f"{also}{describe_scope(key.scope)}. {setting}"
-        entries.append(HelpEntry("key", each[0] if each else "(no key)", key.description, key.name, details))
-    return entries
 
 
 def _list_commands(commands: Iterable[SlashCommand]) -> list[HelpEntry]:

@@ -215,20 +215,17 @@ class ContentsDialog(PickerDialog[PromptBlock]):
 
     async def describe(self, item: PromptBlock) -> Text:
         text = Text().append(f"{sanitize(item.text.strip()) or '(continued)'}\n", self.palette.user)
-        answer = self._find_answer(item)
-        if answer:
-            text.append(f"\n{sanitize(answer)}", self.palette.text)
-        return text
-
-    def _find_answer(self, item: PromptBlock) -> str:
-        """Return the last answer before the next prompt, shortened."""
+        # The last answer before the next prompt, shortened.
         answer = ""
         for block in self._blocks[self._blocks.index(item) + 1 :]:
             if isinstance(block, PromptBlock):
                 break
             if isinstance(block, AnswerBlock) and block.text.strip():
                 answer = block.text.strip()
-        return answer[:2_000]
+        answer = answer[:2_000]
+        if answer:
+            text.append(f"\n{sanitize(answer)}", self.palette.text)
+        return text
 
     async def choose(self, item: PromptBlock) -> None:
         self.odin.transcript.point_at(item)

@@ -97,7 +97,14 @@ class MarkdownSplitter:
         if self._lines and not self._inner:
             self._cut_before(line)
         self._append(line)
-        self._track_inner_fence(line)
+        # Track code fences within lists and quotes, where a blank line does not end the chunk.
+        match = _INNER_FENCE.match(line)
+        if self._lines[0].startswith(">") and not line.startswith(">"):
+            self._inner = ""
+        elif not self._inner:
+            self._inner = match[1] if match else ""
+        elif line.strip().strip(">").strip().startswith(self._inner) or self._is_long(len(self._lines), False):
+            self._inner = ""
         if _HEADING.match(line) and len(self._lines) == 1:
             self._end_chunk()
 
@@ -116,16 +123,6 @@ class MarkdownSplitter:
         if self._is_long(count, fresh) or self._chars > MAX_CHARS:
             self._emit("code", continues_next=True)
         self._append(line)
-
-    def _track_inner_fence(self, line: str) -> None:
-        """Track code fences within lists and quotes, where a blank line does not end the chunk."""
-        match = _INNER_FENCE.match(line)
-        if self._lines[0].startswith(">") and not line.startswith(">"):
-            self._inner = ""
-        elif not self._inner:
-            self._inner = match[1] if match else ""
-        elif line.strip().strip(">").strip().startswith(self._inner) or self._is_long(len(self._lines), False):
-            self._inner = ""
 
     def _is_list(self) -> bool:
         return bool(self._lines) and _ITEM.match(self._lines[0].lstrip()) is not None
@@ -237,7 +234,9 @@ def _paint_chunk(chunk: MarkdownChunk, before: MarkdownChunk | None, canvas: Can
     else:
         lines = paint_markdown(chunk.text, canvas)
         if chunk.is_continuation and before is not None and _is_table_continuation(chunk, before):
-            lines = lines[_measure_head(chunk, canvas) :]
+            from odin.ui.tui.paint.markdown import paint_markdown
+
+            lines = lines[len(paint_markdown("\n".join(chunk.text.split("\n")[:2]), canvas)) :]
     return [*gap, *make_strips(lines)]
 
 
@@ -248,9 +247,3 @@ def _is_heading(chunk: MarkdownChunk) -> bool:
 def _is_table_continuation(chunk: MarkdownChunk, before: MarkdownChunk) -> bool:
     """True if the chunk continues a long table; its header was repeated only to parse the columns."""
     return "|" in chunk.text.split("\n")[0] and before.text.split("\n")[:2] == chunk.text.split("\n")[:2]
-
-
-def _measure_head(chunk: MarkdownChunk, canvas: Canvas) -> int:
-    from odin.ui.tui.paint.markdown import paint_markdown
-
-    return len(paint_markdown("\n".join(chunk.text.split("\n")[:2]), canvas))

@@ -66,7 +66,14 @@ def parse_diff(text: str) -> list[FileDiff]:
         reader.read(line)
     for changes in reader.files:
         for hunk in changes.hunks:
-            _mark_words(hunk.rows)
+            for group in group_rows(hunk.rows):
+                removed = [row for row in group if row.sign == "-"]
+                added = [row for row in group if row.sign == "+"]
+                first = 0
+                for old in removed:
+                    candidates = range(first, min(first + _MAX_CANDIDATES, len(added)))
+                    match = next((i for i in candidates if _compare(old, added[i])), None)
+                    first = first if match is None else match + 1
     return reader.files
 
 
@@ -89,7 +96,15 @@ class _DiffParser:
         elif line.startswith("+++ ") and self.files:
             self.files[-1].path = line[4:]
         elif self.files:
-            self._read_header(line)
+            head = _HUNK.match(line)
+            changes = self.files[-1]
+            if head:
+                start = int(head[1])
+                changes.hunks.append(DiffHunk([], max(start - max(self._old, 1), 0)))
+                self._old, self._new = start, int(head[3])
+                self._old_left, self._new_left = int(head[2] or 1), int(head[4] or 1)
+            elif line.strip() and not line.startswith("\\"):
+                changes.trailer = f"{changes.trailer}\n{line}".strip()
 
     def _add_row(self, sign: str, text: str) -> None:
         in_old, in_new = sign != "+", sign != "-"
@@ -97,17 +112,6 @@ class _DiffParser:
         self.files[-1].hunks[-1].rows.append(row)
         self._old, self._new = self._old + in_old, self._new + in_new
         self._old_left, self._new_left = self._old_left - in_old, self._new_left - in_new
-
-    def _read_header(self, line: str) -> None:
-        head = _HUNK.match(line)
-        changes = self.files[-1]
-        if head:
-            start = int(head[1])
-            changes.hunks.append(DiffHunk([], max(start - max(self._old, 1), 0)))
-            self._old, self._new = start, int(head[3])
-            self._old_left, self._new_left = int(head[2] or 1), int(head[4] or 1)
-        elif line.strip() and not line.startswith("\\"):
-            changes.trailer = f"{changes.trailer}\n{line}".strip()
 
 
 def group_rows(rows: list[DiffRow]) -> list[list[DiffRow]]:
@@ -121,17 +125,6 @@ def group_rows(rows: list[DiffRow]) -> list[list[DiffRow]]:
         else:
             groups.append([row])
     return groups
-
-
-def _mark_words(rows: list[DiffRow]) -> None:
-    for group in group_rows(rows):
-        removed = [row for row in group if row.sign == "-"]
-        added = [row for row in group if row.sign == "+"]
-        first = 0
-        for old in removed:
-            candidates = range(first, min(first + _MAX_CANDIDATES, len(added)))
-            match = next((i for i in candidates if _compare(old, added[i])), None)
-            first = first if match is None else match + 1
 
 
 def _compare(old: DiffRow, new: DiffRow) -> bool:

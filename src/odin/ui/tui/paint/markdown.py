@@ -100,7 +100,10 @@ def paint_table(table: MarkdownTable, canvas: Canvas, width: int) -> list[Line]:
             for i, cell in enumerate(cells):
                 line += [bar] if i else []
                 shown = drop_joints(cell[height]) if height < len(cell) else []
-                line += _align_cell(shown, widths[i], table.alignments[i])
+                alignment = table.alignments[i]
+                left = max(widths[i] - sum(segment.cell_length for segment in shown), 0)
+                before = left if alignment == "right" else left // 2 if alignment == "center" else 0
+                line += [Segment(" " * before), *shown, Segment(" " * (left - before))]
             lines.append(line)
         if not number:
             lines.append([Segment("─┼─".join("─" * size for size in widths), canvas.palette.dim)])
@@ -122,12 +125,6 @@ def _fit_widths(wanted: list[int], room: int) -> list[int]:
             widths[i] -= step
             over -= step
     return widths
-
-
-def _align_cell(line: Line, width: int, alignment: str) -> Line:
-    left = max(width - sum(segment.cell_length for segment in line), 0)
-    before = left if alignment == "right" else left // 2 if alignment == "center" else 0
-    return [Segment(" " * before), *line, Segment(" " * (left - before))]
 
 
 def _paint_stacked(table: MarkdownTable, canvas: Canvas, width: int) -> list[Line]:

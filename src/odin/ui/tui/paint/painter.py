@@ -230,7 +230,16 @@ class RenderCache:
         before = len(painted.lines)
         self._painted[block] = painted
         if not painted.is_current(block):
-            canvas = self._make_canvas(now)
+            canvas = Canvas(
+                max(self.width, 8),
+                self._palette,
+                self._diff,
+                now=now,
+                cwd=self.cwd,
+                home=self.home,
+                thumbnails=self.thumbnails,
+                console=self._console,
+            )
             try:
                 painted.paint(block, canvas)
             except Exception as error:
@@ -249,15 +258,3 @@ class RenderCache:
         while self._lines > MAX_CACHED_LINES and len(self._painted) > shown:
             block = next(iter(self._painted))
             self._lines -= len(self._painted.pop(block).lines)
-
-    def _make_canvas(self, now: float) -> Canvas:
-        return Canvas(
-            max(self.width, 8),
-            self._palette,
-            self._diff,
-            now=now,
-            cwd=self.cwd,
-            home=self.home,
-            thumbnails=self.thumbnails,
-            console=self._console,
-        )

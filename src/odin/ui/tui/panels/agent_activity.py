@@ -91,18 +91,10 @@ class AgentActivity:
     def busy(self) -> bool:
         return self.is_in_turn or self.compacting_since is not None
 
-    def apply(self, envelope: Envelope) -> None:
+    def apply(self, envelope: Envelope) -> None:  # noqa: C901 (one case per event)
         event, ts = envelope.event, envelope.ts
-        self._apply_turn_event(event, ts)
-        self._apply_model_event(event, ts)
-        self._apply_tool_event(event, ts)
-
-    def _begin(self, what: str, ts: float) -> None:
-        if what != self.what:
-            self.what, self.since = what, ts
-
-    def _apply_turn_event(self, event: AnyEvent, ts: float) -> None:
         match event:
+            # --- the turn ---
             case TurnStarted():
                 self._reset()
                 self.is_in_turn, self.turn_started, self.outcome = True, ts, ""
@@ -125,25 +117,16 @@ class AgentActivity:
                 self.asks[event.ask_id] = ("a plan", ts)
             case PermissionAnswered() | QuestionsAnswered() | PlanAnswered():
                 self.asks.pop(event.ask_id, None)
-            case _:
-                pass
-
-    def _reset(self) -> None:
-        self.is_in_turn, self.what, self.chars = False, "", 0
-        self._clear_retry()
-        self.tools.clear()
-        self.queued.clear()
-        self.asks.clear()
-
-    def _clear_retry(self) -> None:
-        self.retry_at, self.attempt, self.retry_reason = 0.0, "", ""
-
-    def _apply_model_event(self, event: AnyEvent, ts: float) -> None:
-        match event:
+            # --- the model ---
             case RequestProgressed():
                 self.chars = event.chars
             case ActivityChanged():
-                self._change_activity(event, ts)
+                if event.activity not in TIMED_ACTIVITIES:
+                    self._clear_retry()
+                if event.activity in ACTIVITY_WORDS:
+                    self._begin(ACTIVITY_WORDS[event.activity], ts)
+                elif event.activity == "executing":
+                    self._begin("running tools", ts)
             case RequestStarted():
                 self.chars = 0
                 self._begin("asking the model", ts)
@@ -156,21 +139,9 @@ class AgentActivity:
             case RetryScheduled():
                 self.retry_at = ts + event.delay_s
                 self.attempt = f"retry {event.number.replace(' of ', '/')}"
-                self.retry_reason = _first_line_of(event.error)
+                self.retry_reason = escape_hidden(event.error.strip().split("\n")[0])
                 self._begin(self.attempt, ts)
-            case _:
-                pass
-
-    def _change_activity(self, event: ActivityChanged, ts: float) -> None:
-        if event.activity not in TIMED_ACTIVITIES:
-            self._clear_retry()
-        if event.activity in ACTIVITY_WORDS:
-            self._begin(ACTIVITY_WORDS[event.activity], ts)
-        elif event.activity == "executing":
-            self._begin("running tools", ts)
-
-    def _apply_tool_event(self, event: AnyEvent, ts: float) -> None:
-        match event:
+            # --- the tools ---
             case CallQueued():
                 self.queued.add(event.call_id)
             case ToolStarted():
@@ -184,6 +155,20 @@ class AgentActivity:
                     self.what, self.since = "continuing", ts
             case _:
                 pass
+
+    def _begin(self, what: str, ts: float) -> None:
+        if what != self.what:
+            self.what, self.since = what, ts
+
+    def _reset(self) -> None:
+        self.is_in_turn, self.what, self.chars = False, "", 0
+        self._clear_retry()
+        self.tools.clear()
+        self.queued.clear()
+        self.asks.clear()
+
+    def _clear_retry(self) -> None:
+        self.retry_at, self.attempt, self.retry_reason = 0.0, "", ""
 
     def describe(self, now: float) -> ActivityText:
         """Return the text to show at time `now`."""
@@ -199,7 +184,9 @@ class AgentActivity:
             return ActivityText(f"{reason}{self.attempt} in {left} s", self.retry_reason, is_busy=True)
         if self.is_in_turn:
             return ActivityText(
-                f"{self.what} {format_seconds(now - self.since)}", self._format_received(), is_busy=True
+                f"{self.what} {format_seconds(now - self.since)}",
+                f"about {format_count(max(self.chars // CHARS_PER_TOKEN, 1))} tokens" if self.chars else "",
+                is_busy=True,
             )
         if self.compacting_since is not None:
             return ActivityText(
@@ -221,9 +208,6 @@ class AgentActivity:
             f"running {count} tools {format_seconds(now - oldest)}", f"{waiting} · {names}".strip(" ·"), is_busy=True
         )
 
-    def _format_received(self) -> str:
-        return f"about {format_count(max(self.chars // CHARS_PER_TOKEN, 1))} tokens" if self.chars else ""
-
 
 def _subject_of(args: dict[str, Any]) -> str:
     """Return the first line of the argument that identifies a call, such as its command or path."""
@@ -232,10 +216,6 @@ def _subject_of(args: dict[str, Any]) -> str:
         if isinstance(value, str) and value.strip():
             return value.strip().splitlines()[0]
     return ""
-
-
-def _first_line_of(error: str) -> str:
-    return escape_hidden(error.strip().split("\n")[0])
 
 
 MAX_ENDED = 5
@@ -318,8 +298,19 @@ class AgentList:
         self._asked_at = 0.0
         self._waited_s = 0.0
 
-    def apply(self, envelope: Envelope) -> None:
-        self._measure_wait(envelope)
+    def apply(self, envelope: Envelope) -> None:  # noqa: C901 (one case per event)
+        match envelope.event:
+            case TurnStarted() | TurnEnded() if not envelope.agent:
+                self._asks.clear()
+                self._waited_s = 0.0
+            case PermissionAsked() | QuestionsAsked() | PlanAsked():
+                self._asked_at = self._asked_at if self._asks else envelope.ts
+                self._asks.add(envelope.event.ask_id)
+            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered() if envelope.event.ask_id in self._asks:
+                self._asks.remove(envelope.event.ask_id)
+                self._waited_s += 0.0 if self._asks else envelope.ts - self._asked_at
+            case _:
+                pass
         self.mailboxes.apply(envelope.event)
         match envelope.event:
             case AgentStarted(id=id) as event:
@@ -343,31 +334,14 @@ class AgentList:
                 elif not envelope.agent:
                     self.main.apply(envelope)
                     if isinstance(event, TurnEnded):
-                        self._prune_ended()
-
-    def _measure_wait(self, envelope: Envelope) -> None:
-        match envelope.event:
-            case TurnStarted() | TurnEnded() if not envelope.agent:
-                self._asks.clear()
-                self._waited_s = 0.0
-            case PermissionAsked() | QuestionsAsked() | PlanAsked():
-                self._asked_at = self._asked_at if self._asks else envelope.ts
-                self._asks.add(envelope.event.ask_id)
-            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered() if envelope.event.ask_id in self._asks:
-                self._asks.remove(envelope.event.ask_id)
-                self._waited_s += 0.0 if self._asks else envelope.ts - self._asked_at
-            case _:
-                pass
+                        ended = [agent.id for agent in self.all.values() if agent.end_reason]
+                        for name in ended[:-MAX_ENDED]:
+                            del self.all[name]
 
     def count_turn_seconds(self, now: float) -> float:
         """Return how long the main agent's turn has worked, without the time that the user took to answer."""
         open_s = now - self._asked_at if self._asks else 0.0
         return now - self.main.turn_started - self._waited_s - open_s if self.main.is_in_turn else 0.0
-
-    def _prune_ended(self) -> None:
-        ended = [agent.id for agent in self.all.values() if agent.end_reason]
-        for name in ended[:-MAX_ENDED]:
-            del self.all[name]
 
     def find_by_task(self, task: str) -> AgentStatus | None:
         """Return the newest agent that works or worked on this task."""

@@ -154,7 +154,12 @@ class TodoLists:
             case AgentEnded():
                 self.by_agent.pop(event.id, None)
             case TurnStarted():
-                self._start_turn(event, agent)
+                todos = self.by_agent.get(agent)
+                if not agent:
+                    self._before_turn[event.id] = todos
+                    self._before_rewind.clear()
+                if todos is not None and all(todo.status in ("completed", "cancelled") for todo in todos.todos):
+                    del self.by_agent[agent]
             case Rewound(chat=True):
                 self._before_rewind.append(self.by_agent.get(""))
                 self._show(self._before_turn.get(event.turn))
@@ -164,14 +169,6 @@ class TodoLists:
                 self._show(self._before_rewind.pop())
             case _:
                 pass
-
-    def _start_turn(self, event: TurnStarted, agent: str) -> None:
-        todos = self.by_agent.get(agent)
-        if not agent:
-            self._before_turn[event.id] = todos
-            self._before_rewind.clear()
-        if todos is not None and all(todo.status in ("completed", "cancelled") for todo in todos.todos):
-            del self.by_agent[agent]
 
     def _show(self, todos: TodosChanged | None) -> None:
         if todos is None:
@@ -228,7 +225,6 @@ class SessionFacts:
         if live:
             self._apply_setting(event, agent)
         self._apply_progress(event, agent, envelope.ts)
-        self._apply_work(event, agent)
 
     def _apply_setting(self, event: AnyEvent, agent: str) -> None:
         match event:
@@ -250,21 +246,24 @@ class SessionFacts:
                     self.chosen_model, self.pool = event.model, event.pool
             case RequestStarted():
                 if event.model and not agent:
-                    self.running_model = self._find_ref(event.model)
+                    # The model of a request comes without its provider: find its known `provider/model` ref.
+                    model = event.model
+                    known = (self.running_model, self.chosen_model)
+                    self.running_model = next((ref for ref in known if _is_model_of(ref, model)), model)
             case _:
                 pass
 
-    def _find_ref(self, model: str) -> str:
-        """Return the known `provider/model` ref of a request's model, which comes without its provider."""
-        known = (self.running_model, self.chosen_model)
-        return next((ref for ref in known if _is_model_of(ref, model)), model)
-
-    def _apply_progress(self, event: AnyEvent, agent: str, ts: float) -> None:
+    def _apply_progress(self, event: AnyEvent, agent: str, ts: float) -> None:  # noqa: C901 (one case per event)
         match event:
             case TitleSet():
                 self.title = event.title
             case UsageRecorded():
-                self._add_usage(event, agent)
+                spent = UsageTotals.from_event(event)
+                self._usage_totals = self._usage_totals + spent
+                self._usage_by_agent[agent] = self._usage_by_agent.get(agent, UsageTotals()) + spent
+                if agent and event.purpose == "main":
+                    window, used = event.context_window, event.usage.total
+                    self._agent_contexts[agent] = ContextReport(event.model, used, window, 0, not event.estimated)
             case PromptQueued():
                 self._queued[event.id] = agent
             case PromptDropped() | PromptInjected():
@@ -277,20 +276,15 @@ class SessionFacts:
             case KeyPoolChanged():
                 self._keys[event.provider] = event, ts
             case RateLimitUpdated():
-                self.low_limit = _describe_low_limit(event)
-            case _:
-                pass
-
-    def _add_usage(self, event: UsageRecorded, agent: str) -> None:
-        spent = UsageTotals.from_event(event)
-        self._usage_totals = self._usage_totals + spent
-        self._usage_by_agent[agent] = self._usage_by_agent.get(agent, UsageTotals()) + spent
-        if agent and event.purpose == "main":
-            window, used = event.context_window, event.usage.total
-            self._agent_contexts[agent] = ContextReport(event.model, used, window, 0, not event.estimated)
-
-    def _apply_work(self, event: AnyEvent, agent: str) -> None:
-        match event:
+                low = [
+                    f"{left:,} of {limit:,} {name} left"
+                    for left, limit, name in (
+                        (event.requests_left, event.requests_limit, "requests"),
+                        (event.tokens_left, event.tokens_limit, "tokens"),
+                    )
+                    if left >= 0 and limit > 0 and left <= limit * LOW_LIMIT
+                ]
+                self.low_limit = low[0] if low else ""
             case LoopChanged():
                 self._loops[agent] = event
             case SkillUsed():
@@ -361,15 +355,3 @@ def _is_model_of(ref: str, model: str) -> bool:
     """True if a ref names this model, whichever variant of it."""
     name = model_name_of(ref)
     return model_name_of(model) in (name, name.rpartition("@")[0])
-
-
-def _describe_low_limit(event: RateLimitUpdated) -> str:
-    low = [
-        f"{left:,} of {limit:,} {name} left"
-        for left, limit, name in (
-            (event.requests_left, event.requests_limit, "requests"),
-            (event.tokens_left, event.tokens_limit, "tokens"),
-        )
-        if left >= 0 and limit > 0 and left <= limit * LOW_LIMIT
-    ]
-    return low[0] if low else ""

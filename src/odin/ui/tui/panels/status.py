@@ -14,7 +14,6 @@ from rich.text import Text
 from textual.timer import Timer
 
 from odin.core.call_events import UsageTotals
-from odin.core.client import SessionInfo
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import (
     count_of,
@@ -56,15 +55,13 @@ class ActivityLine(Panel):
         self._timer: Timer | None = None
 
     def sync(self) -> None:
-        self._set_ticking(self.facts.agents.busy)
-        super().sync()
-
-    def _set_ticking(self, busy: bool) -> None:
+        busy = self.facts.agents.busy
         if busy and self._timer is None:
             self._timer = self.set_interval(TICK_S, self._tick)
         elif not busy and self._timer is not None:
             self._timer.stop()
             self._timer = None
+        super().sync()
 
     def _tick(self) -> None:
         """Update the elapsed times; nothing else on the screen changes."""
@@ -233,18 +230,14 @@ def _make_project_parts(facts: SessionFacts, palette: Palette) -> list[StatusPar
     if facts.title:
         parts.append(StatusPart(shorten(escape_hidden(facts.title), 30), palette.dim, 11, right=True))
     if info.sandbox:
-        parts.append(_make_sandbox_part(info.sandbox, palette))
+        # The name without its details, which the side panel shows.
+        name = escape_hidden(info.sandbox.split(",")[0].split(" (")[0])
+        missing = name.startswith("no ")
+        parts.append(StatusPart(name, palette.warn if missing else palette.dim, 5 if missing else 8, right=True))
     if info.branch:
         parts.append(StatusPart(shorten(escape_hidden(info.branch), 28), palette.dim, 6, right=True))
     parts.append(StatusPart(shorten(escape_hidden(shorten_home(info.cwd)), 40), palette.dim, 10, right=True))
     return parts
-
-
-def _make_sandbox_part(described: str, palette: Palette) -> StatusPart:
-    """Return the sandbox name without its details, which the side panel shows."""
-    name = escape_hidden(described.split(",")[0].split(" (")[0])
-    missing = name.startswith("no ")
-    return StatusPart(name, palette.warn if missing else palette.dim, 5 if missing else 8, right=True)
 
 
 def lay_out(parts: list[StatusPart], room: int, palette: Palette) -> Text:
@@ -360,24 +353,21 @@ class StartPanel(Panel):
         info, height = self.facts.info, self.odin.size.height
         if info is None or self.facts.has_prompts or height < SHORT_HEIGHT:
             return []
-        rows = _build_facts(info, self.facts.chosen_model, self.palette, width)
+        model = self.facts.chosen_model
+        palette = self.palette
+        branch = f" ({info.branch})" if info.branch else ""
+        rows = [Text.assemble(("Odin", palette.user), (f" {info.version}", palette.dim), no_wrap=True, end="")]
+        for label, value in (
+            ("model", model),
+            ("directory", f"{shorten_home(info.cwd)}{branch}"),
+            ("sandbox", info.sandbox or "none"),
+        ):
+            line = Text.assemble((f"{label:<11}", palette.dim), no_wrap=True, end="")
+            rows.append(line.append_text(make_text(value, palette.text, max(width - 11, 1))))
         if height >= FULL_HEIGHT:
             tips = (make_text(f"• {tip}", self.palette.dim, width) for tip in list_tips(self.odin.keys))
             rows += [Text(""), *tips, Text("")]
         return [PanelRow(row) for row in rows]
-
-
-def _build_facts(info: SessionInfo, model: str, palette: Palette, width: int) -> list[Text]:
-    branch = f" ({info.branch})" if info.branch else ""
-    rows = [Text.assemble(("Odin", palette.user), (f" {info.version}", palette.dim), no_wrap=True, end="")]
-    for label, value in (
-        ("model", model),
-        ("directory", f"{shorten_home(info.cwd)}{branch}"),
-        ("sandbox", info.sandbox or "none"),
-    ):
-        line = Text.assemble((f"{label:<11}", palette.dim), no_wrap=True, end="")
-        rows.append(line.append_text(make_text(value, palette.text, max(width - 11, 1))))
-    return rows
 
 
 def list_tips(keys: KeyTable) -> tuple[str, ...]:
