@@ -196,13 +196,13 @@ class InvariantChecker:
         try:
             for transcript in live.values():
                 notices = {id(block) for block in transcript.blocks if _may_be_live_only(block)}
-                transcript._block_list.blocks = [block for block in transcript.blocks if id(block) not in notices]
+                transcript.blocks = [block for block in transcript.blocks if id(block) not in notices]
             for transcript in log.values():
-                transcript._block_list.blocks = [block for block in transcript.blocks if not _may_be_live_only(block)]
+                transcript.blocks = [block for block in transcript.blocks if not _may_be_live_only(block)]
             assert find_differences(live, log)[:3] == []
         finally:
             for agent, blocks in kept.items():
-                live[agent]._block_list.blocks = blocks
+                live[agent].blocks = blocks
 
     def _check_painting(self) -> None:
         """Assert that the screen equals a fresh painting of the transcript."""

@@ -132,10 +132,7 @@ class StopSignals:
     """
 
     def __init__(
-        self,
-        client: Client,
-        on_exit: Callable[[], None] | None = None,
-        on_interrupt: Callable[[], bool] | None = None,
+        self, client: Client, on_exit: Callable[[], None] | None = None, on_interrupt: Callable[[], bool] | None = None
     ) -> None:
         self._client = client
         self._on_exit = on_exit

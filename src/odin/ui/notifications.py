@@ -6,12 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from odin.core.call_events import (
-    AnswerEvent,
-    AskEvent,
-    PermissionAsked,
-    PlanAsked,
-)
+from odin.core.call_events import AnswerEvent, AskEvent, PermissionAsked, PlanAsked
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
 from odin.core.tool import user_name_of

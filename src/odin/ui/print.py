@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 from msgspec import Struct
@@ -27,40 +27,14 @@ from odin.ui.terminal import escape_control, escape_json, write_line, write_text
 
 if TYPE_CHECKING:
     from odin.ui.plain.dialog_queue import TerminalDialogs
+    from odin.ui.plain.keyboard import Keyboard
+    from odin.ui.plain.turn_output import StreamedAnswer
 
 _MIN_THOUGHT_S = 1.0
 """Plain mode prints no line for shorter thinking."""
 
 _HEAD_START_S = 0.02
 """The request is sent first; what is known of the session is collected and printed while the model works."""
-
-
-class LiveAnswer(Protocol):
-    """Shows an answer while it streams."""
-
-    @property
-    def broken(self) -> bool: ...
-
-    @property
-    def error(self) -> OSError | None: ...
-
-    def handle_event(self, envelope: Envelope) -> None: ...
-
-    def flush_lines(self) -> None: ...
-
-    def finish(self, ended: TurnEnded) -> None: ...
-
-
-class TurnKeyboard(Protocol):
-    """Input that stays usable while a turn runs and shows its progress."""
-
-    def attach(self, progress: ProgressLine) -> None: ...
-
-    def detach(self) -> None: ...
-
-    def hold(self) -> None: ...
-
-    def release(self) -> None: ...
 
 
 class StartedTurn(Struct, frozen=True):
@@ -72,8 +46,8 @@ class StartedTurn(Struct, frozen=True):
     """
 
     events: AsyncIterator[Envelope]
-    keyboard: TurnKeyboard
-    answer: LiveAnswer
+    keyboard: "Keyboard"
+    answer: "StreamedAnswer"
     on_event: Callable[[Envelope], None]
     on_finish: Callable[[], None]
     on_interrupt: Callable[[], bool]

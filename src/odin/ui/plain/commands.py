@@ -17,6 +17,7 @@ from odin.ui.plain import command_views as views
 from odin.ui.plan_text import parse_execution
 from odin.ui.slash_commands.actions import (
     ACTIONS,
+    SHOWN_WITHOUT_ARGUMENT,
     Action,
     CommandContext,
     PermissionModeSwitch,
@@ -68,9 +69,10 @@ _PROBE_WORD = "look"
 
 
 class PlainCommands:
-    """Runs slash commands and keeps their state. `mode` is the mode of the next prompt, `agent` the focused agent.
+    """Runs slash commands and keeps their state. A command without a shared action is the method `run_` and its name.
 
-    While `is_choosing`, the next line answers the list that /resume printed.
+    `mode` is the mode of the next prompt, `agent` the focused agent. While `is_choosing`, the next line answers the
+    list that /resume printed.
     """
 
     def __init__(
@@ -89,39 +91,7 @@ class PlainCommands:
         self._handlers: dict[str, Callable[[str], Awaitable[None]]] = {
             **{name: partial(self._run_action, action) for name, action in ACTIONS.items()},
             **{name: partial(self._print_unavailable, name) for name in views.UNAVAILABLE_SENTENCES},
-            "help": self._print_help,
-            "commands": self._print_custom_commands,
-            "skills": self._print_skills,
-            "memory": self._run_memory,
-            "lsp": self._run_language_servers,
-            "mcp": self._run_mcp,
-            "plugins": self._print_plugins,
-            "keys": self._print_keys,
-            "queue": self._run_queue,
-            "agents": self._run_agents,
-            "focus": self._focus,
-            "steer": self._steer,
-            "compact": self._compact,
-            "rewind": self._rewind,
-            "undo": self._undo,
-            "redo": self._redo,
-            "new": self._open_new,
-            "execute": self._execute_plan,
-            "resume": self._resume,
-            "fork": self._fork,
-            "sessions": self._print_sessions,
-            "delete": self._delete,
-            "model": self._run_model,
-            "models": self._print_models,
-            "context": self._print_context,
-            "usage": self._print_usage,
-            "stats": self._print_stats,
-            "budget": self._run_budget,
-            "rules": self._run_rules,
-            "status": self._print_status,
-            "diff": self._print_diff,
-            "diagnostics": self._print_diagnostics,
-            "errors": self._print_errors,
+            **{name[4:]: getattr(self, name) for name in dir(self) if name.startswith("run_")},
         }
         self._refused_switch = ""
         self.enter_session(info.permission_mode, info.role)
@@ -154,7 +124,11 @@ class PlainCommands:
 
     async def run(self, name: str, rest: str) -> str:
         """Run a command. Return the prompt that a fork left out, to be edited and sent again, or ""."""
-        await self._handlers[name](rest.strip())
+        rest = rest.strip()
+        if rest and name in SHOWN_WITHOUT_ARGUMENT:
+            await self._run_action(ACTIONS[name], rest)
+        else:
+            await self._handlers[name](rest)
         draft, self._draft = self._draft, ""
         return draft
 
@@ -181,38 +155,29 @@ class PlainCommands:
 
     # --- help ---
 
-    async def _print_help(self, rest: str) -> None:
+    async def run_help(self, rest: str) -> None:
         await views.print_help(self._client, rest, self._err)
 
-    async def _print_custom_commands(self, rest: str) -> None:
+    async def run_commands(self, rest: str) -> None:
         columns = size_of(self._err)[0] if self._err.isatty() else 1000
         write_text(self._err, views.format_custom_commands(await self._client.list_commands(), columns))
 
-    async def _run_mcp(self, rest: str) -> None:
-        if rest and rest != "status":
-            await self._run_action(ACTIONS["mcp"], rest)
-        else:
-            write_text(self._err, format_servers((await self._client.get_info()).servers, self._columns))
+    async def run_mcp(self, rest: str) -> None:
+        write_text(self._err, format_servers((await self._client.get_info()).servers, self._columns))
 
-    async def _print_skills(self, rest: str) -> None:
+    async def run_skills(self, rest: str) -> None:
         write_text(self._err, await format_skills(self._client, rest, self._columns))
 
-    async def _run_memory(self, rest: str) -> None:
-        if rest:
-            await self._run_action(ACTIONS["memory"], rest)
-        else:
-            write_text(self._err, await format_memory(self._client))
+    async def run_memory(self, rest: str) -> None:
+        write_text(self._err, await format_memory(self._client))
 
-    async def _run_language_servers(self, rest: str) -> None:
-        if rest:
-            await self._run_action(ACTIONS["lsp"], rest)
-        else:
-            write_text(self._err, format_language_servers(await self._client.get_info(), self._columns))
+    async def run_lsp(self, rest: str) -> None:
+        write_text(self._err, format_language_servers(await self._client.get_info(), self._columns))
 
-    async def _print_plugins(self, rest: str) -> None:
+    async def run_plugins(self, rest: str) -> None:
         write_text(self._err, format_plugins(await self._client.get_info(), self._columns))
 
-    async def _print_keys(self, rest: str) -> None:
+    async def run_keys(self, rest: str) -> None:
         for line in views.KEY_LINES:
             write_line(self._err, line)
 
@@ -221,24 +186,18 @@ class PlainCommands:
 
     # --- the running turn, the queue and the conversation ---
 
-    async def _run_queue(self, rest: str) -> None:
-        if rest:
-            await self._run_action(ACTIONS["queue"], rest)
-        else:
-            write_text(self._err, format_queue((await self._client.snapshot()).queue, size_of(self._err)[0]))
+    async def run_queue(self, rest: str) -> None:
+        write_text(self._err, format_queue((await self._client.snapshot()).queue, size_of(self._err)[0]))
 
-    async def _run_agents(self, rest: str) -> None:
-        if rest:
-            await self._run_action(ACTIONS["agents"], rest)
-        else:
-            write_text(self._err, format_agents(await self._client.snapshot(), self._columns))
+    async def run_agents(self, rest: str) -> None:
+        write_text(self._err, format_agents(await self._client.snapshot(), self._columns))
 
-    async def _focus(self, rest: str) -> None:
+    async def run_focus(self, rest: str) -> None:
         self.agent = await find_focus(self._client, rest)
         where = f"{escape_hidden(self.agent)}. /focus main returns" if self.agent else "the main agent"
         write_line(self._err, f"Prompts go to {where}.")
 
-    async def _steer(self, rest: str) -> None:
+    async def run_steer(self, rest: str) -> None:
         """Send a message to the running turn; without one it is an ordinary prompt."""
         if not rest:
             raise make_usage_error("steer", "/steer needs a message.")
@@ -247,21 +206,21 @@ class PlainCommands:
         if any(item.id == prompt.id for item in (await self._client.snapshot()).queue):
             write_line(self._err, "Sent. The model sees it before its next step.")
 
-    async def _compact(self, rest: str) -> None:
+    async def run_compact(self, rest: str) -> None:
         await self.compaction.run_command(self._context, rest)
 
-    async def _rewind(self, rest: str) -> None:
+    async def run_rewind(self, rest: str) -> None:
         turns = (await self._client.snapshot()).messages
         if rest:
             await self._submit_and_report(parse_rewind(rest.split(), turns, "rewind"))
         else:
             write_text(self._err, views.format_prompts(turns))
 
-    async def _undo(self, rest: str) -> None:
+    async def run_undo(self, rest: str) -> None:
         turns = (await self._client.snapshot()).messages
         await self._submit_and_report(parse_rewind(rest.split(), turns, "undo"))
 
-    async def _redo(self, rest: str) -> None:
+    async def run_redo(self, rest: str) -> None:
         await self._submit_and_report(Redo(force=parse_force(rest.split())))
 
     async def _submit_and_report(self, op: Rewind | Redo) -> None:
@@ -290,20 +249,20 @@ class PlainCommands:
         write_line(self._err, f"Type {command} again to stop them. Resuming this session continues their tasks.")
         return False
 
-    async def _open_new(self, rest: str) -> None:
+    async def run_new(self, rest: str) -> None:
         if not await self._may_switch("/new"):
             return
         await self._sessions.open_new()
         write_line(self._err, f"New session {await self._context.get_session_id()}")
 
-    async def _execute_plan(self, rest: str) -> None:
+    async def run_execute(self, rest: str) -> None:
         if not await self._may_switch(f"/execute {rest}".strip()):
             return
         _, self.first_prompt = await self._sessions.execute_plan(*parse_execution(rest))
         self.mode = self.first_prompt.mode
         write_line(self._err, f"New session {await self._context.get_session_id()}")
 
-    async def _resume(self, rest: str) -> None:
+    async def run_resume(self, rest: str) -> None:
         if session := strip_all_option(rest):
             if not await self._may_switch(f"/resume {session}"):
                 return
@@ -328,7 +287,7 @@ class PlainCommands:
             self._picker = picker
             self._print_picker()
         elif chosen:
-            await self._resume(chosen)
+            await self.run_resume(chosen)
 
     def _print_picker(self) -> None:
         if self._picker is None:
@@ -346,14 +305,14 @@ class PlainCommands:
             title = snapshot.title or "(no title)"
             write_line(self._err, f"Resumed {await self._context.get_session_id()}: {title}, {count}")
 
-    async def _fork(self, rest: str) -> None:
+    async def run_fork(self, rest: str) -> None:
         if not await self._may_switch(f"/fork {rest}".strip()):
             return
         _, self._draft = await self._sessions.fork(await find_fork_turn(self._client, rest))
         session = await self._context.get_session_id()
         write_line(self._err, f"Continuing in a copy: {session}. The original session is unchanged.")
 
-    async def _print_sessions(self, rest: str) -> None:
+    async def run_sessions(self, rest: str) -> None:
         columns, here = self._columns, await self._context.get_session_id()
         listed = await self._sessions.list_sessions()
         if words := strip_all_option(rest):
@@ -369,7 +328,7 @@ class PlainCommands:
         if not words:
             self._print_hidden([item for item in listed if item.id != here], rest)
 
-    async def _delete(self, session: str) -> None:
+    async def run_delete(self, session: str) -> None:
         if message := await delete_session(self._context, session):
             write_line(self._err, message)
             return
@@ -381,14 +340,11 @@ class PlainCommands:
 
     # --- model and cost ---
 
-    async def _run_model(self, rest: str) -> None:
-        if rest:
-            await self._run_action(ACTIONS["model"], rest)
-            return
+    async def run_model(self, rest: str) -> None:
         model = escape_hidden(describe_model(await self._client.get_info()))
         write_line(self._err, f"Model: {model}. /model NAME switches, /models lists models.")
 
-    async def _print_models(self, rest: str) -> None:
+    async def run_models(self, rest: str) -> None:
         if is_model_choice(rest, (await self._client.get_info()).pools):
             await self._run_action(ACTIONS["model"], rest)
             return
@@ -401,16 +357,16 @@ class PlainCommands:
         if not probe:
             write_line(self._err, "/model NAME switches; /models look also asks the servers on this machine.")
 
-    async def _print_context(self, rest: str) -> None:
+    async def run_context(self, rest: str) -> None:
         write_text(self._err, format_context(await self._client.report_context()))
 
-    async def _print_usage(self, rest: str) -> None:
+    async def run_usage(self, rest: str) -> None:
         write_text(self._err, format_usage(await self._client.snapshot(), await self._client.get_info(), self._columns))
 
-    async def _run_budget(self, rest: str) -> None:
-        await (self._run_action(ACTIONS["budget"], rest) if rest else self._print_usage(""))
+    async def run_budget(self, rest: str) -> None:
+        await self.run_usage("")
 
-    async def _print_stats(self, rest: str) -> None:
+    async def run_stats(self, rest: str) -> None:
         request = parse_stats(rest)
         session = await self._context.get_session_id() if request.scope == "session" else ""
         report = await self._sessions.report_usage(VIEW_GROUPINGS[request.view], days=request.days, session=session)
@@ -419,23 +375,23 @@ class PlainCommands:
 
     # --- permissions and diagnostics ---
 
-    async def _run_rules(self, rest: str) -> None:
+    async def run_rules(self, rest: str) -> None:
         if rest:
             await self._run_action(ACTIONS["rules"], rest)
         else:
             write_text(self._err, format_rules(await self._client.list_rules()))
 
-    async def _print_status(self, rest: str) -> None:
+    async def run_status(self, rest: str) -> None:
         painter = TextPainter(self._err)
         for label, value in await gather_status(self._client):
             write_text(self._err, f"{painter.paint(f'{label:<12}', 'dim')}{value}\n")
 
-    async def _print_diff(self, rest: str) -> None:
+    async def run_diff(self, rest: str) -> None:
         files = await self._sessions.list_changes(parse_paths(rest))
         write_text(self._err, format_changes(files, TextPainter(self._err)))
 
-    async def _print_diagnostics(self, rest: str) -> None:
+    async def run_diagnostics(self, rest: str) -> None:
         views.print_diagnostics(await self._client.get_info(), self.error_log.count, self._err)
 
-    async def _print_errors(self, rest: str) -> None:
+    async def run_errors(self, rest: str) -> None:
         views.print_errors(self.error_log, self._err)

@@ -322,10 +322,7 @@ def format_permission_help(ask: PermissionAsked) -> str:
         ]
     if not ask.unsandboxed:
         lines.append("e    edit the call first, in $EDITOR or on this line (e NAME, e all: other arguments)")
-    lines += [
-        "v    view the whole call",
-        "n    deny; text after n, or any other text, is the reason for the model",
-    ]
+    lines += ["v    view the whole call", "n    deny; text after n, or any other text, is the reason for the model"]
     return "\n".join(f"  {line}" for line in lines) + "\n"
 
 

@@ -6,8 +6,7 @@ import re
 import select
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from odin.core.call_events import (
     AskEvent,
@@ -33,15 +32,6 @@ _BATCH_S = 0.05
 """Lines that arrive faster than this are written together."""
 _FLUSH_BEFORE = ThinkingStarted | CallStreamed | ToolStarted | AskEvent
 """Events that show something below the text so far."""
-
-
-class BottomLine(Protocol):
-    """The input line at the bottom. While it is held, something else uses the terminal."""
-
-    @property
-    def is_held(self) -> bool: ...
-
-    def write_above(self) -> AbstractContextManager[None]: ...
 
 
 _FENCE = re.compile(r"\s*(?:```|~~~)")
@@ -80,7 +70,7 @@ class StreamedAnswer:
     `broken` is True when standard output was closed or cannot be written; then `error` says why.
     """
 
-    def __init__(self, out: TextIO, bottom: BottomLine) -> None:
+    def __init__(self, out: TextIO, bottom: Keyboard) -> None:
         self.broken = False
         self.error: OSError | None = None
         self._fd = out.fileno()

@@ -197,18 +197,6 @@ async def continue_turn(ctx: CommandContext, rest: str) -> str:
     return ""
 
 
-async def change_queue(ctx: CommandContext, rest: str) -> str:
-    return await change_queued_prompt(ctx.client, rest)
-
-
-async def change_agents(ctx: CommandContext, rest: str) -> str:
-    return await end_agent(ctx.client, rest)
-
-
-async def change_language_servers(ctx: CommandContext, rest: str) -> str:
-    return await switch_language_servers(ctx.client, rest)
-
-
 async def forget_last_message(ctx: CommandContext, rest: str) -> str:
     removed = await ctx.client.submit(RemoveLastMessage())
     return "Removed the last message from the conversation." if removed else "No message to remove."
@@ -409,18 +397,6 @@ async def set_budget(ctx: CommandContext, rest: str) -> str:
 # --- permissions ---
 
 
-async def set_permission_mode(ctx: CommandContext, rest: str) -> str:
-    return await ctx.permission_mode.set_mode(ctx.client, rest)
-
-
-async def set_yolo(ctx: CommandContext, rest: str) -> str:
-    return await ctx.permission_mode.set_yolo(ctx.client, rest.casefold())
-
-
-async def remember(ctx: CommandContext, rest: str) -> str:
-    return await change_memory(ctx.client, parse_memory_change(rest))
-
-
 async def change_rules(ctx: CommandContext, rest: str) -> str:
     verb, _, text = rest.partition(" ")
     if verb == "add":
@@ -437,6 +413,7 @@ async def change_rules(ctx: CommandContext, rest: str) -> str:
 # --- /show, /list and /switch ---
 
 _SYNONYMS = {
+    "mcp": {"status": "mcp"},
     "show": {"": "diagnostics", "rules": "rules", "context": "context", "role": "role"},
     "list": {
         "": "help",
@@ -480,14 +457,10 @@ async def switch_setting(ctx: CommandContext, rest: str) -> str:
     raise make_argument_error("switch", rest)
 
 
-async def change_mcp_servers(context: CommandContext, rest: str) -> str:
-    return await change_servers(context.client, rest)
-
-
 ACTIONS: dict[str, Action] = {
     "continue": continue_turn,
-    "queue": change_queue,
-    "agents": change_agents,
+    "queue": lambda ctx, rest: change_queued_prompt(ctx.client, rest),
+    "agents": lambda ctx, rest: end_agent(ctx.client, rest),
     "forget": forget_last_message,
     "loop": set_loop,
     "compact": compact,
@@ -498,15 +471,17 @@ ACTIONS: dict[str, Action] = {
     "model": set_model,
     "effort": set_effort,
     "budget": set_budget,
-    "permissions": set_permission_mode,
-    "yolo": set_yolo,
+    "permissions": lambda ctx, rest: ctx.permission_mode.set_mode(ctx.client, rest),
+    "yolo": lambda ctx, rest: ctx.permission_mode.set_yolo(ctx.client, rest.casefold()),
     "rules": change_rules,
-    "memory": remember,
-    "mcp": change_mcp_servers,
+    "memory": lambda ctx, rest: change_memory(ctx.client, parse_memory_change(rest)),
+    "mcp": lambda ctx, rest: change_servers(ctx.client, rest),
     "show": show_setting,
     "list": list_items,
-    "lsp": change_language_servers,
+    "lsp": lambda ctx, rest: switch_language_servers(ctx.client, rest),
     "switch": switch_setting,
 }
-"""The actions by command name. Without arguments, front ends show `queue`, `agents`, `rules`, `model`, `budget`, `mcp`
-and `lsp`."""
+"""The actions by command name."""
+
+SHOWN_WITHOUT_ARGUMENT = frozenset(("queue", "agents", "model", "budget", "mcp", "lsp", "memory"))
+"""Commands of which only a line with an argument runs the action; without one, front ends show something."""

@@ -104,12 +104,7 @@ class PlainSessionPicker:
         return None
 
 
-_EXPORT_FORMATS: dict[str, ExportFormat] = {
-    "json": "json",
-    "html": "html",
-    "markdown": "markdown",
-    "md": "markdown",
-}
+_EXPORT_FORMATS: dict[str, ExportFormat] = {"json": "json", "html": "html", "markdown": "markdown", "md": "markdown"}
 
 
 def parse_export(words: list[str]) -> tuple[ExportFormat, str]:

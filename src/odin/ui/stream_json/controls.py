@@ -141,7 +141,10 @@ def _to_objects(value: Any, event: str) -> list[Raw]:
 
 
 class ControlRequests:
-    """Answers control requests. `mode` is the mode of prompts that name none; `warn` sends a warning to the client."""
+    """Answers control requests, each with the method that has its subtype in the name.
+
+    `mode` is the mode of prompts that name none; `warn` sends a warning to the client.
+    """
 
     def __init__(
         self,
@@ -160,24 +163,11 @@ class ControlRequests:
         self._hooks = hooks
         self._stop = interrupt
         self._warn = warn
-        self._handlers: dict[str, Callable[[Raw], Awaitable[Raw]]] = {
-            "initialize": self._initialize,
-            "interrupt": self._interrupt,
-            "set_permission_mode": self._set_permission_mode,
-            "set_model": self._set_model,
-            "set_role": self._set_role,
-            "set_system_prompt": self._set_system_prompt,
-            "set_tools": self._set_tools,
-            "get_context_usage": self._get_context_usage,
-            "mcp_status": self._get_mcp_status,
-            "mcp_toggle": self._toggle_server,
-            "mcp_reconnect": self._restart_server,
-        }
 
     async def answer(self, request_id: str, request: Raw) -> Raw:
         """Run a control request and return its response or error."""
         subtype = str(request.get("subtype"))
-        control = self._handlers.get(subtype)
+        control: Callable[[Raw], Awaitable[Raw]] | None = getattr(self, f"answer_{subtype}", None)
         try:
             if control is None:
                 raise UsageError(f"Control request {subtype!r} is not supported.")
@@ -193,11 +183,11 @@ class ControlRequests:
                 self._warn(error)
             return
         try:
-            await self._set_permission_mode(update)
+            await self.answer_set_permission_mode(update)
         except OdinError as error:
             self._warn(error.describe())
 
-    async def _initialize(self, request: Raw) -> Raw:
+    async def answer_initialize(self, request: Raw) -> Raw:
         hooks: Any = request.get("hooks")
         if isinstance(hooks, dict):
             self._hooks.register(cast("Raw", hooks))
@@ -232,11 +222,11 @@ class ControlRequests:
             "hook_on_failure_supported": True,
         }
 
-    async def _interrupt(self, request: Raw) -> Raw:
+    async def answer_interrupt(self, request: Raw) -> Raw:
         await self._stop()
         return {}
 
-    async def _set_permission_mode(self, request: Raw) -> Raw:
+    async def answer_set_permission_mode(self, request: Raw) -> Raw:
         """Set the permission mode. SDK clients have plan mode as a permission mode, so `plan` switches to that."""
         mode = str(request.get("mode"))
         await self._client.submit(SetPermissionMode("default" if mode == SDK_PLAN_MODE else mode))
@@ -244,16 +234,16 @@ class ControlRequests:
         await self._client.submit(SetMode(self.mode))
         return {"mode": mode}
 
-    async def _set_model(self, request: Raw) -> Raw:
+    async def answer_set_model(self, request: Raw) -> Raw:
         await self._client.submit(SetModel(str(request.get("model") or self._info.model)))
         return {}
 
-    async def _set_role(self, request: Raw) -> Raw:
+    async def answer_set_role(self, request: Raw) -> Raw:
         """Switch the role; the response has the active one. An unknown role is an error and changes nothing."""
         await self._client.submit(SetRole(str(request.get("role") or "")))
         return {"role": (await self._client.get_info()).role}
 
-    async def _set_system_prompt(self, request: Raw) -> Raw:
+    async def answer_set_system_prompt(self, request: Raw) -> Raw:
         """Replace the main text of the system prompt; null restores the usual one."""
         text = request.get("system_prompt")
         if text is not None and not isinstance(text, str):
@@ -261,7 +251,7 @@ class ControlRequests:
         await self._client.submit(SetSystemPrompt(text))
         return {}
 
-    async def _set_tools(self, request: Raw) -> Raw:
+    async def answer_set_tools(self, request: Raw) -> Raw:
         """Offer only these tools; null offers the usual ones. The response has those that are offered now."""
         names: Any = request.get("tools")
         if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):  # pyright: ignore[reportUnknownVariableType]
@@ -269,7 +259,7 @@ class ControlRequests:
         await self._client.submit(SetTools(None if names is None else tuple(cast("list[str]", names))))
         return {"tools": list((await self._client.get_info()).tools)}
 
-    async def _get_context_usage(self, request: Raw) -> Raw:
+    async def answer_get_context_usage(self, request: Raw) -> Raw:
         report = await self._client.report_context()
         used, limit = report.used, report.limit
         return {
@@ -288,15 +278,15 @@ class ControlRequests:
             "gridRows": [],
         }
 
-    async def _get_mcp_status(self, request: Raw) -> Raw:
+    async def answer_mcp_status(self, request: Raw) -> Raw:
         servers = (await self._client.get_info()).servers
         return {"mcpServers": [describe_server(server) for server in servers]}
 
-    async def _toggle_server(self, request: Raw) -> Raw:
+    async def answer_mcp_toggle(self, request: Raw) -> Raw:
         action = "enable" if request.get("enabled") else "disable"
         await self._client.submit(ControlServers(action, (str(request.get("serverName")),), force=True))
         return {}
 
-    async def _restart_server(self, request: Raw) -> Raw:
+    async def answer_mcp_reconnect(self, request: Raw) -> Raw:
         await self._client.submit(ControlServers("reconnect", (str(request.get("serverName")),)))
         return {}

@@ -14,10 +14,7 @@ from typing import Any, TextIO, cast, get_args
 import msgspec
 from msgspec import Struct
 
-from odin.core.call_events import (
-    AnswerEvent,
-    AskEvent,
-)
+from odin.core.call_events import AnswerEvent, AskEvent
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UnknownMode, UsageError
 from odin.core.event import Envelope, ModeChanged, PromptDropped, PromptInjected, TurnEnded, TurnStarted

@@ -86,15 +86,11 @@ class PartialReply:
     def __init__(self, model: str) -> None:
         self.id = make_message_id()
         self._model = model
-        self._started = False
+        self.has_started = False
         self._count = 0
         self._open_block: tuple[str, int] | None = None
         self._calls: dict[str, int] = {}
         self._written: set[str] = set()
-
-    @property
-    def has_started(self) -> bool:
-        return self._started
 
     def add_text(self, text: str) -> Iterator[Raw]:
         yield from self._enter_block("text", {"type": "text", "text": ""})
@@ -147,9 +143,9 @@ class PartialReply:
         yield {"type": "message_stop"}
 
     def _start_message(self) -> Iterator[Raw]:
-        if self._started:
+        if self.has_started:
             return
-        self._started = True
+        self.has_started = True
         yield {
             "type": "message_start",
             "message": {

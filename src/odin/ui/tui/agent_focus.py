@@ -14,13 +14,14 @@ from odin.ui.terminal import escape_hidden
 from odin.ui.tui.lifecycle import DoublePress
 from odin.ui.tui.paint.sanitize import sanitize_line
 from odin.ui.tui.panels.agent_activity import AgentList
+from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.transcript import AgentTitle
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
-class AgentFocus:
+class AgentFocus(SessionObserver):
     """`shown` is the agent whose transcript is on the screen; "" is the main agent."""
 
     def __init__(self, app: "OdinApp") -> None:
@@ -55,9 +56,6 @@ class AgentFocus:
             outcome = status.outcome if status is not None else "ended"
             self.show("")
             self._app.show_toast(f"{escape_hidden(event.id)}: {outcome}. You are back at the main agent.")
-
-    def draw_frame(self) -> None:
-        return None
 
     # --- what is shown ---
 

@@ -36,7 +36,7 @@ from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.external_text import clean_text
 from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.dialog_queue import DialogQueue
-from odin.ui.tui.keys import KeyTable
+from odin.ui.tui.keys import KeyTable, make_scroll_action
 from odin.ui.tui.lifecycle import DoublePress, LoadSetup, LoadTrust, Startup
 from odin.ui.tui.palette import (
     DARK,
@@ -544,14 +544,9 @@ class OdinApp(App[int], inherit_bindings=False):
     def on_transcript_view_edit_requested(self, message: TranscriptView.EditRequested) -> None:
         self.commands.navigation.ask_fork(message.turn)
 
-    def action_page_up(self) -> None:
-        self.transcript.scroll_page_up(animate=False)
-
-    def action_page_down(self) -> None:
-        self.transcript.scroll_page_down(animate=False)
-
-    def action_to_top(self) -> None:
-        self.transcript.scroll_home(animate=False)
+    action_page_up = make_scroll_action(TranscriptView, "scroll_page_up")
+    action_page_down = make_scroll_action(TranscriptView, "scroll_page_down")
+    action_to_top = make_scroll_action(TranscriptView, "scroll_home")
 
     def action_to_end(self) -> None:
         self.transcript.to_end()

@@ -17,6 +17,7 @@ from odin.sandbox.terminal import programs_of
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     AGENT_OPTION,
+    SHOWN_WITHOUT_ARGUMENT,
     CommandContext,
     PermissionModeSwitch,
     change_rules,
@@ -37,15 +38,12 @@ if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
-class PermissionCommands:
+class PermissionCommands(SessionObserver):
     """/rules, and the permission mode, which other clients of the session may change, too."""
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
         self.mode_switch = PermissionModeSwitch()
-
-    def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
-        return {"rules": self._handle_rules}
 
     # --- as a session observer ---
 
@@ -58,10 +56,7 @@ class PermissionCommands:
         if live and isinstance(event, PermissionModeChanged) and not envelope.agent:
             self.mode_switch.record_mode(event.mode)
 
-    def draw_frame(self) -> None:
-        return None
-
-    async def _handle_rules(self, rest: str) -> None:
+    async def run_rules(self, rest: str) -> None:
         if rest:
             await change_rules(self._app.commands.context, rest)  # the rule's event shows a line
             return
@@ -75,32 +70,9 @@ class ReportCommands:
         self._app = app
         self._commands = others
 
-    def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
-        return {
-            "help": self._show_help,
-            "commands": lambda rest: self._show_help(f"custom {rest}".strip()),
-            "keys": lambda rest: self._show_help(f"key {rest}".strip()),
-            "skills": self._show_skills,
-            "memory": self._show_memory,
-            "lsp": self._show_language_servers,
-            "mcp": self._show_servers,
-            "plugins": self._show_plugins,
-            "model": self._set_model,
-            "models": self._choose_model,
-            "setup": self._open_setup,
-            "context": self._show_context,
-            "usage": self._show_usage,
-            "stats": self._show_stats,
-            "budget": self._handle_budget,
-            "status": self._show_status,
-            "diff": self._show_diff,
-            "diagnostics": self._show_diagnostics,
-            "errors": self._show_errors,
-        }
-
     # --- windows ---
 
-    async def _show_help(self, rest: str) -> None:
+    async def run_help(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import HelpDialog
 
         def taken(command: str | None) -> None:
@@ -109,109 +81,99 @@ class ReportCommands:
 
         self._app.push_screen(HelpDialog(rest.removeprefix("/")), taken)
 
-    async def _show_servers(self, rest: str) -> None:
-        if rest and rest != "status":
-            await self._commands.run_action("mcp", rest)
-            return
+    async def run_mcp(self, rest: str) -> None:
         from odin.ui.tui.dialogs.servers import ServersDialog
 
         self._app.push_screen(ServersDialog())
 
-    async def _show_skills(self, rest: str) -> None:
+    async def run_commands(self, rest: str) -> None:
+        await self.run_help(f"custom {rest}".strip())
+
+    async def run_keys(self, rest: str) -> None:
+        await self.run_help(f"key {rest}".strip())
+
+    def _show_list(self, title: str, write: Callable[[int], Awaitable[str]]) -> None:
+        """Open a window for a plain text; `write` gets the columns there are."""
         from odin.ui.tui.dialogs.reports import make_list_report
 
+        self._app.push_screen(make_list_report(title, write))
+
+    async def run_skills(self, rest: str) -> None:
         await format_skills(self._app.client, rest, 80)  # an unknown name is refused before the window opens
-        self._app.push_screen(make_list_report("Skills", lambda width: format_skills(self._app.client, rest, width)))
+        self._show_list("Skills", lambda columns: format_skills(self._app.client, rest, columns))
 
-    async def _show_memory(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_list_report
+    async def run_memory(self, rest: str) -> None:
+        self._show_list("Memory", lambda columns: format_memory(self._app.client))
 
-        if rest:
-            await self._commands.run_action("memory", rest)
-        else:
-            self._app.push_screen(make_list_report("Memory", lambda width: format_memory(self._app.client)))
+    async def run_lsp(self, rest: str) -> None:
+        async def write(columns: int) -> str:
+            return format_language_servers(await self._app.client.get_info(), columns)
 
-    async def _show_language_servers(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_list_report
+        self._show_list("Language servers", write)
 
-        async def describe(width: int) -> str:
-            return format_language_servers(await self._app.client.get_info(), width)
-
-        if rest:
-            await self._commands.run_action("lsp", rest)
-        else:
-            self._app.push_screen(make_list_report("Language servers", describe))
-
-    async def _show_plugins(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_list_report
-
+    async def run_plugins(self, rest: str) -> None:
         async def write(columns: int) -> str:
             return format_plugins(await self._app.client.get_info(), columns)
 
-        self._app.push_screen(make_list_report("Plugins", write))
+        self._show_list("Plugins", write)
 
-    async def _choose_model(self, rest: str) -> None:
+    async def run_models(self, rest: str) -> None:
         from odin.ui.tui.dialogs.onboarding import ModelPicker
 
         if is_model_choice(rest, (await self._app.client.get_info()).pools):
-            await self._use_model(rest)
+            await self._commands.run_action("model", rest)
             return
         agent = self._app.agent_focus.recipient
 
-        def chosen(ref: str | None) -> None:
+        def choose(ref: str | None) -> None:
             if ref:
-                self._app.run_in_background(self._use_model(f"{ref} {AGENT_OPTION} {agent}" if agent else ref))
+                chosen = f"{ref} {AGENT_OPTION} {agent}" if agent else ref
+                self._app.run_in_background(self._commands.run_action("model", chosen))
 
-        self._app.push_screen(ModelPicker(rest), chosen)
+        self._app.push_screen(ModelPicker(rest), choose)
 
-    async def _open_setup(self, rest: str) -> None:
+    async def run_setup(self, rest: str) -> None:
         self._app.action_setup()
 
-    async def _set_model(self, rest: str) -> None:
-        await (self._use_model(rest) if rest else self._choose_model(""))
+    async def run_model(self, rest: str) -> None:
+        await self.run_models("")
 
-    async def _use_model(self, ref: str) -> None:
-        await self._commands.run_action("model", ref)
-
-    async def _show_context(self, rest: str) -> None:
+    async def run_context(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_context_report
 
         self._app.push_screen(make_context_report(self._app))
 
-    async def _show_usage(self, rest: str) -> None:
+    async def run_usage(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_usage_report
 
         self._app.push_screen(make_usage_report(self._app))
 
-    async def _show_status(self, rest: str) -> None:
+    async def run_status(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_status_report
 
         self._app.push_screen(make_status_report(self._app))
 
-    async def _show_diff(self, rest: str) -> None:
+    async def run_diff(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_changes_report
 
         self._app.push_screen(make_changes_report(await self._app.sessions.list_changes(parse_paths(rest)), self._app))
 
-    async def _show_diagnostics(self, rest: str) -> None:
+    async def run_diagnostics(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_diagnostics_report
 
         self._app.push_screen(make_diagnostics_report(self._app))
 
-    async def _show_errors(self, rest: str) -> None:
+    async def run_errors(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import ErrorsDialog
 
         self._app.push_screen(ErrorsDialog())
 
-    async def _show_stats(self, rest: str) -> None:
+    async def run_stats(self, rest: str) -> None:
         from odin.ui.tui.dialogs.stats import StatsDialog
 
         self._app.push_screen(StatsDialog(*parse_stats(rest)))
 
-    async def _handle_budget(self, rest: str) -> None:
-        if rest:
-            await self._commands.run_action("budget", rest)
-            return
+    async def run_budget(self, rest: str) -> None:
         client = self._app.client
         limit = (await client.get_info()).budget_usd
         spent = format_usd((await client.snapshot()).cost_usd)
@@ -227,30 +189,16 @@ class DisplayCommands:
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
 
-    def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
-        return {
-            "copy": self._copy_answer,
-            "transcript": self._show_transcript,
-            "theme": self._set_theme,
-            "mouse": self._set_mouse,
-            "vim": self._set_vim,
-            "editor": self._open_editor,
-            "exit": self._exit,
-        }
-
-    async def _copy_answer(self, rest: str) -> None:
+    async def run_copy(self, rest: str) -> None:
         number = int(rest) if rest.isdecimal() and len(rest) < 7 else 0 if rest else 1
         blocks = self._app.transcript.blocks
         answers = [block.text for block in blocks if isinstance(block, AnswerBlock) and block.text.strip()]
         if not 1 <= number <= len(answers):
-            raise UsageError(
-                f"No answer number {rest}." if rest else "No answer to copy yet.",
-                "1 is the last answer.",
-            )
+            raise UsageError(f"No answer number {rest}." if rest else "No answer to copy yet.", "1 is the last answer.")
         self._app.copy_to_clipboard(answers[-number])
         self._app.show_toast("Copied the last answer." if number == 1 else f"Copied answer {number} from the end.")
 
-    async def _show_transcript(self, rest: str) -> None:
+    async def run_transcript(self, rest: str) -> None:
         """Open the conversation in $PAGER."""
         import os
         import shlex
@@ -265,7 +213,7 @@ class DisplayCommands:
                 print_transcript(self._app.transcript.blocks, make_palette(self._app.current_theme), file)
             await run_in_terminal(self._app, [*pager, str(path)])
 
-    async def _set_theme(self, rest: str) -> None:
+    async def run_theme(self, rest: str) -> None:
         look, is_saved = split_session_option(rest)
         if not look:
             look = "light" if self._app.current_theme.dark else "dark"
@@ -276,23 +224,23 @@ class DisplayCommands:
         saved = await save_choice(self._app.sessions, "tui.theme", name) if is_saved else "Only for this session."
         self._app.show_toast(f"Theme: {name}. {saved}")
 
-    async def _set_mouse(self, rest: str) -> None:
+    async def run_mouse(self, rest: str) -> None:
         on = _parse_on_off(rest, not self._app.settings.mouse, "mouse")
         self._app.settings = replace(self._app.settings, mouse=on)
         set_mouse(self._app, on)
         self._app.show_toast("Mouse support is on." if on else "Mouse support is off: select text with your terminal.")
 
-    async def _set_vim(self, rest: str) -> None:
+    async def run_vim(self, rest: str) -> None:
         on = _parse_on_off(rest, not self._app.settings.vim, "vim")
         self._app.settings = replace(self._app.settings, vim=on)
         stop, write = self._app.keys.label_of("stop"), self._app.keys.label_of("write")
         hint = f"Vim-style navigation is on: {stop} leaves the prompt, {write} returns to it."
         self._app.show_toast(hint if on else "Vim-style navigation is off.")
 
-    async def _open_editor(self, rest: str) -> None:
+    async def run_editor(self, rest: str) -> None:
         await self._app.composer.run_action("edit_outside")
 
-    async def _exit(self, rest: str) -> None:
+    async def run_exit(self, rest: str) -> None:
         self._app.agent_focus.exit_app()
 
 
@@ -305,12 +253,11 @@ def _parse_on_off(word: str, toggled: bool, command: str) -> bool:
     return toggled
 
 
-CommandHandler = Callable[[str], Awaitable[None]]
-"""Runs a command with the text typed after its name."""
-
-
 class CommandTable:
-    """Runs slash commands: the shared actions, and the app's own handlers for commands that open something."""
+    """Runs slash commands: the shared actions, and the app's own handlers for commands that open something.
+
+    The handler of a command is the method of that name with `run_` before it. It gets the text typed after the name.
+    """
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
@@ -318,14 +265,14 @@ class CommandTable:
         self._permissions = PermissionCommands(app)
         turn_commands = TurnCommands(app, self.navigation)
         self._prompt_table = turn_commands.build_prompt_table()
-        self._table: dict[str, CommandHandler] = {
-            **{name: partial(self.run_action, name) for name in ACTIONS},
-            **turn_commands.build_table(),
-            **self.navigation.build_table(),
-            **self._permissions.build_table(),
-            **ReportCommands(app, self).build_table(),
-            **DisplayCommands(app).build_table(),
+        self._table: dict[str, Callable[[str], Awaitable[None]]] = {
+            name: partial(self.run_action, name) for name in ACTIONS
         }
+        groups = (turn_commands, self.navigation, self._permissions, ReportCommands(app, self), DisplayCommands(app))
+        for group in groups:
+            for method in dir(group):
+                if method.startswith("run_"):
+                    self._table[method.removeprefix("run_")] = getattr(group, method)
 
     @property
     def names(self) -> frozenset[str]:
@@ -351,10 +298,13 @@ class CommandTable:
         if resolved in self._prompt_table:
             await self._prompt_table[resolved](rest, attached)
             return True
-        handler = self._table.get(resolved)
-        if handler is not None:
-            await handler(rest)
-        return handler is not None
+        if resolved not in self._table:
+            return False
+        if rest and resolved in SHOWN_WITHOUT_ARGUMENT:
+            await self.run_action(resolved, rest)
+        else:
+            await self._table[resolved](rest)
+        return True
 
     async def run_action(self, name: str, rest: str) -> None:
         """Run a shared action and show its message as a toast."""

@@ -129,26 +129,22 @@ class DialogQueue:
         patience = 0.0 if info is None else info.confirm_timeout_s if permission else info.question_timeout_s
         deadline = ask.since + patience if patience else 0.0
         keep = time.monotonic() - self._closed_at > _STRAY_KEY_S
-        waiting = len(self._pending)
         if isinstance(event, PermissionAsked):
             from odin.ui.tui.dialogs.permission import PermissionDialog
 
-            self._dialog = PermissionDialog(
-                event, ask.agent, self._submit_answer, waiting=waiting, deadline=deadline, keep=keep
-            )
+            self._dialog = PermissionDialog(event, ask.agent, self._submit_answer)
         elif isinstance(event, PlanAsked):
             from odin.ui.tui.dialogs.plan import PlanDialog
 
-            self._dialog = PlanDialog(event, self._submit, waiting=waiting, deadline=deadline, keep=keep)
+            self._dialog = PlanDialog(event, self._submit_answer)
         else:
             from odin.ui.tui.dialogs.questions import QuestionsDialog
 
-            self._dialog = QuestionsDialog(
-                event, ask.agent, self._submit, waiting=waiting, deadline=deadline, keep=keep
-            )
+            self._dialog = QuestionsDialog(event, ask.agent, self._submit_answer)
+        self._dialog.expect(waiting=len(self._pending), deadline=deadline, keep=keep)
         self._app.push_screen(self._dialog, lambda _: self._open_next())
 
-    async def _submit_answer(self, answer: AnswerPermission, note: str) -> str:
+    async def _submit_answer(self, answer: AnswerPermission | AnswerQuestions | AnswerPlan, note: str) -> str:
         """Submit the note before the answer, because the answer may trigger the next request of the turn at once."""
         if note:
             mode = self._turn_mode or self._app.mode

@@ -6,7 +6,7 @@ characters typed after them.
 
 import string
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -315,14 +315,18 @@ class KeyTable:
 
 
 async def dispatch_key(widget: Widget, table: KeyTable, event: Key_, scope: KeyScope) -> bool:
-    """Run the action of a key in this scope, or its app-wide action. False if it has none."""
-    name = table.find_action(event.key, scope)
-    action = name or (f"app.{found}" if (found := table.find_action(event.key, "everywhere")) else "")
-    if not action:
+    """Run the action of a key in this scope, or its app-wide action. False if it has none.
+
+    An action that the widget does not have is the app's; `errors_here` is `errors`, on a key that works only here.
+    """
+    own = table.find_action(event.key, scope)
+    name = own or table.find_action(event.key, "everywhere")
+    if not name:
         return False
     event.stop()
     event.prevent_default()
-    await widget.run_action(action)
+    is_own = bool(own) and hasattr(widget, f"action_{own}")
+    await widget.run_action(name if is_own else f"app.{name.removesuffix('_here')}")
     return True
 
 
@@ -333,6 +337,11 @@ _EDIT_ACTIONS = {
     for key in binding.key.split(",")
     if key != "enter"
 }
+
+
+def make_scroll_action(kind: type[Widget], method: str) -> Callable[[Any], None]:
+    """Return the action of a screen that scrolls its widget of this kind, such as with `scroll_home`."""
+    return lambda screen: getattr(screen.query_one(kind), method)(animate=False)
 
 
 class LineInput(Input):

@@ -25,12 +25,13 @@ from odin.ui.slash_commands.sessions import (
 )
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.session_follower import SessionObserver
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
 
 
-class NavigationCommands:
+class NavigationCommands(SessionObserver):
     """Commands that open, fork and rewind sessions.
 
     As a session observer, reports the files a rewind changed, and carries out what the user decided about a plan.
@@ -40,16 +41,6 @@ class NavigationCommands:
         self._app = app
         self._presented = ""
         self._execution = ""
-
-    def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
-        return {
-            "new": self._start_new,
-            "execute": self._execute_plan,
-            "resume": self._resume,
-            "fork": self._fork,
-            "sessions": self._show_sessions,
-            "delete": self._delete,
-        }
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         self._presented = self._execution = ""
@@ -70,24 +61,21 @@ class NavigationCommands:
                     self._execution = format_execution(self._presented, role)
                 case TurnEnded() if self._execution:
                     rest, self._execution = self._execution, ""
-                    self._app.run_in_background(self._execute_plan(rest))
+                    self._app.run_in_background(self.run_execute(rest))
                 case _:
                     pass
-
-    def draw_frame(self) -> None:
-        return None
 
     async def _may_switch(self) -> bool:
         return await self._app.agent_focus.may_leave("Switch to another session anyway?", "Switching")
 
-    async def _start_new(self, rest: str) -> None:
+    async def run_new(self, rest: str) -> None:
         if not await self._may_switch():
             return
         async with self._app.input_panel.submit_queue.pause():
             await self._app.sessions.open_new()
             await self._app.show_session()
 
-    async def _execute_plan(self, rest: str) -> None:
+    async def run_execute(self, rest: str) -> None:
         plan, role = parse_execution(rest)
         if not await self._may_switch():
             return
@@ -97,7 +85,7 @@ class NavigationCommands:
             self._app.mode = prompt.mode
             await client.submit(prompt)
 
-    async def _resume(self, rest: str) -> None:
+    async def run_resume(self, rest: str) -> None:
         if session := strip_all_option(rest):
             await self.resume_session(session)
         else:
@@ -120,18 +108,13 @@ class NavigationCommands:
         self._app.push_screen(SessionPicker(words), self._open_choice)
 
     def _open_choice(self, answer: str | None) -> None:
-        if answer:
-            verb, _, session = answer.rpartition(" ")
-            if verb:
-                self.ask_fork(session=session)
-            else:
-                self._app.run_in_background(self._open_session(session))
+        verb, _, session = (answer or "").rpartition(" ")
+        if verb:
+            self.ask_fork(session=session)
+        elif session and (self._app.info is None or session != self._app.info.session):
+            self._app.run_in_background(self.resume_session(session))
 
-    async def _open_session(self, session: str) -> None:
-        if self._app.info is None or session != self._app.info.session:
-            await self.resume_session(session)
-
-    async def _fork(self, rest: str) -> None:
+    async def run_fork(self, rest: str) -> None:
         await self.fork(await find_fork_turn(self._app.client, rest))
 
     def ask_fork(self, turn: str = "", session: str = "") -> None:
@@ -171,10 +154,10 @@ class NavigationCommands:
             self._app.composer.restore_draft(PromptDraft(text))
         self._app.composer.focus()
 
-    async def _show_sessions(self, rest: str) -> None:
+    async def run_sessions(self, rest: str) -> None:
         self.choose_session(rest)
 
-    async def _delete(self, rest: str) -> None:
+    async def run_delete(self, rest: str) -> None:
         """Delete the session with this ID; any other argument opens the list, filtered by it."""
         if message := await delete_session(self._app.commands.context, rest):
             self._app.show_toast(message)
@@ -197,7 +180,7 @@ class NavigationCommands:
 
     def _choose_rewind_scope(self, turn: str | None) -> None:
         if turn == "redo":
-            self._app.run_in_background(self._redo())
+            self._app.run_in_background(self._app.client.submit(Redo()))
         elif turn:
             from odin.ui.tui.dialogs.sessions import RewindScopePicker, make_rewind
 
@@ -206,9 +189,6 @@ class NavigationCommands:
                     self._app.run_in_background(self.rewind(make_rewind(turn, choice)))
 
             self._app.push_screen(RewindScopePicker(turn), chosen)
-
-    async def _redo(self) -> None:
-        await self._app.client.submit(Redo())
 
     async def rewind(self, op: Rewind) -> None:
         turns = (await self._app.client.snapshot()).messages
@@ -223,17 +203,6 @@ class TurnCommands:
     def __init__(self, app: "OdinApp", navigation: NavigationCommands) -> None:
         self._app = app
         self._navigation = navigation
-
-    def build_table(self) -> dict[str, Callable[[str], Awaitable[None]]]:
-        return {
-            "queue": self._handle_queue,
-            "agents": self._handle_agents,
-            "focus": self._focus,
-            "loop": self._handle_loop,
-            "rewind": self._rewind,
-            "undo": self._undo,
-            "redo": self._redo,
-        }
 
     def build_prompt_table(self) -> dict[str, Callable[[str, Sequence[Attachment]], Awaitable[None]]]:
         """Return the commands whose argument is a prompt for the model."""
@@ -254,21 +223,15 @@ class TurnCommands:
         if rest or attached:
             await self._app.send_prompt(rest, attached=attached)
 
-    async def _handle_queue(self, rest: str) -> None:
-        if rest:
-            await self._app.commands.run_action("queue", rest)
-        else:
-            await self._app.run_action("queue")
+    async def run_queue(self, rest: str) -> None:
+        await self._app.run_action("queue")
 
-    async def _handle_agents(self, rest: str) -> None:
-        if rest:
-            await self._app.commands.run_action("agents", rest)
-            return
+    async def run_agents(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_agents_report
 
         self._app.push_screen(make_agents_report(self._app))
 
-    async def _focus(self, rest: str) -> None:
+    async def run_focus(self, rest: str) -> None:
         self._app.agent_focus.show(await find_focus(self._app.client, rest))
 
     async def _steer(self, rest: str, attached: Sequence[Attachment]) -> None:
@@ -276,25 +239,25 @@ class TurnCommands:
             raise make_usage_error("steer", "/steer needs a message.")
         await self._app.send_prompt(rest, "steer", attached)
 
-    async def _handle_loop(self, rest: str) -> None:
+    async def run_loop(self, rest: str) -> None:
         await self._app.commands.run_action("loop", rest)
         if rest.rpartition(" ")[2] == "off":
             name = rest.partition(" ")[0].removeprefix("@") if rest.startswith("@") else MAIN
             agent = await find_focus(self._app.client, name)
             self._app.show_toast(describe_loop_status(await self._app.client.get_loop_status(agent)))
 
-    async def _rewind(self, rest: str) -> None:
+    async def run_rewind(self, rest: str) -> None:
         if rest:
             await self._rewind_to(rest, "rewind")
         else:
             self._navigation.choose_rewind()
 
-    async def _undo(self, rest: str) -> None:
+    async def run_undo(self, rest: str) -> None:
         await self._rewind_to(rest, "undo")
 
     async def _rewind_to(self, rest: str, command: str) -> None:
         turns = (await self._app.client.snapshot()).messages
         await self._navigation.rewind(parse_rewind(rest.split(), turns, command))
 
-    async def _redo(self, rest: str) -> None:
+    async def run_redo(self, rest: str) -> None:
         await self._app.client.submit(Redo(force=parse_force(rest.split())))

@@ -24,15 +24,12 @@ class SessionObserver(Protocol):
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
         """Another session is shown from now on: reset all state."""
-        ...
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         """Handle one event of any agent; not `live` if it happened before the app attached."""
-        ...
 
     def draw_frame(self) -> None:
         """Draw the changes; called up to 30 times a second while events arrive."""
-        ...
 
 
 CRASH_MESSAGE = "Odin was killed or crashed in the middle of this turn."
@@ -99,24 +96,20 @@ class SessionFollower:
 
     def __init__(self, app: "OdinApp") -> None:
         self._app = app
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._last_seq = -1
-
-    @property
-    def task(self) -> asyncio.Task[None] | None:
-        return self._task
 
     def start(self, client: Client, last_past_seq: int, *, is_working: bool = True) -> None:
         """Follow from the first event on; events up to `last_past_seq` are not live. `is_working`: a turn runs now."""
         self.stop()
         self._last_seq = -1
         self._app.is_catching_up = last_past_seq >= 0
-        self._task = asyncio.create_task(self._follow(client, last_past_seq, is_working))
-        self._task.add_done_callback(self._handle_done)
+        self.task = asyncio.create_task(self._follow(client, last_past_seq, is_working))
+        self.task.add_done_callback(self._handle_done)
 
     def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     async def _follow(self, client: Client, past: int, working: bool) -> None:
         time_slice, reason, dangling = TimeSlice(), SESSION_ENDED, DanglingWork()

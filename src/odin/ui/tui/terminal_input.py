@@ -44,7 +44,7 @@ class PasteParser:
             text, ended, rest = _split_paste(data)
             if not ended:
                 text, self._partial = _hold_back(text, PASTE_END)
-            if self._parts is not None and self._size <= MAX_PASTE_CHARS:
+            if self._size <= MAX_PASTE_CHARS:
                 self._parts.append(text)
                 self._size += len(text)
             if ended:

@@ -8,6 +8,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partialmethod
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -415,11 +416,8 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         self.cursor = block
         self.reveal(block)
 
-    def action_next_card(self) -> None:
-        self._step_cursor(1)
-
-    def action_previous_card(self) -> None:
-        self._step_cursor(-1)
+    action_next_card = partialmethod(_step_cursor, 1)
+    action_previous_card = partialmethod(_step_cursor, -1)
 
     def action_first_card(self) -> None:
         cards = self._list_cards()
@@ -468,18 +466,6 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         if prompt is not None:
             self.post_message(self.EditRequested(prompt.key))
 
-    def action_write(self) -> None:
-        self._odin.action_write()
-
-    async def action_stats(self) -> None:
-        await self.run_action("app.stats")
-
-    async def action_help_here(self) -> None:
-        await self.run_action("app.help")
-
-    async def action_quit(self) -> None:
-        await self.run_action("app.quit")
-
     def action_open_agent(self) -> None:
         """Show the transcript of the agent that the card is about."""
         if isinstance(self.cursor, AgentBlock):
@@ -504,18 +490,15 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
                 bar.close()
         self.refresh()
 
-    def action_next_match(self) -> None:
-        self._go_to_match(1)
-
-    def action_previous_match(self) -> None:
-        self._go_to_match(-1)
-
     def _go_to_match(self, step: int) -> None:
         here = self._search.here
         self._search.search_for(self._search.words, self.model.blocks)
         self._search.here = here
         self._find_match(step)
         self.screen.query_one(SearchBar).show_count(self._search.count_label)
+
+    action_next_match = partialmethod(_go_to_match, 1)
+    action_previous_match = partialmethod(_go_to_match, -1)
 
     def _find_match(self, step: int) -> None:
         match = self._search.find_next(step, self.list_visible())

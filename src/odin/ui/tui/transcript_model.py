@@ -181,7 +181,8 @@ class NoticeBlocks:
             block.model = model
             self._blocks.touch(block)
 
-    def record_agent(self, agent: str, what: str, calls: int, denied: int) -> None:
+    def record_agent(self, agent: str, what: str, *, calls: int = 0, denied: int = 0) -> None:
+        """Update the card of a sub-agent: its latest activity and the number of its tool calls."""
         block = self.agents.get(agent)
         if block is not None:
             block.doing = what or block.doing
@@ -198,27 +199,27 @@ _SHOWN_ON_CARDS = (ToolEnded, Warned, RetryScheduled)
 """Events that have a card or notice of their own, so their event line is not shown."""
 
 
-class TranscriptModel:
+class TranscriptModel(BlockList):
     """The transcript of one agent, as `blocks` in screen order."""
 
     def __init__(self) -> None:
-        self._block_list = BlockList()
-        self._calls = CallBlocks(self._block_list)
-        self._reply = ReplyBlocks(self._block_list, self._calls)
-        self._notices = NoticeBlocks(self._block_list, self._calls)
+        super().__init__()
+        self._calls = CallBlocks(self)
+        self._reply = ReplyBlocks(self, self._calls)
+        self.notices = NoticeBlocks(self, self._calls)
         self._event_lines = EventLines()
         self._messages: list[list[TranscriptBlock]] = []
 
     def apply(self, envelope: Envelope) -> None:
         event = envelope.event
-        self._block_list.now = envelope.ts
+        self.now = envelope.ts
         self._reply.apply(event)
         self._calls.apply(event)
-        self._notices.apply(event)
+        self.notices.apply(event)
         match event:
             case TurnStarted():
                 self._reply.end()
-                self._notices.forget_rewinds()
+                self.notices.forget_rewinds()
                 prompt = PromptBlock(
                     key=event.id,
                     text=event.display_text or event.text,
@@ -226,32 +227,32 @@ class TranscriptModel:
                     is_continuation=event.continues,
                     images=event.images,
                 )
-                self._block_list.add(prompt)
+                self.add(prompt)
                 if not event.continues:
                     self._messages.append([prompt])
             case PromptInjected():
                 text = event.display_text or event.text
                 prompt = PromptBlock(key=event.id, text=text, mode=event.mode, is_injected=True, images=event.images)
-                self._messages.append([self._block_list.add(prompt)])
+                self._messages.append([self.add(prompt)])
             case Replied():
-                self._notices.close_retry("the model answered")
+                self.notices.close_retry("the model answered")
                 parts = self._reply.finish(event)
                 if event.message.text.strip() or event.message.calls:
                     self._messages.append(parts)
             case MessageRemoved():
                 self._remove_message()
             case TurnEnded():
-                self._notices.close_retry(
+                self.notices.close_retry(
                     "it was stopped" if event.reason in ("interrupted", "aborted") else "Odin gave up"
                 )
                 self._reply.end()
                 self._calls.end_all()
                 if checks := describe_verification(event.verification):
                     is_bad = event.verification is not None and event.verification.outcome in ("failed", "timed_out")
-                    self._notices.add_notice(checks, "warn" if is_bad else "info")
-                self._block_list.add(
+                    self.notices.add_notice(checks, "warn" if is_bad else "info")
+                self.add(
                     EndBlock(
-                        key=self._block_list.make_key("end"),
+                        key=self.make_key("end"),
                         reason=event.reason,
                         error=event.error,
                         hint=event.hint,
@@ -265,48 +266,25 @@ class TranscriptModel:
                 pass
         line = self._event_lines.format_line(envelope)
         if line and not isinstance(event, _SHOWN_ON_CARDS):
-            self._notices.add_notice(line.removeprefix(f"[{envelope.agent}] "))
-
-    @property
-    def blocks(self) -> list[TranscriptBlock]:
-        return self._block_list.blocks
-
-    def take_changes(self) -> tuple[set[TranscriptBlock], bool]:
-        """Return the new and changed blocks, and whether blocks were removed or moved, since the last call."""
-        return self._block_list.take_changes()
-
-    def touch(self, block: TranscriptBlock) -> None:
-        """Mark the block as changed."""
-        self._block_list.touch(block)
+            self.notices.add_notice(line.removeprefix(f"[{envelope.agent}] "))
 
     def add_command(self, id: str, command: str) -> None:
         """Add a `!` command sent by this front end; its output arrives as events."""
         self._calls.add_command(id, CommandBlock(key=f"command-{id}", command=command))
 
-    def record_agent(self, agent: str, what: str, *, calls: int = 0, denied: int = 0) -> None:
-        """Update the card of a sub-agent: its latest activity and the number of its tool calls."""
-        self._notices.record_agent(agent, what, calls, denied)
-
-    def record_task(self, agent: str, event: TaskChanged) -> None:
-        """Update the card of a sub-agent whose task has changed."""
-        self._notices.record_task(agent, event)
-
-    def record_model(self, agent: str, model: str) -> None:
-        self._notices.record_model(agent, model)
-
     @property
     def agents(self) -> list[AgentBlock]:
         """The sub-agents started by this agent."""
-        return list(self._notices.agents.values())
+        return list(self.notices.agents.values())
 
     def _remove_message(self) -> None:
         """Drop the newest message that is still shown, with its tool calls."""
-        shown = set(self._block_list.blocks)
+        shown = set(self.blocks)
         while self._messages:
             parts = self._messages.pop()
-            removed = shown.intersection(self._notices.replaced_calls.get(block, block) for block in parts)
+            removed = shown.intersection(self.notices.replaced_calls.get(block, block) for block in parts)
             if removed:
-                self._block_list.drop(removed)
+                self.drop(removed)
                 return
 
 
@@ -328,16 +306,17 @@ class TranscriptModels(dict[str, TranscriptModel]):
             self[agent] = TranscriptModel()
         self[agent].apply(envelope)
         if agent:
+            main = self[""].notices
             match envelope.event:
                 case ToolStarted(name=name, description=description):
-                    self[""].record_agent(agent, f"{name} {description}".strip()[:_MAX_SUMMARY], calls=1)
+                    main.record_agent(agent, f"{name} {description}".strip()[:_MAX_SUMMARY], calls=1)
                 case ToolEnded(status="denied"):
-                    self[""].record_agent(agent, "", denied=1)
+                    main.record_agent(agent, "", denied=1)
                 case TaskChanged() as event:
-                    self[""].record_task(agent, event)
+                    main.record_task(agent, event)
                 case UsageRecorded(purpose="main", model=model):
-                    self[""].record_model(agent, model)
+                    main.record_model(agent, model)
                 case Replied(message=message) if message.text.strip():
-                    self[""].record_agent(agent, message.text.strip().split("\n")[0][:_MAX_SUMMARY])
+                    main.record_agent(agent, message.text.strip().split("\n")[0][:_MAX_SUMMARY])
                 case _:
                     pass

@@ -6,12 +6,12 @@ overtake them.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, cast
+from functools import partialmethod
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.document._document import Location, Selection
 
@@ -21,25 +21,17 @@ from odin.core.event import Envelope
 from odin.core.event_values import Delivery, Mode
 from odin.ui.completion import CompletionItem
 from odin.ui.slash_commands.extensions import find_memory_line
-from odin.ui.terminal import width_of
+from odin.ui.terminal import escape_hidden, width_of
 from odin.ui.tui.composer import external_text
 from odin.ui.tui.composer.border import PromptTarget
 from odin.ui.tui.composer.completion import ComposerCompleter, Popup
-from odin.ui.tui.composer.draft import (
-    DraftPart,
-    DraftParts,
-    DraftSent,
-    ImageAttached,
-    ModeChosen,
-    PromptDraft,
-    PromptHistory,
-    QueuedPromptEdited,
-    ToastRequested,
-    draft_of_prompt,
-)
+from odin.ui.tui.composer.draft import DraftPart, DraftParts, PromptDraft, PromptHistory, draft_of_prompt
 from odin.ui.tui.keys import KeyTable, StableTextArea, dispatch_key
 from odin.ui.tui.palette import theme_of
 from odin.ui.tui.panels.status import ToastLevel
+
+if TYPE_CHECKING:
+    from odin.ui.tui.composer.input_panel import InputPanel
 
 UNFOLD_CHARS = 20_000
 """A longer paste is not expanded in place; only the external editor shows it."""
@@ -63,8 +55,7 @@ class Composer(StableTextArea):
     Long pastes and images appear as labels such as `[pasted #1: 40 lines]`. A label behaves like one character: the
     cursor never stops inside it. Text is never lost: it is sent, stored in the history, or stays in the composer.
 
-    `mode` returns the mode for the next prompt, `newest_queued` the last queued prompt. While the history is searched,
-    the text is the search term and the draft is kept in `_saved_draft`.
+    While the history is searched, the text is the search term and the draft is kept in `_saved_draft`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -89,23 +80,14 @@ class Composer(StableTextArea):
     }
     """
 
-    def __init__(
-        self,
-        keys: KeyTable,
-        popup: Popup,
-        mode: Callable[[], Mode],
-        newest_queued: Callable[[], QueuedPrompt | None],
-        *,
-        id: str | None = None,
-    ) -> None:
+    def __init__(self, keys: KeyTable, popup: Popup, panel: "InputPanel", *, id: str | None = None) -> None:
+        self._panel = panel
         self.keys = keys
         self.popup = popup
         self.draft_parts = DraftParts()
         self.prompt_history = PromptHistory()
         self.completer = ComposerCompleter(self._offer_items)
         self.searching = False
-        self._get_mode = mode
-        self._newest_queued = newest_queued
         self.target = PromptTarget()
         self._border_state: object = None
         self._load_count = 0
@@ -130,10 +112,15 @@ class Composer(StableTextArea):
             self.popup.follow(self.region)
 
     def show_toast(self, text: str, level: ToastLevel = "info") -> None:
-        self.post_message(ToastRequested(text, level))
+        self._panel.odin.show_toast(text, level)
 
     def report_image(self) -> None:
-        self.post_message(ImageAttached())
+        """Say before the prompt is sent if its image is of no use."""
+        info = self._panel.odin.facts.info
+        if info is not None and not info.sees_images:
+            self.show_toast(
+                f"{escape_hidden(info.model)} cannot see images, only their names. /model switches the model.", "warn"
+            )
 
     # --- session events ---
 
@@ -172,13 +159,14 @@ class Composer(StableTextArea):
         first, theme, target = self.document[0][:1], theme_of(self), self.target
         if first == "#" and not find_memory_line(self.text):
             first = ""
-        state = (theme.name, self._get_mode(), first, self.searching, self.editing_id, target.describe_state())
+        mode = self._panel.odin.mode
+        state = (theme.name, mode, first, self.searching, self.editing_id, target.describe_state())
         if state == self._border_state:
             return
         self._border_state = state
         self.set_class(first == "!" and not self.searching, "-shell")
         self.set_class(first == "/" and not self.searching, "-command")
-        self.border_title = target.format_title(theme, self._get_mode())
+        self.border_title = target.format_title(theme, mode)
         editing = bool(self.editing_id)
         self.border_subtitle = Text(target.describe_enter(first, self.keys, searching=self.searching, editing=editing))
 
@@ -222,7 +210,7 @@ class Composer(StableTextArea):
 
     def send_draft(self, draft: PromptDraft, delivery: Delivery | None = None) -> None:
         self.prompt_history.add(draft)
-        self.post_message(DraftSent(draft, delivery, self._get_mode()))
+        self._panel.submit_queue.put(draft, delivery)
 
     def action_send(self, delivery: Delivery | None = None) -> None:
         draft = self.draft
@@ -231,11 +219,14 @@ class Composer(StableTextArea):
         elif delivery is None and self._continue_line():
             return
         elif not draft.is_empty and self._edited_prompt is not None:
-            self.post_message(QueuedPromptEdited(self._edited_prompt, draft, self._get_mode()))
+            saving = self._panel.submit_queue.save_queued(self._edited_prompt, draft, self._panel.odin.mode)
+            self.run_worker(saving, exit_on_error=True)
             self._cancel_edit()
         elif not draft.is_empty:
             self.show_draft(PromptDraft())
             self.send_draft(draft, delivery)
+
+    action_steer = partialmethod(action_send, "steer")
 
     def _continue_line(self) -> bool:
         """Replace a backslash at the end of the current line with a line break; False if there is none."""
@@ -257,9 +248,9 @@ class Composer(StableTextArea):
         """Edit a queued prompt. The current draft comes back afterwards."""
         if self.searching or self.editing_id:
             self._cancel_edit()
-        self._stashed_draft, self._stashed_mode = self.draft, self._get_mode()
+        self._stashed_draft, self._stashed_mode = self.draft, self._panel.odin.mode
         self._edited_prompt = prompt
-        self.post_message(ModeChosen(prompt.mode))
+        self._panel.odin.mode = prompt.mode
         self.show_draft(draft_of_prompt(prompt.body, prompt.attachments))
         self.focus()
 
@@ -279,7 +270,7 @@ class Composer(StableTextArea):
         if self.searching:
             self.end_search()
         elif self._edited_prompt is not None:
-            self.post_message(ModeChosen(self._stashed_mode))
+            self._panel.odin.mode = self._stashed_mode
             self._edited_prompt = None
             self.show_draft(self._stashed_draft)
 
@@ -353,13 +344,12 @@ class Composer(StableTextArea):
             self._search_history()
 
     def action_paste_image(self) -> None:
-        app = cast("App[Any]", self.app)
-        self.run_worker(external_text.paste_clipboard(self, app), group="clipboard", exclusive=True)
+        self.run_worker(external_text.paste_clipboard(self, self._panel.odin), group="clipboard", exclusive=True)
 
     async def action_edit_outside(self) -> None:
         before = self.draft
         try:
-            text = await external_text.edit_in_editor(cast("App[Any]", self.app), before.expand())
+            text = await external_text.edit_in_editor(self._panel.odin, before.expand())
         except (OdinError, OSError) as error:
             self.show_toast(error.describe() if isinstance(error, OdinError) else str(error), "error")
             return
@@ -522,20 +512,8 @@ class Composer(StableTextArea):
         self.move_cursor(self.cursor_location)
         self.show_toast("Copied.")
 
-    def action_steer(self) -> None:
-        self.action_send("steer")
-
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
-
-    async def action_errors_here(self) -> None:
-        await self.run_action("app.errors")
-
-    async def action_next_role(self) -> None:
-        await self.run_action("app.next_role")
-
-    async def action_next_mode(self) -> None:
-        await self.run_action("app.next_mode")
 
     def action_delete_to_whitespace(self) -> None:
         """Delete the word to the left as a shell does: whatever it consists of, up to the whitespace before it."""
@@ -563,7 +541,7 @@ class Composer(StableTextArea):
             super().action_cursor_up(select)
         elif self.editing_id or self.searching:
             return
-        elif not self.text and (prompt := self._newest_queued()) is not None:
+        elif not self.text and (prompt := self._panel.queue.get_newest()) is not None:
             self.edit_queued(prompt)
         elif (draft := self.prompt_history.go_back(self.draft)) is not None:
             self.show_draft(draft)

@@ -1,18 +1,14 @@
-"""Prompt drafts, their history, and the messages about them. In a draft, labels stand for long pastes and images."""
+"""Prompt drafts and their history. In a draft, labels stand for long pastes and images."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
-from textual.message import Message
 
-from odin.core.client import QueuedPrompt
-from odin.core.event_values import Delivery, Mode
 from odin.core.message import MAX_IMAGES, Attachment
 from odin.ui.completion import EXACT_PART_SCORE, score_match
 from odin.ui.terminal import escape_hidden, shorten
-from odin.ui.tui.panels.status import ToastLevel
 
 _LABEL = re.compile(r"\[(?:pasted|image) #\d+[^\[\]\n]*\]")
 _MAX_NAME = 40
@@ -214,42 +210,3 @@ def fold_text(text: str) -> PromptDraft:
 def _size_of(draft: PromptDraft) -> int:
     images = sum(len(part.image.data) for part in draft.parts if part.image is not None)
     return len(draft.text) + images + sum(len(part.text) for part in draft.parts)
-
-
-class DraftSent(Message, namespace="composer"):
-    """The user sent the draft. `delivery` is None for the default delivery."""
-
-    def __init__(self, draft: PromptDraft, delivery: Delivery | None, mode: Mode) -> None:
-        super().__init__()
-        self.draft = draft
-        self.delivery: Delivery | None = delivery
-        self.mode: Mode = mode
-
-
-class QueuedPromptEdited(Message, namespace="composer"):
-    """The user saved changes to a queued prompt."""
-
-    def __init__(self, prompt: QueuedPrompt, draft: PromptDraft, mode: Mode) -> None:
-        super().__init__()
-        self.prompt = prompt
-        self.draft = draft
-        self.mode: Mode = mode
-
-
-class ToastRequested(Message, namespace="composer"):
-    def __init__(self, text: str, level: ToastLevel = "info") -> None:
-        super().__init__()
-        self.text = text
-        self.level: ToastLevel = level
-
-
-class ImageAttached(Message, namespace="composer"):
-    """An image was put into the draft, which may not be sent for a while."""
-
-
-class ModeChosen(Message, namespace="composer"):
-    """Sets the mode for the next prompt."""
-
-    def __init__(self, mode: Mode) -> None:
-        super().__init__()
-        self.mode: Mode = mode

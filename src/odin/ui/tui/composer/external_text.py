@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from textual.app import App, SuspendNotSupported
@@ -16,8 +16,9 @@ from odin.core.errors import UsageError
 from odin.core.message import MAX_IMAGE_BYTES, Attachment, detect_image_kind
 from odin.sandbox.terminal import TerminalPrograms, programs_of
 from odin.ui.terminal import find_editor
-from odin.ui.tui.composer.draft import DraftParts
-from odin.ui.tui.panels.status import ToastLevel
+
+if TYPE_CHECKING:
+    from odin.ui.tui.composer.composer import Composer
 
 _IMAGE_READ_S = 3.0
 FOLD_LINES = 10
@@ -31,23 +32,7 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class PasteTarget(Protocol):
-    """The text area that pasted text goes to."""
-
-    draft_parts: DraftParts
-    searching: bool
-
-    @property
-    def text(self) -> str: ...
-
-    def insert_pasted(self, text: str) -> None: ...
-
-    def show_toast(self, text: str, level: ToastLevel = "info") -> None: ...
-
-    def report_image(self) -> None: ...
-
-
-async def paste_text(target: PasteTarget, text: str) -> None:
+async def paste_text(target: "Composer", text: str) -> None:
     """Insert pasted text: image paths as images, long text as a label, other text as it is."""
     if reason := explain_too_long(text):
         target.show_toast(reason, "warn")
@@ -61,7 +46,7 @@ async def paste_text(target: PasteTarget, text: str) -> None:
     target.insert_pasted(text)
 
 
-async def _paste_images(target: PasteTarget, paths: Sequence[str]) -> bool:
+async def _paste_images(target: "Composer", paths: Sequence[str]) -> bool:
     """Return False if a path is not a readable image, so that the paste is inserted as text."""
     try:
         async with asyncio.timeout(_IMAGE_READ_S):
@@ -76,7 +61,7 @@ async def _paste_images(target: PasteTarget, paths: Sequence[str]) -> bool:
     return True
 
 
-def _add_image(target: PasteTarget, data: bytes, name: str) -> None:
+def _add_image(target: "Composer", data: bytes, name: str) -> None:
     """Raise UsageError if the prompt has too many images or the data is not an image."""
     if target.draft_parts.count_image_room(target.text) < 1:
         raise UsageError("A prompt can have at most five images; this one was left out.")
@@ -84,7 +69,7 @@ def _add_image(target: PasteTarget, data: bytes, name: str) -> None:
     target.report_image()
 
 
-async def paste_clipboard(target: PasteTarget, app: App[Any]) -> None:
+async def paste_clipboard(target: "Composer", app: App[Any]) -> None:
     """Paste from the system clipboard, or from the app's own clipboard if no program can read that one."""
     content = await read_clipboard(programs_of(getattr(app, "info", None), os.environ))
     if content.image:

@@ -17,19 +17,9 @@ from odin.core.op import ChangeMemory, ChangePrompt, DropPrompt, Prompt, RunUser
 from odin.core.slash_commands import find_slash_command
 from odin.ui.slash_commands.actions import refuse_unknown_command
 from odin.ui.slash_commands.extensions import change_memory, find_memory_line
-from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
-from odin.ui.tui.composer.draft import (
-    DraftSent,
-    ImageAttached,
-    ModeChosen,
-    PromptDraft,
-    QueuedPromptEdited,
-    ToastRequested,
-    draft_of_prompt,
-    join_drafts,
-)
+from odin.ui.tui.composer.draft import PromptDraft, draft_of_prompt, join_drafts
 from odin.ui.tui.composer.queue import QueuePanel
 from odin.ui.tui.keys import KeyTable
 
@@ -63,12 +53,10 @@ class SubmitQueue:
         self._open = asyncio.Event()
         self._switch_lock = asyncio.Lock()
 
-    def put(self, draft: PromptDraft, delivery: Delivery | None, mode: Mode) -> None:
-        """Queue a draft. Before the session is open, `mode` is used only if the user chose it."""
-        known = self._open.is_set() or self._app.is_mode_chosen
-        self._drafts.put_nowait(
-            SubmittedDraft(draft, delivery, mode if known else None, self._composer.target.recipient)
-        )
+    def put(self, draft: PromptDraft, delivery: Delivery | None) -> None:
+        """Queue a draft. Before the session is open, the mode counts only if the user chose it."""
+        mode = self._app.mode if self._open.is_set() or self._app.is_mode_chosen else None
+        self._drafts.put_nowait(SubmittedDraft(draft, delivery, mode, self._composer.target.recipient))
 
     def begin(self) -> None:
         """Start submitting: the session is open and its events are being followed."""
@@ -192,7 +180,7 @@ PERMISSION_CYCLE = ("default", "acceptEdits", "auto")
 
 
 class InputPanel(Vertical):
-    """Connects its widgets, which post messages and do not know the app, with the app."""
+    """The queue, the composer and its popup, and the queue that submits drafts."""
 
     DEFAULT_CSS = """
     InputPanel { height: auto; }
@@ -200,9 +188,9 @@ class InputPanel(Vertical):
 
     def __init__(self, keys: KeyTable, app: "OdinApp", *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.queue = QueuePanel(keys, id="queue")
+        self.queue = QueuePanel(keys, self, id="queue")
         self._popup = Popup(id="popup")
-        self.composer = Composer(keys, self._popup, self._get_mode, self.queue.get_newest, id="composer")
+        self.composer = Composer(keys, self._popup, self, id="composer")
         self.submit_queue = SubmitQueue(app, self.composer, self.queue)
 
     def compose(self) -> ComposeResult:
@@ -220,9 +208,6 @@ class InputPanel(Vertical):
     @property
     def odin(self) -> "OdinApp":
         return cast("OdinApp", self.app)
-
-    def _get_mode(self) -> Mode:
-        return self.odin.mode
 
     async def begin(self, first: str) -> None:
         """The first session is open: submit the prompt `first`, then the drafts written so far."""
@@ -255,64 +240,19 @@ class InputPanel(Vertical):
             if await self.odin.submit(SetPermissionMode(mode)):
                 return
 
-    # --- messages of the widgets ---
-
-    def on_composer_draft_sent(self, message: DraftSent) -> None:
-        message.stop()
-        self.submit_queue.put(message.draft, message.delivery, message.mode)
-
-    async def on_composer_queued_prompt_edited(self, message: QueuedPromptEdited) -> None:
-        message.stop()
-        await self.submit_queue.save_queued(message.prompt, message.draft, message.mode)
-
-    def on_composer_image_attached(self, message: ImageAttached) -> None:
-        """Say before the prompt is sent if its image is of no use."""
-        message.stop()
-        info = self.odin.facts.info
-        if info is not None and not info.sees_images:
-            model = escape_hidden(info.model)
-            self.odin.show_toast(f"{model} cannot see images, only their names. /model switches the model.", "warn")
-
-    def on_composer_toast_requested(self, message: ToastRequested) -> None:
-        message.stop()
-        self.odin.show_toast(message.text, message.level)
-
-    def on_composer_mode_chosen(self, message: ModeChosen) -> None:
-        message.stop()
-        self.odin.mode = message.mode
-
     def on_popup_chosen(self, message: Popup.Chosen) -> None:
         message.stop()
         self.composer.choose_item(message.number)
 
-    def on_queue_panel_edit_requested(self, message: QueuePanel.EditRequested) -> None:
-        message.stop()
-        self.composer.edit_queued(message.prompt)
-
-    async def on_queue_panel_change_requested(self, message: QueuePanel.ChangeRequested) -> None:
-        message.stop()
-        await self.submit_queue.change_queued(message.op, message.done)
-
-    def on_queue_panel_exited(self, message: QueuePanel.Exited) -> None:
-        message.stop()
-        self.composer.focus()
-
-    def on_queue_panel_removed(self, message: QueuePanel.Removed) -> None:
-        message.stop()
-        if self.composer.editing_id == message.prompt:
-            self.composer.end_queued_edit()
-
-    async def on_queue_panel_paused(self, message: QueuePanel.Paused) -> None:
+    async def handle_paused(self, prompts: Sequence[QueuedPrompt]) -> None:
         """After an interrupt, queued prompts go back to an empty composer; otherwise they stay queued, paused."""
-        message.stop()
-        modes = {prompt.mode for prompt in message.prompts}
-        if self.composer.is_in_use or len(modes) > 1:
-            count = len(message.prompts)
+        if self.composer.is_in_use or len({prompt.mode for prompt in prompts}) > 1:
+            count = len(prompts)
             subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
             key = self.odin.keys.label_of("queue")
             self.odin.show_toast(f"{subject} paused. {key} edits, sends or drops queued prompts.")
             return
-        taken = [prompt for prompt in message.prompts if await self.odin.submit(DropPrompt(prompt.id, prompt.agent))]
+        taken = [prompt for prompt in prompts if await self.odin.submit(DropPrompt(prompt.id, prompt.agent))]
         if taken:
             self.odin.mode = taken[0].mode
             self.composer.restore_draft(

@@ -1,12 +1,11 @@
 """The queue of prompts waiting while the agent works, and the panel above the composer that shows it."""
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
 from rich.text import Text
 from textual import events
-from textual.message import Message
 from textual.widget import Widget
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
@@ -18,6 +17,9 @@ from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.palette import theme_of
 from odin.ui.tui.panels.status import MODE_WORDS
 from odin.ui.tui.timers import call_after
+
+if TYPE_CHECKING:
+    from odin.ui.tui.composer.input_panel import InputPanel
 
 
 class QueuedPrompts:
@@ -128,38 +130,9 @@ class QueuePanel(Widget, can_focus=True):
     }
     """
 
-    class ChangeRequested(Message):
-        """Submit `op` to the session and show `done` if it succeeds."""
-
-        def __init__(self, op: ChangePrompt | DropPrompt, done: str = "") -> None:
-            super().__init__()
-            self.op = op
-            self.done = done
-
-    class EditRequested(Message):
-        def __init__(self, prompt: QueuedPrompt) -> None:
-            super().__init__()
-            self.prompt = prompt
-
-    class Exited(Message):
-        """Return the focus to the composer."""
-
-    class Paused(Message):
-        """An interrupt has paused these prompts."""
-
-        def __init__(self, prompts: tuple[QueuedPrompt, ...]) -> None:
-            super().__init__()
-            self.prompts = prompts
-
-    class Removed(Message):
-        """A prompt left the queue."""
-
-        def __init__(self, prompt: str) -> None:
-            super().__init__()
-            self.prompt = prompt
-
-    def __init__(self, keys: KeyTable, *, id: str | None = None) -> None:
+    def __init__(self, keys: KeyTable, panel: "InputPanel", *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._panel = panel
         self._keys = keys
         self._cursor = 0
         self._is_changed = False
@@ -187,8 +160,8 @@ class QueuePanel(Widget, can_focus=True):
             return
         self._is_changed = True
         prompt = getattr(event, "id", "")
-        if prompt and self.queued.find(prompt) is None:
-            self.post_message(self.Removed(prompt))
+        if prompt and prompt == self._panel.composer.editing_id and self.queued.find(prompt) is None:
+            self._panel.composer.end_queued_edit()
 
     def draw_frame(self) -> None:
         if self._is_paused_stale and self._client is not None:
@@ -212,7 +185,7 @@ class QueuePanel(Widget, can_focus=True):
         self.queued.pause(paused)
         self._update_display()
         if fresh:
-            self.post_message(self.Paused(fresh))
+            await self._panel.handle_paused(fresh)
 
     def get_newest(self) -> QueuedPrompt | None:
         return self.queued.prompts[-1] if len(self.queued) else None
@@ -220,7 +193,7 @@ class QueuePanel(Widget, can_focus=True):
     def _update_display(self) -> None:
         count = len(self.queued)
         if not count and self.has_focus:
-            self.post_message(self.Exited())
+            self._panel.composer.focus()
         self._cursor = max(0, min(self._cursor, count - 1))
         self.display = count > 0
         self.refresh(layout=True)
@@ -304,25 +277,26 @@ class QueuePanel(Widget, can_focus=True):
 
     def action_queue_edit(self) -> None:
         if (prompt := self._prompt) is not None:
-            self.post_message(self.EditRequested(prompt))
+            self._panel.composer.edit_queued(prompt)
 
-    def action_queue_drop(self) -> None:
+    async def action_queue_drop(self) -> None:
         if (prompt := self._prompt) is not None:
-            self.post_message(self.ChangeRequested(DropPrompt(prompt.id, prompt.agent)))
+            await self._panel.submit_queue.change_queued(DropPrompt(prompt.id, prompt.agent))
 
-    def action_queue_steer(self) -> None:
+    async def action_queue_steer(self) -> None:
         if (prompt := self._prompt) is not None:
-            done = "Sent. The model sees it before its next step."
-            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="steer", agent=prompt.agent), done))
+            change = ChangePrompt(prompt.id, delivery="steer", agent=prompt.agent)
+            await self._panel.submit_queue.change_queued(change, "Sent. The model sees it before its next step.")
 
-    def action_queue_send(self) -> None:
+    async def action_queue_send(self) -> None:
         if (prompt := self._prompt) is not None:
-            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, delivery="queue", agent=prompt.agent)))
+            change = ChangePrompt(prompt.id, delivery="queue", agent=prompt.agent)
+            await self._panel.submit_queue.change_queued(change)
 
-    def action_queue_mode(self) -> None:
+    async def action_queue_mode(self) -> None:
         if (prompt := self._prompt) is not None:
             mode = _MODE_CYCLE[(_MODE_CYCLE.index(prompt.mode) + 1) % len(_MODE_CYCLE)]
-            self.post_message(self.ChangeRequested(ChangePrompt(prompt.id, mode=mode, agent=prompt.agent)))
+            await self._panel.submit_queue.change_queued(ChangePrompt(prompt.id, mode=mode, agent=prompt.agent))
 
     def action_queue_leave(self) -> None:
-        self.post_message(self.Exited())
+        self._panel.composer.focus()

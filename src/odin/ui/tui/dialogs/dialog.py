@@ -2,6 +2,8 @@
 
 import math
 import time
+from collections.abc import Awaitable, Callable
+from functools import partialmethod
 from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual import events
@@ -11,10 +13,11 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
+from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.ui.terminal import wrap_words
 from odin.ui.tui.card_mode import route_input
 from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints, TextPage
-from odin.ui.tui.keys import KeyScope, is_typing_key
+from odin.ui.tui.keys import KeyScope, is_typing_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import make_palette
 from odin.ui.tui.timers import call_after
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
+AskAnswer = AnswerPermission | AnswerQuestions | AnswerPlan
+SubmitAnswer = Callable[[AskAnswer, str], Awaitable[str]]
 
 QUIET_S = 0.3
 """A dialog that opens by itself accepts keys after this long without input."""
@@ -115,11 +120,8 @@ class ConfirmDialog(Dialog[bool]):
         """Run the action of a clicked hint."""
         self.dismiss(name == "yes")
 
-    def action_yes(self) -> None:
-        self.dismiss(True)
-
-    def action_no(self) -> None:
-        self.dismiss(False)
+    action_yes = partialmethod(action_do, "yes")
+    action_no = partialmethod(action_do, "no")
 
 
 class RequestPanel(Vertical):
@@ -145,7 +147,8 @@ class RequestDialog(Dialog[Result]):
     dialog that closed a moment ago. There is no key to close it: it needs an answer.
 
     `ask_id` is the id of the session's request, `deadline` when the request times out (time.monotonic, 0 for never),
-    `waiting` the number of requests behind it. `_option_lines` maps lines of the text page to option numbers.
+    `waiting` the number of requests behind it. `submit` submits an answer and a note for the model (or ""), and returns
+    the error message if it is refused, else "". `_option_lines` maps lines of the text page to option numbers.
     """
 
     KEY_SCOPES = ()
@@ -155,17 +158,22 @@ class RequestDialog(Dialog[Result]):
     RequestDialog #message { color: $warning; }
     """
 
-    def __init__(self, ask_id: str = "", *, waiting: int = 0, deadline: float = 0, keep: bool = True) -> None:
+    def __init__(self, ask_id: str = "", submit: SubmitAnswer | None = None) -> None:
         super().__init__()
         self.ask_id = ask_id
+        self._submit_answer = submit
         self.ready = False
         self.is_answered = False
-        self._forwards_keys = keep
+        self._forwards_keys = True
         self._quiet_from = time.monotonic()
-        self._waiting_count = waiting
-        self._deadline = deadline
+        self._waiting_count = 0
+        self._deadline = 0.0
         self._is_withdrawn = False
         self._option_lines: dict[int, int] = {}
+
+    def expect(self, *, waiting: int, deadline: float, keep: bool) -> None:
+        """Set what is known of the request before the dialog is shown."""
+        self._waiting_count, self._deadline, self._forwards_keys = waiting, deadline, keep
 
     def on_mount(self) -> None:
         self._quiet_from = time.monotonic()
@@ -178,6 +186,7 @@ class RequestDialog(Dialog[Result]):
 
     def handle_ready(self) -> None:
         """Called when the dialog starts to accept keys."""
+        self.show_message()
 
     async def take_key(self, event: events.Key) -> None:
         """Handle a key that no widget of the dialog has used."""
@@ -195,7 +204,44 @@ class RequestDialog(Dialog[Result]):
         """Update the title after the remaining time or the number of waiting requests changed."""
 
     async def _perform(self, name: str) -> None:
-        await self.run_action(name)
+        if not self.is_answered:
+            await self.run_action(name)
+
+    def show_message(self, text: str = "") -> None:
+        """Show the current step and a message, such as what is wrong with an answer."""
+
+    def fit(self) -> None:
+        """Adapt the heights to the size of the screen and to what is shown."""
+
+    def on_resize(self) -> None:
+        self.fit()
+
+    async def send(self, answer: AskAnswer, note: str = "") -> None:
+        """Submit the answer and close, or say why it is refused. A `note` is a prompt to be sent before it."""
+        self.is_answered = True
+        error = await self._submit_answer(answer, note) if self._submit_answer is not None else ""
+        if error:
+            self.is_answered = False
+            self.show_message(error)
+        elif self.is_current:
+            self.dismiss(None)
+
+    # --- choosing an answer with the arrow keys ---
+
+    def action_next_answer(self) -> None:
+        self.query_one(ChoiceBar).move(1)
+
+    def action_previous_answer(self) -> None:
+        self.query_one(ChoiceBar).move(-1)
+
+    async def action_take_answer(self) -> None:
+        if chosen := self.query_one(ChoiceBar).chosen:
+            await self._perform(chosen)
+        else:
+            self.show_message(f"Choose an answer: {self.describe_first_answers()}.")
+
+    def describe_first_answers(self) -> str:
+        return ""
 
     def count_panel_rows(self) -> int:
         """Return how many rows the panel may take: two thirds of the screen, nearly all of a short one."""
@@ -299,23 +345,10 @@ class RequestDialog(Dialog[Result]):
             page.max_scroll_y and page.region.contains_point(event.screen_offset) for page in self.query(TextPage)
         )
 
-    def action_asked_down(self) -> None:
-        self.query_one(TextPage).scroll_down(animate=False)
-
-    def action_asked_up(self) -> None:
-        self.query_one(TextPage).scroll_up(animate=False)
-
-    def action_asked_page_down(self) -> None:
-        self.query_one(TextPage).scroll_page_down(animate=False)
-
-    def action_asked_page_up(self) -> None:
-        self.query_one(TextPage).scroll_page_up(animate=False)
-
-    def action_asked_first(self) -> None:
-        self.query_one(TextPage).scroll_home(animate=False)
-
-    def action_asked_last(self) -> None:
-        self.query_one(TextPage).scroll_end(animate=False)
+    action_asked_down, action_asked_up = (make_scroll_action(TextPage, f"scroll_{to}") for to in ("down", "up"))
+    action_asked_page_down = make_scroll_action(TextPage, "scroll_page_down")
+    action_asked_page_up = make_scroll_action(TextPage, "scroll_page_up")
+    action_asked_first, action_asked_last = (make_scroll_action(TextPage, f"scroll_{to}") for to in ("home", "end"))
 
     # --- the request ---
 

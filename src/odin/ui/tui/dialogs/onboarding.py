@@ -1,7 +1,8 @@
 """First-run dialogs (folder trust and choosing a model) and the model picker."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, cast
+from functools import partialmethod
+from typing import ClassVar, Literal
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -18,7 +19,7 @@ from odin.ui.trust_prompt import TRUST_TITLE, format_trust_page, is_too_long
 from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import paint_sentence
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogAction, DialogChoice, RowContent, TextPage
+from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, RowContent, TextPage
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import Canvas, make_blank
 
@@ -43,7 +44,7 @@ class TrustDialog(RequestDialog[TrustAnswer]):
     def on_mount(self) -> None:
         self.query_one(TextPage).show(self._paint_page)
         self.query_one(TextPage).focus()
-        self._fit()
+        self.fit()
 
     def handle_ready(self) -> None:
         keys = self.odin.keys
@@ -52,7 +53,7 @@ class TrustDialog(RequestDialog[TrustAnswer]):
         network = DialogChoice("network", "", "Trust, with network for its servers", "With network")
         choices = (no, yes, network) if self._request.servers else (no, yes)
         self.query_one(ChoiceBar).offer((no,) if self._is_too_much else choices, current=0)
-        self._fit()
+        self.fit()
 
     def _paint_page(self, canvas: Canvas) -> list[Strip]:
         text = format_trust_page(self._request, canvas.width)
@@ -60,10 +61,7 @@ class TrustDialog(RequestDialog[TrustAnswer]):
         dim, strong = canvas.palette.dim, canvas.palette.strong
         return [canvas.paint_row((row, strong if row[2:4] in ("| ", ": ") else dim)) for row in rows]
 
-    def on_resize(self) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
+    def fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
         message = self.query_one("#message", Static)
         message.display = self._is_too_much
@@ -82,28 +80,14 @@ class TrustDialog(RequestDialog[TrustAnswer]):
         closes = keys.find_action(key, "dialog") == "close"
         return keys.find_action(key, "confirm") or ("no" if closes else keys.find_action(key, "answers"))
 
-    def action_next_answer(self) -> None:
-        self.query_one(ChoiceBar).move(1)
-
-    def action_previous_answer(self) -> None:
-        self.query_one(ChoiceBar).move(-1)
-
-    def action_take_answer(self) -> None:
-        if name := self.query_one(ChoiceBar).chosen:
-            self._answer(name)
-
     def action_yes(self) -> None:
-        self._answer("yes")
+        self.dismiss("no" if self._is_too_much else "yes")
 
     def action_no(self) -> None:
-        self._answer("no")
+        self.dismiss("no")
 
     def action_network(self) -> None:
-        self._answer("network")
-
-    def _answer(self, name: str) -> None:
-        is_yes = name in ("yes", "network") and not self._is_too_much
-        self.dismiss(cast("TrustAnswer", name) if is_yes else "no")
+        self.dismiss("no" if self._is_too_much else "network")
 
 
 OnboardingStep = Literal["list", "provider", "key", "url"]
@@ -146,22 +130,19 @@ class OnboardingDialog(RequestDialog[ModelOption]):
 
     async def _load_options(self) -> None:
         self._options = list(await self._setup.find_options())
-        self._show()
-
-    def handle_ready(self) -> None:
-        self._show()
+        self.show_message()
 
     # --- appearance ---
 
-    def _show(self, message: str = "") -> None:
+    def show_message(self, text: str = "") -> None:
         line = self.query_one("#line", Input)
         line.display = self._step in _TYPING_STEPS
         line.password = self._step == "key"
         (line if line.display else self.query_one(TextPage)).focus()
-        self.query_one("#message", Static).update(message)
+        self.query_one("#message", Static).update(text)
         self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.query_one(TextPage).show(self._paint_page)
-        self._fit()
+        self.fit()
 
     def _list_choices(self) -> Sequence[DialogChoice]:
         shown = self.odin.keys.label_of
@@ -210,10 +191,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
             return [(escape_hidden(name), "") for name in self._setup.providers]
         return [_describe_option(option) for option in self._options]
 
-    def on_resize(self) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
+    def fit(self) -> None:
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
         used = 2 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self.query_one("#line", Input).display
         used += self.fit_texts(width, "#message")
@@ -239,15 +217,12 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         if not self._is_busy:
             await self.run_action(name)
 
-    def action_welcome_next(self) -> None:
-        self._move(1)
-
-    def action_welcome_previous(self) -> None:
-        self._move(-1)
-
     def _move(self, by: int) -> None:
         self._cursor = (self._cursor + by) % max(len(self._list_rows()), 1)
-        self._show()
+        self.show_message()
+
+    action_welcome_next = partialmethod(_move, 1)
+    action_welcome_previous = partialmethod(_move, -1)
 
     async def action_pick(self, number: int) -> None:
         if number < len(self._list_rows()):
@@ -275,7 +250,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
 
     def _go_to_step(self, step: OnboardingStep, message: str = "") -> None:
         self._step, self._cursor = step, 0
-        self._show(message)
+        self.show_message(message)
 
     async def action_welcome_back(self) -> None:
         if self._step != "list":
@@ -287,16 +262,16 @@ class OnboardingDialog(RequestDialog[ModelOption]):
     async def action_welcome_look(self) -> None:
         """Search for local model servers and add their models to the list."""
         self._is_busy = True
-        self._show("Searching for local model servers …")
+        self.show_message("Searching for local model servers …")
         try:
             servers = await self._setup.find_local_servers()
         except OdinError as error:
-            self._show(escape_hidden(error.describe()))
+            self.show_message(escape_hidden(error.describe()))
             return
         finally:
             self._is_busy = False
         self._add_options(servers)
-        self._show("" if servers else "No local model server found.")
+        self.show_message("" if servers else "No local model server found.")
 
     def _add_options(self, found: Sequence[ModelOption]) -> None:
         """Add models of servers before the offline planner, and select the first of them."""
@@ -310,37 +285,36 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         line = self.query_one("#line", Input)
         url = line.value.strip()
         if not url:
-            self._show(f"The URL is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
+            self.show_message(f"The URL is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
             return
         self._is_busy = True
-        self._show("Asking the server for its models …")
+        self.show_message("Asking the server for its models …")
         try:
             models = await self._setup.add_server(url)
         except OdinError as error:
-            self._show(escape_hidden(error.describe()))
+            self.show_message(escape_hidden(error.describe()))
             return
         finally:
             self._is_busy = False
         line.value = ""
         self._step = "list"
         self._add_options(models)
-        self._show()
+        self.show_message()
 
     async def _store_key(self) -> None:
         line = self.query_one("#line", Input)
         key, line.value = line.value.strip(), ""
         if not key:
-            self._show(f"The key is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
+            self.show_message(f"The key is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
             return
         try:
             option = await self._setup.store_key(self._provider, key)
         except OdinError as error:
-            self._show(escape_hidden(error.describe()))
+            self.show_message(escape_hidden(error.describe()))
             return
         self._options = [option, *(one for one in self._options if one.ref != option.ref)]
         self._go_to_step(
-            "list",
-            f"Saved to {escape_hidden(shorten_home(self._setup.keys_file))}, readable only by you.",
+            "list", f"Saved to {escape_hidden(shorten_home(self._setup.keys_file))}, readable only by you."
         )
 
     async def _choose(self, option: ModelOption) -> None:
@@ -348,12 +322,12 @@ class OnboardingDialog(RequestDialog[ModelOption]):
             self.dismiss(option)
             return
         if not option.ref:
-            self._show(f"No model of {escape_hidden(option.name)} is known: choose one with /model.")
+            self.show_message(f"No model of {escape_hidden(option.name)} is known: choose one with /model.")
             return
         try:
             await self._setup.choose_model(option.ref)
         except OdinError as error:
-            self._show(escape_hidden(error.describe()))
+            self.show_message(escape_hidden(error.describe()))
             return
         self.dismiss(option)
 
@@ -376,10 +350,7 @@ class ModelPicker(PickerDialog[AvailableModel]):
     HEADING = "Models"
     EMPTY_TEXT = "No models found. Type a name such as provider/model."
     ENTER_LABEL = "use"
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
-        DialogAction("use_once", "use once"),
-        DialogAction("look_for_servers", "find local servers"),
-    )
+    ACTIONS: ClassVar[dict[str, str]] = {"use_once": "use once", "look_for_servers": "find local servers"}
 
     def __init__(self, words: str = "") -> None:
         super().__init__(words)

@@ -4,7 +4,8 @@ No answer is selected when it opens, so that a stray Enter allows nothing.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partialmethod
 from typing import Literal
 
 from textual import events
@@ -17,7 +18,7 @@ from odin.core.format import count_of
 from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
 from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline, summarize_change
-from odin.ui.tui.dialogs.dialog import SHORT_SCREEN, RequestDialog, RequestPanel
+from odin.ui.tui.dialogs.dialog import SHORT_SCREEN, RequestDialog, RequestPanel, SubmitAnswer
 from odin.ui.tui.dialogs.permission_view import (
     ArgumentsArea,
     RuleDraft,
@@ -46,10 +47,7 @@ _MIN_ROWS = 2
 _EDIT_ROWS = 8
 
 _ARROWS = {"Down": "↓", "Up": "↑"}
-_STEP_LABELS = {
-    "no": "Reason for the model:",
-    "note": "Note for the model, sent with the result:",
-}
+_STEP_LABELS = {"no": "Reason for the model:", "note": "Note for the model, sent with the result:"}
 
 
 BURST_S = 0.25
@@ -59,25 +57,12 @@ _ALLOW_ACTIONS = ("allow_once", "allow_mode", "allow_session", "allow_project", 
 _LOOKING_ACTIONS = ("asked_", "more_answers", "show_call", "explain_keys")
 """Actions (or the start of their names) that answer nothing: their letters may be the start of a word."""
 
-SubmitAnswer = Callable[[AnswerPermission, str], Awaitable[str]]
-"""Submits an answer and a note for the model (or ""). Returns the error message if it is refused, else ""."""
-
 
 class PermissionDialog(RequestDialog[None]):
     """Shows one step at a time below the request. `_request` is not `_original` after the arguments were edited."""
 
-    def __init__(
-        self,
-        ask: PermissionAsked,
-        agent: str,
-        submit: SubmitAnswer,
-        *,
-        waiting: int = 0,
-        deadline: float = 0,
-        keep: bool = True,
-    ) -> None:
-        super().__init__(ask.ask_id, waiting=waiting, deadline=deadline, keep=keep)
-        self._submit_answer = submit
+    def __init__(self, ask: PermissionAsked, agent: str, submit: SubmitAnswer) -> None:
+        super().__init__(ask.ask_id, submit)
         self._stray_key_at = 0.0
         self._original = ask
         self._request = ask
@@ -124,9 +109,9 @@ class PermissionDialog(RequestDialog[None]):
         )
         self.query_one("#hint", Static).update(hint if self.ready and self._step == "ask" else "")
 
-    def _show_message(self, text: str) -> None:
+    def show_message(self, text: str = "") -> None:
         self.query_one("#message", Static).update(sanitize(text))
-        self._fit()
+        self.fit()
 
     def _go_to_step(self, step: PermissionStep) -> None:
         """Show another step and only the widgets it needs."""
@@ -142,7 +127,7 @@ class PermissionDialog(RequestDialog[None]):
         self.query_one(ChoiceBar).offer(self._list_choices())
         self._show_page("page")
         (line if line.display else args if args.display else about).focus()
-        self._show_message("")
+        self.show_message("")
 
     def _make_label(self) -> str:
         if self._step == "rule" and self._rule is not None:
@@ -188,12 +173,9 @@ class PermissionDialog(RequestDialog[None]):
         self.query_one(TextPage).show(paints[view])
         self.retitle()
         self._update_hint()
-        self._fit()
+        self.fit()
 
-    def on_resize(self) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
+    def fit(self) -> None:
         """Give the request the rows that the answers leave free; the answers are always visible."""
         width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
         rows = self.count_panel_rows() if self._view == "page" else height - 1
@@ -224,7 +206,7 @@ class PermissionDialog(RequestDialog[None]):
         if time.monotonic() - self._stray_key_at < BURST_S and (
             name in _ALLOW_ACTIONS or (name == "confirm" and self._step in ("rule", "note"))
         ):
-            self._show_message("Ignored a key typed in a burst. Press it again.")
+            self.show_message("Ignored a key typed in a burst. Press it again.")
             self._stray_key_at = time.monotonic()
             return
         if event.is_printable and name.startswith(_LOOKING_ACTIONS):
@@ -248,25 +230,8 @@ class PermissionDialog(RequestDialog[None]):
         rule_keys = ("next_rule", "previous_rule") if self._step == "rule" else ()
         return name if name in ("confirm", "other", "back", *rule_keys) else ""
 
-    async def _perform(self, name: str) -> None:
-        if not self.is_answered:
-            await self.run_action(name)
-
-    def action_next_answer(self) -> None:
-        self.query_one(ChoiceBar).move(1)
-
-    def action_previous_answer(self) -> None:
-        self.query_one(ChoiceBar).move(-1)
-
-    async def action_take_answer(self) -> None:
-        chosen = self.query_one(ChoiceBar).chosen
-        if chosen:
-            await self._perform(chosen)
-        else:
-            keys = self.odin.keys
-            self._show_message(
-                f"Choose an answer: {keys.label_of('allow_once')} allows once, {keys.label_of('deny')} denies."
-            )
+    def describe_first_answers(self) -> str:
+        return f"{self.odin.keys.label_of('allow_once')} allows once, {self.odin.keys.label_of('deny')} denies"
 
     # --- the answers ---
 
@@ -287,7 +252,7 @@ class PermissionDialog(RequestDialog[None]):
         left = rows - page.seen_rows
         page.scroll_page_down(animate=False)
         lines = count_of(left, "more line")
-        self._show_message(f"{lines} below. Read the whole request before allowing it.")
+        self.show_message(f"{lines} below. Read the whole request before allowing it.")
         return False
 
     async def action_deny(self) -> None:
@@ -295,35 +260,23 @@ class PermissionDialog(RequestDialog[None]):
 
     async def action_stop_work(self) -> None:
         """Deny and interrupt. A main agent that waits for this sub-agent would otherwise continue, so stop it, too."""
-        await self._send(AnswerPermission(self.ask_id, allow=False, interrupt=True))
+        await self.send(AnswerPermission(self.ask_id, allow=False, interrupt=True))
         status = self.odin.facts.agents.all.get(self._agent)
         is_delegated = status is not None and bool(status.task_id)
         if self.is_answered and self._agent and not is_delegated:
             await self.odin.submit(Interrupt())
 
-    def action_allow_session(self) -> None:
-        self._remember(allow=True, scope="session")
-
-    def action_allow_project(self) -> None:
-        self._remember(allow=True, scope="project")
-
-    def action_allow_everywhere(self) -> None:
-        self._remember(allow=True, scope="user")
-
-    def action_deny_always(self) -> None:
-        self._remember(allow=False, scope="project")
-
     async def action_allow_mode(self) -> None:
         modes = self._request.permission_modes
         if not modes:
-            self._show_message("No permission mode allows this call without asking.")
+            self.show_message("No permission mode allows this call without asking.")
         elif self._require_seen():
-            await self._send(AnswerPermission(self.ask_id, allow=True, permission_mode=modes[0]))
+            await self.send(AnswerPermission(self.ask_id, allow=True, permission_mode=modes[0]))
 
     def action_more_answers(self) -> None:
         self._shows_all_answers = not self._shows_all_answers
         self.query_one(ChoiceBar).offer(self._list_choices())
-        self._fit()
+        self.fit()
 
     def _remember(self, *, allow: bool, scope: RememberScope) -> None:
         if allow and not self._require_seen():
@@ -335,12 +288,17 @@ class PermissionDialog(RequestDialog[None]):
                 if self._request.unsandboxed
                 else "No rule can cover this call."
             )
-            self._show_message(reason)
+            self.show_message(reason)
             return
         self._rule = rule
         self._set_line(rule.text)
         self._go_to_step("rule")
         self._stray_key_at = time.monotonic()
+
+    action_allow_session = partialmethod(_remember, allow=True, scope="session")
+    action_allow_project = partialmethod(_remember, allow=True, scope="project")
+    action_allow_everywhere = partialmethod(_remember, allow=True, scope="user")
+    action_deny_always = partialmethod(_remember, allow=False, scope="project")
 
     def action_deny_words(self) -> None:
         allowing = self.query_one(ChoiceBar).chosen.startswith("allow")
@@ -354,7 +312,7 @@ class PermissionDialog(RequestDialog[None]):
 
     def action_edit_call(self) -> None:
         if "edit_call" not in self._list_answer_names():
-            self._show_message("The arguments of this call cannot be edited.")
+            self.show_message("The arguments of this call cannot be edited.")
             return
         self._form = ArgumentForm(self._request.args)
         self._show_argument()
@@ -374,7 +332,7 @@ class PermissionDialog(RequestDialog[None]):
         except UsageError as error:
             if isinstance(error, InvalidJson):
                 area.move_cursor(error.place)
-            self._show_message(error.describe())
+            self.show_message(error.describe())
             return False
         return True
 
@@ -382,7 +340,7 @@ class PermissionDialog(RequestDialog[None]):
         await self.query_one("#args", ArgumentsArea).action_edit_outside()
 
     def on_arguments_area_editor_failed(self, message: ArgumentsArea.EditorFailed) -> None:
-        self._show_message(message.reason)
+        self.show_message(message.reason)
 
     def action_show_call(self) -> None:
         self._show_page("page" if self._view == "all" else "all")
@@ -405,7 +363,7 @@ class PermissionDialog(RequestDialog[None]):
         if self._step == "rule" and self._rule is not None:
             self._rule.switch_scope()
             self.query_one("#label", Static).update(self._rule.format_label())
-            self._fit()
+            self.fit()
         elif self._step == "edit":
             if self._store_argument():
                 self._form.switch(1)
@@ -413,19 +371,13 @@ class PermissionDialog(RequestDialog[None]):
         elif "allow_note" in self._list_answer_names():
             self._go_to_step("note" if self._step == "no" else "no")
 
-    def action_next_rule(self) -> None:
-        self._switch_rule(1)
-
-    def action_previous_rule(self) -> None:
-        self._switch_rule(-1)
-
     def _switch_rule(self, by: int) -> None:
         if self._rule is not None:
             self._set_line(self._rule.switch(by))
             self.query_one("#label", Static).update(self._rule.format_label())
 
-    async def action_use_arguments(self) -> None:
-        await self.action_confirm()
+    action_next_rule = partialmethod(_switch_rule, 1)
+    action_previous_rule = partialmethod(_switch_rule, -1)
 
     async def action_confirm(self) -> None:
         text = self.query_one("#line", Input).value.strip()
@@ -437,17 +389,17 @@ class PermissionDialog(RequestDialog[None]):
             self._request = self._original if args == self._original.args else replace_arguments(self._original, args)
             self._go_to_step("ask")
             if self._request is self._original:
-                self._show_message("No changes.")
+                self.show_message("No changes.")
         elif self._step == "no":
-            await self._send(AnswerPermission(self.ask_id, allow=False, reason=text))
+            await self.send(AnswerPermission(self.ask_id, allow=False, reason=text))
         elif self._step == "note":
             await self._answer(allow=True, note=text)
         elif self._rule is not None and not text:
-            self._show_message(f"The rule is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
+            self.show_message(f"The rule is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
         elif self._rule is not None:
-            await self._send(
-                AnswerPermission(self.ask_id, allow=self._rule.allow, rule=text, remember=self._rule.scope)
-            )
+            await self.send(AnswerPermission(self.ask_id, allow=self._rule.allow, rule=text, remember=self._rule.scope))
+
+    action_use_arguments = action_confirm
 
     async def _answer(self, *, allow: bool, note: str = "") -> None:
         if allow and self._request is not self._original:
@@ -457,13 +409,4 @@ class PermissionDialog(RequestDialog[None]):
             )
         else:
             answer = AnswerPermission(self.ask_id, allow=allow)
-        await self._send(answer, note)
-
-    async def _send(self, answer: AnswerPermission, note: str = "") -> None:
-        self.is_answered = True
-        error = await self._submit_answer(answer, note)
-        if error:
-            self.is_answered = False
-            self._show_message(error)
-        elif self.is_current:
-            self.dismiss(None)
+        await self.send(answer, note)

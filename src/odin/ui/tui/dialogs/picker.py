@@ -14,7 +14,7 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import Envelope
 from odin.ui.tui.dialogs.dialog import Dialog
-from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent, Rows
+from odin.ui.tui.dialogs.widgets import Hints, RowContent, Rows
 from odin.ui.tui.keys import DialogInput, KeyScope
 from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette, palette_of
@@ -38,7 +38,8 @@ class PickerDialog(Dialog[str], Generic[Item]):
     STARTS_IN_FILTER: ClassVar[bool] = True
     CAN_FILTER: ClassVar[bool] = True
     DETAIL: ClassVar[Literal["always", "where there is room", "never"]] = "where there is room"
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = ()
+    ACTIONS: ClassVar[dict[str, str]] = {}
+    """Further actions and their hints. The name is also that of the key."""
     ENTER_LABEL = "choose"
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (90, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
@@ -66,7 +67,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
     def __init__(self, words: str = "") -> None:
         super().__init__()
         self._initial_filter = words
-        self._items: Sequence[Item] = ()
+        self.all_items: Sequence[Item] = ()
         self._is_loaded = False
         self._confirmed_action: ConfirmedAction | None = None
         self._entry_action: EntryAction | None = None
@@ -137,24 +138,20 @@ class PickerDialog(Dialog[str], Generic[Item]):
     async def reload(self, mark: int = 0) -> None:
         """Load the items; show an error if that fails."""
         try:
-            self._items = await self.load()
+            self.all_items = await self.load()
         except OdinError as error:
             self.odin.show_toast(error.describe(), "error")
         self._is_loaded = True
         self.rows.empty = self.EMPTY_TEXT
         # Make the panel as tall as the unfiltered list, so that filtering does not resize it.
-        height = max(len(self._items) + 3, MIN_HEIGHT)
+        height = max(len(self.all_items) + 3, MIN_HEIGHT)
         too_tall = height >= self.size.height * 85 // 100
         self.query_one(".panel").styles.height = None if too_tall else height
         self.narrow(mark)
 
     def narrow(self, mark: int = 0) -> None:
         """Show the items that match the filter."""
-        self.rows.show(self.filter_items(self._items, self.filter.value), mark)
-
-    @property
-    def all_items(self) -> Sequence[Item]:
-        return self._items
+        self.rows.show(self.filter_items(self.all_items, self.filter.value), mark)
 
     # --- choosing and actions ---
 
@@ -185,7 +182,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
 
     def _perform(self, name: str) -> bool:
         """Run the action of a key or a click; False if it does not exist here."""
-        if name in {act.name for act in self.ACTIONS}:
+        if name in self.ACTIONS:
             self._run_and_report(self.act(name, self.rows.marked))
             return True
         rows = self.rows
@@ -294,13 +291,14 @@ class PickerDialog(Dialog[str], Generic[Item]):
             self.dismiss(None)
 
     def _show_hints(self) -> None:
-        actions = [DialogAction("list_choose", self.ENTER_LABEL)] if self.ENTER_LABEL else []
-        actions += self.ACTIONS
+        hints = {"list_choose": self.ENTER_LABEL} if self.ENTER_LABEL else {}
+        hints |= self.ACTIONS
         if not self.STARTS_IN_FILTER and self.CAN_FILTER:
-            actions.append(DialogAction("list_narrow", "filter"))
-        actions.append(DialogAction("close", "close"))
+            hints["list_narrow"] = "filter"
         label_of, typing = self.odin.keys.label_of, self.STARTS_IN_FILTER
-        self.hints.show([(action.name, label_of(action.name, typing=typing), action.label) for action in actions])
+        self.hints.show(
+            [(name, label_of(name, typing=typing), label) for name, label in (hints | {"close": "close"}).items()]
+        )
 
 
 class LivePicker(PickerDialog[Item]):

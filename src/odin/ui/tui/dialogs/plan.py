@@ -1,6 +1,6 @@
 """The dialog for a plan that the model presents: the plan as Markdown, and what to do with it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.strip import Strip
@@ -10,13 +10,10 @@ from odin.core.call_events import PlanAsked
 from odin.core.op import AnswerPlan
 from odin.ui.plan_text import PlanChoice, list_plan_choices, shorten_plan_path
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
+from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel, SubmitAnswer
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, TextPage
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import Canvas, make_strips
-
-SubmitPlanAnswer = Callable[[AnswerPlan], Awaitable[str]]
-"""Submits the answer. Returns the error message if it is refused, else ""."""
 
 _KEYS = {
     "approve": "approve_plan",
@@ -30,12 +27,9 @@ _KEYS = {
 class PlanDialog(RequestDialog[None]):
     """Shows the plan and the answers. While `_writing`, the user types what to change."""
 
-    def __init__(
-        self, ask: PlanAsked, submit: SubmitPlanAnswer, *, waiting: int = 0, deadline: float = 0, keep: bool = True
-    ) -> None:
-        super().__init__(ask.ask_id, waiting=waiting, deadline=deadline, keep=keep)
+    def __init__(self, ask: PlanAsked, submit: SubmitAnswer) -> None:
+        super().__init__(ask.ask_id, submit)
         self._ask = ask
-        self._submit_answer = submit
         self._choices = list_plan_choices(ask)
         self._writing = False
 
@@ -49,10 +43,7 @@ class PlanDialog(RequestDialog[None]):
 
     def on_mount(self) -> None:
         self.query_one(TextPage).show(self._paint_plan)
-        self._show()
-
-    def handle_ready(self) -> None:
-        self._show()
+        self.show_message()
 
     # --- appearance ---
 
@@ -63,14 +54,14 @@ class PlanDialog(RequestDialog[None]):
             f"Plan: {escape_hidden(self._ask.title)} ({escape_hidden(path)}){self.describe_wait()}"
         )
 
-    def _show(self, message: str = "") -> None:
+    def show_message(self, text: str = "") -> None:
         line = self.query_one("#line", Input)
         line.display = self._writing
         (line if self._writing else self.query_one(TextPage)).focus()
-        self.query_one("#message", Static).update(message)
+        self.query_one("#message", Static).update(escape_hidden(text))
         self.query_one(ChoiceBar).offer(self._list_answers() if self.ready else ())
         self.retitle()
-        self._fit()
+        self.fit()
 
     def _list_answers(self) -> Sequence[DialogChoice]:
         keys = self.odin.keys
@@ -91,10 +82,7 @@ class PlanDialog(RequestDialog[None]):
 
         return make_strips(paint_markdown(self._ask.text.strip(), canvas))
 
-    def on_resize(self) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
+    def fit(self) -> None:
         """Give the plan the rows that the answers leave free."""
         width = max(self.odin.size.width - 2, 1)
         used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
@@ -113,59 +101,36 @@ class PlanDialog(RequestDialog[None]):
             return f"pick({int(key) - 1})"
         return keys.find_action(key, "plan") or keys.find_action(key, "answers") or self.find_scroll_action(key)
 
-    async def _perform(self, name: str) -> None:
-        if not self.is_answered:
-            await self.run_action(name)
-
-    def action_next_answer(self) -> None:
-        self.query_one(ChoiceBar).move(1)
-
-    def action_previous_answer(self) -> None:
-        self.query_one(ChoiceBar).move(-1)
-
-    async def action_take_answer(self) -> None:
-        if chosen := self.query_one(ChoiceBar).chosen:
-            await self._perform(chosen)
-        else:
-            keys = self.odin.keys
-            self._show(f"Choose an answer: {keys.label_of('approve_plan')} approves the plan.")
-
     async def action_pick(self, number: int) -> None:
         choice = self._choices[number]
         if choice.decision == "revise":
             self.action_change_plan()
         else:
-            await self._send(AnswerPlan(self.ask_id, choice.decision, role=choice.role))
+            await self.send(AnswerPlan(self.ask_id, choice.decision, role=choice.role))
 
     async def action_approve_plan(self) -> None:
-        await self._send(AnswerPlan(self.ask_id, "approve"))
+        await self.send(AnswerPlan(self.ask_id, "approve"))
 
     async def action_plan_session(self) -> None:
-        await self._send(AnswerPlan(self.ask_id, "approve_new_session"))
+        await self.send(AnswerPlan(self.ask_id, "approve_new_session"))
 
     async def action_keep_planning(self) -> None:
-        await self._send(AnswerPlan(self.ask_id, "keep_planning"))
+        await self.send(AnswerPlan(self.ask_id, "keep_planning"))
 
     def action_change_plan(self) -> None:
         self._writing = True
-        self._show()
+        self.show_message()
 
     def action_back(self) -> None:
         self._writing = False
-        self._show()
+        self.show_message()
 
     async def action_confirm(self) -> None:
         comment = self.query_one("#line", Input).value.strip()
         if comment:
-            await self._send(AnswerPlan(self.ask_id, "revise", comment))
+            await self.send(AnswerPlan(self.ask_id, "revise", comment))
         else:
-            self._show("Say what to change, or go back.")
+            self.show_message("Say what to change, or go back.")
 
-    async def _send(self, answer: AnswerPlan) -> None:
-        self.is_answered = True
-        error = await self._submit_answer(answer)
-        if error:
-            self.is_answered = False
-            self._show(escape_hidden(error))
-        elif self.is_current:
-            self.dismiss(None)
+    def describe_first_answers(self) -> str:
+        return f"{self.odin.keys.label_of('approve_plan')} approves the plan"

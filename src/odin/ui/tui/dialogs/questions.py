@@ -1,6 +1,7 @@
 """The dialog for questions of a tool: one after the other, with a review of all answers before they are sent."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partialmethod
 
 from textual.app import ComposeResult
 from textual.strip import Strip
@@ -10,7 +11,7 @@ from odin.core.call_events import QuestionsAsked
 from odin.core.event_values import Question
 from odin.core.op import AnswerQuestions
 from odin.ui.terminal import escape_hidden, wrap_words
-from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
+from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel, SubmitAnswer
 from odin.ui.tui.dialogs.permission_view import paint_sentence
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, TextPage
 from odin.ui.tui.keys import LineInput
@@ -99,26 +100,13 @@ class AnswersDraft:
         return tuple(self.answer_of(number) for number in range(len(self.questions)))
 
 
-SubmitAnswers = Callable[[AnswerQuestions], Awaitable[str]]
-"""Submits the answers. Returns the error message if they are refused, else ""."""
-
 OWN_WORDS = "Other"
 
 
 class QuestionsDialog(RequestDialog[None]):
-    def __init__(
-        self,
-        ask: QuestionsAsked,
-        agent: str,
-        submit: SubmitAnswers,
-        *,
-        waiting: int = 0,
-        deadline: float = 0,
-        keep: bool = True,
-    ) -> None:
-        super().__init__(ask.ask_id, waiting=waiting, deadline=deadline, keep=keep)
+    def __init__(self, ask: QuestionsAsked, agent: str, submit: SubmitAnswer) -> None:
+        super().__init__(ask.ask_id, submit)
         self._agent = agent
-        self._submit_answers = submit
         self._draft = AnswersDraft(ask.questions)
         self._writing = False
         self._is_warned = False
@@ -132,10 +120,7 @@ class QuestionsDialog(RequestDialog[None]):
             yield ChoiceBar(id="answers")
 
     def on_mount(self) -> None:
-        self._show()
-
-    def handle_ready(self) -> None:
-        self._show()
+        self.show_message()
 
     # --- appearance ---
 
@@ -150,7 +135,7 @@ class QuestionsDialog(RequestDialog[None]):
             text += f": {escape_hidden(draft.question.header)}" if draft.question.header else ""
         self.query_one("#title", Static).update(text + self.describe_wait())
 
-    def _show(self, message: str = "") -> None:
+    def show_message(self, text: str = "") -> None:
         """Update all widgets from the draft."""
         draft, line = self._draft, self.query_one("#line", Input)
         self._writing = not draft.is_reviewing and (self._writing or not draft.question.options)
@@ -159,11 +144,11 @@ class QuestionsDialog(RequestDialog[None]):
             line.cursor_position = len(line.value)
         line.display = self._writing
         (line if self._writing else self.query_one(TextPage)).focus()
-        self.query_one("#message", Static).update(message)
+        self.query_one("#message", Static).update(escape_hidden(text))
         self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.retitle()
         self.query_one(TextPage).show(self._paint_page)
-        self._fit()
+        self.fit()
 
     def _list_choices(self) -> Sequence[DialogChoice]:
         draft, keys = self._draft, self.odin.keys
@@ -243,10 +228,7 @@ class QuestionsDialog(RequestDialog[None]):
                 strips.append(row)
         return strips
 
-    def on_resize(self) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
+    def fit(self) -> None:
         width = max(self.odin.size.width - 2, 1)
         used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
         used += self.fit_texts(width, "#title", "#message")
@@ -282,20 +264,16 @@ class QuestionsDialog(RequestDialog[None]):
         return keys.find_action(key, "questions") or self.find_scroll_action(key)
 
     async def _perform(self, name: str) -> None:
-        if not self.is_answered:
-            if name != "cancel":
-                self._is_warned = False
-            await self.run_action(name)
-
-    def action_next_option(self) -> None:
-        self._move(1)
-
-    def action_previous_option(self) -> None:
-        self._move(-1)
+        if name != "cancel":
+            self._is_warned = False
+        await super()._perform(name)
 
     def _move(self, by: int) -> None:
         self._draft.move(by)
-        self._show()
+        self.show_message()
+
+    action_next_option = partialmethod(_move, 1)
+    action_previous_option = partialmethod(_move, -1)
 
     async def action_pick(self, number: int) -> None:
         """Pick an option by number or click: toggle it if several are allowed, else answer with it."""
@@ -309,7 +287,7 @@ class QuestionsDialog(RequestDialog[None]):
             self._writing, draft.cursor = False, number
             if draft.question.multiple:
                 draft.toggle(number)
-                self._show()
+                self.show_message()
             else:
                 draft.settle()
                 await self._advance()
@@ -322,18 +300,18 @@ class QuestionsDialog(RequestDialog[None]):
             self.action_own_words()
         else:
             draft.toggle(draft.cursor)
-            self._show()
+            self.show_message()
 
     def action_own_words(self) -> None:
         if not self._draft.is_reviewing:
             self._draft.cursor = len(self._draft.question.options)
             self._writing = True
-            self._show()
+            self.show_message()
 
     def action_list(self) -> None:
         self._draft.write_own_words(self.query_one("#line", Input).value.strip())
         self._writing = False
-        self._show()
+        self.show_message()
 
     def action_previous_question(self) -> None:
         if self._draft.number:
@@ -343,12 +321,12 @@ class QuestionsDialog(RequestDialog[None]):
         self._writing = False
         self.query_one("#line", Input).display = False
         self._draft.go_to(number)
-        self._show()
+        self.show_message()
 
     async def action_settle(self) -> None:
         draft = self._draft
         if draft.is_reviewing:
-            await self._send(AnswerQuestions(self.ask_id, draft.list_answers()))
+            await self.send(AnswerQuestions(self.ask_id, draft.list_answers()))
         elif self._writing:
             typed = self.query_one("#line", Input).value.strip()
             draft.write_own_words(typed)
@@ -356,7 +334,7 @@ class QuestionsDialog(RequestDialog[None]):
                 await self._advance()
             else:
                 self._writing = False
-                self._show()
+                self.show_message()
         elif draft.is_at_own_words and not draft.own_words:
             self.action_own_words()
         else:
@@ -366,22 +344,15 @@ class QuestionsDialog(RequestDialog[None]):
     async def _advance(self) -> None:
         """Go to the next question or the review; a single question is submitted at once."""
         if len(self._draft.questions) == 1:
-            await self._send(AnswerQuestions(self.ask_id, self._draft.list_answers()))
+            await self.send(AnswerQuestions(self.ask_id, self._draft.list_answers()))
         else:
             self._go_to_question(self._draft.number + 1)
 
     async def action_cancel(self) -> None:
         if self._draft.is_touched and len(self._draft.questions) > 1 and not self._is_warned:
             self._is_warned = True
-            self._show(f"{self.odin.keys.label_of('cancel')} again cancels all questions; your answers are lost.")
+            self.show_message(
+                f"{self.odin.keys.label_of('cancel')} again cancels all questions; your answers are lost."
+            )
             return
-        await self._send(AnswerQuestions(self.ask_id, cancelled=True))
-
-    async def _send(self, answer: AnswerQuestions) -> None:
-        self.is_answered = True
-        error = await self._submit_answers(answer)
-        if error:
-            self.is_answered = False
-            self._show(escape_hidden(error))
-        elif self.is_current:
-            self.dismiss(None)
+        await self.send(AnswerQuestions(self.ask_id, cancelled=True))

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partialmethod
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -31,8 +32,8 @@ from odin.ui.slash_commands.reports import (
 from odin.ui.terminal import escape_hidden, shorten_home
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent
-from odin.ui.tui.keys import KeyAction, KeyScope, format_key
+from odin.ui.tui.dialogs.widgets import Hints, RowContent
+from odin.ui.tui.keys import KeyAction, KeyScope, format_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.diff import paint_diff
 from odin.ui.tui.paint.sanitize import sanitize
@@ -68,30 +69,17 @@ class SheetDialog(Dialog[str]):
     def action_read_close(self) -> None:
         self.action_close()
 
-    def action_read_down(self) -> None:
-        self._scroll(1)
+    action_read_first = make_scroll_action(Sheet, "scroll_home")
+    action_read_last = make_scroll_action(Sheet, "scroll_end")
 
-    def action_read_up(self) -> None:
-        self._scroll(-1)
+    def _scroll(self, by: int, *, pages: bool = False) -> None:
+        sheet = self.query_one(Sheet)
+        sheet.scroll_relative(y=by * max(sheet.size.height - 1, 1) if pages else by, animate=False)
 
-    def action_read_page_down(self) -> None:
-        self._scroll(self._page_size)
-
-    def action_read_page_up(self) -> None:
-        self._scroll(-self._page_size)
-
-    def action_read_first(self) -> None:
-        self.query_one(Sheet).scroll_home(animate=False)
-
-    def action_read_last(self) -> None:
-        self.query_one(Sheet).scroll_end(animate=False)
-
-    @property
-    def _page_size(self) -> int:
-        return max(self.query_one(Sheet).size.height - 1, 1)
-
-    def _scroll(self, by: int) -> None:
-        self.query_one(Sheet).scroll_relative(y=by, animate=False)
+    action_read_down = partialmethod(_scroll, 1)
+    action_read_up = partialmethod(_scroll, -1)
+    action_read_page_down = partialmethod(_scroll, 1, pages=True)
+    action_read_page_up = partialmethod(_scroll, -1, pages=True)
 
 
 ROOMY_HEIGHT = 18
@@ -289,7 +277,7 @@ class ErrorsDialog(PickerDialog[ErrorEntry]):
     STARTS_IN_FILTER = False
     ENTER_LABEL = "copy"
     DETAIL = "always"
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (DialogAction("copy_errors", "copy all"),)
+    ACTIONS: ClassVar[dict[str, str]] = {"copy_errors": "copy all"}
 
     async def load(self) -> Sequence[ErrorEntry]:
         return self.odin.error_log.newest_first

@@ -19,7 +19,7 @@ from odin.ui.terminal import escape_hidden, shorten_home
 from odin.ui.tui.composer.external_text import choose_editor, run_in_terminal
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import LivePicker
-from odin.ui.tui.dialogs.widgets import DialogAction, Hints, RowContent
+from odin.ui.tui.dialogs.widgets import Hints, RowContent
 from odin.ui.tui.keys import DialogInput
 
 _ACTIONS: tuple[RuleAction, ...] = get_args(RuleAction)
@@ -103,11 +103,7 @@ class RulesDialog(LivePicker[RuleLine]):
     STARTS_IN_FILTER = False
     ENTER_LABEL = ""
     RELOAD_ON = (RuleAdded, RuleRemoved)
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
-        DialogAction("add_rule", "add"),
-        DialogAction("remove_rule", "remove"),
-        DialogAction("open_rule", "open file"),
-    )
+    ACTIONS: ClassVar[dict[str, str]] = {"add_rule": "add", "remove_rule": "remove", "open_rule": "open file"}
 
     # --- the list ---
 

@@ -11,7 +11,7 @@ from odin.core.op import ControlServers
 from odin.ui.slash_commands.extensions import SERVER_MARKS, describe_server_state
 from odin.ui.terminal import escape_hidden, shorten_home
 from odin.ui.tui.dialogs.picker import LivePicker
-from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
+from odin.ui.tui.dialogs.widgets import RowContent
 
 
 class ServersDialog(LivePicker[ServerStatus]):
@@ -23,11 +23,11 @@ class ServersDialog(LivePicker[ServerStatus]):
     STARTS_IN_FILTER = False
     ENTER_LABEL = "switch"
     RELOAD_ON = (ServersChanged,)
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
-        DialogAction("enable_server", "enable"),
-        DialogAction("disable_server", "disable"),
-        DialogAction("reconnect_server", "reconnect"),
-    )
+    ACTIONS: ClassVar[dict[str, str]] = {
+        "enable_server": "enable",
+        "disable_server": "disable",
+        "reconnect_server": "reconnect",
+    }
 
     # --- the list ---
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from rich.text import Text
 
@@ -22,7 +22,7 @@ from odin.ui.slash_commands.sessions import (
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.blocks import AnswerBlock, PromptBlock, TranscriptBlock
 from odin.ui.tui.dialogs.picker import PickerDialog
-from odin.ui.tui.dialogs.widgets import DialogAction, RowContent
+from odin.ui.tui.dialogs.widgets import RowContent
 from odin.ui.tui.paint.sanitize import sanitize
 
 SEARCH_DELAY_S = 0.3
@@ -39,12 +39,12 @@ class SessionPicker(PickerDialog[SessionSummary]):
     HEADING = "Sessions"
     EMPTY_TEXT = "No matching sessions."
     ENTER_LABEL = "open"
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
-        DialogAction("rename_session", "rename"),
-        DialogAction("copy_session", "copy"),
-        DialogAction("export_session", "export"),
-        DialogAction("delete_session", "delete"),
-    )
+    ACTIONS: ClassVar[dict[str, str]] = {
+        "rename_session": "rename",
+        "copy_session": "copy",
+        "export_session": "export",
+        "delete_session": "delete",
+    }
 
     def __init__(self, rest: str = "") -> None:
         """`rest` is what was typed after the command: words to filter by, and `--all`."""
@@ -192,7 +192,7 @@ class ContentsDialog(PickerDialog[PromptBlock]):
     EMPTY_TEXT = "No prompts yet."
     STARTS_IN_FILTER = False
     ENTER_LABEL = "jump to it"
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (DialogAction("fork_there", "edit in a copy of the session"),)
+    ACTIONS: ClassVar[dict[str, str]] = {"fork_there": "edit in a copy of the session"}
 
     def __init__(self, blocks: Sequence[TranscriptBlock]) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class RewindPicker(PickerDialog[tuple[int, TurnRecord]]):
     EMPTY_TEXT = "Nothing to rewind."
     STARTS_IN_FILTER = False
     ENTER_LABEL = "rewind"
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (DialogAction("redo_rewind", "redo the last rewind"),)
+    ACTIONS: ClassVar[dict[str, str]] = {"redo_rewind": "redo the last rewind"}
 
     async def load(self) -> Sequence[tuple[int, TurnRecord]]:
         turns = (await self.odin.client.snapshot()).messages
@@ -283,30 +283,17 @@ class RewindPicker(PickerDialog[tuple[int, TurnRecord]]):
         self.dismiss("redo")
 
 
-class _RewindScope(NamedTuple):
-    name: str
-    label: str
-    files: bool
-    chat: bool
+_REWIND_SCOPES = {"both": "Files and conversation", "chat": "Conversation only", "files": "Files only"}
 
 
-_REWIND_SCOPES = (
-    _RewindScope("both", "Files and conversation", True, True),
-    _RewindScope("chat", "Conversation only", False, True),
-    _RewindScope("files", "Files only", True, False),
-)
-
-
-class RewindScopePicker(PickerDialog[_RewindScope]):
+class RewindScopePicker(PickerDialog[str]):
     """Choose what to rewind. Returns `both`, `chat` or `files`, followed by ` force` to overwrite foreign changes."""
 
     KEY_SCOPES = ("rewind", "list", "dialog")
     HEADING = "Rewind"
     STARTS_IN_FILTER = False
     ENTER_LABEL = "rewind"
-    ACTIONS: ClassVar[tuple[DialogAction, ...]] = (
-        DialogAction("force_rewind", "also overwrite changes made outside Odin"),
-    )
+    ACTIONS: ClassVar[dict[str, str]] = {"force_rewind": "also overwrite changes made outside Odin"}
     CAN_FILTER = False
     DEFAULT_CSS = "RewindScopePicker #filter { display: none; }"
 
@@ -315,26 +302,24 @@ class RewindScopePicker(PickerDialog[_RewindScope]):
         self._turn = turn
         self._force = False
 
-    async def load(self) -> Sequence[_RewindScope]:
-        return _REWIND_SCOPES
+    async def load(self) -> Sequence[str]:
+        return tuple(_REWIND_SCOPES)
 
-    def text_of(self, item: _RewindScope) -> str:
-        return item.label.casefold()
+    def text_of(self, item: str) -> str:
+        return _REWIND_SCOPES[item].casefold()
 
-    def draw(self, item: _RewindScope) -> RowContent:
-        forced = ("overwriting foreign changes",) if self._force and item.files else ()
-        return Text(item.label, self.palette.text), forced
+    def draw(self, item: str) -> RowContent:
+        forced = ("overwriting foreign changes",) if self._force and item != "chat" else ()
+        return Text(_REWIND_SCOPES[item], self.palette.text), forced
 
-    async def describe(self, item: _RewindScope) -> Text:
-        colors = self.palette
-        plan = await self.odin.client.plan_rewind(
-            Rewind(self._turn, files=item.files, chat=item.chat, force=self._force)
-        )
+    async def describe(self, item: str) -> Text:
+        colors, op = self.palette, make_rewind(self._turn, f"{item} force" if self._force else item)
+        plan = await self.odin.client.plan_rewind(op)
         cwd = self.odin.info.cwd if self.odin.info else "."
         text = Text()
-        if item.chat:
+        if op.chat:
             text.append("The prompt returns to the composer.\n", colors.text)
-        if item.files and not plan.changes and not plan.kept:
+        if op.files and not plan.changes and not plan.kept:
             text.append("No files to restore.\n", colors.dim)
         text.append("\n".join(format_file_lines(plan.changes, (), cwd)), colors.text)
         if plan.kept:
@@ -347,10 +332,10 @@ class RewindScopePicker(PickerDialog[_RewindScope]):
             )
         return text
 
-    async def choose(self, item: _RewindScope) -> None:
-        self.dismiss(f"{item.name} force" if self._force and item.files else item.name)
+    async def choose(self, item: str) -> None:
+        self.dismiss(f"{item} force" if self._force and item != "chat" else item)
 
-    async def act(self, name: str, item: _RewindScope | None) -> None:
+    async def act(self, name: str, item: str | None) -> None:
         self._force = not self._force
         self.rows.refresh()
         self.on_rows_marked()
@@ -358,6 +343,5 @@ class RewindScopePicker(PickerDialog[_RewindScope]):
 
 def make_rewind(turn: str, choice: str) -> Rewind:
     """Build the operation from the results of RewindPicker and RewindScopePicker."""
-    name, _, force = choice.partition(" ")
-    scope = next(item for item in _REWIND_SCOPES if item.name == name)
-    return Rewind(turn, files=scope.files, chat=scope.chat, force=bool(force))
+    scope, _, force = choice.partition(" ")
+    return Rewind(turn, files=scope != "chat", chat=scope != "files", force=bool(force))

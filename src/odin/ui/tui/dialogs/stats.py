@@ -1,5 +1,6 @@
 """The dialog of /stats: usage by day, model and more, for a range of days."""
 
+from functools import partialmethod
 from typing import NamedTuple
 
 from rich.text import Text
@@ -97,29 +98,11 @@ class StatsDialog(SheetDialog):
     def action_stats_scope(self) -> None:
         self._pick("session" if self.scope == "project" else "project")
 
-    def action_stats_next(self) -> None:
-        self._switch_view(1)
-
-    def action_stats_previous(self) -> None:
-        self._switch_view(-1)
-
     def _switch_view(self, by: int) -> None:
         self._pick(STATS_VIEWS[(STATS_VIEWS.index(self.view) + by) % len(STATS_VIEWS)])
 
-    def action_stats_today(self) -> None:
-        self._pick("today")
-
-    def action_stats_week(self) -> None:
-        self._pick("7d")
-
-    def action_stats_month(self) -> None:
-        self._pick("30d")
-
-    def action_stats_quarter(self) -> None:
-        self._pick("90d")
-
-    def action_stats_all(self) -> None:
-        self._pick("all")
+    action_stats_next = partialmethod(_switch_view, 1)
+    action_stats_previous = partialmethod(_switch_view, -1)
 
     @property
     def plain_text(self) -> str:
@@ -142,6 +125,12 @@ class StatsDialog(SheetDialog):
         for item in _RANGES:
             self.days = item.days if name == item.label else self.days
         self._show_selection()
+
+    action_stats_today = partialmethod(_pick, "today")
+    action_stats_week = partialmethod(_pick, "7d")
+    action_stats_month = partialmethod(_pick, "30d")
+    action_stats_quarter = partialmethod(_pick, "90d")
+    action_stats_all = partialmethod(_pick, "all")
 
     # --- the report ---
 

@@ -188,13 +188,6 @@ class ChoiceBar(Widget):
                 self.post_message(self.Chosen(self._choices[number].name))
 
 
-class DialogAction(NamedTuple):
-    """An action shown in the hints of a dialog. `name` is also the name of its key."""
-
-    name: str
-    label: str
-
-
 class Hints(Static):
     """Key hints below a dialog. Clicking one runs the dialog's `action_do` with the name of the action."""
 
@@ -293,23 +286,19 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         super().__init__()
         self._draw_item = draw
         self._key_filter = on_key
-        self._items: Sequence[Item] = ()
+        self.items: Sequence[Item] = ()
         self.mark = 0
         self.empty = ""
 
     # --- items ---
 
     @property
-    def items(self) -> Sequence[Item]:
-        return self._items
-
-    @property
     def marked(self) -> Item | None:
-        return self._items[self.mark] if 0 <= self.mark < len(self._items) else None
+        return self.items[self.mark] if 0 <= self.mark < len(self.items) else None
 
     def show(self, items: Sequence[Item], mark: int = 0) -> None:
         """Replace the items and mark one of them."""
-        self._items = items
+        self.items = items
         self.virtual_size = Size(self.size.width, len(items))
         self.mark = max(0, min(mark, len(items) - 1))
         self._follow_mark()
@@ -320,8 +309,8 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         self.move_to(self.mark + by)
 
     def move_to(self, index: int) -> None:
-        index = max(0, min(index, len(self._items) - 1))
-        if index != self.mark and self._items:
+        index = max(0, min(index, len(self.items) - 1))
+        if index != self.mark and self.items:
             self.mark = index
             self._follow_mark()
             self.refresh()
@@ -341,7 +330,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
     # --- drawing ---
 
     def on_resize(self, event: events.Resize) -> None:
-        self.virtual_size = Size(event.size.width, len(self._items))
+        self.virtual_size = Size(event.size.width, len(self.items))
         self._follow_mark()
 
     def render_line(self, y: int) -> Strip:
@@ -349,14 +338,14 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         style = self.rich_style
         room = self.scrollable_content_region.width
         inner = room - 1
-        if index >= len(self._items):
+        if index >= len(self.items):
             note = Text(self.empty if not index else "", palette_of(self).dim, end="")
             note.truncate(room, overflow="ellipsis", pad=True)
             return Strip(note.render(self._rich_console), room).apply_style(style)
         marked = index == self.mark
         colors = palette_of(self)
         line = Text("› " if marked else "  ", colors.accent, end="")
-        left, right = self._draw_item(self._items[index])
+        left, right = self._draw_item(self.items[index])
         end = _join_fitting(right, inner - 2 - min(columns_of(left.plain), inner // 2) - 2)
         left = left.copy()
         left.truncate(max(inner - 2 - columns_of(end) - (2 if end else 0), 1), overflow="ellipsis", pad=bool(end))
@@ -382,7 +371,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         index = self.scroll_offset.y + event.y
-        if index >= len(self._items):
+        if index >= len(self.items):
             return
         if index == self.mark or event.chain > 1:
             self.mark = index

@@ -201,6 +201,7 @@ class SessionFacts:
         self.has_prompts = False
         self.processes: dict[str, str] = {}
         self._todo_lists = TodoLists()
+        self.todos = self._todo_lists.by_agent
         self._loops: dict[str, LoopChanged] = {}
         self.low_limit = ""
         self.key_note = ""
@@ -211,10 +212,6 @@ class SessionFacts:
         self.servers = info.servers if info else ()
         self.agents = AgentList()
         self.edited_files = EditedFiles()
-
-    @property
-    def todos(self) -> dict[str, TodosChanged]:
-        return self._todo_lists.by_agent
 
     def apply(self, envelope: Envelope, live: bool = True) -> None:
         """Apply one event. Settings of an earlier run are ignored: `info` has the current ones."""

@@ -1,11 +1,13 @@
 """The todo list above the composer, and the side panel with model, context, cost, todos, agents and edited files."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rich.text import Text
 from textual import events
 
-from odin.core.event_values import Todo, TodoStatus
+from odin.core.event_values import LanguageServerState, ServerStatus, Todo, TodoStatus
 from odin.core.format import format_count, format_usd, model_name_of
 from odin.core.team import STATE_WORDS
 from odin.ui.slash_commands.extensions import SERVER_MARKS, USED_MARK, describe_server_state
@@ -108,6 +110,7 @@ def _format_todo(todo: Todo, palette: Palette, width: int) -> Text:
     )
 
 
+Item = TypeVar("Item")
 MAX_FILES, MAX_AGENTS, MAX_PROCESSES, MAX_TODOS, MAX_SKILLS, MAX_SERVERS = 12, 8, 5, 10, 8, 8
 
 
@@ -149,6 +152,13 @@ class SideSections:
 
     def _make_dim_line(self, text: str) -> PanelRow:
         return PanelRow(make_text(text, self.palette.dim, self.width))
+
+    def _make_section(
+        self, heading: str, items: Sequence[Item], build: Callable[[Item], PanelRow], limit: int = 100
+    ) -> list[PanelRow]:
+        """Return a heading, a row for each of the first `limit` items, and how many are left out."""
+        more = [self._make_dim_line(f"{len(items) - limit} more")] if len(items) > limit else []
+        return [self._make_heading(heading), *map(build, items[:limit]), *more] if items else []
 
     def _build_model(self) -> list[PanelRow]:
         facts = self.facts
@@ -208,13 +218,8 @@ class SideSections:
 
     def _build_todos(self) -> list[PanelRow]:
         changed = self.facts.todos.get(self.agent)
-        todos: tuple[Todo, ...] = changed.todos if changed is not None else ()
-        if not todos:
-            return []
-        return [
-            self._make_heading("Tasks"),
-            *(PanelRow(text) for text in format_todos(todos, self.palette, self.width, MAX_TODOS)),
-        ]
+        rows = format_todos(changed.todos, self.palette, self.width, MAX_TODOS) if changed is not None else []
+        return self._make_section("Tasks", rows, PanelRow)
 
     def _build_agents(self) -> list[PanelRow]:
         agents = list(self.facts.agents.all.values())
@@ -266,14 +271,9 @@ class SideSections:
         return [word for word in details if word]
 
     def _build_files(self) -> list[PanelRow]:
-        files = list(self.facts.edited_files.files.values())
-        if not files:
-            return []
-        rows = [self._make_heading(f"Changed files ({len(files)})" if len(files) > 1 else "Changed file")]
-        rows += [self._build_file(file) for file in reversed(files[-MAX_FILES:])]
-        if len(files) > MAX_FILES:
-            rows.append(self._make_dim_line(f"{len(files) - MAX_FILES} more"))
-        return rows
+        files = list(reversed(self.facts.edited_files.files.values()))
+        heading = f"Changed files ({len(files)})" if len(files) > 1 else "Changed file"
+        return self._make_section(heading, files, self._build_file, MAX_FILES)
 
     def _build_file(self, file: EditedFile) -> PanelRow:
         palette = self.palette
@@ -305,53 +305,45 @@ class SideSections:
         return rows
 
     def _build_servers(self) -> list[PanelRow]:
-        servers = self.facts.servers
-        if not servers:
-            return []
+        servers, palette = self.facts.servers, self.palette
         ready = sum(server.state == "ready" for server in servers)
-        rows = [self._make_heading(f"MCP ({ready} of {len(servers)} connected)")]
-        palette = self.palette
         styles = {"ready": palette.good, "failed": palette.bad, "connecting": palette.warn}
-        for server in servers[:MAX_SERVERS]:
-            style = styles.get(server.state, palette.dim)
-            name = make_text(f"{SERVER_MARKS[server.state]} {server.name}", style)
-            state = make_text(describe_server_state(server), palette.dim, max(self.width - width_of(name.plain) - 1, 4))
-            rows.append(PanelRow(align_sides(name, state, self.width), ("mcp",)))
-        if len(servers) > MAX_SERVERS:
-            rows.append(self._make_dim_line(f"{len(servers) - MAX_SERVERS} more"))
-        return rows
+
+        def build(server: ServerStatus) -> PanelRow:
+            name = make_text(f"{SERVER_MARKS[server.state]} {server.name}", styles.get(server.state, palette.dim))
+            room = max(self.width - width_of(name.plain) - 1, 4)
+            state = make_text(describe_server_state(server), palette.dim, room)
+            return PanelRow(align_sides(name, state, self.width), ("mcp",))
+
+        return self._make_section(f"MCP ({ready} of {len(servers)} connected)", servers, build, MAX_SERVERS)
 
     def _build_skills(self) -> list[PanelRow]:
         """Return the skills, first those that the shown agent has used, which are green."""
         skills = self.facts.info.skills if self.facts.info is not None else ()
-        if not skills:
-            return []
         used = self.facts.used_skills.get(self.agent, set())
         names = sorted((skill.name for skill in skills), key=lambda name: name not in used)
-        rows = [self._make_heading(f"Skills ({len(names)})")]
-        for name in names[:MAX_SKILLS]:
+
+        def build(name: str) -> PanelRow:
             mark, style = (USED_MARK, self.palette.good) if name in used else ("•", self.palette.dim)
-            rows.append(PanelRow(make_text(f"{mark} {name}", style, self.width)))
-        if len(names) > MAX_SKILLS:
-            rows.append(self._make_dim_line(f"{len(names) - MAX_SKILLS} more"))
-        return rows
+            return PanelRow(make_text(f"{mark} {name}", style, self.width))
+
+        return self._make_section(f"Skills ({len(names)})", names, build, MAX_SKILLS)
 
     def _build_language_servers(self) -> list[PanelRow]:
         """Return the language servers that were started, with their problems; none if no one was."""
         servers = [server for server in self.facts.language_servers if server.status != "idle"]
-        if not servers:
-            return []
         palette = self.palette
         marks = {"ready": ("•", palette.good), "failed": ("✗", palette.bad), "slow": ("•", palette.warn)}
-        rows = [self._make_heading("Language servers")]
-        for server in servers:
+
+        def build(server: LanguageServerState) -> PanelRow:
             mark, style = marks.get(server.status, ("•", palette.dim))
             counts = [f"{count} {name}" for count, name in ((server.errors, "err"), (server.warnings, "warn")) if count]
             right = " ".join(counts) or ("" if server.status == "ready" else server.status)
             name = Text.assemble((f"{mark} ", style), (escape_hidden(server.name), palette.text), no_wrap=True, end="")
             tone = palette.bad if server.errors or server.status == "failed" else palette.dim
-            rows.append(PanelRow(align_sides(name, make_text(right, tone, self.width // 2), self.width)))
-        return rows
+            return PanelRow(align_sides(name, make_text(right, tone, self.width // 2), self.width))
+
+        return self._make_section("Language servers", servers, build)
 
     def _build_project(self) -> list[PanelRow]:
         info = self.facts.info

@@ -4,25 +4,18 @@ The start screen (name, version, model, directory, sandbox and three tips) stays
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
+from textual.app import App
 from textual.timer import Timer
 
 from odin.core.call_events import UsageTotals
 from odin.core.event_values import DEFAULT_ROLE, Mode
-from odin.core.format import (
-    count_of,
-    format_count,
-    format_seconds,
-    format_usd,
-    model_name_of,
-    permission_mode_label_of,
-)
+from odin.core.format import count_of, format_count, format_seconds, format_usd, model_name_of, permission_mode_label_of
 from odin.ui.terminal import escape_hidden, shorten, shorten_home, width_of
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.paint.sanitize import sanitize
@@ -115,7 +108,6 @@ class ActivityLine(Panel):
         return make_text(f"  {stop}" if width_of(stop) + 12 < width else "", palette.dim)
 
 
-MODE_LABELS: dict[Mode, str] = {"ask_mode": "ask", "plan_mode": "plan", "edit_mode": "edit"}
 NEARLY_SPENT = 0.8
 LAST_RANK = 1
 """Parts of this rank are dropped only after all others."""
@@ -146,7 +138,7 @@ class StatusLine(Panel):
 
 def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "") -> list[StatusPart]:
     """Return all parts of the status line, in order, with the context and usage of the shown `agent`."""
-    parts = [StatusPart(MODE_LABELS[mode], palette.strong, 0)]
+    parts = [StatusPart(MODE_WORDS[mode], palette.strong, 0)]
     if agent:
         parts.insert(0, _make_agent_part(facts, palette, agent))
     elif facts.role != DEFAULT_ROLE:
@@ -283,27 +275,10 @@ class _Toast(Struct, frozen=True):
     ends: float
 
 
-class ToastHost(Protocol):
-    """The notification methods of Textual's `App`."""
-
-    def notify(
-        self,
-        message: str,
-        *,
-        severity: Literal["information", "warning", "error"] = ...,
-        timeout: float | None = ...,
-        markup: bool = ...,
-    ) -> None: ...
-
-    def clear_notifications(self) -> None: ...
-
-    def call_later(self, callback: Callable[[], None]) -> bool: ...
-
-
 class Toasts:
     """Shows at most `MAX_TOASTS` toasts, dropping the oldest, and no text twice at a time."""
 
-    def __init__(self, host: ToastHost) -> None:
+    def __init__(self, host: App[Any]) -> None:
         self._host = host
         self._visible: list[_Toast] = []
         self._is_scheduled = False
