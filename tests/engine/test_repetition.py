@@ -217,12 +217,12 @@ def test_a_small_model_is_stopped_after_two_identical_failures_and_others_are_no
     ):
         guard.check_call(str(number), "Run", args)
         guard.record_result(str(number), text, failed=failed)
-    guard.raise_if_stuck(small)
+    guard.raise_if_stuck(lambda: small)
     guard.check_call("again", "Run", {"n": 1})
     guard.record_result("again", "took 2s", failed=True)
-    guard.raise_if_stuck(large)
+    guard.raise_if_stuck(lambda: large)
     with pytest.raises(NoProgress, match="Run failed twice in the same way: took 2s") as error:
-        guard.raise_if_stuck(small)
+        guard.raise_if_stuck(lambda: small)
     assert "larger model" in error.value.hint
 
 
@@ -233,4 +233,4 @@ def test_failures_with_a_change_in_between_are_not_identical() -> None:
         guard.record_result(f"test{number}", "failed", failed=True)
         guard.check_call(f"edit{number}", "Edit", {"n": number})
         guard.record_result(f"edit{number}", "ok", failed=False, changed=True)
-    guard.raise_if_stuck(ModelInfo("s", parameters=1e9))
+    guard.raise_if_stuck(lambda: ModelInfo("s", parameters=1e9))

@@ -221,6 +221,31 @@ async def test_large_body_is_read_whole_with_a_bounded_buffer() -> None:
         assert await response.read_all(5, limit=len(body) + 1) == body
 
 
+async def test_chunks_that_arrived_together_are_read_at_once() -> None:
+    """A chunk that has not arrived completely does not delay those before it, and the end is not read twice."""
+    first, rest = make_chunked_response(b"he", b"ll", b"o", b"!").split(b"1\r\n!")
+
+    async def handle(connection: Connection) -> None:
+        await connection.read_request()
+        await connection.send(first + b"1")
+        await is_read.wait()
+        await connection.send(b"\r\n!" + rest)
+        await connection.read_request()
+        await connection.send(make_response(b"next"))
+
+    is_read = asyncio.Event()
+    async with serve(handle) as server, open_client() as http:
+        address = parse_address(server.url)
+        response = await http.send(await http.lease(address), "GET", address, {})
+        await asyncio.sleep(0.05)
+        assert await response.read(5) == b"hello"
+        is_read.set()
+        assert await response.read(5) == b"!"
+        response.release()
+        assert (await http.fetch(server.url))[1] == b"next"
+        assert server.accepted == 1
+
+
 # --- connections ---
 
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +10,14 @@ import msgspec
 import pytest
 
 from odin.sandbox.backends import BUBBLEWRAP_VARIANTS, build_bubblewrap_argv, list_readable
-from odin.sandbox.layout import SandboxLayout, SandboxSession, is_writable, plan_layout
+from odin.sandbox.layout import (
+    SandboxLayout,
+    SandboxSession,
+    SecretPaths,
+    has_exposed_files,
+    is_writable,
+    plan_layout,
+)
 from odin.sandbox.probe import (
     ProbeResult,
     SandboxCandidate,
@@ -55,6 +63,28 @@ def test_target_of_a_linked_secret_folder_is_hidden(tmp_path: Path) -> None:
     (tmp_path / "vault").mkdir()
     (tmp_path / "home/.ssh").symlink_to(tmp_path / "vault")
     assert str(tmp_path / "vault") in plan_layout(found, writes=True).hidden
+
+
+def test_new_and_replaced_secrets_are_noticed(tmp_path: Path) -> None:
+    session = make_session(tmp_path)
+    home = Path(session.home)
+    (home / ".config").mkdir()
+    secrets = SecretPaths(session)
+    for change in (
+        lambda: (home / ".netrc").write_text("new"),
+        lambda: (home / ".netrc").rename(home / "moved"),
+        lambda: (home / ".netrc").symlink_to(home / "moved"),
+        lambda: (home / "moved").rename(home / "again"),
+        lambda: (home / ".config/gh").mkdir(),
+        lambda: (home / ".config").rename(home / "config"),
+        lambda: (home / ".config").symlink_to(home / "config"),
+    ):
+        time.sleep(0.06)  # what changed this recently is not remembered
+        layout = plan_layout(session, writes=True)
+        assert not has_exposed_files(layout, secrets)
+        assert not has_exposed_files(layout, secrets)
+        change()
+        assert has_exposed_files(layout, secrets)
 
 
 def test_sockets_in_the_temporary_folder_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

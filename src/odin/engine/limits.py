@@ -162,9 +162,9 @@ class RepetitionGuard:
         if failure:
             self._failures[key] = failure
 
-    def raise_if_stuck(self, info: ModelInfo) -> None:
+    def raise_if_stuck(self, get_info: Callable[[], ModelInfo]) -> None:
         """Raise NoProgress if a small model repeats a call that has failed. Others find another way by themselves."""
-        if self._repeated_failure and info.is_small:
+        if self._repeated_failure and get_info().is_small:
             raise NoProgress(self._repeated_failure, _SMALL_STEP_HINT)
 
     def end_round(self) -> None:

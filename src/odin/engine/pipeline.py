@@ -205,6 +205,8 @@ class _Reply:
 
 def group_calls(calls: Sequence[Call], deps: CallDeps) -> list[list[Call]]:
     """Group neighboring calls that may run in parallel, keeping their order. Those that run last stand at the end."""
+    if len(calls) == 1:
+        return [list(calls)]
     batches: list[list[Call]] = []
     can_overlap = {call.id: _can_overlap(call, deps) for call in calls if not call.is_refused}
     for call in sorted(calls, key=lambda call: not call.is_refused and call.tool.runs_last):

@@ -576,7 +576,7 @@ TITLE_DELAY_S = 0.2
 
 async def give_title(recorder: Recorder, small_model: SmallModel) -> None:
     """Set the title of the session after its first turn. A session that ends before keeps its first line as title."""
-    subscription = recorder.bus.subscribe("agent")
+    subscription = recorder.bus.subscribe(names=("agent_done", "agent_error", "turn_cancelled"))
     async for envelope in subscription:
         if isinstance(envelope.event, TurnEnded) and not envelope.agent and recorder.state.turns:
             break

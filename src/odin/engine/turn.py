@@ -329,7 +329,7 @@ class AgentTurn:
             return "interrupted", self._text
         if self._scope.answer:
             return "end_turn", self._scope.answer
-        self._scope.guard.raise_if_stuck(self._make_template().info)
+        self._scope.guard.raise_if_stuck(lambda: self._make_template().info)
         return ("loop_detected", self._text) if self._scope.guard.is_hopeless else None
 
     async def _make_room(self) -> bool:

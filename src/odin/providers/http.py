@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from odin.core.errors import ConfigError, ProviderError
+from odin.core.lazy_pattern import compile_lazily
 from odin.providers import errors
 from odin.providers.address import Address, Route, build_proxy_login, find_route, parse_address
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from odin.providers.address_guard import AddressGuard
 
+_CHUNK_START = compile_lazily(rb"\r?\n([0-9a-fA-F]+)[ \t]*(?:;[^\n]*)?\r?\n")
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 MAX_HEAD = 64 * 1024
 MAX_DECODED = 16 * 1024 * 1024
 _HIGH_WATER = 1024 * 1024
@@ -94,6 +97,25 @@ class HttpConnection(asyncio.Protocol):
                 return None
             await self._wait_for_data()
         return self._take(at + 1)[:-1].removesuffix(b"\r")
+
+    def take_chunks(self) -> bytes:
+        """Return the content of the chunks after the current one that have arrived completely."""
+        parts: list[bytes] = []
+        at = 0
+        while found := _CHUNK_START.match(self._buffer, at):
+            end = found.end() + int(found[1], 16)
+            if end == found.end() or end > len(self._buffer):  # the last chunk is empty
+                break
+            parts.append(bytes(self._buffer[found.end() : end]))
+            at = end
+        self._take(at)
+        return b"".join(parts)
+
+    def take_last_chunk(self) -> bool:
+        """Take the end of a body in chunks if it has arrived."""
+        has_arrived = self._buffer.startswith(_LAST_CHUNK)
+        self._take(len(_LAST_CHUNK) if has_arrived else 0)
+        return has_arrived
 
     def _take(self, count: int) -> bytes:
         data = bytes(self._buffer[:count])
@@ -191,8 +213,12 @@ class HttpResponse:
             self._wire.abort()
 
     def release(self) -> None:
-        """Read the rest of the body in the background, then keep the connection."""
-        if not self._ended:
+        """Keep the connection. If the body has not ended yet, its rest is read in the background first."""
+        if self._ended:
+            return
+        if self._chunked and self._bytes_left == 0 and self._wire.take_last_chunk():
+            self.finish()
+        else:
             self._http.drain(self)
 
     def _decode(self, data: bytes) -> bytes:
@@ -213,6 +239,8 @@ class HttpResponse:
             raise errors.make_cut_error(self._route.to)
         if self._bytes_left is not None:
             self._bytes_left -= len(data)
+        if self._chunked and self._bytes_left == 0:
+            data += self._wire.take_chunks()
         return data
 
     async def _begin_chunk(self) -> bool:

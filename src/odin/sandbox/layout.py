@@ -11,20 +11,17 @@ granted path, and no other existing entry, can change.
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from odin.core.path_names import contains
 from odin.core.profile import WritableFolders
-
-if TYPE_CHECKING:
-    from odin.sandbox.protected_files import ProtectedFiles
-
+from odin.sandbox.protected_files import ProtectedFiles, find_git_folders, is_settled, list_git_paths
 
 _MAX_ENTRIES = 200
 """A parent with more entries is not made writable: each entry needs a mount."""
@@ -132,8 +129,6 @@ HIDDEN_VARIABLES = (*_SOCKET_VARIABLES, "DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DI
 _MAX_SCANNED = 500
 """Maximum number of entries of a temporary folder checked for sockets."""
 
-_MAX_PROC_BYTES = 1_000_000
-
 _KERNEL_FILE_SYSTEMS = frozenset(
     """
     proc sysfs devtmpfs devpts cgroup cgroup2 debugfs tracefs securityfs selinuxfs configfs efivarfs bpf pstore
@@ -146,11 +141,46 @@ _PRIVATE_MOUNTS = ("/run/", "/var/run/", "/dev/", "/proc/")
 """Folders that a bubblewrap sandbox replaces by its own."""
 
 
-def find_secret_paths(home: str, odin_folders: Iterable[str], root: str) -> list[str]:
-    """Return the real paths of the files and folders to hide, except folders that contain the project."""
-    candidates = [*(f"{home}/{name}" for name in _HOME_SECRETS), *odin_folders, *_SYSTEM_SECRETS]
-    real = (os.path.realpath(path) for path in candidates if os.path.lexists(path))
-    return list(dict.fromkeys(path for path in real if not contains(path, root) and path != "/"))
+class SecretPaths:
+    """Finds the files and folders to hide, except folders that contain the project.
+
+    There is a look before every command, so a folder is searched again only if its ctime, which no program can set,
+    has changed.
+    """
+
+    def __init__(self, session: "SandboxSession") -> None:
+        self._root = session.root
+        self._candidates: dict[str, list[str]] = {}
+        home = (f"{session.home}/{name}" for name in _HOME_SECRETS)
+        for path in (*home, *session.odin_folders, *_SYSTEM_SECRETS):
+            self._candidates.setdefault(os.path.dirname(path), []).append(path)  # noqa: PTH120
+        self._known: dict[str, tuple[tuple[int, int, int], list[str]]] = {}
+
+    def find(self) -> list[str]:
+        """Return the real paths of what exists now."""
+        real = dict.fromkeys(map(os.path.realpath, self._list_existing()))
+        return [path for path in real if not contains(path, self._root) and path != "/"]
+
+    def identify(self) -> tuple["FileIdentity", ...]:
+        """Return what tells whether one of the paths is new or was replaced, by a link, too."""
+        return _identify_files(self._list_existing())
+
+    def _list_existing(self) -> Iterator[str]:
+        return chain.from_iterable(map(self._search, self._candidates))
+
+    def _search(self, folder: str) -> list[str]:
+        try:
+            status = os.stat(folder)  # noqa: PTH116
+        except OSError:
+            return []
+        state = status.st_dev, status.st_ino, status.st_ctime_ns
+        known = self._known.get(folder)
+        if known is not None and known[0] == state:
+            return known[1]
+        existing = [path for path in self._candidates[folder] if os.path.lexists(path)]
+        if is_settled(status):
+            self._known[folder] = state, existing
+        return existing
 
 
 def find_kernel_mounts(folders: Sequence[str]) -> list[str]:
@@ -196,8 +226,7 @@ def has_reachable_socket() -> bool:
 def _list_named_sockets() -> list[str]:
     """Return all named sockets that are open, except those in other network namespaces."""
     try:
-        with open("/proc/net/unix", "rb") as file:  # noqa: PTH123
-            lines = file.read(_MAX_PROC_BYTES).splitlines()[1:]
+        lines = Path("/proc/net/unix").read_bytes().splitlines()[1:]
     except OSError:
         return []
     names = (os.fsdecode(line.split(maxsplit=7)[7]) for line in lines if line.count(b"/"))
@@ -234,6 +263,10 @@ def _is_socket(path: str) -> bool:
         return False
 
 
+FileIdentity = tuple[str, int, int]
+"""A path with the device and inode numbers of what is there."""
+
+
 class SandboxSession(Struct, frozen=True):
     """The session of a sandbox. `odin_folders` hold keys and are hidden, except the paths in `visible`.
 
@@ -266,7 +299,7 @@ class SandboxLayout(Struct, frozen=True):
     visible: tuple[str, ...]
     sockets: tuple[str, ...] = ()
     granted: tuple[GrantedFolder, ...] = ()
-    covered: tuple[tuple[str, int, int], ...] = ()
+    covered: tuple[FileIdentity, ...] = ()
 
 
 EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
@@ -276,15 +309,13 @@ def plan_layout(
     session: SandboxSession,
     *,
     writes: bool,
-    protected_files: "ProtectedFiles | None" = None,
+    protected_files: ProtectedFiles | None = None,
     scope: tuple[str, ...] | None = None,
 ) -> SandboxLayout:
     """Return the layout for commands. With `scope`, of the project and its git folder only these paths are writable.
 
     A missing path is skipped: its parent would have to be writable. So is one that has become a link.
     """
-    from odin.sandbox.protected_files import ProtectedFiles, find_git_folders
-
     temporary = find_temp_folders(session.env)
     repositories = find_git_folders(session.root)
     dot_git = f"{session.root}/.git"
@@ -292,8 +323,8 @@ def plan_layout(
     writable = _list_unmoved([*project, *session.writable])
     if writes:
         _create_odin_folders(session.odin_folders, [*writable, *temporary])
-    secrets = find_secret_paths(session.home, session.odin_folders, session.root)
-    hidden = secrets + find_kernel_mounts([*writable, *temporary])
+    secrets = SecretPaths(session)
+    hidden = secrets.find() + find_kernel_mounts([*writable, *temporary])
     sockets = find_sockets(temporary, session.env)
     protected = (protected_files or ProtectedFiles(session.root)).list_read_only() if writes else []
     git = [path for path in repositories if path == dot_git and scope is None]
@@ -310,7 +341,7 @@ def plan_layout(
         hidden=tuple(hidden),
         visible=_resolve_existing(session.visible),
         sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.root)),
-        covered=_identify_files([*secrets, *protected]),
+        covered=(*secrets.identify(), *_identify_files(protected)),
     )
 
 
@@ -325,12 +356,8 @@ def plan_git_layout(
     The project, and temporary folders, where other commands could meet it, are read-only. `remote`: the user's
     credentials for git are visible.
     """
-    from odin.sandbox.protected_files import list_git_paths
-
     credentials = {os.path.realpath(f"{session.home}/{name}") for name in _GIT_CREDENTIALS} if remote else set[str]()
-    hidden = [
-        path for path in find_secret_paths(session.home, session.odin_folders, session.root) if path not in credentials
-    ]
+    hidden = [path for path in SecretPaths(session).find() if path not in credentials]
     writable = _list_unmoved(scope)
     shown = (*_resolve_existing(session.visible), *_list_unmoved(visible))
     inside = tuple(path for path in shown if _is_covered_by(path, hidden))
@@ -356,8 +383,6 @@ def add_grants(
 
     With `exact`, they are mounted. Without (Landlock), only existing paths with nothing to protect can be granted.
     """
-    from odin.sandbox.protected_files import ProtectedFiles
-
     covered = (*layout.hidden, *layout.sockets)
     wanted = [path for path in paths if not _is_covered_by(path, covered) and not is_writable(path, layout)]
     wanted = [path for path in wanted if can_grant(path, session.root, session.home)]
@@ -375,18 +400,20 @@ def is_writable(path: str, layout: SandboxLayout) -> bool:
     return path in WritableFolders(layout.writable, layout.temporary, layout.persistent)
 
 
-def has_exposed_files(layout: SandboxLayout, session: SandboxSession) -> bool:
+def has_exposed_files(layout: SandboxLayout, secrets: SecretPaths) -> bool:
     """True if a file to hide or protect is new or was replaced by another: the mount over it has ended with the old."""
-    secrets = find_secret_paths(session.home, session.odin_folders, session.root)
-    return layout.covered != _identify_files([*secrets, *layout.protected])
+    return layout.covered != (*secrets.identify(), *_identify_files(layout.protected))
 
 
-def _identify_files(paths: Iterable[str]) -> tuple[tuple[str, int, int], ...]:
-    found: list[tuple[str, int, int]] = []
+def _identify_files(paths: Iterable[str]) -> tuple[FileIdentity, ...]:
+    found: list[FileIdentity] = []
     for path in paths:
         with suppress(OSError):
             status = os.lstat(path)
             found.append((path, status.st_dev, status.st_ino))
+            if stat.S_ISLNK(status.st_mode):
+                status = os.stat(path)  # noqa: PTH116
+                found.append((path, status.st_dev, status.st_ino))
     return tuple(found)
 
 

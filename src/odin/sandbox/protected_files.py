@@ -84,6 +84,7 @@ class ProtectedFiles:
         self._listings: dict[str, tuple[tuple[int, int], FolderListing]] = {}
         self._hashes: dict[str, tuple[Times, str]] = {}
         self._folders: dict[str, FolderListing] = {}
+        self._repositories: list[str] = []
 
     def read_state(self, cwd: str = "") -> ProtectedState:
         """Return the current state; `cwd` is where the command runs, if not in the project."""
@@ -95,7 +96,7 @@ class ProtectedFiles:
         for listing in folders.values():
             for path in listing.programs:
                 _read_programs(path, content)
-        content.update(dict.fromkeys(find_git_folders(self._root), "folder"))
+        content.update(dict.fromkeys(self._repositories, "folder"))
         for folder, listing in folders.items():
             content.update({path: "folder" for path in listing.git_folders if path != folder})
         return ProtectedState(content, folders)
@@ -116,16 +117,16 @@ class ProtectedFiles:
         return [path for path in dict.fromkeys(paths) if _is_own_path(path, self._root, real)][:_MAX_READ_ONLY]
 
     def _list_paths(self, folders: dict[str, FolderListing]) -> Iterator[str]:
-        repositories = find_git_folders(self._root)
-        for repository in repositories:
+        for repository in self._repositories:
             yield from list_git_paths(repository)
         for listing in folders.values():
             yield from listing.protected
             for path in listing.git_folders:
-                if path not in repositories:
+                if path not in self._repositories:
                     yield from list_git_paths(path)
 
     def _walk(self, cwd: str) -> dict[str, FolderListing]:
+        self._repositories = find_git_folders(self._root)
         folders: dict[str, FolderListing] = {}
         later: list[str] = []
         deadline = time.monotonic() + _MAX_SECONDS
@@ -174,7 +175,7 @@ class ProtectedFiles:
             listing = _list_folder(folder, is_installed)
         except OSError:
             return None
-        if _is_settled(status):
+        if is_settled(status):
             self._listings[folder] = ((status.st_ino, status.st_ctime_ns), listing)
         else:
             self._listings.pop(folder, None)
@@ -217,7 +218,7 @@ class ProtectedFiles:
         from hashlib import sha256
 
         digest = sha256(data).hexdigest()
-        if _is_settled(status):
+        if is_settled(status):
             self._hashes[path] = (times, digest)
         else:
             self._hashes.pop(path, None)
@@ -307,7 +308,8 @@ def _is_for_build_server(parents: Sequence[str], name: str) -> bool:
     return fold_name(name) in BUILD_SERVER_NAMES or fold_name(parents[-1]) == ".github"
 
 
-def _is_settled(status: os.stat_result) -> bool:
+def is_settled(status: os.stat_result) -> bool:
+    """True if what has these times cannot change again without new ones."""
     return status.st_ctime_ns < time.time_ns() - _UNSETTLED_NS
 
 
@@ -335,10 +337,14 @@ def locate_git_folders(root: str) -> tuple[str, str] | None:
     A `.git` file comes with the project and could name any folder, so that folder must point back to the project.
     """
     dot_git = f"{root}/.git"
-    if os.path.islink(dot_git):  # noqa: PTH114
+    try:
+        mode = os.lstat(dot_git).st_mode
+    except OSError:
         return None
-    if os.path.isdir(dot_git):  # noqa: PTH112
+    if stat.S_ISDIR(mode):
         return dot_git, dot_git
+    if stat.S_ISLNK(mode):
+        return None
     gitdir = read_first_line(dot_git).removeprefix("gitdir:").strip()
     folder = os.path.realpath(os.path.join(root, gitdir))  # noqa: PTH118
     if not gitdir or not os.path.isfile(f"{folder}/HEAD"):  # noqa: PTH113

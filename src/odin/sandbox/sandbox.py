@@ -34,6 +34,7 @@ from odin.sandbox.layout import (
     HIDDEN_VARIABLES,
     SandboxLayout,
     SandboxSession,
+    SecretPaths,
     add_grants,
     find_kernel_mounts,
     find_writable_folders,
@@ -204,6 +205,7 @@ class Sandbox:
         self._spare: list[tuple[SandboxLayout, SandboxSupervisor]] = []
         self._own_layouts: dict[ProcessProfile, SandboxLayout] = {}
         self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
+        self._secrets = SecretPaths(session)
         self._protected_state: ProtectedState | None = None
         self._late_changes: tuple[str, ...] = ()
         self._root_identity: tuple[int, int] = (0, 0)
@@ -529,7 +531,7 @@ class Sandbox:
         if read_only and read_only[0] != tuple(self._protected_files.list_read_only(is_fresh=True)):
             return True
         return any(
-            has_exposed_files(layout, self._session) or list_exposed_sockets(layout, self._session)
+            has_exposed_files(layout, self._secrets) or list_exposed_sockets(layout, self._session)
             for layout in layouts
         )
 

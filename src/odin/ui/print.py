@@ -121,20 +121,20 @@ async def stream_until_idle(
     events: AsyncIterator[Envelope], is_waiting: Callable[[], bool], client: Client
 ) -> AsyncIterator[Envelope]:
     """Yield the events; while `is_waiting()` is true, stop when no delegated work is left."""
-    upcoming = asyncio.ensure_future(anext(events, None))
-    try:
-        while True:
-            done, _ = await asyncio.wait({upcoming}, timeout=_IDLE_CHECK_S if is_waiting() else None)
-            if done:
-                envelope = upcoming.result()
-                if envelope is None:
-                    return
-                yield envelope
-                upcoming = asyncio.ensure_future(anext(events, None))
-            elif not await client.is_working():
-                return
-    finally:
-        upcoming.cancel()
+    while True:
+        upcoming = anext(events, None)
+        if is_waiting():
+            upcoming = asyncio.ensure_future(upcoming)
+            try:
+                while not (await asyncio.wait({upcoming}, timeout=_IDLE_CHECK_S))[0]:
+                    if not await client.is_working():
+                        return
+            finally:
+                upcoming.cancel()
+        envelope = await upcoming
+        if envelope is None:
+            return
+        yield envelope
 
 
 class _TurnRun:
