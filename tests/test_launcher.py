@@ -79,3 +79,19 @@ def test_lock_of_a_dead_process_is_taken_over(checkout: Path) -> None:
     output, _ = prepare(checkout, PYTHON="/nonexistent", PATH=str(tools)).communicate(timeout=100)
     assert not lock.exists()
     assert "odin: no Python 3.11 or newer was found" in output
+
+
+def test_uv_on_the_path_installs_from_the_index_of_pip(checkout: Path) -> None:
+    tools = checkout / "tools"
+    tools.mkdir()
+    (tools / "uv").write_text('#!/bin/sh\nprintf "%s " "$@" > "$0.args"\n')
+    (tools / "uv").chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    output, _ = prepare(checkout, PATH=path, PIP_INDEX_URL="http://mirror.example/simple").communicate(timeout=100)
+    assert "odin: ready." in output
+    assert (checkout / ".venv/.odin-ready").exists()
+    args = (tools / "uv.args").read_text()
+    assert args.startswith("pip install ")
+    assert f"--python {checkout}/.venv/bin/python " in args
+    assert "--default-index http://mirror.example/simple " in args
+    assert args.endswith(f"-e {checkout} ")
