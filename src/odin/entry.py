@@ -10,8 +10,6 @@ from types import ModuleType
 TYPE_CHECKING = False  # as in typing, which is not loaded for --version
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
-    from traceback import StackSummary
-    from types import FrameType
 
 _OPTIONAL_MODULES = ("ssl", "typing_extensions")
 """asyncio and msgspec use these if they can be imported, which takes long. `providers/tls.py` adds TLS when needed."""
@@ -54,18 +52,8 @@ def _get_logger(name: str | None = None) -> object:
     return logging.Logger.manager.getLogger(name) if name else logging.root
 
 
-def _extract_stack(frame: "FrameType | None" = None, limit: int | None = None) -> "StackSummary":
-    """As `traceback.extract_stack`, which asyncio calls in debug mode."""
-    import traceback
-
-    stack = traceback.StackSummary.extract(traceback.walk_stack(frame or sys._getframe(1)), limit=limit)
-    stack.reverse()
-    return stack
-
-
 _LAZY_MODULES: dict[str, dict[str, object]] = {
     "asyncio.sslproto": {},
-    "asyncio.staggered": {},
     "gettext": {"gettext": _keep_text, "ngettext": _choose_plural},
     "inspect": {},
     "ipaddress": {},
@@ -73,10 +61,8 @@ _LAZY_MODULES: dict[str, dict[str, object]] = {
     "logging": {"DEBUG": 10, "getLogger": _get_logger},
     "msgspec.inspect": {},
     "platform": {"system": lambda: os.uname().sysname},
-    "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},
     "textwrap": {},
     "tokenize": {},
-    "traceback": {"extract_stack": _extract_stack},
 }
 """Modules that our libraries import at the start but hardly use then. Each runs when another attribute is needed."""
 
@@ -168,7 +154,7 @@ class _LazyModule(ModuleType):
 
 
 def _import_lazily() -> None:
-    for name, attributes in {**_LAZY_MODULES, "datetime": _list_datetime_names()}.items():
+    for name, attributes in _LAZY_MODULES.items():
         spec = None if name in sys.modules else _find_spec(name)
         if spec is not None and spec.loader is not None:
             module = _LazyModule(name)
@@ -186,10 +172,3 @@ def _find_spec(name: str) -> "ModuleSpec | None":
             return None
         path = package.submodule_search_locations
     return next((spec for finder in sys.meta_path if (spec := finder.find_spec(name, path)) is not None), None)
-
-
-def _list_datetime_names() -> dict[str, object]:
-    """Return what the C part of `datetime` contains: Python 3.11 first defines all of it in Python, too."""
-    import _datetime  # pyright: ignore[reportMissingImports]
-
-    return {name: value for name, value in vars(_datetime).items() if not name.startswith("_")}

@@ -5,7 +5,6 @@ The first signal interrupts the turn; the second one stops waiting for it.
 
 import asyncio
 import signal
-from _signal import signal as set_signal_handler  # pyright: ignore  (no types; `signal.signal` formats the old handler, a task)
 from collections.abc import Callable
 from functools import partial
 from types import FrameType, TracebackType
@@ -149,7 +148,7 @@ class StopSignals:
     def __enter__(self) -> Self:
         for number, code in _SIGNAL_EXIT_CODES.items():
             try:
-                self._previous[number] = set_signal_handler(number, partial(self._handle_signal, code))
+                self._previous[number] = signal.signal(number, partial(self._handle_signal, code))
             except ValueError:
                 break  # not the main thread: the embedding program handles signals
         return self
@@ -161,7 +160,7 @@ class StopSignals:
             self._on_exit()
         else:
             for number, handler in self._previous.items():
-                set_signal_handler(number, signal.SIG_DFL if handler is None else handler)
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if self._timer is not None:
             self._timer.cancel()
 
