@@ -37,6 +37,7 @@ from odin.engine.turn import NoCompaction, RequestTemplate, TurnDeps, TurnVerifi
 from odin.models.selection import ModelSelector
 from odin.policy.modes import spec_of
 from odin.policy.paths import open_for_reading
+from odin.providers.tool_adapters import fit_tools
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.tools import ToolDeps, build_standard_tools
@@ -130,8 +131,6 @@ class RequestTemplates:
             specs = tuple(tool.build_spec() for tool in offered)
             window = SMALL_CONTEXT_WINDOW if info.is_small else info.context
             if 0 < window <= MEDIUM_CONTEXT_WINDOW:
-                from odin.providers.tool_adapters import fit_tools
-
                 specs = fit_tools(specs, tuple(tool.build_spec(brief=True) for tool in offered), info)
             system = self._get_prompt(self._choose_base(base, info)).build_blocks(
                 mode, brief=0 < window <= SMALL_CONTEXT_WINDOW

@@ -22,6 +22,8 @@ from odin.core.text import to_valid_unicode, typed_text_of
 from odin.core.tool import Subject, ToolContext, ToolOutput, fail
 from odin.engine.prompts import NO_CONTENT, AttachedContent
 from odin.sandbox.runner import ProcessRunner
+from odin.tools.read import FormatReader, ReadArgs, ReadTool
+from odin.tools.search_tools import LSArgs, LSTool
 
 if TYPE_CHECKING:
     from odin.policy.policy import Policy
@@ -199,11 +201,7 @@ class AttachmentReader:
             deps.cwd, deps.root, deps.session, "", "", mode, lambda line: None, environment, judged=judged
         )
         if Path(judged[0].path).is_dir():
-            from odin.tools.search_tools import LSArgs, LSTool
-
             return await LSTool(deps.files).run(LSArgs(item.path), ctx)
-        from odin.tools.read import FormatReader, ReadArgs, ReadTool
-
         count = item.last - max(item.first, 1) + 1 if item.last else None
         args = ReadArgs(item.path, item.first or None, count)
         return await ReadTool(deps.files, FormatReader(deps.folder, deps.runner)).run(args, ctx)

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odin import __version__
+from odin.app.policy import read_stored_keys
 from odin.config import make_private_folder
 from odin.config.paths import LOG_FILE_NAME, crash_log_path
 from odin.core.errors import OdinError
 from odin.core.text import to_valid_unicode
+from odin.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,14 +63,10 @@ def log_unhandled_errors(loop: "asyncio.AbstractEventLoop", env: Mapping[str, st
 
 
 def redact_secrets(text: str, env: Mapping[str, str]) -> str:
-    from odin.policy.secrets import Redactor
-
     return to_valid_unicode(Redactor(env, _load_known_secrets(env))(text).text)
 
 
 def _load_known_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    from odin.app.policy import read_stored_keys
-
     with contextlib.suppress(OdinError, OSError):
         return read_stored_keys(env)
     return {}

@@ -6,6 +6,7 @@ and from programs; the hook modules are imported with the first hook.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -247,8 +248,6 @@ def _list_passwords(owner: str, **urls: str) -> Iterator[tuple[str, str]]:
     for setting, url in urls.items():
         password = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
         if password:
-            from urllib.parse import unquote
-
             yield f"password in {setting} of {owner}", unquote(password)
 
 

@@ -1,5 +1,7 @@
 """Modules that a reply with a tool call needs, but not the request: they are loaded while the model works on it.
 
+If the model takes 0.3 s, the request after its first tool call is sent 60 ms sooner.
+
 The reply stream starts this with the pipeline of the calls, when the request has been sent. A module that is needed
 earlier is imported where it is used, as usual.
 """

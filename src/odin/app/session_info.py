@@ -8,6 +8,7 @@ import msgspec
 
 from odin import __version__
 from odin.app.policy import warn_of_unknown_tools
+from odin.app.roles import describe_unused_files
 from odin.app.sandbox import LazySandbox
 from odin.app.workspace import (
     branch_of,
@@ -15,6 +16,7 @@ from odin.app.workspace import (
     list_project_agent_folders,
     list_project_skill_folders,
 )
+from odin.compaction.measure import build_context_report
 from odin.config.paths import SCRATCH_FOLDER, crash_log_path
 from odin.core.client import ContextReport, PluginSummary, SessionInfo
 from odin.policy.modes import spec_of
@@ -125,14 +127,10 @@ def _list_agent_warnings(session: "SessionComposition") -> Iterator[str]:
         if len(problems) > _MAX_PROBLEMS:
             yield f"{len(problems) - _MAX_PROBLEMS} more problems with agent files. See `odin agents`."
     if not config.trust.trusted and any(map(os.path.isdir, list_project_agent_folders(config.root))):
-        from odin.app.roles import describe_unused_files
-
         yield from filter(None, [describe_unused_files(config)])
 
 
 def report_context(session: "SessionComposition") -> ContextReport:
-    from odin.compaction.measure import build_context_report
-
     template = session.get_template(session.recorder.state.mode)
     limit, threshold, expected = session.compaction.measure_sizes(template)
     report = build_context_report(session.recorder.state, template, limit=limit, threshold=threshold, expected=expected)

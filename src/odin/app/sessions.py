@@ -36,11 +36,15 @@ from odin.core.event_values import DEFAULT_ROLE
 from odin.core.op import Prompt, SetTitle
 from odin.core.text import to_valid_unicode
 from odin.engine.client import LocalClient
+from odin.engine.event_bus import EventBus
+from odin.engine.recorder import Recorder
 from odin.models.onboarding import is_first_run
 from odin.session.index import SessionIndex
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
+from odin.tools.files import Refusal
+from odin.tools.plans import PLANS, PlanFolder
 
 MAX_TITLE_CHARS = 200
 
@@ -97,9 +101,6 @@ class ProjectSessions:
 
     def rename(self, name: str, title: str) -> str:
         """Set the title and return the session ID. Raise SessionLocked if the session is open."""
-        from odin.engine.event_bus import EventBus
-        from odin.engine.recorder import Recorder
-
         title = normalize_title(title)
         log = self.store.open(self.find(name))
         log.hold()
@@ -210,9 +211,6 @@ class SessionSwitcher:
             return await self._switch("fork", plain, opened), opened.draft
 
     async def execute_plan(self, plan: str = "", role: str = "") -> tuple[Client, Prompt]:
-        from odin.tools.files import Refusal
-        from odin.tools.plans import PLANS, PlanFolder
-
         info = await self._client.get_info()
         try:
             found = await asyncio.to_thread(PlanFolder(info.root).read, plan, info.cwd)

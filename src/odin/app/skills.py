@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from odin.app.roles import rules_of
 from odin.app.workspace import list_project_skill_folders, list_skill_folders
 from odin.config import Config
 from odin.config.layers import TRUST_HINT
@@ -159,8 +160,6 @@ class SessionSkills:
         """Return the skills of an agent: those that its definition names and that its own rules do not deny."""
         if definition is None:
             return self.catalog
-        from odin.app.roles import rules_of
-
         denied = [rule for rule in rules_of(definition) if rule.action == "deny" and rule.matches_tool("Skill")]
         if definition.skills is None and not denied:
             return self.catalog

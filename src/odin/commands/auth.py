@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from odin.commands.command_line import Parser, make_formatter, read_api_key, write_json, write_message, write_output
 from odin.config import get_current_folder, load
+from odin.config.auth import locate_auth_file, read_auth_file
 from odin.core.errors import UsageError
+from odin.core.format import describe_limits, format_duration
 from odin.ui.terminal import escape_hidden
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ def run_auth(argv: list[str]) -> int:
 
 
 def _list_keys(args: argparse.Namespace) -> int:
-    from odin.config.auth import read_auth_file
     from odin.models.keys import find_unknown_providers, list_keys
 
     config, auth = load(get_current_folder(), os.environ), read_auth_file(os.environ)
@@ -74,8 +75,6 @@ def _list_keys(args: argparse.Namespace) -> int:
 
 
 def _describe_state(line: "KeyEntry") -> str:
-    from odin.core.format import format_duration
-
     match line.state:
         case "cooling":
             return f"  cooling down, {format_duration(line.cooldown_s)} left"
@@ -90,14 +89,11 @@ def _describe_state(line: "KeyEntry") -> str:
 
 
 def _describe_limits(line: "KeyEntry") -> str:
-    from odin.core.format import describe_limits
-
     text = "" if line.limits is None else describe_limits(line.limits)
     return f"  {text}" if text else ""
 
 
 def _add_key(args: argparse.Namespace) -> int:
-    from odin.config.auth import locate_auth_file
     from odin.models.keys import add_key, check_provider
 
     _require_provider(args)

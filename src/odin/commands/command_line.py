@@ -6,11 +6,15 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
+import msgspec
+
+from odin.config.auth import MAX_KEY_LENGTH
 from odin.core.errors import OdinError, UsageError
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.policy import mask_logins
 from odin.core.provider import EFFORTS
 from odin.core.text import list_choices, suggest_similar
+from odin.ui.terminal import escape_hidden, escape_json, shorten, size_of
 
 CLOSE_TIMEOUT_S = 10.0
 """How long running work may take to end when Odin exits."""
@@ -40,10 +44,6 @@ def write_output(text: str, *, verbatim: bool = False) -> int:
 
 
 def write_json(value: Any, *, verbatim: bool = False) -> int:
-    import msgspec
-
-    from odin.ui.terminal import escape_json
-
     data = msgspec.json.encode(value)
     text = (escape_json(data) if get_stdout().isatty() else data).decode() + "\n"
     return write_output(text, verbatim=verbatim)
@@ -51,8 +51,6 @@ def write_json(value: Any, *, verbatim: bool = False) -> int:
 
 def write_table(lines: Sequence[Sequence[str]]) -> int:
     """Write lines of cells as columns, on a terminal cut at its width."""
-    from odin.ui.terminal import escape_hidden, shorten, size_of
-
     out = get_stdout()
     columns = size_of(out)[0] if out.isatty() else REDIRECTED_COLUMNS
     cells = [[escape_hidden(cell) for cell in line] for line in lines]
@@ -63,8 +61,6 @@ def write_table(lines: Sequence[Sequence[str]]) -> int:
 
 def write_message(text: str) -> None:
     """Write a message to standard error, without logins in URLs, and with hidden and control characters escaped."""
-    from odin.ui.terminal import escape_hidden
-
     shown = "\n".join(map(escape_hidden, mask_logins(text).split("\n")))
     try:
         sys.stderr.write(f"{shown}\n")
@@ -342,12 +338,8 @@ def extract_folder_flags(argv: list[str], env: MutableMapping[str, str]) -> list
 
 def read_api_key(owner: str) -> str:
     """Ask for an API key without showing it, or read it from a pipe."""
-    from odin.config.auth import MAX_KEY_LENGTH
-
     if sys.stdin.isatty():
         from getpass import getpass
-
-        from odin.ui.terminal import escape_hidden
 
         try:
             return getpass(f"API key for {escape_hidden(owner)} (hidden): ")

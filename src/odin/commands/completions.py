@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from odin.commands.command_line import Parser, build_parser, make_formatter, write_output
+from odin.commands.main import COMMANDS, SHORTHANDS
 
 EPILOG = """\
   bash   source <(odin completions bash)                     in ~/.bashrc
@@ -51,8 +52,6 @@ def run_completions(argv: list[str]) -> int:
 
 
 def list_commands() -> Iterator[CommandSyntax]:
-    from odin.commands.main import COMMANDS, SHORTHANDS
-
     for name, module in COMMANDS.items():
         yield syntax_of(name, parser_of(name, module))
     main = syntax_of("", build_parser())

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import msgspec
 from msgspec import Struct, to_builtins
 
 from odin import __version__
@@ -42,6 +43,7 @@ from odin.sandbox.sandbox import Sandbox
 from odin.sandbox.terminal import TerminalPrograms
 from odin.session.store import SessionStore
 from odin.tools.ripgrep import find_ripgrep
+from odin.ui.terminal import escape_hidden
 
 Health = Literal["ok", "note", "broken"]
 
@@ -503,10 +505,6 @@ def _run_models(args: argparse.Namespace, cwd: str) -> int:
 
 def _print_report(args: argparse.Namespace, facts: Any, text: str) -> None:
     if args.json:
-        import msgspec
-
         write_output(msgspec.json.format(msgspec.json.encode(facts), indent=2).decode() + "\n")
     else:
-        from odin.ui.terminal import escape_hidden
-
         write_output("\n".join(map(escape_hidden, text.split("\n"))))

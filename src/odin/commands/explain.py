@@ -28,6 +28,7 @@ from odin.policy.policy import Policy
 from odin.tools.talk import AgentTool
 from odin.tools.web import WebFetchTool, WebSearchTool
 from odin.tools.web_page import InvalidUrl, normalize_url
+from odin.ui.terminal import escape_hidden
 
 VerdictName = Literal["auto", "ask", "deny"]
 
@@ -196,8 +197,6 @@ def run_explain(argv: list[str]) -> int:
 
 
 def _format_explanation(found: Explanation) -> str:
-    from odin.ui.terminal import escape_hidden
-
     lines = [
         f"{found.verdict}: {found.tool} {escape_hidden(found.subject)}".rstrip(),
         f"  why   {escape_hidden(found.reason)}",

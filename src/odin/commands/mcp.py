@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
+from odin.app.launcher import Launcher
+from odin.app.policy import build_redactor
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.config import Config, get_current_folder, get_state_dir, load
@@ -24,6 +26,8 @@ from odin.core.event_values import ServerStatus
 from odin.core.private_folders import open_scratch
 from odin.core.server_tool import find_ambiguous_servers
 from odin.core.text import suggest_similar
+from odin.engine.event_bus import EventBus
+from odin.sandbox.runner import ProcessRunner
 from odin.ui.slash_commands.extensions import format_servers
 from odin.ui.terminal import escape_hidden
 
@@ -129,11 +133,7 @@ def _find_settings(args: argparse.Namespace) -> McpServerSettings:
 
 async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool = True) -> tuple[ServerStatus, ...]:
     """Return the states of the configured servers, after connecting them all."""
-    from odin.app.launcher import Launcher
-    from odin.app.policy import build_redactor
-    from odin.engine.event_bus import EventBus
     from odin.mcp.servers import ServerDeps, SessionServers
-    from odin.sandbox.runner import ProcessRunner
 
     async def refuse(server: str, params: Any) -> Any:
         raise UsageError("Sampling is not available here.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
+import msgspec
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ClientCapabilities, ElicitationCapability, ToolAnnotations
 from pydantic import Field
@@ -128,8 +129,6 @@ class SessionPool:
 
     async def _take(self, session: str, can_ask: bool) -> PooledSession:
         """Return the session, which is open until its `users` are counted down. Close others that are not used."""
-        import msgspec
-
         async with self._changing:
             if session:
                 session = await asyncio.to_thread(open_project_sessions(self._options.cwd).find, session)

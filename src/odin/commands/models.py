@@ -30,11 +30,13 @@ from odin.core.errors import (
     Unreachable,
     UsageError,
 )
+from odin.core.format import count_of
 from odin.core.message import PromptMessage
 from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, ThinkingChunk, open_stream
 from odin.models.catalog import PRESETS, add_stored_keys, default_ref_of
 from odin.models.connector import OVERRIDES_NAME, ModelConnector
 from odin.models.model_lists import ON_THIS_MACHINE
+from odin.ui.terminal import TextPainter, escape_hidden, shorten, size_of, wrap_words
 
 _HEADINGS = ("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")
 
@@ -63,9 +65,7 @@ def run_models(argv: list[str]) -> int:
 
 
 def _refresh_catalog(source: str, *, as_json: bool) -> int:
-    from odin.core.format import count_of
     from odin.models.catalog_refresh import refresh_catalog
-    from odin.ui.terminal import escape_hidden
 
     config = load(get_current_folder(), os.environ)
     done = asyncio.run(refresh_catalog(source or config.catalog_url, config.providers, os.environ))
@@ -80,8 +80,6 @@ def _list_models(as_json: bool) -> int:
     rows, remarks = asyncio.run(list_models(os.environ, get_current_folder()))
     if as_json:
         return write_json(rows)
-    from odin.ui.terminal import TextPainter, escape_hidden, size_of, wrap_words
-
     out = get_stdout()
     columns = size_of(out)[0] if out.isatty() else REDIRECTED_COLUMNS
     painter = TextPainter(out)
@@ -94,8 +92,6 @@ def _list_models(as_json: bool) -> int:
 
 def format_models(rows: Sequence[AvailableModel], columns: int) -> str:
     """Return the models as a table that fits into the columns."""
-    from odin.ui.terminal import escape_hidden, shorten
-
     lines = [_HEADINGS, *(tuple(map(escape_hidden, _format_cells(row))) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = ""
@@ -118,8 +114,6 @@ def _format_price(price: float | None) -> str:
 
 
 def _list_hints() -> tuple[str, ...]:
-    from odin.models.catalog import PRESETS
-
     keys = ", ".join(preset.key_names[0] for preset in PRESETS.values() if preset.key_names)
     return (
         f"Prices are US dollars per million tokens; {get_config_dir(os.environ) / OVERRIDES_NAME} can correct them.",

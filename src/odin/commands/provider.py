@@ -6,6 +6,7 @@ import os
 
 from odin.commands.command_line import Parser, make_formatter, read_api_key, write_json, write_output
 from odin.config import get_current_folder, load
+from odin.config.files import remove_key
 from odin.core.errors import UsageError
 from odin.ui.terminal import escape_hidden
 
@@ -63,8 +64,6 @@ def _add_provider(args: argparse.Namespace) -> int:
 
 
 def _remove_provider(args: argparse.Namespace) -> int:
-    from odin.config.files import remove_key
-
     settings = load(get_current_folder(), os.environ).providers
     if args.target not in settings:
         raise UsageError(f"There is no provider {args.target!r} in your settings.", "`odin provider` lists them.")

@@ -4,6 +4,7 @@ import asyncio
 
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.core.errors import UsageError
+from odin.ui.terminal import escape_control
 
 DESCRIPTION = """\
 Replay a recorded session in a scratch copy of its project, with the recorded model replies, and compare tool calls,
@@ -29,8 +30,6 @@ def run_replay(argv: list[str]) -> int:
     if args["until"] < 0:
         raise UsageError("--until must be 0 or more.")
     folder = args.pop("save")
-    from odin.ui.terminal import escape_control
-
     if folder:
         from odin.replay.recording import save_recording
 

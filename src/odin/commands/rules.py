@@ -4,10 +4,12 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from odin.app.policy import load_rule_set
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
-from odin.config import resolve_folder
+from odin.config import load, resolve_folder
 from odin.core.errors import UsageError
 from odin.core.policy import RuleAction, RuleLine
+from odin.ui.terminal import escape_hidden
 
 if TYPE_CHECKING:
     from odin.policy.rules.rule import RuleSet
@@ -17,8 +19,6 @@ _ABOUT = "List permission rules, strongest last. Rules with a number are stored 
 
 def run_rules(argv: list[str]) -> int:
     args = _parse_args(argv)
-    from odin.app.policy import load_rule_set
-    from odin.config import load
 
     rules = load_rule_set(load(resolve_folder(args.cwd), os.environ), os.environ)
     for warning in () if args.json else rules.warnings:
@@ -63,8 +63,6 @@ def _list_rules(args: argparse.Namespace, rules: "RuleSet") -> int:
 
 
 def _format_row(line: RuleLine) -> str:
-    from odin.ui.terminal import escape_hidden
-
     number = str(line.number) if line.number else "-"
     origin = f"   {escape_hidden(line.origin)}" if line.origin else ""
     return f"{number:>3}  {line.layer:<8} {line.action:<6} {escape_hidden(line.text)}{origin}\n"

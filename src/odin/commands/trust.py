@@ -31,6 +31,7 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.setup import TrustAnswer, TrustRequest
 from odin.policy.hook_declaration import HookSpec, parse_hooks
 from odin.policy.rules.rule_file import RuleReader
+from odin.ui.terminal import escape_hidden
 
 
 class TrustCandidate(Struct, frozen=True, kw_only=True):
@@ -277,8 +278,6 @@ def _add_folder(args: argparse.Namespace) -> int:
 
 
 def _remove_folder(args: argparse.Namespace) -> int:
-    from odin.ui.terminal import escape_hidden
-
     folder, removed = revoke_trust(args.path, os.environ)
     if args.json:
         return write_json({"folder": folder, "removed": removed})
@@ -286,8 +285,6 @@ def _remove_folder(args: argparse.Namespace) -> int:
 
 
 def _list_folders(args: argparse.Namespace) -> int:
-    from odin.ui.terminal import escape_hidden
-
     folders = read_trusted_folders(os.environ)
     if args.json:
         return write_json(

@@ -24,6 +24,7 @@ from odin.engine.recorder import Recorder
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
+from odin.ui.terminal import escape_control
 
 REDO_DIRECTION = "to before the undo"
 _MAX_LINES = 50
@@ -240,8 +241,6 @@ def run_undo(argv: list[str]) -> int:
     add("--chat", action="store_true", help="rewind only the conversation")
     add("--agent", default="", metavar="NAME", help="restore only the files that this agent changed (main, agent-1, …)")
     args = vars(parser.parse_args(argv))
-    from odin.ui.terminal import escape_control
-
     if args["agent"] and args["chat"]:
         raise UsageError("--agent and --chat cannot be combined.", "The work of one agent is undone in its files.")
     both = args["files"] == args["chat"] and not args["agent"]
@@ -254,7 +253,5 @@ def run_undo(argv: list[str]) -> int:
 
 def run_redo(argv: list[str]) -> int:
     args = _build_parser("redo", "Revert the last undo, if no prompt was sent since.").parse_args(argv)
-    from odin.ui.terminal import escape_control
-
     text, code = asyncio.run(redo(UndoRequest(**vars(args))))
     return write_output(escape_control(text)) or code

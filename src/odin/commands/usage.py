@@ -1,6 +1,7 @@
 """`odin usage`: tokens and cost as a table, JSON or CSV."""
 
 import argparse
+import io
 import os
 from typing import Any
 
@@ -110,7 +111,6 @@ def _align_cells(cells: tuple[str, ...], widths: list[int]) -> str:
 
 def format_csv(report: UsageReport) -> str:
     import csv
-    import io
 
     written = io.StringIO()
     table = csv.writer(written, lineterminator="\n")

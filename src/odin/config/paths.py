@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -146,8 +147,6 @@ def make_server_cache(name: str, root: str, cache_dir: str) -> str:
 
     Raise StateUnwritable.
     """
-    import threading
-
     folder = make_private_folder(Path(cache_dir, SERVER_FOLDER, _make_file_name(name, root)))
     with suppress(OSError):
         os.utime(folder)

@@ -5,6 +5,7 @@ imported in a thread by the first connection of the process: it takes a second, 
 """
 
 import asyncio
+import importlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -438,7 +439,6 @@ class ServerConnection:
 
 def _import_package() -> None:
     """Import the official package, and keep what it logs off the terminal: Odin says itself what matters."""
-    import importlib
     import logging
 
     importlib.import_module("mcp")

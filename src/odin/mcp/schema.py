@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import msgspec
+
 MAX_SCHEMA_BYTES = 30_000
 """Of one tool. A larger schema would take a large part of the context window."""
 
@@ -32,8 +34,6 @@ class SchemaRejected(Exception):
 
 def repair_schema(schema: Any) -> dict[str, Any]:
     """Return the schema of a tool's arguments with everything replaced that APIs reject. Raise SchemaRejected."""
-    import msgspec
-
     if isinstance(schema, dict) and WRITTEN in schema:
         schema = cast("dict[str, Any]", schema)[WRITTEN]
     if schema is None:

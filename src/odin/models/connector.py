@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from odin.config import CONFIG_NAME, Config, get_config_dir
+from odin.config import CONFIG_NAME, Config, get_config_dir, load
 from odin.config.auth import read_auth_file
+from odin.config.files import locate_value
 from odin.config.paths import locate_key_states, locate_model_catalog
 from odin.core.call_events import KeyPoolChanged, RateLimitUpdated
 from odin.core.client import AvailableModel, ServerScope
@@ -39,6 +40,7 @@ from odin.models.model_table import CatalogCopy, ModelTable
 from odin.providers.address import find_route, parse_address, set_proxy
 from odin.providers.http import HttpClient
 from odin.providers.settings import ProviderSettings
+from odin.providers.tool_adapters import AdaptiveTools, ReasoningCalls
 from odin.providers.wire import ApiKey, FixedKey, KeyAttempts, KeySource
 
 if TYPE_CHECKING:
@@ -144,8 +146,6 @@ class ModelConnector:
 
     def _locate_setting(self, *path: str) -> str:
         """Return the file and line of a setting with a colon, or "" if it is not in a file."""
-        from odin.config.files import locate_value
-
         source = self.config.sources.get(path[0], "")
         line = locate_value(Path(source), *path) if source.endswith(CONFIG_NAME) else 0
         return f"{source}, line {line}: " if line else ""
@@ -190,8 +190,6 @@ class ModelConnector:
 
     def _reload_providers(self) -> None:
         """Use providers that were added to the settings since this session started."""
-        from odin.config import load
-
         added = load(self.config.root, self.env).providers
         self.config = msgspec.structs.replace(self.config, providers={**added, **self.config.providers})
 
@@ -394,12 +392,8 @@ class ModelConnector:
 
             return WholeFilePlanner(provider, info.context), info
         if info.tools != "native":
-            from odin.providers.tool_adapters import AdaptiveTools
-
             provider = AdaptiveTools(provider, info.tools, is_small=info.is_small)
         if info.calls_in_thinking or (info.calls_in_thinking is None and info.tools != "native"):
-            from odin.providers.tool_adapters import ReasoningCalls
-
             provider = ReasoningCalls(provider, always=bool(info.calls_in_thinking))
         return provider, info
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 from msgspec import Struct, field
@@ -177,7 +178,6 @@ def spellings_of(word: ShellWord) -> list[str]:
 
 def _expand_glob(pattern: str, folder: str) -> list[str]:
     import glob
-    from itertools import chain, islice
 
     try:
         matches = glob.iglob(pattern, root_dir=folder, include_hidden=True)  # noqa: PTH207 (needs root_dir)

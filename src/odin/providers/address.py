@@ -1,6 +1,7 @@
 """URLs and the proxy route to them."""
 
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -144,6 +145,5 @@ def build_proxy_login(proxy: Address) -> list[str]:
     if not proxy.login:
         return []
     import base64
-    from urllib.parse import unquote
 
     return [f"proxy-authorization: Basic {base64.b64encode(unquote(proxy.login).encode()).decode()}"]

@@ -6,9 +6,11 @@ never appears in a message.
 
 import math
 import re
+import socket
 import sys
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -128,8 +130,6 @@ def make_unreachable_error(route: Route, error: BaseException) -> ProviderError:
 
 
 def _connect_reason_of(error: BaseException) -> str:
-    import socket
-
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     if isinstance(error, ConnectionRefusedError):
@@ -529,8 +529,6 @@ def parse_reset_delay(text: str, now: float) -> float | None:
         return max(0.0, moment - now if moment > 1e9 else moment)
     if re.fullmatch(f"(?:{_TIME_SPAN})+", text):
         return sum(float(amount) * _SECONDS_BY_UNIT[unit] for amount, unit in re.findall(_TIME_SPAN, text))
-    from datetime import datetime
-
     try:
         return max(0.0, datetime.fromisoformat(text).timestamp() - now)
     except (ValueError, OverflowError):

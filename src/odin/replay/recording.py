@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
+from odin.app.workspace import workspace_of
 from odin.checkpoints.file_state import RestoreFailed, decode_path, encode_path, restore_path
 from odin.checkpoints.project_listing import ProjectListing, read_regular_file
 from odin.checkpoints.store import CheckpointLost, CheckpointStore, sha256_of
@@ -72,8 +73,6 @@ def find_recording(where: str, cwd: str = "") -> Recording:
         return _read_recording(path / RECORDING_LOG, folder=SESSION_PATH, files=path / RECORDING_FILES)
     if path.is_file():
         return _read_own_session(path)
-    from odin.app.workspace import workspace_of
-
     store = workspace_of(Options(cwd=cwd)).store
     return _read_own_session(store.open(store.find(where)).path)
 

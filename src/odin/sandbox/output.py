@@ -8,6 +8,7 @@ that Odin talks to.
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import re
 from collections.abc import Callable
@@ -332,8 +333,6 @@ class BackgroundLog:
 def _enlarge_pipe(fd: int) -> None:
     """Let a program print more before it must wait for the reader, where the system can."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
-        import fcntl
-
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 

@@ -5,6 +5,7 @@ methods of a turn return a changed copy, so `say("done").stall(after=2)` reads a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from threading import Event, Lock
 from typing import Any, Literal, cast
 
@@ -266,7 +267,6 @@ def retry_after(seconds: float, form: RetryForm = "seconds") -> dict[str, str | 
         return {"retry-after": f"{seconds:.3f}"}
     if form == "seconds":
         return {"retry-after": str(max(0, round(seconds)))}
-    from datetime import UTC, datetime, timedelta
     from email.utils import format_datetime
 
     moment = datetime.now(UTC) + timedelta(seconds=seconds)

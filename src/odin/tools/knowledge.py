@@ -1,5 +1,6 @@
 """Skill and Memory: give the model the instructions of a skill, and let it keep facts for later sessions."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -42,8 +43,6 @@ class SkillTool(Tool[SkillArgs]):
         return " ".join(f"{self._name_of(args)} {args.arguments}".split()) or "the list"
 
     async def run(self, args: SkillArgs, ctx: ToolContext) -> ToolOutput:
-        import asyncio
-
         catalog = self._list_skills()
         if not args.name.strip():
             count = count_of(len(catalog.list_skills()), "skill")
@@ -107,8 +106,6 @@ class MemoryTool(Tool[MemoryArgs]):
         return f"{args.action} needs the old text." if args.action in ("replace", "remove") and not args.old else ""
 
     async def run(self, args: MemoryArgs, ctx: ToolContext) -> ToolOutput:
-        import asyncio
-
         try:
             text = await asyncio.to_thread(self._work, args)
         except OdinError as error:

@@ -5,6 +5,7 @@ The first signal interrupts the turn; the second one stops waiting for it.
 
 import asyncio
 import signal
+from _signal import signal as set_signal_handler  # pyright: ignore  (no types; see `StopSignals.__enter__`)
 from collections.abc import Callable
 from functools import partial
 from types import FrameType, TracebackType
@@ -146,9 +147,10 @@ class StopSignals:
         self.abandoned: asyncio.Future[None] = self._loop.create_future()
 
     def __enter__(self) -> Self:
+        """Install the handlers. `signal.signal` would format the old one, a task, with `inspect`: 7 ms of the start."""
         for number, code in _SIGNAL_EXIT_CODES.items():
             try:
-                self._previous[number] = signal.signal(number, partial(self._handle_signal, code))
+                self._previous[number] = set_signal_handler(number, partial(self._handle_signal, code))
             except ValueError:
                 break  # not the main thread: the embedding program handles signals
         return self
@@ -160,7 +162,7 @@ class StopSignals:
             self._on_exit()
         else:
             for number, handler in self._previous.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+                set_signal_handler(number, signal.SIG_DFL if handler is None else handler)
         if self._timer is not None:
             self._timer.cancel()
 

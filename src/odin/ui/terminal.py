@@ -1,5 +1,6 @@
 """Terminal basics: text made safe and cut or wrapped to the width, the size, typed lines, modes, the user's editor."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -306,8 +307,6 @@ async def read_line(fd: int) -> str:
 
 async def read_chunk(fd: int) -> bytes:
     """Read available bytes; b"" if the terminal is closed."""
-    import asyncio
-
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
+from odin.policy.paths import join_path, resolve_path
 
 if TYPE_CHECKING:
     from odin.policy.command_scope import CommandScope
@@ -165,8 +166,6 @@ def _is_same_place(wanted: str, word: str, folder: str, *, is_program: bool) -> 
     """True if a word of a command that runs in `folder` is another path to an absolute path. Both end in one name."""
     if not folder or not wanted.startswith("/") or word.startswith(("-", "~")) or (is_program and "/" not in word):
         return False
-    from odin.policy.paths import join_path, resolve_path
-
     (place, name), (other, own) = wanted.rsplit("/", 1), join_path(folder, word).rsplit("/", 1)
     return name == own not in ("", ".", "..") and resolve_path(place or "/", "/") == resolve_path(other or "/", "/")
 

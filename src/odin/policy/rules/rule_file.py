@@ -26,6 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from msgspec.structs import replace
+
 from odin.core.errors import ConfigError, UsageError
 from odin.core.policy import RememberScope, RuleAction, RuleLayer
 from odin.core.tool import canonical_name_of
@@ -133,8 +135,6 @@ class RuleReader:
         for number in range(start, len(self.rules)):
             rule = self.rules[number]
             if rule.action == "deny" and rule.everything and allowed and tool in ("", rule.tool):
-                from msgspec.structs import replace
-
                 self.rules[number] = replace(rule, exceptions=allowed)
 
     def _add(self, text: str, action: RuleAction, at: str) -> None:

@@ -1,5 +1,6 @@
 """Slash commands of the app: the shared actions, and handlers for commands that open a dialog or change the screen."""
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -200,7 +201,6 @@ class DisplayCommands:
 
     async def run_transcript(self, rest: str) -> None:
         """Open the conversation in $PAGER."""
-        import os
         import shlex
 
         from odin.ui.tui.lifecycle import print_transcript

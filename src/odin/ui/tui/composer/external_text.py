@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 from textual.app import App, SuspendNotSupported
@@ -132,8 +133,6 @@ def _split_path_words(text: str) -> list[str]:
 def _parse_path(word: str) -> str:
     if not word.casefold().startswith("file:"):
         return word
-    from urllib.parse import unquote, urlsplit
-
     return unquote(urlsplit(word).path)
 
 
