@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 _OPTIONAL_MODULES = ("ssl", "typing_extensions")
-"""asyncio and msgspec use these if they can be imported, which takes 10 ms each. `providers/tls.py` adds TLS when needed."""
+"""asyncio and msgspec use these if they can be imported, which takes 10 ms each. `providers/tls.py` adds TLS later."""
 
 
 def _keep_text(text: str) -> str:
