@@ -4,13 +4,13 @@ Compiling takes up to half a millisecond each, and those that the first request 
 """
 
 import re
-from typing import Any, cast
+from typing import Any, AnyStr, cast
 
 _METHODS = ("finditer", "findall", "fullmatch", "match", "search", "split", "sub", "subn")
 
 
 class _LazyPattern:
-    def __init__(self, pattern: str, flags: int) -> None:
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
         self.pattern = pattern
         self.flags = flags
 
@@ -23,5 +23,5 @@ class _LazyPattern:
         return self.__dict__[name]
 
 
-def compile_lazily(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    return cast("re.Pattern[str]", _LazyPattern(pattern, flags))
+def compile_lazily(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
