@@ -19,7 +19,6 @@ _ABOUT = "List permission rules, strongest last. Rules with a number are stored 
 
 def run_rules(argv: list[str]) -> int:
     args = _parse_args(argv)
-
     rules = load_rule_set(load(resolve_folder(args.cwd), os.environ), os.environ)
     for warning in () if args.json else rules.warnings:
         write_message(warning)
