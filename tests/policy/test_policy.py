@@ -1,8 +1,6 @@
 """Verdicts of the policy: every check and layer, on real folders and links."""
 
-import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,13 +12,10 @@ from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.tool import Kind, Subject
 from odin.policy import paths
-from odin.policy.modes import PERMISSION_MODES, mode_of
+from odin.policy.modes import PERMISSION_MODES
 from odin.policy.verdict import Verdict
 from tests.policy.policies import make_policy
 from tests.table import each
-
-PATHS = Path(__file__).parents[3] / "shared" / "safety" / "paths.json"
-COMMANDS = PATHS.with_name("commands.json")
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 BYPASSES: list[dict[str, Any]] = [{"yes": True}, {"permission_mode": "bypassPermissions"}]
@@ -733,43 +728,6 @@ def test_every_command_gets_a_verdict_and_a_reason(command: str, mode: Mode, per
     )
     verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), mode)
     assert verdict.action == "allow" or verdict.reason
-
-
-# --- the larger collections outside the repository, if present ---
-
-
-def load_collection(path: Path) -> list[dict[str, Any]]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.skipif(not COMMANDS.is_file(), reason="the collection is not beside the repository")
-def test_no_command_of_the_collection_runs_against_its_expectation(root: Path):
-    subprocess.run(["git", "init", "-q", str(root)], check=True)
-    wrong: list[str] = []
-    for case in load_collection(COMMANDS):
-        action = Judge(root, mode_of(case["mode"])).run(case["command"])
-        accepted = {case["expect"], *case.get("accept", ())}
-        if (action == "allow" and "auto" not in accepted) or (accepted == {"deny"} and action != "deny"):
-            wrong.append(f"{case['command']}: {action}")
-    assert wrong == []
-
-
-@pytest.mark.skipif(not PATHS.is_file(), reason="the collection is not beside the repository")
-def test_the_paths_of_the_collection_get_an_accepted_verdict(root: Path):
-    wrong: list[str] = []
-    for case in load_collection(PATHS):
-        if case["tool"] not in ("read", "write") or "/home" in case.get("setup", ""):
-            continue
-        if "setup" in case:
-            subprocess.run(case["setup"], shell=True, cwd=root, check=True)
-        judge = Judge(root, mode_of(case["mode"]), permission_mode="acceptEdits")
-        path = case["path"].replace("/ws/proj", str(root))
-        if path.startswith("~"):
-            path = str(Path(path).expanduser())
-        action = judge.read(path) if case["tool"] == "read" else judge.edit(path)
-        if {"allow": "auto"}.get(action, action) not in {case["expect"], *case.get("accept", ())}:
-            wrong.append(f"{case['path']}: {action}")
-    assert wrong == []
 
 
 @pytest.mark.parametrize("bypass", [False, True])

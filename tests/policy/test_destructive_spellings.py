@@ -12,7 +12,7 @@ from tests.policy.policies import make_policy, make_scope
 from tests.table import each
 
 ROOT = "/ws/proj"
-CASES: dict[str, list[str]] = json.loads((Path(__file__).parent / "corpus" / "ruinous.json").read_text())
+CASES: dict[str, list[str]] = json.loads(Path(__file__).with_name("destructive_commands.json").read_text())
 
 
 def harm_of(command: str) -> str:

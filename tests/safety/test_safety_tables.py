@@ -1,6 +1,6 @@
-"""The corpus: commands that may run without approval or not, poisoned repositories, and misleading paths.
+"""The tables in `tables`: commands, everyday commands, poisoned repositories and misleading paths, with their verdicts.
 
-The cases write the workspace as /ws/proj; the tests replace it by the test folder.
+The cases write the workspace as /ws/proj and the home folder as /home/u; the tests replace them by their own folders.
 """
 
 import json
@@ -20,18 +20,18 @@ from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday_commands import make_repository
 from tests.policy.policies import make_policy
 
-CORPUS = Path(__file__).parent / "corpus"
+TABLES = Path(__file__).parent / "tables"
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
 VERDICTS = {"allow": "auto", "ask": "ask", "deny": "deny"}
 
 
 def load_cases(name: str) -> list[dict[str, Any]]:
-    return json.loads((CORPUS / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((TABLES / f"{name}.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
 def repo(workspace: Path, home: Path) -> Path:
-    """The project of the corpus, with a link to a home folder that has private files."""
+    """The project of the tables, with a link to a home folder that has private files."""
     make_repository(workspace)
     (home / ".ssh").mkdir()
     (home / ".ssh" / "id_rsa").write_text("PRIVATE\n")
@@ -48,8 +48,10 @@ def localize_paths(text: str, repo: Path, home: Path) -> str:
     )
 
 
-def verdict_of(repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "ExecuteCommand") -> str:
-    policy = make_policy(root=str(repo))
+def verdict_of(
+    repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "ExecuteCommand", **settings: Any
+) -> str:
+    policy = make_policy(root=str(repo), **settings)
     return VERDICTS[policy.judge(name, kind, subject, MODES[mode]).action]
 
 
@@ -98,6 +100,51 @@ def test_search_of_the_whole_project_excludes_secret_files(repo: Path):
     assert verdict.amended is not None
     assert verdict.amended.command == "grep -r SECRET . --exclude=.env"
     assert verdict.amended.left_out == (".env",)
+
+
+# --- everyday commands ---
+
+DIFFERENT_TODAY = {
+    "git rebase main": "ask",
+    "git restore src/a.py": "ask",
+    "git checkout -- src/a.py": "ask",
+    "git rm --cached src/a.py": "ask",
+    "rm build/x.o": "ask",
+    "rm -rf build": "ask",
+    "rm docs/r.md": "ask",
+    "python3 src/a.py > /tmp/out.txt": "ask",
+    "cat /tmp/out.txt": "ask",
+    "ls /tmp": "ask",
+    "env | grep PATH": "ask",
+    "source .venv/bin/activate && pytest": "ask",
+    ". .venv/bin/activate": "ask",
+    "curl -s http://localhost:3000/health": "ask",
+    "kill %1": "ask",
+    "pkill -f 'node server'": "ask",
+    "bash scripts/build.sh": "ask",
+    "docker ps": "auto",
+    "psql -c 'select 1'": "auto",
+}
+"""The everyday commands whose verdict in the permission mode `auto` is not the one of the table.
+
+Most are questions that a sandbox could answer. The last two run, but cannot reach their server from the sandbox.
+"""
+
+
+class FakeConfinement:
+    """A sandbox that confines every command."""
+
+    def explain_unconfined(self, command: str = "") -> str:
+        return ""
+
+
+def test_everyday_commands_run_in_auto_mode_unless_they_need_the_network(repo: Path):
+    """The list of exceptions is exact: a command whose verdict becomes that of the table leaves it."""
+    expected = {case["command"]: {"run": "auto", "ask": "ask"}[case["before"]] for case in load_cases("typical")}
+    assert len(expected) == 130
+    settings: dict[str, Any] = {"permission_mode": "auto", "confinement": FakeConfinement()}
+    found = {command: verdict_of(repo, "edit", "execute", Subject(command=command), **settings) for command in expected}
+    assert {command: found[command] for command in expected if found[command] != expected[command]} == DIFFERENT_TODAY
 
 
 # --- poisoned repositories ---
@@ -152,8 +199,9 @@ def test_git_in_a_poisoned_repository_needs_approval(repo: Path, home: Path, mon
 # --- paths ---
 
 
+@pytest.mark.parametrize("permission_mode", ["default", "acceptEdits"])
 @pytest.mark.parametrize("case", load_cases("paths"), ids=lambda case: repr(case["path"]))
-def test_every_path_gets_an_accepted_verdict(repo: Path, home: Path, case: dict[str, Any]):
+def test_every_path_gets_an_accepted_verdict(repo: Path, home: Path, case: dict[str, Any], permission_mode: str):
     if "setup" in case:
         setup = localize_paths(case["setup"], repo, home)
         subprocess.run(["bash", "-c", setup], cwd=repo, check=True, capture_output=True)
@@ -163,7 +211,6 @@ def test_every_path_gets_an_accepted_verdict(repo: Path, home: Path, case: dict[
     else:
         kind: Kind = "read" if case["tool"] == "read" else "edit"
         full = path if path.startswith(("/", "~")) else str(repo / path)
-        found = verdict_of(
-            repo, case["mode"], kind, Subject(paths=(full,)), "ReadFile" if kind == "read" else "WriteFile"
-        )
+        name = "ReadFile" if kind == "read" else "WriteFile"
+        found = verdict_of(repo, case["mode"], kind, Subject(paths=(full,)), name, permission_mode=permission_mode)
     assert found in case.get("accept", [case["expect"]])
