@@ -19,14 +19,16 @@ import hypothesis
 import pytest
 
 from tests import inprocess
+from tests.soak import SOAK
 from tests.unknown_keys import find_unknown_keys, record_unknown_keys
 
 for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):  # a `make` that a test starts must not take part in `make test`
     os.environ.pop(_name, None)
 
-hypothesis.settings.register_profile("odin", deadline=None, derandomize=bool(os.environ.get("CI")))
-hypothesis.settings.load_profile("odin")
-"""No deadline, because `make bench` measures time. In CI, Hypothesis tries the same examples every time."""
+hypothesis.settings.register_profile("sample", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("soak", deadline=None, max_examples=1_000, print_blob=True)
+hypothesis.settings.load_profile("soak" if SOAK else "sample")
+"""No deadline, because `make bench` measures time. Only `make soak` tries other examples every time."""
 
 if len(tempfile.gettempdir()) > len("/private/tmp"):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/tmp")
@@ -213,20 +215,30 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 100)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the skipped sandbox tests and the reasons: without these tests, nothing proves that the sandbox works."""
-    reports: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """List the skipped tests with the reasons, so that none is skipped unseen.
+
+    When `make test` repeats the failed tests (`ODIN_REPEAT`), list those that pass now: they failed once. Their names
+    are also written to `.pytest_cache/failed-once`, for CI.
+    """
+    skipped: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
     names_by_reason: dict[str, list[str]] = {}
-    for report in reports:
+    for report in skipped:
         reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else ""
-        if any(word in f"{report.nodeid} {reason}".lower() for word in ("sandbox", "bubblewrap", "landlock")):
-            names_by_reason.setdefault(reason, []).append(report.nodeid)
+        names_by_reason.setdefault(reason, []).append(report.nodeid)
     if names_by_reason:
-        terminalreporter.section("skipped sandbox tests")
+        terminalreporter.section("skipped tests")
     for reason, names in sorted(names_by_reason.items()):
         terminalreporter.line(f"{reason}:")
         for name in sorted(names):
             terminalreporter.line(f"  {name}")
+    if os.environ.get("ODIN_REPEAT"):
+        passed: list[pytest.TestReport] = terminalreporter.stats.get("passed", [])
+        lines = [f"FAILED ONCE {name}" for name in sorted({report.nodeid for report in passed})]
+        terminalreporter.section("failed once, passed when repeated alone: fix them", red=True)
+        for line in lines:
+            terminalreporter.line(line, red=True)
+        (config.rootpath / ".pytest_cache" / "failed-once").write_text("".join(f"{line}\n" for line in lines))
 
 
 def _is_loop_running() -> bool:

@@ -20,6 +20,7 @@ from odin.config.paths import make_environment
 from odin.core.event import ContextAdded
 from odin.core.op import RunUserShell
 from odin.core.profile import ProcessProfile, ProfileName
+from odin.core.timing import Timing
 from odin.sandbox.runner import CommandSandbox, ProcessRunner
 from odin.sandbox.terminal import programs_of
 from odin.testing import call, say
@@ -232,12 +233,11 @@ async def test_each_program_of_a_session_runs_under_its_profile(
     servers = {"mcpServers": {"theirs": {"command": "false", "args": ["server"]}}}
     (workspace / ".mcp.json").write_text(json.dumps(servers))
     (workspace / ".gitignore").write_text("odinconfig.json\n.mcp.json\n.gitignore\n")
-    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
     mine = {"mine": {"command": "true", "args": ["server"]}}
     audit = ProcessAudit()
     try:
-        config = {"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}, "mcp": mine}
-        talk = await start(script, config=config, trust=True)
+        config = {"hooks": {"UserPromptSubmit": [{"hooks": [hook]}]}, "mcp": mine, "mcp_limits": {"wait_s": 60}}
+        talk = await start(script, config=config, trust=True, timing=Timing(mcp_retry_pauses_s=(0.0, 0.0)))
         assert (await talk.say("Go.")).text == "Done."
         assert (await talk.say("Look.", "ask_mode")).text == "Seen."
         await talk.client.submit(RunUserShell("s", "echo mine"))

@@ -201,8 +201,9 @@ def run_and_kill(operation: str, project: SampleProject, at: int, half: bool) ->
     return os.WIFSIGNALED(status)
 
 
-def kill_at_every_step(operation: str, root: Path) -> int:
-    for at in count(1):
+def kill_at_steps(operation: str, root: Path, every: int) -> int:
+    """Kill the operation at each of its steps, or at every few ones. Return the number of the last kill."""
+    for at in count(1, every):
         with tempfile.TemporaryDirectory(dir=root) as folder:
             project = SampleProject(Path(folder))
             was_killed = run_and_kill(operation, project, at, half=bool(at % 2))
@@ -215,9 +216,9 @@ def kill_at_every_step(operation: str, root: Path) -> int:
                 sys.stderr.write(f"{operation}, killed at step {at}\n")
                 raise
         if not was_killed:
-            return at - 1
+            return at - every
     raise AssertionError
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{kill_at_every_step(sys.argv[1], Path(sys.argv[2]))}\n")
+    sys.stdout.write(f"{kill_at_steps(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))}\n")

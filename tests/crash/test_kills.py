@@ -1,4 +1,4 @@
-"""A session that is killed two hundred times at random moments resumes each time and loses nothing."""
+"""A session that is killed again and again at random moments resumes each time and loses nothing."""
 
 import os
 import signal
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak import choose, list_seeds, soak
+
 from .crashing_session import PYTHON_PATH, CrashingSession
 from .worker_server import get_worker_server
 
-SESSIONS = 8
-KILLS = 25
-FIRST_SEED = int(os.environ.get("ODIN_CRASH_SEED", "1"))
-"""The first seed. To repeat a failed test, set the variable to its seed."""
+KILLS = choose(sample=10, full=25)
 
 
+@soak
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SESSIONS))
+@pytest.mark.parametrize("seed", list_seeds(sample=2, full=8))
 def test_a_session_survives_being_killed(seed: int, workspace: Path, home: Path) -> None:
     session = CrashingSession(seed, workspace, home)
     with session.server:

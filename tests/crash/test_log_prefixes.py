@@ -18,6 +18,7 @@ from odin.engine.crash_recovery import find_dangling
 from odin.session.log import SessionLog, read_header, read_log
 from odin.session.state import SessionState
 from odin.session.thread import INTERRUPTED, NOT_STARTED
+from tests.soak import choose, soak
 
 from .api_checks import find_refusals
 from .recording import Api, Recording, record
@@ -166,35 +167,38 @@ def test_any_line_may_be_lost(recording: Recording) -> None:
             assert find_next_request_refusals(kept, recording) == [], (lost, length)
 
 
+@soak
 @pytest.mark.slow
 def test_any_set_of_lines_may_be_lost(recording: Recording) -> None:
     rng = random.Random(11)
     events = recording.events
-    for number in range(400):
+    for number in range(choose(sample=60, full=400)):
         share = rng.choice([0.02, 0.1, 0.3, 0.7])
         kept = [envelope for envelope in events if rng.random() > share]
         kept = kept[: rng.randrange(len(kept) + 1)]
         assert find_next_request_refusals(kept, recording) == [], number
 
 
+@soak
 @pytest.mark.slow
 def test_blocks_of_lines_may_be_lost(recording: Recording) -> None:
     """A damaged sector of the disk loses such a block."""
     rng = random.Random(17)
     events = recording.events
-    for number in range(300):
+    for number in range(choose(sample=60, full=300)):
         start = rng.randrange(len(events))
         end = min(len(events), start + rng.randrange(1, 40))
         assert find_next_request_refusals(events[:start] + events[end:], recording) == [], (number, start, end)
 
 
+@soak
 @pytest.mark.slow
 def test_a_summary_may_come_anywhere(recording: Recording) -> None:
     """Even between calls and their results, and where the summarized lines are lost."""
     rng = random.Random(23)
     events = recording.events
     calls = [call.id for item in events if isinstance(item.event, Replied) for call in item.event.message.calls]
-    for number in range(300):
+    for number in range(choose(sample=60, full=300)):
         at = rng.randrange(len(events))
         shorter: AnyEvent = Compacted("In short.", kept_messages=rng.randrange(9), user_prompts=("an older prompt",))
         if rng.random() < 0.5:

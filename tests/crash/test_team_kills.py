@@ -1,19 +1,19 @@
-"""A session with five working sub-agents that is killed a hundred times resumes each time."""
+"""A session with five working sub-agents that is killed again and again resumes each time."""
 
-import os
 from pathlib import Path
 
 import pytest
 
+from tests.soak import choose, list_seeds, soak
+
 from .team import AGENTS, CrashingTeam
 
-FIRST_SEED = int(os.environ.get("ODIN_CRASH_SEED", "1"))
-SESSIONS = 10
-KILLS = 10
+KILLS = choose(sample=5, full=10)
 
 
+@soak
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SESSIONS))
+@pytest.mark.parametrize("seed", list_seeds(sample=2, full=10))
 def test_a_team_survives_being_killed(seed: int, workspace: Path, home: Path) -> None:
     session = CrashingTeam(seed, workspace, home)
     with session.server:

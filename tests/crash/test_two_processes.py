@@ -21,11 +21,12 @@ from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, Turn, say
 from odin.testing.script import SeenRequest
+from tests.soak import choose, soak
 
 from ..conftest import Run
 
 ROOT = Path(__file__).parent.parent.parent
-ROUNDS = 20
+ROUNDS = choose(sample=6, full=20)
 
 
 class CompetingClient:
@@ -86,6 +87,7 @@ def assert_turns_are_sequential(events: list[Envelope], lines: int) -> list[str]
     return [envelope.event.id for envelope in events if isinstance(envelope.event, TurnStarted)]
 
 
+@soak
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resume", "begin"])
 def test_two_processes_that_open_one_session_never_mix_their_turns(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from odin.checkpoints.command_tracker import CommandTracker
 from odin.core.call_events import CallDiscarded, CallSpeculated, ToolEnded, ToolProgressed, ToolStarted
 from odin.core.errors import UsageError
 from odin.core.event import AgentStarted, AnyEvent, CheckpointSaved, Envelope, FilesChanged
 from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import Prompt, Rewind
+from odin.core.timing import Timing
 from odin.session.history import FileHistory
 from odin.testing import call, reply, say
 
@@ -86,13 +86,11 @@ async def test_rewind_of_one_agent_keeps_the_changes_of_the_other(start: Start, 
     assert set(tree_of(workspace)) == {"a.txt"} < set(changed)
 
 
-async def test_overlapping_commands_share_the_files_changed_meanwhile(
-    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_overlapping_commands_share_the_files_changed_meanwhile(start: Start, workspace: Path) -> None:
     """Each command waits for a file of the other one, so both run at the same time."""
-    monkeypatch.setattr(CommandTracker, "wait_s", 0.0)
     meet = "touch {0}; until [ -e {1} ]; do sleep 0.01; done; touch {0}-met; until [ -e {1}-met ]; do sleep 0.01; done"
-    talk = await start(play({"a": [run(meet.format("a", "b"))], "b": [run(meet.format("b", "a"))]}))
+    script = play({"a": [run(meet.format("a", "b"))], "b": [run(meet.format("b", "a"))]})
+    talk = await start(script, timing=Timing(command_turn_s=0.0))
     await talk.say("go")
     shared = changes_by_agent(talk)[("a", "b")]
     assert {"a-met", "b-met"} <= shared
@@ -117,15 +115,15 @@ async def test_edit_is_not_attributed_to_a_running_command_of_another_agent(star
 
 
 async def test_after_a_crash_commands_that_ran_together_share_their_changes(
-    start: Start, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, workspace: Path, home: Path
 ) -> None:
     """The second command copies the session log while both run: the copy is what a crash would leave."""
-    monkeypatch.setattr(CommandTracker, "wait_s", 0.0)
     sessions = home / ".local/state/odin/sessions"
     copy = f"for s in {sessions}/*; do mkdir $s/crashed; cp $s/*/main.jsonl $s/crashed/; done"
     first = "touch a1; until [ -e b1 ]; do sleep 0.01; done; touch a2"
     second = f"until [ -e a1 ]; do sleep 0.01; done; {copy}; touch b1; until [ -e a2 ]; do sleep 0.01; done"
-    talk = await start(play({"a": [run(first)], "b": [run(second)]}), config={"sandbox": {"backend": "off"}})
+    script, config = play({"a": [run(first)], "b": [run(second)]}), {"sandbox": {"backend": "off"}}
+    talk = await start(script, config=config, timing=Timing(command_turn_s=0.0))
     await talk.say("go")
     await talk.client.close()
     again = await start(None, server=talk.server, resume="crashed")

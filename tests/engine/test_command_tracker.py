@@ -18,13 +18,13 @@ from odin.core.event_values import FileChange
 class TrackerHarness:
     """A tracker of a real folder. `recorded` lists the changes: (agent, sharing agents, in the background, names)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wait_s: float = 0.0) -> None:
         self.root = folder / "project"
         self.root.mkdir()
         self.background: set[str] = set()
         self.recorded: list[tuple[str, tuple[str, ...], bool, tuple[str, ...]]] = []
         lister = ProjectLister(CheckpointStore(folder / "store"), ListingLimits())
-        self.tracker = CommandTracker(lister, str(self.root), self._record, lambda: self.background)
+        self.tracker = CommandTracker(lister, str(self.root), self._record, lambda: self.background, wait_s)
         self.messages: list[str] = []
 
     def _record(self, event: FilesChanged, agent: str) -> None:
@@ -58,8 +58,7 @@ class TrackerHarness:
 
 
 @pytest.fixture
-def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrackerHarness:
-    monkeypatch.setattr(CommandTracker, "wait_s", 0.0)
+def harness(tmp_path: Path) -> TrackerHarness:
     return TrackerHarness(tmp_path)
 
 
@@ -252,8 +251,8 @@ async def test_interrupted_end_is_recorded_when_the_tracker_settles(harness: Tra
     assert (harness.tracker.has_interrupted_end, harness.recorded) == (False, [("a", (), False, ("f",))])
 
 
-async def test_commands_of_several_agents_take_turns(harness: TrackerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CommandTracker, "wait_s", 30.0)
+async def test_commands_of_several_agents_take_turns(tmp_path: Path) -> None:
+    harness = TrackerHarness(tmp_path, wait_s=30.0)
     first = await harness.start("a")
     waiting = [asyncio.ensure_future(harness.start(agent)) for agent in ("b", "c", "d")]
     await asyncio.sleep(0)

@@ -1,6 +1,7 @@
 """Notes with the first prompt: instruction files, the git status and the Python environment."""
 
 import asyncio
+import functools
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from odin.app.git import Git, open_git
 from odin.app.workspace import describe_repository
 from odin.config import load
 from odin.config.paths import make_environment
+from odin.core.timing import Timing
 from odin.testing import say
 from tests.engine.conftest import Start
 
@@ -25,11 +27,10 @@ def git(folder: Path, *args: str) -> None:
     subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True)
 
 
-@pytest.fixture(autouse=True)
-def git_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give git enough time on a busy machine; the tests of late notes set shorter times."""
-    monkeypatch.setattr(workspace, "GRACE_S", 30.0)
-    monkeypatch.setattr(workspace, "LIMIT_S", 30.0)
+@pytest.fixture
+def start(start: Start) -> Start:
+    """Open sessions that give git enough time on a busy machine; the tests of late notes pass shorter times."""
+    return functools.partial(start, timing=Timing(git_grace_s=30.0, git_limit_s=30.0))
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ async def test_git_hooks_of_the_repository_do_not_run(start: Start, repo: Path):
 async def test_git_starts_only_with_the_first_prompt(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
     started: list[str] = []
 
-    async def describe(root: str, git: object) -> str:
+    async def describe(root: str, git: object, limit_s: float) -> str:
         started.append(root)
         return "looked"
 
@@ -155,13 +156,12 @@ async def test_status_of_a_slow_git_comes_with_a_later_request(
 ):
     ready = asyncio.Event()
 
-    async def describe(root: str, git: object) -> str:
+    async def describe(root: str, git: object, limit_s: float) -> str:
         await ready.wait()
         return "Git at last"
 
     monkeypatch.setattr(workspace, "describe_repository", describe)
-    monkeypatch.setattr(workspace, "GRACE_S", 0.01)
-    talk = await start([say("Yes."), say("Again.")])
+    talk = await start([say("Yes."), say("Again.")], timing=Timing(git_grace_s=0.01))
     await talk.say("Hello")
     ready.set()
     await asyncio.sleep(0)
@@ -172,13 +172,12 @@ async def test_status_of_a_slow_git_comes_with_a_later_request(
 
 
 async def test_session_closes_while_git_still_runs(start: Start, repo: Path, monkeypatch: pytest.MonkeyPatch):
-    async def describe(root: str, git: object) -> str:
+    async def describe(root: str, git: object, limit_s: float) -> str:
         await asyncio.Event().wait()
         return ""
 
     monkeypatch.setattr(workspace, "describe_repository", describe)
-    monkeypatch.setattr(workspace, "GRACE_S", 0.01)
-    talk = await start([say("Yes.")])
+    talk = await start([say("Yes.")], timing=Timing(git_grace_s=0.01))
     await talk.say("Hello")
     async with asyncio.timeout(20):
         await talk.client.close()
@@ -193,15 +192,14 @@ async def own_git(workspace: Path, home: Path) -> AsyncIterator[Git]:
 async def test_git_is_stopped_at_the_time_limit(own_git: Git, repo: Path, monkeypatch: pytest.MonkeyPatch):
     os.mkfifo(repo / "nobody-writes")
     monkeypatch.setattr(workspace, "_STATUS_ARGS", ("hash-object", "nobody-writes"))
-    monkeypatch.setattr(workspace, "LIMIT_S", 0.1)
     async with asyncio.timeout(30):
-        assert await describe_repository(str(repo), own_git) == ""
+        assert await describe_repository(str(repo), own_git, limit_s=0.1) == ""
 
 
 async def test_long_git_status_is_cut(own_git: Git, repo: Path):
     for number in range(100):
         (repo / f"file-{number:03}\x1b[2J.txt").write_text("")
-    note = await describe_repository(str(repo), own_git)
+    note = await describe_repository(str(repo), own_git, limit_s=30.0)
     assert "more lines" in note
     assert len(note) <= 2010
     assert "\x1b" not in note

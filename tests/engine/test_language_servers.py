@@ -1,6 +1,7 @@
 """Language servers in a session: errors in edit results, the lsp tools, and the settings that disable servers."""
 
 import asyncio
+import functools
 import json
 import os
 import sys
@@ -13,21 +14,21 @@ from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.op import AnswerPermission, ControlLanguageServer, Interrupt, Rewind
+from odin.core.timing import Timing
 from odin.lsp import servers as servers_module
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import format_language_servers, switch_language_servers
-from tests.lsp.conftest import FAKE_SERVER
+from tests.lsp.conftest import FAKE_SERVER, LONG_WAITS
 
 from .conftest import Start, Talk
 
 PROGRAMS = str(Path(sys.executable).parent)
 
 
-@pytest.fixture(autouse=True)
-def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait longer for servers, so that a slow machine does not fail the tests."""
-    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 20.0)
-    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 20.0)
+@pytest.fixture
+def start(start: Start) -> Start:
+    """Open sessions that wait longer for servers, so that a slow machine does not fail the tests."""
+    return functools.partial(start, timing=LONG_WAITS)
 
 
 def fake_config(*behaviors: str, **more: Any) -> dict[str, Any]:
@@ -69,16 +70,13 @@ async def test_result_of_every_edit_tool_has_the_errors(start: Start, workspace:
     assert talk.all(LanguageServersChanged)[-1].servers[0].name == "fake"
 
 
-async def test_late_errors_reach_the_next_request_of_the_turn_once(
-    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.0)
-    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 0.0)
+async def test_late_errors_reach_the_next_request_of_the_turn_once(start: Start, workspace: Path):
     key = "k3y-9f8e7d6c5b4a"
     ask_a, ask_b = (call("lsp", {"action": "hover", "path": path, "symbol": "BAD"}) for path in ("a.txt", f"{key}.txt"))
     script = [write(workspace / "a.txt", "BAD\n"), say("done")]
     script += [ask_a, write(workspace / f"{key}.txt", "BAD\n"), ask_b, ask_b, say("done")]
-    talk = await start(script, config=fake_config(), env={"SHOP_TOKEN": key}, trust=True)
+    timing = Timing(lsp_cold_s=0.0, lsp_warm_s=0.0)
+    talk = await start(script, config=fake_config(), env={"SHOP_TOKEN": key}, trust=True, timing=timing)
     await talk.say("go")
     await talk.say("go on")  # errors in the file of the first turn are not sent
     counts = [str(request.body).count(servers_module.LATE_HEADING) for request in talk.server.requests]

@@ -325,8 +325,7 @@ def test_a_day_with_25_hours_is_one_day(tmp_path: Path, monkeypatch: pytest.Monk
     time.tzset()
     try:
         late = time.mktime((2026, 10, 25, 23, 30, 0, 0, 0, 0))
-        monkeypatch.setattr(time, "time", lambda: late)
-        names = [path.name for path in MemoryFolder(tmp_path, "project").list_recent_notes()]
+        names = [path.name for path in MemoryFolder(tmp_path, "project").list_recent_notes(late)]
     finally:
         monkeypatch.undo()
         time.tzset()

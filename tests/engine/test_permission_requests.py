@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded, ToolEnded, ToolStarted
 from odin.core.event import AnyEvent, Envelope, TurnEnded, Warned
 from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt
+from odin.core.timing import Timing
 from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
-from odin.engine import approvals, turn
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
@@ -29,35 +29,22 @@ def events_of(events: list[AnyEvent], *wanted: type[Any]) -> list[Any]:
     return [event for event in events if isinstance(event, wanted)]
 
 
-class Clock:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-async def test_turn_duration_excludes_the_time_the_user_takes_to_answer(
-    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock()
-    for module in (approvals, turn):
-        monkeypatch.setattr(module, "time", clock)
+async def test_turn_duration_excludes_the_time_the_user_takes_to_answer(start: Start, workspace: Path) -> None:
+    now = 1000.0
     script = [write(workspace / "a"), call("Question", {"questions": [{"header": "One", "text": "Which?"}]}), say("ok")]
 
     def play(request: object) -> Any:
-        clock.now += 2
+        nonlocal now
+        now += 2
         return script.pop(0)
 
-    talk = await start(play, **ASKING)
+    talk = await start(play, **ASKING, timing=Timing(monotonic=lambda: now))
     prompt = await talk.submit("go")
     question = await wait_for_event(talk, PermissionAsked)
-    clock.now += 60
+    now += 60
     await talk.client.submit(AnswerPermission(question.ask_id, True))
     question = await wait_for_event(talk)
-    clock.now += 600
+    now += 600
     await talk.client.submit(AnswerQuestions(question.ask_id, (("this",),)))
     async with asyncio.timeout(30):
         async for envelope in talk.client.stream_events(after=-1):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from odin.core.call_events import ReplyDiscarded, RetryScheduled, TextStreamed, ToolStarted
 from odin.core.op import AddContext
-from odin.engine import agent
+from odin.core.timing import Timing
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing.script import SeenRequest
 
@@ -102,12 +103,12 @@ class TestRequestPrefix:
         assert talk.server.rejected == []
         assert_requests_extend(talk.server.requests)
 
-    async def test_prefix_is_kept_when_the_date_changes(
-        self, start: Start, api: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        talk = await start([say("one"), say("two"), say("three")], **options_of(api))
+    async def test_prefix_is_kept_when_the_date_changes(self, start: Start, api: str) -> None:
+        now = time.mktime((2030, 12, 31, 12, 0, 0, 0, 0, -1))
+        script = [say("one"), say("two"), say("three")]
+        talk = await start(script, **options_of(api), timing=Timing(clock=lambda: now))
         await talk.say("one")
-        monkeypatch.setattr(agent, "format_today", lambda: "2031-01-01")
+        now += 86_400
         await talk.say("two")
         await talk.say("three")
         assert_requests_extend(talk.server.requests)

@@ -32,6 +32,7 @@ from odin.testing.script import Script, SeenRequest, Turn
 from odin.testing.server import Router, ServerBehavior, read_request
 from odin.testing.transport import RawRequest, ServerAnswer
 from tests.pictures import png
+from tests.soak import choose, list_seeds, soak
 
 MODELS = {
     "a": ("anthropic", "claude-opus-5"),
@@ -303,10 +304,10 @@ def play(workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return run
 
 
-@pytest.mark.parametrize(
-    ("prompts", "seed"), [(10, 1), *(pytest.param(500, seed, marks=pytest.mark.slow) for seed in (2, 3))]
-)
-def test_every_prompt_is_answered(prompts: int, seed: int, play: Play) -> None:
+@soak
+@pytest.mark.parametrize("seed", list_seeds(sample=1, full=3))
+def test_every_prompt_is_answered(seed: int, play: Play) -> None:
+    prompts = choose(sample=10, full=500)
     chaos = Chaos(seed)
     http, events = play(chaos, prompts)
     ends = [event for event in events if isinstance(event, TurnEnded)]

@@ -11,6 +11,7 @@ import pytest
 from odin.config import LanguageServerSettings
 from odin.config.paths import make_environment
 from odin.core.profile import WritableFolders
+from odin.core.timing import Timing
 from odin.lsp.detection import find_servers
 from odin.lsp.servers import LanguageServers
 from odin.sandbox.runner import ProcessRunner
@@ -18,6 +19,9 @@ from odin.sandbox.runner import ProcessRunner
 FAKE_SERVER = str(Path(__file__).parent / "fake_server.py")
 
 Serve = Callable[..., LanguageServers]
+
+LONG_WAITS = Timing(lsp_cold_s=20.0, lsp_warm_s=20.0)
+"""Long enough for a slow machine: most tests check content, not timing."""
 
 
 def settings_of(*quirks: str, **more: Any) -> LanguageServerSettings:
@@ -36,7 +40,11 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     runner = ProcessRunner(make_environment(os.environ, "/"), cancel_grace=0.05)
 
     def build_servers(
-        *quirks: str, take_changes: Any = tuple, others: Mapping[str, LanguageServerSettings] = {}, **more: Any
+        *quirks: str,
+        take_changes: Any = tuple,
+        others: Mapping[str, LanguageServerSettings] = {},
+        timing: Timing = LONG_WAITS,
+        **more: Any,
     ) -> LanguageServers:
         root = os.path.realpath(tmp_path)
         specs = find_servers(root, os.environ, {**others, "fake": settings_of(*quirks, **more)}, detect=False)
@@ -48,6 +56,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
             writable=WritableFolders((root,)),
             is_confined=lambda: False,
             take_changes=take_changes,
+            timing=timing,
         )
 
     yield build_servers

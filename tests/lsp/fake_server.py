@@ -69,6 +69,9 @@ def list_diagnostics(uri: str) -> list[Any]:
     found = [
         {"range": span, "message": "bad word", "severity": 1, "code": "B1"} for span in find_spans(files[uri], "BAD")
     ]
+    found += [
+        {"range": span, "message": "x" * 400, "severity": 1, "code": "L1"} for span in find_spans(files[uri], "LONG")
+    ]
     found += [{"range": span, "message": "odd word", "severity": 2} for span in find_spans(files[uri], "ODD")]
     if "lies" in QUIRKS:
         return [None, 7, {"message": 3}, {"range": {"start": {"line": -5, "character": 10**9}, "end": {}}}, *found,

@@ -7,25 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odin.lsp import server as server_module
+from odin.core.timing import Timing
 from odin.lsp import servers as servers_module
 from odin.lsp.documents import Diagnostic, WatchedChange
 from odin.lsp.servers import LanguageServers, LateErrors, review_files, warm_up
 
 from .conftest import Serve
 
-
-@pytest.fixture
-def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait long enough for a slow machine: these tests check content, not timing."""
-    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 20.0)
-    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 20.0)
-
-
-@pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.1)
-    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 0.05)
+SHORT_WAITS = Timing(lsp_cold_s=0.1, lsp_warm_s=0.05)
 
 
 def write(folder: Path, text: str, name: str = "a.txt") -> str:
@@ -38,7 +27,6 @@ async def review(servers: LanguageServers, *paths: str) -> list[str]:
     return (await review_files(servers, paths)).text.splitlines()[1:]
 
 
-@pytest.mark.usefixtures("long_waits")
 @pytest.mark.parametrize(
     "quirks",
     [("push",), ("pull",), ("push", "utf-8"), ("pull", "utf-32"), ("push", "stale"), ("wrong_ids", "pull"), ("asks",),
@@ -55,7 +43,6 @@ async def test_errors_are_found_and_new_ones_are_marked(serve: Serve, tmp_path: 
     assert (await review_files(servers, [path])).text == ""
 
 
-@pytest.mark.usefixtures("long_waits")
 async def test_pushed_and_pulled_diagnostics_are_combined(serve: Serve, tmp_path: Path):
     servers = serve("both")
     path = write(tmp_path, "BAD\nWORSE\n")
@@ -68,11 +55,8 @@ async def test_pushed_and_pulled_diagnostics_are_combined(serve: Serve, tmp_path
     assert document.diagnostics == ()
 
 
-async def test_clangd_errors_are_preliminary_until_it_has_read_the_headers(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(server_module, "_IDLE_S", 0.01)
-    server = serve("mute").all[0]
+async def test_clangd_errors_are_preliminary_until_it_has_read_the_headers(serve: Serve, tmp_path: Path):
+    server = serve("mute", timing=Timing(lsp_idle_s=0.01)).all[0]
     await server.get_ready()
     document = server.follow(write(tmp_path, "BAD\n"))
     assert document is not None
@@ -95,15 +79,11 @@ async def test_clangd_errors_are_preliminary_until_it_has_read_the_headers(
     assert document.is_current
 
 
-@pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize("quirks", [("push",), ("pull", "loads")])
-async def test_late_errors_are_reported_once(
-    serve: Serve, tmp_path: Path, quirks: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-):
+async def test_late_errors_are_reported_once(serve: Serve, tmp_path: Path, quirks: tuple[str, ...]):
     """The server has just started, or it finds errors only after it has loaded the project."""
-    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 0.0 if "push" in quirks else 20.0)
-    monkeypatch.setattr(server_module, "_REFRESH_PAUSE_S", 0.0)
-    servers, late = serve(*quirks), LateErrors()
+    timing = Timing(lsp_cold_s=0.0 if "push" in quirks else 20.0, lsp_warm_s=0.05, lsp_refresh_s=0.0)
+    servers, late = serve(*quirks, timing=timing), LateErrors()
     path = write(tmp_path, "BAD\n" * 12)
     assert (await review_files(servers, [path], late)).text == ""
     while not servers.list_states()[0].errors:
@@ -118,7 +98,6 @@ async def test_late_errors_are_reported_once(
     assert late.take_note(servers.root) == ""
 
 
-@pytest.mark.usefixtures("long_waits")
 async def test_late_errors_omit_reported_and_outdated_ones(serve: Serve, tmp_path: Path):
     servers, late = serve("pull"), LateErrors()
     path = write(tmp_path, "BAD\nBAD ODD\n")
@@ -148,34 +127,30 @@ async def test_late_errors_omit_reported_and_outdated_ones(serve: Serve, tmp_pat
     assert report(other) == []
 
 
-@pytest.mark.usefixtures("long_waits")
 async def test_invalid_diagnostics_are_ignored(serve: Serve, tmp_path: Path):
     path = write(tmp_path, "x\nBAD\n")
     assert await review(serve("lies"), path) == ["a.txt:2:1: bad word [fake B1]"]
 
 
-@pytest.mark.usefixtures("long_waits")
-async def test_number_and_length_of_errors_are_bounded(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(servers_module, "MAX_MESSAGE_CHARS", 3)
-    found = await review(serve("pull"), write(tmp_path, "BAD\n" * 25))
-    assert (found[0], found[-1], len(found)) == ("a.txt:1:1: bad... [fake B1]", "... and 15 more errors", 11)
+async def test_number_and_length_of_errors_are_bounded(serve: Serve, tmp_path: Path):
+    found = await review(serve("pull"), write(tmp_path, "LONG\n" * 25))
+    assert found[0] == f"a.txt:1:1: {'x' * servers_module.MAX_MESSAGE_CHARS}... [fake L1]"
+    assert (found[-1], len(found)) == ("... and 15 more errors", 11)
 
 
-@pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize(
     "quirk",
     ["hang:initialize", "hang:textDocument/didOpen", "mute", "exit:initialize", "exit:textDocument/didOpen",
      "garbage:initialize", "broken:textDocument/didOpen", "huge:initialize", "flood:textDocument/didOpen"],
 )  # fmt: skip
 async def test_faulty_server_delays_a_review_only_briefly(serve: Serve, tmp_path: Path, quirk: str):
-    servers = serve(quirk)
+    servers = serve(quirk, timing=SHORT_WAITS)
     path = write(tmp_path, "BAD\n")
     async with asyncio.timeout(20):  # without short waits, each quirk would block for 30 seconds or longer
         for _ in range(6):
             assert (await review_files(servers, [path])).text == ""
 
 
-@pytest.mark.usefixtures("long_waits")
 @pytest.mark.parametrize(
     ("quirk", "detail"),
     [
@@ -206,9 +181,8 @@ async def test_program_that_cannot_be_started_is_reported(serve: Serve, tmp_path
     assert state.status == "failed" and " cannot be started: " in state.detail
 
 
-async def test_a_server_that_does_not_read_fails_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(server_module, "_EXIT_PAUSE_S", 0.0)
-    servers = serve("deaf:initialized")
+async def test_a_server_that_does_not_read_fails_at_once(serve: Serve):
+    servers = serve("deaf:initialized", timing=Timing(lsp_exit_s=0.0))
     server = servers.all[0]
     await server.get_ready()
     async with asyncio.timeout(20):
@@ -225,7 +199,6 @@ async def test_failure_detail_is_the_error_without_the_trace_after_it(serve: Ser
     assert servers.list_states()[0].detail == "it ended (exit code 1): error: no such toolchain"
 
 
-@pytest.mark.usefixtures("long_waits")
 async def test_a_server_that_crashed_is_started_again(serve: Serve, tmp_path: Path):
     servers = serve("exit:textDocument/didClose")
     path, other = write(tmp_path, "BAD\n"), write(tmp_path, "BAD\n", "b.txt")
@@ -237,7 +210,6 @@ async def test_a_server_that_crashed_is_started_again(serve: Serve, tmp_path: Pa
     assert await review(servers, path) == ["a.txt:1:1: bad word [fake B1]"]
 
 
-@pytest.mark.usefixtures("long_waits")
 async def test_server_learns_of_changes_on_disk(serve: Serve, tmp_path: Path):
     """Before it is asked, the server learns of every change on disk, whatever made the change."""
     trace, changes = tmp_path / "trace", [WatchedChange(f"{os.path.realpath(tmp_path)}/new.txt", 1)]
@@ -263,7 +235,6 @@ async def test_server_learns_of_changes_on_disk(serve: Serve, tmp_path: Path):
     ]
 
 
-@pytest.mark.usefixtures("long_waits")
 async def test_error_is_marked_as_new_if_the_file_was_read_before_the_change(serve: Serve, tmp_path: Path):
     servers = serve("pull")
     path = write(tmp_path, "BAD\n")
@@ -274,7 +245,6 @@ async def test_error_is_marked_as_new_if_the_file_was_read_before_the_change(ser
     assert (await review(servers, path))[0] == "a.txt:2:1: new: bad word [fake B1]"
 
 
-@pytest.mark.usefixtures("long_waits")
 @pytest.mark.parametrize("data", [b"\0\0BAD\n", b"BAD\n" * 600_000])
 async def test_binary_large_and_missing_files_are_not_reviewed(serve: Serve, tmp_path: Path, data: bytes):
     path = Path(os.path.realpath(tmp_path), "a.txt")
@@ -282,7 +252,6 @@ async def test_binary_large_and_missing_files_are_not_reviewed(serve: Serve, tmp
     assert (await review_files(serve("pull"), [str(path), f"{path.parent}/missing.txt", "/etc/hosts.txt"])).text == ""
 
 
-@pytest.mark.usefixtures("long_waits")
 async def test_position_is_right_after_bytes_that_are_not_utf_8(serve: Serve, tmp_path: Path):
     path = write(tmp_path, "\udce9\udce8 BAD\n")
     assert await review(serve("pull"), path) == ["a.txt:1:4: bad word [fake B1]"]

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from odin.lsp import protocol
-from odin.lsp.protocol import FrameReader, JsonRpcConnection, Position, PositionMap, ServerFault, path_of, uri_of
+from odin.lsp.protocol import (
+    MAX_WINDOW_MESSAGES,
+    FrameReader,
+    JsonRpcConnection,
+    Position,
+    PositionMap,
+    ServerFault,
+    path_of,
+    uri_of,
+)
 from tests.table import each
 
 TEXT = "a = 1\r\nß = 'ä😀b'\n\rend"
@@ -49,12 +58,12 @@ async def test_invalid_output_ends_the_connection(data: bytes, reason: str):
             await later
 
 
-async def test_flood_of_messages_ends_the_connection(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(protocol, "MAX_WINDOW_MESSAGES", 50)
+async def test_flood_of_messages_ends_the_connection():
     broken: list[str] = []
     connection = connect(broken.append)
-    for _ in range(60):
-        connection.receive(b"Content-Length: 2\r\n\r\n{}")
+    connection.receive(MAX_WINDOW_MESSAGES * b"Content-Length: 2\r\n\r\n{}")
+    assert broken == []
+    connection.receive(b"Content-Length: 2\r\n\r\n{}")
     assert broken == ["it sent more than Odin reads"]
 
 

@@ -21,11 +21,12 @@ from odin.config import LanguageServerSettings, load
 from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.tool import ToolContext
-from odin.lsp import servers as servers_module
 from odin.lsp.detection import find_servers
 from odin.lsp.servers import LanguageServers, LateErrors, review_files
 from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
 from odin.sandbox.runner import ProcessRunner
+
+from .conftest import LONG_WAITS
 
 
 class SampleProject(Struct):
@@ -160,7 +161,15 @@ async def start_server(name: str, project: SampleProject, folder: Path) -> Async
         pytest.skip(f"{missing[0]} is not installed")
     sandbox = LazySandbox(load(root, env, trust=True), make_environment(env, root))
     runner = ProcessRunner(make_environment(env, "/"), sandbox=sandbox.get)
-    yield LanguageServers(root, specs, runner, env=env, writable=sandbox.writable, is_confined=sandbox.can_confine)
+    yield LanguageServers(
+        root,
+        specs,
+        runner,
+        env=env,
+        writable=sandbox.writable,
+        is_confined=sandbox.can_confine,
+        timing=LONG_WAITS,
+    )
     await runner.close()
 
 
@@ -196,11 +205,7 @@ async def test_typescript_renames_keep_the_other_name_of_a_place(
 
 
 @pytest.mark.slow  # basedpyright takes two seconds to start
-async def test_real_server_finds_symbols_renames_and_reports_errors(
-    servers: LanguageServers, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(servers_module, "COLD_WAIT_S", 30.0)
-    monkeypatch.setattr(servers_module, "WARM_WAIT_S", 30.0)
+async def test_real_server_finds_symbols_renames_and_reports_errors(servers: LanguageServers):
     root, project = servers.root, PROJECTS[servers.all[0].spec.name]
     ctx = ToolContext(
         cwd=root,

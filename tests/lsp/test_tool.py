@@ -8,8 +8,8 @@ import pytest
 
 from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
+from odin.core.timing import Timing
 from odin.core.tool import ToolContext
-from odin.lsp import server as server_module
 from odin.lsp.server import LanguageServer
 from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
 
@@ -157,11 +157,8 @@ async def test_next_server_is_asked_if_one_cannot_start(serve: Serve, ctx: ToolC
     ).text == "about old\n\nmore"
 
 
-async def test_answer_is_marked_as_incomplete_while_the_server_loads_the_project(
-    serve: Serve, ctx: ToolContext, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(server_module, "SETTLE_TIMEOUT_S", 0.05)
-    servers = serve("loading")
+async def test_answer_is_marked_as_incomplete_while_the_server_loads_the_project(serve: Serve, ctx: ToolContext):
+    servers = serve("loading", timing=Timing(lsp_settle_s=0.05))
     last = "fake is still loading the project, so this may be incomplete."
     for args in (LspArgs("references", "a.txt", symbol="old"), LspArgs("symbols", query="old")):
         found = (await LspTool(lambda: servers).run(args, ctx)).text.splitlines()

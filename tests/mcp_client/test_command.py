@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult, ErrorData
 
-from odin.commands.mcp_serve import SessionPool, make_server
+from odin.commands.mcp_serve import MAX_OPEN_SESSIONS, SessionPool, make_server
 from odin.config import Options
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
 from tests.mcp_client.test_session import PROGRAM, configure, make_server_settings
@@ -147,10 +147,10 @@ def test_a_server_with_an_ambiguous_name_is_reported_and_can_be_removed(run_odin
 
 @pytest.fixture
 def make_pool(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def make(model: ScriptedServer, **options: Any) -> SessionPool:
+    def make(model: ScriptedServer, max_open: int = MAX_OPEN_SESSIONS, **options: Any) -> SessionPool:
         for name, value in model.env("anthropic").items():
             monkeypatch.setenv(name, value)
-        return SessionPool(Options(cwd=str(workspace), headless=True, **options))
+        return SessionPool(Options(cwd=str(workspace), headless=True, **options), max_open)
 
     return make
 
@@ -282,10 +282,9 @@ async def test_a_failed_or_cancelled_call_leaves_no_running_turn(make_pool: Any,
         assert "The client could not be asked: The screen is off." in model.requests[2].body.decode()
 
 
-async def test_sessions_that_no_call_uses_are_closed(make_pool: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("odin.commands.mcp_serve.MAX_OPEN_SESSIONS", 1)
+async def test_sessions_that_no_call_uses_are_closed(make_pool: Any, workspace: Path):
     with ScriptedServer([say("One."), say("Two."), say("Three.")]) as model:
-        pool = make_pool(model)
+        pool = make_pool(model, max_open=1)
         async with Client(make_server(pool), mode="legacy") as client:
             first = (await client.call_tool("ask", {"prompt": "1"})).structured_content
             await client.call_tool("ask", {"prompt": "2"})

@@ -15,6 +15,7 @@ from odin.core.call_events import QuestionsAnswered, QuestionsAsked, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import Warned
 from odin.core.op import Interrupt, Prompt
+from odin.core.timing import Timing
 from odin.mcp.listing import ListedTool, ServerListing
 from odin.mcp.messages import FloodGate, find_request_id
 from odin.mcp.schema import SchemaRejected, repair_schema
@@ -164,13 +165,13 @@ async def test_a_broken_message_without_an_id_is_quoted_at_the_timeout(start_ses
 
 
 async def test_tools_of_a_server_that_always_announces_changes_are_listed_ever_less_often(
-    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
+    start_session: StartSession, home: Path
 ):
-    monkeypatch.setattr("odin.mcp.connection._REFRESH_PAUSE_S", 0.01)
     configure(
         home, {"tiny": make_server_settings(tools=[describe_tool("count"), describe_tool("slow")], fault="restless")}
     )
-    session = await start_session([say("one"), call_tiny("count"), say("two")], allowed_tools=("mcp__tiny",))
+    script = [say("one"), call_tiny("count"), say("two")]
+    session = await start_session(script, allowed_tools=("mcp__tiny",), timing=Timing(mcp_refresh_s=0.01))
     await session.prompt()
     await asyncio.sleep(0.2)
     await session.prompt()
@@ -187,14 +188,11 @@ async def test_an_sdk_client_that_does_not_answer_fails_the_request():
     assert (answer.id, answer.error.message) == (7, "the SDK client sent no answer")
 
 
-async def test_too_many_tools_are_truncated_with_a_warning(
-    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("odin.mcp.listing.MAX_TOOLS", 3)
-    configure(home, {"tiny": make_server_settings(tools=4)})
+async def test_too_many_tools_are_truncated_with_a_warning(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings(tools=2_001)})
     session = await start_session([say("done")])
     await session.prompt()
-    assert len([name for name in session.tools() if name.startswith("mcp__")]) == 3
+    assert (await session.state_of("tiny")).tools == 2_000
     assert [text for text in session.warnings() if "offers more than 2,000 tools" in text]
 
 
@@ -240,17 +238,18 @@ async def test_a_question_with_too_many_fields_is_declined(start_session: StartS
 # --- waiting ---
 
 
-async def test_a_server_prompt_without_an_answer_times_out_or_is_interrupted(
-    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("odin.mcp.servers.PROMPT_S", 0.1)
+async def test_a_server_prompt_without_an_answer_times_out(start_session: StartSession, home: Path):
     configure(home, {"tiny": make_server_settings(fault="mute")})
-    session = await start_session([say("one"), say("two")])
+    session = await start_session([say("one")], timing=Timing(mcp_prompt_s=0.1))
     await session.prompt()
     with pytest.raises(UsageError, match=r"tiny did not answer within 0\.1 s"):
         await session.prompt("/tiny:greet Ada")
-    monkeypatch.setattr("odin.mcp.servers.PROMPT_S", 20)
-    monkeypatch.setattr("odin.mcp.servers._SAY_WAITING_S", 0)
+
+
+async def test_a_server_prompt_without_an_answer_is_interrupted(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings(fault="mute")})
+    session = await start_session([say("one"), say("two")], timing=Timing(mcp_waiting_note_s=0.0))
+    await session.prompt()
     events = session.client.stream_events()
     waiting = asyncio.create_task(session.prompt("/tiny:greet Ada"))
     assert (await session.wait_for(events, Warned)).text == "Waiting for the MCP server tiny, for at most 20 s."
@@ -261,12 +260,10 @@ async def test_a_server_prompt_without_an_answer_times_out_or_is_interrupted(
     assert len(session.model.requests) == 2
 
 
-def test_a_flood_is_recognized_by_the_types_of_messages(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("odin.mcp.messages.MAX_MESSAGES", 2)
-    monkeypatch.setattr("odin.mcp.messages._FLOOD_LIMIT", 3)
+def test_a_flood_is_recognized_by_the_types_of_messages():
     log = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params={"data": 'the "result"'})
     answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={})
-    gate = FloodGate()
+    gate = FloodGate(max_messages=2, max_excess=3)
     assert [gate.admit(message) for message in (log, answer, log, answer, log)] == [True, True, False, True, False]
     assert gate.fault == ""
     gate.admit(answer)

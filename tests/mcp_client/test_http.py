@@ -23,6 +23,7 @@ from odin.app.policy import read_stored_keys
 from odin.config.auth import read_auth_file, store_key
 from odin.config.settings import McpServerSettings
 from odin.core.errors import UsageError
+from odin.core.timing import Timing
 from odin.mcp.oauth import StoredTokens, key_name_of, log_in, log_out
 from odin.testing import say
 from tests.mcp_client.test_session import StartSession, call_tiny, configure, describe_tool, start_session
@@ -175,14 +176,11 @@ async def test_a_session_that_the_server_forgot_is_opened_again(start_session: S
 
 
 @pytest.mark.parametrize("streams", [False, True])
-async def test_a_result_over_the_size_limit_fails_only_its_call(
-    start_session: StartSession, home: Path, streams: bool, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("odin.mcp.transport.MAX_MESSAGE_BYTES", 1_200_000)
+async def test_a_result_over_the_size_limit_fails_only_its_call(start_session: StartSession, home: Path, streams: bool):
     web = FaultyHttpServer(
         [describe_tool("echo", description=5), describe_tool("wrong", ["no"]), {"name": 5}], streams=streams
     )
-    sizes = (1_100_000, 1_300_000, 3)
+    sizes = (1_100_000, 17_000_000, 3)
     with serve_app(web) as url:
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
         calls = [call_tiny("echo", number, size=size) for number, size in enumerate(sizes)]
@@ -190,7 +188,7 @@ async def test_a_result_over_the_size_limit_fails_only_its_call(
         await session.prompt()
         fine, refused, last = session.results()
         assert "result cut" in fine
-        problem = "exceeded the 1200000 byte limit" if streams else "it sent a response of more than 1 MB"
+        problem = "exceeded the 16000000 byte limit" if streams else "it sent a response of more than 16 MB"
         assert refused.startswith("The MCP server tiny refused the call: ")
         assert problem in refused
         assert (last, web.opened) == ("xxx", 1), "the connection is still the same"
@@ -198,15 +196,13 @@ async def test_a_result_over_the_size_limit_fails_only_its_call(
         await session.client.close()
 
 
-async def test_closing_does_not_wait_for_a_server_that_does_not_answer(
-    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("odin.mcp.transport._GOODBYE_S", 0.05)
+async def test_closing_does_not_wait_for_a_server_that_does_not_answer(start_session: StartSession, home: Path):
     web = FaultyHttpServer([describe_tool("echo")])
     web.is_mute = True
     with serve_app(web) as url:
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
-        session = await start_session([call_tiny("echo"), say("done")], allowed_tools=("mcp__tiny",))
+        timing = Timing(mcp_goodbye_s=0.05)
+        session = await start_session([call_tiny("echo"), say("done")], allowed_tools=("mcp__tiny",), timing=timing)
         await session.prompt()
         async with asyncio.timeout(2):
             await session.client.close()

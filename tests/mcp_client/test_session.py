@@ -22,8 +22,9 @@ from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, NoteAdded, ServersChanged, TurnEnded, Warned
 from odin.core.event_values import Question, ServerStatus
 from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prompt
+from odin.core.timing import Timing
 from odin.engine.client import LocalClient
-from odin.mcp.connection import _PAUSES_S, ATTEMPTS  # pyright: ignore[reportPrivateUsage]
+from odin.mcp.connection import ATTEMPTS
 from odin.mcp.elicitation import Elicitation
 from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
@@ -98,6 +99,8 @@ class Session:
 
 
 StartSession = Callable[..., Awaitable[Session]]
+
+NO_PAUSES = Timing(mcp_retry_pauses_s=(0.0, 0.0))
 
 
 @pytest.fixture
@@ -292,15 +295,12 @@ async def test_a_server_that_died_is_started_again_by_the_next_call(start_sessio
     ]
 
 
-async def test_a_server_gets_three_attempts_with_pauses(
-    start_session: StartSession, home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
-):
-    assert (ATTEMPTS, _PAUSES_S, McpLimits().connect_s) == (3, (0.5, 1.5), 20)
-    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
+async def test_a_server_gets_three_attempts_with_pauses(start_session: StartSession, home: Path, workspace: Path):
+    assert (ATTEMPTS, Timing().mcp_retry_pauses_s, McpLimits().connect_s) == (3, (0.5, 1.5), 20)
     for crashes, state in ((2, "ready"), (3, "failed")):
         counter = workspace / f"starts{crashes}"
         configure(home, {"tiny": make_server_settings(crashes=crashes, counter=str(counter))})
-        session = await start_session([say("done")])
+        session = await start_session([say("done")], timing=NO_PAUSES)
         await session.prompt()
         found = [event.servers[0] for event in session.events if isinstance(event, ServersChanged)]
         assert [item.attempt for item in found if item.state == "connecting"] == [1, 2, 3]
@@ -325,14 +325,10 @@ async def test_a_server_gets_three_attempts_with_pauses(
     ],
 )
 async def test_a_server_that_fails_causes_one_warning(
-    start_session: StartSession, home: Path, server: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+    start_session: StartSession, home: Path, server: dict[str, Any], why: str
 ):
-    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
-    limits = (("messages.MAX_MESSAGES", 50), ("messages._FLOOD_LIMIT", 500), ("transport.MAX_JUNK_BYTES", 10_000))
-    for limit, number in limits:
-        monkeypatch.setattr(f"odin.mcp.{limit}", number)
     configure(home, {"bad": server, "tiny": make_server_settings()}, connect_s=0.5 if "hang" in str(server) else 5)
-    session = await start_session([call_tiny("echo", text="fine"), say("done")])
+    session = await start_session([call_tiny("echo", text="fine"), say("done")], timing=NO_PAUSES)
     await session.prompt()
     assert session.results() == ["echo: fine"]
     state = await session.state_of("bad")
@@ -347,16 +343,13 @@ async def test_text_before_the_first_message_is_ignored(start_session: StartSess
     assert session.results() == ["echo: x"]
 
 
-async def test_a_result_that_is_too_large_fails_alone(
-    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("odin.mcp.messages.read_lines.__defaults__", (1_000_000,))
+async def test_a_result_that_is_too_large_fails_alone(start_session: StartSession, home: Path):
     configure(home, {"tiny": make_server_settings()})
     session = await start_session(
-        [call_tiny("long", 1, text="3000000"), call_tiny("echo", 2, text="still here"), say("done")]
+        [call_tiny("long", 1, text="17000000"), call_tiny("echo", 2, text="still here"), say("done")]
     )
     await session.prompt()
-    assert "it sent a message of 3 MB" in session.results()[0]
+    assert "it sent a message of 17 MB" in session.results()[0]
     assert session.results()[1] == "echo: still here"
 
 
@@ -613,12 +606,9 @@ async def test_a_session_is_replayed_without_its_servers(start_session: StartSes
     assert (report.same, report.calls) == (True, 2), report.differences
 
 
-async def test_a_session_does_not_wait_for_a_server_that_never_worked(
-    start_session: StartSession, home: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0, 0))
+async def test_a_session_does_not_wait_for_a_server_that_never_worked(start_session: StartSession, home: Path):
     configure(home, {"bad": make_server_settings(fault="hang")}, connect_s=0.1, wait_s=60)
-    first = await start_session([say("one")])
+    first = await start_session([say("one")], timing=NO_PAUSES)
     await first.prompt()
     assert (await first.state_of("bad")).state == "failed"
     second = await start_session([say("two")])

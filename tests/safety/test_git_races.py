@@ -1,7 +1,4 @@
-"""A command in the background exchanges files while Odin runs git: nothing leads out of the sandbox.
-
-`ODIN_RACE_ROUNDS=50` repeats each race as often.
-"""
+"""A command in the background exchanges files while Odin runs git: nothing leads out of the sandbox."""
 
 import os
 import shlex
@@ -24,8 +21,9 @@ from odin.sandbox.runner import ProcessRunner
 from tests.safety.git_tricks import SECRET, HostileRepository, add_repository, set_filter
 from tests.safety.test_hostile_repositories import make_repository
 from tests.sandbox.users import BACKENDS
+from tests.soak import choose, soak
 
-ROUNDS = int(os.environ.get("ODIN_RACE_ROUNDS", "3"))
+ROUNDS = choose(sample=3, full=50)
 
 EXCHANGE = """
 import os, sys, itertools
@@ -59,6 +57,7 @@ def prepare(repo: HostileRepository) -> None:
     add_repository(repo)
 
 
+@soak
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -33,12 +33,6 @@ def needs_sandbox(workspace: Path) -> None:
     sandbox.get().kill()
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that fail are tried again at once."""
-    monkeypatch.setattr("odin.mcp.connection._PAUSES_S", (0.0, 0.0))
-
-
 @pytest.fixture
 def listener() -> Iterator[int]:
     """A port of this machine, outside the sandbox, that accepts connections."""

@@ -21,6 +21,7 @@ from odin.policy.paths import open_for_reading
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start
 from tests.policy.policies import make_policy
+from tests.soak import choose, soak
 from tests.tools.toolbox import Toolbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="renameat2 exchanges names on Linux only")
@@ -138,15 +139,10 @@ async def race(world: SwappedWorld, kind: str, rounds: int, **options: Any) -> N
     assert missed or not DIRECT[kind], "the folder was never exchanged at the wrong moment"
 
 
+@soak
 @pytest.mark.parametrize("kind", TOOLS)
 async def test_a_folder_swap_exposes_nothing_outside(world: SwappedWorld, kind: str) -> None:
-    await race(world, kind, 40)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", TOOLS)
-async def test_a_folder_swap_exposes_nothing_outside_in_many_rounds(world: SwappedWorld, kind: str) -> None:
-    await race(world, kind, 300)
+    await race(world, kind, choose(sample=40, full=300))
 
 
 @pytest.mark.slow
@@ -190,16 +186,10 @@ async def race_session(start: Start, world: SwappedWorld, rounds: int) -> None:
     assert world.state() == world.before
 
 
+@soak
 @pytest.mark.slow
 async def test_a_session_changes_rewinds_and_redoes_nothing_outside(start: Start, world: SwappedWorld) -> None:
-    await race_session(start, world, 10)
-
-
-@pytest.mark.slow
-async def test_a_session_changes_rewinds_and_redoes_nothing_outside_in_many_rounds(
-    start: Start, world: SwappedWorld
-) -> None:
-    await race_session(start, world, 100)
+    await race_session(start, world, choose(sample=10, full=100))
 
 
 async def test_a_call_fails_if_its_folder_became_a_symlink_after_the_verdict(world: SwappedWorld) -> None:

@@ -238,11 +238,8 @@ def test_without_fcntl_the_lock_file_decides(tmp_path: Path, log: Path) -> None:
         third.communicate(timeout=60)
 
 
-def test_sessions_created_at_the_same_time_get_different_ids(
-    store: SessionStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("odin.session.store.time.time", lambda: 1_000_000.5)
-    logs: list[SessionLog] = [store.create("/w") for _ in range(3)]
+def test_sessions_created_at_the_same_time_get_different_ids(store: SessionStore) -> None:
+    logs: list[SessionLog] = [store.create("/w", now=1_000_000.5) for _ in range(3)]
     assert len({log.session for log in logs}) == 3
     for log in logs:
         log.close()

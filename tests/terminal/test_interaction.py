@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from odin.testing import ScriptedServer, Turn, call, say
-from odin.ui.tui.dialogs.permission import BURST_S
+from odin.ui.tui.timing import DEFAULT_APP_TIMING
 from tests.terminal.emulator import Emulator, find_processes, open_terminal
 
 READY = "Esc denies and stops the work."
@@ -28,7 +28,7 @@ def confirm(odin: Emulator, text: str) -> None:
     """Type the text and press Enter after a pause, because Enter right after a burst of letters does not count."""
     odin.type(text)
     odin.see(text)
-    time.sleep(BURST_S)
+    time.sleep(DEFAULT_APP_TIMING.burst_s)
     odin.type("\r")
 
 

@@ -14,10 +14,11 @@ from random import Random
 import pytest
 
 from odin.core.path_names import is_temporary
+from tests.soak import choose, soak
 from tests.tools.killed_writer import WHOLE_FILE_SIZE, make_new_text, make_states
 from tests.tools.toolbox import Toolbox
 
-KILLS = 24
+KILLS = choose(sample=12, full=100)
 ROOT = Path(__file__).parents[2]
 SIZES = {"big.txt": 10_000_000, "linked.txt": 2_000_000, "whole.txt": WHOLE_FILE_SIZE}
 
@@ -79,6 +80,7 @@ def disk_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@soak
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc to see when a rewrite is over")
 async def test_a_killed_writer_leaves_no_torn_file(disk_folder: Path) -> None:

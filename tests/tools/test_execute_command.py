@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from odin.core.timing import Timing
 from odin.tools.interactive_commands import explain_interactive
 from tests.table import each
 from tests.tools.toolbox import Toolbox
@@ -114,8 +115,8 @@ async def test_a_command_too_long_for_the_system_is_an_error(box: Toolbox) -> No
     assert "Not run" in await box.refused("ExecuteCommand", command=": " + "x" * 4_000_000)
 
 
-async def test_progress_shows_the_last_line(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.commands.INTERVAL", 0.0)
+@pytest.mark.parametrize("box", [Timing(command_output_s=0.0)], indirect=True)
+async def test_progress_shows_the_last_line(box: Toolbox) -> None:
     await box.ok("ExecuteCommand", command="echo one; sleep 0.05; echo two")
     assert box.progress == ["one", "two"]
 

@@ -27,7 +27,12 @@ async def make_finder(tmp_path: Path) -> AsyncIterator[MakeFinder]:
     """make_finder(names, recent=…) returns a finder in a folder with these files, all of the same age."""
     made: list[FileFinder] = []
 
-    def finder(*names: str, recent: tuple[str, ...] = (), env: dict[str, str] | None = None) -> FileFinder:
+    def finder(
+        *names: str,
+        recent: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> FileFinder:
         root = tmp_path / "tree"
         root.mkdir(exist_ok=True)
         for name in names:
@@ -37,7 +42,8 @@ async def make_finder(tmp_path: Path) -> AsyncIterator[MakeFinder]:
             os.utime(path, (1_000_000_000, 1_000_000_000))
         known = [CachedFile(f"{root}/{name}", 0, float(place)) for place, name in enumerate(recent)]
         env = env or {"HOME": "/nowhere"}
-        found = FileFinder(str(root), ProcessRunner(make_environment(env, "/")), recent=lambda: known, env=env)
+        runner = ProcessRunner(make_environment(env, "/"))
+        found = FileFinder(str(root), runner, recent=lambda: known, env=env, clock=clock)
         made.append(found)
         return found
 
@@ -190,15 +196,14 @@ class TestTiming:
         assert await talk.client.find_files("a.py") == ("a.py",)
         assert (await talk.client.find_files(""))[0] == "a.py"
 
-    async def test_new_files_are_found_once_the_index_is_stale(
-        self, make_finder: MakeFinder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        finder = make_finder("a.py")
+    async def test_new_files_are_found_once_the_index_is_stale(self, make_finder: MakeFinder, tmp_path: Path) -> None:
+        now = 1000.0
+        finder = make_finder("a.py", clock=lambda: now)
         assert await find_after_walk(finder, "a") == ("a.py",)
         (tmp_path / "tree" / "ab.py").write_text("")
         (tmp_path / "tree" / "a.py").unlink()
         assert await finder("a") == ()
-        monkeypatch.setattr(file_finder, "FRESH_S", 0.0)
+        now += file_finder.FRESH_S + 1
         assert await find_after_walk(finder, "a") == ("ab.py",)
 
     @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odin.core.timing import Timing
 from odin.policy.paths import resolve_given
 from odin.tools.fallback_search import MAX_FILE_BYTES
 from odin.tools.search import LineHit, open_source
@@ -198,13 +199,9 @@ async def test_ignore_files_of_parent_folders_apply(box: Toolbox) -> None:
 
 
 @pytest.mark.slow
-async def test_a_search_with_too_many_matches_stops_and_shows_the_first_by_path(
-    box: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("odin.tools.search._LINES_BYTES", 200_000)
-    monkeypatch.setattr("odin.tools.search._FIRST_BYTES", 100_000)
+async def test_a_search_with_too_many_matches_stops_and_shows_the_first_by_path(box: Toolbox) -> None:
     for number in range(30):
-        box.write(f"f{number:02}.txt", f"x{number} {'y' * 60}\n" * 400)
+        box.write(f"f{number:02}.txt", f"x{number} {'y' * 60}\n" * 5_000)
     rows = await grep(box, "x", head_limit=3)
     assert rows[:3] == [f"f00.txt:{line}:x0 {'y' * 60}" for line in (1, 2, 3)]
     assert rows[3].startswith("(showing the first 3 results; the search was stopped because there are too many")
@@ -212,12 +209,10 @@ async def test_a_search_with_too_many_matches_stops_and_shows_the_first_by_path(
 
 
 @pytest.mark.slow
-async def test_a_range_far_down_in_a_file_is_searched_despite_many_matches(
-    box: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("odin.tools.search._LINES_BYTES", 20_000)
-    path = box.write("a.txt", "".join(f"x {number}\n" for number in range(1, 100_001)))
-    assert await grep(box, "x", path=path, offset=99_000, limit=2) == ["a.txt:99000:x 99000", "a.txt:99001:x 99001"]
+async def test_a_range_far_down_in_a_file_is_searched_despite_many_matches(box: Toolbox) -> None:
+    path = box.write("a.txt", "".join(f"x {number}\n" for number in range(1, 800_001)))
+    found = await grep(box, "x", path=path, offset=799_000, limit=2)
+    assert found == ["a.txt:799000:x 799000", "a.txt:799001:x 799001"]
 
 
 async def test_pipes_and_binary_files_are_refused_by_kind(box: Toolbox) -> None:
@@ -274,11 +269,8 @@ async def test_a_long_list_of_files_is_truncated_with_a_note(box: Toolbox) -> No
 
 
 @pytest.mark.slow
-async def test_a_regex_with_exponential_backtracking_is_stopped(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("odin.tools.search.SEARCH_SECONDS", 1.0)
-    box = Toolbox(workspace, without_ripgrep=True)
+async def test_a_regex_with_exponential_backtracking_is_stopped(workspace: Path) -> None:
+    box = Toolbox(workspace, without_ripgrep=True, timing=Timing(search_s=1.0))
     box.write("a.txt", "a" * 60 + "!\n")
     assert "took longer than 1s" in await box.refused("Grep", pattern="(a+)+$")
     await box.runner.close()

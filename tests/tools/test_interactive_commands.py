@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.timing import Timing
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
 from tests.tools.toolbox import Toolbox
 
@@ -103,15 +104,15 @@ async def test_colors_and_progress_bars_are_removed_for_the_model_but_kept_in_th
     assert spill.read_bytes().startswith(b"\x1b[1m1\x1b[0m\n")
 
 
-async def test_progress_is_limited_however_much_is_printed(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.commands.INTERVAL", 0.01)
+@pytest.mark.parametrize("box", [Timing(command_output_s=0.01)], indirect=True)
+async def test_progress_is_limited_however_much_is_printed(box: Toolbox) -> None:
     await box.ok("ExecuteCommand", command="head -c 30000000 /dev/zero | tr '\\0' x; sleep 0.1")
     assert 0 < len(box.progress) < 500
     assert all(len(line) <= 200 for line in box.progress)
 
 
-async def test_an_unfinished_line_is_shown_as_progress(box: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.tools.commands.INTERVAL", 0.1)
+@pytest.mark.parametrize("box", [Timing(command_output_s=0.1)], indirect=True)
+async def test_an_unfinished_line_is_shown_as_progress(box: Toolbox) -> None:
     await box.ok("ExecuteCommand", command=r"printf '10%%\r\033[1m20%%\033[0m\r'; sleep 0.5")
     assert box.progress == ["20%"]
 

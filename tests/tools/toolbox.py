@@ -6,6 +6,7 @@ from typing import Any
 
 from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
@@ -16,11 +17,11 @@ from odin.tools.search_tools import GlobTool, GrepTool
 class Toolbox:
     """The standard tools. `without_ripgrep` makes Grep and Glob use the built-in search."""
 
-    def __init__(self, folder: Path, *, without_ripgrep: bool = False) -> None:
+    def __init__(self, folder: Path, *, without_ripgrep: bool = False, timing: Timing = DEFAULT_TIMING) -> None:
         self.folder = folder
         self.session = folder.parent / "session"
         self.files = FileCache()
-        self.environment = make_environment(cwd=str(folder))
+        self.environment = make_environment(cwd=str(folder), timing=timing)
         self.runner = ProcessRunner(
             self.environment, folder.parent / "spill", term_grace=0.3, cancel_grace=0.2, linger=0.1
         )

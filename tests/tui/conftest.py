@@ -27,8 +27,8 @@ from odin.core.client import Sessions
 from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedServer
 from odin.ui.tui.app import OdinApp
-from odin.ui.tui.dialogs import permission
 from odin.ui.tui.dialogs.dialog import RequestDialog
+from odin.ui.tui.timing import AppTiming
 
 SIZES_AND_THEMES = pytest.mark.parametrize(
     ("size", "theme"),
@@ -212,10 +212,8 @@ def assert_all_painted(app: OdinApp, faults: int = 0) -> None:
     assert faults or not failed, failed[0]
 
 
-@pytest.fixture(autouse=True)
-def disable_burst_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accept keys pressed in quick succession; `test_typing_bursts` tests the burst check."""
-    monkeypatch.setattr(permission, "BURST_S", 0.0)
+SHORT_WAITS = AppTiming(quiet_s=0.03, retry_s=0.02, burst_s=0.0, search_s=0.05, frame_s=0.005)
+"""Keys pressed in quick succession are accepted; `test_typing_bursts` tests the burst check."""
 
 
 async def wait_until_settled(min_sleep: float = 0, max_sleep: float = 1) -> None:
@@ -237,14 +235,10 @@ async def wait_until_settled(min_sleep: float = 0, max_sleep: float = 1) -> None
 
 
 @pytest.fixture(autouse=True)
-def shorten_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the pilot wait for an idle app instead of a fixed time, and shorten the delays of the app."""
+def wait_for_idle_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pilot of Textual wait for an idle app instead of a fixed time."""
     monkeypatch.setattr("textual.pilot.wait_for_idle", wait_until_settled)
     monkeypatch.setattr("textual.app.wait_for_idle", wait_until_settled)
-    monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 0.03)
-    monkeypatch.setattr("odin.ui.tui.dialogs.sessions.SEARCH_DELAY_S", 0.05)
-    monkeypatch.setattr("odin.ui.tui.dialog_queue._RETRY_S", 0.02)
-    monkeypatch.setattr("odin.ui.tui.timers.FRAME_S", 0.005)
 
 
 @pytest.fixture(autouse=True)
@@ -307,6 +301,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
         server: ScriptedServer | None = None,
         wrap_sessions: Callable[[Sessions], Any] | None = None,
         faults: int = 0,
+        app_timing: AppTiming = SHORT_WAITS,
         **options: Any,
     ) -> AsyncGenerator[Stage]:
         folder = home / ".config" / "odin"
@@ -324,7 +319,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
             opened.append(await open_switcher(Options(env=environ, **given)))
             return opened[0] if wrap_sessions is None else wrap_sessions(opened[0])
 
-        app = OdinApp(connect, load(str(workspace), environ).tui, first=first)
+        app = OdinApp(connect, load(str(workspace), environ).tui, first=first, timing=app_timing)
         try:
             async with app.run_test(size=size, notifications=True) as pilot:
                 stage = Stage(app, pilot, running_server)
@@ -343,14 +338,19 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
 
 @asynccontextmanager
 async def run_app(
-    sessions: Sessions, *, size: tuple[int, int] = (100, 30), settings: TuiSettings | None = None, **more: Any
+    sessions: Sessions,
+    *,
+    size: tuple[int, int] = (100, 30),
+    settings: TuiSettings | None = None,
+    timing: AppTiming = SHORT_WAITS,
+    **more: Any,
 ) -> AsyncGenerator[Stage]:
     """Run the app over fake sessions, whose screens are the same every time."""
 
     async def connect() -> Sessions:
         return sessions
 
-    app = OdinApp(connect, settings or TuiSettings(bell=False, title=False), **more)
+    app = OdinApp(connect, settings or TuiSettings(bell=False, title=False), timing=timing, **more)
     async with app.run_test(size=size, notifications=True) as pilot:
         stage = Stage(app, pilot, None)
         await stage.until(lambda: app.info is not None)

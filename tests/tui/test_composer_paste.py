@@ -12,7 +12,7 @@ from odin.core.profile import WritableFolders
 from odin.sandbox.terminal import TerminalPrograms
 from odin.testing import say
 from odin.ui.tui.composer.draft import DraftParts, PromptDraft, draft_of_prompt
-from odin.ui.tui.composer.external_text import MAX_CHARS, clean_text, find_image_paths, read_clipboard
+from odin.ui.tui.composer.external_text import MAX_CHARS, ClipboardContent, clean_text, find_image_paths, read_clipboard
 from tests.tui.conftest import OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
 
@@ -207,23 +207,18 @@ async def test_ctrl_v_pastes_an_image_from_the_clipboard(tmp_path: Path, monkeyp
         await stage.shows("[image #1 clipboard]")
 
 
-async def test_clipboard_text_is_read_and_a_hanging_program_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import odin.ui.tui.composer.external_text as clipboard
-
+async def test_clipboard_text_is_read_and_a_hanging_program_is_killed(tmp_path: Path) -> None:
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":9"}
     write_program(tmp_path, "xclip", 'case "$*" in *TARGETS*) echo STRING;; *) printf words;; esac')
     programs = TerminalPrograms(env, WritableFolders())
     assert (await read_clipboard(programs)).text == "words"
     write_program(tmp_path, "xclip", f"echo $$ > {tmp_path}/pid; sleep 600 & wait")
-    monkeypatch.setattr(clipboard, "PATIENCE_S", 0.3)
-    assert await read_clipboard(programs) == clipboard.ClipboardContent()
+    assert await read_clipboard(programs, timeout=0.3) == ClipboardContent()
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     without_display = TerminalPrograms({"PATH": str(tmp_path)}, WritableFolders())
-    assert await read_clipboard(without_display) == clipboard.ClipboardContent()
+    assert await read_clipboard(without_display) == ClipboardContent()
 
 
 async def test_without_a_clipboard_program_text_copied_in_the_app_is_pasted(

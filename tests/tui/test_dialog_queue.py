@@ -14,7 +14,7 @@ from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
 from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedCall, reply, say
 from odin.ui.tui.dialogs.dialog import Dialog, RequestDialog
-from tests.tui.conftest import OpenApp, Stage, run_app
+from tests.tui.conftest import SHORT_WAITS, OpenApp, Stage, run_app
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions
 from tests.tui.test_permission_dialog import SCRIPT, wait_for_request, wait_until_closed
 from tests.tui.test_request_snapshots import COMMAND, EDIT, QUESTIONS
@@ -41,73 +41,61 @@ def current_dialog(stage: Stage) -> RequestDialog[Any]:
     return stage.app.screen
 
 
-class Typist:
-    """A user who types all the time, so that no request takes keys until `stop_typing`."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-        self._wait(3600.0)
-
-    def _wait(self, seconds: float) -> None:
-        self._monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", seconds)
-        self._monkeypatch.setattr("odin.ui.tui.dialog_queue.TYPING_S", seconds)
-
-    async def stop_typing(self, stage: Stage, *words: str) -> None:
-        """Pause until the request takes keys, then count as typing again."""
-        self._wait(0.01)
-        if isinstance(stage.app.screen, RequestDialog):
-            stage.app.screen._check_quiet()
-        await wait_for_request(stage, *words)
-        self._wait(3600.0)
+TYPING = replace(SHORT_WAITS, quiet_s=3600.0, typing_s=3600.0)
+"""Waits of an app whose user types all the time, so that no request takes keys until `stop_typing`."""
 
 
-@pytest.fixture
-def typist(monkeypatch: pytest.MonkeyPatch) -> Typist:
-    return Typist(monkeypatch)
+async def stop_typing(stage: Stage, *words: str) -> None:
+    """Pause until the request takes keys, then count as typing again."""
+    stage.app.timing = replace(SHORT_WAITS, quiet_s=0.01, typing_s=0.01)
+    if isinstance(stage.app.screen, RequestDialog):
+        stage.app.screen._check_quiet()
+    await wait_for_request(stage, *words)
+    stage.app.timing = TYPING
 
 
-async def test_keys_typed_while_a_request_opens_go_to_the_composer(typist: Typist) -> None:
+async def test_keys_typed_while_a_request_opens_go_to_the_composer() -> None:
     client = FakeClient([TURN_STARTED])
-    async with run_app(FakeSessions(client)) as stage:
+    async with run_app(FakeSessions(client), timing=TYPING) as stage:
         client.emit(COMMAND)
         await stage.until(lambda: isinstance(stage.app.screen, RequestDialog))
         await stage.press("y", "e", "s", "backspace")
         assert not current_dialog(stage).ready
         await stage.until(lambda: stage.app.composer.text == "ye")
         assert answers_of(client) == []
-        await typist.stop_typing(stage)
+        await stop_typing(stage)
         await stage.press("y")
         await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-2", allow=True)])
         assert stage.app.composer.text == "ye"
         assert stage.app.focused is stage.app.composer
 
 
-async def test_a_request_waits_until_the_user_stops_typing(typist: Typist) -> None:
+async def test_a_request_waits_until_the_user_stops_typing() -> None:
     client = FakeClient([TURN_STARTED])
-    async with run_app(FakeSessions(client)) as stage:
+    async with run_app(FakeSessions(client), timing=TYPING) as stage:
         await stage.type("I am still writ")
         client.emit(COMMAND)
         await stage.type("ing this")
         assert not isinstance(stage.app.screen, RequestDialog)
         assert stage.app.composer.text == "I am still writing this"
-        await typist.stop_typing(stage, "git push origin main")
+        await stop_typing(stage, "git push origin main")
         await stage.press("n")
         await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-2", allow=False)])
         assert stage.app.composer.text == "I am still writing this"
 
 
 @pytest.mark.slow
-async def test_a_second_request_is_not_answered_by_a_key_meant_for_the_first(typist: Typist) -> None:
+async def test_a_second_request_is_not_answered_by_a_key_meant_for_the_first() -> None:
     client = FakeClient([TURN_STARTED])
-    async with run_app(FakeSessions(client)) as stage:
+    async with run_app(FakeSessions(client), timing=TYPING) as stage:
         client.emit(EDIT, COMMAND)
-        await typist.stop_typing(stage, "Edit greet.py", "1 more waiting")
+        await stop_typing(stage, "Edit greet.py", "1 more waiting")
         await stage.type("yy")
         await stage.shows("Bash: Publish the branch")
         assert not current_dialog(stage).ready
         assert answers_of(client) == [AnswerPermission("ask-1", allow=True)]
         assert not stage.app.composer.text
-        await typist.stop_typing(stage)
+        await stop_typing(stage)
         await stage.press("n")
         await stage.until(lambda: len(answers_of(client)) == 2)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.segment import Segment
 from textual import events
 
@@ -28,7 +29,7 @@ from odin.ui.tui.panels.status import parts_of
 from odin.ui.tui.terminal_input import PASTE_BEGIN, PASTE_END, ReplyParser
 from odin.ui.tui.transcript_model import TranscriptModels
 from tests.hostile_text import HOSTILE_TEXTS, ValueMaker, event_types, find_foreign_sequence
-from tests.tui.conftest import Stage, run_app
+from tests.tui.conftest import SHORT_WAITS, Stage, run_app
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions
 
 PALETTE = make_palette(DARK)
@@ -182,10 +183,9 @@ async def wait_until_ready(stage: Stage) -> None:
 # --- unintended keys and clicks ---
 
 
-async def test_a_click_on_a_dialog_that_just_opened_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odin.ui.tui.dialogs.dialog.QUIET_S", 60.0)
+async def test_a_click_on_a_dialog_that_just_opened_answers_nothing() -> None:
     client = FakeClient([TurnStarted("p1", "Go.", "edit_mode")])
-    async with run_app(FakeSessions(client)) as stage:
+    async with run_app(FakeSessions(client), timing=replace(SHORT_WAITS, quiet_s=60.0)) as stage:
         client.emit(request_for("touch x"))
         await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog))
         dialog = stage.app.screen

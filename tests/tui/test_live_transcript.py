@@ -1,7 +1,6 @@
 """A transcript built from live events equals the one read from the log, block by block."""
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from odin.session.log import read_log
 from odin.ui.tui.transcript_model import TranscriptModels
 from tests.monkey import runner
 from tests.monkey.random_user import RandomUser
+from tests.soak import list_seeds, soak
 from tests.tui.transcript_comparison import find_differences, transcripts_of
-
-SEEDS = range(int(os.environ.get("ODIN_MONKEY_FROM", "0")), int(os.environ.get("ODIN_MONKEY_TO", "3")))
 
 
 class TranscriptFollower(RandomUser):
@@ -44,8 +42,9 @@ class TranscriptFollower(RandomUser):
         return last
 
 
+@soak
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", list_seeds(sample=1, full=20))
 async def test_a_live_transcript_equals_the_one_from_the_log(
     seed: int, workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,6 @@
 """Random input at random moments: the app keeps running, loses no text, and does nothing that was not asked for."""
 
 import asyncio
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from odin.testing import ScriptedServer
 from tests.monkey.log_checks import LoopErrors
 from tests.monkey.random_model import RandomModel
 from tests.pictures import png
+from tests.soak import choose, list_seeds, soak
 from tests.tui.conftest import OpenApp, Stage
 from tests.tui.invariants import InvariantChecker
 from tests.tui.random_input import RandomInput
@@ -19,8 +19,7 @@ from tests.tui.remote_sessions import RemoteSessions
 
 pytestmark = pytest.mark.every_frame
 
-SEEDS = range(int(os.environ.get("ODIN_MONKEY_FROM", "0")), int(os.environ.get("ODIN_MONKEY_TO", "2")))
-ACTS = int(os.environ.get("ODIN_MONKEY_ACTS", "30"))
+ACTS = choose(sample=30, full=90)
 WINDOW = 20_000
 
 
@@ -30,8 +29,9 @@ def settings() -> dict[str, Any]:
     return {"providers": {"anthropic": {"models": models}}, "retry": {"base_s": 0.01, "attempts": 3}}
 
 
+@soak
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", list_seeds(sample=2, full=20))
 async def test_random_input_breaks_no_invariant(
     seed: int, open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

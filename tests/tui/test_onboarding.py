@@ -23,7 +23,7 @@ from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from tests.conftest import Run
 from tests.providers.servers import Connection, serve
-from tests.tui.conftest import SIZES_AND_THEMES, Stage
+from tests.tui.conftest import SHORT_WAITS, SIZES_AND_THEMES, Stage
 from tests.tui.test_permission_dialog import click_text
 from tests.tui.test_request_snapshots import snapshot_suffix_of, wait_until_ready
 
@@ -81,6 +81,7 @@ def start_app(workspace: Path) -> Any:
         app = OdinApp(
             connect,
             settings,
+            timing=SHORT_WAITS,
             setup=lambda: setup,
             trust=(lambda: find_pending_trust(str(workspace), environ)) if trust else None,
         )

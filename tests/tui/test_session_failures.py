@@ -21,7 +21,7 @@ from odin.testing import ScriptedServer, say
 from odin.ui.slash_commands.reports import ErrorLog
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.keys import KEYS
-from tests.tui.conftest import OpenApp, Stage, run_app
+from tests.tui.conftest import SHORT_WAITS, OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 SETTINGS = TuiSettings(bell=False, title=False)
@@ -107,7 +107,7 @@ async def test_all_keys_work_while_the_session_is_opening() -> None:
         await connected.wait()
         return FakeSessions(client)
 
-    app = OdinApp(connect, SETTINGS)
+    app = OdinApp(connect, SETTINGS, timing=SHORT_WAITS)
     async with app.run_test(size=(100, 30)) as pilot:
         stage = Stage(app, pilot, None)
         await stage.send("the first")
@@ -132,7 +132,7 @@ async def test_ctrl_c_exits_while_the_session_is_opening() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    app = OdinApp(connect, SETTINGS)
+    app = OdinApp(connect, SETTINGS, timing=SHORT_WAITS)
     async with app.run_test() as pilot:
         await pilot.press("ctrl+c", "ctrl+c")
     assert app.return_value == 0
@@ -144,7 +144,7 @@ async def test_a_session_that_cannot_be_opened_ends_the_app_with_its_error(model
     async def connect() -> Sessions:
         return await open_switcher(Options(cwd=str(workspace), model=model, env=dict(os.environ)))
 
-    app = OdinApp(connect, SETTINGS)
+    app = OdinApp(connect, SETTINGS, timing=SHORT_WAITS)
     with pytest.raises(BaseException):  # noqa: B017 - Textual re-raises what ended the app
         async with app.run_test() as pilot:
             while app.failure is None:

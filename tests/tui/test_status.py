@@ -22,7 +22,7 @@ from odin.core.message import Usage
 from odin.core.tui_settings import TuiSettings
 from odin.testing import call, fault, retry_after, say
 from odin.ui.tui.app import OdinApp
-from tests.tui.conftest import OpenApp, Stage, run_app
+from tests.tui.conftest import SHORT_WAITS, OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 
@@ -58,7 +58,7 @@ async def test_the_app_shows_that_the_session_is_opening() -> None:
         await connected.wait()
         return FakeSessions(FakeClient())
 
-    app = OdinApp(connect, TuiSettings(bell=False, title=False))
+    app = OdinApp(connect, TuiSettings(bell=False, title=False), timing=SHORT_WAITS)
     async with app.run_test(size=(80, 24)) as pilot:
         stage = Stage(app, pilot, None)
         await stage.shows("opening session")

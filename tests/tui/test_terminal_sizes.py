@@ -9,6 +9,7 @@ from odin.core.call_events import Replied, TodosChanged
 from odin.core.event import TurnEnded, TurnStarted
 from odin.core.event_values import Todo
 from odin.core.message import ReplyMessage, Text
+from tests.soak import choose, soak
 from tests.tui.conftest import Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
 
@@ -61,29 +62,29 @@ async def test_no_size_crashes_the_app() -> None:
             await stage.shows("somewhere", "x" * number, "edit")
 
 
+@soak
 @pytest.mark.slow
-@pytest.mark.parametrize("storm", [10, 100])
-async def test_a_burst_of_resizes_keeps_the_draft_and_follows_the_end(storm: int) -> None:
+async def test_a_burst_of_resizes_keeps_the_draft_and_follows_the_end() -> None:
     generator = random.Random(7)
     async with run_app(FakeSessions(client_with_turns()), size=(80, 24)) as stage:
         await stage.shows("somewhere")
         await stage.type("half a thought")
-        for _ in range(storm):
+        for _ in range(choose(sample=10, full=100)):
             await stage.pilot.resize_terminal(generator.randint(1, 300), generator.randint(1, 80))
         await resize(stage, 80, 24)
         await stage.shows("half a thought", "somewhere")
         assert stage.app.transcript.following
 
 
+@soak
 @pytest.mark.slow
-@pytest.mark.parametrize("storm", [20, 50])
-async def test_a_burst_of_resizes_keeps_the_scroll_position(storm: int) -> None:
+async def test_a_burst_of_resizes_keeps_the_scroll_position() -> None:
     generator = random.Random(8)
     async with run_app(FakeSessions(client_with_turns()), size=(80, 24)) as stage:
         await stage.shows("somewhere")
         await stage.press("ctrl+home")
         await stage.shows("Prompt 0")
-        for _ in range(storm):
+        for _ in range(choose(sample=20, full=100)):
             await stage.pilot.resize_terminal(generator.randint(30, 200), generator.randint(8, 60))
         await resize(stage, 80, 24)
         await stage.shows("Prompt 0")

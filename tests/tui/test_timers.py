@@ -19,7 +19,7 @@ async def test_a_frame_is_drawn_although_the_process_stalled(monkeypatch: pytest
         clock = _time.get_time
         steps = iter(range(0, 10**9, 100))
         monkeypatch.setattr(_time, "get_time", lambda: clock() + next(steps))
-        FrameTimer(app, drawn.set).request_frame()
+        FrameTimer(app, drawn.set, frame_s=0.005).request_frame()
         async with asyncio.timeout(10):
             await drawn.wait()
         monkeypatch.undo()

@@ -3,19 +3,17 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from odin.testing import call, say
-from odin.ui.tui.dialogs import permission
 from odin.ui.tui.dialogs.dialog import RequestDialog
-from tests.tui.conftest import OpenApp, Stage
+from tests.tui.conftest import SHORT_WAITS, OpenApp, Stage
 
 SCRIPT = [call("ExecuteCommand", {"command": "touch made"}, id="c1"), say("Done.")]
 
 
-@pytest.fixture(autouse=True)
-def lengthen_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make bursts long enough for a busy machine."""
-    monkeypatch.setattr(permission, "BURST_S", 20.0)
+LONG_BURSTS = replace(SHORT_WAITS, burst_s=20.0)
+"""Long enough for a busy machine."""
 
 
 async def open_request(stage: Stage) -> None:
@@ -28,7 +26,7 @@ async def open_request(stage: Stage) -> None:
 async def test_a_typed_word_that_contains_an_answer_key_answers_nothing(
     open_app: OpenApp, workspace: Path, words: str
 ) -> None:
-    async with open_app(SCRIPT) as stage:
+    async with open_app(SCRIPT, app_timing=LONG_BURSTS) as stage:
         await open_request(stage)
         await stage.type(words)
         await stage.shows("typed in a burst")
@@ -40,27 +38,23 @@ async def test_a_typed_word_that_contains_an_answer_key_answers_nothing(
 
 
 @pytest.mark.slow
-async def test_enter_at_the_end_of_a_burst_saves_no_rule(
-    open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with open_app(SCRIPT) as stage:
+async def test_enter_at_the_end_of_a_burst_saves_no_rule(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT, app_timing=LONG_BURSTS) as stage:
         await open_request(stage)
         await stage.press("p", "u", "enter")
         await stage.shows("typed in a burst")
         assert not (workspace / "made").exists()
-        monkeypatch.setattr(permission, "BURST_S", 0.0)
+        stage.app.timing = SHORT_WAITS
         await stage.press("enter")
         await stage.until(lambda: (workspace / "made").exists())
 
 
 @pytest.mark.slow
-async def test_a_single_key_after_a_burst_answers(
-    open_app: OpenApp, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with open_app(SCRIPT) as stage:
+async def test_a_single_key_after_a_burst_answers(open_app: OpenApp, workspace: Path) -> None:
+    async with open_app(SCRIPT, app_timing=LONG_BURSTS) as stage:
         await open_request(stage)
         await stage.press("x", "y")
         await stage.shows("typed in a burst")
-        monkeypatch.setattr(permission, "BURST_S", 0.0)
+        stage.app.timing = SHORT_WAITS
         await stage.press("y")
         await stage.until(lambda: (workspace / "made").exists())

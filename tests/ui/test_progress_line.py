@@ -1,7 +1,6 @@
 """`ProgressLine` and verbose output: thinking, retries and model changes."""
 
 import io
-import time
 
 import pytest
 
@@ -34,20 +33,19 @@ def handle_events(progress: ProgressLine, *events: AnyEvent) -> None:
         progress.handle_event(Envelope(0, 0.0, "s", event))
 
 
-def test_thinking_is_shown_with_its_seconds(screen: TerminalStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = ProgressLine(screen)
+def test_thinking_is_shown_with_its_seconds(screen: TerminalStream) -> None:
+    now = 100.0
+    progress = ProgressLine(screen, clock=lambda: now)
     handle_events(progress, ActivityChanged("streaming"), ThinkingStarted())
     assert screen.line == "thinking 0s"
-    started = time.monotonic()
-    monkeypatch.setattr("odin.ui.progress.time.monotonic", lambda: started + 3.5)
+    now += 3.5
     handle_events(progress, ActivityChanged("waiting_token"), ThinkingEnded("so", 3.5))
     assert screen.line.startswith("the model is answering")
 
 
-def test_retry_wait_is_counted_down(screen: TerminalStream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_wait_is_counted_down(screen: TerminalStream) -> None:
     now = 100.0
-    monkeypatch.setattr("odin.ui.progress.time.monotonic", lambda: now)
-    progress = ProgressLine(screen)
+    progress = ProgressLine(screen, clock=lambda: now)
     handle_events(progress, RetryScheduled(1, 6, 8.0, "full.", "Overloaded"), ActivityChanged("retrying", "retry 1/6"))
     assert screen.line == "waiting to retry, 8s left"
     now = 103.2

@@ -458,7 +458,7 @@ class AgentParts:
             budget=composition.budget,
             compaction=NoCompaction() if self.models.info.strategy == "files" else self._compaction,
             failover=self.models,
-            waited_s=lambda: composition.approvals.waited_s,
+            clock=composition.approvals.measure_work,
             take_late_warning=self._take_late_warning,
             make_verifier=self._make_verifier,
         )

@@ -204,6 +204,7 @@ class SessionComposition:
             can_ask=self.options.can_ask,
             question_timeout=config.question_timeout_s,
             confirm_timeout=config.confirm_timeout_s,
+            clock=self.environment.timing.monotonic,
         )
         self.earlier_grants = state.permissions.grants
         self.grants = state.permissions.get_grants(to_valid_unicode(config.root))
@@ -334,7 +335,9 @@ class SessionComposition:
             return None
         from odin.app.language_servers import SessionLanguageServers
 
-        found = SessionLanguageServers(self.config, self.env, self.recorder, lambda text: self.redact(text).text)
+        found = SessionLanguageServers(
+            self.config, self.environment, self.recorder, lambda text: self.redact(text).text
+        )
         return found if found.specs else None
 
     def _make_client(self, resumed: bool) -> LocalClient:
@@ -349,7 +352,11 @@ class SessionComposition:
         )
         self.team.set_main(agent)
         self._git_context = GitContext(
-            config.root, lambda: self.git, lambda text: agent.add_note(self.redact(text).text), enabled=not resumed
+            config.root,
+            lambda: self.git,
+            lambda text: agent.add_note(self.redact(text).text),
+            timing=self.environment.timing,
+            enabled=not resumed,
         )
         self.compaction.set_template("", self.get_template)
         deps = ClientDeps(

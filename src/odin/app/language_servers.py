@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from odin.app.sandbox import LazySandbox
 from odin.config import Config
 from odin.config.paths import make_environment
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.event_values import LanguageServerState
@@ -114,10 +115,11 @@ class SessionLanguageServers:
     """All servers of a session. `specs` are those that the project can use."""
 
     def __init__(
-        self, config: Config, env: Mapping[str, str], recorder: Recorder, redact: Callable[[str], str]
+        self, config: Config, environment: ExecutionEnvironment, recorder: Recorder, redact: Callable[[str], str]
     ) -> None:
         self._config = config
-        self._env = env
+        self._env = environment.variables
+        self._timing = environment.timing
         self._recorder = recorder
         self._redact = redact
         self.specs = self._find_specs(config.root)
@@ -172,6 +174,7 @@ class SessionLanguageServers:
                 is_confined=place.sandbox.can_confine,
                 take_changes=self._make_change_reader(),
                 on_change=self._announce,
+                timing=self._timing,
             )
         return known
 

@@ -61,9 +61,9 @@ class MemoryFolder:
         digits = day.replace("-", "")
         return self.folder / digits[:6] / f"{digits}.md"
 
-    def list_recent_notes(self) -> list[Path]:
+    def list_recent_notes(self, timestamp: float | None = None) -> list[Path]:
         """Return the notes of the last days, newest first, whether they exist or not."""
-        now = time.localtime(time.time())
+        now = time.localtime(timestamp)
         noons = (time.mktime((*now[:2], now.tm_mday - back, 12, 0, 0, 0, 0, -1)) for back in range(NOTE_DAYS))
         return [self.note_of(time.strftime("%Y-%m-%d", time.localtime(noon))) for noon in noons]
 

@@ -27,6 +27,7 @@ from odin.config.settings import PluginFiles
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, SessionLocked, UsageError
 from odin.core.event import Envelope
+from odin.core.timing import Timing
 from odin.session.log import SessionLog, pause_collection, read_log
 from odin.session.store import SessionStore
 
@@ -59,7 +60,7 @@ class Workspace(msgspec.Struct, frozen=True):
 
 
 def workspace_of(options: Options) -> Workspace:
-    environment = make_environment(options.env, options.cwd, options.state_dir)
+    environment = make_environment(options.env, options.cwd, options.state_dir, options.timing)
     env, cwd = environment.variables, environment.cwd
     config = load(cwd, env, options.to_flags(), trust=options.trust, plugin_dirs=options.plugin_dirs)
     if options.mcp_config or options.strict_mcp_config:
@@ -254,12 +255,6 @@ def _read_start(path: Path) -> str:
         return ""
 
 
-GRACE_S = 0.1
-"""How long the first request waits for git."""
-
-LIMIT_S = 1.0
-"""How long git may run."""
-
 _MAX_LINES = 30
 _MAX_CHARS = 2000
 _MAX_BYTES = 16_384
@@ -272,9 +267,16 @@ class GitContext:
     """Gathers the context once and passes it to `report`, at once or a little later."""
 
     def __init__(
-        self, root: str, git: "Callable[[], Git]", report: Callable[[str], None], *, enabled: bool = True
+        self,
+        root: str,
+        git: "Callable[[], Git]",
+        report: Callable[[str], None],
+        *,
+        timing: Timing,
+        enabled: bool = True,
     ) -> None:
         self._root = root
+        self._timing = timing
         self._git = git
         self._report = report
         self._enabled = enabled
@@ -289,10 +291,10 @@ class GitContext:
             self._report(line)
         if os.path.lexists(Path(self._root, ".git")):
             self._task = asyncio.create_task(self._gather_repository())
-            await asyncio.wait([self._task], timeout=GRACE_S)
+            await asyncio.wait([self._task], timeout=self._timing.git_grace_s)
 
     async def _gather_repository(self) -> None:
-        if text := await describe_repository(self._root, self._git()):
+        if text := await describe_repository(self._root, self._git(), self._timing.git_limit_s):
             self._report(text)
 
     async def close(self) -> None:
@@ -309,7 +311,7 @@ def describe_virtual_environment(root: str) -> str:
     return ""
 
 
-async def describe_repository(root: str, git: "Git") -> str:
+async def describe_repository(root: str, git: "Git", limit_s: float) -> str:
     """Return the branch, changes and last commits in a few lines; "" if git fails or takes too long."""
     from odin.app.git import decode_output, find_repository
 
@@ -317,7 +319,7 @@ async def describe_repository(root: str, git: "Git") -> str:
     if place is None:
         return ""
     try:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(limit_s):
             status = await git.run(place, _STATUS_ARGS, max_bytes=_MAX_BYTES)
             log = await git.run(place, _LOG_ARGS, max_bytes=_MAX_BYTES)
     except OdinError:

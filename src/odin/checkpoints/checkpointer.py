@@ -72,7 +72,9 @@ class Checkpointer:
         running: Callable[[], Iterable[str]],
         rollback_crashed: Callable[[Sequence[SpeculativeChanges]], Awaitable[None]],
         can_confine: Callable[[], bool],
+        command_turn_s: float,
     ) -> None:
+        self._command_turn_s = command_turn_s
         self.store = store
         self._recorder = recorder
         self._home = home
@@ -177,7 +179,9 @@ class Checkpointer:
 
     def _tracker_of(self, root: str) -> CommandTracker:
         if root not in self._trackers:
-            self._trackers[root] = CommandTracker(self._lister, root, self._recorder.emit, self._running)
+            self._trackers[root] = CommandTracker(
+                self._lister, root, self._recorder.emit, self._running, self._command_turn_s
+            )
         return self._trackers[root]
 
     async def recover(self) -> None:

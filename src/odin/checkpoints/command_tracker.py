@@ -15,7 +15,6 @@ or every path they change is written out in them (`mkdir a && echo b > a/b`).
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
 
 from msgspec import Struct
 
@@ -65,15 +64,15 @@ class CommandTracker:
     A command waits `wait_s` for the commands of other agents, then runs beside them.
     """
 
-    wait_s: ClassVar[float] = 15.0
-
     def __init__(
         self,
         lister: ProjectLister,
         root: str,
         record: Callable[[FilesChanged, str], object],
         running: Callable[[], Iterable[str]],
+        wait_s: float,
     ) -> None:
+        self._wait_s = wait_s
         self._lister = lister
         self._root = root
         self._record = record
@@ -133,7 +132,7 @@ class CommandTracker:
         return any(command.is_interrupted for command in self._commands.values())
 
     async def _wait_for_others(self, command: RunningCommand, announce: Callable[[str], None]) -> None:
-        deadline = asyncio.get_running_loop().time() + self.wait_s
+        deadline = asyncio.get_running_loop().time() + self._wait_s
         is_announced = False
         while others := self._find_blocking(command):
             if not is_announced:

@@ -142,5 +142,6 @@ class SessionCheckpoints:
                 running=self._running,
                 rollback_crashed=self._rollback_crashed,
                 can_confine=self._can_confine,
+                command_turn_s=self._environment.timing.command_turn_s,
             )
         return self._checkpointer

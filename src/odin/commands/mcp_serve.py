@@ -99,8 +99,9 @@ class SessionPool:
     Sessions that no call uses are closed, except for the last few; a later call opens them again.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, max_open: int = MAX_OPEN_SESSIONS) -> None:
         self._options = options
+        self._max_open = max_open
         self._sessions: dict[str, PooledSession] = {}
         self._changing = asyncio.Lock()
 
@@ -140,7 +141,7 @@ class SessionPool:
             self._sessions[used.name] = used  # the latest is the last
             used.users += 1
             unused = [item for item in self._sessions.values() if not item.users]
-            await self._close_some(unused[: max(0, len(self._sessions) - MAX_OPEN_SESSIONS)])
+            await self._close_some(unused[: max(0, len(self._sessions) - self._max_open)])
         return used
 
     async def _close_some(self, sessions: list[PooledSession]) -> None:

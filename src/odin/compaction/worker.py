@@ -8,6 +8,7 @@ messages.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from odin.compaction.summary import (
     render_sections,
     split_into_portions,
 )
-from odin.context.system_prompt import describe_environment
+from odin.context.system_prompt import describe_environment, format_date
 from odin.core.call_events import ActivityChanged
 from odin.core.errors import CompactionFailed, OdinError
 from odin.core.event import AnyEvent, Compacted, CompactionChanged, Warned
@@ -69,7 +70,7 @@ def facts_of(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
     others = tuple(f"- {record.id}: {record.task[:200]}" for record in agents.values()) if not agent else ()
     changed = dict.fromkeys(change.change.before.path for change in state.file_history.list_since(0))
     return SummaryFacts(
-        environment=describe_environment(scope.cwd, scope.root, budget.deps.shell),
+        environment=describe_environment(scope.cwd, scope.root, budget.deps.shell, format_date(time.time())),
         earlier=earlier_summary_of(budget),
         prompt=budget.thread.prompt,
         todos=(own_state.todos if own_state else ()) if agent else state.conversation.todos,

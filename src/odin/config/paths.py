@@ -13,6 +13,7 @@ from types import MappingProxyType
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.private_folders import make_private_folder
+from odin.core.timing import DEFAULT_TIMING, Timing
 
 CONFIG_NAME = "odinconfig.json"
 INSTRUCTIONS_NAME = "ODIN.md"
@@ -54,7 +55,7 @@ def resolve_folder(folder: str = "") -> str:
 
 
 def make_environment(
-    env: Mapping[str, str] | None = None, cwd: str = "", state_dir: str | Path = ""
+    env: Mapping[str, str] | None = None, cwd: str = "", state_dir: str | Path = "", timing: Timing = DEFAULT_TIMING
 ) -> ExecutionEnvironment:
     """Return the environment for a session in this folder, by default with this process's variables and folder.
 
@@ -72,6 +73,7 @@ def make_environment(
         config_dir=str(get_config_dir(variables)),
         state_dir=str(state_dir or get_state_dir(variables)),
         cache_dir=str(get_cache_dir(variables)),
+        timing=timing,
     )
 
 

@@ -13,6 +13,7 @@ from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.event_values import Delivery
 from odin.core.policy import RuleLayer
 from odin.core.provider import EditFormatSetting, Effort
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings
@@ -575,6 +576,7 @@ class Options(Struct, frozen=True, kw_only=True):
     role: str = ""
     mcp_config: tuple[str, ...] = ()
     strict_mcp_config: bool = False
+    timing: Timing = DEFAULT_TIMING
 
     def to_flags(self) -> dict[str, Any]:
         """Return the configuration keys these options set, for `load`."""

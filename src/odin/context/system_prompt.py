@@ -243,18 +243,18 @@ def _load_prompt(name: str) -> str:
     return _cache[name]
 
 
-def describe_environment(cwd: str, root: str, shell: str) -> str:
+def describe_environment(cwd: str, root: str, shell: str, date: str) -> str:
     """Return facts for the first message of a session. They stay in the history and are not repeated."""
     lines = [f"Working directory: {to_valid_unicode(cwd)}"]
     if root != cwd:
         lines.append(f"Project root: {to_valid_unicode(root)}")
     lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(shell)}")  # noqa: PTH119
-    lines.append(f"Date: {format_today()}")
+    lines.append(f"Date: {date}")
     return "\n".join(lines)
 
 
-def format_today() -> str:
-    return time.strftime("%Y-%m-%d")
+def format_date(timestamp: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(timestamp))
 
 
 def describe_cached_files(files: Sequence[CachedFile]) -> str:

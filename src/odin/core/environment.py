@@ -5,12 +5,14 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from odin.core.timing import DEFAULT_TIMING, Timing
+
 
 class ExecutionEnvironment(Struct, frozen=True, eq=False):
-    """Variables, folders and shell that the commands of a session get.
+    """Variables, folders and shell that the commands of a session get, and its waits.
 
     `variables` cannot be changed. `shell` runs commands. `temporary` is the resolved folder for temporary files of
-    commands; what Odin reads back never lies there. The last three are Odin's own folders. Compared by identity,
+    commands; what Odin reads back never lies there. The three after it are Odin's own folders. Compared by identity,
     because a session has one.
     """
 
@@ -22,6 +24,7 @@ class ExecutionEnvironment(Struct, frozen=True, eq=False):
     config_dir: str
     state_dir: str
     cache_dir: str
+    timing: Timing = DEFAULT_TIMING
 
     @property
     def path(self) -> str:

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from odin.context.system_prompt import describe_environment, format_today
+from odin.context.system_prompt import describe_environment, format_date
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
 from odin.core.event import ContextAdded, NoteAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
@@ -451,13 +451,13 @@ class Agent:
 
     def _collect_notes(self, mode: Mode, continues: bool) -> tuple[str, ...]:
         """Return the notes for a new prompt: changes of environment, date and mode, and unsent context."""
-        date = format_today()
+        place = self._deps.environment
+        date = format_date(place.timing.clock())
         notes: list[str] = []
         if not self.name and not continues and (cut := _CUT_SHORT_NOTES.get(self._recorder.state.last_reason or "")):
             notes.append(cut)
         if not self._last_date:
-            place = self._deps.environment
-            notes.append(describe_environment(place.cwd, self._deps.root, place.shell))
+            notes.append(describe_environment(place.cwd, self._deps.root, place.shell, date))
         elif date != self._last_date:
             notes.append(f"Date: {date}")
         if self._last_mode not in (None, mode):

@@ -58,6 +58,7 @@ class Approvals:
         question_timeout: float = 0,
         confirm_timeout: float = 0,
         hooks: Hooks | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.can_ask = can_ask
         self.is_closed = False
@@ -65,6 +66,7 @@ class Approvals:
         self._confirm_timeout = confirm_timeout
         self._recorder = recorder
         self._hooks = hooks or NoHooks()
+        self._clock = clock
         self._lock = asyncio.Lock()
         self._open_requests: dict[str, tuple[asyncio.Future[AnswerPermission], str]] = {}
         self._open_questions: dict[str, asyncio.Future[AnswerQuestions]] = {}
@@ -108,7 +110,7 @@ class Approvals:
     async def _wait_for_answer(self, asked: PermissionAsked, agent: str) -> AnswerPermission:
         answered: asyncio.Future[AnswerPermission] = asyncio.get_running_loop().create_future()
         self._open_requests[asked.ask_id] = answered, agent
-        self._waiting_since = time.monotonic()
+        self._waiting_since = self._clock()
         try:
             self._recorder.emit(asked, agent)
             self._notify_hooks(
@@ -182,7 +184,7 @@ class Approvals:
     ) -> AnswerQuestions:
         answered: asyncio.Future[AnswerQuestions] = asyncio.get_running_loop().create_future()
         self._open_questions[ask_id] = answered
-        self._waiting_since = time.monotonic()
+        self._waiting_since = self._clock()
         try:
             self._recorder.emit(QuestionsAsked(ask_id, call_id, questions), agent)
             self._notify_hooks(HookCall("wait_question", agent, call_id=call_id, text=questions[0].text))
@@ -220,7 +222,7 @@ class Approvals:
     async def _wait_for_decision(self, asked: PlanAsked, agent: str) -> AnswerPlan:
         answered: asyncio.Future[AnswerPlan] = asyncio.get_running_loop().create_future()
         self._open_plans[asked.ask_id] = answered, asked
-        self._waiting_since = time.monotonic()
+        self._waiting_since = self._clock()
         answer = AnswerPlan(asked.ask_id, "keep_planning", by="timeout")
         try:
             self._recorder.emit(asked, agent)
@@ -253,13 +255,15 @@ class Approvals:
             raise UsageError(f"The role {op.role!r} cannot carry out this plan.", f"Use {list_choices(asked.roles)}.")
         return _set_result(waiting, op)
 
-    @property
-    def waited_s(self) -> float:
-        """The seconds that the user took to answer so far. Requests and questions are open one at a time."""
-        return self._waited_s + (0.0 if self._waiting_since is None else time.monotonic() - self._waiting_since)
+    def measure_work(self) -> float:
+        """Return the time on a clock that stands while the user answers. Requests are open one at a time."""
+        now = self._clock() if self._waiting_since is None else self._waiting_since
+        return now - self._waited_s
 
     def _stop_waiting(self) -> None:
-        self._waited_s, self._waiting_since = self.waited_s, None
+        if self._waiting_since is not None:
+            self._waited_s += self._clock() - self._waiting_since
+            self._waiting_since = None
 
     def answer_questions(self, op: AnswerQuestions) -> bool:
         """Answer the questions of a tool call. Return False if they are not open."""

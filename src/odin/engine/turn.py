@@ -152,8 +152,8 @@ class TurnDeps(msgspec.Struct, frozen=True):
     budget: CostBudget
     compaction: Compaction
     failover: ModelFailover
-    waited_s: Callable[[], float] = lambda: 0.0
-    """The seconds that the user took to answer questions and permission requests so far. They are not work."""
+    clock: Callable[[], float] = time.monotonic
+    """Measures the duration of the turn. It stands while the user answers a question or a permission request."""
     take_late_warning: Callable[[], str] = lambda: ""
     """Return a warning about what processes in the background did since the last one, or ""."""
     make_verifier: Callable[[str, CallScope, TurnCalls], TurnVerifier | None] = lambda turn, scope, calls: None
@@ -210,7 +210,7 @@ class AgentTurn:
         self._on_ended = on_ended
         self._hook_continues = 0
         self._stream = ReplyStream(deps.recorder, scope.agent, lambda: self._speculator)
-        self._started_at = time.monotonic() - deps.waited_s()
+        self._started_at = deps.clock()
         self._steps = 0
         self._usage = Usage()
         self._cost = 0.0
@@ -544,7 +544,7 @@ class AgentTurn:
             steps=self._steps,
             usage=self._usage,
             cost_usd=self._cost,
-            duration_ms=int((time.monotonic() - self._deps.waited_s() - self._started_at) * 1000),
+            duration_ms=int((self._deps.clock() - self._started_at) * 1000),
             api_ms=int(self._stream.seconds * 1000),
             error=str(error) if error else _ENDING_TEXTS.get(reason, ""),
             error_kind=error.kind if error else "",

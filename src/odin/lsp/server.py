@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 from odin.core.path_names import contains
 from odin.core.profile import WritableFolders
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.lsp.detection import ServerSpec, plan_launch
 from odin.lsp.documents import (
     ERROR,
@@ -45,7 +46,6 @@ from odin.tools.files import to_printable
 
 START_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 30.0
-SETTLE_TIMEOUT_S = 10.0
 
 MAX_OPEN_DOCUMENTS = 40
 MAX_STARTS = 3
@@ -56,9 +56,6 @@ _MAX_REFRESHED = 8
 """Documents that are reviewed again when the server says that its diagnostics have changed."""
 
 _MAX_PROGRESS = 100
-_IDLE_S = 0.1
-_REFRESH_PAUSE_S = 0.3
-_EXIT_PAUSE_S = 0.3
 
 _RETRY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses before a request is repeated that the server gave up."""
@@ -82,8 +79,10 @@ class LanguageServer:
         writable: WritableFolders,
         is_confined: Callable[[], bool],
         on_change: Callable[[], None] = lambda: None,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.spec = spec
+        self.timing = timing
         self.status: ProcessStatus = "idle"
         self.detail = ""
         self.start_ms = 0
@@ -211,7 +210,7 @@ class LanguageServer:
     def _on_unread(self, connection: JsonRpcConnection) -> None:
         """Its input is closed: give it up, unless it turns out that the process has ended, which says more."""
         why = "it does not read what it is sent"
-        asyncio.get_running_loop().call_later(_EXIT_PAUSE_S, self._on_broken, connection, why)
+        asyncio.get_running_loop().call_later(self.timing.lsp_exit_s, self._on_broken, connection, why)
 
     def _on_broken(self, connection: JsonRpcConnection, reason: str) -> None:
         if connection is self._connection and self.status in ("starting", "ready"):
@@ -371,7 +370,7 @@ class LanguageServer:
         if self._is_settled and not self.is_loading:
             return
         with suppress(ServerFault, TimeoutError):
-            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+            async with asyncio.timeout(self.timing.lsp_settle_s):
                 if not self._is_settled:
                     self._is_settled = True
                     await self.review(document)
@@ -454,7 +453,8 @@ class LanguageServer:
                 if document.idle_timer is not None:
                     document.idle_timer.cancel()
                 if fields.get("state") == "idle":
-                    document.idle_timer = asyncio.get_running_loop().call_later(_IDLE_S, document.end_busy)
+                    loop = asyncio.get_running_loop()
+                    document.idle_timer = loop.call_later(self.timing.lsp_idle_s, document.end_busy)
         elif method == "experimental/serverStatus":  # rust-analyzer
             self._note_loading(is_loading=fields.get("quiescent") is False)
         elif method == "$/progress" and self.spec.indexes:
@@ -508,7 +508,8 @@ class LanguageServer:
                 return {"success": False}
             case "workspace/diagnostic/refresh":
                 if self._refresh_timer is None:
-                    self._refresh_timer = asyncio.get_running_loop().call_later(_REFRESH_PAUSE_S, self._review_again)
+                    loop = asyncio.get_running_loop()
+                    self._refresh_timer = loop.call_later(self.timing.lsp_refresh_s, self._review_again)
                 return None
             case (
                 "client/unregisterCapability"

@@ -18,6 +18,7 @@ from odin.core.event_values import LanguageServerState
 from odin.core.format import count_of
 from odin.core.path_names import contains
 from odin.core.profile import WritableFolders
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.lsp.detection import ServerSpec, find_for_project, list_files
 from odin.lsp.documents import ERROR, Diagnostic, ErrorIdentity, OpenDocument, WatchedChange
 from odin.lsp.protocol import ServerFault
@@ -25,9 +26,6 @@ from odin.lsp.server import LanguageServer
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import to_printable
 
-COLD_WAIT_S = 1.5
-WARM_WAIT_S = 0.28
-"""With the work on both sides of the wait, an edit takes at most 0.3 s longer."""
 PATIENCE = 3
 """After this many reviews without an answer in time, a server is not waited for until it answers."""
 
@@ -67,11 +65,21 @@ class LanguageServers:
         is_confined: Callable[[], bool],
         take_changes: Callable[[], Iterable[WatchedChange]] = tuple,
         on_change: Callable[[], None] = lambda: None,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.root = root
         self._take_changes = take_changes
         self.all = tuple(
-            LanguageServer(spec, root, runner, env=env, writable=writable, is_confined=is_confined, on_change=on_change)
+            LanguageServer(
+                spec,
+                root,
+                runner,
+                env=env,
+                writable=writable,
+                is_confined=is_confined,
+                on_change=on_change,
+                timing=timing,
+            )
             for spec in specs
         )
 
@@ -269,7 +277,7 @@ async def _warm_up_server(server: LanguageServer, path: str) -> FoundErrors:
 def _wait_for(server: LanguageServer) -> float:
     if server.unanswered >= PATIENCE:
         return 0.0
-    return WARM_WAIT_S if server.is_warm else COLD_WAIT_S
+    return server.timing.lsp_warm_s if server.is_warm else server.timing.lsp_cold_s
 
 
 def _keep_running(review: Coroutine[Any, Any, FoundErrors]) -> "asyncio.Task[FoundErrors]":

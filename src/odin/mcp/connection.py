@@ -21,6 +21,7 @@ from odin.config.settings import McpLimits, McpServerSettings
 from odin.core.errors import OdinError
 from odin.core.event_values import ServerStatus
 from odin.core.profile import ProgramStart
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tool import ToolContext
 from odin.mcp.calls import RunningCalls
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
@@ -28,7 +29,6 @@ from odin.mcp.transport import Exchange, SdkTransport, StdioTransport, open_http
 from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
 
 ATTEMPTS = 3
-_PAUSES_S = (0.5, 1.5)
 _MAX_RECONNECTS = 3
 """How often calls start a server again that ended, until one of them succeeds."""
 
@@ -36,9 +36,8 @@ _CLOSE_S = 3.0
 """How long closing a connection may take. It is longer than ending a program takes."""
 
 _LIST_S = 20.0
-_REFRESH_PAUSE_S = 0.05
 _MAX_REFRESH_PAUSE_S = 30.0
-"""The pause before a list is fetched again: several notifications come together, and some servers never stop."""
+"""The longest pause before a list is fetched again: some servers never stop to announce changes."""
 
 _MAX_LOGS = 20
 _UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
@@ -81,6 +80,7 @@ class ConnectionDeps(Struct, frozen=True):
     sample: Callable[[str, Any], Awaitable[Any]]
     find_exchange: Callable[[str], Exchange | None] = lambda name: None
     make_auth: Callable[[str, McpServerSettings], Any] = lambda name, settings: None
+    timing: Timing = DEFAULT_TIMING
 
 
 class ServerConnection:
@@ -115,7 +115,7 @@ class ServerConnection:
         self._settled = asyncio.Event()
         self._stop = asyncio.Event()
         self._refreshes: set[asyncio.Task[None]] = set()
-        self._refresh_pause = _REFRESH_PAUSE_S
+        self._refresh_pause = deps.timing.mcp_refresh_s
         self._refreshed_at = 0.0
         self._is_outdated = False
         self._calls = RunningCalls(settings.timeout_s)
@@ -194,7 +194,7 @@ class ServerConnection:
                     if isinstance(_unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
                         break
                 if attempt < ATTEMPTS:
-                    await asyncio.sleep(_PAUSES_S[attempt - 1])
+                    await asyncio.sleep(self._deps.timing.mcp_retry_pauses_s[attempt - 1])
         finally:
             self._client = None
             try:
@@ -255,7 +255,8 @@ class ServerConnection:
             self._hint = start.hint
             yield StdioTransport(self._deps.runner, (settings.command, *settings.args), start)
         else:
-            async with open_http(settings, self._deps.make_auth(self.name, settings)) as transport:
+            auth = self._deps.make_auth(self.name, settings)
+            async with open_http(settings, auth, self._deps.timing.mcp_goodbye_s) as transport:
                 yield transport
 
     @asynccontextmanager
@@ -312,7 +313,8 @@ class ServerConnection:
         """Fetch the listing until no change was announced meanwhile. It takes effect with the next request."""
         while self._is_outdated and self._client is not None:
             is_recent = time.monotonic() - self._refreshed_at < _MAX_REFRESH_PAUSE_S
-            self._refresh_pause = min(2 * self._refresh_pause, _MAX_REFRESH_PAUSE_S) if is_recent else _REFRESH_PAUSE_S
+            longer = min(2 * self._refresh_pause, _MAX_REFRESH_PAUSE_S)
+            self._refresh_pause = longer if is_recent else self._deps.timing.mcp_refresh_s
             await asyncio.sleep(self._refresh_pause)
             self._is_outdated = False
             with suppress(Exception):  # a server that announces a change and does not answer keeps what it had

@@ -18,7 +18,7 @@ MAX_MESSAGES = 1_000
 FLOOD_S = 5.0
 """More than so many messages in so many seconds are dropped, and many more end the connection."""
 
-_FLOOD_LIMIT = 20_000
+_MAX_EXCESS = 20_000
 _CHUNK = 1 << 16
 _TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)(?:"(\s*:\s*(\d{1,15})?)?|$)|[{}\[\]]', re.DOTALL)
 _LAST_ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
@@ -87,8 +87,10 @@ def make_error(number: int | str, why: str) -> Any:
 class FloodGate:
     """Counts the messages of a server. `fault` says that it sent far too many."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_messages: int = MAX_MESSAGES, max_excess: int = _MAX_EXCESS) -> None:
         self.fault = ""
+        self._max_messages = max_messages
+        self._max_excess = max_excess
         self._window = (0.0, 0)
         self._excess = 0
 
@@ -97,10 +99,10 @@ class FloodGate:
         now = time.monotonic()
         since, count = self._window
         self._window = (now, 1) if now - since > FLOOD_S else (since, count + 1)
-        if self._window[1] <= MAX_MESSAGES:
+        if self._window[1] <= self._max_messages:
             return True
         self._excess += 1
-        if self._excess > _FLOOD_LIMIT:
+        if self._excess > self._max_excess:
             self.fault = "it flooded Odin with messages"
         return not hasattr(message, "method")
 

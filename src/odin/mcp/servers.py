@@ -41,11 +41,6 @@ from odin.sandbox.runner import ProcessRunner
 _START_S = 2.0
 """How long after the preparation of the first request the servers start at the latest."""
 
-PROMPT_S = 20.0
-"""How long a slash command waits for the prompt of its server, which may have to be started for it."""
-
-_SAY_WAITING_S = 1.0
-
 
 class ServerDeps(Struct, frozen=True):
     """What the servers need from the session.
@@ -127,6 +122,7 @@ class SessionServers:
             sample=deps.sample,
             find_exchange=lambda name: self._exchanges.get(name),
             make_auth=make_auth,
+            timing=deps.environment.timing,
         )
 
     def _list_enabled(self) -> list[tuple[str, ServerConnection]]:
@@ -367,15 +363,17 @@ class SessionServers:
                 f"The argument {missing!r} is missing.", f"Usage: /{server.name}:{prompt.name} {_hint_of(prompt)}"
             )
         values = dict(zip(prompt.arguments, words, strict=False))
-        waiting = Warned(f"Waiting for the MCP server {server.name}, for at most {PROMPT_S:g} s.", "info")
-        timer = asyncio.get_running_loop().call_later(_SAY_WAITING_S, self._deps.emit, waiting, "")
+        timing = self._deps.environment.timing
+        limit = timing.mcp_prompt_s
+        waiting = Warned(f"Waiting for the MCP server {server.name}, for at most {limit:g} s.", "info")
+        timer = asyncio.get_running_loop().call_later(timing.mcp_waiting_note_s, self._deps.emit, waiting, "")
         try:
-            async with asyncio.timeout(PROMPT_S):
+            async with asyncio.timeout(limit):
                 result = await server.get_prompt(prompt.name, values, self._make_context())
         except ServerUnavailable as error:
             raise UsageError(str(error), error.hint) from error
         except TimeoutError:
-            raise UsageError(f"The MCP server {server.name} did not answer within {PROMPT_S:g} s.") from None
+            raise UsageError(f"The MCP server {server.name} did not answer within {limit:g} s.") from None
         finally:
             timer.cancel()
         return ResultReader(self._deps.folder, server.name).read_prompt(result)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from odin.config.settings import McpServerSettings
 from odin.core.profile import ProgramStart
+from odin.core.timing import DEFAULT_TIMING
 from odin.mcp.messages import (
     MAX_MESSAGE_BYTES,
     FloodGate,
@@ -270,8 +271,6 @@ class SdkTransport:
 
 _CONNECT_S = 15.0
 _READ_S = 300.0
-_GOODBYE_S = 1.0
-"""How long a server may take to end its session."""
 
 
 class HttpTransport:
@@ -279,8 +278,9 @@ class HttpTransport:
 
     junk = ""
 
-    def __init__(self) -> None:
+    def __init__(self, goodbye_s: float) -> None:
         self.closed = asyncio.Event()
+        self._goodbye_s = goodbye_s
         self.is_forgotten = False
         self.open_streams: Callable[[], AbstractAsyncContextManager[Any]] | None = None
         self._gate = FloodGate()
@@ -301,7 +301,7 @@ class HttpTransport:
         if self._streams is None:
             return None
         with suppress(TimeoutError):
-            async with asyncio.timeout(_GOODBYE_S):
+            async with asyncio.timeout(self._goodbye_s):
                 return await self._streams.__aexit__(*error)
         return None
 
@@ -321,9 +321,11 @@ class HttpTransport:
 
 
 @asynccontextmanager
-async def open_http(settings: McpServerSettings, auth: Any) -> AsyncGenerator[HttpTransport, None]:
+async def open_http(
+    settings: McpServerSettings, auth: Any, goodbye_s: float = DEFAULT_TIMING.mcp_goodbye_s
+) -> AsyncGenerator[HttpTransport, None]:
     """Yield the transport to a server. Each of its messages is limited to `MAX_MESSAGE_BYTES`."""
-    transport = HttpTransport()
+    transport = HttpTransport(goodbye_s)
     if settings.transport == "sse":
         from mcp.client.sse import sse_client
 

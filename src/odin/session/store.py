@@ -62,12 +62,14 @@ class SessionStore:
             raise UsageError(f"{session!r} is not a session id.", "Ids consist of letters, digits, '-' and '_'.")
         return self.folder / session / LOG_NAME
 
-    def create(self, cwd: str, session: str = "", *, copied: LogHeader | None = None) -> SessionLog:
+    def create(
+        self, cwd: str, session: str = "", *, copied: LogHeader | None = None, now: float | None = None
+    ) -> SessionLog:
         """Reserve an id and return its log. The file is created by the first event.
 
         `copied` has the `forked_…` fields of a fork. Raise UsageError if the requested id is in use.
         """
-        now = time.time()
+        now = time.time() if now is None else now
         requested = session
         while True:
             session = requested or make_session_id(now)

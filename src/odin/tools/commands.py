@@ -17,9 +17,6 @@ from odin.sandbox.process import describe_exit
 from odin.sandbox.runner import CommandResult, ProcessRunner, SandboxUnavailable
 from odin.tools.files import to_printable
 
-INTERVAL = 0.5
-"""Minimum seconds between two progress lines."""
-
 _MAX_WIDTH = 200
 _MAX_KEPT = 4 * _MAX_WIDTH
 DEFAULT_MS = 120_000
@@ -213,8 +210,9 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
 class CommandProgress:
     """Shows the newest non-blank line of the output, at most once per interval, also if no more output follows."""
 
-    def __init__(self, show: Callable[[str], None]) -> None:
+    def __init__(self, show: Callable[[str], None], interval_s: float) -> None:
         self._show = show
+        self._interval_s = interval_s
         self._loop = asyncio.get_running_loop()
         self._shown_at = time.monotonic()
         self._text = ""
@@ -224,7 +222,7 @@ class CommandProgress:
         self._text = (self._text + text)[-_MAX_KEPT:] if len(text) < _MAX_KEPT else text[-_MAX_KEPT:]
         if self._timer is not None:
             return
-        wait = self._shown_at + INTERVAL - time.monotonic()
+        wait = self._shown_at + self._interval_s - time.monotonic()
         if wait > 0:
             self._timer = self._loop.call_later(wait, self._show_line)
         else:
@@ -281,7 +279,7 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
             return self._spawn(args, ctx)
         timeout_ms = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
         seconds = min(timeout_ms, MAX_MS) / 1000
-        progress = CommandProgress(ctx.progress)
+        progress = CommandProgress(ctx.progress, ctx.environment.timing.command_output_s)
         try:
             finished = await self._runner.run(
                 args.command,

@@ -320,9 +320,16 @@ class FileFinder:
     """Answers path queries for one working directory. `recent` returns the files of the session."""
 
     def __init__(
-        self, cwd: str, runner: ProcessRunner, *, recent: Callable[[], Sequence[CachedFile]], env: Mapping[str, str]
+        self,
+        cwd: str,
+        runner: ProcessRunner,
+        *,
+        recent: Callable[[], Sequence[CachedFile]],
+        env: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cwd = cwd
+        self._clock = clock
         self._runner = runner
         self._recent = recent
         self._env = env
@@ -370,7 +377,7 @@ class FileFinder:
 
     async def _get_index(self) -> "PathIndex":
 
-        if not self.is_walking and (self._index is None or time.monotonic() - self._finished_at > FRESH_S):
+        if not self.is_walking and (self._index is None or self._clock() - self._finished_at > FRESH_S):
             new_index = PathIndex()
             self._index = self._index or new_index
             self._walk_task = asyncio.create_task(self._build_index(new_index))
@@ -383,7 +390,7 @@ class FileFinder:
 
         await fill_index(new_index, self._cwd, self._env, self._runner)
         self._index = new_index
-        self._finished_at = time.monotonic()
+        self._finished_at = self._clock()
 
     async def _run_bounded(self, work: "Callable[..., list[str]]", *args: object) -> tuple[str, ...]:
         """Run disk access in a thread, with a timeout for disks that do not answer."""

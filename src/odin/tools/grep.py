@@ -52,7 +52,8 @@ class GrepSearch:
         with open_source(place, ctx.cwd) as source:
             query = _build_query(args, source)
             is_hidden = hide_nothing if source.is_file else source.hide(ctx.is_hidden)
-            return await self._search(args, query, SearchProgram(source, self._rg(), self._runner), is_hidden)
+            program = SearchProgram(source, self._rg(), self._runner, ctx.environment.timing.search_s)
+            return await self._search(args, query, program, is_hidden)
 
     async def _search(
         self, args: "GrepArgs", query: SearchQuery, program: SearchProgram, is_hidden: Callable[[str], bool]

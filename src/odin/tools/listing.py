@@ -29,7 +29,7 @@ from odin.tools.files import (
     to_printable,
 )
 from odin.tools.ripgrep import HERE, build_base_argv, compile_glob, extract_name_glob, find_ripgrep, walk_files
-from odin.tools.search import SEARCH_SECONDS, SearchSource, describe_hidden, make_timeout_refusal, split_hidden
+from odin.tools.search import SearchSource, describe_hidden, make_timeout_refusal, split_hidden
 
 if TYPE_CHECKING:
     from odin.tools.search_tools import FindProgram, GlobArgs, LSArgs
@@ -165,7 +165,8 @@ class GlobSearch:
         withheld: list[str] = []
         with open_listed_folder(place, ctx.cwd) as folder:
             source = SearchSource(place, folder)
-            found = await self._find_newest(source, folder, pattern, source.hide(ctx.is_hidden), withheld)
+            seconds = ctx.environment.timing.search_s
+            found = await self._find_newest(source, folder, pattern, source.hide(ctx.is_hidden), withheld, seconds)
             lines = [source.path_of(name) for name in found.list_newest(MAX_SHOWN)]
         note = to_printable(f"Found {found.total} files for {args.pattern}")
         if not lines:
@@ -182,6 +183,7 @@ class GlobSearch:
         pattern: str,
         is_hidden: Callable[[str], bool],
         withheld: list[str],
+        seconds: float,
     ) -> NewestFiles:
         """Return the matching files that are neither ignored nor dotfiles, unless the pattern names them.
 
@@ -207,28 +209,30 @@ class GlobSearch:
             try:
                 skipped = [*sorted(skip), *_list_siblings(folder, pattern)]
                 argv = _build_argv(rg, folder.path, names, hidden, skipped)
-                return await self._list_with_ripgrep(argv, folder, functools.partial(choose, exact=exact))
+                return await self._list_with_ripgrep(argv, folder, functools.partial(choose, exact=exact), seconds)
             except OSError:
                 pass
-        found = NewestFiles(folder, SEARCH_SECONDS)
+        found = NewestFiles(folder, seconds)
         start = len(folder.path.rstrip("/")) + 1
-        walked = (path[start:] for path in walk_files(folder.path, hidden=hidden, skip=skip, seconds=SEARCH_SECONDS))
+        walked = (path[start:] for path in walk_files(folder.path, hidden=hidden, skip=skip, seconds=seconds))
         await asyncio.to_thread(found.read_names, walked, choose)
         return found
 
-    async def _list_with_ripgrep(self, argv: list[str], folder: OpenFolder, choose: NameFilter) -> NewestFiles:
-        found = NewestFiles(folder, SEARCH_SECONDS)
+    async def _list_with_ripgrep(
+        self, argv: list[str], folder: OpenFolder, choose: NameFilter, seconds: float
+    ) -> NewestFiles:
+        found = NewestFiles(folder, seconds)
         chunks: SimpleQueue[bytes | None] = SimpleQueue()
         reading = asyncio.get_running_loop().run_in_executor(None, found.read_chunks, chunks.get, choose)
         try:
             listed = await self._runner.capture(
-                argv, cwd=folder.fd, timeout=SEARCH_SECONDS, stop_after=_STOP_BYTES, profile=OWN, on_data=chunks.put
+                argv, cwd=folder.fd, timeout=seconds, stop_after=_STOP_BYTES, profile=OWN, on_data=chunks.put
             )
         finally:
             chunks.put(None)
         await reading
         if listed.timed_out:
-            raise make_timeout_refusal()
+            raise make_timeout_refusal(seconds)
         found.complete = found.complete and not listed.stopped
         return found
 

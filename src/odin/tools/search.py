@@ -31,8 +31,6 @@ from odin.sandbox.runner import CapturedOutput, ProcessRunner
 from odin.tools.files import Refusal, open_listed_folder, open_regular
 from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery, build_ripgrep_argv
 
-SEARCH_SECONDS = 60.0
-
 _LINES_BYTES = 8_000_000
 _FIRST_BYTES = 1_000_000
 _PATHS_BYTES = 64_000_000
@@ -174,6 +172,7 @@ class SearchProgram(Struct, frozen=True):
     source: SearchSource
     rg: str | None
     runner: ProcessRunner
+    seconds: float
 
 
 async def find_lines(query: SearchQuery, program: SearchProgram) -> SearchResult:
@@ -245,7 +244,7 @@ async def _run_search(
     run = functools.partial(
         program.runner.capture,
         cwd=source.cwd,
-        timeout=SEARCH_SECONDS,
+        timeout=program.seconds,
         stop_after=stop_after,
         profile=OWN,
         on_data=on_data,
@@ -260,7 +259,7 @@ async def _run_search(
 
         output = await run(build_scan_argv(query, mode), stdin=source.open_input())
     if output.timed_out:
-        raise make_timeout_refusal()
+        raise make_timeout_refusal(program.seconds)
     if output.code == 2 and output.errors and not output.data:
         raise Refusal(f"The search is not valid: {output.errors.removeprefix('rg: ').strip()}")
     if output.code not in (0, 1, 2) and not output.stopped:
@@ -268,8 +267,8 @@ async def _run_search(
     return output
 
 
-def make_timeout_refusal() -> Refusal:
-    return Refusal(f"The search took longer than {SEARCH_SECONDS:g}s and was stopped. Search in a smaller folder.")
+def make_timeout_refusal(seconds: float) -> Refusal:
+    return Refusal(f"The search took longer than {seconds:g}s and was stopped. Search in a smaller folder.")
 
 
 def _keep_path(printed: str) -> str:

@@ -5,7 +5,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from odin.core.call_events import (
@@ -144,8 +144,11 @@ class ProgressLine:
     Every tool call also leaves a line with `keep_calls`, or on a dumb terminal, where nothing can be redrawn.
     """
 
-    def __init__(self, err: TextIO | None, *, keep_calls: bool = False) -> None:
+    def __init__(
+        self, err: TextIO | None, *, keep_calls: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._err = err
+        self._clock = clock
         env = os.environ
         terminal = err is not None and err.isatty()
         self._live = terminal and not is_dumb(env)
@@ -153,7 +156,7 @@ class ProgressLine:
         self._painter = TextPainter(err, env)
         self._tools: dict[str, tuple[str, float]] = {}
         self._what = "starting"
-        self._since = time.monotonic()
+        self._since = self._clock()
         self._until = 0.0
         self._drawn = False
         self._held = 0
@@ -169,7 +172,7 @@ class ProgressLine:
         event = envelope.event
         if isinstance(event, ToolStarted):
             what = f"{user_name_of(event.name)} {event.description}".strip()
-            self._tools[event.call_id] = (what, time.monotonic())
+            self._tools[event.call_id] = (what, self._clock())
             if self._lines:
                 self.print_line(f"· [{envelope.agent}] {what}" if envelope.agent else f"· {what}")
         elif isinstance(event, ToolEnded):
@@ -178,7 +181,7 @@ class ProgressLine:
             self._until = self._until if event.activity in TIMED_ACTIVITIES else 0.0
             self._set_activity(ACTIVITY_WORDS[event.activity])
         elif isinstance(event, RetryScheduled):
-            self._until = time.monotonic() + event.delay_s
+            self._until = self._clock() + event.delay_s
         elif isinstance(event, ThinkingStarted | ThinkingEnded):
             self._set_activity("thinking" if isinstance(event, ThinkingStarted) else ACTIVITY_WORDS["streaming"])
         elif isinstance(event, StatusUpdated):
@@ -222,7 +225,7 @@ class ProgressLine:
 
     def _set_activity(self, what: str) -> None:
         if what != self._what:
-            self._what, self._since = what, time.monotonic()
+            self._what, self._since = what, self._clock()
 
     def _tick(self) -> None:
         self._draw()
@@ -231,7 +234,7 @@ class ProgressLine:
     def _draw(self) -> None:
         if not self._live or self._held:
             return
-        now = time.monotonic()
+        now = self._clock()
         what, since = next(reversed(self._tools.values()), (self._what, self._since))
         more = f" (+{len(self._tools) - 1})" if len(self._tools) > 1 else ""
         left = math.ceil(self._until - now)

@@ -57,6 +57,7 @@ from odin.ui.tui.session_follower import SessionFollower, SessionObserver
 from odin.ui.tui.terminal_driver import OdinDriver, redraw
 from odin.ui.tui.terminal_input import BACKGROUND_QUERY, BackgroundReported
 from odin.ui.tui.timers import FrameTimer, call_after
+from odin.ui.tui.timing import DEFAULT_APP_TIMING, AppTiming
 from odin.ui.tui.transcript import TranscriptView
 from odin.ui.tui.transcript_model import TranscriptModels
 
@@ -110,6 +111,7 @@ class OdinApp(App[int], inherit_bindings=False):
         first: str = "",
         mode: Mode | None = None,
         clock: Callable[[], float] = time.time,
+        timing: AppTiming = DEFAULT_APP_TIMING,
         driver_class: type[Driver] | None = None,
         setup: LoadSetup | None = None,
         trust: LoadTrust | None = None,
@@ -124,6 +126,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self._quit_press = DoublePress()
         self._escape_press = DoublePress(DOUBLE_ESCAPE_S)
         self.clock = clock
+        self.timing = timing
         self.settings = settings or TuiSettings()
         self._connect = connect
         self._first = first
@@ -152,7 +155,7 @@ class OdinApp(App[int], inherit_bindings=False):
             *self.commands.observers,
         ]
         self._toasts = Toasts(self)
-        self._frame_timer = FrameTimer(self, self._draw)
+        self._frame_timer = FrameTimer(self, self._draw, timing.frame_s)
         self._redraw_timer: asyncio.TimerHandle | None = None
         self.follower = SessionFollower(self)
         self._set_up_theme()

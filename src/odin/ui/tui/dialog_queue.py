@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from odin.ui.tui.dialogs.plan import PlanDialog
     from odin.ui.tui.dialogs.questions import QuestionsDialog
 
-TYPING_S = 0.7
-"""A dialog is not opened within this time after a key press in the composer, to not steal the keyboard."""
-
-_RETRY_S = 0.1
 _STRAY_KEY_S = 1.0
 """A key pressed this soon after a dialog closed was meant for that dialog."""
 
@@ -109,7 +105,7 @@ class DialogQueue:
         if self._is_user_busy():
             if not self._is_scheduled:
                 self._is_scheduled = True
-                call_after(self._app, _RETRY_S, self._open_next)
+                call_after(self._app, self._app.timing.retry_s, self._open_next)
             return
         self._is_announced = False
         self._show(self._pending.popleft())
@@ -120,7 +116,7 @@ class DialogQueue:
                 self._is_announced = True
                 self._app.show_toast("Odin needs an answer. Close this to see the request.")
             return True
-        return bool(self._app.composer.text) and time.monotonic() - self._app.last_key_at < TYPING_S
+        return bool(self._app.composer.text) and time.monotonic() - self._app.last_key_at < self._app.timing.typing_s
 
     def _show(self, ask: _PendingAsk) -> None:
         event, info = ask.event, self._info

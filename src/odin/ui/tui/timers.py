@@ -8,7 +8,6 @@ from typing import Any
 from textual.app import App
 from textual.dom import DOMNode
 
-FRAME_S = 1 / 30
 MAX_PAUSE_S = 0.25
 
 
@@ -31,8 +30,9 @@ class FrameTimer:
     A slow frame is followed by a pause of twice its duration, so that typing stays responsive while output streams.
     """
 
-    def __init__(self, app: App[Any], draw: Callable[[], None]) -> None:
+    def __init__(self, app: App[Any], draw: Callable[[], None], frame_s: float) -> None:
         self._app = app
+        self._frame_s = frame_s
         self._draw = draw
         self._is_scheduled = False
         self._started_at = 0.0
@@ -41,7 +41,7 @@ class FrameTimer:
     def request_frame(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            call_after(self._app, max(FRAME_S, self._next_at - time.perf_counter()), self._draw_frame)
+            call_after(self._app, max(self._frame_s, self._next_at - time.perf_counter()), self._draw_frame)
 
     def _draw_frame(self) -> None:
         self._is_scheduled = False

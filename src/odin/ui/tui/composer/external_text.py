@@ -168,7 +168,7 @@ def _explain_too_large(name: str, size: int) -> str:
     return f"{name} has {size / 1e6:.1f} MB; the limit for images is {limit} MB. Make it smaller first."
 
 
-PATIENCE_S = 3.0
+_TIMEOUT_S = 3.0
 """Time limit for a clipboard program; it hangs if the owner of the selection is gone."""
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -183,11 +183,11 @@ class ClipboardContent(Struct, frozen=True):
     text: str = ""
 
 
-async def read_clipboard(programs: TerminalPrograms) -> ClipboardContent:
+async def read_clipboard(programs: TerminalPrograms, timeout: float = _TIMEOUT_S) -> ClipboardContent:
     """Read the system clipboard with wl-paste, xclip or the macOS tools, whichever is installed."""
 
     async def run(*argv: str) -> bytes:
-        return await programs.capture(argv, timeout=PATIENCE_S, max_bytes=_MAX_BYTES)
+        return await programs.capture(argv, timeout=timeout, max_bytes=_MAX_BYTES)
 
     async def read_offered(kinds: bytes, command: Sequence[str], type_option: str, *text: str) -> ClipboardContent:
         offered = kinds.decode("utf-8", "replace").split()

@@ -30,9 +30,6 @@ Result = TypeVar("Result")
 AskAnswer = AnswerPermission | AnswerQuestions | AnswerPlan
 SubmitAnswer = Callable[[AskAnswer, str], Awaitable[str]]
 
-QUIET_S = 0.3
-"""A dialog that opens by itself accepts keys after this long without input."""
-
 SHORT_SCREEN = 16
 """On screens with fewer rows a request has nearly all of them, and no hint below its answers."""
 
@@ -142,9 +139,9 @@ class RequestDialog(Dialog[Result]):
 
     The conversation stays in view above it, and the wheel and the app's scroll keys move it.
 
-    Keys pressed before it appeared must not answer it. Until `QUIET_S` passed without input, keys go to the widget
-    that had the focus before, usually the composer; with `keep` false they are dropped, because they were meant for a
-    dialog that closed a moment ago. There is no key to close it: it needs an answer.
+    Keys pressed before it appeared must not answer it. Until `AppTiming.quiet_s` passed without input, keys go to the
+    widget that had the focus before, usually the composer; with `keep` false they are dropped, because they were meant
+    for a dialog that closed a moment ago. There is no key to close it: it needs an answer.
 
     `ask_id` is the id of the session's request, `deadline` when the request times out (time.monotonic, 0 for never),
     `waiting` the number of requests behind it. `submit` submits an answer and a note for the model (or ""), and returns
@@ -178,7 +175,7 @@ class RequestDialog(Dialog[Result]):
     def on_mount(self) -> None:
         self._quiet_from = time.monotonic()
         self.odin.transcript.to_end()
-        call_after(self, QUIET_S, self._check_quiet)
+        call_after(self, self.odin.timing.quiet_s, self._check_quiet)
         if self._deadline:
             self.set_interval(1.0, self.retitle)
 
@@ -264,7 +261,7 @@ class RequestDialog(Dialog[Result]):
     # --- debounce ---
 
     def _check_quiet(self) -> None:
-        left = self._quiet_from + QUIET_S - time.monotonic()
+        left = self._quiet_from + self.odin.timing.quiet_s - time.monotonic()
         if left > 0.001:
             call_after(self, left, self._check_quiet)
             return

@@ -50,9 +50,6 @@ _ARROWS = {"Down": "↓", "Up": "↑"}
 _STEP_LABELS = {"no": "Reason for the model:", "note": "Note for the model, sent with the result:"}
 
 
-BURST_S = 0.25
-"""Keys closer together than this are taken for typed text, not for an answer."""
-
 _ALLOW_ACTIONS = ("allow_once", "allow_mode", "allow_session", "allow_project", "allow_everywhere", "allow_note")
 _LOOKING_ACTIONS = ("asked_", "more_answers", "show_call", "explain_keys")
 """Actions (or the start of their names) that answer nothing: their letters may be the start of a word."""
@@ -203,7 +200,7 @@ class PermissionDialog(RequestDialog[None]):
         event.stop()
         event.prevent_default()
         # Shortly after a key without meaning here, or after the key that opened this step, an answer is not meant.
-        if time.monotonic() - self._stray_key_at < BURST_S and (
+        if time.monotonic() - self._stray_key_at < self.odin.timing.burst_s and (
             name in _ALLOW_ACTIONS or (name == "confirm" and self._step in ("rule", "note"))
         ):
             self.show_message("Ignored a key typed in a burst. Press it again.")

@@ -25,7 +25,6 @@ from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import RowContent
 from odin.ui.tui.paint.sanitize import sanitize
 
-SEARCH_DELAY_S = 0.3
 MIN_SEARCH_LETTERS = 3
 SEARCH_TIMEOUT_S = 30
 MAX_MATCHES = 50
@@ -89,7 +88,7 @@ class SessionPicker(PickerDialog[SessionSummary]):
         """Search the full text of all sessions; gives up after a time limit."""
         if len(words) < MIN_SEARCH_LETTERS:
             return
-        await asyncio.sleep(SEARCH_DELAY_S)
+        await asyncio.sleep(self.odin.timing.search_s)
         try:
             async with asyncio.timeout(SEARCH_TIMEOUT_S):
                 matches = await self.odin.sessions.search(words)
