@@ -175,7 +175,6 @@ async def test_allowed_call_is_run(configure: Configure, workspace: Path) -> Non
     assert result_of(messages).permission_denials == []
 
 
-@pytest.mark.slow
 async def test_denied_call_returns_an_error_result(configure: Configure, workspace: Path) -> None:
     target = workspace / "new.txt"
     args = {"file_path": str(target), "content": "made\n"}
@@ -215,7 +214,6 @@ async def test_denial_can_interrupt_the_turn(configure: Configure, workspace: Pa
     assert result_of(messages).subtype == "error_during_execution"
 
 
-@pytest.mark.slow
 async def test_failing_permission_callback_denies_the_call(configure: Configure, workspace: Path) -> None:
     async def broken(name: str, args: dict[str, Any], context: ToolPermissionContext) -> PermissionResultAllow:
         raise RuntimeError("the callback broke")
@@ -401,7 +399,6 @@ async def test_without_a_callback_the_question_tool_is_not_offered(configure: Co
         assert "No user can be asked" in server.requests[1].results["toolu_q"]
 
 
-@pytest.mark.slow
 async def test_without_a_callback_nothing_is_written(configure: Configure, workspace: Path) -> None:
     args = {"file_path": str(workspace / "x"), "content": "x"}
     with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("I may not.")]) as server:
@@ -570,7 +567,6 @@ async def test_the_limit_of_turns_is_an_error_result(configure: Configure, works
     assert caught.value.subtype == "error_max_turns"
 
 
-@pytest.mark.slow
 async def test_session_can_be_resumed_in_another_process(configure: Configure) -> None:
     with ScriptedServer([say("Noted."), say("Blue.")]) as server:
         first = result_of(await collect(query(prompt="My colour is blue.", options=configure(server))))

@@ -29,7 +29,6 @@ def make_pre_tool_use_output(**fields: Any) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **fields}}
 
 
-@pytest.mark.slow
 async def test_a_hook_before_a_tool_can_deny(configure: Configure, workspace: Path) -> None:
     hook = RecordingHook(
         make_pre_tool_use_output(permissionDecision="deny", permissionDecisionReason="not on a Friday")

@@ -207,7 +207,10 @@ def _is_type_checking(node: ast.AST) -> bool:
 
 
 def find_runtime_imports(tree: ast.Module, here: str) -> set[str]:
-    """Return the modules imported at run time, at the top or inside functions."""
+    """Return the modules imported at run time, at the top or inside functions.
+
+    Imports under `TYPE_CHECKING` do not count yet: a few circles are made of them alone.
+    """
     skipped = {node for block in walk_statements(tree) if _is_type_checking(block) for node in walk_statements(block)}
     nodes = [
         node for node in walk_statements(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped

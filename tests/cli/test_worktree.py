@@ -171,7 +171,6 @@ def test_sandbox_in_a_worktree_hides_sessions_checkpoints_and_logs(
     assert str(state) not in hidden
 
 
-@pytest.mark.slow
 def test_changes_of_an_agent_are_listed_shown_and_applied(run_here: RunHere, repository: Path, trees: Path) -> None:
     env = dict(os.environ)
 

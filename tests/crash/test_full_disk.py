@@ -93,7 +93,6 @@ def assert_files_are_recorded(events: list[Envelope], workspace: Path) -> None:
         assert path.read_text() == "new\n" * 50
 
 
-@pytest.mark.slow
 def test_session_continues_after_space_was_freed(workspace: Path, home: Path) -> None:
     """Prompts fail while the log cannot be written; events that waited are written after space was freed."""
     steps = (("first", -1), ("second", 300), ("context of no use", 5), ("third", 5), ("fourth", -1))

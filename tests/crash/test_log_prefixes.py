@@ -89,7 +89,6 @@ def test_every_prefix_can_be_continued_without_a_prompt(recording: Recording) ->
             assert find_refusals_cached(state.build_history(), recording) == [], length
 
 
-@pytest.mark.slow
 def test_crash_recovery_ends_all_open_work_and_keeps_the_history(recording: Recording) -> None:
     for length in range(len(recording.events) + 1):
         before = SessionState.fold(recording.events[:length])

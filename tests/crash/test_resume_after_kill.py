@@ -100,7 +100,6 @@ async def test_running_and_waiting_calls_get_results_on_resume(start: Start, wor
     server.stop()
 
 
-@pytest.mark.slow
 async def test_stream_of_a_resumed_session_has_only_the_new_turn(run_odin: Run, workspace: Path, home: Path) -> None:
     """A client must not mistake the end of the killed turn for the result of its own."""
     script = [call("ExecuteCommand", {"command": "touch begun; sleep 1000"}), say("I see.")]
@@ -126,7 +125,6 @@ async def test_stream_from_the_start_has_every_event_of_the_log(start: Start, wo
     server.stop()
 
 
-@pytest.mark.slow
 async def test_turn_undone_before_the_resume_does_not_change_the_turn_before(
     run_odin: Run, start: Start, workspace: Path, home: Path
 ) -> None:
@@ -346,7 +344,6 @@ sys.exit(main())
 """Runs Odin, which kills itself just before it records the changed files of a call."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["edit", "command"])
 async def test_changes_of_a_killed_call_are_recorded_reported_and_can_be_undone(
     how: str, start: Start, run_odin: Run, workspace: Path, home: Path

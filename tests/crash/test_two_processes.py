@@ -122,7 +122,6 @@ def test_two_processes_that_open_one_session_never_mix_their_turns(
         assert server.rejected == []
 
 
-@pytest.mark.slow
 async def test_open_session_cannot_be_resumed_or_deleted_by_another_process(
     run_odin_process: Run, workspace: Path, home: Path
 ) -> None:

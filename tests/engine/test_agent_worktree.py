@@ -72,7 +72,6 @@ async def test_worktree_starts_with_uncommitted_files_and_leaves_the_project_alo
     assert git(repo.root, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
 
 
-@pytest.mark.slow
 async def test_all_changes_come_back_as_one_diff(repo: AgentRepository) -> None:
     tree, root = await repo.create()
     (root / "b.txt").write_text("committed\n")

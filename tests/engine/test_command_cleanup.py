@@ -74,7 +74,6 @@ async def test_large_output_causes_few_progress_events(start: Start) -> None:
     assert all(len(event.text) <= 200 for event in talk.all(ToolProgressed))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_killed_odin_leaves_no_process(workspace: Path, number: signal.Signals) -> None:
     spawned = {"command": "echo $$ >>pids; setsid sleep 1000 & echo $! >>pids; wait; sleep 1000"}

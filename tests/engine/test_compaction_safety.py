@@ -62,7 +62,6 @@ async def test_request_after_a_resume_is_the_same(start: Start, home: Path, tmp_
     talk.server.stop()
 
 
-@pytest.mark.slow
 async def test_rewind_before_a_compaction_removes_the_summary(start: Start, home: Path) -> None:
     talk = await start_filled(start, make_model(), 60)
     turns = (await talk.client.snapshot()).messages
@@ -80,7 +79,6 @@ async def test_rewind_before_a_compaction_removes_the_summary(start: Start, home
     talk.server.stop()
 
 
-@pytest.mark.slow
 async def test_redo_restores_the_summary(start: Start) -> None:
     talk = await start_filled(start, make_model(), 60)
     turns = (await talk.client.snapshot()).messages

@@ -47,7 +47,6 @@ async def test_hook_checks_merged_prompts_and_may_refuse_them(start: Start, work
     assert "forbidden words" not in request
 
 
-@pytest.mark.slow
 async def test_prompt_changed_while_its_hook_runs_is_checked_again(start: Start, workspace: Path) -> None:
     gate = threading.Event()
     talk = await start(

@@ -212,7 +212,6 @@ async def test_a_fork_leaves_the_files_of_the_other_session_alone(
     assert [event.restored for event in talk.all(CallDiscarded)] == [()]
 
 
-@pytest.mark.slow
 async def test_undo_rolls_the_call_back_first(
     start: Start, workspace: Path, home: Path, kill_odin: Kill, run_odin: Callable[..., Any]
 ) -> None:

@@ -31,7 +31,6 @@ def delegate_isolated(name: str) -> Turn:
     return delegate(name, agent_type="iso")
 
 
-@pytest.mark.slow
 async def test_worktree_changes_reach_the_project_only_when_applied(start: Start, workspace: Path) -> None:
     (workspace / "a.txt").write_text("one\n")
     make_repository(workspace)
@@ -76,7 +75,6 @@ async def delegate_and_apply(start: Start, workspace: Path, **options: Any) -> T
     return talk
 
 
-@pytest.mark.slow
 async def test_apply_asks_for_approval_with_the_diff(start: Start, workspace: Path) -> None:
     talk = await delegate_and_apply(start, workspace, yes=False, can_ask=True, allowed_tools=("WriteFile",))
     await talk.until_live(PermissionAsked)

@@ -651,7 +651,6 @@ async def test_a_server_that_is_still_connecting_ends_with_the_session(start_ses
     assert find_processes(mark) == []
 
 
-@pytest.mark.slow
 def test_a_server_ends_if_odin_is_killed(workspace: Path, home: Path):
     mark = os.urandom(6).hex()
     configure(home, {"tiny": make_server_settings(fault="stubborn", mark=mark)})

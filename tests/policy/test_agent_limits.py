@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any, get_args
 
-import pytest
-
 from odin.core.event_values import Mode
 from odin.core.server_tool import ServerTool
 from odin.core.tool import Kind, Subject
@@ -41,7 +39,6 @@ def make_limits(rules: Any = (), **more: Any) -> AgentLimits:
     return AgentLimits("The role x", RuleSet(RuleReader("session", "x.md").read(rules).rules), **more)
 
 
-@pytest.mark.slow
 def test_limits_never_allow_more_than_the_session(workspace: Path) -> None:
     sets = (
         make_limits(),

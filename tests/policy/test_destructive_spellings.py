@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from odin.core.tool import Subject
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.destructive.check import find_harm
@@ -51,7 +49,6 @@ HOSTILE_PIECES = [
 ]
 
 
-@pytest.mark.slow
 @each("piece", HOSTILE_PIECES)
 @each("size", [300, 9_000, 60_000])
 def test_hostile_text_needs_approval_and_does_not_crash(piece: str, size: int, workspace: Path):

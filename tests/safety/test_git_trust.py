@@ -335,7 +335,6 @@ BORROW_FUNCTIONS = [
 ]
 
 
-@pytest.mark.slow
 def test_content_of_another_repository_is_not_printed_without_approval(tmp_path: Path, private: Path) -> None:
     shown: list[tuple[int, str, str]] = []
     for number, borrow in enumerate(BORROW_FUNCTIONS):

@@ -140,7 +140,6 @@ MANAGERS = [
 QUERIES = ["node --version", "node -v", "npm ls", "python3 --version", "pip list", "go version", "jq --version", "ls"]
 
 
-@pytest.mark.slow
 @each("folder, text", MANAGERS)
 @each("file", VERSION_FILES)
 @each("command", QUERIES)
@@ -259,7 +258,6 @@ def fill_with_secrets(project: Path) -> None:
     (project / "conf" / "open.txt").write_text("TODO open\n")
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("search_path")
 @each("ignores", IGNORES)
 def test_allowed_searches_skip_secret_files(ignores: dict[str, str], project: Path) -> None:

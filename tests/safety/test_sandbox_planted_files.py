@@ -84,7 +84,6 @@ def project(request: pytest.FixtureRequest) -> Iterator[UserProject]:
         yield made
 
 
-@pytest.mark.slow
 def test_planted_files_are_prevented_or_reported(project: UserProject) -> None:
     before = [_content_of(project.root / planted) for _, planted, _ in PLANTED]
     done = project.run(*(command for command, _, _ in PLANTED))

@@ -139,7 +139,6 @@ os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("writes", [True, False], ids=["writable", "read-only"])
 def test_the_users_terminal_is_out_of_reach(project: UserProject, writes: bool) -> None:
     """A command cannot write to it, which would forge Odin's output, read from it or type into it (TIOCSTI)."""

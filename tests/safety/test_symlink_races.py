@@ -187,7 +187,6 @@ async def race_session(start: Start, world: SwappedWorld, rounds: int) -> None:
 
 
 @soak
-@pytest.mark.slow
 async def test_a_session_changes_rewinds_and_redoes_nothing_outside(start: Start, world: SwappedWorld) -> None:
     await race_session(start, world, choose(sample=10, full=100))
 

@@ -569,7 +569,6 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
 def test_no_process_is_left_when_odin_is_killed(backend: str, tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()

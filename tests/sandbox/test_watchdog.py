@@ -81,7 +81,6 @@ def test_children_of_earlier_commands_are_killed_too(tmp_path: Path) -> None:
         wait_until_gone(found)
 
 
-@pytest.mark.slow
 def test_killed_odin_does_not_affect_the_commands_of_another(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

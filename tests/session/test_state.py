@@ -74,7 +74,6 @@ turn_events = st.one_of(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(turn_events, max_size=14))
 def test_every_prefix_gives_a_legal_history(events: list[AnyEvent]) -> None:

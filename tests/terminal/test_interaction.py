@@ -32,7 +32,6 @@ def confirm(odin: Emulator, text: str) -> None:
     odin.type("\r")
 
 
-@pytest.mark.slow
 def test_every_answer_to_a_permission_request(workspace: Path) -> None:
     names = ("once", "never", "wordy", "edited", "noted", "ruled", "ruled again", "stopped")
     script = [*map(make_touch_call, names), say("Another day.")]

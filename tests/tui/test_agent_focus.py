@@ -157,7 +157,6 @@ async def test_esc_at_an_idle_main_agent_stops_the_sub_agents_only_if_pressed_tw
         assert ops_of(client, Interrupt)[-1] == Interrupt()
 
 
-@pytest.mark.slow
 async def test_exit_and_session_switch_ask_first_while_agents_work() -> None:
     client = FakeClient()
     async with run_app(FakeSessions(client)) as stage:

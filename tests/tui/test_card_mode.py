@@ -69,7 +69,6 @@ async def test_the_hint_names_the_keys_and_how_to_leave() -> None:
         await stage.shows("Cards:", "  Esc back")
 
 
-@pytest.mark.slow
 async def test_esc_leaves_card_mode_before_it_interrupts() -> None:
     scene = Scene()
     async with run_app(scene.sessions) as stage:

@@ -73,7 +73,6 @@ async def test_the_first_prompt_may_be_a_slash_command(open_app: OpenApp) -> Non
         assert stage.server.requests == []
 
 
-@pytest.mark.slow
 async def test_commands_work_during_a_turn_and_are_not_sent_to_the_model(open_app: OpenApp, workspace: Path) -> None:
     async with open_app([say("Never said.").stall()]) as stage:
         await stage.send("Go on for ever")
@@ -93,7 +92,6 @@ async def test_commands_work_during_a_turn_and_are_not_sent_to_the_model(open_ap
         await stage.idle()
 
 
-@pytest.mark.slow
 async def test_a_mode_command_switches_the_mode_and_sends_its_text(open_app: OpenApp) -> None:
     async with open_app([say("Planned.")]) as stage:
         await stage.send("/ask")
@@ -104,7 +102,6 @@ async def test_a_mode_command_switches_the_mode_and_sends_its_text(open_app: Ope
         assert "/plan how" not in str(stage.server.requests[0].body)
 
 
-@pytest.mark.slow
 async def test_steer_sends_text_to_the_running_turn(open_app: OpenApp, workspace: Path) -> None:
     command = "touch begun; until test -e go; do sleep 0.05; done"
     async with open_app([call("Bash", {"command": command}), say("Heard.")], yes=True) as stage:
@@ -117,7 +114,6 @@ async def test_steer_sends_text_to_the_running_turn(open_app: OpenApp, workspace
         assert "Be quick" in str(stage.server.requests[1].body)
 
 
-@pytest.mark.slow
 async def test_forget_removes_the_last_message_and_continue_asks_again(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two.")]) as stage:
         await stage.send("First")

@@ -84,7 +84,6 @@ async def test_a_request_waits_until_the_user_stops_typing() -> None:
         assert stage.app.composer.text == "I am still writing this"
 
 
-@pytest.mark.slow
 async def test_a_second_request_is_not_answered_by_a_key_meant_for_the_first() -> None:
     client = FakeClient([TURN_STARTED])
     async with run_app(FakeSessions(client), timing=TYPING) as stage:
@@ -100,7 +99,6 @@ async def test_a_second_request_is_not_answered_by_a_key_meant_for_the_first() -
         await stage.until(lambda: len(answers_of(client)) == 2)
 
 
-@pytest.mark.slow
 async def test_a_request_of_a_sub_agent_names_it_and_takes_no_note() -> None:
     client = FakeClient([TURN_STARTED])
     async with run_app(FakeSessions(client)) as stage:
@@ -136,7 +134,6 @@ async def test_an_unsandboxed_run_can_only_be_allowed_once_or_denied() -> None:
         await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-2", allow=True)])
 
 
-@pytest.mark.slow
 async def test_a_rejected_answer_keeps_the_dialog_open() -> None:
     client = RejectingClient([TURN_STARTED])
     async with run_app(FakeSessions(client)) as stage:
@@ -160,7 +157,6 @@ async def test_the_end_of_the_turn_closes_all_requests() -> None:
         assert not isinstance(stage.app.screen, RequestDialog)
 
 
-@pytest.mark.slow
 async def test_answered_requests_of_the_past_are_not_asked_again() -> None:
     done = PermissionAnswered("ask-1", "c1", True)
     client = FakeClient([TURN_STARTED, EDIT, done, QUESTIONS, QuestionsAnswered("ask-3", "c3"), COMMAND])
@@ -169,7 +165,6 @@ async def test_answered_requests_of_the_past_are_not_asked_again() -> None:
         assert "more waiting" not in stage.screen()
 
 
-@pytest.mark.slow
 async def test_a_request_waits_until_another_dialog_is_closed() -> None:
     client = FakeClient([TURN_STARTED])
     async with run_app(FakeSessions(client)) as stage:
@@ -203,7 +198,6 @@ async def test_the_answers_are_visible_at_every_size(size: tuple[int, int]) -> N
         await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-1", allow=False)])
 
 
-@pytest.mark.slow
 async def test_an_interrupt_outside_the_dialog_closes_it(open_app: OpenApp, workspace: Path) -> None:
     async with open_app([*SCRIPT, say("Again.")]) as stage:
         await stage.send("Make it.")
@@ -251,7 +245,6 @@ async def test_a_request_closes_when_another_session_opens() -> None:
         await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
 
 
-@pytest.mark.slow
 async def test_two_calls_of_one_reply_are_asked_one_after_the_other(open_app: OpenApp, workspace: Path) -> None:
     calls = [ScriptedCall("ExecuteCommand", {"command": f"touch {name}"}, id=name) for name in ("one", "two")]
     async with open_app([reply(calls=calls), say("Done.")]) as stage:

@@ -230,7 +230,6 @@ async def answer_models(connection: Connection) -> None:
         await connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
 
 
-@pytest.mark.slow
 async def test_a_key_is_hidden_and_stored_readable_only_by_the_user(start_app: Any, home: Path) -> None:
     secret = "sk-ant-api03-0123456789abcdefghijklmnopqrstuvwxyz"
     async with start_app() as stage:
@@ -330,7 +329,6 @@ async def test_onboarding_fits_a_small_screen(start_app: Any) -> None:
 CONFIG_WITH_HOOK = '{"hooks": {"on_idle": [{"command": "./spy.sh"}]}, "allowed_tools": ["Bash(make:*)"]}'
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("y",), ("enter",), ("left", "enter")], ids=["yes", "no", "network"])
 async def test_a_folder_is_trusted_only_after_a_yes(
     start_app: Any, workspace: Path, home: Path, keys: tuple[str, ...]

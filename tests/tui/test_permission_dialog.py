@@ -44,7 +44,6 @@ async def test_y_allows_the_call_once(open_app: OpenApp, workspace: Path) -> Non
         assert await stage.app.client.list_rules() == ()
 
 
-@pytest.mark.slow
 async def test_n_denies_the_call_and_the_turn_continues(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -55,7 +54,6 @@ async def test_n_denies_the_call_and_the_turn_continues(open_app: OpenApp, works
         assert "said no" in last_results_of(stage)["c1"]
 
 
-@pytest.mark.slow
 async def test_enter_and_the_space_bar_answer_nothing(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -68,7 +66,6 @@ async def test_enter_and_the_space_bar_answer_nothing(open_app: OpenApp, workspa
         await wait_until_closed(stage)
 
 
-@pytest.mark.slow
 async def test_arrows_and_enter_choose_an_answer(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -93,7 +90,6 @@ async def test_a_denial_with_a_reason_reaches_the_model(
         assert not (workspace / "made").exists()
 
 
-@pytest.mark.slow
 async def test_the_note_of_an_approval_follows_the_tool_result(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -148,7 +144,6 @@ async def test_a_rule_is_shown_before_it_is_saved(open_app: OpenApp, workspace: 
         assert (workspace / "made").exists()
 
 
-@pytest.mark.slow
 async def test_the_rule_and_its_scope_can_be_changed(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -167,7 +162,6 @@ async def test_the_rule_and_its_scope_can_be_changed(open_app: OpenApp, workspac
         ]
 
 
-@pytest.mark.slow
 async def test_d_denies_the_call_and_saves_a_rule(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -197,7 +191,6 @@ async def test_up_and_down_choose_among_the_offered_rules(open_app: OpenApp, wor
         assert "git tag:*" in (await stage.app.client.list_rules())[0].text
 
 
-@pytest.mark.slow
 async def test_an_edited_command_is_shown_and_then_runs(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -310,7 +303,6 @@ async def test_m_shows_and_hides_more_answers(open_app: OpenApp, workspace: Path
         await wait_until_closed(stage)
 
 
-@pytest.mark.slow
 async def test_esc_denies_the_call_and_ends_the_turn(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
@@ -337,7 +329,6 @@ async def test_v_shows_all_arguments_and_question_mark_shows_the_keys(open_app: 
         assert len(stage.server.requests) == 2
 
 
-@pytest.mark.slow
 async def test_hidden_characters_and_long_commands_are_readable(open_app: OpenApp, workspace: Path) -> None:
     command = "touch " + " ".join(f"file{number}" for number in range(300)) + " \u202eend"
     script = [call("ExecuteCommand", {"command": command}, id="c1"), say("Done.")]
@@ -372,7 +363,6 @@ async def click_text(stage: Stage, words: str) -> None:
             return
 
 
-@pytest.mark.slow
 async def test_an_answer_by_another_client_closes_the_dialog_and_names_the_client(
     open_app: OpenApp, workspace: Path
 ) -> None:
@@ -386,7 +376,6 @@ async def test_an_answer_by_another_client_closes_the_dialog_and_names_the_clien
         await wait_until_closed(stage)
 
 
-@pytest.mark.slow
 async def test_an_unanswered_request_is_denied_after_the_timeout(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT, config={"confirm_timeout_s": 4}) as stage:
         await stage.send("Make it.")

@@ -125,7 +125,6 @@ async def test_a_real_session_uses_the_chosen_model(open_app: OpenApp) -> None:
 # --- rules ---
 
 
-@pytest.mark.slow
 async def test_rules_are_added_updated_and_removed(open_app: OpenApp, workspace: Path, home: Path) -> None:
     async with open_app(config={"rules": [{"rule": "Bash(curl:*)", "action": "deny"}]}) as stage:
         await stage.app.run_command("rules")
@@ -241,7 +240,6 @@ async def test_rewind_restores_files_and_prompt_and_redo_undoes_it(open_app: Ope
         await stage.shows("Rewind undone.")
 
 
-@pytest.mark.slow
 async def test_changes_made_outside_are_overwritten_only_with_force(open_app: OpenApp, workspace: Path) -> None:
     path = workspace / "a.txt"
     script = [call("Write", {"file_path": str(path), "content": "mine\n"}), say("Written.")]
@@ -363,7 +361,6 @@ async def test_a_prompt_is_edited_in_a_copy_from_the_contents(open_app: OpenApp)
 # --- errors ---
 
 
-@pytest.mark.slow
 async def test_the_api_key_in_an_error_is_masked(open_app: OpenApp) -> None:
     async with open_app([fault(401, message="bad key scripted-key")]) as stage:
         await stage.send("Hi")

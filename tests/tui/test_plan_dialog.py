@@ -35,7 +35,6 @@ async def test_approving_continues_in_edit_mode(open_app: OpenApp) -> None:
         assert "WriteFile" in stage.server.requests[1].tool_names
 
 
-@pytest.mark.slow
 async def test_requested_changes_reach_the_model(open_app: OpenApp) -> None:
     again = handoff_call("1. Shorter.", "h2", plan_path=".odin/plans/plan-001.md")
     async with open_app([handoff_call(), again, say("Fine.")]) as stage:

@@ -79,7 +79,6 @@ async def test_a_free_text_answer(open_app: OpenApp) -> None:
         assert "Greenish" in await wait_for_result(stage)
 
 
-@pytest.mark.slow
 async def test_several_questions_with_back_and_review(open_app: OpenApp) -> None:
     async with open_app(script_with(THREE)) as stage:
         await stage.send("Ask me.")
@@ -104,7 +103,6 @@ async def test_several_questions_with_back_and_review(open_app: OpenApp) -> None
         assert "Blue" not in found
 
 
-@pytest.mark.slow
 async def test_esc_cancels_and_must_be_repeated_if_answers_would_be_lost(open_app: OpenApp) -> None:
     async with open_app(script_with(ONE)) as stage:
         await stage.send("Ask me.")
@@ -144,7 +142,6 @@ async def test_questions_are_answered_with_the_mouse(open_app: OpenApp) -> None:
         assert all(word in found for word in ("Blue", "M", "Bob"))
 
 
-@pytest.mark.slow
 async def test_the_dialog_closes_when_answered_elsewhere_or_timed_out(open_app: OpenApp) -> None:
     async with open_app(script_with(ONE)) as stage:
         await stage.send("Ask me.")

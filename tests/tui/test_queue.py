@@ -128,7 +128,6 @@ def test_joined_drafts_keep_their_images_and_pastes_apart() -> None:
     assert joined.expand().endswith("xxxxxxxxx as well")
 
 
-@pytest.mark.slow
 async def test_a_queued_prompt_is_edited() -> None:
     client = FakeClient()
     async with run_app(FakeSessions(client)) as stage:
@@ -256,7 +255,6 @@ async def test_prompts_of_an_earlier_run_are_paused_until_the_next_prompt() -> N
         assert isinstance(client.submitted[0], Prompt)
 
 
-@pytest.mark.slow
 async def test_a_prompt_paused_by_an_interrupt_waits_until_it_is_sent(open_app: OpenApp) -> None:
     gate = Event()
     script = [say("Counting " * 400).hold(gate, after=12), say("Something new."), say("What waited.")]

@@ -116,7 +116,6 @@ async def test_the_search_finds_words_in_answers(open_app: OpenApp) -> None:
         await stage.shows("Found (answer):", "Parsers make trees.")
 
 
-@pytest.mark.slow
 async def test_sessions_are_renamed_and_deleted_except_the_current_one(open_app: OpenApp) -> None:
     async with open_app(SCRIPT) as stage:
         first, second = await create_two_sessions(stage)
@@ -155,7 +154,6 @@ async def test_f5_copies_the_marked_session(open_app: OpenApp) -> None:
         assert any(item.forked_from == first for item in await stage.app.sessions.list_sessions())
 
 
-@pytest.mark.slow
 async def test_a_fork_at_a_prompt_returns_the_prompt_to_the_composer(open_app: OpenApp) -> None:
     async with open_app([say("One."), say("Two."), say("Other.")]) as stage:
         await stage.send("First?")

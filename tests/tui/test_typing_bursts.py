@@ -37,7 +37,6 @@ async def test_a_typed_word_that_contains_an_answer_key_answers_nothing(
         assert len(stage.server.requests) == 1
 
 
-@pytest.mark.slow
 async def test_enter_at_the_end_of_a_burst_saves_no_rule(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT, app_timing=LONG_BURSTS) as stage:
         await open_request(stage)
@@ -49,7 +48,6 @@ async def test_enter_at_the_end_of_a_burst_saves_no_rule(open_app: OpenApp, work
         await stage.until(lambda: (workspace / "made").exists())
 
 
-@pytest.mark.slow
 async def test_a_single_key_after_a_burst_answers(open_app: OpenApp, workspace: Path) -> None:
     async with open_app(SCRIPT, app_timing=LONG_BURSTS) as stage:
         await open_request(stage)

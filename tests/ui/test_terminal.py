@@ -143,7 +143,6 @@ def test_ctrl_c_at_a_permission_request_ends_the_run(workspace: Path) -> None:
     assert "Interrupted." in terminal.shown
 
 
-@pytest.mark.slow
 def test_a_run_in_the_background_does_not_ask(workspace: Path) -> None:
     """Reading the terminal in the background would stop the process for good."""
     target = workspace / "x"
