@@ -220,6 +220,7 @@ async def test_two_failed_summaries_pause_compaction_for_some_turns(start: Start
     server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("summary", BAD_SUMMARIES.values(), ids=BAD_SUMMARIES.keys())
 async def test_failing_summary_model_does_not_stop_the_session(start: Start, summary: Turn) -> None:
     """COMP8, B7: the local summary uses the same headings."""
