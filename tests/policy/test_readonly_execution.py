@@ -32,6 +32,7 @@ def snapshot_tree(folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 async def test_everyday_commands_change_nothing(workspace: Path, home: Path):
     make_repository(workspace)
     for name in ("Makefile", "data.csv", "src/app.py"):

@@ -53,6 +53,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", FAULTS)
 def test_internal_error_is_reported_and_the_session_can_be_resumed(workspace: Path, home: Path, where: str) -> None:
     command = [sys.executable, "-c", BEGIN.replace("{fault}", FAULTS[where])]
