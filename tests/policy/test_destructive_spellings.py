@@ -49,6 +49,7 @@ HOSTILE_PIECES = [
 ]
 
 
+@pytest.mark.slow
 @each("piece", HOSTILE_PIECES)
 @each("size", [300, 9_000, 60_000])
 def test_hostile_text_needs_approval_and_does_not_crash(piece: str, size: int, workspace: Path):

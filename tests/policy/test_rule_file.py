@@ -114,6 +114,7 @@ def test_writing_leaves_no_temporary_files(path: Path, workspace: Path) -> None:
     assert sorted(item.name for item in path.parent.iterdir()) == ["rules.json", "rules.json.lock"]
 
 
+@pytest.mark.slow
 def test_concurrent_processes_lose_no_rule(path: Path, workspace: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from odin.policy.rules.rule_file import RuleFile\n"
