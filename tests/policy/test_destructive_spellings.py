@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from odin.core.tool import Subject
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.destructive.check import find_harm
