@@ -238,7 +238,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("failed once, passed when repeated alone: fix them", red=True)
         for line in lines:
             terminalreporter.line(line, red=True)
-        (config.rootpath / ".pytest_cache" / "failed-once").write_text("".join(f"{line}\n" for line in lines))
+        folder = config.rootpath / ".pytest_cache"
+        folder.mkdir(exist_ok=True)
+        (folder / "failed-once").write_text("".join(f"{line}\n" for line in lines))
 
 
 def _is_loop_running() -> bool:
