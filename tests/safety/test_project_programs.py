@@ -104,7 +104,7 @@ def test_the_users_programs_run_no_code_of_the_project(
 ):
     if kind == "server":
         servers = {f"mine{number}": {"command": words[0], "args": words[1:]} for number, words in enumerate(commands)}
-        configure(home, mcp=servers, mcp_limits={"connect_s": 5})
+        configure(home, mcp=servers, mcp_limits={"connect_s": 5, "wait_s": 60})  # until all have failed
     else:
         commands = [words for words in commands if words is not IN_FOLDER]  # hooks run in the project
         configure(home, hooks={"UserPromptSubmit": [{"command": words} for words in commands]})
