@@ -372,7 +372,8 @@ async def test_an_answer_by_another_client_closes_the_dialog_and_names_the_clien
         assert isinstance(stage.app.screen, RequestDialog)
         ask_id = stage.app.screen.ask_id
         await stage.app.client.submit(AnswerPermission(ask_id, allow=True, by="phone"))
-        await stage.shows("This was answered elsewhere: allowed by phone.", "Done.")
+        await stage.shows("This was answered elsewhere: allowed by phone.")
+        await stage.shows("Done.")
         await wait_until_closed(stage)
 
 
