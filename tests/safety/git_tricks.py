@@ -352,7 +352,7 @@ async def use_git(root: str, home: str) -> dict[str, str]:
         async def show_changes() -> str:
             return str(await list_changed_files(git, root))
 
-        steps = (describe_repository(root, git), show_changes(), work_apart(), add_and_remove(), list_all())
+        steps = (describe_repository(root, git, 20.0), show_changes(), work_apart(), add_and_remove(), list_all())
         for step in steps:
             try:
                 async with asyncio.timeout(20):
