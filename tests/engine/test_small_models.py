@@ -66,13 +66,13 @@ async def test_one_request_with_the_files_becomes_a_minimal_edit_that_can_be_und
 
 
 async def test_the_first_request_is_short_and_a_correction_shows_the_files_again(small: Any) -> None:
-    talk = await small("No idea.", block("calc.py", FIXED))
-    ended = await talk.say("Fix add in calc.py, then run it.")
+    talk = await small(block("calc.py", CALC), block("calc.py", FIXED))
+    ended = await talk.say("Fix add in calc.py, then run python3 calc.py.")
     assert ended.reason == "end_turn"
     first, second = messages_of(talk, 0), messages_of(talk, 1)
     assert second[:-1] == first[:-1], "the server's prompt cache holds the examples"
     assert CALC in second[-1]["content"]
-    assert "\n\nThe task is not done: no file was changed." in second[-1]["content"]
+    assert "\n\ncalc.py would stay exactly as it is. A line of it must change." in second[-1]["content"]
     without_files = sum(len(message["content"]) for message in first) - len(CALC)
     assert without_files < 900 * 3.2
 
@@ -114,10 +114,11 @@ async def test_project_tests_run_after_a_change_and_failures_are_sent_to_the_mod
 
 
 async def test_two_identical_failures_end_the_turn_and_say_what_to_try(small: Any, workspace: Path) -> None:
-    talk = await small("It is fine.", "It is fine.", "never asked")
+    invalid = block("calc.py", "def add(:\n")
+    talk = await small(invalid, invalid, "never asked")
     ended: TurnEnded = await talk.say("Fix add in calc.py.")
     assert (ended.reason, ended.error_kind) == ("error", "NoProgress")
-    assert "no file was changed" in ended.error
+    assert "calc.py would" in ended.error
     assert "Try a smaller step" in ended.hint
     assert len(talk.server.requests) == 2
     assert (workspace / "calc.py").read_text() == CALC

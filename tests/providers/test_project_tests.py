@@ -4,12 +4,10 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from odin.providers.whole_files.asked_call import find_call
 from odin.providers.whole_files.project_tests import (
     PYTEST,
     find_doctest_command,
     find_test_command,
-    find_wrong_values,
     has_new_failure,
     is_module_still_missing,
     is_test,
@@ -64,14 +62,6 @@ def test_a_file_name_stays_one_word_of_a_command(name: str, tmp_path: Path) -> N
             ["/bin/sh", "-c", command], cwd=tmp_path, env={"PATH": "/nowhere"}, capture_output=True, check=False
         )
     assert not list(tmp_path.iterdir())
-
-
-def test_a_file_name_stays_one_string_of_a_script() -> None:
-    path = "a');sql('x.js"
-    texts = {path: "module.exports = { area: (n) => n };\n"}
-    asked = find_call("What does area(2) return?", {"area": [f"{path}:1"]}, texts)
-    assert asked is not None
-    assert shlex.split(asked.command)[2] == f'const {{ area }} = require("./{path}"); console.log(area(2))'
 
 
 def test_unavailable_command_is_not_chosen() -> None:
@@ -134,53 +124,3 @@ def test_test_files_are_recognized(path: str) -> None:
     assert is_test(path)
     assert not is_test("latest/a.py")
     assert not is_test("tests/data.json")
-
-
-_UNITTEST = """\
-FAIL: test_add (test_a.TestA.test_add)
-Traceback (most recent call last):
-  File "/p/test_a.py", line 2, in test_add
-    self.assertEqual(add(1, 2), 4)
-AssertionError: 3 != 4
-"""
-_NODE = """\
-  expected: '1:02'
-  actual: '1:01'
-  operator: 'strictEqual'
-  stack: |-
-    TestContext.<anonymous> (/p/a.test.js:2:10)
-    Test.run (node:internal/test_runner/test:796:25)
-"""
-_PYTEST = """\
->       assert add(1, 2) == 4
-E       assert 3 == 4
-E        +  where 3 = add(1, 2)
-
-test_a.py:2: AssertionError
-"""
-
-
-@each(
-    "output, path, line, corrected",
-    [
-        (_UNITTEST, "test_a.py", "    self.assertEqual(add(1, 2), 4)", "    self.assertEqual(add(1, 2), 3)"),
-        (_UNITTEST, "test_a.py", "    self.assertEqual(add(1, 2), [4, 4])", "    self.assertEqual(add(1, 2), 3)"),
-        (
-            _UNITTEST,
-            "test_a.py",
-            "    self.assertEqual(add(1, 2), 4, 'not 4')",
-            "    self.assertEqual(add(1, 2), 3, 'not 4')",
-        ),
-        (_PYTEST, "test_a.py", "    assert not add(1, 2) == 4", None),
-        (_NODE, "a.test.js", '  assert.notStrictEqual(f(61), "1:02");', None),
-        (_UNITTEST, "test_a.py", "    self.assertTrue(add(1, 2))", None),
-        (_UNITTEST, "test_b.py", "    self.assertEqual(add(1, 2), 4)", None),
-        (_UNITTEST.replace("3 !=", "<object at 0x1> !="), "test_a.py", "    self.assertEqual(add(1, 2), 4)", None),
-        (_NODE, "a.test.js", '  assert.strictEqual(f(61), "1:02");', "  assert.strictEqual(f(61), '1:01');"),
-        (_PYTEST, "test_a.py", "    assert add(1, 2) == 4", "    assert add(1, 2) == 3"),
-    ],
-)
-def test_wrong_expected_values_are_corrected(output: str, path: str, line: str, corrected: str | None) -> None:
-    text = f"first\n{line}\n"
-    found = find_wrong_values(output, {path: text})
-    assert [value.correct(text) for value in found] == ([f"first\n{corrected}\n"] if corrected else [])

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from odin.core.message import ToolCall
-from odin.providers.whole_files.prompt_intent import read_prompt
-from odin.providers.whole_files.reply_judgement import ReplyJudge, cut_assertions
-from odin.providers.whole_files.turn_history import TurnFacts, apply_call
+from odin.providers.whole_files.project_state import ProjectState, apply_call
+from odin.providers.whole_files.prompt_features import classify_prompt
+from odin.providers.whole_files.reply_judgement import ReplyJudge, ReplyOutcome
+from odin.providers.whole_files.turn_history import TurnFacts
 from tests.table import each
 
 CASES: list[dict[str, Any]] = tomllib.loads(
@@ -16,10 +17,17 @@ CASES: list[dict[str, Any]] = tomllib.loads(
 OFFERED = ("WriteFile", "EditTool", "ExecuteCommand", "Delete")
 
 
+def judge(files: dict[str, str], prompt: str, reply: str, refused: dict[str, str] | None = None) -> ReplyOutcome:
+    features = classify_prompt(prompt)
+    sizes = {path: len(text.splitlines()) for path, text in files.items()}
+    project = ProjectState(features.paths, files=dict(files), sizes=sizes)
+    facts = TurnFacts(features.text, project, refused_texts=refused or {})
+    return ReplyJudge(features, facts, OFFERED).judge_reply(reply)
+
+
 def apply_reply(files: dict[str, str], prompt: str, reply: str) -> tuple[dict[str, str], str]:
-    """Return the files that a reply changes, and the fault that the model is told."""
-    facts = TurnFacts(files=dict(files), sizes={path: len(text.splitlines()) for path, text in files.items()})
-    outcome = ReplyJudge(read_prompt(prompt), facts, OFFERED).judge_reply(reply)
+    """Return the files that a reply changes, and the error that the model is told."""
+    outcome = judge(files, prompt, reply)
     after: dict[str, str] = {}
     for name, args in outcome.calls:
         if name == "Delete":
@@ -29,29 +37,32 @@ def apply_reply(files: dict[str, str], prompt: str, reply: str) -> tuple[dict[st
         else:
             path = args["file_path"]
             after[path] = apply_call(ToolCall("1", name, args), files.get(path)) or ""
-    return after, outcome.fault
+    return after, outcome.error
 
 
 @each("case", CASES)
-def test_a_reply_becomes_files_or_a_fault(case: dict[str, Any]) -> None:
-    after, fault = apply_reply(case.get("files", {}), case["prompt"], case["reply"])
+def test_a_reply_becomes_files_or_an_error(case: dict[str, Any]) -> None:
+    after, error = apply_reply(case.get("files", {}), case["prompt"], case["reply"])
     assert after == case.get("after", {})
-    assert fault == case.get("fault", "")
+    assert error == case.get("error", "")
 
 
-def _repeat_form(form: str, times: int) -> str:
-    return "t.py\n```python\n" + "".join(form.format(n=n) for n in range(times))
+def test_a_model_may_insist_on_what_it_leaves_out() -> None:
+    files = {"a.csv": "n,v\na,1\nb,2\nc,3\nd,4\ne,5\n"}
+    reply = "a.csv\n```\nn,v\ne,5\n```\n"
+    first = judge(files, "Keep only the rows with v above 4 in a.csv.", reply)
+    assert first.error == "a.csv would lose 4 lines, for example 'a,1'. Write the complete file."
+    second = judge(files, "Keep only the rows with v above 4 in a.csv.", reply, dict(first.lossy_texts))
+    assert [args["file_path"] for _, args in second.calls] == ["a.csv"]
 
 
 @each(
-    "form, times, kept",
+    "text, expected",
     [
-        ("assert f({n}) == {n}0\n", 8, 8),
-        ("assert f({n}) == {n}0\n", 20, 3),
-        ("    def test_{n}(self):\n        self.assertEqual(f({n}), '{n}')\n\n", 9, 3),
-        ("{n},name\n", 40, 40),
+        ("a.py\n```\nx = 1\n```\n" * 2, True),
+        ("b.py\n```\n" + "x = 'the same line again'\n" * 40, True),
+        ("b.csv\n```\n" + "".join(f"{number},name\n" for number in range(40)), False),
     ],
 )
-def test_repetitive_assertions_are_cut(form: str, times: int, kept: int) -> None:
-    cut = cut_assertions(_repeat_form(form, times))
-    assert cut.rstrip("`\n") == _repeat_form(form, kept).rstrip("`\n")
+def test_a_reply_that_repeats_itself_is_noticed(text: str, expected: bool) -> None:
+    assert ReplyJudge(classify_prompt("Fix it."), TurnFacts(), OFFERED).is_repeating(text) is expected

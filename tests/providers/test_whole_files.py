@@ -2,17 +2,15 @@
 
 from typing import Any
 
-from odin.core.message import ReplyMessage, ToolCall, ToolResult
+from odin.core.message import PromptMessage, ReplyMessage, Text, ToolCall, ToolResult
 from odin.models.local_servers import choose_strategy, parse_parameter_count
-from odin.providers.whole_files.file_change import find_elision, find_fault, make_calls, make_edits
-from odin.providers.whole_files.file_completion import complete_file
-from odin.providers.whole_files.prompt_intent import read_prompt
-from odin.providers.whole_files.task_context import (
-    ProjectFiles,
-    build_examples,
-    choose_files,
-)
-from odin.providers.whole_files.turn_history import Step, TurnFacts
+from odin.providers.whole_files.context_choice import ContextChoice
+from odin.providers.whole_files.file_change import find_elision, find_error, make_call, make_edits
+from odin.providers.whole_files.file_merge import complete_file
+from odin.providers.whole_files.project_state import LookupHits, ProjectState
+from odin.providers.whole_files.prompt_features import classify_prompt
+from odin.providers.whole_files.request_text import build_examples
+from odin.providers.whole_files.turn_history import Step, TurnFacts, read_turns
 from odin.providers.whole_files.written_reply import parse_reply, split_commands
 from tests.table import each
 
@@ -88,7 +86,7 @@ def test_removed_definition_stays_removed_if_the_task_asks_for_it() -> None:
 
 
 @each(
-    "path, text, fault",
+    "path, text, error",
     [
         ("a.py", "def f(:\n", "line 1"),
         ("a.json", '{"a" 1}', "a.json would not be valid"),
@@ -101,9 +99,9 @@ def test_removed_definition_stays_removed_if_the_task_asks_for_it() -> None:
         ("a.py", "x = 1\n", ""),
     ],
 )
-def test_invalid_file_content_is_found_before_it_is_written(path: str, text: str, fault: str) -> None:
-    found = find_fault(path, text, "{}" if path == "a.json" else "old = 1\nolder = 2\n")
-    assert (fault in found) if fault else not found
+def test_invalid_file_content_is_found_before_it_is_written(path: str, text: str, error: str) -> None:
+    found = find_error(path, text, "{}" if path == "a.json" else "old = 1\nolder = 2\n")
+    assert (error in found) if error else not found
 
 
 def test_ellipsis_counts_as_elision_unless_the_file_had_it() -> None:
@@ -124,7 +122,7 @@ def test_ellipsis_counts_as_elision_unless_the_file_had_it() -> None:
     ],
 )
 def test_edits_are_exact_and_unique(old: str, new: str) -> None:
-    name, args = make_calls("a", new, old)
+    name, args = make_call("a", new, old)
     if name == "WriteFile":
         assert args["content"] == new
         return
@@ -141,28 +139,28 @@ def test_small_change_of_a_long_file_is_a_small_edit() -> None:
     edits = make_edits(old, old.replace("line 7\n", "line seven\n"))
     assert edits is not None
     assert [(edit.old, edit.new) for edit in edits] == [("line 7\n", "line seven\n")]
-    assert make_calls("a", "new\n", None) == ("WriteFile", {"file_path": "a", "content": "new\n"})
+    assert make_call("a", "new\n", None) == ("WriteFile", {"file_path": "a", "content": "new\n"})
+
+
+def choose_files(prompt: str, sizes: dict[str, int], *defining: str, window: int = 16_384) -> tuple[str, ...]:
+    """Return the files that are read for a prompt. `defining` are those that define a name of it."""
+    features = classify_prompt(prompt)
+    lookup = LookupHits({"f_one": list(defining)} if defining else {})
+    facts = TurnFacts(prompt, ProjectState(features.paths, sizes=sizes, lookup=lookup))
+    return ContextChoice(features, facts, window, can_edit=True, can_run=True).choose_files()
 
 
 def test_named_files_are_chosen_first_then_matches_then_the_rest() -> None:
-    project = ProjectFiles({"z.py": 10, "a.py": 10, "b/c.py": 10, "b/d.py": 10, "long.py": 5000, "x.lock": 3})
-    reading = read_prompt("Rename f_one in c.py.")
-    assert choose_files(reading, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), (
-        "other files would distract the model"
-    )
-    assert choose_files(reading, project, {"f_one": ["z.py"]}, 20) == ("b/c.py",)
-    either = read_prompt("Is f_one in c.py right? Could it be shorter?")
-    assert choose_files(either, project, {"f_one": ["z.py"]}, 400)[:2] == ("b/c.py", "z.py")
-    question = read_prompt("What does f_one in c.py return?")
-    assert choose_files(question, project, {"f_one": ["z.py"]}, 400) == ("b/c.py", "z.py"), "nothing else is shown"
-    data = ProjectFiles({"a.py": 10, "s.json": 4, "README.md": 9})
-    assert choose_files(read_prompt("Fix 'teh' in README.md."), data, {}, 400) == ("README.md",), (
-        "the quoted text needs no other file"
-    )
-    assert len(choose_files(read_prompt("Update the options in README.md."), data, {}, 400)) == 3
-    assert choose_files(read_prompt("Set limit to 7 in s.json."), data, {}, 400) == ("s.json",), "no code is needed"
-    assert len(choose_files(read_prompt("What is this?"), project, {}, 400)) == 4, "the whole project, if it is small"
-    assert choose_files(read_prompt("Fix long.py"), project, {}, 100)[0] == "long.py", "a named file is always read"
+    project = {"z.py": 10, "a.py": 10, "b/c.py": 10, "b/d.py": 10, "long.py": 5000, "x.lock": 3}
+    named = ("b/c.py", "z.py")
+    assert choose_files("Rename f_one in c.py.", project, "z.py") == named, "other files would distract the model"
+    assert choose_files("What does f_one in c.py return?", project, "z.py") == named
+    assert len(choose_files("What is this?", project)) == 4, "the whole project, if it is small"
+    assert choose_files("Fix long.py", project, window=4_096)[0] == "long.py", "a named file is always read"
+    data = {"a.py": 10, "s.json": 4, "README.md": 9}
+    assert choose_files("Fix 'teh' in README.md.", data) == ("README.md",), "the quoted text needs no other file"
+    assert len(choose_files("Update the options in README.md.", data)) == 3
+    assert choose_files("Set limit to 7 in s.json.", data) == ("s.json",), "no code is needed"
 
 
 def test_examples_alternate_prompts_and_replies() -> None:
@@ -190,7 +188,18 @@ def test_size_and_family_choose_the_strategy(name: str, strategy: str) -> None:
 
 def test_test_command_that_timed_out_before_the_change_is_unavailable() -> None:
     call = ToolCall("gather_1", "ExecuteCommand", {"command": "make test"})
-    result = ToolResult("gather_1", "(timed out after 30s and was stopped)", is_error=True)
+    result = ToolResult("gather_1", "", is_error=True, error_kind="CommandTimedOut")
     facts = TurnFacts()
     facts.add_step(Step(ReplyMessage((call,)), {"gather_1": result}))
-    assert facts.unavailable == {"make test"}
+    assert facts.commands.unavailable == {"make test"}
+
+
+def test_a_note_of_odin_is_no_prompt() -> None:
+    messages = (
+        PromptMessage("Do it."),
+        ReplyMessage((Text("Done."),)),
+        PromptMessage("A check failed.", origin="checks"),
+    )
+    (turn,) = read_turns(messages)
+    assert turn.prompt == "Do it."
+    assert turn.steps[0].note == messages[-1]

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.event_values import CachedFile, Mode
+from odin.core.message import CACHED_FILES_NOTE, ENVIRONMENT_NOTE
 from odin.core.text import to_valid_unicode
 
 ODIN_MD = "ODIN.md"
@@ -245,7 +246,7 @@ def _load_prompt(name: str) -> str:
 
 def describe_environment(cwd: str, root: str, shell: str, date: str) -> str:
     """Return facts for the first message of a session. They stay in the history and are not repeated."""
-    lines = [f"Working directory: {to_valid_unicode(cwd)}"]
+    lines = [f"{ENVIRONMENT_NOTE}{to_valid_unicode(cwd)}"]
     if root != cwd:
         lines.append(f"Project root: {to_valid_unicode(root)}")
     lines.append(f"Platform: {sys.platform}, shell: {os.path.basename(shell)}")  # noqa: PTH119
@@ -259,7 +260,7 @@ def format_date(timestamp: float) -> str:
 
 def describe_cached_files(files: Sequence[CachedFile]) -> str:
     """Return a note on the files that entered the cache or changed in it since the last note."""
-    return "Cached files: " + to_valid_unicode("; ".join(_describe_file(file) for file in files))
+    return CACHED_FILES_NOTE + to_valid_unicode("; ".join(_describe_file(file) for file in files))
 
 
 def _describe_file(file: CachedFile) -> str:

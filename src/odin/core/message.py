@@ -58,21 +58,35 @@ def detect_image_kind(head: bytes) -> str:
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
+    """The result of a call. No model sees `is_denied` and `error_kind`, the class of the error: `text` says it."""
+
     call_id: str
     text: str
     is_error: bool = False
     images: tuple[Image, ...] = ()
+    is_denied: bool = False
+    error_kind: str = ""
+
+
+CACHED_FILES_NOTE = "Cached files: "
+ENVIRONMENT_NOTE = "Working directory: "
+"""How the notes about the cached files and about the environment start."""
+
+
+PromptOrigin = Literal["user", "odin", "checks"]
+"""Who wrote the text of a prompt: Odin adds notes, also about the project's checks that failed after a change."""
 
 
 class PromptMessage(Struct, frozen=True, tag="user", omit_defaults=True):
     """A prompt. `notes` is text Odin adds for the model: mode, environment, changes since the last request.
 
-    `images` are the images attached by the user.
+    `images` are the images attached by the user. No model sees `origin`.
     """
 
     text: str
     notes: tuple[str, ...] = ()
     images: tuple[Image, ...] = ()
+    origin: PromptOrigin = "user"
 
 
 class ReplyMessage(Struct, frozen=True, tag="assistant"):

@@ -388,9 +388,9 @@ class ModelConnector:
             if warm:
                 await http.warm(provider.url)
         if info.strategy == "files":
-            from odin.providers.whole_files import WholeFilePlanner
+            from odin.providers.whole_files import WholeFileProvider
 
-            return WholeFilePlanner(provider, info.context), info
+            return WholeFileProvider(provider, info.context), info
         if info.tools != "native":
             provider = AdaptiveTools(provider, info.tools, is_small=info.is_small)
         if info.calls_in_thinking or (info.calls_in_thinking is None and info.tools != "native"):

@@ -236,14 +236,14 @@ def _remove_prompt_images(message: PromptMessage, gone: Collection[str]) -> Prom
     kept = tuple(image for image in message.images if image.path not in gone)
     if len(kept) == len(message.images):
         return message
-    return PromptMessage(message.text, (*message.notes, IMAGE_REMOVED), kept)
+    return PromptMessage(message.text, (*message.notes, IMAGE_REMOVED), kept, message.origin)
 
 
 def _remove_result_images(result: ToolResult, gone: Collection[str]) -> ToolResult:
     kept: tuple[Image, ...] = tuple(image for image in result.images if image.path not in gone)
     if len(kept) == len(result.images):
         return result
-    return ToolResult(result.call_id, f"{result.text}\n{IMAGE_REMOVED}", result.is_error, kept)
+    return msgspec.structs.replace(result, text=f"{result.text}\n{IMAGE_REMOVED}", images=kept)
 
 
 def titles_of(messages: Iterable[Message]) -> dict[str, str]:
@@ -390,7 +390,9 @@ def _apply_to_message(message: Message, summaries: Sequence[ContextSummary]) -> 
     if isinstance(message, PromptMessage):
         removed = {note for summary in summaries for note in summary.notes}
         kept = tuple(note for note in message.notes if note not in removed)
-        return message if len(kept) == len(message.notes) else PromptMessage(message.text, kept, message.images)
+        if len(kept) == len(message.notes):
+            return message
+        return PromptMessage(message.text, kept, message.images, message.origin)
     return message
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from odin.core.call_events import Replied, ReplyDiscarded, ToolEnded, ToolStarted
 from odin.core.event import (
     AnyEvent,
+    ChecksRan,
     Compacted,
     ContextSummarized,
     MessageRemoved,
@@ -21,7 +22,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
+from odin.core.message import Message, PromptMessage, PromptOrigin, ReplyMessage, ToolCall, ToolMessage, ToolResult
 from odin.session.history import ContextSummary, apply_summaries, compact_messages, make_context_summary, prune_results
 
 CONTINUE_PROMPT = "Go on from where you stopped."
@@ -57,6 +58,7 @@ class Thread:
             ToolStarted,
             ToolEnded,
             NoteAdded,
+            ChecksRan,
             TurnStarted,
             TurnEnded,
             ReplyDiscarded,
@@ -79,6 +81,8 @@ class Thread:
         self._results: dict[str, ToolResult] = {}
         self._started_calls: set[str] = set()
         self._is_sealed = False
+        self._note_origin: PromptOrigin = "odin"
+        """What the next note is about."""
         self._summaries: list[ContextSummary] = []
 
     def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
@@ -91,6 +95,8 @@ class Thread:
                 self.add_result(event)
             case NoteAdded():
                 self.add_note(event.text)
+            case ChecksRan(continues=True):
+                self._note_origin = "checks"
             case TurnStarted():
                 self._start_turn(event)
             case TurnEnded():
@@ -192,7 +198,7 @@ class Thread:
     def _continue(self, notes: Iterable[str]) -> None:
         """Continue without a prompt. Messages already sent stay unchanged, so notes become a message of their own."""
         if not self._messages or isinstance(self._messages[-1], ReplyMessage):
-            self._messages.append(PromptMessage(CONTINUE_PROMPT, tuple(notes)))
+            self._messages.append(PromptMessage(CONTINUE_PROMPT, tuple(notes), origin="odin"))
             self._is_sealed = False
             return
         self._is_sealed = True
@@ -218,7 +224,12 @@ class Thread:
     def add_result(self, event: ToolEnded) -> None:
         if any(call.id == event.call_id for call in self._calls_of_reply) and event.call_id not in self._results:
             self._results[event.call_id] = ToolResult(
-                event.call_id, event.text, event.status != "success", event.images
+                event.call_id,
+                event.text,
+                event.status != "success",
+                event.images,
+                event.status == "denied",
+                event.error_kind,
             )
             if len(self._results) == len(self._calls_of_reply):
                 self._close_calls()
@@ -226,11 +237,12 @@ class Thread:
     def add_note(self, text: str) -> None:
         """Attach a note to the latest message, or append it as a message if that one was already sent."""
         self._close_calls()
+        origin, self._note_origin = self._note_origin, "odin"
         last = self._messages[-1] if self._messages else None
         if self._is_sealed or last is None or isinstance(last, ReplyMessage):
-            self._messages.append(PromptMessage(text))
+            self._messages.append(PromptMessage(text, origin=origin))
         elif isinstance(last, PromptMessage):
-            self._messages[-1] = PromptMessage(last.text, (*last.notes, text), last.images)
+            self._messages[-1] = PromptMessage(last.text, (*last.notes, text), last.images, last.origin)
         else:
             self._messages[-1] = ToolMessage(last.results, (*last.notes, text))
         self._is_sealed = False

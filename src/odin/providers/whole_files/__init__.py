@@ -23,14 +23,14 @@ from odin.core.provider import (
     open_stream,
 )
 from odin.providers.json_contract import JsonContract, flatten_messages, make_call_id
-from odin.providers.whole_files.moves import Move, TurnPlanner
-from odin.providers.whole_files.reply_judgement import NO_REPLY, Calls, cut_assertions
+from odin.providers.whole_files.reply_judgement import NO_REPLY
+from odin.providers.whole_files.strategy import Action, WholeFileStrategy
 from odin.providers.whole_files.written_reply import starts_action
 
 _NEEDED_TOOLS = frozenset(("Grep", "LS", "Read"))
 
 
-class WholeFilePlanner:
+class WholeFileProvider:
     """Looks, asks and acts. `context` is the model's context window, 0 if unknown."""
 
     def __init__(self, provider: Provider, context: int) -> None:
@@ -58,52 +58,48 @@ class WholeFilePlanner:
                 async for chunk in chunks:
                     yield chunk
             return
-        planner = TurnPlanner(request, self._context)
-        move = planner.choose_move()
-        if move.ask is None:
-            for chunk in _stream_move(move, request.model):
+        strategy = WholeFileStrategy(request, self._context)
+        action = strategy.next_action()
+        if action.request is None:
+            for chunk in _stream_action(action, request.model):
                 yield chunk
             return
-        async for chunk in self._ask(move.ask, planner):
+        async for chunk in self._ask(action.request, strategy):
             yield chunk
 
-    async def _ask(self, request: Request, planner: TurnPlanner) -> AsyncGenerator[Chunk]:
-        """Stream what can be shown of the reply, then what it comes to. A reply that only repeats is not read on."""
+    async def _ask(self, request: Request, strategy: WholeFileStrategy) -> AsyncGenerator[Chunk]:
+        """Stream what can be shown of the reply, then what it becomes. A reply that only repeats is not read on."""
         shown = _ShownText()
         async with open_stream(self._provider, request) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
                     if text := shown.feed(chunk.text):
                         yield TextChunk(text)
-                    if "\n" in chunk.text and planner.is_repeating(shown.text):
-                        shown.text = cut_assertions(shown.text)
-                        for last in _finish(shown, planner, StopChunk("end_turn", request.model), request.model):
+                    if "\n" in chunk.text and strategy.is_repeating(shown.text):
+                        for last in _finish(shown, strategy, StopChunk("end_turn", request.model), request.model):
                             yield last
                         return
                 elif isinstance(chunk, StopChunk):
-                    for last in _finish(shown, planner, chunk, request.model):
+                    for last in _finish(shown, strategy, chunk, request.model):
                         yield last
                 else:
                     yield chunk
 
 
-def _stream_move(move: Move, model: str) -> Iterable[Chunk]:
-    if move.answer:
-        yield TextChunk(move.answer)
-    yield from _stream_calls(move.calls, move.prefix)
+def _stream_action(action: Action, model: str) -> Iterable[Chunk]:
+    if action.answer:
+        yield TextChunk(action.answer)
+    for index, (name, args) in enumerate(action.calls):
+        call_id = f"{action.prefix}{os.urandom(6).hex()}"
+        yield CallChunk(index, call_id, name, msgspec.json.encode(args).decode(), done=True)
     yield UsageChunk(Usage())
-    yield StopChunk("tool_use" if move.calls else "end_turn", model)
+    yield StopChunk("tool_use" if action.calls else "end_turn", model)
 
 
-def _stream_calls(calls: Calls, prefix: str) -> Iterable[Chunk]:
-    for index, (name, args) in enumerate(calls):
-        yield CallChunk(index, f"{prefix}{os.urandom(6).hex()}", name, msgspec.json.encode(args).decode(), done=True)
-
-
-def _finish(shown: "_ShownText", planner: TurnPlanner, stop: StopChunk, model: str) -> Iterable[Chunk]:
-    outcome = planner.judge_reply(shown.text, is_cut=stop.reason == "max_tokens")
-    if outcome.fault:
-        planner.check_patience()
+def _finish(shown: "_ShownText", strategy: WholeFileStrategy, stop: StopChunk, model: str) -> Iterable[Chunk]:
+    outcome = strategy.judge_reply(shown.text, is_cut=stop.reason == "max_tokens")
+    if outcome.error:
+        strategy.check_patience()
         yield TextChunk(shown.take_rest() if shown.text.strip() else NO_REPLY)
         yield StopChunk("unfinished", stop.model)
         return
@@ -146,7 +142,7 @@ class _ShownText:
         return free
 
     def find_rest(self, text: str) -> str:
-        """Return what is left to show of the text that the reply comes to."""
+        """Return what is left to show of the text that the reply becomes."""
         if text.startswith(self.shown):
             return text[len(self.shown) :]
         return "" if text.strip() in self.shown else f"\n\n{text}"

@@ -1,12 +1,12 @@
 """Turns the new content of a file into minimal exact edits, after it has been cleaned and checked."""
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from odin.providers.whole_files.part_merge import parse_json
 from odin.providers.whole_files.written_reply import find_commented_path
 
 _BRACKETED = (".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".go", ".rs", ".java", ".c", ".h", ".cpp", ".css")
@@ -138,19 +138,19 @@ def drop_elisions(text: str, old: str) -> str:
 # --- checking ---
 
 
-def find_fault(path: str, text: str, old: str = "") -> str:
+def find_error(path: str, text: str, old: str = "") -> str:
     """Return why a file with this content cannot be right, or "": it cannot be parsed, or lines are left out."""
     if elided := find_elision(text, old):
         return f"{path} is not complete: it contains {elided!r}. Write every line of the file."
     if old.strip() and not text.strip():
         return f"{path} is empty. Write the complete file, or DELETE {path}."
-    fault = _find_syntax_fault(path, text)
-    if not fault or (old.strip() and _find_syntax_fault(path, old) and not path.endswith((".py", ".toml"))):
+    error = _find_syntax_error(path, text)
+    if not error or (old.strip() and _find_syntax_error(path, old) and not path.endswith((".py", ".toml"))):
         return ""
-    return f"{path} would not be valid: {fault}"
+    return f"{path} would not be valid: {error}"
 
 
-def _find_syntax_fault(path: str, text: str) -> str:
+def _find_syntax_error(path: str, text: str) -> str:
     try:
         if path.endswith((".py", ".pyi")):
             compile(text, path, "exec", dont_inherit=True)
@@ -170,6 +170,23 @@ def _find_syntax_fault(path: str, text: str) -> str:
     except (RecursionError, MemoryError):
         return "it is nested too deeply"
     return ""
+
+
+def is_strict_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text. Comments and commas before a closing bracket do no harm. Raise ValueError."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        token = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.DOTALL)
+        return json.loads(token.sub(lambda found: found[0] if found[0][0] == '"' else "", text))
 
 
 _SKIPPED = re.compile(
@@ -232,7 +249,7 @@ def _make_unique(
     return None
 
 
-def make_calls(path: str, new: str, old: str | None) -> tuple[str, dict[str, Any]]:
+def make_call(path: str, new: str, old: str | None) -> tuple[str, dict[str, Any]]:
     """Return the tool and the arguments that give a file this content. `old` is None for a new file."""
     edits = make_edits(old, new) if old is not None else None
     if edits is None:

@@ -6,8 +6,6 @@ A command that cannot run says nothing about a change, and neither does a test t
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from msgspec import Struct
-
 from odin.core.path_names import quote_path
 
 TEST_LINE = (
@@ -156,87 +154,3 @@ def list_failing(output: str) -> list[str]:
     """Return the names of the tests that an output reports as failed."""
     found = (next(filter(None, match.groups())).strip() for match in _FAILING.finditer(output))
     return list(dict.fromkeys(found))
-
-
-# --- values that a new test expects wrongly ---
-
-_UNEQUAL = (
-    re.compile(
-        r"^  File \"(?P<path>[^\"\n]+)\", line (?P<line>\d+), in .*\n.*\n(?:[ ^~]+\n)?"
-        r"AssertionError: (?P<actual>.+) != .+$",
-        re.MULTILINE,
-    ),
-    re.compile(
-        r"^\s+actual: (?P<actual>.+)\n\s+operator:.*\n\s+stack: .*\n.*?(?P<path>[^\s(]+):(?P<line>\d+):\d+\)?$",
-        re.MULTILINE,
-    ),
-    re.compile(
-        r"^E\s+(?:AssertionError: )?assert (?P<actual>.+?) == .+"
-        r"(?:\n(?!>).*)*?\n(?P<path>[^\s:]+):(?P<line>\d+): AssertionError",
-        re.MULTILINE,
-    ),
-)
-"""What unittest, node and pytest say about two values that should be equal."""
-_COMPARED = re.compile(
-    r"\s*(?:self\.assertEqual|assert\.(?:strictEqual|equal|deepStrictEqual|deepEqual))\((?P<values>.+)\);?\s*"
-    r"|\s*assert (?!not\b)(?P<sides>(?:(?! == | and | or ).)+ == (?:(?! == | and | or ).)+)"
-)
-_LITERAL = re.compile(
-    r"-?[\d.]+(?:e-?\d+)?|'[^'\\\n]*'|\"[^\"\\\n]*\"|True|False|None|true|false|null|undefined|[\[{(][\w\s'\",.:-]*[\])}]"
-)
-
-
-_MAX_LINE = 1_000
-
-
-class WrongValue(Struct, frozen=True):
-    """A value that a line of a test expects, and what the code returns instead."""
-
-    path: str
-    line: int
-    source: str
-    """The line."""
-    code: str
-    expected: str
-    actual: str
-
-    def correct(self, text: str) -> str:
-        """Return the test with the right value in this line, if it still is what it was."""
-        lines = text.split("\n")
-        if lines[self.line - 1 : self.line] == [self.source]:
-            head, sign, tail = self.source.partition(self.code)
-            lines[self.line - 1] = f"{head}{sign}{tail.replace(self.expected, self.actual, 1)}"
-        return "\n".join(lines)
-
-
-def find_wrong_values(output: str, texts: Mapping[str, str]) -> list[WrongValue]:
-    """Return the values that tests in `texts` expect wrongly, as far as an output of theirs tells."""
-    found: list[WrongValue] = []
-    short = "\n".join(line for line in output.split("\n") if len(line) < _MAX_LINE)
-    for match in (match for form in _UNEQUAL for match in form.finditer(short)):
-        paths = [path for path in texts if match["path"].endswith(path) or path.endswith(f"/{match['path']}")]
-        path = paths[0] if len(paths) == 1 else ""
-        lines = texts.get(path, "").split("\n")
-        line = int(match["line"])
-        is_line = 0 < line <= len(lines) and len(lines[line - 1]) < _MAX_LINE
-        compared = _COMPARED.fullmatch(lines[line - 1]) if is_line else None
-        actual = match["actual"].strip()
-        values = _split_compared(compared) if compared else []
-        if len(values) > 1 and _LITERAL.fullmatch(actual) and _LITERAL.fullmatch(values[1]):
-            found.append(WrongValue(path, line, lines[line - 1], values[0], values[1], actual))
-    return list({(one.path, one.line): one for one in found}.values())
-
-
-def _split_compared(compared: re.Match[str]) -> list[str]:
-    """Return the two sides of a comparison, or the arguments of an assertion."""
-    if compared["sides"]:
-        return [side.strip() for side in compared["sides"].rsplit(" == ", 1)]
-    parts = [""]
-    depth = 0
-    for token in re.findall(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|.", compared["values"]):
-        depth += (token in "([{") - (token in ")]}")
-        if token == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += token
-    return [part.strip() for part in parts]
