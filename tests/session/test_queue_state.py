@@ -66,4 +66,4 @@ def test_injected_prompt_follows_the_tool_results() -> None:
 def test_continue_adds_a_prompt_only_after_a_reply() -> None:
     assert SessionState.fold(LOG[:14]).build_history() == SessionState.fold(LOG[:13]).build_history()
     answered = [*LOG[:16], *wrap(TurnStarted("w", "", "edit_mode", continues=True))]
-    assert SessionState.fold(answered).build_history()[-1] == PromptMessage(CONTINUE_PROMPT)
+    assert SessionState.fold(answered).build_history()[-1] == PromptMessage(CONTINUE_PROMPT, origin="odin")

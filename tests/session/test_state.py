@@ -117,7 +117,7 @@ def test_note_after_a_discarded_reply_keeps_the_sent_messages() -> None:
     before = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode")))
     after = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), ReplyDiscarded("cut"), NoteAdded("smaller")))
     assert after.build_history()[: len(before.build_history())] == before.build_history()
-    assert after.build_history()[-1] == PromptMessage("smaller")
+    assert after.build_history()[-1] == PromptMessage("smaller", origin="odin")
 
 
 def test_note_before_a_request_joins_the_newest_message() -> None:

@@ -1,6 +1,6 @@
 """`odin eval`: small everyday tasks with any model, checked by the files and the answers, with what they cost.
 
-The tasks are data in eval_tasks/*.toml. A file has `held_out` (its tasks are only measured, never used for tuning),
+The tasks are data in eval_tasks/*.toml. A file has `held_out` (its tasks are only measured, see the help text),
 `projects` (files by path) and `tasks`:
 
 - `project`, `prompt`, `kind`, `language` and a unique `name`;
@@ -43,7 +43,9 @@ DESCRIPTION = """\
 Run small everyday tasks with a model, each in a new project in a temporary folder, and print which it solved, with its
 requests, tokens and time. Everything is allowed in these folders: commands of the model run without approval.
 
-Half of the tasks are held out: they are only measured, and no prompt is tuned for them. Exit code 0: the suite ran.
+Half of the tasks, marked with *, are held out: the results of the others decide what Odin does for small models. All
+tasks are part of Odin's source, so take the score as a comparison, not as a forecast for your work. Exit code 0: the
+suite ran.
 """
 
 _TASK_SECONDS = 900
@@ -305,16 +307,17 @@ async def _ask(options: Options, prompt: str) -> tuple[str, str, list[Usage]]:
 
 def _format_result(result: TaskResult) -> str:
     tokens = f"{result.tokens_in:>6,} in {result.tokens_out:>5,} out"
+    name = f"{result.name} *" if result.held_out else result.name
     end = "" if result.solved else f"  {result.fault} ({result.ending})"
     return (
-        f"{'solved' if result.solved else 'FAILED'} {result.name:22} {result.requests:>3} requests {tokens} "
+        f"{'solved' if result.solved else 'FAILED'} {name:24} {result.requests:>3} requests {tokens} "
         f"{result.seconds:>6.1f} s{end}\n"
     )
 
 
 def _format_summary(results: Sequence[TaskResult]) -> str:
     lines = [""]
-    for title, half in (("tuning", False), ("held out", True)):
+    for title, half in (("tuning", False), ("* held out", True)):
         chosen = [result for result in results if result.held_out == half]
         if chosen:
             lines.append(_summarize(title, chosen))

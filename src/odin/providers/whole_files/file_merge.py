@@ -174,17 +174,18 @@ def _list_lost(old: list[Part], new: list[Part], text: str, prompt: str, elsewhe
     have = {*after, *map(_shorten, after), *elsewhere}
     lost = [name for name in before if name not in after and _shorten(name) not in have]
     lost = [name for name in lost if not _ASSIGNED.match(before[name].first) or _is_used(name, text)]
+    written = {line.strip() for line in text.splitlines()}
+    bodies = [line.strip() for name in lost for line in before[name].list_lines()[1:] if line.strip()]
+    is_same = 2 * sum(line in written for line in bodies) > len(bodies)
+    if is_same and len(lost) == sum(name not in before for name in after):
+        return []  # renamed
     rest = [line for name, part in _walk(old) if not part.parts and name not in lost for line in part.lines]
     rest = [line.strip() for line in rest if line.strip()]
-    written = {line.strip() for line in text.splitlines()}
     if sum(line in written for line in rest) < _WHOLE_SHARE * len(rest):
         return lost
     is_named = all(re.search(rf"(?<!\w){re.escape(_shorten(name))}(?!\w)", prompt) for name in lost)
     is_unused = not any(_is_used(_shorten(name), text) for name in lost)
-    bodies = [line.strip() for name in lost for line in before[name].list_lines()[1:] if line.strip()]
-    is_same = 2 * sum(line in written for line in bodies) > len(bodies)
-    is_renamed = is_same and len(lost) == sum(name not in before for name in after)
-    return [] if is_renamed or (is_named and is_unused) else lost
+    return [] if is_named and is_unused else lost
 
 
 def _lacks_imports(old: list[Part], text: str) -> bool:
