@@ -126,6 +126,8 @@ class ReplyJudge:
             return ReplyOutcome(text, error=f"{again}{facts.failing_check} still fails.", hint="Write the fixed files.")
         if unchanged and self._project.has_changes:
             return ReplyOutcome(reply.prose or "Done.")
+        if reply.has_diff and self._can_edit:
+            return ReplyOutcome(text, error="A diff cannot be applied. Write the path and the complete file.")
         loose = [block for block in reply.loose if block.text.strip() and not block.is_shell]
         named = (path for path in self._features.paths if "." in path.rpartition("/")[2])
         new = next((path for path in named if not self._project.resolve(path)), "")

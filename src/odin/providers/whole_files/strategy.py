@@ -146,15 +146,20 @@ class WholeFileStrategy:
 
         What failed before the change, too, is not its fault, unless the task is about the failure.
         """
-        is_task = self._features.reports_failure or self._features.repairs
         for call, result in step.list_results():
             command = str(call.args.get("command"))
             before = self._facts.commands.first_failures.get(command)
             if command not in self._facts.commands.failed:
                 continue
+            is_task = self._features.reports_failure or (self._features.repairs and self._is_about_task(result.text))
             is_excused = before is not None and (not is_task or is_module_still_missing(before, result.text))
             if not is_excused or has_new_failure(before, result.text):
                 yield command, result.text
+
+    def _is_about_task(self, output: str) -> bool:
+        """True if an output mentions a name of the prompt: then it failed before because the task was not done."""
+        names = {*self._features.terms, *self._facts.project.lookup.definitions}
+        return any(re.search(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", output) for name in names)
 
     # --- the next action ---
 

@@ -1,8 +1,8 @@
 """Parses the reply of a small model: whole files in code blocks after their paths, deletions, commands, and prose.
 
 A model of this size seldom keeps to a format, so the path may stand in a heading, in the opening line of the block or
-in a comment at its start, and a change may come as a diff or as a command that writes a file. A block without a path
-stays prose; `reply_judgement.py` may still find the file it belongs to.
+in a comment at its start. A block without a path stays prose; `reply_judgement.py` may still find the file it belongs
+to.
 """
 
 import re
@@ -52,14 +52,8 @@ _SHELLS = frozenset(("sh", "bash", "shell", "console", "zsh", "terminal", "shell
 _OTHER_LANGUAGE = re.compile(r"\.(?:py|pyi|[cm]?[jt]sx?|go|rs|java|c|h|cpp|rb|php|json|toml|html?|css|xml|kt|swift)$")
 """Files whose content is never shell."""
 _DIFFS = frozenset(("diff", "patch", "udiff"))
-_DIFF_HEADER = re.compile(r"^(?:diff --git |index [0-9a-f]+\.\.|--- |\+\+\+ |new file mode |\\ No newline)")
 _MARKDOWN = (".md", ".markdown", ".mdx", ".rst")
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(?P<mark>\w+)\1")
-_WRITING_HEREDOC = re.compile(
-    r"^\s*(?:\$ )?cat\s*(?:>\s*(?P<path>[^\s<>]+)\s*<<-?\s*(['\"]?)(?P<mark>\w+)\2"
-    r"|<<-?\s*(['\"]?)(?P<mark2>\w+)\4\s*>\s*(?P<path2>[^\s<>]+))\s*$"
-)
-"""`cat > path <<'EOF'` and `cat <<'EOF' > path`: the lines up to the mark are a file."""
 _SPANNING = re.compile(
     r"\\$|<<-?\s*['\"]?\w+|^\s*(?:for|if|while|until|case|cd|function)\b|^\s*\w+\(\)\s*\{", re.MULTILINE
 )
@@ -93,7 +87,7 @@ class WrittenBlock(Struct, frozen=True):
 
 
 class Replacement(Struct, frozen=True):
-    """A SEARCH/REPLACE block, or a part of a diff. `old` is "" if lines are only added."""
+    """A SEARCH/REPLACE block. `old` is "" if lines are only added."""
 
     path: str
     old: str
@@ -101,7 +95,7 @@ class Replacement(Struct, frozen=True):
 
 
 class WrittenReply(Struct, frozen=True):
-    """What a reply asks for, in its order. `loose` are the code blocks without a path."""
+    """What a reply asks for, in its order. `loose` are the code blocks without a path; diffs are not read."""
 
     prose: str = ""
     files: tuple[WrittenBlock, ...] = ()
@@ -109,14 +103,11 @@ class WrittenReply(Struct, frozen=True):
     replacements: tuple[Replacement, ...] = ()
     deletions: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    has_diff: bool = False
 
     @property
     def is_cut(self) -> bool:
         return any(not block.is_closed for block in (*self.files, *self.loose))
-
-    @property
-    def acts(self) -> bool:
-        return bool(self.files or self.replacements or self.deletions or self.commands)
 
 
 def is_path(text: str, known: Collection[str] = ()) -> bool:
@@ -161,6 +152,7 @@ class _ReplyParser:
         self._replacements: list[Replacement] = []
         self._deletions: list[str] = []
         self._commands: list[str] = []
+        self._has_diff = False
 
     def parse(self) -> WrittenReply:
         at = 0
@@ -184,6 +176,7 @@ class _ReplyParser:
             tuple(self._replacements),
             tuple(dict.fromkeys(self._deletions)),
             tuple(dict.fromkeys(self._commands))[:_MAX_COMMANDS],
+            self._has_diff,
         )
 
     def _read_action(self, lines: list[str], at: int) -> int:
@@ -195,39 +188,14 @@ class _ReplyParser:
         if action["verb"] == "RUN":
             document = _HEREDOC.search(rest)
             end = _find_line(lines, at + 1, re.compile(rf"\s*{document['mark']}\s*$")) if document else -1
-            if end < 0:
-                self._commands.append(rest)
-                return 1
-            self._read_shell([rest, *lines[at + 1 : end + 1]])
+            end = max(end, at)
+            self._commands.append("\n".join((rest, *lines[at + 1 : end + 1])))
             return end + 1 - at
         names = [name.strip("`'\",") for name in rest.split() if name not in ("and", "file")]
         if len(names) > 1 and not all(is_path(name, self._known) for name in names):
             return 0
         self._deletions += names
         return 1
-
-    def _read_shell(self, lines: list[str]) -> None:
-        """Add the files that a shell text writes, and what is left of it as a command."""
-        left = self._take_written_files(lines)
-        if any(line.strip() for line in left):
-            self._commands.append("\n".join(left).strip())
-
-    def _take_written_files(self, lines: list[str]) -> list[str]:
-        """Add the files that `cat > path <<'EOF'` writes; return the other lines."""
-        left: list[str] = []
-        at = 0
-        while at < len(lines):
-            found = _WRITING_HEREDOC.match(lines[at])
-            mark = (found["mark"] or found["mark2"]) if found else ""
-            end = _find_line(lines, at + 1, re.compile(rf"\s*{mark}\s*$")) if found else -1
-            if found is None or end < 0:
-                left.append(lines[at])
-                at += 1
-                continue
-            path = (found["path"] or found["path2"]).strip("'\"")
-            self._files.append(WrittenBlock(_join(lines[at + 1 : end]), path.removeprefix("./")))
-            at = end + 1
-        return left
 
     def _read_block(self, at: int, fence: re.Match[str]) -> int:
         """Read the block that this line opens; return where the text goes on."""
@@ -245,8 +213,8 @@ class _ReplyParser:
             inner = 0
             while inner < len(body):
                 inner = self._read_replacement(body, inner, path) if _SEARCH.match(body[inner]) else inner + 1
-        elif language in _DIFFS or _is_diff(body):
-            self._read_diff(body, path)
+        elif language in _DIFFS or any(re.match(r"@@ -\d", line) for line in body):
+            self._has_diff = True
         elif not path and self._is_only_actions(body):
             inner = 0
             while inner < len(body):
@@ -279,10 +247,6 @@ class _ReplyParser:
         path = block.path or (find_commented_path(body[0], self._known) if body else "")
         if block.language in _SHELLS and _OTHER_LANGUAGE.search(path):
             path = ""
-        if not path and block.language in _SHELLS:
-            body = self._take_written_files(body)
-            if not any(line.strip() for line in body):
-                return
         if not path and block.intro.rstrip().endswith(":"):
             self._drop_intro(block.intro)
         filled = WrittenBlock(_join(body), path, block.language, block.is_closed, block.intro)
@@ -305,19 +269,6 @@ class _ReplyParser:
         old, new = "\n".join(lines[at + 1 : divider]), "\n".join(lines[divider + 1 : end])
         self._replacements.append(Replacement(path.removeprefix("./"), old, new))
         return end + 1
-
-    def _read_diff(self, body: list[str], path: str) -> None:
-        """Add the hunks of a diff as replacements."""
-        hunk: list[str] = []
-        for line in [*body, "@@"]:
-            if not line.startswith("@@") and not _DIFF_HEADER.match(line):
-                hunk.append(line)
-                continue
-            self._replacements += [Replacement(path.removeprefix("./"), *pair) for pair in _split_hunk(hunk)]
-            hunk = []
-            named = re.match(r"(?:---|\+\+\+) (?:[ab]/)?(\S+)", line)
-            if named and named[1] != "/dev/null" and is_path(named[1], self._known):
-                path = named[1]
 
     def _take_heading(self) -> tuple[str, bool]:
         """Return the path that the prose above a block names, and if its line is a sentence; remove that line.
@@ -394,26 +345,6 @@ def _dedent(line: str, indent: int) -> str:
 
 def _find_line(lines: list[str], at: int, pattern: re.Pattern[str]) -> int:
     return next((number for number in range(at, len(lines)) if pattern.match(lines[number])), -1)
-
-
-def _is_diff(body: list[str]) -> bool:
-    """True for a block with the marks of a unified diff, whatever language it claims to be."""
-    return any(re.match(r"@@ -\d", line) for line in body) and any(line.startswith(("+", "-")) for line in body)
-
-
-def _split_hunk(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the old and the new lines of a hunk. One without unchanged lines may be about several places."""
-    groups: list[list[str]] = [[]]
-    has_context = any(line.strip() and line[0] not in "+-" for line in lines)
-    for line in lines:
-        if not has_context and line.startswith("-") and groups[-1] and groups[-1][-1].startswith("+"):
-            groups.append([])
-        groups[-1].append(line)
-    for group in groups:
-        old = [line[1:] for line in group if not line.startswith("+")]
-        new = [line[1:] for line in group if not line.startswith("-")]
-        if old != new:
-            yield "\n".join(old).strip("\n"), "\n".join(new).strip("\n")
 
 
 def split_commands(blocks: Collection[WrittenBlock]) -> Iterator[str]:
