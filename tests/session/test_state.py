@@ -20,6 +20,7 @@ from odin.core.event import (
     AgentEnded,
     AgentStarted,
     AnyEvent,
+    ChecksRan,
     Envelope,
     NoteAdded,
     PromptQueued,
@@ -27,7 +28,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.event_values import Todo
+from odin.core.event_values import Todo, Verification
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, Usage
 from odin.session.state import SessionState
 from odin.session.thread import INTERRUPTED, NOT_STARTED
@@ -118,6 +119,17 @@ def test_note_after_a_discarded_reply_keeps_the_sent_messages() -> None:
     after = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), ReplyDiscarded("cut"), NoteAdded("smaller")))
     assert after.build_history()[: len(before.build_history())] == before.build_history()
     assert after.build_history()[-1] == PromptMessage("smaller", origin="odin")
+
+
+def test_history_says_what_was_denied_and_which_prompts_are_notes() -> None:
+    denied = ToolEnded("a", "Read", "denied", "No.", error_kind="NeedsConfirmation")
+    checks = ChecksRan(Verification("failed"), continues=True)
+    events = (reply("a"), denied, reply(), checks, NoteAdded("red"), reply(), NoteAdded("more"))
+    history = SessionState.fold(wrap(TurnStarted("t", "hi", "edit_mode"), *events)).build_history()
+    results = [one for message in history if isinstance(message, ToolMessage) for one in message.results]
+    assert [(one.is_denied, one.error_kind) for one in results] == [(True, "NeedsConfirmation")]
+    prompts = [(one.text, one.origin) for one in history if isinstance(one, PromptMessage)]
+    assert prompts == [("hi", "user"), ("red", "checks"), ("more", "odin")]
 
 
 def test_note_before_a_request_joins_the_newest_message() -> None:
