@@ -6,7 +6,6 @@ from odin.core.message import PromptMessage, ReplyMessage, Text, ToolCall, ToolR
 from odin.models.local_servers import choose_strategy, parse_parameter_count
 from odin.providers.whole_files.context_choice import ContextChoice
 from odin.providers.whole_files.file_change import find_elision, find_error, make_call, make_edits
-from odin.providers.whole_files.file_merge import complete_file
 from odin.providers.whole_files.project_state import LookupHits, ProjectState
 from odin.providers.whole_files.prompt_features import classify_prompt
 from odin.providers.whole_files.request_text import build_examples
@@ -16,10 +15,6 @@ from tests.table import each
 
 CODE = (
     "import os\n\n\ndef one():\n    return 1\n\n\ndef two():\n    return 2\n\n\nif __name__ == '__main__':\n    one()\n"
-)
-SCRIPT = (
-    "const x = 1;\n\nfunction one() {\n  return x;\n}\n\nfunction two() {\n  return 2;\n}\n\n"
-    "module.exports = { one, two };\n"
 )
 
 
@@ -60,32 +55,6 @@ def test_commands_deletions_replacements_and_prose_are_separated() -> None:
 
 
 @each(
-    "path, new, expected",
-    [
-        ("a.py", "def two():\n    return 22\n", CODE.replace("return 2\n", "return 22\n")),
-        ("a.py", "import sys\n\ndef two():\n    return 2\n", CODE.replace("import os\n", "import os\nimport sys\n")),
-        (
-            "a.py",
-            "def three():\n    return 3\n",
-            CODE.replace("return 2\n", "return 2\n\n\ndef three():\n    return 3\n"),
-        ),
-        ("a.py", "# ... existing code ...\n\ndef two():\n    return 0\n", CODE.replace("return 2", "return 0")),
-        ("a.js", "function two() {\n  return 3;\n}\n", SCRIPT.replace("return 2", "return 3")),
-        ("a.py", CODE.replace("return 1", "return 9"), CODE.replace("return 1", "return 9")),
-        ("a.txt", "new\n", "new\n"),
-    ],
-)
-def test_part_of_a_file_is_merged_into_it(path: str, new: str, expected: str) -> None:
-    assert complete_file(path, new, SCRIPT if path == "a.js" else CODE, "Do it.") == expected
-
-
-def test_removed_definition_stays_removed_if_the_task_asks_for_it() -> None:
-    new = CODE.replace("def two():\n    return 2\n\n\n", "")
-    assert complete_file("a.py", new, CODE, "Remove two.") == new
-    assert complete_file("a.py", new, CODE, "Fix one.") == CODE
-
-
-@each(
     "path, text, error",
     [
         ("a.py", "def f(:\n", "line 1"),
@@ -109,6 +78,8 @@ def test_ellipsis_counts_as_elision_unless_the_file_had_it() -> None:
     assert find_elision("def f():\n    ...\n", "def f():\n    a\n    b\n") == "..."
     assert find_elision("def f():\n    ...\n") == "", "a new file may have stubs"
     assert find_elision("def f():\n    # ... rest of the code\n") == "# ... rest of the code"
+    assert find_elision("a\nb\n...\n", "a\nb\n") == "..."
+    assert find_elision("const x = {\n  ...rest,\n};\n", "const x = {};\n") == ""
 
 
 @each(

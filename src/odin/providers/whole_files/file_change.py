@@ -102,37 +102,15 @@ _ELISION = re.compile(
 """Three dots, alone or in a comment about what is left out; or a comment like `rest of the code`."""
 
 
-_CLASS = re.compile(r"(?:export\s+|default\s+|abstract\s+|public\s+)*class\b")
-
-
 def find_elision(text: str, old: str = "") -> str:
-    """Return the line that stands for something left out, or "". Nothing is left out if all old lines are there."""
+    """Return the line that stands for something left out, or "". Three dots in a function may be code."""
     kept = set(old.splitlines())
-    elided = next((line.strip() for line in text.splitlines() if line not in kept and _ELISION.match(line)), "")
-    if not old.strip():
-        return "" if elided == "..." else elided
-    return elided if len(_list_lines(old) - _list_lines(text)) > 1 else ""
-
-
-def _list_lines(text: str) -> set[str]:
-    return {line.strip() for line in text.splitlines() if line.strip()}
-
-
-def drop_elisions(text: str, old: str) -> str:
-    """Return a text without the lines between its parts that stand for other parts. Those in a function stay."""
-    kept = set(old.splitlines())
-    lines: list[str] = []
-    is_class, level = False, 0
-    for line in text.splitlines():
-        indent = len(line) - len(line.lstrip())
-        if line.strip() and not indent:
-            is_class, level = _CLASS.match(line) is not None, 0
-        elif line.strip() and not level:
-            level = indent
-        is_between = not indent or (is_class and indent == level)
-        if line in kept or not is_between or not _ELISION.match(line):
-            lines.append(line)
-    return "\n".join(lines) + "\n" if len(lines) < len(text.splitlines()) else text
+    elided = next((line for line in text.splitlines() if line not in kept and _ELISION.match(line)), "")
+    is_bare = elided.startswith(("...", "…")) and len(elided.strip()) <= 3
+    if is_bare or not old.strip():
+        return "" if elided.strip() == "..." and not is_bare else elided.strip()
+    before, after = ({line.strip() for line in one.splitlines() if line.strip()} for one in (old, text))
+    return elided.strip() if len(before - after) > 1 else ""
 
 
 # --- checking ---
@@ -155,7 +133,7 @@ def _find_syntax_error(path: str, text: str) -> str:
         if path.endswith((".py", ".pyi")):
             compile(text, path, "exec", dont_inherit=True)
         elif path.endswith(".json"):
-            parse_json(text)
+            json.loads(text)
         elif path.endswith(".toml"):
             import tomllib
 
@@ -170,23 +148,6 @@ def _find_syntax_error(path: str, text: str) -> str:
     except (RecursionError, MemoryError):
         return "it is nested too deeply"
     return ""
-
-
-def is_strict_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text. Comments and commas before a closing bracket do no harm. Raise ValueError."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        token = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.DOTALL)
-        return json.loads(token.sub(lambda found: found[0] if found[0][0] == '"' else "", text))
 
 
 _SKIPPED = re.compile(

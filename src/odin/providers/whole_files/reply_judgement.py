@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from odin.core.path_names import quote_path
 from odin.providers.whole_files.context_choice import Calls, ToolUse
 from odin.providers.whole_files.file_change import clean_text, find_error, make_call, replace_loosely
-from odin.providers.whole_files.file_merge import CODE, complete_file, find_loss, is_continued, list_definitions
+from odin.providers.whole_files.file_loss import CODE, find_loss, list_definitions
 from odin.providers.whole_files.project_tests import is_test
 from odin.providers.whole_files.prompt_features import PromptFeatures
 from odin.providers.whole_files.request_text import EXAMPLE_FILES, cut_text
@@ -174,7 +174,7 @@ class ReplyJudge:
     def _make_file_calls(self, files: Sequence[WrittenBlock]) -> tuple[list[ToolUse], ReplyOutcome | None, list[str]]:
         """Return the calls for whole files, what is wrong with one of them, and the files that stay as they are.
 
-        Several blocks of one file are applied one after the other: a model may write its parts, or quote it first.
+        Of several blocks of one file the last one counts, unless it is only an example of its use.
         """
         texts: dict[str, str] = {}
         elsewhere = self._find_moved_names(files)
@@ -183,19 +183,13 @@ class ReplyJudge:
             path = self._resolve_path(block.path)
             old = self._project.files.get(path, "")
             text = clean_text(path, block.text, old)
-            known = texts.get(path)
-            if self._facts.refused_texts.get(path) == text:  # the model insists on what it leaves out
+            if list_definitions(path, text) >= list_definitions(path, texts.get(path, "")):
                 texts[path] = text
-            elif known is None or is_continued(path, text, known):
-                texts[path] = complete_file(path, text, old if known is None else known, prompt, elsewhere(path))
-                if texts[path] == old != text:
-                    error = f"{path} would not change. If the rest of it is to go, write the same again."
-                    return [], ReplyOutcome(error=error, lossy_texts=((path, text),)), []
         calls: list[ToolUse] = []
         unchanged: list[str] = []
         for path, text in texts.items():
             old = self._project.files.get(path)
-            # What the model has created itself, it may write anew.
+            # What the model has created itself, it may write anew; and if it insists on a loss, it means it.
             is_free = path in self._project.created or self._facts.refused_texts.get(path) == text
             if text == old:
                 unchanged.append(path)
