@@ -12,13 +12,15 @@ CODE = (
 _DEFINITION = re.compile(
     r"^[ \t]*(?:export\s+|default\s+|async\s+|pub\s+|static\s+|abstract\s+|final\s+|public\s+|private\s+)*"
     r"(?:(?:class|struct|interface|enum|trait|impl|def|function\*?|fn|type|func(?:\s+\([^)\n]*\))?)\s+"
-    r"(?P<name>[A-Za-z_$][\w$]*)|(?:const\s+|let\s+|var\s+)?(?P<constant>[A-Z][A-Z0-9_]+)\s*(?::[^=\n]+)?=)",
+    r"(?P<name>[A-Za-z_$][\w$]*)|(?:const\s+|let\s+|var\s+)?(?P<constant>[A-Z][A-Z0-9_]+)\s*(?::[^=\n]+)?=)"
+    r"|^(?P<last>if __name__|module\.exports)\b",
     re.MULTILINE,
 )
 _KEPT_SHARE = 0.5
 """The share of the old lines that a text has from which something was removed on purpose."""
 _GONE_SHARE = 0.4
-"""The share of the old lines that may be gone from a text that is shorter."""
+_GONE_CODE_SHARE = 0.65
+"""The share of the old lines that may be gone from a text or a program that is shorter."""
 _ALIKE = 0.5
 """How alike a line is to another one that may be a version of it."""
 _MAX_COMPARED = 200
@@ -27,7 +29,7 @@ _MAX_COMPARED = 200
 def list_definitions(path: str, text: str) -> set[str]:
     """Return the functions, classes, methods and constants that a program defines; none for other files."""
     found = _DEFINITION.finditer(text) if path.endswith(CODE) else ()
-    return {match["name"] or match["constant"] for match in found}
+    return {match["name"] or match["constant"] or match["last"] for match in found}
 
 
 def find_loss(path: str, new: str, old: str, prompt: str, elsewhere: Collection[str] = ()) -> str:
@@ -49,7 +51,8 @@ def find_loss(path: str, new: str, old: str, prompt: str, elsewhere: Collection[
     is_object = path.endswith(".json") and new.lstrip()[:1] == old.lstrip()[:1] == "{"
     if is_object or list_definitions(path, old).intersection(elsewhere):
         return ""
-    most = _GONE_SHARE * len(before) if path.endswith(CODE) or len(before) - len(after) < 2 else 2
+    share = _GONE_CODE_SHARE if path.endswith(CODE) else _GONE_SHARE
+    most = share * len(before) if path.endswith(CODE) or len(before) - len(after) < 2 else 2
     if (len(after) < len(before) and len(gone) > most) or _is_other_text(before, after):
         return f"{path} would lose {len(gone)} lines, for example {gone[0][:80]!r}. Write the complete file."
     return ""

@@ -193,10 +193,10 @@ class ReplyJudge:
             is_free = path in self._project.created or self._facts.refused_texts.get(path) == text
             if text == old:
                 unchanged.append(path)
-            elif not is_free and (loss := find_loss(path, text, old or "", prompt, elsewhere(path))):
-                return [], ReplyOutcome(error=loss, lossy_texts=((path, text),)), unchanged
             elif error := find_error(path, text, old or ""):
                 return [], ReplyOutcome(error=error), unchanged
+            elif not is_free and (loss := find_loss(path, text, old or "", prompt, elsewhere(path))):
+                return [], ReplyOutcome(error=loss, lossy_texts=((path, text),)), unchanged
             else:
                 calls.append(make_call(path, text, old))
         return calls, None, unchanged
