@@ -59,7 +59,7 @@ class WholeFileProvider:
                     yield chunk
             return
         strategy = WholeFileStrategy(request, self._context)
-        action = strategy.next_action()
+        action = strategy.choose_next_action()
         if action.request is None:
             for chunk in _stream_action(action, request.model):
                 yield chunk

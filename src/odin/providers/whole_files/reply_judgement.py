@@ -189,7 +189,7 @@ class ReplyJudge:
         unchanged: list[str] = []
         for path, text in texts.items():
             old = self._project.files.get(path)
-            # What the model has created itself, it may write anew; and if it insists on a loss, it means it.
+            # What the model has created itself, it may write again; and if it insists on a loss, it means it.
             is_free = path in self._project.created or self._facts.refused_texts.get(path) == text
             if text == old:
                 unchanged.append(path)

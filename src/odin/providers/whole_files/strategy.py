@@ -163,7 +163,7 @@ class WholeFileStrategy:
 
     # --- the next action ---
 
-    def next_action(self) -> Action:
+    def choose_next_action(self) -> Action:
         """Return the next action. Raise NoProgress if the model fails again and again."""
         steps = self._turn.steps
         if not steps:

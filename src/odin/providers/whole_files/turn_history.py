@@ -114,7 +114,7 @@ class TurnFacts(Struct):
     denied: list[str] = field(default_factory=list[str])
     """What was not allowed, and why."""
     needs_user: bool = False
-    """Something was not allowed because nobody could be asked."""
+    """Something was not allowed because no user could be asked."""
     rejected: int = 0
     """Replies that the model had to correct."""
     refused_texts: dict[str, str] = field(default_factory=dict[str, str])
