@@ -234,8 +234,6 @@ def _paint_chunk(chunk: MarkdownChunk, before: MarkdownChunk | None, canvas: Can
     else:
         lines = paint_markdown(chunk.text, canvas)
         if chunk.is_continuation and before is not None and _is_table_continuation(chunk, before):
-            from odin.ui.tui.paint.markdown import paint_markdown
-
             lines = lines[len(paint_markdown("\n".join(chunk.text.split("\n")[:2]), canvas)) :]
     return [*gap, *make_strips(lines)]
 
