@@ -79,8 +79,9 @@ jobs:
         ({"tox.ini": "[tox]\n", "pytest.ini": ""}, ("python3 -m pytest",)),
         ({"noxfile.py": "@nox.session\ndef tests(session):\n    pass\n"}, ("nox -s tests",)),
         ({"Cargo.toml": '[package]\nname = "x"\n'}, ("cargo test",)),
-        ({"go.mod": "module x\n"}, ("go build ./...",)),
-        ({"go.mod": "module x\n", "x_test.go": ""}, ("go test ./...",)),
+        ({"go.mod": "module x\n"}, ("go test ./...",)),
+        ({"pom.xml": "", "mvnw": "#!/bin/sh\n"}, ("./mvnw test",)),
+        ({"Makefile": "format:\n"}, ()),
         ({"Cargo.toml": "[package]\n", "package.json": NODE}, ("npm test", "cargo test", "npm run lint")),
         ({"test.sh": "#!/bin/sh\n"}, ("./test.sh",)),
         ({".github/workflows/ci.yml": CI}, ("python3 -m pytest -q", "make all")),
@@ -91,12 +92,12 @@ jobs:
 def test_checks_are_found_in_the_files_of_a_folder(
     tmp_path: Path, programs: str, files: Files, checks: tuple[str, ...]
 ) -> None:
-    assert find_folder_checks(str(write_project(tmp_path, files)), {"PATH": programs}) == checks
+    assert find_folder_checks(write_project(tmp_path, files), {"PATH": programs}) == checks
 
 
 def test_checks_of_programs_that_are_not_installed_are_left_out(tmp_path: Path) -> None:
     folder = write_project(tmp_path, {"Makefile": "test:\n\techo\n", "package.json": NODE})
-    assert find_folder_checks(str(folder), {"PATH": "/nowhere"}) == ()
+    assert find_folder_checks(folder, {"PATH": "/nowhere"}) == ()
 
 
 def test_the_nearest_folder_with_checks_up_to_the_root_is_used(tmp_path: Path, programs: str) -> None:

@@ -45,7 +45,7 @@ class InitTool(FileTool[InitArgs]):
 
         place = find_judged(self._path, ctx)
         before = self._read_current(place, ctx.cwd)
-        part = await write_project_page(self._root, ctx.is_hidden, self._small_model)
+        part = await write_project_page(Path(self._root), ctx.is_hidden, self._small_model)
         after = _insert_part(before, part.encode("utf-8", "replace"), self._path)
         if after == before:
             return ToolOutput(text=f"{self._path} is up to date; nothing was written.", note=f"{ODIN_MD} is up to date")
