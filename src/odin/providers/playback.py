@@ -20,14 +20,13 @@ JOB_MARKER = "odin-job: "
 
 
 class RecordedReply(msgspec.Struct, frozen=True):
-    """One reply. `seq` is its event number and `turn` its prompt.
+    """One reply. `seq` is its event number.
 
     `error` names the failure after the message; `discarded` says why a reply was not stored. `is_unfinished`: it was
     cut off.
     """
 
     seq: int
-    turn: str
     message: ReplyMessage | None = None
     usage: Usage = Usage()
     error: str = ""
@@ -49,23 +48,20 @@ class PlaybackHooks(msgspec.Struct, frozen=True):
 
 
 class RecordedProvider:
-    """`replies` by agent; `interrupted` are the turns that were cut off.
+    """`replies` by agent and turn; `interrupted` are the turns that were cut off.
 
     `jobs` are the answers to small jobs by name.
     """
 
     def __init__(
         self,
-        replies: Mapping[str, Iterable[RecordedReply]],
+        replies: Mapping[tuple[str, str], Iterable[RecordedReply]],
         interrupted: Iterable[str],
         jobs: Mapping[str, Iterable[str]],
         hooks: PlaybackHooks,
     ) -> None:
         self.name = "recorded"
-        self._replies: dict[tuple[str, str], deque[RecordedReply]] = {}
-        for agent, rendered in replies.items():
-            for speech in rendered:
-                self._replies.setdefault((agent, speech.turn), deque()).append(speech)
+        self._replies = {place: deque(said) for place, said in replies.items()}
         self._interrupted = frozenset(interrupted)
         self._jobs = {job: deque(answers) for job, answers in jobs.items()}
         self._hooks = hooks

@@ -2,41 +2,19 @@
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from odin.core.call_events import (
-    AnswerEvent,
-    AskEvent,
-    PermissionAnswered,
-    PermissionAsked,
-    PlanAnswered,
-    PlanAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
-    RuleRemoved,
-    ToolEnded,
-    ToolStarted,
-)
+from odin.core.call_events import AskEvent, RuleRemoved, ToolStarted
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, SessionOpened, TurnEnded, TurnStarted
-from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, RemoveRule
+from odin.core.op import RemoveRule
 from odin.providers.playback import PlaybackHooks, RecordedProvider
 from odin.replay.recording import Recording
-from odin.replay.script import (
-    ActionReader,
-    EventKey,
-    RecordedOrder,
-    ReplayScript,
-    UserAction,
-    copy_fields,
-    find_stopping_answer,
-    make_event_key,
-)
+from odin.replay.script import EventKey, ReplayScript, UserAction, make_event_key
 
 STALL_TIMEOUT_S = 20.0
 """The replay is given up after this long without an event, in addition to the longest pause of the recording."""
@@ -65,14 +43,9 @@ class Player:
         self._log = log
         self._open_session = open_session
         self._report = report
-        reader = ActionReader(recording.envelopes)
-        self._actions = reader.actions
-        self._recorded_ends = reader.ended_turns
-        script = ReplayScript(recording.envelopes)
-        stage = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
-        self._model = RecordedProvider(script.replies, script.cut_turns, script.jobs, stage)
-        self._order = RecordedOrder(recording.envelopes)
-        self._answers = _RecordedAnswers(recording.envelopes)
+        self._script = script = ReplayScript(recording.envelopes)
+        hooks = PlaybackHooks(self._get_turn, self._wait_for_user, self._mark_silent)
+        self._model = RecordedProvider(script.replies, script.cut_turns, script.jobs, hooks)
         # Pauses before a prompt are the user's.
         pauses = (
             then.ts - before.ts
@@ -87,21 +60,25 @@ class Player:
         self._reply_counts: dict[str, int] = {}
         self._running_turn = ""
         self._ended_turns = 0
-        self._next_action_seq = self._actions[0].seq if self._actions else 1 << 62
+        self._next_action_seq = self._script.actions[0].seq if self._script.actions else 1 << 62
         self._progress = asyncio.Event()
 
     async def play(self) -> str:
         """Play to the end of the recording. Return what the replay is stuck at, or ""."""
         try:
             await self._open("")
-            for index, action in enumerate(self._actions):
+            for index, action in enumerate(self._script.actions):
                 self._next_action_seq = action.seq
                 await self._wait_for_action(action)
                 await self._perform(action)
-                self._next_action_seq = self._actions[index + 1].seq if index + 1 < len(self._actions) else 1 << 62
+                self._next_action_seq = (
+                    self._script.actions[index + 1].seq if index + 1 < len(self._script.actions) else 1 << 62
+                )
                 self._progress.set()
             if self._client is not None:
-                await self._wait_until(lambda: self._ended_turns >= self._recorded_ends, "the end of the last turn")
+                await self._wait_until(
+                    lambda: self._ended_turns >= self._script.ended_turns, "the end of the last turn"
+                )
         except ReplayStuck as stuck:
             return str(stuck)
         except OdinError as error:
@@ -136,7 +113,7 @@ class Player:
         Agents that work at once speak in the recorded order, so that mail arrives where it did.
         """
         await self._wait_until(lambda: self._next_action_seq > seq, "earlier user actions")
-        await self._wait_until(lambda: self._order.has_reached(seq, self._happened), "other agents")
+        await self._wait_until(lambda: self._script.has_reached(seq, self._happened), "other agents")
 
     async def _get_turn(self) -> str:
         """The running turn. Asks the session, which knows the turn before its event arrives."""
@@ -204,58 +181,7 @@ class Player:
         elif isinstance(event, ToolStarted):
             self._report(f"        {event.name} {event.description}")
         elif isinstance(event, AskEvent):
-            answer = self._answers.find_answer(event)
+            answer = self._script.find_answer(event)
             if answer is not None:
                 with suppress(OdinError):
                     await client.submit(answer)
-
-
-class _RecordedAnswers:
-    """The user's recorded answers, by call."""
-
-    def __init__(self, envelopes: tuple[Envelope, ...]) -> None:
-        self._answers: dict[tuple[type, str], deque[AnswerEvent]] = {}
-        self._stopping_asks: set[str] = set()
-        self._allowed_calls: set[str] = set()
-        for index, item in enumerate(envelopes):
-            event = item.event
-            if isinstance(event, AnswerEvent):
-                self._answers.setdefault((type(event), event.call_id), deque()).append(event)
-            elif isinstance(event, ToolStarted) or (isinstance(event, ToolEnded) and event.status != "denied"):
-                self._allowed_calls.add(event.call_id)
-            elif isinstance(event, TurnEnded) and event.reason == "interrupted":
-                stopper = find_stopping_answer(envelopes, index)
-                if stopper is not None:
-                    self._stopping_asks.add(stopper.ask_id)
-
-    def find_answer(self, asked: AskEvent) -> AnswerPermission | AnswerQuestions | AnswerPlan | None:
-        """Return the recorded answer, or None if the request stayed open until the turn was interrupted."""
-        kinds = {PermissionAsked: PermissionAnswered, QuestionsAsked: QuestionsAnswered, PlanAsked: PlanAnswered}
-        recorded = self._answers.get((kinds[type(asked)], asked.call_id))
-        answer = recorded.popleft() if recorded else None
-        if answer is not None and answer.by in ("interrupt", "shutdown"):
-            return None
-        if isinstance(asked, PermissionAsked):
-            return self._answer_permission(asked, answer if isinstance(answer, PermissionAnswered) else None)
-        if isinstance(asked, QuestionsAsked):
-            unanswered = AnswerQuestions(asked.ask_id, cancelled=True, by="replay")
-            return copy_fields(AnswerQuestions, answer, ask_id=asked.ask_id) if answer else unanswered
-        undecided = AnswerPlan(asked.ask_id, "keep_planning", by="replay")
-        return copy_fields(AnswerPlan, answer, ask_id=asked.ask_id) if answer else undecided
-
-    def _answer_permission(self, asked: PermissionAsked, answer: PermissionAnswered | None) -> AnswerPermission:
-        """A call that needed no approval in the recording, because of a rule or a flag, is allowed."""
-        if answer is None and asked.unsandboxed:
-            return AnswerPermission(asked.ask_id, False, "A replay runs no command outside the sandbox.", by="replay")
-        if answer is None:
-            allow = asked.call_id in self._allowed_calls
-            reason = "" if allow else "The recording has no answer for this call."
-            return AnswerPermission(asked.ask_id, allow, reason, by="replay")
-        return copy_fields(
-            AnswerPermission,
-            answer,
-            ask_id=asked.ask_id,
-            allow=answer.allowed and not asked.unsandboxed,
-            interrupt=answer.ask_id in self._stopping_asks,
-            remember="session" if answer.remember else None,
-        )

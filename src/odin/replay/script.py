@@ -1,46 +1,44 @@
-"""Reads two things from a recording: the user's actions and what the model said.
+"""Reads a log into a script: what the user did and answered, and what the model said.
 
 An action waits until the replay has reached the same point: the end of the turns before it or, within a turn, the last
 event before it. The recorded model is silent where its turn was cut off, so that an interrupt finds the replay waiting
-at exactly that point.
+at that point.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections import deque
+from collections.abc import Container, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from odin.compaction.summary import body_of
-from odin.core import errors
+from odin.core import op as ops
 from odin.core.call_events import (
     AnswerEvent,
     AskEvent,
-    CallDiscarded,
-    FileCached,
-    HookRan,
     PermissionAnswered,
+    PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
     Replied,
     ReplyDiscarded,
     RetryScheduled,
     RuleAdded,
     RuleRemoved,
-    SpawnFinished,
     SpawnStarted,
-    TodosChanged,
     ToolEnded,
     ToolStarted,
     UsageRecorded,
 )
-from odin.core.errors import ProviderError
 from odin.core.event import (
-    AgentEnded,
     AgentStarted,
     Compacted,
     ContextAdded,
     ContextSummarized,
     EffortChanged,
     Envelope,
-    FilesChanged,
     MessageRemoved,
     ModeChanged,
     PermissionModeChanged,
@@ -59,30 +57,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import Usage
-from odin.core.op import (
-    AddContext,
-    AddRule,
-    ChangePrompt,
-    Compact,
-    Continue,
-    DropPrompt,
-    Interrupt,
-    Op,
-    Prompt,
-    QueuePolicy,
-    Redo,
-    RemoveLastMessage,
-    Rewind,
-    SetEffort,
-    SetMode,
-    SetPermissionMode,
-    SetRole,
-    SetSystemPrompt,
-    SetTools,
-)
-from odin.core.small_jobs import COMPACTION_JOB
 from odin.core.team import TaskCreated
-from odin.core.tool import canonical_name_of
 from odin.providers.playback import RecordedReply
 
 EventKey = tuple[str, ...]
@@ -91,21 +66,20 @@ EventKey = tuple[str, ...]
 _LONGEST_WAIT_S = 3.0
 """An interrupted command gets as long as in the recording, but not longer than this."""
 
-_OPS: dict[type, type[Op]] = {
-    TurnStarted: Prompt,
-    PromptQueued: Prompt,
-    PromptChanged: ChangePrompt,
-    PromptDropped: DropPrompt,
-    ContextAdded: AddContext,
-    MessageRemoved: RemoveLastMessage,
-    Rewound: Rewind,
-    Redone: Redo,
-    PermissionModeChanged: SetPermissionMode,
-    RoleChanged: SetRole,
-    EffortChanged: SetEffort,
-    SystemPromptChanged: SetSystemPrompt,
-    ToolsChanged: SetTools,
-    ModeChanged: SetMode,
+_OPS: dict[type, type[ops.Op]] = {
+    ContextAdded: ops.AddContext,
+    MessageRemoved: ops.RemoveLastMessage,
+    PromptQueued: ops.Prompt,
+    PromptChanged: ops.ChangePrompt,
+    PromptDropped: ops.DropPrompt,
+    Rewound: ops.Rewind,
+    Redone: ops.Redo,
+    PermissionModeChanged: ops.SetPermissionMode,
+    RoleChanged: ops.SetRole,
+    EffortChanged: ops.SetEffort,
+    SystemPromptChanged: ops.SetSystemPrompt,
+    ToolsChanged: ops.SetTools,
+    ModeChanged: ops.SetMode,
 }
 """The op that caused an event and has its fields. A setting that the replay has changed by itself changes nothing."""
 
@@ -118,14 +92,14 @@ class UserAction(msgspec.Struct, frozen=True):
     """
 
     seq: int
-    op: Op | RuleRemoved | Literal["open", "close", "kill"]
+    op: ops.Op | RuleRemoved | Literal["open", "close", "kill"]
     ended_turns: int
     after: EventKey = ()
     silent_turn: str = ""
     delay: float = 0.0
 
 
-def copy_fields(kind: type[Any], event: msgspec.Struct, **changes: Any) -> Any:
+def _copy_fields(kind: type[Any], event: msgspec.Struct, **changes: Any) -> Any:
     """Make a `kind` with the fields it shares with an event. Attachments are found again in the text."""
     shared = {*kind.__struct_fields__} & {*event.__struct_fields__} - {"attachments"}
     return kind(**{name: getattr(event, name) for name in shared} | changes)
@@ -150,288 +124,223 @@ def make_event_key(envelope: Envelope, reply_counts: dict[str, int]) -> EventKey
             return ("ask", event.call_id) if isinstance(event, AskEvent) else ()
 
 
-class RecordedOrder:
-    """The order of the events of several agents that work at once. Without delegated tasks nothing has to wait."""
+class ReplayScript:
+    """`actions` of the user, `replies` of the model by agent and turn, and its answers to `jobs`.
 
-    def __init__(self, envelopes: Sequence[Envelope]) -> None:
-        is_team = any(isinstance(item.event, TaskCreated) for item in envelopes)
-        self._anchors = _list_anchors(envelopes) if is_team else []
-        self._reached = 0
-
-    def has_reached(self, seq: int, happened: Container[EventKey]) -> bool:
-        """True if everything that was recorded before event `seq` has happened again."""
-        anchors = self._anchors
-        while self._reached < len(anchors) and anchors[self._reached][2] in happened:
-            self._reached += 1
-        return self._reached == len(anchors) or anchors[self._reached][0] >= seq
-
-
-def _list_anchors(envelopes: Sequence[Envelope]) -> list[tuple[int, float, EventKey]]:
-    """Return number, time and key of the events that actions can wait for."""
-    reply_counts: dict[str, int] = {}
-    keys = ((item, make_event_key(item, reply_counts)) for item in envelopes)
-    return [(item.seq, item.ts, key) for item, key in keys if key and not _is_partial(item)]
-
-
-class ActionReader:
-    """Reads the user's `actions`. `ended_turns` is the number of turns that ended while the session ran."""
+    `cut_turns` were cut off by the user or the end of the program; `ended_turns` counts those that ended while the
+    session ran.
+    """
 
     def __init__(self, envelopes: Sequence[Envelope]) -> None:
         self.actions: list[UserAction] = []
+        self.replies: dict[tuple[str, str], list[RecordedReply]] = {}
+        self.jobs: dict[str, list[str]] = {}
+        self.cut_turns: set[str] = set()
         self.ended_turns = 0
         self._envelopes = envelopes
-        self._anchors = _list_anchors(envelopes)
-        self._running = ""
-        self._expected: set[str] = set()  # turns that queued prompts and the ends of background processes start
-        self._effects = {
-            effect.seq
-            for at, item in enumerate(envelopes)
-            if isinstance(item.event, TurnEnded) and not item.agent and item.event.reason in _CUT_REASONS
-            for effect in envelopes[self._find_first_effect(at) : at]
-        }
+        self._answers: dict[tuple[type, str], deque[AnswerEvent]] = {}
+        self._allowed_calls: set[str] = set()
+        self._stopping_asks: set[str] = set()
+        # The turn of each agent, and what it has used since its last reply.
+        self._turns: dict[str, str] = {}
+        self._usage: dict[str, Usage] = {}
+        # The prompts that start without the user: queued ones, and the ends of background processes.
+        self._expected: set[str] = set()
+        # Where the running turn is: the last event to wait for and its time, the open calls, the denial that may end
+        # it, when it was cut off, and whether that injected prompts.
+        self._anchors: list[tuple[int, EventKey]] = []
+        self._anchor: tuple[float, EventKey] = (0.0, ())
+        self._open: set[str] = set()
+        self._denial: PermissionAnswered | None = None
+        self._cut_at = 0.0
+        self._injected = False
         self._remembered = {
             (item.event.rule, "allow" if item.event.allowed else "deny")
             for item in envelopes
             if isinstance(item.event, PermissionAnswered) and item.event.remember
         }
+        reply_counts: dict[str, int] = {}
         for at, item in enumerate(envelopes):
-            if isinstance(item.event, SpawnStarted):
-                self._expected.add(f"{item.event.id}-ended")
             if not item.agent:
-                self._read_event(at, item)
-        if self._running:
-            self._add_stop(len(envelopes), "kill")
-        self.actions.sort(key=lambda action: action.seq)
+                self._read_user(at, item)
+            self._read_model(item)
+            self._follow(item, make_event_key(item, reply_counts))
+        if "" in self._turns:
+            self._add_stop("kill", envelopes[-1].seq + 1, envelopes[-1].ts)
+        self.cut_turns.update(self._turns.values())
+        # Only a team works at once, so only its events have an order of their own.
+        if not any(isinstance(item.event, TaskCreated) for item in envelopes):
+            self._anchors.clear()
+        self._anchors.reverse()
 
-    def _read_event(self, at: int, item: Envelope) -> None:  # noqa: C901 (one case per event)
+    def has_reached(self, seq: int, happened: Container[EventKey]) -> bool:
+        """True if everything that agents working at once did before event `seq` has happened again."""
+        while self._anchors and self._anchors[-1][1] in happened:
+            self._anchors.pop()
+        return not self._anchors or self._anchors[-1][0] >= seq
+
+    def _read_user(self, at: int, item: Envelope) -> None:  # noqa: C901 (one case per event)
         event = item.event
         match event:
             case SessionOpened():
-                if self._running:
-                    self._add_stop(at, "kill")
-                    self._running = ""
+                if "" in self._turns:
+                    self._add_stop("kill", item.seq, self._envelopes[at - 1].ts)
                 if event.resumed or at:
                     self._add(item, "open")
-            case TurnStarted():
-                if event.continues:
-                    self._add(item, Continue(event.id, event.mode))
-                elif event.id not in self._expected and event.id not in event.mail:
-                    self._add(item, copy_fields(Prompt, event, display_text=event.display_text or event.text))
-                self._running = event.id
-            case TurnEnded() if event.id == self._running:  # the end of a killed turn is recorded by the next resume
-                if event.reason == "interrupted" and find_stopping_answer(self._envelopes, at) is None:
-                    self._add_stop(at, Interrupt(self._find_queue_policy(at)))
+            case TurnStarted() if event.continues:
+                self._add(item, ops.Continue(event.id, event.mode))
+            case TurnStarted() if event.id not in self._expected and event.id not in event.mail:
+                self._add(item, _copy_fields(ops.Prompt, event, display_text=event.display_text or event.text))
+            case TurnEnded() if event.id == self._turns.get(""):  # the next resume records the end of a killed turn
+                if event.reason == "interrupted" and self._denial is not None:
+                    self._stopping_asks.add(self._denial.ask_id)
+                elif event.reason == "interrupted":
+                    self._add_stop(ops.Interrupt(self._find_queue_policy(at)), item.seq, item.ts)
                 elif event.reason == "aborted":
-                    self._add_stop(at, "close")
+                    self._add_stop("close", item.seq, item.ts)
                 self.ended_turns += 1
-                self._running = ""
             case PromptQueued() | PromptChanged():
                 self._expected.add(event.id)
-                op = copy_fields(_OPS[type(event)], event, display_text=event.display_text or event.text)
-                self._add(item, op)
+                self._add(item, _copy_fields(_OPS[type(event)], event, display_text=event.display_text or event.text))
             case RuleAdded() if (event.text, event.action) not in self._remembered:
-                self._add(item, AddRule(event.text, event.action, "session"))
+                self._add(item, ops.AddRule(event.text, event.action, "session"))
             case RuleRemoved():
                 self._add(item, event)
             case Compacted() if event.trigger == "manual":
-                self._add(item, Compact(profile=event.profile))
-            case _ if type(event) in _OPS and item.seq not in self._effects:
-                self._add(item, copy_fields(_OPS[type(event)], event))
+                self._add(item, ops.Compact(profile=event.profile))
+            case _ if type(event) in _OPS:
+                self._add(item, _copy_fields(_OPS[type(event)], event))
             case _:
                 pass
 
-    def _add(self, item: Envelope, op: Op | RuleRemoved | Literal["open"]) -> None:
-        after = self._find_anchor(item.seq)[2] if self._running else ()
+    def _add(self, item: Envelope, op: ops.Op | RuleRemoved | Literal["open"]) -> None:
+        after = self._anchor[1] if "" in self._turns else ()
         self.actions.append(UserAction(item.seq, op, self.ended_turns, after))
 
-    def _find_anchor(self, seq: int) -> tuple[int, float, EventKey]:
-        return next((anchor for anchor in reversed(self._anchors) if anchor[0] < seq), (0, 0.0, ()))
+    def _add_stop(self, op: ops.Interrupt | Literal["close", "kill"], seq: int, ts: float) -> None:
+        """Add the action that cut off the running turn: during a call, or while the model was waited for."""
+        then, after = self._anchor
+        delay = min(max((self._cut_at or ts) - then, 0.0), _LONGEST_WAIT_S) if self._open else 0.0
+        silent_turn = "" if self._open else self._turns[""]
+        self.actions.append(UserAction(seq, op, self.ended_turns, after, silent_turn, delay))
 
-    def _add_stop(self, at: int, op: Interrupt | Literal["close", "kill"]) -> None:
-        """Add the action that cut off the running turn, before the first event it caused."""
-        first = self._find_first_effect(at)
-        end = self._envelopes[-1]
-        reached, stopped = (
-            (self._envelopes[first].seq, self._envelopes[first].ts)
-            if first < len(self._envelopes)
-            else (end.seq + 1, end.ts)
-        )
-        seq = self._envelopes[at].seq if at < len(self._envelopes) else reached
-        _, ts, after = self._find_anchor(reached)
-        if self._is_busy_at(first):
-            delay = min(max(stopped - ts, 0.0), _LONGEST_WAIT_S)
-            self.actions.append(UserAction(seq, op, self.ended_turns, after, delay=delay))
-        else:
-            self.actions.append(UserAction(seq, op, self.ended_turns, after, silent_turn=self._running))
-
-    def _find_first_effect(self, at: int) -> int:
-        """The index of the first event that cutting off the turn caused.
-
-        A result between two cancelled ones is one of them: its call had finished, but one before it had not.
-        """
-        first = looked_at = at
-        while looked_at > 0:
-            looked_at -= 1
-            if _is_effect(self._envelopes[looked_at]):
-                first = looked_at
-            elif not isinstance(self._envelopes[looked_at].event, ToolEnded):
-                break
-        return first
-
-    def _is_busy_at(self, first: int) -> bool:
-        """True if a call or request was open when the turn was cut off, so the model was not being waited for."""
-        opened: set[str] = set()
-        for item in self._envelopes[:first]:
-            event = item.event
-            if isinstance(event, TurnStarted) and not item.agent:
-                opened.clear()
-            elif isinstance(event, ToolStarted):
-                opened.add(event.call_id)
-            elif isinstance(event, ToolEnded):
-                opened.discard(event.call_id)
-            elif isinstance(event, AskEvent):
-                opened.add(event.ask_id)
-            elif isinstance(event, AnswerEvent):
-                opened.discard(event.ask_id)
-        return bool(opened)
-
-    def _find_queue_policy(self, at: int) -> QueuePolicy:
-        """What the interrupt did with queued prompts. They were paused if none of them started by itself."""
-        effects = [item.event for item in self._envelopes[self._find_first_effect(at) : at]]
-        if any(isinstance(event, PromptInjected) for event in effects):
+    def _find_queue_policy(self, at: int) -> ops.QueuePolicy:
+        """What the interrupt did with queued prompts. Dropped ones are dropped by actions of their own."""
+        if self._injected:
             return "inject"
-        if any(isinstance(event, PromptDropped) for event in effects):
-            return "drop"
-        queued: set[str] = set()
-        for item in self._envelopes[:at]:
-            if isinstance(item.event, PromptQueued):
-                queued.add(item.event.id)
-            elif isinstance(item.event, TurnStarted | PromptInjected | PromptDropped):
-                queued.discard(item.event.id)
-        for item in self._envelopes[at + 1 :]:
-            if isinstance(item.event, TurnStarted) and not item.agent:
-                return "keep" if not queued or item.event.id in queued else "pause"
-            if isinstance(item.event, PromptChanged | PromptDropped) and item.event.id in queued:
-                return "pause"
-        return "pause" if queued else "keep"
+        later = (item.event for item in self._envelopes[at + 1 :] if not item.agent)
+        then = next((event for event in later if isinstance(event, TurnStarted | PromptChanged | PromptDropped)), None)
+        return "keep" if isinstance(then, TurnStarted) and then.id in self._expected else "pause"
 
-
-def _is_partial(item: Envelope) -> bool:
-    return isinstance(item.event, Replied) and item.event.message.interrupted
-
-
-def find_stopping_answer(envelopes: Sequence[Envelope], at: int) -> PermissionAnswered | None:
-    """The denial that ended the turn whose end is at index `at`, or None."""
-    for item in reversed(envelopes[:at]):
+    def _follow(self, item: Envelope, key: EventKey) -> None:
+        """Note where the running turn is. What happens after it was cut off is no point to wait for."""
         event = item.event
-        if isinstance(event, Replied | ToolStarted | TurnStarted):
-            return None
+        is_partial = isinstance(event, Replied) and event.message.interrupted
+        if key and not is_partial:
+            self._anchors.append((item.seq, key))
+        is_cancelled = isinstance(event, ToolEnded) and event.status == "cancelled"
+        if is_partial or is_cancelled or (isinstance(event, AnswerEvent) and event.by in ("interrupt", "shutdown")):
+            self._cut_at = self._cut_at or item.ts
+        elif key and (not self._cut_at or not isinstance(event, ToolEnded)):
+            if self._cut_at:  # only some of its calls were cancelled
+                self._open.clear()
+            self._anchor = (item.ts, key)
+            self._cut_at = 0.0
+        if isinstance(event, TurnStarted) and not item.agent:
+            self._open.clear()
+            self._injected = False
+        if isinstance(event, ToolStarted | AskEvent):
+            self._open.add(event.call_id)
+        elif isinstance(event, ToolEnded) and not self._cut_at:
+            self._open.discard(event.call_id)
         if isinstance(event, PermissionAnswered):
-            return event if not event.allowed and event.by not in ("interrupt", "shutdown") else None
-    return None
+            is_denial = not event.allowed and event.by not in ("interrupt", "shutdown")
+            self._denial = event if is_denial else None
+        elif isinstance(event, Replied | ToolStarted | TurnStarted):
+            self._denial = None
 
-
-def _is_effect(item: Envelope) -> bool:
-    """True if the event may be a consequence of cutting off a turn."""
-    event = item.event
-    match event:
-        case ToolEnded():
-            return event.status == "cancelled"
-        case PromptInjected():
-            return not event.turn
-        case TurnEnded():
-            return bool(item.agent)
-        case PromptDropped() | AgentEnded() | CallDiscarded() | FileCached() | FilesChanged() | HookRan():
-            return True
-        case SpawnFinished() | TodosChanged() | UsageRecorded():
-            return True
-        case _:
-            return _is_partial(item) or (isinstance(event, AnswerEvent) and event.by in ("interrupt", "shutdown"))
-
-
-_CUT_REASONS = ("interrupted", "aborted")
-
-
-class ReplayScript:
-    """What the recorded model says: replies by agent, answers to small-model jobs, and the turns that were cut off."""
-
-    def __init__(self, envelopes: Iterable[Envelope]) -> None:
-        self.replies: dict[str, list[RecordedReply]] = {}
-        self.cut_turns: set[str] = set()
-        self.jobs: dict[str, list[str]] = {}
-        self._turns: dict[str, str] = {}
-        self._usage: dict[str, Usage] = {}
-        self._summaries = 0
-        for envelope in envelopes:
-            self._read_event(envelope)
-        self.cut_turns.update(self._turns.values())
-
-    def _read_event(self, envelope: Envelope) -> None:
-        event, agent = envelope.event, envelope.agent
+    def _read_model(self, item: Envelope) -> None:  # noqa: C901 (one case per event)
+        event, agent = item.event, item.agent
         match event:
             case TurnStarted():
                 self._turns[agent] = event.id
-            case UsageRecorded():
-                # A long conversation is summarized in several requests, and only the last answer is in the log.
-                self._summaries += event.purpose == COMPACTION_JOB.name
-                if event.purpose == "main":
-                    self._usage[agent] = self._usage.get(agent, Usage()) + event.usage
-            case Replied():
-                self._add_reply(envelope, message=event.message, is_unfinished=event.message.interrupted)
-            case ReplyDiscarded():
-                self._add_reply(envelope, discard_reason=event.reason)
-            case RetryScheduled():
-                self._add_reply(envelope, error=event.error_kind, error_text=event.error)
             case TurnEnded():
-                self._end_turn(event, envelope)
+                self._end_turn(event, item)
             case SessionOpened():
                 self.cut_turns.update(self._turns.values())
                 self._turns.clear()
+            case UsageRecorded() if event.purpose == "main":
+                self._usage[agent] = self._usage.get(agent, Usage()) + event.usage
+            case Replied():
+                self._add_reply(item, message=event.message, is_unfinished=event.message.interrupted)
+            case ReplyDiscarded():
+                self._add_reply(item, discard_reason=event.reason)
+            case RetryScheduled():
+                self._add_reply(item, error=event.error_kind, error_text=event.error)
             case TitleSet():
                 self.jobs.setdefault("title", []).append(event.title)
             case ContextSummarized():
                 self.jobs.setdefault("context-summary", []).append(event.text)
             case Compacted():
-                self.jobs.setdefault("compaction", []).extend([body_of(event.text)] * max(1, self._summaries))
-                self._summaries = 0
+                self.jobs.setdefault("compaction", []).append(body_of(event.text))
+            case SpawnStarted():
+                self._expected.add(f"{event.id}-ended")
+            case PromptInjected() if not event.turn:
+                self._injected = True
+            case ToolStarted():
+                self._allowed_calls.add(event.call_id)
+            case ToolEnded() if event.status != "denied":
+                self._allowed_calls.add(event.call_id)
+            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered():
+                self._answers.setdefault((type(event), event.call_id), deque()).append(event)
             case _:
                 pass
 
-    def _add_reply(self, envelope: Envelope, **fields: Any) -> None:
-        agent = envelope.agent
-        usage = self._usage.pop(agent, Usage())
-        reply = RecordedReply(envelope.seq, self._turns.get(agent, agent), usage=usage, **fields)
-        self.replies.setdefault(agent, []).append(reply)
+    def _add_reply(self, item: Envelope, **fields: Any) -> None:
+        turn = self._turns.get(item.agent, item.agent)
+        reply = RecordedReply(item.seq, usage=self._usage.pop(item.agent, Usage()), **fields)
+        self.replies.setdefault((item.agent, turn), []).append(reply)
 
-    def _end_turn(self, event: TurnEnded, envelope: Envelope) -> None:
+    def _end_turn(self, event: TurnEnded, item: Envelope) -> None:
         """Add the model's final failure, which the log records only as the end of the turn."""
-        turn = self._turns.get(envelope.agent, event.id)
-        replies = self.replies.get(envelope.agent, [])
-        last = replies[-1] if replies and replies[-1].turn == turn else None
-        if event.reason in _CUT_REASONS:
+        turn = self._turns.setdefault(item.agent, event.id)
+        replies = self.replies.get((item.agent, turn), [])
+        last = replies[-1] if replies else None
+        if event.reason in ("interrupted", "aborted"):
             self.cut_turns.add(turn)
-        elif kind := _find_failure(event, last):
+        elif error := event.error_kind or (last.error if last is not None else ""):
             if last is not None and last.is_unfinished:
-                replies[-1] = msgspec.structs.replace(last, is_unfinished=False, error=kind, error_text=event.error)
+                replies[-1] = msgspec.structs.replace(last, is_unfinished=False, error=error, error_text=event.error)
             else:
-                self._turns[envelope.agent] = turn
-                self._add_reply(envelope, error=kind, error_text=event.error or kind)
-        self._turns.pop(envelope.agent, None)
+                self._add_reply(item, error=error, error_text=event.error or error)
+        del self._turns[item.agent]
 
+    def find_answer(self, asked: AskEvent) -> ops.AnswerPermission | ops.AnswerQuestions | ops.AnswerPlan | None:
+        """Return the recorded answer, or None if the request stayed open until the turn was interrupted.
 
-_ENDING_TOOLS = frozenset(("Complete", "Escalate", "Handoff"))
-"""A call of these is the answer of its turn: the model says nothing after it."""
-
-
-def _find_failure(event: TurnEnded, last: RecordedReply | None) -> str:
-    message = None if last is None or last.is_unfinished else last.message
-    names = {canonical_name_of(call.name) for call in message.calls} if message is not None else set[str]()
-    answered = message is not None and (not names or not names.isdisjoint(_ENDING_TOOLS))
-    if event.reason == "end_turn" and not answered:
-        return "EmptyReply"
-    if event.reason == "max_tokens" and not answered and (last is None or not last.discard_reason):
-        return "EmptyTruncation"
-    if event.reason == "error":
-        kind = getattr(errors, event.error_kind, None)
-        return event.error_kind if isinstance(kind, type) and issubclass(kind, ProviderError) else ""
-    return ""
+        A call that needed no approval in the recording, because of a rule or a flag, is allowed.
+        """
+        kinds = {PermissionAsked: PermissionAnswered, QuestionsAsked: QuestionsAnswered, PlanAsked: PlanAnswered}
+        recorded = self._answers.get((kinds[type(asked)], asked.call_id))
+        answer = recorded.popleft() if recorded else None
+        given = {"ask_id": asked.ask_id}
+        if answer is not None and answer.by in ("interrupt", "shutdown"):
+            return None
+        if isinstance(answer, QuestionsAnswered):
+            return _copy_fields(ops.AnswerQuestions, answer, **given)
+        if isinstance(answer, PlanAnswered):
+            return _copy_fields(ops.AnswerPlan, answer, **given)
+        if isinstance(answer, PermissionAnswered):
+            allow = answer.allowed and not (isinstance(asked, PermissionAsked) and asked.unsandboxed)
+            stops = answer.ask_id in self._stopping_asks
+            remember = "session" if answer.remember else None
+            return _copy_fields(ops.AnswerPermission, answer, **given, allow=allow, interrupt=stops, remember=remember)
+        if isinstance(asked, QuestionsAsked):
+            return ops.AnswerQuestions(asked.ask_id, cancelled=True, by="replay")
+        if isinstance(asked, PlanAsked):
+            return ops.AnswerPlan(asked.ask_id, "keep_planning", by="replay")
+        if asked.unsandboxed:
+            reason = "A replay runs no command outside the sandbox."
+        else:
+            reason = "" if asked.call_id in self._allowed_calls else "The recording has no answer for this call."
+        return ops.AnswerPermission(asked.ask_id, not reason, reason, by="replay")
