@@ -42,12 +42,10 @@ from odin.replay.recording import (
     Recording,
     check_location,
     find_recording,
-    is_within,
     make_path_mover,
     make_scratch,
     mark_root,
     move_recording,
-    truncate_recording,
 )
 from odin.replay.script import ReplayScript
 from odin.session.log import LOG_NAME, read_log
@@ -201,9 +199,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
 
 async def replay_session(options: ReplayOptions, report: Callable[[str], None] = lambda line: None) -> ReplayReport:
-    recording = find_recording(options.session, options.cwd)
-    if options.until:
-        recording = truncate_recording(recording, options.until)
+    recording = find_recording(options.session, options.cwd, options.until)
     import tempfile
 
     with open_scratch(get_state_dir(make_environment(cwd="/").variables) / SCRATCH_FOLDER) as private:
@@ -290,7 +286,7 @@ class _ScratchSession:
 
     def check_inside(self, cwd: str) -> None:
         """Raise LogDamaged if the recording would make the session work outside the copy."""
-        if not is_within(cwd, self.project) or not is_within(find_project_root(cwd, self._env), self.project):
+        if not Path(os.path.realpath(find_project_root(cwd, self._env))).is_relative_to(self.project):
             raise LogDamaged("The recording points outside its scratch copy, so it is not replayed.")
 
     def can_sandbox(self, cwd: str) -> bool:
