@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import LogDamaged
-from odin.core.event import Compacted, Envelope
 from odin.core.op import AnswerQuestions
 from odin.replay.recording import find_recording
-from odin.replay.replay import ReplayOptions, _list_notes, replay_session
+from odin.replay.replay import ReplayOptions, replay_session
 from odin.session.store import SessionStore
 from odin.testing import call, say
 from tests.engine.conftest import Start
@@ -69,10 +68,3 @@ async def test_scratch_folder_is_removed_unless_kept(
     assert list(scratch.iterdir()) == []
     report = await replay_session(ReplayOptions(session=session, cwd=str(workspace), yes=True, keep=True))
     assert [str(folder) for folder in scratch.iterdir()] == [str(Path(report.scratch).parent)]
-
-
-def test_different_number_of_compactions_is_noted() -> None:
-    envelopes = [Envelope(number, 1.0, "s", Compacted("short", 0)) for number in range(2)]
-    assert _list_notes(envelopes, envelopes) == []
-    note = "The conversation was summarized 1 times, in the recording 2 times."
-    assert _list_notes(envelopes, envelopes[:1]) == [note]

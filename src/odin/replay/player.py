@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
@@ -25,7 +26,7 @@ OpenSession = Callable[[RecordedProvider, str], Awaitable[Client]]
 """Opens the session with this model; a session id resumes it."""
 
 
-class ReplayStuck(Exception):
+class ReplayStuck(OdinError):
     """The replay does not reach a point of the recording; the message names the point."""
 
 
@@ -60,27 +61,22 @@ class Player:
         self._reply_counts: dict[str, int] = {}
         self._running_turn = ""
         self._ended_turns = 0
-        self._next_action_seq = self._script.actions[0].seq if self._script.actions else 1 << 62
+        self._actions = deque(script.actions)
         self._progress = asyncio.Event()
 
     async def play(self) -> str:
         """Play to the end of the recording. Return what the replay is stuck at, or ""."""
         try:
             await self._open("")
-            for index, action in enumerate(self._script.actions):
-                self._next_action_seq = action.seq
-                await self._wait_for_action(action)
-                await self._perform(action)
-                self._next_action_seq = (
-                    self._script.actions[index + 1].seq if index + 1 < len(self._script.actions) else 1 << 62
-                )
+            while self._actions:
+                await self._wait_for_action(self._actions[0])
+                await self._perform(self._actions[0])
+                self._actions.popleft()
                 self._progress.set()
             if self._client is not None:
                 await self._wait_until(
                     lambda: self._ended_turns >= self._script.ended_turns, "the end of the last turn"
                 )
-        except ReplayStuck as stuck:
-            return str(stuck)
         except OdinError as error:
             return error.describe()
         finally:
@@ -112,15 +108,12 @@ class Player:
 
         Agents that work at once speak in the recorded order, so that mail arrives where it did.
         """
-        await self._wait_until(lambda: self._next_action_seq > seq, "earlier user actions")
+        await self._wait_until(lambda: not self._actions or self._actions[0].seq > seq, "earlier user actions")
         await self._wait_until(lambda: self._script.has_reached(seq, self._happened), "other agents")
 
     async def _get_turn(self) -> str:
         """The running turn. Asks the session, which knows the turn before its event arrives."""
-        client = self._client
-        if client is None:
-            return self._running_turn
-        turns = (await client.snapshot()).messages
+        turns = (await self._client.snapshot()).messages if self._client is not None else ()
         return turns[-1].id if turns else self._running_turn
 
     def _mark_silent(self, turn: str) -> None:
@@ -136,11 +129,11 @@ class Player:
             await self._close(killed=action.op == "kill")
             self._ended_turns = action.ended_turns + (action.op == "close")
         elif self._client is not None and isinstance(action.op, RuleRemoved):
-            lines = await self._client.list_rules()
             wanted = (action.op.text, action.op.action, action.op.role)
-            number = next((line.number for line in lines if (line.text, line.action, line.role) == wanted), 0)
-            if number:
-                await self._client.submit(RemoveRule(number))
+            for line in await self._client.list_rules():
+                if (line.text, line.action, line.role) == wanted:
+                    await self._client.submit(RemoveRule(line.number))
+                    break
         elif self._client is not None and not isinstance(action.op, str | RuleRemoved):
             await self._client.submit(action.op)
 
@@ -165,8 +158,7 @@ class Player:
 
     async def _follow_events(self, client: Client) -> None:
         async for envelope in client.stream_events():
-            if envelope.event.durable:
-                await self._handle_event(client, envelope)
+            await self._handle_event(client, envelope)
             self._progress.set()
 
     async def _handle_event(self, client: Client, envelope: Envelope) -> None:
@@ -181,7 +173,6 @@ class Player:
         elif isinstance(event, ToolStarted):
             self._report(f"        {event.name} {event.description}")
         elif isinstance(event, AskEvent):
-            answer = self._script.find_answer(event)
-            if answer is not None:
-                with suppress(OdinError):
+            with suppress(OdinError):
+                if answer := self._script.find_answer(event):
                     await client.submit(answer)

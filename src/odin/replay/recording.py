@@ -137,18 +137,19 @@ def make_path_mover(paths: dict[str, str]) -> Callable[[str], str]:
     return lambda text: pattern.sub(lambda match: known[match[0]], text)
 
 
-def make_scratch(recording: Recording, target: Path, *, outside: Container[str] = ()) -> list[str]:
-    """Create the scratch copy in `target` and return notes on what differs from then. `outside` paths are left out."""
+def make_scratch(recording: Recording, target: Path, *without: str) -> list[str]:
+    """Create the scratch copy in `target` and return notes on what differs from then. Odin's state is left out."""
     target.mkdir(mode=0o700)
     if recording.files is not None:
         _copy_tree(recording.files, target)
         return []
+    store = recording.store or Path()
     notes: list[str] = []
     if Path(recording.root).is_dir():
-        _copy_tree(Path(recording.root), target, outside)
+        _copy_tree(Path(recording.root), target, (os.path.realpath(store.parent.parent), *without))
     else:
         notes.append(f"The folder {recording.root} no longer exists; the copy has only its saved files.")
-    return notes + (_restore_start(recording, target, CheckpointStore(recording.store)) if recording.store else [])
+    return notes + _restore_start(recording, target, CheckpointStore(store))
 
 
 def check_location(recording: Recording) -> None:
@@ -269,8 +270,7 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
         raise UsageError(f"{target} is not an empty folder.", "Name a new folder.")
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     git = f"{recording.root}/.git"
-    state = os.path.realpath(recording.store.parent.parent) if recording.store is not None else ""
-    notes = make_scratch(recording, target.resolve() / RECORDING_FILES, outside=(state, git))
+    notes = make_scratch(recording, target.resolve() / RECORDING_FILES, git)
     if os.path.lexists(git):
         notes.append("The repository (.git) is not part of the recording.")
     paths = {recording.root: PROJECT_PATH, recording.folder: SESSION_PATH, make_environment(cwd="/").home: HOME_PATH}

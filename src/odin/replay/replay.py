@@ -6,6 +6,7 @@ recorded results are used instead.
 
 import os
 from collections.abc import Callable, Container, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from odin.core.call_events import (
 )
 from odin.core.client import Client
 from odin.core.errors import LogDamaged, OdinError
-from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Compacted, Envelope, TurnStarted
+from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Envelope, TurnStarted
 from odin.core.format import count_of
 from odin.core.private_folders import open_scratch
 from odin.core.provider import ModelInfo
@@ -138,12 +139,9 @@ class SkippedCalls:
             if context.profile.grants:
                 return "commands that may use the network or files outside the project"
             return "" if self._commands else "commands, because no sandbox is available"
-        if any(not self._is_within(item.path) for item in context.judged or ()):
-            return "calls on files outside the project"
-        return ""
-
-    def _is_within(self, path: str) -> bool:
-        return any(Path(path).is_relative_to(folder) for folder in self._folders)
+        paths = [Path(item.path) for item in context.judged or ()]
+        is_inside = all(any(path.is_relative_to(folder) for folder in self._folders) for path in paths)
+        return "" if is_inside else "calls on files outside the project"
 
 
 _SERVER_TOOLS = ("ToolSearch", "McpCall", "ListMcpResources", "ReadMcpResource")
@@ -158,20 +156,10 @@ def make_recorded_tools(recorded: Iterable[Envelope]) -> list[Tool[Any]]:
 
 
 _KEPT_VARIABLES = ("ODIN_CACHE_DIR", "ODIN_COMMAND")
-_OMITTED_KEYS = (
-    "providers",
-    "web",
-    "env_passthrough",
-    "system_header",
-    "hooks",
-    "sandbox",
-    "retry",
-    "model",
-    "small_model",
-    "fallback_model",
-    "confirm_timeout_s",
-    "question_timeout_s",
-)
+_OMITTED_KEYS = """
+    providers web env_passthrough system_header hooks sandbox retry model small_model fallback_model confirm_timeout_s
+    question_timeout_s
+"""
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,46 +187,53 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
 
 async def replay_session(options: ReplayOptions, report: Callable[[str], None] = lambda line: None) -> ReplayReport:
-    recording = find_recording(options.session, options.cwd, options.until)
     import tempfile
 
-    with open_scratch(get_state_dir(make_environment(cwd="/").variables) / SCRATCH_FOLDER) as private:
-        if options.keep:
-            base = Path(os.path.realpath(tempfile.mkdtemp(prefix="odin-replay-")))
-            return await _play_recording(recording, _ScratchSession(recording, base, private), options, report)
-        with tempfile.TemporaryDirectory(prefix="odin-replay-", ignore_cleanup_errors=True) as folder:
-            scratch = _ScratchSession(recording, Path(os.path.realpath(folder)), private)
-            return await _play_recording(recording, scratch, options, report)
-
-
-async def _play_recording(
-    recording: Recording, scratch: "_ScratchSession", options: ReplayOptions, report: Callable[[str], None]
-) -> ReplayReport:
+    recording = find_recording(options.session, options.cwd, options.until)
     check_location(recording)
-    notes = make_scratch(recording, scratch.project, outside=(os.path.realpath(scratch.old_state),))
-    mark_root(recording, scratch.project)
-    played = move_recording(recording, {recording.root: str(scratch.project), recording.folder: str(scratch.session)})
-    scratch.check_inside(played.cwd)
-    scratch.write_config(played)
-    commands = options.yes or scratch.can_sandbox(played.cwd)
-    skipped_calls = SkippedCalls(played.envelopes, (str(scratch.project), str(scratch.session)), commands=commands)
+    with ExitStack() as stack:
+        parent = get_state_dir(make_environment(cwd="/").variables) / SCRATCH_FOLDER
+        private = stack.enter_context(open_scratch(parent))
+        if options.keep:
+            base = tempfile.mkdtemp(prefix="odin-replay-")
+        else:
+            temporary = tempfile.TemporaryDirectory(prefix="odin-replay-", ignore_cleanup_errors=True)
+            base = stack.enter_context(temporary)
+        return await _replay_in_copy(recording, options, Path(os.path.realpath(base)) / "project", private, report)
+
+
+async def _replay_in_copy(
+    recording: Recording, options: ReplayOptions, project: Path, private: Path, report: Callable[[str], None]
+) -> ReplayReport:
+    """Replay in `project`; the state and the configuration are in `private`, where the commands cannot write."""
+    notes = make_scratch(recording, project)
+    mark_root(recording, project)
+    session = SessionStore(private / "state", str(project)).path_of(recording.header.session).parent
+    played = move_recording(recording, {recording.root: str(project), recording.folder: str(session)})
+    env = _write_config(played, private)
+    if not Path(os.path.realpath(find_project_root(played.cwd, env))).is_relative_to(project):
+        raise LogDamaged("The recording points outside its scratch copy, so it is not replayed.")
+    commands = options.yes or _can_sandbox(played.cwd, env)
+    skipped_calls = SkippedCalls(played.envelopes, (str(project), str(session)), commands=commands)
 
     async def open_client(model: RecordedProvider, resumed: str) -> Client:
-        return await scratch.open(played, model, skipped_calls, resumed)
+        return await _open_client(played, env, model, skipped_calls, resumed)
 
-    log = scratch.session / LOG_NAME
+    log = session / LOG_NAME
     stuck = await Player(played, open_client, log, report).play()
     now = tuple(read_log(log)) if log.exists() else ()
-    rename = make_path_mover({str(scratch.project): PROJECT_PATH, str(scratch.session): SESSION_PATH})
+    rename = make_path_mover({str(project): PROJECT_PATH, str(session): SESSION_PATH})
     cut = ReplayScript(played.envelopes).cut_turns
     calls = [call for group in skipped_calls.skipped.values() for call in group]
     differences = compare_logs(played.envelopes, now, rename, cut_turns=cut, skipped=calls)
     if stuck:
         differences.append(Difference(1 << 62, "the replay did not finish", "", rename(stuck)))
-    notes += [
-        f"Skipped, with their recorded results: {len(ids)} {reason}." for reason, ids in skipped_calls.skipped.items()
-    ]
-    notes += _list_notes(played.envelopes, now)
+    for reason, ids in skipped_calls.skipped.items():
+        notes.append(f"Skipped, with their recorded results: {len(ids)} {reason}.")
+    effects = ("modified", "denied", "context", "halted", "asked")
+    hooks = sum(isinstance(item.event, HookRan) and item.event.outcome in effects for item in played.envelopes)
+    if hooks:
+        notes.append(f"Hooks are not run in a replay; in the recording, {hooks} had an effect.")
     return ReplayReport(
         session=recording.header.session,
         same=not differences,
@@ -246,84 +241,66 @@ async def _play_recording(
         calls=sum(isinstance(item.event, ToolEnded) for item in now),
         differences=tuple(differences),
         notes=tuple(notes),
-        scratch=str(scratch.project) if options.keep else "",
+        scratch=str(project) if options.keep else "",
     )
 
 
-def _list_notes(then: Iterable[Envelope], now: Iterable[Envelope]) -> list[str]:
-    """Return what the replay cannot repeat."""
-    outcomes = {"modified", "denied", "context", "halted", "asked"}
-    hooks = sum(isinstance(item.event, HookRan) and item.event.outcome in outcomes for item in then)
-    before, after = (sum(isinstance(item.event, Compacted) for item in side) for side in (then, now))
-    notes = [f"Hooks are not run in a replay; in the recording, {hooks} had an effect."] if hooks else []
-    if before != after:
-        notes.append(f"The conversation was summarized {after} times, in the recording {before} times.")
-    return notes
+def _write_config(recording: Recording, private: Path) -> dict[str, str]:
+    """Return an environment with the recorded settings, without those that reach outside: hooks, keys, sandbox."""
+    config = recording.opened_event.config
+    known = set(ConfigKeys.__struct_encode_fields__) - set(_OMITTED_KEYS.split())
+    settings: dict[str, Any] = {key: value for key, value in config.items() if key in known}
+    settings["verify"] = _get_verify_settings(recording)
+    settings["retry"] = {**_as_dict(config.get("retry")), "base_s": 0.0, "max_s": 0.0}
+    folder = private / "config"
+    folder.mkdir(mode=0o700)
+    (folder / "odinconfig.json").write_bytes(msgspec.json.encode(settings))
+    env = make_environment(cwd="/").variables
+    kept = {name: value for name, value in env.items() if not name.startswith("ODIN_") or name in _KEPT_VARIABLES}
+    return {**kept, "ODIN_CONFIG_DIR": str(folder), "ODIN_STATE_DIR": str(private / "state")}
 
 
-class _ScratchSession:
-    """The scratch copy, and its own state folder and configuration where the replayed commands cannot write."""
+def _can_sandbox(cwd: str, env: dict[str, str]) -> bool:
+    """True if a sandbox is available to keep commands inside the copy."""
+    try:
+        sandbox = LazySandbox(load(cwd, env), make_environment(env, cwd)).get()
+        sandbox.probe()
+        kind = sandbox.kind
+        sandbox.kill()
+    except (OdinError, OSError):
+        return False
+    return kind not in (None, "none")
 
-    def __init__(self, recording: Recording, base: Path, private: Path) -> None:
-        self.project = base / "project"
-        self.state = private / "state"
-        self._config = private / "config"
-        self._session = recording.header.session
-        self.session = SessionStore(self.state, str(self.project)).path_of(self._session).parent
-        self.old_state = recording.store.parent.parent if recording.store is not None else base
-        env = make_environment(cwd="/").variables
-        kept = {name: value for name, value in env.items() if not name.startswith("ODIN_") or name in _KEPT_VARIABLES}
-        self._env = {**kept, "ODIN_CONFIG_DIR": str(self._config), "ODIN_STATE_DIR": str(self.state)}
 
-    def write_config(self, recording: Recording) -> None:
-        """Use the recorded settings, except those that reach outside: no hooks, no keys, and commands sandboxed."""
-        known = set(ConfigKeys.__struct_encode_fields__) - set(_OMITTED_KEYS)
-        settings: dict[str, Any] = {key: value for key, value in recording.opened_event.config.items() if key in known}
-        settings["verify"] = _get_verify_settings(recording)
-        settings["retry"] = {**_as_dict(recording.opened_event.config.get("retry")), "base_s": 0.0, "max_s": 0.0}
-        self._config.mkdir(mode=0o700)
-        (self._config / "odinconfig.json").write_bytes(msgspec.json.encode(settings))
-
-    def check_inside(self, cwd: str) -> None:
-        """Raise LogDamaged if the recording would make the session work outside the copy."""
-        if not Path(os.path.realpath(find_project_root(cwd, self._env))).is_relative_to(self.project):
-            raise LogDamaged("The recording points outside its scratch copy, so it is not replayed.")
-
-    def can_sandbox(self, cwd: str) -> bool:
-        """True if a sandbox is available to keep commands inside the copy."""
-        try:
-            sandbox = LazySandbox(load(cwd, self._env), make_environment(self._env, cwd)).get()
-            sandbox.probe()
-            kind = sandbox.kind
-            sandbox.kill()
-        except (OdinError, OSError):
-            return False
-        return kind not in (None, "none")
-
-    async def open(
-        self, recording: Recording, model: RecordedProvider, skipped_calls: SkippedCalls, resumed: str
-    ) -> Client:
-        # Whether the session could ask the user and whether it ran with --yes shows in its events.
-        events = [item.event for item in recording.envelopes]
-        can_ask = any(isinstance(event, AskEvent) for event in events)
-        denied = any(isinstance(event, ToolEnded) and event.status == "denied" for event in events)
-        session_options = Options(
-            cwd=recording.cwd,
-            env=self._env,
-            can_ask=can_ask,
-            yes=not can_ask and not denied,
-            resume=resumed,
-            session_id="" if resumed else self._session,
-            role="" if resumed else recording.opened_event.role,
-        )
-        info = _get_model_info(recording)
-        return await open_session(
-            session_options,
-            tools=make_recorded_tools(recording.envelopes),
-            provider=(model, info),
-            small_model=(model, info),
-            before_call=(skipped_calls,),
-        )
+async def _open_client(
+    recording: Recording, env: dict[str, str], model: RecordedProvider, skipped_calls: SkippedCalls, resumed: str
+) -> Client:
+    # Whether the session could ask the user and whether it ran with --yes shows in its events.
+    events = [item.event for item in recording.envelopes]
+    can_ask = any(isinstance(event, AskEvent) for event in events)
+    denied = any(isinstance(event, ToolEnded) and event.status == "denied" for event in events)
+    options = Options(
+        cwd=recording.cwd,
+        env=env,
+        can_ask=can_ask,
+        yes=not can_ask and not denied,
+        resume=resumed,
+        session_id="" if resumed else recording.header.session,
+        role="" if resumed else recording.opened_event.role,
+    )
+    try:
+        info = lookup_model(recording.opened_event.model, {})
+    except OdinError:
+        info = ModelInfo(recording.opened_event.model)
+    window = next((event.context_window for event in events if isinstance(event, UsageRecorded)), 0)
+    info = msgspec.structs.replace(info, context=window or info.context, tools="native")
+    return await open_session(
+        options,
+        tools=make_recorded_tools(recording.envelopes),
+        provider=(model, info),
+        small_model=(model, info),
+        before_call=(skipped_calls,),
+    )
 
 
 def _get_verify_settings(recording: Recording) -> dict[str, Any]:
@@ -339,18 +316,6 @@ def _get_verify_settings(recording: Recording) -> dict[str, Any]:
 
 def _as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
-
-
-def _get_model_info(recording: Recording) -> ModelInfo:
-    """The model's properties, with the recorded context window."""
-    try:
-        info = lookup_model(recording.opened_event.model, {})
-    except OdinError:
-        info = ModelInfo(recording.opened_event.model)
-    window = next(
-        (item.event.context_window for item in recording.envelopes if isinstance(item.event, UsageRecorded)), 0
-    )
-    return msgspec.structs.replace(info, context=window or info.context, tools="native")
 
 
 def format_report(report: ReplayReport, *, verbose: bool = False) -> str:
