@@ -6,7 +6,7 @@ What differs in every run (times, process ids, temporary names) is normalized fi
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -37,7 +37,6 @@ from odin.core.event import (
     PromptQueued,
     Redone,
     Rewound,
-    SessionOpened,
     TurnEnded,
     TurnStarted,
 )
@@ -54,7 +53,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt: int = 0
 
 
-class ReplayFact(msgspec.Struct, frozen=True):
+class ReplayFact(NamedTuple):
     """A comparable event. Order matters only among facts of the same stream."""
 
     stream: str
@@ -133,15 +132,15 @@ def _extract_facts(
     """Yield the facts of one log.
 
     Files of cancelled calls are ignored: how far such a call got is chance. So are those of commands beside which other
-    agents ran commands. The opening of a session counts only if another fact follows, because runs that only change the
-    title or the model are not replayed.
+    agents ran commands.
     """
     prompt, turn = 0, ""
-    opened: ReplayFact | None = None
-    results = (item.event for item in envelopes if isinstance(item.event, ToolEnded))
-    ignored = skipped | {event.call_id for event in results if event.status == "cancelled"}
-    changed = (item.event for item in envelopes if isinstance(item.event, FilesChanged))
-    ignored |= {event.call_id for event in changed if event.more or event.shared_with}
+    ignored = set(skipped)
+    for event in (item.event for item in envelopes):
+        if (isinstance(event, ToolEnded) and event.status == "cancelled") or (
+            isinstance(event, FilesChanged) and (event.more or event.shared_with)
+        ):
+            ignored.add(event.call_id)
     for item in envelopes:
         event = item.event
         if isinstance(event, TurnStarted) and not item.agent:
@@ -150,14 +149,8 @@ def _extract_facts(
             continue
         for stream, what, value in _describe(event, item.agent):
             exact = isinstance(event, FilesChanged | Rewound | Redone)
-            fact = ReplayFact(stream, what, move(value) if exact else normalize(move(value)), item.seq, prompt, turn)
-            if isinstance(event, SessionOpened):
-                opened = fact
-                continue
-            if opened is not None:
-                yield opened
-                opened = None
-            yield fact
+            shown = move(value) if exact else normalize(move(value))
+            yield ReplayFact(stream, what, shown, item.seq, prompt, turn)
 
 
 def _describe(event: AnyEvent, agent: str) -> Iterator[tuple[str, str, str]]:  # noqa: C901 (one case per event)
@@ -177,8 +170,6 @@ def _describe(event: AnyEvent, agent: str) -> Iterator[tuple[str, str, str]]:  #
         case ToolEnded():
             yield turns, f"call {event.call_id}", f"{event.name}: {event.status}"
             yield f"call {event.call_id}", f"result of {event.name} ({event.call_id})", f"{event.status}\n{event.text}"
-            if event.display:
-                yield f"view {event.call_id}", f"display of {event.name} ({event.call_id})", event.display
         case FilesChanged():
             yield f"files {event.call_id}", f"files changed by call {event.call_id}", _format_changes(event.changes)
         case PermissionAsked():
@@ -189,10 +180,9 @@ def _describe(event: AnyEvent, agent: str) -> Iterator[tuple[str, str, str]]:  #
             yield f"asked {event.call_id}", f"answers to call {event.call_id}", _encode_json(event.answers)
         case TodosChanged():
             yield turns, "todos", "\n".join(f"{todo.status}: {todo.content}" for todo in event.todos)
-        case PromptQueued() | PromptChanged() | PromptInjected():
-            yield f"queue {event.id}", f"{type(event).__name__} {event.id}", f"{event.mode}: {event.text}"
-        case PromptDropped():
-            yield f"queue {event.id}", f"PromptDropped {event.id}", ""
+        case PromptQueued() | PromptChanged() | PromptInjected() | PromptDropped():
+            value = "" if isinstance(event, PromptDropped) else f"{event.mode}: {event.text}"
+            yield f"queue {event.id}", f"{type(event).__name__} {event.id}", value
         case Rewound() | Redone():
             skipped = "".join(f"\nskipped: {file.path}" for file in event.skipped_files)
             yield "turns ", type(event).__name__, f"{_format_changes(event.changes)}{skipped}"
@@ -210,8 +200,6 @@ def _describe(event: AnyEvent, agent: str) -> Iterator[tuple[str, str, str]]:  #
             yield turns, "summary of the context", event.text
         case MessageRemoved():
             yield turns, "message removed", ""
-        case SessionOpened():
-            yield "turns ", "session", "resumed" if event.resumed else "opened"
         case _:
             pass
 
