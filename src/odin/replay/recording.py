@@ -53,7 +53,10 @@ _StructT = TypeVar("_StructT", bound=msgspec.Struct)
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """`folder` is the session's folder. `files` has the initial project files; `store` is the checkpoint store."""
+    """`folder` is the session's folder.
+
+    A saved recording has the initial project `files`, a session of this machine the checkpoint `store`.
+    """
 
     header: LogHeader
     envelopes: tuple[Envelope, ...]
@@ -62,7 +65,7 @@ class Recording(msgspec.Struct, frozen=True):
     cwd: str
     folder: str
     files: Path | None = None
-    store: Path | None = None
+    store: Path = Path()
 
 
 def find_recording(where: str, cwd: str = "", prompts: int = 0) -> Recording:
@@ -143,13 +146,12 @@ def make_scratch(recording: Recording, target: Path, *without: str) -> list[str]
     if recording.files is not None:
         _copy_tree(recording.files, target)
         return []
-    store = recording.store or Path()
     notes: list[str] = []
     if Path(recording.root).is_dir():
-        _copy_tree(Path(recording.root), target, (os.path.realpath(store.parent.parent), *without))
+        _copy_tree(Path(recording.root), target, (os.path.realpath(recording.store.parent.parent), *without))
     else:
         notes.append(f"The folder {recording.root} no longer exists; the copy has only its saved files.")
-    return notes + _restore_start(recording, target, CheckpointStore(store))
+    return notes + _restore_start(recording, target, CheckpointStore(recording.store))
 
 
 def check_location(recording: Recording) -> None:
