@@ -61,7 +61,7 @@ def text(content: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": content}], **more}
 
 
-def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> dict[str, Any]:  # noqa: C901
+def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> dict[str, Any]:
     if name == "fail":
         return text("It failed.", isError=True)
     if name == "picture":

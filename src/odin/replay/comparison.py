@@ -153,7 +153,7 @@ def _extract_facts(
             yield ReplayFact(stream, what, shown, item.seq, prompt, turn)
 
 
-def _describe(event: AnyEvent, agent: str) -> Iterator[tuple[str, str, str]]:  # noqa: C901 (one case per event)
+def _describe(event: AnyEvent, agent: str) -> Iterator[tuple[str, str, str]]:
     """Yield stream, name and value of each fact of an event."""
     turns, of_agent = f"turns {agent}", f" of {agent}" if agent else ""
     match event:

@@ -179,7 +179,7 @@ class ReplayScript:
             self._anchors.pop()
         return not self._anchors or self._anchors[-1][0] >= seq
 
-    def _read_user(self, at: int, item: Envelope) -> None:  # noqa: C901 (one case per event)
+    def _read_user(self, at: int, item: Envelope) -> None:
         event = item.event
         match event:
             case SessionOpened():
@@ -259,7 +259,7 @@ class ReplayScript:
         elif isinstance(event, Replied | ToolStarted | TurnStarted):
             self._denial = None
 
-    def _read_model(self, item: Envelope) -> None:  # noqa: C901 (one case per event)
+    def _read_model(self, item: Envelope) -> None:
         event, agent = item.event, item.agent
         match event:
             case TurnStarted():

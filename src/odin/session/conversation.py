@@ -185,7 +185,7 @@ class MainConversation:
         self._read_log = read_log
         self._count_changes = count_changes
 
-    def apply(self, envelope: Envelope) -> None:  # noqa: C901 (one case per event)
+    def apply(self, envelope: Envelope) -> None:
         if envelope.agent:
             return
         event = envelope.event

@@ -343,7 +343,7 @@ class _EntryBuilder:
         )
 
 
-def _describe_event(event: AnyEvent) -> tuple[str, str]:  # noqa: C901 (one case per event)
+def _describe_event(event: AnyEvent) -> tuple[str, str]:
     """The text and detail of a remark; empty for events that an export does not show."""
     match event:
         case SessionOpened() if event.resumed:

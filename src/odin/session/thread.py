@@ -85,7 +85,7 @@ class Thread:
         """What the next note is about."""
         self._summaries: list[ContextSummary] = []
 
-    def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
+    def apply(self, event: AnyEvent) -> None:
         match event:
             case Replied():
                 self.add_reply(event.message)

@@ -64,7 +64,7 @@ class EventLines:
         line = self._format_event(envelope.event)
         return f"[{envelope.agent}] {line}" if line and envelope.agent else line
 
-    def _format_event(self, event: Event) -> str:  # noqa: C901 (one case per event)
+    def _format_event(self, event: Event) -> str:
         match event:
             case Warned():
                 return event.text

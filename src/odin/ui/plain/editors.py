@@ -96,7 +96,7 @@ class LineEditor:
         """The text as one row, with one character for each of its own."""
         return self.text.translate(_SCREEN_SYMBOLS)
 
-    def press(self, keys: str) -> Literal["", "done", "closed"]:  # noqa: C901 (one case per kind of key)
+    def press(self, keys: str) -> Literal["", "done", "closed"]:
         """Process keys. Return "done" at Enter and "closed" at Ctrl-D on an empty line."""
         keys, self._partial_key = self._partial_key + keys, ""
         for found in _KEY_SEQUENCE.finditer(keys):

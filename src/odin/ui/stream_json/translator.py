@@ -266,7 +266,7 @@ class StreamTranslator:
         self.skills = tuple(skill.name for skill in info.skills)
         self.is_quiet: bool | None = None
 
-    def translate(self, envelope: Envelope) -> Iterator[Raw]:  # noqa: C901 (one case per event)
+    def translate(self, envelope: Envelope) -> Iterator[Raw]:
         """Yield the messages for an event, often none. Must be consumed completely, because it updates the state."""
         event, agent = envelope.event, envelope.agent
         match event:

@@ -63,7 +63,7 @@ class CallBlocks:
         self._calls: dict[str, CallBlock] = {}
         self._commands: dict[str, CommandBlock] = {}
 
-    def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
+    def apply(self, event: AnyEvent) -> None:
         match event:
             case CallQueued():
                 block = self._find_or_add(event.call_id, event.name)
@@ -183,7 +183,7 @@ class ReplyBlocks:
         self._blocks = blocks
         self._calls = calls
 
-    def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
+    def apply(self, event: AnyEvent) -> None:
         match event:
             case TextStreamed():
                 block = self._blocks.open_blocks[-1] if self._blocks.open_blocks else None

@@ -63,7 +63,7 @@ class NoticeBlocks:
         """Calls that are not shown, and the block that is shown in their place."""
         self._rewinds: list[tuple[str, list[TranscriptBlock], NoticeBlock]] = []
 
-    def apply(self, event: AnyEvent) -> None:  # noqa: C901 (one case per event)
+    def apply(self, event: AnyEvent) -> None:
         match event:
             case Warned():
                 self.add_notice(event.text, event.level)

@@ -91,7 +91,7 @@ class AgentActivity:
     def busy(self) -> bool:
         return self.is_in_turn or self.compacting_since is not None
 
-    def apply(self, envelope: Envelope) -> None:  # noqa: C901 (one case per event)
+    def apply(self, envelope: Envelope) -> None:
         event, ts = envelope.event, envelope.ts
         match event:
             # --- the turn ---
@@ -298,7 +298,7 @@ class AgentList:
         self._asked_at = 0.0
         self._waited_s = 0.0
 
-    def apply(self, envelope: Envelope) -> None:  # noqa: C901 (one case per event)
+    def apply(self, envelope: Envelope) -> None:
         match envelope.event:
             case TurnStarted() | TurnEnded() if not envelope.agent:
                 self._asks.clear()

@@ -250,7 +250,7 @@ class SessionFacts:
             case _:
                 pass
 
-    def _apply_progress(self, event: AnyEvent, agent: str, ts: float) -> None:  # noqa: C901 (one case per event)
+    def _apply_progress(self, event: AnyEvent, agent: str, ts: float) -> None:
         match event:
             case TitleSet():
                 self.title = event.title
