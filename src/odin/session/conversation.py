@@ -206,7 +206,11 @@ class MainConversation:
                 if self.turns and self.is_executing:
                     self.turns[-1].add_update(event.text)
             case TurnStarted():
-                self._start_turn(event, envelope)
+                turn = PastTurn(event, envelope.ts, self._capture_rewind_point(envelope.seq), self._count_changes())
+                self.thread.apply(event)
+                self._undone_rewinds.clear()
+                self.is_executing = True
+                self.turns.append(turn)
             case TurnEnded():
                 self._end_turn(event)
             case NoteAdded():
@@ -266,13 +270,6 @@ class MainConversation:
         indexes = [index for index, item in enumerate(self.turns) if item.id == turn]
         return indexes[-1] if indexes else None
 
-    def _start_turn(self, event: TurnStarted, envelope: Envelope) -> None:
-        turn = PastTurn(event, envelope.ts, self._capture_rewind_point(envelope.seq), self._count_changes())
-        self.thread.apply(event)
-        self._undone_rewinds.clear()
-        self.is_executing = True
-        self.turns.append(turn)
-
     def _end_turn(self, event: TurnEnded) -> None:
         self.thread.apply(event)
         self.is_executing = False
@@ -330,7 +327,12 @@ class MainConversation:
 
     def _rewind_to(self, point: RewindPoint) -> None:
         if not self.thread.rewind_to(point.mark):
-            self._replace_thread(self._rebuild_thread(point.seq))
+            # The thread before event `seq`, folded from the log; empty if there is no log.
+            before = MainConversation(self._read_log, self._count_changes)
+            for envelope in self._read_log() if self._read_log else ():
+                if envelope.seq < point.seq:
+                    before.apply(envelope)
+            self._replace_thread(before.thread)
         self._restore_fields(point)
 
     def _restore_fields(self, point: RewindPoint, later_context: tuple[ContextItem, ...] = ()) -> None:
@@ -340,14 +342,6 @@ class MainConversation:
     def _replace_thread(self, thread: Thread) -> None:
         thread.lineage = self.thread.lineage + 1
         self.thread = thread
-
-    def _rebuild_thread(self, seq: int) -> Thread:
-        """The thread before event `seq`, folded from the log; empty if there is no log."""
-        before = MainConversation(self._read_log, self._count_changes)
-        for envelope in self._read_log() if self._read_log else ():
-            if envelope.seq < seq:
-                before.apply(envelope)
-        return before.thread
 
 
 _SHORTENING_EVENTS = (Compacted, ContextSummarized, MessageRemoved, Redone, ResultsPruned, Rewound)

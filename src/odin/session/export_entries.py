@@ -261,11 +261,34 @@ class _EntryBuilder:
                 self._open_calls[event.call_id] = (event.args, event.description)
                 return None
             case ToolEnded():
-                return self._build_call(event, envelope)
+                args, title = self._open_calls.pop(event.call_id, ({}, ""))
+                return CallEntry(
+                    id=event.call_id,
+                    name=event.name,
+                    title=self._redact_text(title or event.note),
+                    args=self._redact_value(args),
+                    status=event.status,
+                    text=self._redact_text(event.text),
+                    ts=envelope.ts,
+                    view=self._redact_text(event.display or event.for_user),
+                    files=event.files,
+                    images=self._filter_images(event.images),
+                    duration_ms=event.duration_ms,
+                    agent=envelope.agent,
+                )
             case TodosChanged():
                 return TodosEntry(tuple(self._redact_todo(todo) for todo in event.todos), ts, agent)
             case TurnEnded():
-                return self._build_end(event, envelope)
+                return EndEntry(
+                    id=event.id,
+                    reason=event.reason,
+                    usage=event.usage,
+                    cost_usd=event.cost_usd,
+                    duration_ms=event.duration_ms,
+                    ts=envelope.ts,
+                    error=self._redact_text(event.error),
+                    agent=envelope.agent,
+                )
             case _:
                 text, detail = _describe_event(event)
                 return RemarkEntry(self._redact_text(text), ts, self._redact_text(detail), agent) if text else None
@@ -310,37 +333,8 @@ class _EntryBuilder:
         model = self._redact_text(message.model)
         return AnswerEntry(text, thinking, model, envelope.ts, envelope.agent, message.interrupted)
 
-    def _build_call(self, event: ToolEnded, envelope: Envelope) -> CallEntry:
-        args, title = self._open_calls.pop(event.call_id, ({}, ""))
-        return CallEntry(
-            id=event.call_id,
-            name=event.name,
-            title=self._redact_text(title or event.note),
-            args=self._redact_value(args),
-            status=event.status,
-            text=self._redact_text(event.text),
-            ts=envelope.ts,
-            view=self._redact_text(event.display or event.for_user),
-            files=event.files,
-            images=self._filter_images(event.images),
-            duration_ms=event.duration_ms,
-            agent=envelope.agent,
-        )
-
     def _redact_todo(self, todo: Todo) -> Todo:
         return Todo(todo.id, self._redact_text(todo.content), todo.status)
-
-    def _build_end(self, event: TurnEnded, envelope: Envelope) -> EndEntry:
-        return EndEntry(
-            id=event.id,
-            reason=event.reason,
-            usage=event.usage,
-            cost_usd=event.cost_usd,
-            duration_ms=event.duration_ms,
-            ts=envelope.ts,
-            error=self._redact_text(event.error),
-            agent=envelope.agent,
-        )
 
 
 def _describe_event(event: AnyEvent) -> tuple[str, str]:

@@ -21,7 +21,6 @@ from odin.core.message import Image
 from odin.session.export_entries import (
     AnswerEntry,
     CallEntry,
-    EndEntry,
     PromptEntry,
     RemarkEntry,
     SessionOverview,
@@ -225,24 +224,25 @@ class _HtmlPage:
         if isinstance(entry, AnswerEntry):
             return _render_answer(entry)
         if isinstance(entry, CallEntry):
-            return self._render_call(entry)
+            args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
+            body = f'<pre class="wrap">{_escape_text(args)}</pre>' if entry.args else ""
+            body += _render_view(entry) if entry.view else ""
+            body += f'<pre class="wrap">{_escape_text(entry.text)}</pre>' if entry.text else ""
+            body += "".join(self._render_image(image) for image in entry.images)
+            status = "" if entry.status == "success" else f' <span class="bad">({entry.status})</span>'
+            agent = f"{_escape_text(entry.agent)}: " if entry.agent else ""
+            title = " ".join(strip_control_codes(entry.title).split())[:160]
+            duration = f" · {format_duration(entry.duration_ms)}" if entry.duration_ms else ""
+            return _render_details(f"{agent}<b>{_escape_text(entry.name)}</b>{status} {escape(title)}{duration}", body)
         if isinstance(entry, TodosEntry):
-            return _render_todos(entry)
+            items = "".join(
+                f"<li>{_CHECKBOXES.get(todo.status, chr(0x2610))} {_escape_text(todo.content)}</li>"
+                for todo in entry.todos
+            )
+            return f'<ul class="todos">{items}</ul>\n'
         if isinstance(entry, RemarkEntry):
             return _render_remark(entry)
-        return _render_end(entry)
-
-    def _render_call(self, entry: CallEntry) -> str:
-        args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
-        body = f'<pre class="wrap">{_escape_text(args)}</pre>' if entry.args else ""
-        body += _render_view(entry) if entry.view else ""
-        body += f'<pre class="wrap">{_escape_text(entry.text)}</pre>' if entry.text else ""
-        body += "".join(self._render_image(image) for image in entry.images)
-        status = "" if entry.status == "success" else f' <span class="bad">({entry.status})</span>'
-        agent = f"{_escape_text(entry.agent)}: " if entry.agent else ""
-        title = " ".join(strip_control_codes(entry.title).split())[:160]
-        duration = f" · {format_duration(entry.duration_ms)}" if entry.duration_ms else ""
-        return _render_details(f"{agent}<b>{_escape_text(entry.name)}</b>{status} {escape(title)}{duration}", body)
+        return "" if entry.agent else f'<p class="end">{_escape_text(describe_end(entry))}</p>\n'
 
     def _render_image(self, image: Image) -> str:
         data = self._read_image(image)
@@ -315,18 +315,7 @@ def _render_diff_line(line: str) -> str:
     return f'<span class="{kind}">{escape(line) or " "}</span>' if kind else f"<span>{escape(line) or ' '}</span>"
 
 
-def _render_todos(entry: TodosEntry) -> str:
-    items = "".join(
-        f"<li>{_CHECKBOXES.get(todo.status, chr(0x2610))} {_escape_text(todo.content)}</li>" for todo in entry.todos
-    )
-    return f'<ul class="todos">{items}</ul>\n'
-
-
 def _render_remark(entry: RemarkEntry) -> str:
     if entry.detail:
         return _render_details(_escape_text(entry.text), f'<pre class="wrap">{_escape_text(entry.detail)}</pre>')
     return f'<p class="remark">{_escape_text(entry.text)}</p>\n'
-
-
-def _render_end(entry: EndEntry) -> str:
-    return "" if entry.agent else f'<p class="end">{_escape_text(describe_end(entry))}</p>\n'

@@ -52,11 +52,33 @@ def _render_facts(overview: SessionOverview) -> str:
 
 def _render_entry(entry: TranscriptEntry) -> str:
     if isinstance(entry, PromptEntry):
-        return _render_prompt(entry)
+        mode = entry.mode.removesuffix("_mode")
+        rewound = " · rewound" if entry.taken_back else ""
+        if entry.continues:
+            return f"## {entry.number}. Continued ({mode}, {format_time(entry.ts)}{rewound})\n\n"
+        head = f"## {entry.number}. Prompt" if entry.number else "### Prompt during the turn"
+        quoted = "\n".join(f"> {line}".rstrip() for line in strip_control_codes(entry.text).split("\n"))
+        images = "".join(f"\\[image: {_escape_line(image_name_of(image))}\\]\n\n" for image in entry.images)
+        return f"{head} ({mode}, {format_time(entry.ts)}{rewound})\n\n{quoted}\n\n{images}"
     if isinstance(entry, AnswerEntry):
-        return _render_answer(entry)
+        parts: list[str] = []
+        if entry.thinking.strip():
+            parts.append(_render_details(_prefix_agent(entry.agent, "Thinking"), _render_fenced(entry.thinking)))
+        if entry.text.strip():
+            agent = f"**{_escape_line(entry.agent)}:**\n\n" if entry.agent else ""
+            ending = "\n\n*(interrupted here)*" if entry.interrupted else ""
+            parts.append(f"{agent}{strip_control_codes(entry.text).strip()}{ending}\n\n")
+        return "".join(parts)
     if isinstance(entry, CallEntry):
-        return _render_call(entry)
+        args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
+        body = _render_fenced(args, "json")
+        if entry.view:
+            body += _render_fenced(entry.view, language_of(entry.view))
+        body += _render_fenced(entry.text)
+        body += "".join(f"Image: `{_escape_line(image.path)}`\n\n" for image in entry.images)
+        title = _escape_line(entry.title)[:120]
+        status = "" if entry.status == "success" else f" ({entry.status})"
+        return _render_details(_prefix_agent(entry.agent, f"{entry.name}{status} {title}".strip()), body)
     if isinstance(entry, TodosEntry):
         boxes = (f"- {_CHECKBOXES.get(todo.status, '[ ]')} {_escape_line(todo.content)}\n" for todo in entry.todos)
         return f"{_prefix_agent(entry.agent, 'Todos')}\n\n{''.join(boxes)}\n"
@@ -64,40 +86,6 @@ def _render_entry(entry: TranscriptEntry) -> str:
         folded = _render_details("more", _render_fenced(entry.detail)) if entry.detail else ""
         return f"*{_prefix_agent(entry.agent, _escape_line(entry.text))}*\n\n{folded}"
     return "" if entry.agent else f"*{_escape_line(describe_end(entry))}*\n\n"
-
-
-def _render_prompt(entry: PromptEntry) -> str:
-    mode = entry.mode.removesuffix("_mode")
-    rewound = " · rewound" if entry.taken_back else ""
-    if entry.continues:
-        return f"## {entry.number}. Continued ({mode}, {format_time(entry.ts)}{rewound})\n\n"
-    head = f"## {entry.number}. Prompt" if entry.number else "### Prompt during the turn"
-    quoted = "\n".join(f"> {line}".rstrip() for line in strip_control_codes(entry.text).split("\n"))
-    images = "".join(f"\\[image: {_escape_line(image_name_of(image))}\\]\n\n" for image in entry.images)
-    return f"{head} ({mode}, {format_time(entry.ts)}{rewound})\n\n{quoted}\n\n{images}"
-
-
-def _render_answer(entry: AnswerEntry) -> str:
-    parts: list[str] = []
-    if entry.thinking.strip():
-        parts.append(_render_details(_prefix_agent(entry.agent, "Thinking"), _render_fenced(entry.thinking)))
-    if entry.text.strip():
-        agent = f"**{_escape_line(entry.agent)}:**\n\n" if entry.agent else ""
-        ending = "\n\n*(interrupted here)*" if entry.interrupted else ""
-        parts.append(f"{agent}{strip_control_codes(entry.text).strip()}{ending}\n\n")
-    return "".join(parts)
-
-
-def _render_call(entry: CallEntry) -> str:
-    args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
-    body = _render_fenced(args, "json")
-    if entry.view:
-        body += _render_fenced(entry.view, language_of(entry.view))
-    body += _render_fenced(entry.text)
-    body += "".join(f"Image: `{_escape_line(image.path)}`\n\n" for image in entry.images)
-    title = _escape_line(entry.title)[:120]
-    status = "" if entry.status == "success" else f" ({entry.status})"
-    return _render_details(_prefix_agent(entry.agent, f"{entry.name}{status} {title}".strip()), body)
 
 
 def _prefix_agent(agent: str, text: str) -> str:

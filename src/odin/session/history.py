@@ -103,7 +103,14 @@ class FileHistory:
             case CallSpeculated():
                 self._speculative[agent, event.call_id] = SpeculativeChanges(agent, event, envelope.seq)
             case CallDiscarded():
-                self._discard_call(event, envelope)
+                # Record only the changes that could not be rolled back, so that a rewind can still handle them.
+                self._restored += ((self.mark(), envelope.seq, change.after) for change in event.restored)
+                speculative = self._speculative.pop((envelope.agent, event.call_id), None)
+                if speculative is not None:
+                    skipped = {file.path for file in event.skipped_files}
+                    left = [change for change in speculative.changes or () if change.before.path in skipped]
+                    self._add_speculative(speculative, left, speculative.changes_seq)
+                    self._add_speculative(speculative, event.kept_changes, speculative.saved_seq)
             case Rewound() | Redone():
                 self._open.pop(event.id, None)
                 self._changes.extend(RecordedChange(change, seq=envelope.seq) for change in event.changes)
@@ -141,17 +148,6 @@ class FileHistory:
             return ()
         self._add_speculative(speculative, speculative.changes, speculative.changes_seq)
         return speculative.changes
-
-    def _discard_call(self, event: CallDiscarded, envelope: Envelope) -> None:
-        """Record only the changes that could not be rolled back, so that a rewind can still handle them."""
-        self._restored += ((self.mark(), envelope.seq, change.after) for change in event.restored)
-        speculative = self._speculative.pop((envelope.agent, event.call_id), None)
-        if speculative is None:
-            return
-        skipped = {file.path for file in event.skipped_files}
-        left = [change for change in speculative.changes or () if change.before.path in skipped]
-        self._add_speculative(speculative, left, speculative.changes_seq)
-        self._add_speculative(speculative, event.kept_changes, speculative.saved_seq)
 
     def _add_speculative(self, call: SpeculativeChanges, changes: Iterable[FileChange], seq: int) -> None:
         self._changes.extend(RecordedChange(change, (call.agent,), seq=seq) for change in changes)
@@ -211,7 +207,10 @@ def _prune_message(
     message: Message, calls: Collection[str], images: Collection[str], titles: dict[str, str], archive: str
 ) -> Message:
     if isinstance(message, PromptMessage):
-        return _remove_prompt_images(message, images)
+        kept = tuple(image for image in message.images if image.path not in images)
+        if len(kept) == len(message.images):
+            return message
+        return PromptMessage(message.text, (*message.notes, IMAGE_REMOVED), kept, message.origin)
     if not isinstance(message, ToolMessage):
         return message
     results = tuple(
@@ -230,13 +229,6 @@ def _make_pruned_result(result: ToolResult, title: str, archive: str) -> ToolRes
     return ToolResult(
         result.call_id, f"{_PRUNED_PREFIX}{title or 'this call'} removed to save room ({size}): {where}.]"
     )
-
-
-def _remove_prompt_images(message: PromptMessage, gone: Collection[str]) -> PromptMessage:
-    kept = tuple(image for image in message.images if image.path not in gone)
-    if len(kept) == len(message.images):
-        return message
-    return PromptMessage(message.text, (*message.notes, IMAGE_REMOVED), kept, message.origin)
 
 
 def _remove_result_images(result: ToolResult, gone: Collection[str]) -> ToolResult:
@@ -384,7 +376,8 @@ def _apply_to_message(message: Message, summaries: Sequence[ContextSummary]) -> 
         if not any(result.call_id in calls for result in message.results):
             return message
         results = tuple(
-            _make_summarized_result(result) if result.call_id in calls else result for result in message.results
+            ToolResult(result.call_id, SUMMARIZED_RESULT, result.is_error) if result.call_id in calls else result
+            for result in message.results
         )
         return ToolMessage(results, message.notes)
     if isinstance(message, PromptMessage):
@@ -394,10 +387,6 @@ def _apply_to_message(message: Message, summaries: Sequence[ContextSummary]) -> 
             return message
         return PromptMessage(message.text, kept, message.images, message.origin)
     return message
-
-
-def _make_summarized_result(result: ToolResult) -> ToolResult:
-    return ToolResult(result.call_id, SUMMARIZED_RESULT, result.is_error)
 
 
 def results_of(messages: Iterable[Message]) -> Iterator[CollectedItem]:

@@ -12,7 +12,7 @@ counts nothing twice. Usage that a fork copied belongs to the original.
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -50,12 +50,6 @@ class UsageBucket(Struct, frozen=True):
     model: str
     agent: str
     purpose: str
-
-
-def add_usage(spending: UsageByBucket, envelope: Envelope, event: UsageRecorded) -> None:
-    fields = (day_of(envelope.ts), event.model, envelope.agent, event.purpose)
-    key = "\t".join(field.replace("\t", " ") for field in fields)
-    spending[key] = spending.get(key, UsageTotals()) + UsageTotals.from_event(event)
 
 
 def parse_bucket(key: str) -> UsageBucket:
@@ -176,13 +170,22 @@ class _IndexEntryFold:
             case ModelChanged():
                 self._entry.model = event.model
             case Compacted():
-                self._compact(event)
+                self._require_full_read()
+                self._entry.summary = event.text[:_SUMMARY_CHARS]
+                if event.user_prompts:
+                    self._entry.first = make_preview(event.user_prompts[0])
+                elif self._prompts:
+                    self._entry.first = self._prompts[-1][1]
             case ContextSummarized():
                 self._entry.summary = event.text[:_SUMMARY_CHARS]
             case Rewound():
                 self._rewind(event)
             case Redone():
-                self._redo()
+                self._require_full_read()
+                if self._undone:
+                    prompts, first = self._undone.pop()
+                    self._keep_prompts(prompts)
+                    self._entry.first = first
             case _:
                 pass
 
@@ -190,7 +193,9 @@ class _IndexEntryFold:
         self._entry.usage += event.usage
         self._entry.cost_usd += event.cost_usd
         if envelope.seq > self._entry.forked_seq:
-            add_usage(self._entry.spending, envelope, event)
+            fields = (day_of(envelope.ts), event.model, envelope.agent, event.purpose)
+            key = "\t".join(field.replace("\t", " ") for field in fields)
+            self._entry.spending[key] = self._entry.spending.get(key, UsageTotals()) + UsageTotals.from_event(event)
 
     def _add_prompt(self, prompt: str, text: str) -> None:
         preview = make_preview(text)
@@ -200,27 +205,12 @@ class _IndexEntryFold:
         self._entry.first = self._entry.first or preview
         self._entry.original = self._entry.original or preview
 
-    def _compact(self, event: Compacted) -> None:
-        self._require_full_read()
-        self._entry.summary = event.text[:_SUMMARY_CHARS]
-        if event.user_prompts:
-            self._entry.first = make_preview(event.user_prompts[0])
-        elif self._prompts:
-            self._entry.first = self._prompts[-1][1]
-
     def _rewind(self, event: Rewound) -> None:
         self._require_full_read()
         indexes = [index for index, (prompt, _) in enumerate(self._prompts) if prompt == event.turn]
         self._undone.append((list(self._prompts), self._entry.first))
         if event.chat and indexes:
             self._keep_prompts(self._prompts[: indexes[-1]])
-
-    def _redo(self) -> None:
-        self._require_full_read()
-        if self._undone:
-            prompts, first = self._undone.pop()
-            self._keep_prompts(prompts)
-            self._entry.first = first
 
     def _require_full_read(self) -> None:
         if not self._is_full_read:
@@ -316,7 +306,13 @@ class SessionIndex:
 
     def list_entries(self) -> list[IndexEntry]:
         """Every readable session, latest modified first."""
-        known = self._load()
+        known: dict[str, IndexEntry] = {}
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError):
+            data = self._file.read_bytes()
+            if _version_decoder.decode(data).version == INDEX_VERSION:
+                cache = _cache_decoder.decode(data)
+                if cache.zone == get_time_zone():
+                    known = {row.id: row for row in cache.rows}
         rows: list[IndexEntry] = []
         is_stale = False
         for session, path, info in scan_logs(self._folder):
@@ -328,14 +324,30 @@ class SessionIndex:
                 is_stale = True
             rows.append(row)
         if is_stale or known:
-            self._save(rows)
+            # Write the index. Errors are ignored: it is only a cache.
+            temporary = self._folder / f"{INDEX_NAME}-{os.getpid()}-{time.monotonic_ns():x}"
+            try:
+                fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+                with os.fdopen(fd, "wb") as file:
+                    file.write(_cache_encoder.encode(_IndexCache(INDEX_VERSION, rows, get_time_zone())))
+                temporary.replace(self._file)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
         rows.sort(key=lambda row: (-row.mtime_ns, row.id))
         return [row for row in rows if row.readable]
 
     def list_summaries(self) -> tuple[SessionSummary, ...]:
         """The sessions for a session list, each with its lock holder. Copies have titles of their own."""
         rows, holders = self.list_entries(), self._find_lock_holders()
-        titles = _number_copies(rows)
+        # The titles by session. A copy that has the title of an older session is numbered.
+        titles: dict[str, str] = {}
+        counts: dict[str, int] = {}
+        for row in sorted(rows, key=lambda row: row.created):
+            title = row.title or row.original
+            counts[title] = counts.get(title, 0) + 1
+            copy = counts[title] - 1 if row.forked_from and title else 0
+            titles[row.id] = f"{title} (copy{f' {copy}' if copy > 1 else ''})" if copy else title
         return tuple(_session_summary_of(row, titles[row.id], holders.get(row.id, "")) for row in rows)
 
     def _find_lock_holders(self) -> dict[str, str]:
@@ -347,40 +359,6 @@ class SessionIndex:
                 if suffix == "lock" and session:
                     holders[session] = lock_holder_of(self._folder / session / "log")
         return holders
-
-    def _load(self) -> dict[str, IndexEntry]:
-        try:
-            data = self._file.read_bytes()
-            if _version_decoder.decode(data).version != INDEX_VERSION:
-                return {}
-            cache = _cache_decoder.decode(data)
-            return {row.id: row for row in cache.rows} if cache.zone == get_time_zone() else {}
-        except (OSError, msgspec.MsgspecError, UnicodeError):
-            return {}
-
-    def _save(self, rows: list[IndexEntry]) -> None:
-        """Write the index. Errors are ignored: it is only a cache."""
-        temporary = self._folder / f"{INDEX_NAME}-{os.getpid()}-{time.monotonic_ns():x}"
-        try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(_cache_encoder.encode(_IndexCache(INDEX_VERSION, rows, get_time_zone())))
-            temporary.replace(self._file)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-
-
-def _number_copies(rows: Iterable[IndexEntry]) -> dict[str, str]:
-    """Return the titles by session. A copy that has the title of an older session is numbered."""
-    titles: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    for row in sorted(rows, key=lambda row: row.created):
-        title = row.title or row.original
-        counts[title] = counts.get(title, 0) + 1
-        copy = counts[title] - 1 if row.forked_from and title else 0
-        titles[row.id] = f"{title} (copy{f' {copy}' if copy > 1 else ''})" if copy else title
-    return titles
 
 
 def _session_summary_of(row: IndexEntry, title: str, locked: str) -> SessionSummary:

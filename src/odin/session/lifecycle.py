@@ -8,7 +8,7 @@ crash leaves either the session or garbage, never half a session. Links are neve
 import contextlib
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -45,7 +45,21 @@ def fork_session(
         prompt = find_prompt(SessionState.fold(past).turns, at, original.session)
         turn, draft = prompt.id, prompt.body
         past = cut_before_turn(past, turn)
-    past = _drop_queued_prompts(past)
+    # Remove prompts that are still queued: they belong to the original.
+    kept: list[Envelope] = []
+    used: set[str] = set()
+    for item in reversed(past):
+        event = item.event
+        if isinstance(event, TurnStarted | PromptInjected):
+            used.add(event.id)
+        if isinstance(event, PromptDropped):
+            used.discard(event.id)
+        if not isinstance(event, _QUEUE_EVENTS) or event.id in used:
+            kept.append(item)
+        if isinstance(event, PromptQueued):
+            used.discard(event.id)
+    kept.reverse()
+    past = kept
     last = past[-1].seq if past else -1
     origin = LogHeader(LOG_FORMAT, "", "", 0.0, forked_from=original.session, forked_turn=turn, forked_seq=last)
     log = store.create(cwd, session, copied=origin)
@@ -81,49 +95,29 @@ def cut_before_turn(past: Sequence[Envelope], turn: str) -> list[Envelope]:
     return list(past)
 
 
-def _drop_queued_prompts(past: Sequence[Envelope]) -> list[Envelope]:
-    """Remove prompts that are still queued: they belong to the original."""
-    kept: list[Envelope] = []
-    used: set[str] = set()
-    for item in reversed(past):
-        event = item.event
-        if isinstance(event, TurnStarted | PromptInjected):
-            used.add(event.id)
-        if isinstance(event, PromptDropped):
-            used.discard(event.id)
-        if not isinstance(event, _QUEUE_EVENTS) or event.id in used:
-            kept.append(item)
-        if isinstance(event, PromptQueued):
-            used.discard(event.id)
-    kept.reverse()
-    return kept
-
-
 def _move_paths(envelope: Envelope, session: str, old: Path, new: Path) -> Envelope:
     envelope = msgspec.structs.replace(envelope, session=session)
     with contextlib.suppress(UnicodeError, msgspec.MsgspecError):
         line = _encode_envelope(envelope)
         before, after = (_encode_envelope(str(folder))[1:-1] for folder in (old, new))
         if before in line:
-            return _envelope_decoder.decode(_replace_path(line, before, after))
+            # Replace only whole paths and their parents: /s/1 is not part of /s/12.
+            pieces = line.split(before)
+            joined = pieces[0]
+            for piece in pieces[1:]:
+                ends = not piece[:1].isalnum() and piece[:1] not in (b"-", b"_", b".")
+                joined += (after if ends else before) + piece
+            return _envelope_decoder.decode(joined)
     return envelope
-
-
-def _replace_path(line: bytes, old: bytes, new: bytes) -> bytes:
-    """Replace only whole paths and their parents: /s/1 is not part of /s/12."""
-    pieces = line.split(old)
-    joined = pieces[0]
-    for piece in pieces[1:]:
-        ends = not piece[:1].isalnum() and piece[:1] not in (b"-", b"_", b".")
-        joined += (new if ends else old) + piece
-    return joined
 
 
 def _copy_files(old: Path, new: Path) -> None:
     """Copy everything but the log. Files that disappear meanwhile are skipped."""
     try:
         new.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for source in _list_files(old):
+        for source in sorted(old.rglob("*")):
+            if source.relative_to(old).parts[0] == LOG_NAME or not source.is_file() or source.is_symlink():
+                continue
             target = new / source.relative_to(old)
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with contextlib.suppress(FileNotFoundError):
@@ -132,16 +126,6 @@ def _copy_files(old: Path, new: Path) -> None:
                 shutil.copy2(source, target, follow_symlinks=False)
     except OSError as error:
         raise make_write_error("The session cannot be copied", Path(error.filename or new), error) from error
-
-
-def _list_files(folder: Path) -> Iterable[Path]:
-    """All files except the log, which is copied in part."""
-    excluded = {LOG_NAME}
-    return [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.relative_to(folder).parts[0] not in excluded and path.is_file() and not path.is_symlink()
-    ]
 
 
 DELETED_PREFIX = ".deleted-"

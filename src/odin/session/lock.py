@@ -67,7 +67,17 @@ def _is_running(pid: int) -> bool:
     if pid <= 0:
         return False
     if os.name == "nt":
-        return _is_running_on_windows(pid)
+        # On Windows `os.kill` would end the process, whatever the signal.
+        import ctypes
+
+        kernel = getattr(ctypes, "windll").kernel32  # noqa: B009
+        handle = kernel.OpenProcess(0x1000, False, pid)
+        if not handle:
+            return False
+        code = ctypes.c_ulong()
+        known = kernel.GetExitCodeProcess(handle, ctypes.byref(code))
+        kernel.CloseHandle(handle)
+        return not known or code.value == 259
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -75,20 +85,6 @@ def _is_running(pid: int) -> bool:
     except (OSError, OverflowError):
         return True
     return True
-
-
-def _is_running_on_windows(pid: int) -> bool:
-    """On Windows `os.kill` would end the process, whatever the signal."""
-    import ctypes
-
-    kernel = getattr(ctypes, "windll").kernel32  # noqa: B009
-    handle = kernel.OpenProcess(0x1000, False, pid)
-    if not handle:
-        return False
-    code = ctypes.c_ulong()
-    known = kernel.GetExitCodeProcess(handle, ctypes.byref(code))
-    kernel.CloseHandle(handle)
-    return not known or code.value == 259
 
 
 def lock_file_of(log: Path) -> Path:
@@ -134,7 +130,12 @@ class SessionLock:
         try:
             import fcntl
         except ImportError:
-            self._acquire_by_file()
+            while not self._is_signed:
+                try:
+                    self._create(self._file)
+                    self._is_signed = True
+                except FileExistsError:
+                    self._take_over()
             return
         deadline = time.monotonic() + _PATIENCE_S
         while True:
@@ -218,14 +219,6 @@ class SessionLock:
             raise
         return temporary
 
-    def _acquire_by_file(self) -> None:
-        while not self._is_signed:
-            try:
-                self._create(self._file)
-                self._is_signed = True
-            except FileExistsError:
-                self._take_over()
-
     def _create(self, path: Path) -> None:
         """Create the file with its content in one step, so that a crash never leaves a lock file without a holder."""
         temporary = self._write_temporary()
@@ -234,16 +227,13 @@ class SessionLock:
         except FileExistsError:
             raise
         except OSError:
-            self._create_in_place(path)
+            # For file systems without hard links.
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(msgspec.json.encode(self._holder))
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-
-    def _create_in_place(self, path: Path) -> None:
-        """For file systems without hard links."""
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(self._holder))
 
     def _take_over(self) -> None:
         """Take the lock of a dead process. A guard file lets only one process at a time do so."""

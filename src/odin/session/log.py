@@ -159,7 +159,13 @@ class SessionLog:
                 size = 0
             if size == 0:
                 self._unsynced_entry = True
-                _write_header(fd, _encoder.encode(self._header) + b"\n")
+                # Write all of the line or nothing: a log without a complete header is unreadable.
+                try:
+                    _write_all(fd, _encoder.encode(self._header) + b"\n")
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        os.ftruncate(fd, 0)
+                    raise
             elif os.pread(fd, 1, size - 1) != b"\n":
                 _write_all(fd, b"\n")
             self._lock.write_holder()
@@ -195,16 +201,6 @@ def _encode_line(envelope: Envelope) -> bytes:
 def has_header(fd: int) -> bool:
     """True if the first line is complete. A file without a header contains nothing of value."""
     return b"\n" in os.pread(fd, _LONGEST_HEADER, 0)
-
-
-def _write_header(fd: int, line: bytes) -> None:
-    """Write all of the line or nothing: a log without a complete header is unreadable."""
-    try:
-        _write_all(fd, line)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.ftruncate(fd, 0)
-        raise
 
 
 def _sync_folders(folder: Path, count: int) -> None:

@@ -66,7 +66,21 @@ def read_messages(envelopes: Iterable[Envelope]) -> list[StoredMessage]:
         else:
             if isinstance(event, TurnStarted):
                 undone.clear()
-            _add_message(messages, event, envelope)
+            name, ts = f"m{envelope.seq}", envelope.ts
+            if isinstance(event, TurnStarted | PromptInjected):
+                if not (isinstance(event, TurnStarted) and event.continues):
+                    messages.append(StoredMessage("user", event.text, event.id, created=ts, images=event.images))
+            elif isinstance(event, NoteAdded):
+                messages.append(StoredMessage("system", event.text, name, created=ts))
+            elif isinstance(event, Replied):
+                reply = event.message
+                messages.append(StoredMessage("assistant", reply.text, name, reply.thinking, reply.calls, created=ts))
+            elif isinstance(event, ToolEnded) and _is_called(messages, event.call_id):
+                result = ToolResult(event.call_id, event.text, event.status != "success", event.images)
+                if messages and messages[-1].role == "tool":
+                    messages[-1] = msgspec.structs.replace(messages[-1], results=(*messages[-1].results, result))
+                else:
+                    messages.append(StoredMessage("tool", id=name, results=(result,), created=ts))
     return messages
 
 
@@ -74,24 +88,6 @@ def _cut_from_turn(messages: list[StoredMessage], turn: str) -> None:
     indexes = [index for index, item in enumerate(messages) if item.role == "user" and item.id == turn]
     if indexes:
         del messages[indexes[-1] :]
-
-
-def _add_message(messages: list[StoredMessage], event: AnyEvent, envelope: Envelope) -> None:
-    name, ts = f"m{envelope.seq}", envelope.ts
-    if isinstance(event, TurnStarted | PromptInjected):
-        if not (isinstance(event, TurnStarted) and event.continues):
-            messages.append(StoredMessage("user", event.text, event.id, created=ts, images=event.images))
-    elif isinstance(event, NoteAdded):
-        messages.append(StoredMessage("system", event.text, name, created=ts))
-    elif isinstance(event, Replied):
-        reply = event.message
-        messages.append(StoredMessage("assistant", reply.text, name, reply.thinking, reply.calls, created=ts))
-    elif isinstance(event, ToolEnded) and _is_called(messages, event.call_id):
-        result = ToolResult(event.call_id, event.text, event.status != "success", event.images)
-        if messages and messages[-1].role == "tool":
-            messages[-1] = msgspec.structs.replace(messages[-1], results=(*messages[-1].results, result))
-        else:
-            messages.append(StoredMessage("tool", id=name, results=(result,), created=ts))
 
 
 def _is_called(messages: list[StoredMessage], call_id: str) -> bool:
@@ -159,7 +155,8 @@ class ImportedTranscript:
                 calls=(*last.calls, *message.calls),
             )
         else:
-            self._ensure_prompt_first(ts)
+            if not self._messages:
+                self.add_prompt(NO_PROMPT, ts)
             self._messages.append(message)
         self._reply = name
 
@@ -208,10 +205,6 @@ class ImportedTranscript:
     @property
     def _last(self) -> StoredMessage | None:
         return self._messages[-1] if self._messages else None
-
-    def _ensure_prompt_first(self, ts: float) -> None:
-        if not self._messages:
-            self.add_prompt(NO_PROMPT, ts)
 
 
 def read_export(document: dict[str, Any]) -> ImportedTranscript:

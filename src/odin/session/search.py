@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from odin.core.call_events import Replied, ToolEnded
-from odin.core.client import Exchange, SessionMatch, SessionPreview, SessionSummary
+from odin.core.client import Exchange, SessionMatch, SessionPreview
 from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AnyEvent,
@@ -72,9 +72,20 @@ def search_sessions(folder: Path, query: str, *, ripgrep: str = "") -> tuple[Ses
     for summary in SessionIndex(folder).list_summaries():
         if candidates is not None and summary.id not in candidates:
             continue
-        match = _search_log(folder / summary.id / LOG_NAME, summary, words)
-        if match is not None:
-            matches.append(match)
+        # Find the text that contains most of the words. Every word must occur in the session.
+        missing = set(words)
+        best_score: tuple[int, int] = (0, 0)
+        best: SessionMatch | None = None
+        for seq, field, text in _read_texts(folder / summary.id / LOG_NAME, words):
+            lowered = text.lower()
+            present = [word for word in words if word in lowered]
+            missing.difference_update(present)
+            score = (len(present), -_RANK[field])
+            if present and score > best_score:
+                best_score = score
+                best = SessionMatch(summary, field, make_snippet(text, present), seq)
+        if best is not None and not missing:
+            matches.append(best)
             if len(matches) >= MAX_MATCHES:
                 break
     return tuple(matches)
@@ -110,22 +121,6 @@ def _find_logs_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
     if code not in (0, 1):
         return None
     return {Path(name).parent.name for name in output.decode("utf-8", "replace").split("\0") if name}
-
-
-def _search_log(log: Path, summary: SessionSummary, words: Sequence[str]) -> SessionMatch | None:
-    """Return the text that contains most of the words, or None if a word does not occur in the session."""
-    missing = set(words)
-    best_score: tuple[int, int] = (0, 0)
-    best: SessionMatch | None = None
-    for seq, field, text in _read_texts(log, words):
-        lowered = text.lower()
-        present = [word for word in words if word in lowered]
-        missing.difference_update(present)
-        score = (len(present), -_RANK[field])
-        if present and score > best_score:
-            best_score = score
-            best = SessionMatch(summary, field, make_snippet(text, present), seq)
-    return best if not missing else None
 
 
 def _read_texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, MatchField, str]]:
@@ -205,7 +200,11 @@ class _ExchangeReader:
     def apply(self, envelope: Envelope) -> None:
         match envelope.event:
             case TurnStarted() | PromptInjected() as event:
-                self._add_prompt(event, envelope.ts)
+                if isinstance(event, TurnStarted):
+                    self._turns.append((event.id, len(self.exchanges)))
+                    self._rewound.clear()
+                if text := event.display_text or event.text:
+                    self.exchanges.append(Exchange(clip(text, EXCHANGE_CHARS), "", envelope.ts))
             case Replied(message=message) if self.exchanges and message.text.strip():
                 answer = clip(message.text, EXCHANGE_CHARS)
                 self.exchanges[-1] = msgspec.structs.replace(self.exchanges[-1], answer=answer)
@@ -219,13 +218,6 @@ class _ExchangeReader:
                 self.exchanges, self._turns = self._rewound.pop()
             case _:
                 pass
-
-    def _add_prompt(self, event: TurnStarted | PromptInjected, ts: float) -> None:
-        if isinstance(event, TurnStarted):
-            self._turns.append((event.id, len(self.exchanges)))
-            self._rewound.clear()
-        if text := event.display_text or event.text:
-            self.exchanges.append(Exchange(clip(text, EXCHANGE_CHARS), "", ts))
 
     def _cut_from(self, turn: str) -> None:
         """Remove this turn and all after it. If its start was not read, everything that was read came after it."""

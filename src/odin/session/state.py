@@ -536,18 +536,19 @@ class SessionState:
 
     def snapshot(self) -> Snapshot:
         conversation, totals = self.conversation, self.totals
+        title = clip((conversation.turns[0].body if conversation.turns else "").strip().split("\n", 1)[0], 60)
         return Snapshot(
             session=self.session,
             seq=self.seq,
             cwd=self.cwd,
             model=self.model,
-            title=self.title or _make_title(conversation.turns[0].body if conversation.turns else ""),
+            title=self.title or title,
             agent_mode=self.mode,
             permission_mode=self.permissions.mode,
             executing=conversation.is_executing,
             messages=self.turns,
             queue=self.queue,
-            sub_agents=self._describe_sub_agents(),
+            sub_agents=tuple(self._describe_sub_agent(record) for record in self.sub_agents.records),
             context=tuple(conversation.context),
             custom_instructions=self.instructions,
             config=msgspec.to_builtins(self.config),
@@ -568,10 +569,6 @@ class SessionState:
             used_skills={agent: tuple(names) for agent, names in self.skills.by_agent.items()},
         )
 
-    def _describe_sub_agents(self) -> tuple[SubAgentRecord, ...]:
-        """Return the live sub-agents with the state of their tasks and their unread mail."""
-        return tuple(self._describe_sub_agent(record) for record in self.sub_agents.records)
-
     def _describe_sub_agent(self, record: SubAgentRecord) -> SubAgentRecord:
         mail = self.board.list_mail(record.id)
         record = msgspec.structs.replace(
@@ -590,7 +587,3 @@ class SessionState:
             summary=task.summary,
             artifact=task.artifacts[-1] if task.artifacts else "",
         )
-
-
-def _make_title(prompt: str) -> str:
-    return clip(prompt.strip().split("\n", 1)[0], 60)

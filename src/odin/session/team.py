@@ -1,7 +1,7 @@
 """The sub-agents of a session with their threads, the delegated tasks, and the mail that is not delivered yet."""
 
 from collections import defaultdict
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -237,7 +237,13 @@ class TaskBoard:
             case MailSent():
                 self._send(event, envelope.ts)
             case AgentEnded():
-                self._pass_on_reports(event.id)
+                # When a task has ended, unread reports to its agent go to the task's owner.
+                task = next((task for task in self.tasks.values() if task.agent == event.id and task.is_ended), None)
+                if task is not None:
+                    owner = self.tasks.get(task.owner_task)
+                    to = owner.agent if owner is not None and not owner.is_ended else ""
+                    for mail in [mail for mail in self.list_mail(event.id) if mail.kind != "message"]:
+                        self.mail[mail.id] = replace(mail, recipient=to)
             case SessionOpened():
                 self._cut_off(envelope.ts)
             case _:
@@ -274,7 +280,8 @@ class TaskBoard:
         task = self.tasks[event.id]
         agents = task.agents if not event.agent or event.agent in task.agents else (*task.agents, event.agent)
         if event.agent and event.agent not in task.agents:
-            self._move_mail(task.agents, event.agent)
+            for mail in [mail for mail in self.mail.values() if mail.recipient in task.agents]:
+                self.mail[mail.id] = replace(mail, recipient=event.agent)
         if event.mail is not None:
             self._send(event.mail, now)
             task = self.tasks[event.id]
@@ -315,20 +322,6 @@ class TaskBoard:
             artifacts = (*task.artifacts, event.artifact) if event.artifact else task.artifacts
             task = replace(task, last_mail=event.id, artifacts=artifacts)
         self.tasks[task.id] = replace(task, updated_turn=self._turn, updated_at=now)
-
-    def _move_mail(self, recipients: Collection[str], to: str) -> None:
-        for mail in [mail for mail in self.mail.values() if mail.recipient in recipients]:
-            self.mail[mail.id] = replace(mail, recipient=to)
-
-    def _pass_on_reports(self, agent: str) -> None:
-        """When a task has ended, unread reports to its agent go to the task's owner."""
-        task = next((task for task in self.tasks.values() if task.agent == agent and task.is_ended), None)
-        if task is None:
-            return
-        owner = self.tasks.get(task.owner_task)
-        to = owner.agent if owner is not None and not owner.is_ended else ""
-        for mail in [mail for mail in self.list_mail(agent) if mail.kind != "message"]:
-            self.mail[mail.id] = replace(mail, recipient=to)
 
     def _cut_off(self, now: float) -> None:
         for task in self.tasks.values():

@@ -98,7 +98,11 @@ class Thread:
             case ChecksRan(continues=True):
                 self._note_origin = "checks"
             case TurnStarted():
-                self._start_turn(event)
+                if event.continues:
+                    self._close_calls()
+                    self._continue(event.notes)
+                else:
+                    self._add_prompt(event)
             case TurnEnded():
                 self._close_calls()
             case ReplyDiscarded():
@@ -187,13 +191,6 @@ class Thread:
         self._messages = messages
         self._summaries = []
         self.generation += 1
-
-    def _start_turn(self, event: TurnStarted) -> None:
-        if event.continues:
-            self._close_calls()
-            self._continue(event.notes)
-        else:
-            self._add_prompt(event)
 
     def _continue(self, notes: Iterable[str]) -> None:
         """Continue without a prompt. Messages already sent stay unchanged, so notes become a message of their own."""
