@@ -18,7 +18,7 @@ from odin.core.op import AnswerPermission
 from odin.core.policy import HookVerdict, RememberScope, RuleAction
 from odin.core.profile import SandboxGrants
 from odin.core.text import to_valid_unicode
-from odin.core.tool import ResolvedPath, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import ResolvedPath, Subject, Tool, ToolContext
 from odin.engine.call import Call, CallDeps, CallScope, audit_change, describe_change, describe_tool_error, fire_hook
 from odin.policy.modes import spec_of
 from odin.policy.verdict import Verdict
@@ -223,7 +223,11 @@ async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Ca
             return _admit_judged(call)
         if not deps.approvals.can_ask or deps.policy().permission_mode == "dontAsk":
             return call.refuse(_unaskable_text_of(call), "denied", error_type=NeedsConfirmation)
-        failure = await _find_failure(call, scope, deps)
+        # The error that the call would give now: the user is not asked about what cannot work.
+        try:
+            failure = await call.tool.find_failure(call.args, _make_context(call, scope, deps, call.subject.resolved))
+        except Exception:  # the tool reports it when it runs
+            failure = None
         if failure is not None:
             return call.refuse_with(failure)
         answer, grants = await _ask_permission(call, scope, deps)
@@ -235,7 +239,18 @@ async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Ca
         elif answer.args is None:
             return _admit_judged(msgspec.structs.replace(call, grants=grants) if answer.by in _GRANTORS else call)
         else:
-            call = await _apply_edited_arguments(call, answer.args, answer, scope, deps)
+            # Admit the arguments the user wrote, unless a rule or a hook denies them. If a hook changes them once more,
+            # the user has not seen the outcome, so the call comes back judged, to be asked about again.
+            edited = await _replace_arguments(call, answer.args, answer.by, answer.summary, scope, deps)
+            if edited.is_refused:
+                call = edited
+            else:
+                verdict = await _fire_tool_call(edited, scope, deps)
+                if verdict.decision == "deny" or verdict.halt:
+                    call = _deny_by_hook(edited, verdict)
+                else:
+                    changed = await _apply_hook_arguments(edited, verdict, scope, deps)
+                    call = _admit_judged(edited) if changed is edited else changed
         if call.stage in ("admitted", "refused"):
             return call
     return call.refuse("Denied: its arguments were changed too many times.", "denied")
@@ -244,14 +259,6 @@ async def _ask_until_decided(call: Call, scope: CallScope, deps: CallDeps) -> Ca
 def _is_approved(call: Call, scope: CallScope) -> bool:
     """True if the user has approved this call beforehand, no hook wants to ask, and no deny rule may apply."""
     return scope.is_approved and not (call.is_asked_by_hook or call.verdict.may_be_denied or call.audit)
-
-
-async def _find_failure(call: Call, scope: CallScope, deps: CallDeps) -> ToolOutput | None:
-    """Return the error that the call would give now: the user is not asked about what cannot work."""
-    try:
-        return await call.tool.find_failure(call.args, _make_context(call, scope, deps, call.subject.resolved))
-    except Exception:  # the tool reports it when it runs
-        return None
 
 
 def _make_context(call: Call, scope: CallScope, deps: CallDeps, judged: tuple[ResolvedPath, ...]) -> ToolContext:
@@ -272,24 +279,6 @@ def _admit_judged(call: Call) -> Call:
     return msgspec.structs.replace(call, stage="admitted")
 
 
-async def _apply_edited_arguments(
-    call: Call, args: dict[str, Any], answer: AnswerPermission, scope: CallScope, deps: CallDeps
-) -> Call:
-    """Admit the arguments the user wrote, unless a rule or a hook denies them.
-
-    If a hook changes them once more, the user has not seen the outcome, so the call comes back judged, to be asked
-    about again.
-    """
-    edited = await _replace_arguments(call, args, answer.by, answer.summary, scope, deps)
-    if edited.is_refused:
-        return edited
-    verdict = await _fire_tool_call(edited, scope, deps)
-    if verdict.decision == "deny" or verdict.halt:
-        return _deny_by_hook(edited, verdict)
-    changed = await _apply_hook_arguments(edited, verdict, scope, deps)
-    return _admit_judged(edited) if changed is edited else changed
-
-
 async def _ask_permission(
     call: Call, scope: CallScope, deps: CallDeps
 ) -> tuple[AnswerPermission | None, SandboxGrants]:
@@ -304,7 +293,15 @@ async def _ask_permission(
 
     async def remember(answer: AnswerPermission) -> AnswerPermission:
         _switch_permission_mode(answer, call, scope, deps)
-        return await _remember_rule(answer, call, scope, deps)
+        # Add the rule the answer names and return the answer with what was remembered. If the rule cannot be added, the
+        # answer applies to this call only, and the user is warned.
+        if answer.remember is None:
+            return msgspec.structs.replace(answer, rule="")
+        problem = await _add_rule(answer, answer.remember, call, scope, deps)
+        if not problem:
+            return msgspec.structs.replace(answer, rule=answer.rule.strip())
+        _warn(f"The answer applies once and was not saved as a rule: {problem}", scope, deps)
+        return msgspec.structs.replace(answer, rule="", remember=None)
 
     return await deps.approvals.ask(prepare, scope.agent, handle_answer=remember), grants
 
@@ -371,20 +368,6 @@ def _switch_permission_mode(answer: AnswerPermission, call: Call, scope: CallSco
         _warn(f"The answer applies once and the permission mode stays as it was: {error.describe()}", scope, deps)
     else:
         deps.recorder.emit(PermissionModeChanged(mode))
-
-
-async def _remember_rule(answer: AnswerPermission, call: Call, scope: CallScope, deps: CallDeps) -> AnswerPermission:
-    """Add the rule the answer names and return the answer with what was remembered.
-
-    If the rule cannot be added, the answer applies to this call only, and the user is warned.
-    """
-    if answer.remember is None:
-        return msgspec.structs.replace(answer, rule="")
-    problem = await _add_rule(answer, answer.remember, call, scope, deps)
-    if not problem:
-        return msgspec.structs.replace(answer, rule=answer.rule.strip())
-    _warn(f"The answer applies once and was not saved as a rule: {problem}", scope, deps)
-    return msgspec.structs.replace(answer, rule="", remember=None)
 
 
 async def _add_rule(

@@ -394,12 +394,26 @@ class Agent:
         mode = self._mode_for(strictest_mode_of(prompt.mode or self._current_mode, mail.mode))
         continues = isinstance(prompt, Continue)
         asked = Prompt(prompt.id, "") if isinstance(prompt, Continue) else prompt
-        notes = self._collect_notes(mode, continues)
+        # The notes: changes of environment, date and mode, and unsent context.
+        place = self._deps.environment
+        date = format_date(place.timing.clock())
+        notes: list[str] = []
+        if not self.name and not continues and (cut := _CUT_SHORT_NOTES.get(self._recorder.state.last_reason or "")):
+            notes.append(cut)
+        if not self._last_date:
+            notes.append(describe_environment(place.cwd, self._deps.root, place.shell, date))
+        elif date != self._last_date:
+            notes.append(f"Date: {date}")
+        if self._last_mode not in (None, mode):
+            notes.append(f"The mode is now {mode}.")
+        self._last_date, self._last_mode = date, mode
+        context, self._context = self._context, []
+        notes += [*context, *(item.text for item in self.take_notifications())]
         started = TurnStarted(
             prompt.id,
             asked.text,
             mode,
-            (*notes, mail.text) if mail.text else notes,
+            (*notes, mail.text) if mail.text else tuple(notes),
             continues,
             asked.display_text,
             attachments=asked.attachments,
@@ -448,23 +462,6 @@ class Agent:
         context, self._context = self._context, []
         parts = [*context, *(item.text for item in self.take_notifications()), *filter(None, [mail.text])]
         return NoteAdded("\n\n".join(parts), mail.ids) if parts else None
-
-    def _collect_notes(self, mode: Mode, continues: bool) -> tuple[str, ...]:
-        """Return the notes for a new prompt: changes of environment, date and mode, and unsent context."""
-        place = self._deps.environment
-        date = format_date(place.timing.clock())
-        notes: list[str] = []
-        if not self.name and not continues and (cut := _CUT_SHORT_NOTES.get(self._recorder.state.last_reason or "")):
-            notes.append(cut)
-        if not self._last_date:
-            notes.append(describe_environment(place.cwd, self._deps.root, place.shell, date))
-        elif date != self._last_date:
-            notes.append(f"Date: {date}")
-        if self._last_mode not in (None, mode):
-            notes.append(f"The mode is now {mode}.")
-        self._last_date, self._last_mode = date, mode
-        context, self._context = self._context, []
-        return (*notes, *context, *(item.text for item in self.take_notifications()))
 
 
 def _queue_event_of(

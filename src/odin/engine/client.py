@@ -260,20 +260,20 @@ class LocalClient:
         op = _make_op_encodable(op)
         if (handler := _OP_HANDLERS.get(type(op))) is not None:
             return await handler(self, op)
-        return await self._load_session_ops().handle(op)
-
-    def _load_session_ops(self) -> "SessionOps":
         if self._session_ops is None:
             from odin.engine.session_ops import SessionOps
 
             self._session_ops = SessionOps(self._deps, self._host, self._start)
-        return self._session_ops
+        return await self._session_ops.handle(op)
 
     async def _submit_prompt(self, op: Prompt) -> bool:
         async with self._start.lock:
             if not op.text.strip() and not op.attachments:
                 raise EmptyPrompt
-            _check_options(op)
+            if op.temperature is not None and not 0 <= op.temperature <= MAX_TEMPERATURE:
+                raise UsageError(f"The temperature must be from 0 to {MAX_TEMPERATURE:g}, not {op.temperature:g}.")
+            if op.max_tokens < 0:
+                raise UsageError(f"max_tokens must be positive, not {op.max_tokens}.")
             prompt = await self._deps.expander.expand(op.id, op.text, op.display_text)
             op = msgspec.structs.replace(op, text=prompt.text, display_text=prompt.display_text)
             op = await self._deps.attachments.accept(op)
@@ -281,18 +281,15 @@ class LocalClient:
             await self._start.recover()
             await self._host.refresh_surroundings()
             if not op.agent:
-                self._add_role_note()
+                # Tell the model with the next prompt that the role has changed.
+                state = self._recorder.state
+                if state.role != self._noted_role and state.conversation.turns:
+                    self._agent.add_note(f"The role is now {state.role}.")
+                self._noted_role = state.role
             self._team.submit(op)
             if prompt.skill is not None:
                 self._recorder.emit(prompt.skill, op.agent)
         return True
-
-    def _add_role_note(self) -> None:
-        """Tell the model with the next prompt that the role has changed."""
-        state = self._recorder.state
-        if state.role != self._noted_role and state.conversation.turns:
-            self._agent.add_note(f"The role is now {state.role}.")
-        self._noted_role = state.role
 
     async def _change_prompt(self, op: ChangePrompt) -> bool:
         if not self._recorder.state.queue:
@@ -303,25 +300,21 @@ class LocalClient:
                 prompt = await self._deps.expander.expand(op.id, op.text, op.display_text)
                 op = msgspec.structs.replace(op, text=prompt.text, display_text=prompt.display_text)
                 skill = prompt.skill
-            op = await self._accept_attachments(op)
+            # A changed prompt may mention other files.
+            known = next((item for item in self._recorder.state.queue if item.id == op.id), None)
+            if known is not None and (op.text is not None or op.attachments is not None):
+                attached = known.attachments if op.attachments is None else op.attachments
+                text = (known.text or known.body) if op.text is None else op.text
+                shown = (known.body if known.text else "") if op.text is None else op.display_text
+                prompt = Prompt(op.id, text, attachments=attached, display_text=shown)
+                accepted = await self._deps.attachments.accept(prompt)
+                op = msgspec.structs.replace(op, attachments=accepted.attachments)
             self._start.open()
             await self._start.recover()
             is_changed = self._team.get(op.agent).change_prompt(op)
             if is_changed and skill is not None:
                 self._recorder.emit(skill, op.agent)
             return is_changed
-
-    async def _accept_attachments(self, op: ChangePrompt) -> ChangePrompt:
-        """A changed prompt may mention other files."""
-        known = next((item for item in self._recorder.state.queue if item.id == op.id), None)
-        if known is None or (op.text is None and op.attachments is None):
-            return op
-        attached = known.attachments if op.attachments is None else op.attachments
-        text = (known.text or known.body) if op.text is None else op.text
-        shown = (known.body if known.text else "") if op.text is None else op.display_text
-        prompt = Prompt(op.id, text, attachments=attached, display_text=shown)
-        accepted = await self._deps.attachments.accept(prompt)
-        return msgspec.structs.replace(op, attachments=accepted.attachments)
 
     async def _drop_prompt(self, op: DropPrompt) -> bool:
         if self._recorder.state.queue:
@@ -513,13 +506,6 @@ class LocalClient:
         deps.recorder.bus.close()
         deps.recorder.close()
         await self._host.close()
-
-
-def _check_options(op: Prompt) -> None:
-    if op.temperature is not None and not 0 <= op.temperature <= MAX_TEMPERATURE:
-        raise UsageError(f"The temperature must be from 0 to {MAX_TEMPERATURE:g}, not {op.temperature:g}.")
-    if op.max_tokens < 0:
-        raise UsageError(f"max_tokens must be positive, not {op.max_tokens}.")
 
 
 _OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {

@@ -85,7 +85,23 @@ class TaskDesk:
         if not request.description.strip():
             raise UsageError("The task has no description.", "Say what the sub-agent should do and report.")
         kind = self._types.check_type(request.type)
-        scope = self._limit_scope(request, kind)
+        # The write scope of a new task: what was asked for, within that of its type and of this agent.
+        asked = parse_write_scope(
+            self._root,
+            files=request.files,
+            path_prefixes=request.path_prefixes,
+            modules=request.modules,
+            read_only=request.read_only,
+        )
+        own = self._team.find_task(self._agent)
+        limits = [self._types.write_scope_of(kind), *([own.scope] if own is not None else [])]
+        scope = asked
+        for limit in limits:
+            scope = scope.restrict_to(limit)
+        if scope.read_only and not any(item.read_only for item in (asked, *limits)):
+            allowed = " and ".join(dict.fromkeys(item.describe() for item in limits if item.is_limited))
+            hint = "Name files in it, leave the write scope out, or use another type."
+            raise UsageError(f"Its write scope has nothing in common with what it may change: {allowed}.", hint)
         if (refusal := self._find_refusal(scope, request.key)) is not None:
             return refusal
         own = self._team.find_task(self._agent)
@@ -109,26 +125,6 @@ class TaskDesk:
         task = self._recorder.state.board.tasks[created.id]
         agent = await self._start_agent(task, request.description, request.mode)
         return TaskHandle("running", created.id, agent, "Its result arrives later as mail. Go on with other work.")
-
-    def _limit_scope(self, request: TaskRequest, kind: str) -> WriteScope:
-        """Return the write scope of a new task: what was asked for, within that of its type and of this agent."""
-        asked = parse_write_scope(
-            self._root,
-            files=request.files,
-            path_prefixes=request.path_prefixes,
-            modules=request.modules,
-            read_only=request.read_only,
-        )
-        own = self._team.find_task(self._agent)
-        limits = [self._types.write_scope_of(kind), *([own.scope] if own is not None else [])]
-        scope = asked
-        for limit in limits:
-            scope = scope.restrict_to(limit)
-        if scope.read_only and not any(item.read_only for item in (asked, *limits)):
-            allowed = " and ".join(dict.fromkeys(item.describe() for item in limits if item.is_limited))
-            hint = "Name files in it, leave the write scope out, or use another type."
-            raise UsageError(f"Its write scope has nothing in common with what it may change: {allowed}.", hint)
-        return scope
 
     def _find_refusal(self, scope: WriteScope, key: str, task: TaskRecord | None = None) -> TaskHandle | None:
         """Return why a new task, or one that is continued, may not start now."""

@@ -293,7 +293,20 @@ UNCHECKED_TEXT = "The output is withheld, because the hooks that check results d
 async def record(call: Call, scope: CallScope, deps: CallDeps) -> Call:
     """Record the result of a finished or refused call, and what it changed besides: summary, to-dos, known files."""
     try:
-        event = await _build_event(call, scope, deps)
+        output, secrets = _redact_and_bound(call.output, deps)
+        output = msgspec.structs.replace(output, text=_add_remarks(output.text, call, secrets, deps))
+        if not call.is_refused:
+            # Fire `before_tool_result_append`, the last look at a result before it is recorded. A deny withholds it.
+            verdict = await fire_hook("before_tool_result_append", call, scope, deps, output)
+            if verdict.decision != "deny":
+                replaced = _replace_output(output, verdict)
+            else:
+                text = f"{WITHHELD_TEXT}: {verdict.message}" if verdict.message else f"{WITHHELD_TEXT}."
+                replaced = ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
+            if replaced is not output:
+                output, more = _redact_and_bound(replaced, deps)
+                secrets = tuple(dict.fromkeys((*secrets, *more)))
+        event = _make_event(call, output, secrets)
     except asyncio.CancelledError:
         record_interrupted(call, scope, deps)
         raise
@@ -332,17 +345,6 @@ def _emit_result(event: ToolEnded, call: Call, scope: CallScope, deps: CallDeps)
     scope.follow(msgspec.structs.replace(output, answer=_redact_text(output.answer, deps)))
     for file in deps.take_seen_files():
         emit(FileCached(msgspec.structs.replace(file, path=to_valid_unicode(file.path))), scope.agent)
-
-
-async def _build_event(call: Call, scope: CallScope, deps: CallDeps) -> ToolEnded:
-    output, secrets = _redact_and_bound(call.output, deps)
-    output = msgspec.structs.replace(output, text=_add_remarks(output.text, call, secrets, deps))
-    if not call.is_refused:
-        replaced = await _fire_before_append(call, output, scope, deps)
-        if replaced is not output:
-            output, more = _redact_and_bound(replaced, deps)
-            secrets = tuple(dict.fromkeys((*secrets, *more)))
-    return _make_event(call, output, secrets)
 
 
 def _make_event(call: Call, output: ToolOutput, secrets: tuple[str, ...]) -> ToolEnded:
@@ -395,15 +397,6 @@ def _redact_text(text: str, deps: CallDeps) -> str:
     return to_valid_unicode(deps.redact(text).text)
 
 
-async def _fire_before_append(call: Call, output: ToolOutput, scope: CallScope, deps: CallDeps) -> ToolOutput:
-    """Fire `before_tool_result_append`, the last look at a result before it is recorded. A deny withholds it."""
-    verdict = await fire_hook("before_tool_result_append", call, scope, deps, output)
-    if verdict.decision != "deny":
-        return _replace_output(output, verdict)
-    text = f"{WITHHELD_TEXT}: {verdict.message}" if verdict.message else f"{WITHHELD_TEXT}."
-    return ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
-
-
 _MAX_NAMED = 5
 MAX_CHARS = 51_200
 MAX_LINES = 2_000
@@ -418,7 +411,10 @@ def bound_text(text: str, save: Callable[[str], str] | None = None) -> str:
     lines = text.count("\n") + 1
     if len(text) <= MAX_CHARS and lines <= MAX_LINES + _EXTRA_LINES:
         return text
-    head, tail = _head_of(text), _tail_of(text)
+    # The head, cut at a line end unless that would lose much of it.
+    part = "\n".join(text[: int(MAX_CHARS * _HEAD_SHARE)].split("\n")[: int(MAX_LINES * _HEAD_SHARE)])
+    end = part.rfind("\n")
+    head, tail = part[:end] if end > len(part) * _LINE_BREAK_SHARE else part, _tail_of(text)
     saved = ""
     if save is not None:
         try:
@@ -427,13 +423,6 @@ def bound_text(text: str, save: Callable[[str], str] | None = None) -> str:
             saved = f"; the full text could not be saved ({error.strerror or error})"
     shown = f"the first {len(head)} and the last {len(tail)} of {len(text)} characters ({lines} lines) are shown{saved}"
     return f"{head}\n\n[... result cut: {shown} ...]\n\n{tail}"
-
-
-def _head_of(text: str) -> str:
-    """Return the head, cut at a line end unless that would lose much of it."""
-    part = "\n".join(text[: int(MAX_CHARS * _HEAD_SHARE)].split("\n")[: int(MAX_LINES * _HEAD_SHARE)])
-    end = part.rfind("\n")
-    return part[:end] if end > len(part) * _LINE_BREAK_SHARE else part
 
 
 def _tail_of(text: str) -> str:

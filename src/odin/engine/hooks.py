@@ -36,7 +36,8 @@ class HookInbox:
 
     async def fire(self, call: HookCall) -> HookVerdict:
         verdict = await self._hooks.fire(call)
-        if verdict.context and not _is_dropped(call, verdict):
+        # Context that belongs to a prompt the hook blocked is dropped.
+        if verdict.context and not (call.point == "prompt_submit" and verdict.decision == "deny"):
             self._notes.append(verdict.context)
         if verdict.notice:
             self.recorder.emit(Warned(verdict.notice), call.agent)
@@ -53,11 +54,6 @@ class HookInbox:
     def take_halt(self) -> str:
         halted, self.halt_reason = self.halt_reason, ""
         return halted
-
-
-def _is_dropped(call: HookCall, verdict: HookVerdict) -> bool:
-    """True for context that belongs to a prompt the hook blocked."""
-    return call.point == "prompt_submit" and verdict.decision == "deny"
 
 
 MAX_CONTINUES = 8

@@ -141,7 +141,13 @@ class RepetitionGuard:
         if key is None:
             return ""
         result = hash((failed, _TIMES.sub("#", text)))
-        self._record_failure(key, result if failed else 0, text, changed=changed)
+        failure = result if failed else 0
+        if changed:
+            self._failures.clear()
+        elif failure and self._failures.get(key) == failure:
+            self._repeated_failure = f"{self._names[key]} failed twice in the same way: {text.strip()[:_SHOWN_CHARS]}"
+        if failure:
+            self._failures[key] = failure
         if changed or self._results.get(key) != result:
             self._results[key] = result
             self._counts.clear()
@@ -153,14 +159,6 @@ class RepetitionGuard:
             f"This is the same call for the {_ordinal_of(self._counts[key])} time, with the same result. "
             f"The {_ordinal_of(SAME_REFUSED)} is refused."
         )
-
-    def _record_failure(self, key: int, failure: int, text: str, *, changed: bool) -> None:
-        if changed:
-            self._failures.clear()
-        elif failure and self._failures.get(key) == failure:
-            self._repeated_failure = f"{self._names[key]} failed twice in the same way: {text.strip()[:_SHOWN_CHARS]}"
-        if failure:
-            self._failures[key] = failure
 
     def raise_if_stuck(self, get_info: Callable[[], ModelInfo]) -> None:
         """Raise NoProgress if a small model repeats a call that has failed. Others find another way by themselves."""

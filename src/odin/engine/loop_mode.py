@@ -145,18 +145,14 @@ def _list_unverified(facts: LoopFacts) -> tuple[str, ...]:
         why = f": {facts.signals.unverified}" if facts.signals.unverified else "."
         return (f"The work was not verified{why}",)
     if facts.verification is not None:
-        return _describe_verification(facts.verification)
+        bad = [check for check in facts.verification.checks if check.outcome == facts.verification.outcome]
+        names = join_some([f"`{check.command}`" for check in bad], _MAX_NAMED_TODOS)
+        if facts.verification.outcome == "not_run":
+            return (f"Files were changed and the project's checks were not run since: {names}.",)
+        if facts.verification.outcome in ("failed", "timed_out"):
+            return (f"The project's checks did not pass: {names}.",)
+        return ()
     return ("Files were changed and nothing was run since to verify them.",) if facts.is_unverified else ()
-
-
-def _describe_verification(verification: Verification) -> tuple[str, ...]:
-    bad = [check for check in verification.checks if check.outcome == verification.outcome]
-    names = join_some([f"`{check.command}`" for check in bad], _MAX_NAMED_TODOS)
-    if verification.outcome == "not_run":
-        return (f"Files were changed and the project's checks were not run since: {names}.",)
-    if verification.outcome in ("failed", "timed_out"):
-        return (f"The project's checks did not pass: {names}.",)
-    return ()
 
 
 def build_first_prompt(goal: str, iteration: int, limit: int) -> str:
@@ -314,47 +310,21 @@ class LoopMode:
         if not self.is_active:
             return None
         self._set_state("assessing")
-        facts = self._collect_facts(ended)
-        decision = decide_next(facts)
-        if has_due and decision.action in ("continue_from_context", "verify"):
-            self._set_state("executing")
-            return None
-        return self._act_on(decision)
-
-    def _act_on(self, decision: LoopDecision) -> Prompt | None:
-        action = decision.action
-        if action == "none":
-            self.switch_off(decision.why)
-        elif action in ("completed", "blocked", "budget_exhausted"):
-            self._cost_at_end = self._measure_cost()
-            self._set_state(action, decision.why)
-        else:
-            return self._continue(decision)
-        return None
-
-    def _continue(self, decision: LoopDecision) -> Prompt:
-        self._iteration += 1
-        self._set_state("verifying" if decision.action == "verify" else "executing")
-        text = build_next_prompt(self._goal, self._iteration, self._limit, decision, self._stalled)
-        if decision.action == "verify":
-            self._emit(ActivityChanged("verifying", f"{self._iteration} of {self._limit}"))
-        return self._make_prompt(text, decision.reasons, summarize_decision(self._iteration, self._limit, decision))
-
-    def _make_prompt(self, text: str, reasons: tuple[str, ...], shown: str) -> Prompt:
-        self._emit(LoopPrompted(text, self._iteration, self._limit, reasons))
-        state = self._recorder.state
-        self._last_prompt_id = f"loop-{state.seq}"
-        own = state.sub_agents.get(self.agent)
-        mode = self._mode or (own.mode if own is not None else state.mode)
-        return Prompt(self._last_prompt_id, text, mode, display_text=shown)
-
-    def _collect_facts(self, ended: TurnEnded) -> LoopFacts:
-        self._review_calls(ended.verification)
+        # Update from the calls of the round whether there was progress and whether changes were verified.
+        looping = self._state
+        progress = looping.has_file_changes
+        for call in looping.calls:
+            if call.has_run and call.fingerprint not in self._seen_results:
+                self._seen_results.add(call.fingerprint)
+                progress = True
+        is_verified = ended.verification is not None and ended.verification.outcome in ("passed", "unknown")
+        self._is_unverified = not is_verified if ended.verification is not None else self._find_unverified()
+        self._stalled = 0 if progress else self._stalled + 1
         signals, done = parse_signals(ended.text), self._done or self._find_said("Complete")
         self._done = ""
         if asked := self._find_said("Escalate"):
             signals = msgspec.structs.replace(signals, blocked=f"{_DEFAULT_CATEGORY}: {asked}")
-        return LoopFacts(
+        facts = LoopFacts(
             ended=ended.reason,
             signals=signals if signals.done or not done else msgspec.structs.replace(signals, done=done),
             iteration=self._iteration,
@@ -365,6 +335,32 @@ class LoopMode:
             verification=ended.verification,
             stalled=self._stalled,
         )
+        decision = decide_next(facts)
+        if has_due and decision.action in ("continue_from_context", "verify"):
+            self._set_state("executing")
+            return None
+        action = decision.action
+        if action == "none":
+            self.switch_off(decision.why)
+        elif action in ("completed", "blocked", "budget_exhausted"):
+            self._cost_at_end = self._measure_cost()
+            self._set_state(action, decision.why)
+        else:
+            self._iteration += 1
+            self._set_state("verifying" if decision.action == "verify" else "executing")
+            text = build_next_prompt(self._goal, self._iteration, self._limit, decision, self._stalled)
+            if decision.action == "verify":
+                self._emit(ActivityChanged("verifying", f"{self._iteration} of {self._limit}"))
+            return self._make_prompt(text, decision.reasons, summarize_decision(self._iteration, self._limit, decision))
+        return None
+
+    def _make_prompt(self, text: str, reasons: tuple[str, ...], shown: str) -> Prompt:
+        self._emit(LoopPrompted(text, self._iteration, self._limit, reasons))
+        state = self._recorder.state
+        self._last_prompt_id = f"loop-{state.seq}"
+        own = state.sub_agents.get(self.agent)
+        mode = self._mode or (own.mode if own is not None else state.mode)
+        return Prompt(self._last_prompt_id, text, mode, display_text=shown)
 
     def _find_said(self, tool: str) -> str:
         """Return that a sub-agent has called the tool that ends its work in this round, or ""."""
@@ -382,18 +378,6 @@ class LoopMode:
         """Return the number of running sub-agents: all for the main agent, else those that the agent has started."""
         records = self._recorder.state.sub_agents.records
         return sum(not self.agent or record.owner == self.agent for record in records)
-
-    def _review_calls(self, verification: Verification | None) -> None:
-        """Update from the calls of the round whether there was progress and whether changes were verified."""
-        looping = self._state
-        progress = looping.has_file_changes
-        for call in looping.calls:
-            if call.has_run and call.fingerprint not in self._seen_results:
-                self._seen_results.add(call.fingerprint)
-                progress = True
-        is_verified = verification is not None and verification.outcome in ("passed", "unknown")
-        self._is_unverified = not is_verified if verification is not None else self._find_unverified()
-        self._stalled = 0 if progress else self._stalled + 1
 
     def _find_unverified(self) -> bool:
         """True if files were changed, in this round or before, and no command has succeeded since."""

@@ -5,7 +5,7 @@ sender is kept.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from odin.core.event_values import Mode, strictest_mode_of
 from odin.core.team import MailKind, MailPriority, MailSent
@@ -63,17 +63,16 @@ class PostOffice:
 
     def announce(self, mail: MailSent) -> None:
         """Wake the recipient of mail that was sent, unless it is only progress."""
-        if mail.kind != "progress":
-            self._schedule_wake(mail.recipient, 0.0 if mail.priority != "notify" else self._batch_s)
-
-    def _schedule_wake(self, agent: str, delay: float) -> None:
-        loop = asyncio.get_running_loop()
-        timer = self._timers.get(agent)
-        if timer is not None and not timer.cancelled() and timer.when() <= loop.time() + delay:
+        if mail.kind == "progress":
             return
+        delay = 0.0 if mail.priority != "notify" else self._batch_s
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(mail.recipient)
         if timer is not None:
+            if not timer.cancelled() and timer.when() <= loop.time() + delay:
+                return
             timer.cancel()
-        self._timers[agent] = loop.call_later(delay, self._wake_now, agent)
+        self._timers[mail.recipient] = loop.call_later(delay, self._wake_now, mail.recipient)
 
     def _wake_now(self, agent: str) -> None:
         del self._timers[agent]
@@ -86,7 +85,7 @@ class PostOffice:
         self._taken.update(item.id for item in mail)
         modes: list[Mode] = [item.mode for item in mail if item.mode is not None]
         mode = strictest_mode_of(*modes) if modes else None
-        return TakenMail(format_mail(mail), tuple(item.id for item in mail), mode)
+        return TakenMail("\n\n".join(_format_one(item) for item in mail), tuple(item.id for item in mail), mode)
 
     def should_wake(self, agent: str) -> bool:
         return any(item.kind != "progress" for item in self._list_untaken(agent))
@@ -106,11 +105,6 @@ class PostOffice:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-
-
-def format_mail(mail: Iterable[MailSent]) -> str:
-    """Return the mail as the model reads it."""
-    return "\n\n".join(_format_one(item) for item in mail)
 
 
 def _format_one(mail: MailSent) -> str:

@@ -57,13 +57,32 @@ class CallPipeline:
                 batch = [await self._refuse_if_obsolete(call, scope, reply) for call in batch]
                 await self._run_batch(batch, scope, reply)
         except asyncio.CancelledError:
-            await self._record_refused(calls, scope, reply)
+            # Record what was refused before the turn was cancelled: the user's no stays a no. This waits for nothing.
+            for call in calls:
+                if call.is_refused and call.id not in reply.recorded:
+                    await self._record(call, scope, reply)
             if self._deps.approvals.is_closed:
                 raise AgentShutdown from None
             raise
         await self.speculator.rollback("not_run")
         scope.guard.end_round()
-        await self._fire_batch_complete(reply.calls, scope)
+        # Fire `tool_batch_complete`, then send the messages of hooks to the model: every call has its result.
+        mark, self._batch_mark = self._batch_mark, self._file_history.mark()
+        if reply.calls and self._deps.hooks.has_hook_for("tool_batch_complete"):
+            edits = [call.output for call in reply.calls if call.tool.kind == "edit" and not call.output.is_error]
+            edited = [path for output in edits for path in output.files]
+            watched = [change.change.before.path for change in self._file_history.list_made_by(scope.agent, mark)]
+            batch = HookCall(
+                "tool_batch_complete",
+                scope.agent,
+                scope.mode,
+                tools=tuple(dict.fromkeys(call.tool.name for call in reply.calls)),
+                paths=tuple(dict.fromkeys(path for call in reply.calls for path in paths_of(call))),
+                changed=tuple(dict.fromkeys([*edited, *watched])),
+                is_error=any(call.output.is_error for call in reply.calls),
+            )
+            await self._deps.hooks.fire(batch)
+        self._deps.hooks.deliver_notes(scope.agent)
         if self._deps.approvals.is_closed:
             raise AgentShutdown
         return stop or reply.is_stopped
@@ -90,22 +109,18 @@ class CallPipeline:
 
     async def _refuse_if_obsolete(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
         """Refuse an admitted call that has lost its reason to run since."""
-        call = self._check_obsolete(call, scope, reply)
+        if call.is_refused:
+            pass
+        elif self._deps.approvals.is_closed:
+            call = _cancel(call.request, str(AgentShutdown()))
+        elif reply.is_stopped:
+            call = _cancel(call.request, _USER_STOPPED)
+        elif scope.is_steered():
+            call = _skip(call.request)
+        elif reply.has_failed_command and not is_read_only_call(call, self._deps):
+            call = _cancel(call.request, "the command before it in the same reply failed.")
         if call.is_refused:
             await self.speculator.settle(call)
-        return call
-
-    def _check_obsolete(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
-        if call.is_refused:
-            return call
-        if self._deps.approvals.is_closed:
-            return _cancel(call.request, str(AgentShutdown()))
-        if reply.is_stopped:
-            return _cancel(call.request, _USER_STOPPED)
-        if scope.is_steered():
-            return _skip(call.request)
-        if reply.has_failed_command and not is_read_only_call(call, self._deps):
-            return _cancel(call.request, "the command before it in the same reply failed.")
         return call
 
     async def _run_batch(self, batch: Sequence[Call], scope: CallScope, reply: "_Reply") -> None:
@@ -151,36 +166,11 @@ class CallPipeline:
             return call
         return structs.replace(call, output=structs.replace(call.output, text=f"{call.output.text}\n\n[{remark}]"))
 
-    async def _record_refused(self, calls: Sequence[Call], scope: CallScope, reply: "_Reply") -> None:
-        """Record what was refused before the turn was cancelled: the user's no stays a no. This waits for nothing."""
-        for call in calls:
-            if call.is_refused and call.id not in reply.recorded:
-                await self._record(call, scope, reply)
-
     def _announce_queued(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
         """Publish once that an admitted call waits for its turn."""
         if not call.is_refused and call.id not in reply.queued and not self.speculator.has_started(call.id):
             reply.queued.add(call.id)
             self._deps.recorder.emit(CallQueued(call.id, call.tool.name), scope.agent)
-
-    async def _fire_batch_complete(self, calls: Sequence[Call], scope: CallScope) -> None:
-        """Fire `tool_batch_complete`, then send the messages of hooks to the model: every call has its result."""
-        mark, self._batch_mark = self._batch_mark, self._file_history.mark()
-        if calls and self._deps.hooks.has_hook_for("tool_batch_complete"):
-            edits = [call.output for call in calls if call.tool.kind == "edit" and not call.output.is_error]
-            edited = [path for output in edits for path in output.files]
-            watched = [change.change.before.path for change in self._file_history.list_made_by(scope.agent, mark)]
-            batch = HookCall(
-                "tool_batch_complete",
-                scope.agent,
-                scope.mode,
-                tools=tuple(dict.fromkeys(call.tool.name for call in calls)),
-                paths=tuple(dict.fromkeys(path for call in calls for path in paths_of(call))),
-                changed=tuple(dict.fromkeys([*edited, *watched])),
-                is_error=any(call.output.is_error for call in calls),
-            )
-            await self._deps.hooks.fire(batch)
-        self._deps.hooks.deliver_notes(scope.agent)
 
 
 class _Reply:

@@ -31,7 +31,6 @@ from odin.engine.call import Call, CallDeps, CallScope, describe_tool_error, pat
 from odin.engine.execution import CallClock, RawOutput, build_context, run, run_tool
 from odin.engine.rollback import NOTHING_RESTORED, RollbackFiles, RollbackResult, record_discard
 from odin.policy.commands.analysis import is_read_only
-from odin.session.history import SpeculativeChanges
 
 MAX_PARALLEL_CALLS = 4
 """Calls of one agent that run at the same time, speculative or not."""
@@ -120,22 +119,26 @@ class Speculator:
         """Start the calls in order, each as soon as it may; stop at the first that may not, and after an edit."""
         with suppress(OdinError):  # the next step of the turn reports a log that cannot be written
             for number in count():
-                request = await self._wait_for_call(number)
+                while len(self._order) <= number or self._order[number] not in self._complete_calls:
+                    self._call_completed.clear()
+                    await self._call_completed.wait()
+                request = self._complete_calls[self._order[number]]
                 call = self._judge_eligible(request, scope) if request is not None else None
                 if call is None:
                     return
                 if call.tool.kind == "edit" and not await self._did_succeed():
                     return
                 await self._slots.acquire()
-                self._start_call(call, scope)
+                try:
+                    self._recorder.emit(CallSpeculated(call.id, call.tool.name, call.request.args), scope.agent)
+                except BaseException:
+                    self._slots.release()
+                    raise
+                started = self._calls[call.id] = SpeculativeCall(call, self._settings.files)
+                started.task = asyncio.create_task(self._run_speculatively(started, scope))
+                started.task.add_done_callback(lambda task: self._slots.release())
                 if call.tool.kind == "edit":
                     return
-
-    async def _wait_for_call(self, number: int) -> ToolCall | None:
-        while len(self._order) <= number or self._order[number] not in self._complete_calls:
-            self._call_completed.clear()
-            await self._call_completed.wait()
-        return self._complete_calls[self._order[number]]
 
     def _judge_eligible(self, request: ToolCall, scope: CallScope) -> Call | None:
         """Return the judged call if it may start speculatively, otherwise None."""
@@ -161,16 +164,6 @@ class Speculator:
         await _wait_for_calls(self._calls.values())
         results = [(started.call.tool.kind, started.result) for started in self._calls.values()]
         return all(raw is not None and not (kind == "execute" and raw.output.is_error) for kind, raw in results)
-
-    def _start_call(self, call: Call, scope: CallScope) -> None:
-        try:
-            self._recorder.emit(CallSpeculated(call.id, call.tool.name, call.request.args), scope.agent)
-        except BaseException:
-            self._slots.release()
-            raise
-        started = self._calls[call.id] = SpeculativeCall(call, self._settings.files)
-        started.task = asyncio.create_task(self._run_speculatively(started, scope))
-        started.task.add_done_callback(lambda task: self._slots.release())
 
     async def _run_speculatively(self, started: SpeculativeCall, scope: CallScope) -> RawOutput:
         """Run the tool up to its bare output. Never ask the user, and an edit runs only if its files are saved."""
@@ -292,7 +285,8 @@ class Speculator:
             try:
                 restored = await self._settings.rollback_files(changes)
             except (OdinError, OSError) as error:
-                restored = _make_failed_rollback(changes, error)
+                paths = [change.before.path for change in changes.changes or ()]
+                restored = RollbackResult(kept=tuple(SkippedFile(path, str(error)) for path in paths))
         event = CallSpeculated(call.id, call.tool.name, call.request.args)
         record_discard(self._recorder, agent, event, reason, restored, started=started.has_started, completed=completed)
 
@@ -340,8 +334,3 @@ async def _run_to_completion(work: Coroutine[Any, Any, None]) -> None:
         task.exception()
         raise asyncio.CancelledError
     task.result()
-
-
-def _make_failed_rollback(changes: SpeculativeChanges, error: Exception) -> RollbackResult:
-    paths = [change.before.path for change in changes.changes or ()]
-    return RollbackResult(kept=tuple(SkippedFile(path, str(error)) for path in paths))

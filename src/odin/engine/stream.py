@@ -141,7 +141,9 @@ class ReasoningStream:
 
     def add_chunk(self, chunk: ThinkingChunk) -> None:
         if chunk.text or chunk.final:
-            self._begin_block()
+            if self._started_at is None:
+                self._started_at = time.monotonic()
+                self._emit(ThinkingStarted())
             self._final = chunk.final or self._final
         if chunk.text:
             self._block.append(chunk.text)
@@ -168,11 +170,6 @@ class ReasoningStream:
             self._timer = None
         self._started_at, self._final = None, ""
         self._block, self._waiting = [], []
-
-    def _begin_block(self) -> None:
-        if self._started_at is None:
-            self._started_at = time.monotonic()
-            self._emit(ThinkingStarted())
 
     def _flush(self) -> None:
         if self._timer is not None:
@@ -278,7 +275,12 @@ class ReplyStream:
                 if delay is None or self._refusal is not None:
                     self._reasoning.end()
                     raise RetriesExhausted(error if delay is None else self._refusal or error) from error
-                await self._wait_to_retry(error, attempt, delay)
+                # Keep the streamed text in case no later attempt has any.
+                self._reasoning.drop()
+                if self._builder.has_started:
+                    self._partial_message = _partial_message_of(self._builder) or self._partial_message
+                    self._emit(ReplyRolledBack(error.kind))
+                await self._wait(error, attempt, self._retry.max_attempts_of(error), delay)
             except asyncio.CancelledError:
                 self._reasoning.end()
                 raise
@@ -326,14 +328,6 @@ class ReplyStream:
         self._builder, self._partial_message = ReplyBuilder(), None
         return reply
 
-    async def _wait_to_retry(self, error: ProviderError, attempt: int, delay: float) -> None:
-        """Roll back the streamed text, announce the retry and wait. Keep the text in case no later attempt has any."""
-        self._reasoning.drop()
-        if self._builder.has_started:
-            self._partial_message = _partial_message_of(self._builder) or self._partial_message
-            self._emit(ReplyRolledBack(error.kind))
-        await self._wait(error, attempt, self._retry.max_attempts_of(error), delay)
-
     async def wait_for_round(self, error: ProviderError, following: NextModel) -> None:
         """Wait before all models are asked again."""
         if following.wait_s:
@@ -359,10 +353,26 @@ class ReplyStream:
             self._emit(RateLimitUpdated(provider, **msgspec.structs.asdict(chunk)))
             return
         if isinstance(chunk, RollbackChunk):
-            self._handle_rollback(chunk)
+            # The provider starts the reply again. What it has cost so far stays counted.
+            self._report_usage()
+            self._reasoning.drop()
+            self._builder.add(chunk)
+            self._ids = {}
+            self._emit(ReplyRolledBack(chunk.reason))
             return
         if isinstance(chunk, CallChunk):
-            chunk = self._assign_id(chunk)
+            # Give the call an id that every provider accepts and no other call of the conversation has.
+            if chunk.index not in self._ids:
+                wanted = "".join(char for char in chunk.id if char in _ID_CHARS)[:40]
+                number = len(self._used_ids) + len(self._new_ids)
+                chosen = wanted or f"call_{number}"
+                while chosen in self._used_ids or chosen in self._new_ids:
+                    number += 1
+                    chosen = f"call_{number}"
+                self._new_ids.add(chosen)
+                self._ids[chunk.index] = chosen
+                self._get_observer().on_call_started(chosen)
+            chunk = msgspec.structs.replace(chunk, id=self._ids[chunk.index])
         fresh = not self._builder.has_started
         self._builder.add(chunk)
         if fresh and self._builder.has_started:
@@ -374,41 +384,16 @@ class ReplyStream:
         elif isinstance(chunk, ThinkingChunk):
             self._reasoning.add_chunk(chunk)
         elif isinstance(chunk, CallChunk):
-            self._handle_call_chunk(chunk)
+            raw = self._builder.arguments_of(chunk.index)
+            name = self._builder.name_of_call(chunk.index)
+            if chunk.done:
+                args = parse_arguments(raw)
+                self._emit(CallStreamed(chunk.id, name, chunk.json, 0, True, args or {}))
+                self._get_observer().on_call_complete(chunk.id, name, args)
+            else:
+                self._emit(CallStreamed(chunk.id, name, chunk.json, len(raw)))
         if self._progress.add_chunk(chunk):
             self._emit(self._progress.to_event())
-
-    def _handle_rollback(self, chunk: RollbackChunk) -> None:
-        """The provider starts the reply again. What it has cost so far stays counted."""
-        self._report_usage()
-        self._reasoning.drop()
-        self._builder.add(chunk)
-        self._ids = {}
-        self._emit(ReplyRolledBack(chunk.reason))
-
-    def _handle_call_chunk(self, chunk: CallChunk) -> None:
-        raw = self._builder.arguments_of(chunk.index)
-        name = self._builder.name_of_call(chunk.index)
-        if chunk.done:
-            args = parse_arguments(raw)
-            self._emit(CallStreamed(chunk.id, name, chunk.json, 0, True, args or {}))
-            self._get_observer().on_call_complete(chunk.id, name, args)
-        else:
-            self._emit(CallStreamed(chunk.id, name, chunk.json, len(raw)))
-
-    def _assign_id(self, chunk: CallChunk) -> CallChunk:
-        """Return the chunk with an id that every provider accepts and no other call of the conversation has."""
-        if chunk.index not in self._ids:
-            wanted = "".join(char for char in chunk.id if char in _ID_CHARS)[:40]
-            number = len(self._used_ids) + len(self._new_ids)
-            chosen = wanted or f"call_{number}"
-            while chosen in self._used_ids or chosen in self._new_ids:
-                number += 1
-                chosen = f"call_{number}"
-            self._new_ids.add(chosen)
-            self._ids[chunk.index] = chosen
-            self._get_observer().on_call_started(chosen)
-        return msgspec.structs.replace(chunk, id=self._ids[chunk.index])
 
     def _emit(self, event: AnyEvent) -> None:
         self._recorder.emit(event, self._agent)
@@ -498,18 +483,14 @@ def measure_usage(builder: ReplyBuilder, request_tokens: int, *, is_accepted: bo
     is_reported = builder.stop is not None and builder.usage.total > 0
     if is_reported or not is_accepted:
         return builder.usage, False
-    return estimate_usage(builder, request_tokens), True
-
-
-def estimate_usage(builder: ReplyBuilder, request_tokens: int) -> Usage:
-    """Return what the provider reported, and an estimate of the rest."""
+    # What the provider reported, and an estimate of the rest.
     usage = builder.usage
     received = builder.count_chars() // CHARS_PER_TOKEN
     if usage.output + usage.reasoning < received:
         usage = msgspec.structs.replace(usage, output=received - usage.reasoning)
     if not usage.input + usage.cache_read + usage.cache_write:
         usage = msgspec.structs.replace(usage, input=max(1, request_tokens))
-    return usage
+    return usage, True
 
 
 ConnectModel = Callable[[], Awaitable[tuple[Provider, ModelInfo]]]
@@ -561,13 +542,6 @@ class SmallModel:
             raise EmptyReply(f"The small model returned nothing for the job {job.name!r}.")
         return answer
 
-    async def ask_or_default(self, job: SmallJob, text: str, default: str) -> str:
-        """Return the answer, or `default` if the request fails."""
-        try:
-            return await self.ask(job, text)
-        except ProviderError:
-            return default
-
 
 MAX_TITLE = 60
 TITLE_DELAY_S = 0.2
@@ -585,7 +559,10 @@ async def give_title(recorder: Recorder, small_model: SmallModel) -> None:
     turns = recorder.state.turns
     if turns and not recorder.state.title:
         first = turns[0].body
-        title = await small_model.ask_or_default(TITLE_JOB, first[:2000], default=first)
+        try:
+            title = await small_model.ask(TITLE_JOB, first[:2000])
+        except ProviderError:
+            title = first
         if not recorder.state.title:
             with suppress(OdinError):  # the turn that needs the log reports that it cannot be written
                 recorder.emit(TitleSet(" ".join(title.split())[:MAX_TITLE]))

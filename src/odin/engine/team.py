@@ -290,7 +290,10 @@ class Team:
         if self._members.pop(name, None) is None:
             return
         member.stop_timer()
-        self._drop_queue(name)
+        # Report prompts that the ended agent did not answer.
+        for item in [item for item in self._recorder.state.queue if item.agent == name]:
+            self._recorder.emit(PromptDropped(item.id), name)
+            self._recorder.emit(Warned(f"{name} has ended and did not answer: {item.body}"))
         self._end_later(self.maker.release(name))
         unread = self._recorder.state.board.list_mail(name)
         self._recorder.emit(AgentEnded(name, reason, text[:REPORTED_CHARS]))
@@ -306,12 +309,6 @@ class Team:
         if member is not None:
             await member.agent.stop()
             self._remove(member, "aborted", why)
-
-    def _drop_queue(self, name: str) -> None:
-        """Report prompts that the ended agent did not answer."""
-        for item in [item for item in self._recorder.state.queue if item.agent == name]:
-            self._recorder.emit(PromptDropped(item.id), name)
-            self._recorder.emit(Warned(f"{name} has ended and did not answer: {item.body}"))
 
     # --- what a delegated agent does when it stops ---
 
@@ -332,7 +329,17 @@ class Team:
         if member.completion is not None and is_last_word:
             self._settle_completion(member, task)
         elif member.question:
-            self._ask_owner(member, task)
+            question, member.question = member.question, ""
+            mail = self.post.write(
+                member.spec.name,
+                self._find_owner(task),
+                "decision_required",
+                question,
+                task_id=task.id,
+                priority="interrupt",
+                needs_reply=True,
+            )
+            self._change(member, task, "waiting_main", reason=question, mail=mail)
         else:
             self._handle_stop(member, task, ended)
 
@@ -367,19 +374,6 @@ class Team:
         member.agent.notify(Prompt(f"{member.spec.name}-reminder-{member.reminders}", REMINDER))
         if not member.agent.is_busy and (task := self.find_task(member.spec.name)) is not None:
             self._fail(member, task, "It stopped without Complete too often.")
-
-    def _ask_owner(self, member: _Member, task: TaskRecord) -> None:
-        question, member.question = member.question, ""
-        mail = self.post.write(
-            member.spec.name,
-            self._find_owner(task),
-            "decision_required",
-            question,
-            task_id=task.id,
-            priority="interrupt",
-            needs_reply=True,
-        )
-        self._change(member, task, "waiting_main", reason=question, mail=mail)
 
     def _settle_completion(self, member: _Member, task: TaskRecord) -> None:
         """End the task, or wait for the joined tasks that the agent has delegated itself."""

@@ -252,7 +252,17 @@ class AgentTurn:
                 return ended
             raise
         except RetriesExhausted as failure:
-            return self._end_on_failure(failure.error)
+            error = failure.error
+            if isinstance(error, EmptyTruncation):
+                return self._end_turn("max_tokens", self._text)
+            if isinstance(error, BudgetSpent):
+                return self._end_turn("error_max_budget_usd", self._text, error)
+            if isinstance(error, UnreadableCall):
+                self._emit(Warned(str(error), "info"))
+            if isinstance(error, EmptyReply):
+                return self._end_turn("end_turn", self._deps.limits.default_response)
+            self._keep_partial_text()
+            return self._end_turn("error", self._text, error)
         except AgentShutdown as error:
             return self._end_turn("aborted", error=error)
         except OdinError as error:
@@ -317,20 +327,18 @@ class AgentTurn:
                 return "max_tokens" if message.stop == "max_tokens" else "end_turn", message.text
             if message.text.strip():
                 self._emit(StatusUpdated(message.text.strip()))
-            end = self._find_end(stop=await self._run_calls(message.calls))
-            if end is not None:
-                return end
-
-    def _find_end(self, *, stop: bool) -> tuple[ExitReason, str] | None:
-        """Return how the turn ends after tool calls, or None if it goes on. `stop`: the user wants it to end."""
-        self._deps.hooks.raise_if_halted()
-        if stop:
-            self.is_interrupted = True
-            return "interrupted", self._text
-        if self._scope.answer:
-            return "end_turn", self._scope.answer
-        self._scope.guard.raise_if_stuck(lambda: self._make_template().info)
-        return ("loop_detected", self._text) if self._scope.guard.is_hopeless else None
+            count = len(message.calls)
+            self._emit(ActivityChanged("executing", f"{count} tools" if count > 1 else message.calls[0].name))
+            stop = await self._deps.get_pipeline().run_all(message.calls, self._scope)
+            self._deps.hooks.raise_if_halted()
+            if stop:
+                self.is_interrupted = True
+                return "interrupted", self._text
+            if self._scope.answer:
+                return "end_turn", self._scope.answer
+            self._scope.guard.raise_if_stuck(lambda: self._make_template().info)
+            if self._scope.guard.is_hopeless:
+                return "loop_detected", self._text
 
     async def _make_room(self) -> bool:
         """Compact once per turn to give cut-off replies more room. True if there is more room now."""
@@ -502,23 +510,6 @@ class AgentTurn:
     def _is_missing_arguments(self, call: ToolCall) -> bool:
         tool = self._deps.get_pipeline().registry.get(call.name)
         return tool is not None and not call.args and bool(tool.build_spec().schema.get("required"))
-
-    async def _run_calls(self, calls: tuple[ToolCall, ...]) -> bool:
-        count = len(calls)
-        self._emit(ActivityChanged("executing", f"{count} tools" if count > 1 else calls[0].name))
-        return await self._deps.get_pipeline().run_all(calls, self._scope)
-
-    def _end_on_failure(self, error: ProviderError) -> TurnEnded:
-        if isinstance(error, EmptyTruncation):
-            return self._end_turn("max_tokens", self._text)
-        if isinstance(error, BudgetSpent):
-            return self._end_turn("error_max_budget_usd", self._text, error)
-        if isinstance(error, UnreadableCall):
-            self._emit(Warned(str(error), "info"))
-        if isinstance(error, EmptyReply):
-            return self._end_turn("end_turn", self._deps.limits.default_response)
-        self._keep_partial_text()
-        return self._end_turn("error", self._text, error)
 
     def _keep_partial_text(self) -> None:
         """Keep text that was streamed before the turn was cut off, marked as interrupted."""

@@ -96,7 +96,14 @@ class UserShell:
                 limit=_OUTPUT_CHARS,
                 profile=UNSANDBOXED,
             )
-            text = _describe_finished(finished)
+            lines = [finished.output.rstrip("\n") or "(no output)"]
+            if finished.timed_out:
+                lines.append(f"(timed out after {MAX_SECONDS:g} s and was stopped with everything it had started)")
+            elif finished.code:
+                lines.append(f"({describe_exit(finished.code)})")
+            if finished.has_survivors:
+                lines.append("(a process it started still runs in the background until the session ends)")
+            text = "\n".join(lines)
         except asyncio.CancelledError:
             output = "".join(part.output for part in stopped).rstrip("\n")
             text = f"{output}\n(interrupted by the user and stopped with everything it had started)".lstrip("\n")
@@ -115,21 +122,6 @@ class UserShell:
 
 _OUTPUT_CHARS = 20_000
 """Characters of the output the model reads. Longer output is saved in a file."""
-
-
-def _describe_finished(finished: CommandResult) -> str:
-    lines = [finished.output.rstrip("\n") or "(no output)"]
-    if finished.timed_out:
-        lines.append(f"(timed out after {MAX_SECONDS:g} s and was stopped with everything it had started)")
-    elif finished.code:
-        lines.append(f"({describe_exit(finished.code)})")
-    if finished.has_survivors:
-        lines.append("(a process it started still runs in the background until the session ends)")
-    return "\n".join(lines)
-
-
-def _clean_output(text: str) -> str:
-    return decode_output(strip_ansi(text.encode("utf-8", "replace")))
 
 
 class _LiveOutput:
@@ -163,5 +155,5 @@ class _LiveOutput:
         lines, newline, self._new = self._new.rpartition("\n")
         if newline:
             elapsed = round(time.monotonic() - self._started_at, 3)
-            shown = to_valid_unicode(self._redact(_clean_output(lines)).text)
+            shown = to_valid_unicode(self._redact(decode_output(strip_ansi(lines.encode("utf-8", "replace")))).text)
             self._recorder.emit(ToolProgressed(self._op.id, SHELL_TOOL_NAME, shown, elapsed), self._op.agent)

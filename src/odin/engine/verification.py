@@ -5,7 +5,7 @@ rules, hooks, sandbox and limits apply, and front ends show them. They are not p
 a note about those that failed.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import PurePath
 from typing import get_args
@@ -19,7 +19,7 @@ from odin.core.event import CHECK_ID_PREFIX, ChecksRan
 from odin.core.event_values import CheckOutcome, CheckResult, Verification
 from odin.core.message import ToolCall
 from odin.core.text import join_some
-from odin.engine.call import Call, CallScope, FinishedCall, TurnCalls
+from odin.engine.call import Call, CallScope, TurnCalls
 from odin.engine.limits import RepetitionGuard
 from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
@@ -87,11 +87,32 @@ class ChangeVerifier:
         changed = self._find_last_change()
         if changed < 0:
             return _NO_REVIEW
-        checks = self._find_checks()
+        if self._checks is None:
+            scope, configured = self._scope, self._deps.configured
+            found = None if configured else self._deps.find_checks(scope.cwd, scope.root)
+            self._checks = found or ProjectChecks(scope.root, configured)
+        checks = self._checks
         if not checks.commands:
             return _NO_REVIEW
         if not self._deps.runs_checks or not await self._may_run(checks):
-            return self._make_reminder(checks, changed, can_continue)
+            # Report the last outcome of each check that the model ran since the last change. If it ran none, remind it
+            # once.
+            outcomes: dict[str, CheckOutcome] = {}
+            for call in self._calls[changed:]:
+                check = find_check(call.command, checks.commands) if call.command else None
+                if check is not None and call.status in ("success", "error"):
+                    is_hidden = check.is_masked or call.asynchronous
+                    outcomes.pop(check.label, None)
+                    outcomes[check.label] = "unknown" if is_hidden else _outcome_of(call.status, call.error_kind)
+            results = tuple(CheckResult(label, outcome) for label, outcome in outcomes.items())
+            if results:
+                self.verification = Verification(worst_of(results), results)
+                return _NO_REVIEW
+            self.verification = Verification("not_run", tuple(CheckResult(name, "not_run") for name in checks.commands))
+            if self._is_reminded or not can_continue or self._deps.is_looping():
+                return _NO_REVIEW
+            self._is_reminded = True
+            return TurnReview(_format_reminder(checks, self._list_changed(), self._scope.cwd))
         if changed < self._checked_calls:
             return _NO_REVIEW
         return await self._run_round(checks, changed, can_continue)
@@ -103,13 +124,6 @@ class ChangeVerifier:
                 return at
         return -1
 
-    def _find_checks(self) -> ProjectChecks:
-        if self._checks is None:
-            scope, configured = self._scope, self._deps.configured
-            found = None if configured else self._deps.find_checks(scope.cwd, scope.root)
-            self._checks = found or ProjectChecks(scope.root, configured)
-        return self._checks
-
     async def _may_run(self, checks: ProjectChecks) -> bool:
         if self._is_confirmed is None:
             self._is_confirmed = await self._deps.confirm(checks, f"{CHECK_ID_PREFIX}{self._turn}")
@@ -118,20 +132,6 @@ class ChangeVerifier:
     def _make_id(self) -> str:
         self._call_count += 1
         return f"{CHECK_ID_PREFIX}{self._turn}-{self._call_count}"
-
-    # --- remind ---
-
-    def _make_reminder(self, checks: ProjectChecks, changed: int, can_continue: bool) -> TurnReview:
-        """Report the checks that the model ran since the last change. If it ran none, remind it once."""
-        results = tuple(_collect_results(self._calls[changed:], checks))
-        if results:
-            self.verification = Verification(worst_of(results), results)
-            return _NO_REVIEW
-        self.verification = Verification("not_run", tuple(CheckResult(name, "not_run") for name in checks.commands))
-        if self._is_reminded or not can_continue or self._deps.is_looping():
-            return _NO_REVIEW
-        self._is_reminded = True
-        return TurnReview(_format_reminder(checks, self._list_changed(), self._scope.cwd))
 
     def _list_changed(self) -> list[str]:
         paths = dict.fromkeys(path for call in self._calls for path in call.changed)
@@ -160,21 +160,24 @@ class ChangeVerifier:
             if ended.status == "cancelled":  # a steering prompt came first; the checks run when it is answered
                 self._rounds, self._checked_calls = self._rounds - 1, 0
                 return _NO_REVIEW
-            results[at] = _result_of(command, ended)
+            reason = next((line.strip() for line in ended.text.splitlines() if line.strip()), "")
+            if ended.status not in ("success", "error") or (ended.status == "error" and reason.startswith("Not run:")):
+                results[at] = CheckResult(command, "not_run", reason)
+            elif ended.text.rstrip().endswith("(exit code 127)"):
+                results[at] = CheckResult(command, "not_run", "The command was not found.")
+            else:
+                results[at] = CheckResult(command, _outcome_of(ended.status, ended.error_kind))
             outputs.append(ended.text)
         self._set_results(results)
-        return self._end_round(results, outputs, can_continue)
-
-    def _set_results(self, results: Iterable[CheckResult]) -> None:
-        results = tuple(results)
-        self.verification = Verification(worst_of(results), results, "odin", self._rounds)
-
-    def _end_round(self, results: list[CheckResult], outputs: list[str], can_continue: bool) -> TurnReview:
         failed = any(result.outcome in ("failed", "timed_out") for result in results)
         continues = failed and can_continue and self._rounds <= MAX_ROUNDS
         if self.verification is not None:
             self._deps.recorder.emit(ChecksRan(self.verification, continues), self._scope.agent)
         return TurnReview(_format_failures(results, outputs, self._rounds)) if continues else _NO_REVIEW
+
+    def _set_results(self, results: Iterable[CheckResult]) -> None:
+        results = tuple(results)
+        self.verification = Verification(worst_of(results), results, "odin", self._rounds)
 
     async def _run_check(self, command: str, folder: str) -> tuple[ToolEnded, bool]:
         """Run one check as a tool call. Return its result, and whether the user stops the turn."""
@@ -219,31 +222,10 @@ def worst_of(results: Iterable[CheckResult]) -> CheckOutcome:
     return max(outcomes, key=_OUTCOMES.index) if outcomes else "not_run"
 
 
-def _collect_results(calls: Iterable[FinishedCall], checks: ProjectChecks) -> Iterator[CheckResult]:
-    """Yield the last outcome of each check that the calls ran."""
-    outcomes: dict[str, CheckOutcome] = {}
-    for call in calls:
-        found = find_check(call.command, checks.commands) if call.command else None
-        if found is not None and call.status in ("success", "error"):
-            is_hidden = found.is_masked or call.asynchronous
-            outcomes.pop(found.label, None)
-            outcomes[found.label] = "unknown" if is_hidden else _outcome_of(call.status, call.error_kind)
-    return (CheckResult(label, outcome) for label, outcome in outcomes.items())
-
-
 def _outcome_of(status: str, error_kind: str) -> CheckOutcome:
     if status == "success":
         return "passed"
     return "timed_out" if error_kind == CommandTimedOut.__name__ else "failed"
-
-
-def _result_of(command: str, ended: ToolEnded) -> CheckResult:
-    reason = next((line.strip() for line in ended.text.splitlines() if line.strip()), "")
-    if ended.status not in ("success", "error") or (ended.status == "error" and reason.startswith("Not run:")):
-        return CheckResult(command, "not_run", reason)
-    if ended.text.rstrip().endswith("(exit code 127)"):
-        return CheckResult(command, "not_run", "The command was not found.")
-    return CheckResult(command, _outcome_of(ended.status, ended.error_kind))
 
 
 def _format_reminder(checks: ProjectChecks, changed: list[str], cwd: str) -> str:
