@@ -18,7 +18,7 @@ from msgspec import Struct
 from odin.core.format import clip
 from odin.core.path_names import is_secret_path
 from odin.core.policy import Danger
-from odin.core.tool import ResolvedPath, user_name_of
+from odin.core.tool import user_name_of
 from odin.policy import paths
 from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import find_danger, find_outside_word, is_step_read_only
@@ -62,21 +62,17 @@ def describe_program(part: ExtractedCommand, *, as_root: bool) -> Effect:
     if not part.words[0].literal:
         return Effect("changes_files", f"Runs a program whose name is only known when it runs: {shorten(name)}.")
     if name in SHELLS or _INTERPRETERS.fullmatch(name):
-        return _describe_interpreter(part)
+        texts = part.texts[1:]
+        if any(re.fullmatch(r"-[A-Za-z]*[ceE]|--eval|--command", text) for text in texts):
+            if any(_REMOVING_CODE.search(text) for text in texts):
+                return Effect("hard_to_undo", f"Runs code given to {part.name} that deletes files.")
+            return Effect("changes_files", f"Runs code given to {part.name}, which can change files.")
+        script = next((text for text in texts if not text.startswith("-")), "")
+        if "-m" in texts and script:
+            return Effect("changes_files", f"Runs the module {shorten(script)}, which can change files.")
+        what = f"the script {shorten(script)}" if script else f"code that {part.name} reads from its input"
+        return Effect("changes_files", f"Runs {what}, which can change files.")
     return Effect("changes_files", f"Runs {shorten(part.words[0].text)}, which can change files.")
-
-
-def _describe_interpreter(part: ExtractedCommand) -> Effect:
-    texts = part.texts[1:]
-    if any(re.fullmatch(r"-[A-Za-z]*[ceE]|--eval|--command", text) for text in texts):
-        if any(_REMOVING_CODE.search(text) for text in texts):
-            return Effect("hard_to_undo", f"Runs code given to {part.name} that deletes files.")
-        return Effect("changes_files", f"Runs code given to {part.name}, which can change files.")
-    script = next((text for text in texts if not text.startswith("-")), "")
-    if "-m" in texts and script:
-        return Effect("changes_files", f"Runs the module {shorten(script)}, which can change files.")
-    what = f"the script {shorten(script)}" if script else f"code that {part.name} reads from its input"
-    return Effect("changes_files", f"Runs {what}, which can change files.")
 
 
 def shorten(text: str) -> str:
@@ -234,7 +230,12 @@ def _describe_git(words: Sequence[ShellWord]) -> Effect | None:
     verb, rest = texts[0], texts[1:]
     letters = {letter for text in rest if re.match(r"-\w", text) for letter in text[1:]}
     if verb == "push":
-        return _describe_push(rest, letters)
+        if "--delete" in rest or "d" in letters or any(re.match(r":\S", text) for text in rest):
+            return Effect("hard_to_undo", "Deletes a branch or tag on a remote.", uses_network=True)
+        forced = "f" in letters or any(text.startswith(("--force", "--mirror", "+")) for text in rest)
+        if forced:
+            return Effect("hard_to_undo", "Pushes to a remote and can overwrite its history.", uses_network=True)
+        return Effect("network", "Pushes commits to a remote.")
     if verb == "config":
         wide = "--global" in rest or "--system" in rest
         where = " for all repositories" if wide else ""
@@ -245,15 +246,6 @@ def _describe_git(words: Sequence[ShellWord]) -> Effect | None:
         return Effect("hard_to_undo", f"Deletes a {verb}, even if its commits are nowhere else.")
     known = _GIT_EFFECTS.get(verb)
     return Effect(*known) if known is not None else None
-
-
-def _describe_push(rest: Sequence[str], letters: set[str]) -> Effect:
-    if "--delete" in rest or "d" in letters or any(re.match(r":\S", text) for text in rest):
-        return Effect("hard_to_undo", "Deletes a branch or tag on a remote.", uses_network=True)
-    forced = "f" in letters or any(text.startswith(("--force", "--mirror", "+")) for text in rest)
-    if forced:
-        return Effect("hard_to_undo", "Pushes to a remote and can overwrite its history.", uses_network=True)
-    return Effect("network", "Pushes commits to a remote.")
 
 
 _CLOUD_CLIENTS = split_names(
@@ -404,7 +396,17 @@ def describe_call(call: PolicyCall) -> Effect:
         if call.subject.persists:
             return Effect("changes_files", "Changes what later sessions are told.")
         return Effect("harmless", "Talks to the user.")
-    return _describe_files(call)
+    given = call.subject.paths
+    reads = call.kind == "read"
+    verb = "Reads" if reads else "Deletes" if all(map(call.is_removed, call.list_paths())) else "Changes"
+    outside = [path for path in given if not paths.is_inside(path, call.root, call.cwd)]
+    secret = [path for path in given if is_secret_path(path)]
+    if secret:
+        return Effect("credentials", f"{verb} {list_names(secret)}, which may contain secrets.")
+    if outside:
+        return Effect("outside_project", f"{verb} {list_names(outside)}, outside the project.")
+    names = list_names([_shorten_path(call.root, path) for path in given]) or "files"
+    return Effect("harmless" if reads else "changes_files", f"{verb} {names}.")
 
 
 def is_hard_to_undo(call: PolicyCall) -> bool:
@@ -434,9 +436,9 @@ def name_call(call: PolicyCall) -> str:
     name, subject = user_name_of(call.name), call.subject
     if subject.url:
         return f"{name} {subject.url}"
-    files = [_name_file(item, call.root) for item in subject.resolved] or [
-        _shorten_path(call.root, path) for path in subject.paths
-    ]
+    files = [
+        (_shorten_path(call.root, item.shown) + item.text.removeprefix(item.shown)) for item in subject.resolved
+    ] or [_shorten_path(call.root, path) for path in subject.paths]
     if not files:
         return name
     if len(files) > 1:
@@ -445,49 +447,12 @@ def name_call(call: PolicyCall) -> str:
     return f"{'Create file' if creates else name} {files[0]}"
 
 
-def _name_file(item: ResolvedPath, root: str) -> str:
-    return _shorten_path(root, item.shown) + item.text.removeprefix(item.shown)
-
-
-def _describe_files(call: PolicyCall) -> Effect:
-    given = call.subject.paths
-    reads = call.kind == "read"
-    verb = "Reads" if reads else "Deletes" if all(map(call.is_removed, call.list_paths())) else "Changes"
-    outside = [path for path in given if not paths.is_inside(path, call.root, call.cwd)]
-    secret = [path for path in given if is_secret_path(path)]
-    if secret:
-        return Effect("credentials", f"{verb} {list_names(secret)}, which may contain secrets.")
-    if outside:
-        return Effect("outside_project", f"{verb} {list_names(outside)}, outside the project.")
-    names = list_names([_shorten_path(call.root, path) for path in given]) or "files"
-    return Effect("harmless" if reads else "changes_files", f"{verb} {names}.")
-
-
 def _shorten_path(root: str, path: str) -> str:
     return path[len(root) + 1 :] if path.startswith(f"{root}/") else path
 
 
 def _describe_command(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[Effect]:
     """Yield everything a command would do, in the order it is found."""
-    yield from _describe_parts(analysis, scope)
-    for redirect in analysis.writes:
-        verb = "Appends to" if ">>" in redirect.op else "Writes to"
-        yield Effect("changes_files", f"{verb} {shorten(redirect.target.text)}.")
-    words = [word for part in analysis.commands for word in part.words[1:] if not word.text.startswith("-")]
-    for word in (*words, *(redirect.target for redirect in analysis.redirects)):
-        if is_secret_path(word.text):
-            yield Effect("credentials", f"Uses {shorten(word.text)}, which may contain secrets.")
-    outside = find_outside_word(analysis, scope)
-    if outside:
-        yield Effect("outside_project", f"Uses {shorten(outside)}, outside the project.")
-    harm = find_danger(analysis, scope).removeprefix("it ")
-    if harm:
-        yield Effect("hard_to_undo", f"{harm[0].upper()}{harm[1:]}.")
-    if not analysis.is_complete:
-        yield Effect("changes_files", "Runs commands that cannot be fully analyzed.")
-
-
-def _describe_parts(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[Effect]:
     elevated = [part for part in analysis.commands if part.name in _ELEVATING]
     as_root = os.geteuid() == 0 or bool(elevated)
     is_root_named = False
@@ -505,6 +470,21 @@ def _describe_parts(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[
             yield effect
     for part in () if is_root_named else elevated:
         yield Effect("outside_project", f"Runs {_name_wrapped(part) or 'a shell'} as another user.")
+    for redirect in analysis.writes:
+        verb = "Appends to" if ">>" in redirect.op else "Writes to"
+        yield Effect("changes_files", f"{verb} {shorten(redirect.target.text)}.")
+    words = [word for part in analysis.commands for word in part.words[1:] if not word.text.startswith("-")]
+    for word in (*words, *(redirect.target for redirect in analysis.redirects)):
+        if is_secret_path(word.text):
+            yield Effect("credentials", f"Uses {shorten(word.text)}, which may contain secrets.")
+    outside = find_outside_word(analysis, scope)
+    if outside:
+        yield Effect("outside_project", f"Uses {shorten(outside)}, outside the project.")
+    harm = find_danger(analysis, scope).removeprefix("it ")
+    if harm:
+        yield Effect("hard_to_undo", f"{harm[0].upper()}{harm[1:]}.")
+    if not analysis.is_complete:
+        yield Effect("changes_files", "Runs commands that cannot be fully analyzed.")
 
 
 def _name_wrapped(part: ExtractedCommand) -> str:

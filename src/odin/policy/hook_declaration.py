@@ -283,7 +283,7 @@ def match_hook(hook: HookSpec, call: HookCall, root: str) -> str | None:
     if hook.event == "Notification":
         return "" if _matches_name(hook.matcher, NOTIFICATIONS[call.point]) else None
     if call.point in _TOOL_POINTS:
-        return _match_tool_name(hook, call)
+        return _find_first_name(hook, call.tools or (call.tool,))
     if call.point in ("session_start", "session_end", "before_compress", "after_compress"):
         return "" if _matches_name(hook.matcher, call.reason) else None
     return ""
@@ -298,11 +298,6 @@ def _wants_result(hook: HookSpec, call: HookCall) -> bool:
     """PostToolUse receives successful results, PostToolUseFailure failed ones."""
     results = hook.kind.results
     return results == "all" or call.is_error == (results == "bad")
-
-
-def _match_tool_name(hook: HookSpec, call: HookCall) -> str | None:
-    """Return the first matching name of the call's tools, or None."""
-    return _find_first_name(hook, call.tools or (call.tool,))
 
 
 def _find_first_name(hook: HookSpec, tools: Iterable[str]) -> str | None:

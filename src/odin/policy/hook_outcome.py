@@ -62,7 +62,17 @@ def interpret_program(hook: HookSpec, call: HookCall, done: CapturedOutput) -> H
     if done.code != 0:
         ending = f"exit code {done.code}" if done.code > 0 else f"killed by signal {-done.code}"
         return HookResult(outcome="failed", problem=f"{ending}. {_limit_text(done.errors.strip(), 500)}".strip())
-    return _interpret_output(hook, call, done.data)
+    text = done.data.strip()
+    if not text.startswith(b"{"):
+        return _make_result(
+            _interpret_plain_text(hook, call, _limit_text(to_valid_unicode(text.decode("utf-8", "replace"))))
+        )
+    try:
+        return _make_result(_read_verdict(call, msgspec.json.decode(text)))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return HookResult(outcome="failed", problem=f"it printed invalid JSON: {error}.")
+    except InvalidHookOutput as error:
+        return HookResult(outcome="failed", problem=f"its output is invalid: {error}.")
 
 
 def interpret_callback(call: HookCall, value: Any) -> HookResult:
@@ -100,20 +110,6 @@ _STRENGTH = {"": 0, "allow": 1, "ask": 2, "deny": 3}
 
 def _join_texts(texts: Any) -> str:
     return "\n\n".join(dict.fromkeys(text for text in texts if text))
-
-
-def _interpret_output(hook: HookSpec, call: HookCall, data: bytes) -> HookResult:
-    text = data.strip()
-    if not text.startswith(b"{"):
-        return _make_result(
-            _interpret_plain_text(hook, call, _limit_text(to_valid_unicode(text.decode("utf-8", "replace"))))
-        )
-    try:
-        return _make_result(_read_verdict(call, msgspec.json.decode(text)))
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return HookResult(outcome="failed", problem=f"it printed invalid JSON: {error}.")
-    except InvalidHookOutput as error:
-        return HookResult(outcome="failed", problem=f"its output is invalid: {error}.")
 
 
 def _interpret_plain_text(hook: HookSpec, call: HookCall, text: str) -> HookVerdict:
@@ -163,15 +159,10 @@ class _HookOutput:
     def reason(self) -> str:
         return (
             self._find_text(self.specific, "permissionDecisionReason", "reason")
-            or self._find_denial_reason()
-            or self._find_stop_reason()
+            or self._find_text(self.request, "message")
+            or self._find_text(self.top, "reason", "message")
+            or self._find_text(self.top, "stopReason")
         )
-
-    def _find_denial_reason(self) -> str:
-        return self._find_text(self.request, "message") or self._find_text(self.top, "reason", "message")
-
-    def _find_stop_reason(self) -> str:
-        return self._find_text(self.top, "stopReason")
 
     @property
     def decision(self) -> str:

@@ -45,22 +45,6 @@ class HookSession(Struct, frozen=True):
         return self.folders_of(agent) or (self.cwd, self.root)
 
 
-def build_envelope(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, Any]:
-    """Return the JSON object for a hook. `tool_name` is the tool's name for this hook."""
-    return {
-        "session_id": session.id,
-        "transcript_path": session.transcript,
-        "cwd": session.get_folders(call.agent)[0],
-        "permission_mode": session.permission_mode(),
-        "hook_event_name": hook.event,
-        "point": f"on_{call.point}",
-        "agent": call.agent or MAIN_AGENT,
-        "mode": call.mode,
-        "model": call.model,
-        **_describe_call(hook, call, tool_name),
-    }
-
-
 def build_variables(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, str]:
     """Return the environment variables for a hook."""
     return {
@@ -144,7 +128,18 @@ async def run_hook(
     hook: HookSpec, call: HookCall, tool_name: str, session: HookSession, runner: ProcessRunner, plan_start: PlanStart
 ) -> HookResult:
     """Run one hook. Never raises; `tool_name` is the tool's name for this hook."""
-    payload = build_envelope(hook, call, tool_name, session)
+    payload = {
+        "session_id": session.id,
+        "transcript_path": session.transcript,
+        "cwd": session.get_folders(call.agent)[0],
+        "permission_mode": session.permission_mode(),
+        "hook_event_name": hook.event,
+        "point": f"on_{call.point}",
+        "agent": call.agent or MAIN_AGENT,
+        "mode": call.mode,
+        "model": call.model,
+        **_describe_call(hook, call, tool_name),
+    }
     if hook.callback is not None:
         return await _run_callback(hook, call, payload)
     start = await plan_start(hook)
@@ -248,28 +243,22 @@ class SessionHooks:
             self._emit(Warned(f"The {hook.event} hook {hook.name!r} was not run: {why}."), call.agent)
             return HookResult()
         started = time.monotonic()
-        result = self._redact_result(
-            await run_hook(hook, call, tool_name, self._session, self._runner, self._plan_start)
-        )
+        result = await run_hook(hook, call, tool_name, self._session, self._runner, self._plan_start)
         if result.outcome != "silent":
+            # Redact secrets in the output of a hook: it may repeat parts of a tool result.
+            verdict = msgspec.structs.replace(
+                result.verdict,
+                message=self._redact(result.verdict.message).text,
+                context=self._redact(result.verdict.context).text,
+                notice=self._redact(result.verdict.notice).text,
+            )
+            result = msgspec.structs.replace(result, verdict=verdict, problem=self._redact(result.problem).text)
             duration = int((time.monotonic() - started) * 1000)
             ran = HookRan(call.point, hook.name, result.outcome, result.detail, call.call_id, duration)
             self._emit(ran, call.agent)
         if result.problem:
             self._emit(Warned(f"The {hook.event} hook {hook.name!r} failed: {result.problem}"), call.agent)
         return result
-
-    def _redact_result(self, result: HookResult) -> HookResult:
-        """Redact secrets in the output of a hook: it may repeat parts of a tool result."""
-        if result.outcome == "silent":
-            return result
-        verdict = msgspec.structs.replace(
-            result.verdict,
-            message=self._redact(result.verdict.message).text,
-            context=self._redact(result.verdict.context).text,
-            notice=self._redact(result.verdict.notice).text,
-        )
-        return msgspec.structs.replace(result, verdict=verdict, problem=self._redact(result.problem).text)
 
 
 def _apply_changes(call: HookCall, verdict: HookVerdict) -> HookCall:

@@ -106,7 +106,11 @@ def follow_links(path: str) -> str:
             resolved = resolved.rpartition("/")[0]
             continue
         here = f"{resolved}/{name}"
-        target = _read_link(here)
+        # Where a link leads; None for anything else, and for what cannot be looked at.
+        try:
+            target = os.readlink(here) if stat.S_ISLNK(os.lstat(here).st_mode) else None  # noqa: PTH115
+        except OSError:
+            target = None
         if target is None:
             resolved = here
             continue
@@ -117,14 +121,6 @@ def follow_links(path: str) -> str:
         if target.startswith("/"):
             resolved = ""
     return resolved or "/"
-
-
-def _read_link(path: str) -> str | None:
-    """Return where a link leads; None for anything else, and for what cannot be looked at."""
-    try:
-        return os.readlink(path) if stat.S_ISLNK(os.lstat(path).st_mode) else None  # noqa: PTH115
-    except OSError:
-        return None
 
 
 def resolve_given(path: str, cwd: str, home: str, *, on_links: bool = False) -> ResolvedPath:
@@ -370,17 +366,16 @@ def name_in(path: str) -> str:
     return os.path.basename(path) or "."  # noqa: PTH119
 
 
-def open_unlinked(path: str, flags: int) -> int:
-    """Open the file at a resolved path and return its descriptor. Raise PathChanged if a part of the path is a link."""
+def open_for_reading(path: str) -> int:
+    """Open the file at a resolved path and return its descriptor. A pipe does not block.
+
+    Raise PathChanged if a part of the path is a link.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK
     if _WHOLE_PATH:
         return _open_whole(path, flags)
     with open_parent(path) as folder:
         return folder.open_file(name_in(path), flags)
-
-
-def open_for_reading(path: str) -> int:
-    """Open the file at a resolved path. A pipe does not block."""
-    return open_unlinked(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
 def status_of(path: str) -> os.stat_result:

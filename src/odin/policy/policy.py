@@ -83,14 +83,6 @@ class AgentLimits(Struct, frozen=True):
     permission_mode: str = ""
     read_only: bool = False
 
-    def restrict_permission_mode(self, mode: PermissionMode) -> PermissionMode:
-        if self.permission_mode == "dontAsk":
-            return "dontAsk"
-        if self.permission_mode not in _LIMITED_MODES or mode not in _LIMITED_MODES:
-            return mode
-        limit = permission_mode_of(self.permission_mode)
-        return mode if _LIMITED_MODES.index(mode) <= _LIMITED_MODES.index(limit) else limit
-
 
 _LIMITED_MODES: tuple[PermissionMode, ...] = ("default", "acceptEdits", "auto")
 """Strictest first."""
@@ -155,7 +147,11 @@ class Policy:
         """Return a policy with the same rules under another permission mode, as far as its limits permit."""
         allowed = permission_mode_of(mode)
         for limits in self._limits:
-            allowed = limits.restrict_permission_mode(allowed)
+            if limits.permission_mode == "dontAsk":
+                allowed = "dontAsk"
+            elif limits.permission_mode in _LIMITED_MODES and allowed in _LIMITED_MODES:
+                limit = permission_mode_of(limits.permission_mode)
+                allowed = allowed if _LIMITED_MODES.index(allowed) <= _LIMITED_MODES.index(limit) else limit
         return self._with(permission_mode=allowed)
 
     def restrict(self, limits: AgentLimits) -> "Policy":
@@ -529,16 +525,13 @@ class Policy:
             why = f"The command names {outside}, outside the project {self.root}."
             return Verdict("ask", why, self._suggest_hint(call), "outside the project")
         if self.permission_mode == "auto" and call.spec.allows_changes:
-            return self._decide_confined(call, analysis)
+            from odin.policy.effects import explain_auto_doubt
+
+            doubt = explain_auto_doubt(call, analysis, self._confinement)
+            if doubt:
+                return Verdict("ask", doubt, self._suggest_hint(call), "commands")
+            return _allow_freely("The sandbox confines it to the project, and auto allows that.", "auto")
         return Verdict("ask", self._explain_command(call, analysis), self._suggest_hint(call), "commands")
-
-    def _decide_confined(self, call: PolicyCall, analysis: CommandAnalysis) -> Verdict:
-        from odin.policy.effects import explain_auto_doubt
-
-        doubt = explain_auto_doubt(call, analysis, self._confinement)
-        if doubt:
-            return Verdict("ask", doubt, self._suggest_hint(call), "commands")
-        return _allow_freely("The sandbox confines it to the project, and auto allows that.", "auto")
 
     def _explain_command(self, call: PolicyCall, analysis: CommandAnalysis) -> str:
         """Return why a command that stays inside the project needs approval."""

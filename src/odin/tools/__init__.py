@@ -52,18 +52,30 @@ class ToolDeps(Struct, frozen=True):
 def build_standard_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
     """Return the tools of an agent, always in the same order, so that prompt caches stay valid."""
     files, runner = deps.files, deps.runner
+    # The web tools and the summarizer, whose input the small model reads instead of the main one.
+    reading: list[Tool[Any]] = []
+    if deps.small_model is not None and deps.fetch is not None:
+        reading.append(WebFetchTool(deps.fetch, deps.small_model, deps.runner))
+    if deps.search_engine is not None:
+        reading.append(WebSearchTool(deps.search_engine))
+    if deps.small_model is not None and deps.list_collected is not None:
+        reading.append(ContextSummarizerTool(deps.list_collected, deps.small_model, deps.files, deps.hooks))
     return (
         LSTool(files),
         ReadTool(files, FormatReader(deps.session_folder, runner)),
         GrepTool(files, runner),
         GlobTool(runner),
         ExecuteCommandTool(runner, deps.background),
-        *_build_background_tools(deps.background),
+        *(
+            (SpawnTool(deps.background), SpawnStatusTool(deps.background), SpawnStopTool(deps.background))
+            if deps.background is not None
+            else ()
+        ),
         TodoWriteTool(),
         QuestionTool(deps.ask_user),
         *_build_plan_tools(deps),
         *_build_artifact_tools(deps.session_folder),
-        *_build_reading_tools(deps),
+        *reading,
         WriteFileTool(files),
         EditTool(files, deps.small_model),
         MultiEditTool(files, deps.small_model),
@@ -72,18 +84,6 @@ def build_standard_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
         AppendFileTool(files),
         *([InitTool(files, deps.root, deps.on_instructions_written, deps.small_model)] if deps.root else ()),
     )
-
-
-def _build_reading_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
-    """Return the web tools and the summarizer, whose input the small model reads instead of the main one."""
-    tools: list[Tool[Any]] = []
-    if deps.small_model is not None and deps.fetch is not None:
-        tools.append(WebFetchTool(deps.fetch, deps.small_model, deps.runner))
-    if deps.search_engine is not None:
-        tools.append(WebSearchTool(deps.search_engine))
-    if deps.small_model is not None and deps.list_collected is not None:
-        tools.append(ContextSummarizerTool(deps.list_collected, deps.small_model, deps.files, deps.hooks))
-    return tuple(tools)
 
 
 def _build_plan_tools(deps: ToolDeps) -> tuple[Tool[Any], ...]:
@@ -96,13 +96,5 @@ def _build_artifact_tools(folder: Path | None) -> tuple[Tool[Any], ...]:
     return (
         (SaveArtifactTool(ArtifactFolder(folder)), ReadArtifactTool(ArtifactFolder(folder)))
         if folder is not None
-        else ()
-    )
-
-
-def _build_background_tools(background: BackgroundProcesses | None) -> tuple[Tool[Any], ...]:
-    return (
-        (SpawnTool(background), SpawnStatusTool(background), SpawnStopTool(background))
-        if background is not None
         else ()
     )

@@ -48,16 +48,6 @@ class ArtifactFolder:
         replace_file(str(path), data, before)
         return before is not None
 
-    def list_artifacts(self) -> list[tuple[str, int]]:
-        """Return the name and size in bytes of every artifact, sorted by name."""
-        found: list[tuple[str, int]] = []
-        for folder, _, files in os.walk(self.folder):
-            for file in files:
-                path = Path(folder, file)
-                if path.is_file() and not path.is_symlink():
-                    found.append((str(path.relative_to(self.folder)), path.stat().st_size))
-        return sorted(found)
-
 
 class SaveArtifactArgs(Args, frozen=True):
     name: str
@@ -135,7 +125,14 @@ class ReadArtifactTool(FileTool[ReadArtifactArgs]):
         return ToolOutput(text=to_printable(shown), note=to_printable(f"Read the artifact {args.name}"))
 
     def _list_artifacts(self) -> ToolOutput:
-        names = self._artifacts.list_artifacts()
+        # The name and size in bytes of every artifact, sorted by name.
+        found: list[tuple[str, int]] = []
+        for folder, _, files in os.walk(self._artifacts.folder):
+            for file in files:
+                path = Path(folder, file)
+                if path.is_file() and not path.is_symlink():
+                    found.append((str(path.relative_to(self._artifacts.folder)), path.stat().st_size))
+        names = sorted(found)
         lines = [f"  {name} ({size} bytes)" for name, size in names[:_MAX_LISTED]]
         if len(names) > _MAX_LISTED:
             lines.append(f"  (showing {_MAX_LISTED} of {len(names)})")

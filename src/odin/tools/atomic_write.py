@@ -73,7 +73,13 @@ def sweep_leftovers(folder: OpenFolder) -> None:
         for name in folder.list_names()[:_MAX_ENTRIES]:
             pid = writer_of(name)
             if pid is not None and not _is_alive(pid):
-                _remove_if_free(folder, name)
+                with contextlib.suppress(OSError):
+                    fd = folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)
+                    try:
+                        if _try_lock(fd):
+                            folder.unlink(name)
+                    finally:
+                        os.close(fd)
 
 
 def _is_alive(pid: int) -> bool:
@@ -84,16 +90,6 @@ def _is_alive(pid: int) -> bool:
     except OSError:
         return True
     return True
-
-
-def _remove_if_free(folder: OpenFolder, name: str) -> None:
-    with contextlib.suppress(OSError):
-        fd = folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            if _try_lock(fd):
-                folder.unlink(name)
-        finally:
-            os.close(fd)
 
 
 def _try_lock(fd: int) -> bool:
@@ -169,7 +165,17 @@ class _Replacement:
         except OSError:
             return False
         try:
-            return _copy_attributes(fd, old, info)
+            # Copy mode, owner and extended attributes. False if that is not permitted.
+            current = os.fstat(fd)
+            try:
+                if (current.st_uid, current.st_gid) != (info.st_uid, info.st_gid):
+                    os.fchown(fd, info.st_uid, info.st_gid)
+                if stat.S_IMODE(current.st_mode) != stat.S_IMODE(info.st_mode):
+                    os.fchmod(fd, stat.S_IMODE(info.st_mode))
+                _copy_xattrs(fd, old)
+            except OSError:
+                return False
+            return True
         finally:
             os.close(old)
 
@@ -264,20 +270,6 @@ class _Replacement:
             with contextlib.suppress(OSError):
                 self._folder.unlink(copy)
         return Refusal(f"{self._target} could not be rewritten ({reason}). It was left unchanged.")
-
-
-def _copy_attributes(fd: int, old: int, info: os.stat_result) -> bool:
-    """Copy mode, owner and extended attributes. False if that is not permitted."""
-    current = os.fstat(fd)
-    try:
-        if (current.st_uid, current.st_gid) != (info.st_uid, info.st_gid):
-            os.fchown(fd, info.st_uid, info.st_gid)
-        if stat.S_IMODE(current.st_mode) != stat.S_IMODE(info.st_mode):
-            os.fchmod(fd, stat.S_IMODE(info.st_mode))
-        _copy_xattrs(fd, old)
-    except OSError:
-        return False
-    return True
 
 
 def _copy_xattrs(fd: int, old: int) -> None:

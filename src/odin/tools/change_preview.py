@@ -62,7 +62,25 @@ def _describe_change(args: Any, judged: Sequence[ResolvedPath]) -> str:
         case DeleteArgs():
             return "\n".join(_describe_removal(place) for place in dict.fromkeys(judged))
         case PatchArgs():
-            return _diff_patch(args.input, judged)
+            from odin.tools.patch import FilePatch, apply_hunks, parse_patch
+
+            places = {place.written: place for place in judged}
+
+            def describe(patch: FilePatch) -> str:
+                def change(old: DecodedText) -> str:
+                    buffer = EditBuffer(old.text, is_encoding_unknown=not old.valid)
+                    apply_hunks(buffer, patch.hunks)
+                    return buffer.text
+
+                place = places[patch.path]
+                if patch.action == "delete":
+                    return _describe_removal(place)
+                if patch.action == "add":
+                    return compare("", patch.content, place.shown).text
+                moved = f"({place.shown} would move to {places[patch.move_to].shown}.)\n" if patch.move_to else ""
+                return moved + (_diff_rewrite(place, change) if patch.hunks else "")
+
+            return "\n".join(describe(patch).rstrip("\n") for patch in parse_patch(args.input)) + "\n"
         case _:
             return ""
 
@@ -90,28 +108,6 @@ def _diff_edits(place: ResolvedPath, edits: Sequence[Edit]) -> str:
         return draft.text
 
     return _diff_rewrite(place, change)
-
-
-def _diff_patch(text: str, judged: Sequence[ResolvedPath]) -> str:
-    from odin.tools.patch import FilePatch, apply_hunks, parse_patch
-
-    places = {place.written: place for place in judged}
-
-    def describe(patch: FilePatch) -> str:
-        def change(old: DecodedText) -> str:
-            buffer = EditBuffer(old.text, is_encoding_unknown=not old.valid)
-            apply_hunks(buffer, patch.hunks)
-            return buffer.text
-
-        place = places[patch.path]
-        if patch.action == "delete":
-            return _describe_removal(place)
-        if patch.action == "add":
-            return compare("", patch.content, place.shown).text
-        moved = f"({place.shown} would move to {places[patch.move_to].shown}.)\n" if patch.move_to else ""
-        return moved + (_diff_rewrite(place, change) if patch.hunks else "")
-
-    return "\n".join(describe(patch).rstrip("\n") for patch in parse_patch(text)) + "\n"
 
 
 def _describe_removal(place: ResolvedPath) -> str:

@@ -91,18 +91,15 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
         if len(summary) >= chosen.size:
             return ToolOutput(text="A summary would be longer than what it replaces. Nothing was replaced.")
         await self._hooks.fire(HookCall("after_compress", ctx.agent, ctx.mode, text=summary, reason="auto"))
-        return self._build_output(chosen, summary)
-
-    def _build_output(self, chosen: _Selection, summary: str) -> ToolOutput:
         calls = tuple(item.call_id for item in chosen.items if item.call_id)
         counts = f"{len(calls)} results and {len(chosen.items) - len(calls)} pieces of context"
         size = f"{chosen.size:,} characters became {len(summary):,}"
-        parts = [f"Summary of {counts} ({size}):", summary, *self._list_remarks(chosen)]
-        return ToolOutput(text="\n\n".join(parts), note=f"Summarized {counts}: {size}", summary=summary, covers=calls)
-
-    def _list_remarks(self, chosen: _Selection) -> list[str]:
         remarks: list[str] = []
-        lost = self._find_lost_files(chosen)
+        # The files the model has read whose text no longer is in any remaining item.
+        covered = "\n".join(f"{item.title}\n{item.text}" for item in chosen.items)
+        staying = "\n".join(f"{item.title}\n{item.text}" for item in chosen.staying)
+        paths = [file.path for file in self._files.list_files()]
+        lost = [path for path in paths if path in covered and path not in staying]
         if lost:
             remarks.append(
                 f"(The text of these files is no longer in view: {join_some(lost, _MAX_NAMED)}. "
@@ -114,14 +111,8 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
             remarks.append(
                 f"({chosen.omitted} older results did not fit and stay as they are; call this tool again for them.)"
             )
-        return remarks
-
-    def _find_lost_files(self, chosen: _Selection) -> list[str]:
-        """Return the files the model has read whose text no longer is in any remaining item."""
-        covered = "\n".join(f"{item.title}\n{item.text}" for item in chosen.items)
-        staying = "\n".join(f"{item.title}\n{item.text}" for item in chosen.staying)
-        paths = [file.path for file in self._files.list_files()]
-        return [path for path in paths if path in covered and path not in staying]
+        parts = [f"Summary of {counts} ({size}):", summary, *remarks]
+        return ToolOutput(text="\n\n".join(parts), note=f"Summarized {counts}: {size}", summary=summary, covers=calls)
 
 
 def _select_items(collected: Sequence[CollectedItem]) -> _Selection:

@@ -108,7 +108,15 @@ class PdfReader:
                 f"{path} is a PDF of {head.pages} pages, but no text could be extracted because of errors or size "
                 f"limits ({', '.join(faults)[:200]}). Use a command, such as pdftotext."
             )
-        return _compose_text(head.pages, pages)
+        lines: list[str] = []
+        for number, page in enumerate(pages, 1):
+            lines.append(f"--- page {number} of {head.pages} ---")
+            text = page.text.rstrip()
+            if page.reason:
+                lines.append(f"(this page cannot be read: {page.reason})")
+            elif text:
+                lines += text.split("\n")
+        return PdfText(lines, head.pages, len(pages), not any(page.text.strip() for page in pages))
 
 
 def _parse_line(line: bytes) -> _PdfLine:
@@ -131,18 +139,6 @@ def _describe_error(path: str, head: _PdfLine) -> str:
     if head.fault == "no pypdf":
         return f"{path} is a PDF; reading it needs the Python package pypdf, which is not installed."
     return f"{path} is a broken PDF ({head.reason}). It cannot be read as it is."
-
-
-def _compose_text(total: int, pages: list[_PdfLine]) -> PdfText:
-    lines: list[str] = []
-    for number, page in enumerate(pages, 1):
-        lines.append(f"--- page {number} of {total} ---")
-        text = page.text.rstrip()
-        if page.reason:
-            lines.append(f"(this page cannot be read: {page.reason})")
-        elif text:
-            lines += text.split("\n")
-    return PdfText(lines, total, len(pages), not any(page.text.strip() for page in pages))
 
 
 def format_pdf(path: str, pdf: PdfText, first: int, count: int) -> ToolOutput:
@@ -235,21 +231,18 @@ def _parse_output(output: dict[str, Any]) -> list[CellOutput]:
     if kind in ("error", "pyerr"):
         trace = "\n".join(_join_text(line) for line in _as_list(output.get("traceback")))
         return _make_text_outputs("error", trace or f"{output.get('ename', 'Error')}: {output.get('evalue', '')}")
-    bundle = _collect_media(output)
+    # The output by media type. nbformat 3 uses short names as keys.
+    if "data" in output:
+        bundle = _as_dict(output["data"])
+    else:
+        short = {short: name for name, short in _IMAGE_TYPES.items()} | {"text": "text/plain"} | _OTHER_TYPES
+        bundle = {name: output[key] for key, name in short.items() if output.get(key)}
     images = [CellOutput("image", _join_text(bundle[name])) for name in _IMAGE_TYPES if bundle.get(name)]
     if images:
         return images[:1]
     words = _make_text_outputs("text", bundle.get("text/plain"))
     skipped = [CellOutput("skipped", name) for name in bundle if name != "text/plain"]
     return words or skipped[:1]
-
-
-def _collect_media(output: dict[str, Any]) -> dict[str, Any]:
-    """Return the output by media type. nbformat 3 uses short names as keys."""
-    if "data" in output:
-        return _as_dict(output["data"])
-    short = {short: name for name, short in _IMAGE_TYPES.items()} | {"text": "text/plain"} | _OTHER_TYPES
-    return {name: output[key] for key, name in short.items() if output.get(key)}
 
 
 def _make_text_outputs(kind: Literal["text", "error"], value: Any) -> list[CellOutput]:
@@ -317,16 +310,6 @@ class _NotebookPage:
     def add_cell(self, number: int, cell: NotebookCell) -> bool:
         """Add a cell. False if it does not fit; the first one always fits."""
         images = len(self.images)
-        text = self._format_cell(number, cell)
-        chars, lines = self._chars + len(text), self._lines + text.count("\n") + 1
-        if self.parts and (chars > MAX_CHARS or lines > MAX_LINES):
-            del self.images[images:]
-            return False
-        self.parts.append(text)
-        self._chars, self._lines = chars, lines
-        return True
-
-    def _format_cell(self, number: int, cell: NotebookCell) -> str:
         run = f", run {cell.count}" if cell.count else ""
         parts = [f"--- cell {number}: {cell.kind}{run} ---"]
         if cell.source:
@@ -336,17 +319,22 @@ class _NotebookPage:
             if room <= 0:
                 parts.append(f"(outputs {at + 1}-{len(cell.outputs)} of {len(cell.outputs)} left out)")
                 break
-            shown = self._format_output(output)
+            if output.kind == "image":
+                shown = self._add_image(output.text)
+            elif output.kind == "skipped":
+                shown = f"({output.text}, not shown)"
+            else:
+                shown = _truncate(output.text, MAX_OUTPUT_CHARS, 100)
             parts.append(f"--- {'error' if output.kind == 'error' else 'output'} ---\n{shown}")
             room -= len(shown) + 40 * shown.count("\n")
-        return "\n".join(parts)
-
-    def _format_output(self, output: CellOutput) -> str:
-        if output.kind == "image":
-            return self._add_image(output.text)
-        if output.kind == "skipped":
-            return f"({output.text}, not shown)"
-        return _truncate(output.text, MAX_OUTPUT_CHARS, 100)
+        text = "\n".join(parts)
+        chars, lines = self._chars + len(text), self._lines + text.count("\n") + 1
+        if self.parts and (chars > MAX_CHARS or lines > MAX_LINES):
+            del self.images[images:]
+            return False
+        self.parts.append(text)
+        self._chars, self._lines = chars, lines
+        return True
 
     def _add_image(self, encoded: str) -> str:
         try:

@@ -123,7 +123,16 @@ class EditReviewer:
         needs_review = partial or entry.truncated
         if not needs_review and validation != "always":
             return None
-        shown = _select_shown(self._files.list_parts(path), text, edits)
+        # The parts that were read; if too long, only those around the edits; if still too long, [].
+        parts = self._files.list_parts(path)
+        if _count_chars(parts) > CONTENT_CHARS:
+            windows = [
+                (text.count("\n", 0, start) + 1 - _CONTEXT_LINES, text.count("\n", 0, end) + 1 + _CONTEXT_LINES)
+                for edit in edits
+                for start, end in locate(text, edit.old).spans[:_MAX_LINES]
+            ]
+            parts = [clipped_part for part in parts for clipped_part in _clip_part(part, windows)]
+        shown = parts if _count_chars(parts) <= CONTENT_CHARS else []
         if not shown or sum(len(edit.old) + len(edit.new) for edit in edits) > EDIT_CHARS:
             return None
         return EditReview(
@@ -175,18 +184,6 @@ def _trim_final_newline(text: str, old: str) -> str:
 
 def _overlaps_any(lines: LineSpan, others: Sequence[LineSpan]) -> bool:
     return any(lines[0] <= last and first <= lines[1] for first, last in others)
-
-
-def _select_shown(parts: list[SeenPart], text: str, edits: Sequence[Edit]) -> list[SeenPart]:
-    """Return the parts that were read; if too long, only those around the edits; if still too long, []."""
-    if _count_chars(parts) > CONTENT_CHARS:
-        windows = [
-            (text.count("\n", 0, start) + 1 - _CONTEXT_LINES, text.count("\n", 0, end) + 1 + _CONTEXT_LINES)
-            for edit in edits
-            for start, end in locate(text, edit.old).spans[:_MAX_LINES]
-        ]
-        parts = [clipped_part for part in parts for clipped_part in _clip_part(part, windows)]
-    return parts if _count_chars(parts) <= CONTENT_CHARS else []
 
 
 def _count_chars(parts: list[SeenPart]) -> int:
@@ -247,8 +244,19 @@ def apply_in_memory(files: FileCache, file_path: str, edits: Sequence[Edit], ctx
     """Read, check and edit a file without writing it. Raise Refusal."""
     opened = read_for_edit(files, file_path, edits, ctx)
     place, data, decoded = opened.place, opened.data, opened.decoded
-    text, count = _apply_edits(decoded, edits, files.list_unseen(place.path))
-    return _EditedFile(place, data, decoded, text, count)
+    buffer = EditBuffer(decoded.text, files.list_unseen(place.path), is_encoding_unknown=not decoded.valid)
+    count = 0
+    for number, edit in enumerate(edits, 1):
+        try:
+            decoded.check_text(edit.new, "new_string")
+            count += buffer.apply(edit)
+        except Refusal as refusal:
+            if len(edits) == 1:
+                raise
+            raise Refusal(f"Edit {number} of {len(edits)} failed, so nothing was written: {refusal}") from None
+    if buffer.text == decoded.text:
+        raise Refusal("The edits cancel each other out; nothing was written.")
+    return _EditedFile(place, data, decoded, buffer.text, count)
 
 
 async def edit_file(
@@ -301,22 +309,6 @@ def _check_was_read(files: FileCache, place: ResolvedPath, data: bytes, edits: S
 
 def format_remark(remark: str) -> str:
     return f"\n(Note from the review of this edit: {remark})" if remark else ""
-
-
-def _apply_edits(decoded: DecodedText, edits: Sequence[Edit], unseen: list[tuple[int, int]]) -> tuple[str, int]:
-    buffer = EditBuffer(decoded.text, unseen, is_encoding_unknown=not decoded.valid)
-    count = 0
-    for number, edit in enumerate(edits, 1):
-        try:
-            decoded.check_text(edit.new, "new_string")
-            count += buffer.apply(edit)
-        except Refusal as refusal:
-            if len(edits) == 1:
-                raise
-            raise Refusal(f"Edit {number} of {len(edits)} failed, so nothing was written: {refusal}") from None
-    if buffer.text == decoded.text:
-        raise Refusal("The edits cancel each other out; nothing was written.")
-    return buffer.text, count
 
 
 def format_snippet(diff: Diff) -> str:

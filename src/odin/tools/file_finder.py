@@ -80,7 +80,13 @@ class PathIndex:
 
     def add(self, lines: str) -> None:
         """Add paths of files, one per line, without a final LF. Their folders are added, too."""
-        new = self._collect_new_folders(lines)
+        new_folders: list[str] = []
+        for folder in set(re.findall(_FOLDER_PATTERN, lines)) - self._folders:
+            while folder not in self._folders:
+                self._folders.add(folder)
+                new_folders.append(f"{folder}/")
+                folder = folder.rpartition("/")[0]
+        new = "\n".join(new_folders)
         text = f"{lines}\n{new}" if new else lines
         if len(self.top_level) < _MAX_TOP_LEVEL:
             self.top_level += re.findall(_TOP_LEVEL_PATTERN, lines)
@@ -91,15 +97,6 @@ class PathIndex:
         self._pending_chars += len(text)
         if self._pending_chars >= _CHUNK_CHARS:
             self.flush()
-
-    def _collect_new_folders(self, lines: str) -> str:
-        new_folders: list[str] = []
-        for folder in set(re.findall(_FOLDER_PATTERN, lines)) - self._folders:
-            while folder not in self._folders:
-                self._folders.add(folder)
-                new_folders.append(f"{folder}/")
-                folder = folder.rpartition("/")[0]
-        return "\n".join(new_folders)
 
     def flush(self) -> None:
         """Make the paths added so far searchable."""
@@ -139,16 +136,13 @@ async def _fill_by_ripgrep(index: PathIndex, folder: str, argv: Sequence[str], r
         nonlocal rest
         whole, _, rest = (rest + chunk).rpartition(b"\0")
         if whole and not index.is_full:
-            index.add(_decode_names(whole))
+            # Convert NUL-separated names to lines. Names that contain LF are dropped.
+            names = whole
+            if b"\n" in names:
+                names = b"\0".join(name for name in names.split(b"\0") if b"\n" not in name)
+            index.add(names.replace(b"\0", b"\n").decode("utf-8", "surrogateescape"))
 
     await runner.capture(argv, cwd=folder, timeout=WALK_TIMEOUT_S, stop_after=MAX_CHARS, profile=OWN, on_data=add)
-
-
-def _decode_names(names: bytes) -> str:
-    """Convert NUL-separated names to lines. Names that contain LF are dropped."""
-    if b"\n" in names:
-        names = b"\0".join(name for name in names.split(b"\0") if b"\n" not in name)
-    return names.replace(b"\0", b"\n").decode("utf-8", "surrogateescape")
 
 
 async def _fill_by_walk(index: PathIndex, folder: str) -> None:
@@ -200,25 +194,7 @@ class PathSearch:
         query = fold_case(words.strip())
         letters = "".join(query.split())
         self._slice = time.perf_counter()
-        texts = await self._select_texts(chunks, letters, is_current)
-        found: dict[str, PathHit] = {}
-        for kind in (_match_prefixes, _match_parts):
-            await self._collect(texts, lambda text, low, kind=kind: kind(text, low, query), found, is_current)
-            if len(found) >= count:
-                return heapq.nsmallest(count, found.values())
-        pattern = _compile_in_order(letters)
-        narrow: list[TextPair] = []
-        complete = await self._collect(
-            texts, lambda text, low: _match_scattered(text, low, pattern, query), found, is_current, narrow
-        )
-        if complete:
-            self._letters, self._searched, self._narrowed = letters, len(self._folded), narrow
-        return heapq.nsmallest(count, found.values())
-
-    async def _select_texts(
-        self, chunks: Sequence[str], letters: str, is_current: Callable[[], bool]
-    ) -> list[TextPair]:
-        """Return the texts to search: all, or only the lines that matched a prefix of these letters."""
+        # The texts to search: all, or only the lines that matched a prefix of these letters.
         if self._chunks is not chunks:
             self._chunks, self._folded, self._narrowed = chunks, [], None
         while len(self._folded) < len(chunks):
@@ -226,8 +202,24 @@ class PathSearch:
             self._folded.append((text, fold_case(text)))
             await self._yield_or_stop(is_current)
         if self._narrowed is None or not letters.startswith(self._letters):
-            return list(self._folded)
-        return [*self._narrowed, *self._folded[self._searched :]]
+            texts = list(self._folded)
+        else:
+            texts = [*self._narrowed, *self._folded[self._searched :]]
+        found: dict[str, PathHit] = {}
+        for kind in (_match_prefixes, _match_parts):
+            await self._collect(texts, lambda text, low, kind=kind: kind(text, low, query), found, is_current)
+            if len(found) >= count:
+                return heapq.nsmallest(count, found.values())
+        # A pattern for lines with these letters in order, without backtracking.
+        steps = (f"[^\\n{re.escape(letter)}]*+{re.escape(letter)}" for letter in letters)
+        pattern = re.compile("\\n" + "".join(steps))
+        narrow: list[TextPair] = []
+        complete = await self._collect(
+            texts, lambda text, low: _match_scattered(text, low, pattern, query), found, is_current, narrow
+        )
+        if complete:
+            self._letters, self._searched, self._narrowed = letters, len(self._folded), narrow
+        return heapq.nsmallest(count, found.values())
 
     async def _collect(
         self,
@@ -301,12 +293,6 @@ def _match_parts(text: str, low: str, query: str) -> Iterator[PathHit]:
         at = low.find(query, end)
 
 
-def _compile_in_order(letters: str) -> "re.Pattern[str]":
-    """Return a pattern for lines with these letters in order, without backtracking."""
-    steps = (f"[^\\n{re.escape(letter)}]*+{re.escape(letter)}" for letter in letters)
-    return re.compile("\\n" + "".join(steps))
-
-
 def _match_scattered(text: str, low: str, pattern: "re.Pattern[str]", query: str) -> Iterator[PathHit]:
     for match in pattern.finditer(low):
         start = match.start() + 1
@@ -349,7 +335,14 @@ class FileFinder:
             return ()
         if words.startswith(("/", "~/", "../", "./")):
             return await self._run_bounded(self._list_folder, words, limit)
-        index = await self._get_index()
+        if not self.is_walking and (self._index is None or self._clock() - self._finished_at > FRESH_S):
+            new_index = PathIndex()
+            self._index = self._index or new_index
+            self._walk_task = asyncio.create_task(self._build_index(new_index))
+        for _ in range(2):
+            if self._walk_task is not None and self._index is not None and not self._index.count:
+                await asyncio.wait([self._walk_task], timeout=_GRACE_S)
+        index = self._index or PathIndex()
         if not words.strip():
             return await self._run_bounded(self._suggest_recent, index.top_level, limit)
 
@@ -374,17 +367,6 @@ class FileFinder:
         if self._walk_task is not None and self.is_walking:
             self._walk_task.cancel()
             await asyncio.wait([self._walk_task])
-
-    async def _get_index(self) -> "PathIndex":
-
-        if not self.is_walking and (self._index is None or self._clock() - self._finished_at > FRESH_S):
-            new_index = PathIndex()
-            self._index = self._index or new_index
-            self._walk_task = asyncio.create_task(self._build_index(new_index))
-        for _ in range(2):
-            if self._walk_task is not None and self._index is not None and not self._index.count:
-                await asyncio.wait([self._walk_task], timeout=_GRACE_S)
-        return self._index or PathIndex()
 
     async def _build_index(self, new_index: "PathIndex") -> None:
 

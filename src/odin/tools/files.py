@@ -225,7 +225,11 @@ class DecodedText(Struct, frozen=True):
         except UnicodeEncodeError as error:
             char = text[error.start : error.start + 1]
             raise Refusal(f"The file is in {self.codec}, which has no {char!r} (U+{ord(char):04X}).") from None
-        _remember_codec(data, self.codec)
+        # Remember the codec of written bytes, unless they are ASCII, which is the same in all codecs.
+        if not data.isascii():
+            _written_codecs[len(data), hash(data)] = self.codec
+            if len(_written_codecs) > _MAX_REMEMBERED:
+                _written_codecs.popitem(last=False)
         return data
 
     def check_text(self, new: str, field: str) -> None:
@@ -253,7 +257,12 @@ def decode(data: bytes) -> DecodedText | None:
     """Return the text of a file, or None if it is binary: like git, by a NUL byte near the start."""
     for bom, codec in _WIDE_MARKS:
         if data.startswith(bom):
-            return _decode_wide(data, bom, codec)
+            try:
+                text = data[len(bom) :].decode(codec, "surrogatepass")
+            except UnicodeDecodeError:
+                return None
+            decoded = DecodedText(text, codec, bom)
+            return decoded if "\0" not in text and decoded.encode(text) == data else None
     if b"\0" in data[:_PROBE_BYTES]:
         return None
     codec = _written_codecs.get((len(data), hash(data))) if _written_codecs else None
@@ -264,34 +273,12 @@ def decode(data: bytes) -> DecodedText | None:
     try:
         return DecodedText(body.decode("utf-8"), bom=bom)
     except UnicodeDecodeError:
-        return _decode_other(body, bom)
+        from odin.tools.encoding import recognize_encoding
 
-
-def _remember_codec(data: bytes, codec: str) -> None:
-    """Remember the codec of written bytes, unless they are ASCII, which is the same in all codecs."""
-    if data.isascii():
-        return
-    _written_codecs[len(data), hash(data)] = codec
-    if len(_written_codecs) > _MAX_REMEMBERED:
-        _written_codecs.popitem(last=False)
-
-
-def _decode_other(body: bytes, bom: bytes) -> DecodedText:
-    from odin.tools.encoding import recognize_encoding
-
-    recognized = recognize_encoding(body) if not bom else None
-    if recognized is not None:
-        return DecodedText(*recognized)
-    return DecodedText(body.decode("utf-8", "surrogateescape"), bom=bom, valid=False)
-
-
-def _decode_wide(data: bytes, bom: bytes, codec: str) -> DecodedText | None:
-    try:
-        text = data[len(bom) :].decode(codec, "surrogatepass")
-    except UnicodeDecodeError:
-        return None
-    decoded = DecodedText(text, codec, bom)
-    return decoded if "\0" not in text and decoded.encode(text) == data else None
+        recognized = recognize_encoding(body) if not bom else None
+        if recognized is not None:
+            return DecodedText(*recognized)
+        return DecodedText(body.decode("utf-8", "surrogateescape"), bom=bom, valid=False)
 
 
 def is_crlf(text: str) -> bool:

@@ -50,7 +50,23 @@ class GrepSearch:
     async def find_matches(self, args: "GrepArgs", ctx: ToolContext) -> ToolOutput:
         place = find_judged(args.path, ctx) if args.path is not None else find_working_folder(ctx)
         with open_source(place, ctx.cwd) as source:
-            query = _build_query(args, source)
+            for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
+                if "\0" in text or to_printable(text) != text or (name == "pattern" and not text):
+                    raise Refusal(f"{name} is empty, or contains a NUL byte or half a surrogate pair.")
+            if (args.offset or args.limit) and not source.is_file:
+                raise Refusal("offset and limit need path to be one file.")
+            around = args.around or 0
+            query = SearchQuery(
+                pattern=args.pattern,
+                path=source.argument,
+                glob=args.glob or "",
+                type=args.type or "",
+                ignore_case=bool(args.ignore_case),
+                literal=bool(args.literal_text),
+                multiline=bool(args.multiline),
+                before=_clamp_context(args.before, around),
+                after=_clamp_context(args.after, around),
+            )
             is_hidden = hide_nothing if source.is_file else source.hide(ctx.is_hidden)
             program = SearchProgram(source, self._rg(), self._runner, ctx.environment.timing.search_s)
             return await self._search(args, query, program, is_hidden)
@@ -60,7 +76,8 @@ class GrepSearch:
     ) -> ToolOutput:
         if args.output_mode in (None, "content"):
             if args.offset or args.limit:
-                first, last = _line_range_of(args)
+                first = max(1, args.offset or 1)
+                last = first + args.limit - 1 if args.limit else sys.maxsize
                 result = await find_in_range(query, first, last, program)
             else:
                 result = await find_lines(query, program)
@@ -118,33 +135,8 @@ async def _verify(result: SearchResult, source: SearchSource) -> SearchResult:
     return SearchResult(files, result.complete and len(result.files) <= _MAX_VERIFIED)
 
 
-def _build_query(args: "GrepArgs", source: SearchSource) -> SearchQuery:
-    for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
-        if "\0" in text or to_printable(text) != text or (name == "pattern" and not text):
-            raise Refusal(f"{name} is empty, or contains a NUL byte or half a surrogate pair.")
-    if (args.offset or args.limit) and not source.is_file:
-        raise Refusal("offset and limit need path to be one file.")
-    around = args.around or 0
-    return SearchQuery(
-        pattern=args.pattern,
-        path=source.argument,
-        glob=args.glob or "",
-        type=args.type or "",
-        ignore_case=bool(args.ignore_case),
-        literal=bool(args.literal_text),
-        multiline=bool(args.multiline),
-        before=_clamp_context(args.before, around),
-        after=_clamp_context(args.after, around),
-    )
-
-
 def _clamp_context(lines: float | None, around: float) -> int:
     return int(min(max(0, lines if lines is not None else around), MAX_CONTEXT))
-
-
-def _line_range_of(args: "GrepArgs") -> tuple[int, int]:
-    first = max(1, args.offset or 1)
-    return first, first + args.limit - 1 if args.limit else sys.maxsize
 
 
 def _render_rows(hits: Iterable[LineHit], args: "GrepArgs", query: SearchQuery) -> Iterator[tuple[str, LineHit | None]]:

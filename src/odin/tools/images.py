@@ -50,7 +50,12 @@ def _check_png(data: bytes, header: ImageHeader) -> bytes:
 
     Return the image without damaged ancillary chunks (a color profile, a comment), which decoders skip.
     """
-    pixels, needed = _PixelCounter(), _count_png_bytes(data, header)
+    # The size of all rows with their filter bytes.
+    depth, channels, interlaced = data[24], _CHANNELS.get(data[25]), data[28]
+    if channels is None or depth not in (1, 2, 4, 8, 16):
+        raise BrokenImage("its header is damaged")
+    row = (header.width * depth * channels + 7) // 8
+    pixels, needed = _PixelCounter(), header.height * (row if interlaced else 1 + row)
     kept = [data[:8]]
     for chunk, is_intact in _read_chunks(data):
         name = chunk[4:8]
@@ -65,15 +70,6 @@ def _check_png(data: bytes, header: ImageHeader) -> bytes:
         if name == b"IDAT":
             pixels.add(chunk[8:-4], 2 * needed + _CHUNK_BYTES)
     raise BrokenImage(_CUT_OFF)
-
-
-def _count_png_bytes(data: bytes, header: ImageHeader) -> int:
-    """Return the size of all rows with their filter bytes."""
-    depth, channels, interlaced = data[24], _CHANNELS.get(data[25]), data[28]
-    if channels is None or depth not in (1, 2, 4, 8, 16):
-        raise BrokenImage("its header is damaged")
-    row = (header.width * depth * channels + 7) // 8
-    return header.height * (row if interlaced else 1 + row)
 
 
 class _PixelCounter:

@@ -123,21 +123,18 @@ def is_image(item: Attachment) -> bool:
 def check_images(items: Iterable[Attachment], inline_count: int) -> None:
     """Raise UsageError for images no model accepts. `inline_count` is the number of images that come as bytes."""
     images = [item for item in items if is_image(item)]
-    refuse_too_many(len(images) + inline_count)
+    count = len(images) + inline_count
+    if count > MAX_IMAGES:
+        raise UsageError(
+            f"{count} images are attached; a prompt can have at most {MAX_IMAGES}.",
+            "Send the others with the next prompt.",
+        )
     for item in images:
         name = Path(item.path).name
         size = Path(item.path).stat().st_size
         if size > MAX_IMAGE_BYTES:
             raise _make_refusal(name, f"it has {format_size(size)}; at most {format_size(MAX_IMAGE_BYTES)} are allowed")
         validate_image(Path(item.path).read_bytes(), name)
-
-
-def refuse_too_many(count: int) -> None:
-    if count > MAX_IMAGES:
-        raise UsageError(
-            f"{count} images are attached; a prompt can have at most {MAX_IMAGES}.",
-            "Send the others with the next prompt.",
-        )
 
 
 def validate_image(data: bytes, name: str) -> CheckedImage:
@@ -176,18 +173,14 @@ def store_attachment(item: Attachment, folder: Path) -> Attachment:
             "Save it in the project and mention its path.",
         )
     target = folder / "attached" / f"{hash_bytes(item.data)[:16]}-{re.sub(r'[^A-Za-z0-9._-]', '_', name)[-60:]}"
-    _write_atomically(target, item.data)
-    return Attachment(str(target), item.first, item.last, media_type=item.media_type, name=name)
-
-
-def _write_atomically(target: Path, data: bytes) -> None:
-    """Write a file so that it appears complete or not at all."""
+    # Write a file so that it appears complete or not at all.
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(data)
+            file.write(item.data)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
+    return Attachment(str(target), item.first, item.last, media_type=item.media_type, name=name)

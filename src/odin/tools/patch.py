@@ -66,16 +66,12 @@ class FilePatch(Struct, frozen=True):
 @lru_cache(maxsize=8)
 def parse_patch(text: str) -> tuple[FilePatch, ...]:
     """Return the files of a patch. Raise Refusal that names the line of the patch that is wrong."""
-    return _PatchParser(_unwrap(text)).parse()
-
-
-def _unwrap(text: str) -> list[str]:
-    """Return the lines of the patch without a here-document around it."""
+    # The lines of the patch without a here-document around it.
     lines = text.replace("\r\n", "\n").strip("\n").split("\n")
     match = re.fullmatch(r"(?:apply_patch\s+)?<<-?\s*(['\"]?)(\w+)\1\s*", lines[0])
     if match and lines[-1].strip() == match[2]:
         lines = lines[1:-1]
-    return lines
+    return _PatchParser(lines).parse()
 
 
 class _PatchParser:
@@ -111,7 +107,13 @@ class _PatchParser:
         self._at += 1
         match _ACTIONS[start]:
             case "add":
-                return FilePatch("add", path, content=self._parse_content())
+                lines: list[str] = []
+                while self._at < len(self._lines) and not self._peek().startswith("*** "):
+                    if not self._peek().startswith("+"):
+                        raise self._refuse("every line of an added file starts with +")
+                    lines.append(self._peek()[1:])
+                    self._at += 1
+                return FilePatch("add", path, content="".join(f"{line}\n" for line in lines))
             case "delete":
                 return FilePatch("delete", path)
             case "update":
@@ -124,44 +126,32 @@ class _PatchParser:
                     raise self._refuse(f"the update of {path} has no lines")
                 return FilePatch("update", path, move_to, hunks)
 
-    def _parse_content(self) -> str:
-        lines: list[str] = []
-        while self._at < len(self._lines) and not self._peek().startswith("*** "):
-            if not self._peek().startswith("+"):
-                raise self._refuse("every line of an added file starts with +")
-            lines.append(self._peek()[1:])
-            self._at += 1
-        return "".join(f"{line}\n" for line in lines)
-
     def _parse_hunks(self) -> list[Hunk]:
         hunks: list[Hunk] = []
         while self._at < len(self._lines) and not self._is_next_file():
-            hunks.append(self._parse_hunk())
+            headers: list[str] = []
+            while self._peek().startswith("@@"):
+                header = _LINE_NUMBERS.sub("", self._peek()[2:].lstrip(" ") if self._peek() != "@@" else "")
+                headers += [header] if header.strip() else []
+                self._at += 1
+            old: list[str] = []
+            new: list[str] = []
+            start = self._at
+            while self._at < len(self._lines) and not self._peek().startswith(("@@", "*** ")):
+                if not self._peek().startswith("\\ No newline"):
+                    self._read_line(self._peek(), old, new)
+                self._at += 1
+            at_end = self._peek().rstrip() == _END_OF_FILE
+            if self._at == start:
+                raise self._refuse("expected a line that starts with a space, + or -")
+            if old == new:
+                raise self._refuse("this hunk changes nothing: it has no line that starts with + or -")
+            self._at += at_end
+            hunks.append(Hunk(tuple(old), tuple(new), tuple(headers), at_end))
         return hunks
 
     def _is_next_file(self) -> bool:
         return self._peek().strip() == _END or self._peek().startswith(tuple(_ACTIONS))
-
-    def _parse_hunk(self) -> Hunk:
-        headers: list[str] = []
-        while self._peek().startswith("@@"):
-            header = _LINE_NUMBERS.sub("", self._peek()[2:].lstrip(" ") if self._peek() != "@@" else "")
-            headers += [header] if header.strip() else []
-            self._at += 1
-        old: list[str] = []
-        new: list[str] = []
-        start = self._at
-        while self._at < len(self._lines) and not self._peek().startswith(("@@", "*** ")):
-            if not self._peek().startswith("\\ No newline"):
-                self._read_line(self._peek(), old, new)
-            self._at += 1
-        at_end = self._peek().rstrip() == _END_OF_FILE
-        if self._at == start:
-            raise self._refuse("expected a line that starts with a space, + or -")
-        if old == new:
-            raise self._refuse("this hunk changes nothing: it has no line that starts with + or -")
-        self._at += at_end
-        return Hunk(tuple(old), tuple(new), tuple(headers), at_end)
 
     def _read_line(self, line: str, old: list[str], new: list[str]) -> None:
         sign, rest = line[:1], line[1:]
@@ -215,25 +205,22 @@ def _choose(text: str, spans: list[Span], hunk: Hunk, cursor: int) -> Span:
         if not places:
             raise Refusal(f"its lines are not at the end of the file, although it says {_END_OF_FILE!r}.")
     if hunk.headers:
-        places = _select_below_headers(text, places, hunk, cursor)
+        # The places inside what the headers name; if there are none, those after the last header.
+        inside = [span for span in places if _is_inside(text, span[0], hunk.headers)]
+        if inside:
+            places = inside
+        else:
+            _, end = _find_last_header(text, hunk, cursor)
+            below = [span for span in places if span[0] >= end]
+            if not below:
+                raise Refusal(f"its lines were not found below {hunk.headers[-1].strip()!r}.")
+            places = below
     if len(places) > 1:
         raise Refusal(
             f"the place is not clear: it {describe_places(text, places)} Add unchanged lines, or a line '@@ ' with "
             "the function or class that contains them."
         )
     return places[0]
-
-
-def _select_below_headers(text: str, places: list[Span], hunk: Hunk, cursor: int) -> list[Span]:
-    """Return the places inside what the headers name; if there are none, those after the last header."""
-    inside = [span for span in places if _is_inside(text, span[0], hunk.headers)]
-    if inside:
-        return inside
-    _, end = _find_last_header(text, hunk, cursor)
-    below = [span for span in places if span[0] >= end]
-    if not below:
-        raise Refusal(f"its lines were not found below {hunk.headers[-1].strip()!r}.")
-    return below
 
 
 def _is_inside(text: str, position: int, headers: tuple[str, ...]) -> bool:
@@ -267,7 +254,9 @@ def _find_last_header(text: str, hunk: Hunk, cursor: int) -> Span:
     start = cursor
     span = (cursor, cursor)
     for header in hunk.headers:
-        found = _find_lines(text, header, start)
+        # The lines after `start` that are equal to the header except for surrounding spaces.
+        pattern = re.compile(rf"^[^\S\n]*{re.escape(header.strip())}[^\S\n]*(?:\n|\Z)", re.MULTILINE)
+        found = [match.span() for match in pattern.finditer(text, start)]
         if not found:
             raise Refusal(f"the line {header.strip()!r} was not found.")
         if len(found) > 1:
@@ -275,9 +264,3 @@ def _find_last_header(text: str, hunk: Hunk, cursor: int) -> Span:
         span = found[0]
         start = span[1]
     return span
-
-
-def _find_lines(text: str, line: str, start: int) -> list[Span]:
-    """Return the spans of the lines after `start` that are equal to `line` except for surrounding spaces."""
-    pattern = re.compile(rf"^[^\S\n]*{re.escape(line.strip())}[^\S\n]*(?:\n|\Z)", re.MULTILINE)
-    return [match.span() for match in pattern.finditer(text, start)]

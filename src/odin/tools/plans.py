@@ -154,22 +154,6 @@ class HandoffRoles(Struct, frozen=True):
     names: tuple[str, ...] = (DEFAULT_ROLE,)
     only_plans: bool = False
 
-    def list_targets(self, role: str) -> tuple[str, ...]:
-        """Return the roles that can carry out a plan, the chosen one first.
-
-        Without a choice that is the own role, which plans in plan mode only, or else builder. Raise Refusal if the
-        chosen role cannot carry it out.
-        """
-        default = DEFAULT_ROLE if self.only_plans else self.current
-        names = {name.casefold(): name for name in self.names}
-        given = role.strip()
-        if given and given.casefold() not in names:
-            if given.casefold() == self.current.casefold():
-                raise Refusal(f"You have the role {self.current} yourself. Hand the plan to {_list(names)}.")
-            raise Refusal(f"There is no role {given!r}. Use {_list(names)}.")
-        chosen = names.get(given.casefold(), default)
-        return tuple(sorted(names.values(), key=lambda name: (name != chosen, name != DEFAULT_ROLE)))
-
 
 def _list(names: dict[str, str]) -> str:
     return list_choices(list(names.values()))
@@ -208,7 +192,17 @@ class HandoffTool(FileTool[HandoffArgs]):
         roles = self._roles()
         if ctx.mode != "plan_mode" and not roles.only_plans:
             raise Refusal("Plans are presented in plan mode. Here, do the work yourself.")
-        targets = roles.list_targets(args.role)
+        # The roles that can carry out a plan, the chosen one first. Without a choice that is the own role, which plans
+        # in plan mode only, or else builder. Raise Refusal if the chosen role cannot carry it out.
+        default = DEFAULT_ROLE if roles.only_plans else roles.current
+        names = {name.casefold(): name for name in roles.names}
+        given = args.role.strip()
+        if given and given.casefold() not in names:
+            if given.casefold() == roles.current.casefold():
+                raise Refusal(f"You have the role {roles.current} yourself. Hand the plan to {_list(names)}.")
+            raise Refusal(f"There is no role {given!r}. Use {_list(names)}.")
+        chosen = names.get(given.casefold(), default)
+        targets = tuple(sorted(names.values(), key=lambda name: (name != chosen, name != DEFAULT_ROLE)))
         output = await self._present(args, ctx, roles, targets)
         return replace(output, files=(output.plan_path,)) if args.plan.strip() else output
 
@@ -226,7 +220,9 @@ class HandoffTool(FileTool[HandoffArgs]):
             text = f"The plan is saved as {name}. The user did not answer in time."
             return _end_turn(plan, name, "not decided", text)
         if answer.text.strip() and answer.text.strip() != plan.text.strip():
-            plan = self._save_edited(plan, answer.text)
+            # Save the text as the user edited it. The user has just seen the plan, so it need not be read again.
+            info = self._folder.rewrite(plan.path, answer.text, lambda data: True)
+            plan = self._remember(plan.path, answer.text.strip(), info)
         return _describe_answer(plan, answer, name, edited=plan.text != proposal.text, role=_new_role_of(answer, roles))
 
     def _save(self, args: HandoffArgs, ctx: ToolContext) -> Plan:
@@ -239,11 +235,6 @@ class HandoffTool(FileTool[HandoffArgs]):
             path = self._folder.find(args.plan_path, ctx.cwd)
             info = self._folder.rewrite(path, text, lambda data: self._is_current(path, data))
         return self._remember(path, text, info)
-
-    def _save_edited(self, plan: Plan, text: str) -> Plan:
-        """Save the text as the user edited it. The user has just seen the plan, so it need not be read again."""
-        info = self._folder.rewrite(plan.path, text, lambda data: True)
-        return self._remember(plan.path, text.strip(), info)
 
     def _remember(self, path: str, text: str, info: os.stat_result) -> Plan:
         self._files.record_write(path, take_fingerprint(_encode(text), info))

@@ -66,7 +66,10 @@ class FormatReader:
 
             return await read_image(path, file, info, self._folder)
         if head.startswith(b"%PDF-"):
-            return await self._read_pdf(path, file, info, first, count)
+            from odin.tools.documents import PdfReader, format_pdf
+
+            self._pdf = self._pdf or PdfReader(self._runner)
+            return format_pdf(path, await self._pdf.read_text(path, file, info), first, count)
         if path.endswith(".ipynb") and info.st_size <= WHOLE_BYTES:
             from odin.tools.documents import read_notebook
 
@@ -76,12 +79,6 @@ class FormatReader:
                 return None
             return await asyncio.to_thread(read_notebook, path, data, first, count, self._folder)
         return None
-
-    async def _read_pdf(self, path: str, file: FileIO, info: os.stat_result, first: int, count: int) -> ToolOutput:
-        from odin.tools.documents import PdfReader, format_pdf
-
-        self._pdf = self._pdf or PdfReader(self._runner)
-        return format_pdf(path, await self._pdf.read_text(path, file, info), first, count)
 
 
 class ReadArgs(Args, frozen=True):
@@ -132,7 +129,13 @@ class ReadTool(FileTool[ReadArgs]):
                 self._files.forget(place.path)
                 raise
         page = self._make_page(path, found, first)
-        self._remember(place.path, found, page, text, started)
+        if page.last - page.first + 1 == found.fingerprint.lines:
+            self._files.record_whole(place.path, found.fingerprint, text=text, truncated=page.cut, at=started)
+        else:
+            shown = None if text is None else ["\n".join(found.lines[: page.last - page.first + 1])]
+            self._files.record_lines(
+                place.path, found.fingerprint, [(page.first, page.last)], texts=shown, truncated=page.cut, at=started
+            )
         return _build_output(path, found, page)
 
     def _recall(self, place: ResolvedPath, first: int, last: int, bounded: bool) -> CachedLines | None:
@@ -156,15 +159,6 @@ class ReadTool(FileTool[ReadArgs]):
         if first > found.fingerprint.lines > 0:
             raise Refusal(f"{path} has only {found.fingerprint.lines} lines; offset {first} is past the end.")
         return number_lines(found.lines, first)
-
-    def _remember(self, path: str, found: CachedLines, page: NumberedLines, text: str | None, started: float) -> None:
-        if page.last - page.first + 1 == found.fingerprint.lines:
-            self._files.record_whole(path, found.fingerprint, text=text, truncated=page.cut, at=started)
-        else:
-            shown = None if text is None else ["\n".join(found.lines[: page.last - page.first + 1])]
-            self._files.record_lines(
-                path, found.fingerprint, [(page.first, page.last)], texts=shown, truncated=page.cut, at=started
-            )
 
 
 def _read_from_disk(
@@ -231,18 +225,15 @@ def _scan_huge_file(file: FileIO, info: os.stat_result, first: int, last: int) -
         head = head or chunk[:HEAD_BYTES]
         newlines = chunk.count(b"\n")
         if line <= last and line + newlines >= first and len(kept_bytes) < _MAX_KEPT_BYTES:
-            kept_bytes += _slice_lines(chunk, first - line, last - line + 1)
+            # The bytes from line `first` up to and including newline number `upto` of the chunk.
+            upto = last - line + 1
+            start = 0
+            for _ in range(max(0, first - line)):
+                start = chunk.index(b"\n", start) + 1
+            parts = chunk.split(b"\n", upto)
+            end = len(chunk) - len(parts[upto]) if len(parts) > upto else len(chunk)
+            kept_bytes += chunk[start:end]
         line += newlines
     total = line if ending != b"\n" else line - 1
     times = info.st_mtime_ns, info.st_ctime_ns
     return bytes(kept_bytes), Fingerprint(size, total, hasher.hexdigest(), *times, info.st_ino, head=head)
-
-
-def _slice_lines(chunk: bytes, skip: int, upto: int) -> bytes:
-    """Return the bytes after the first `skip` newlines, up to and including newline number `upto`."""
-    start = 0
-    for _ in range(max(0, skip)):
-        start = chunk.index(b"\n", start) + 1
-    parts = chunk.split(b"\n", upto)
-    end = len(chunk) - len(parts[upto]) if len(parts) > upto else len(chunk)
-    return chunk[start:end]

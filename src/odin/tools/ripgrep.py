@@ -179,7 +179,13 @@ def _translate_token(glob: str, at: int, depth: int) -> tuple[str, int]:
         return ".*", 2
     char = rest[0]
     if char == "[":
-        return _translate_set(rest)
+        end = rest.find("]", 2 if rest[1:2] not in "!^" else 3)
+        if end < 0:
+            return r"\[", 1
+        body = rest[1:end].replace("\\", "\\\\").replace("[", r"\[").replace("&&", r"&\&")
+        if body[0] in "!^":
+            body = "^/" + body[1:]
+        return f"[{body}]", end + 1
     if char == "{":
         return ("(?:", 1) if "}" in rest else (r"\{", 1)
     if depth and char in "},":
@@ -187,16 +193,6 @@ def _translate_token(glob: str, at: int, depth: int) -> tuple[str, int]:
     if char == "\\" and len(rest) > 1:
         return re.escape(rest[1]), 2
     return {"*": _STAR, "?": "[^/]"}.get(char, re.escape(char)), 1
-
-
-def _translate_set(rest: str) -> tuple[str, int]:
-    end = rest.find("]", 2 if rest[1:2] not in "!^" else 3)
-    if end < 0:
-        return r"\[", 1
-    body = rest[1:end].replace("\\", "\\\\").replace("[", r"\[").replace("&&", r"&\&")
-    if body[0] in "!^":
-        body = "^/" + body[1:]
-    return f"[{body}]", end + 1
 
 
 class IgnoreRule(Struct, frozen=True):

@@ -117,7 +117,7 @@ class QuestionTool(Tool[QuestionArgs]):
         if answers is None:
             return fail("cancelled by user")
         lines = [
-            f"{item.header or item.text}: {_format_answer(answer)}"
+            f"{item.header or item.text}: {', '.join(answer) or '(no answer)'}"
             for item, answer in zip(questions, answers, strict=True)
         ]
         text = "\n".join(lines)
@@ -127,10 +127,6 @@ class QuestionTool(Tool[QuestionArgs]):
 def _build_question(item: QuestionArg) -> Asked:
     options = tuple(Option(option.label, option.detail) for option in item.options)
     return Asked(item.header, item.text, options, item.multiple)
-
-
-def _format_answer(answer: tuple[str, ...]) -> str:
-    return ", ".join(answer) or "(no answer)"
 
 
 def _rename_fields(value: Any) -> Any:

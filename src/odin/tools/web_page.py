@@ -83,24 +83,20 @@ def normalize_url(text: str) -> str:
         raise InvalidUrl(f"WebFetch reads http and https URLs, not {problem}. Write https://example.org/page.")
     if login:
         raise InvalidUrl("The URL contains a login, which WebFetch does not send. Leave it out.")
-    name = _normalize_host(host)
+    if ":" in host:
+        name = f"[{host}]"
+    else:
+        try:
+            name = host.encode("idna").decode("ascii") if not host.isascii() else host
+        except UnicodeError:
+            name = ""
+        name = name.lower().removesuffix(".")
+        if not name or not all(char.isalnum() or char in "-._" for char in name):
+            raise InvalidUrl("The URL has no valid host. Write it like https://example.org/page.")
     netloc = f"{name}:{port}" if port is not None else name
     return urlunsplit(
         (parts.scheme, netloc, quote(parts.path or "/", safe=_SAFE_CHARS), quote(parts.query, safe=_SAFE_CHARS), "")
     )
-
-
-def _normalize_host(host: str) -> str:
-    if ":" in host:
-        return f"[{host}]"
-    try:
-        name = host.encode("idna").decode("ascii") if not host.isascii() else host
-    except UnicodeError:
-        name = ""
-    name = name.lower().removesuffix(".")
-    if not name or not all(char.isalnum() or char in "-._" for char in name):
-        raise InvalidUrl("The URL has no valid host. Write it like https://example.org/page.")
-    return name
 
 
 def decode_page(body: bytes, content_type: str) -> str:
@@ -108,32 +104,25 @@ def decode_page(body: bytes, content_type: str) -> str:
     for mark, name in _MARKS:
         if body.startswith(mark):
             return body[len(mark) :].decode(name, "replace")
-    names = _list_declared_charsets(body, content_type)
-    for name in (*names, "utf-8"):
-        text = _try_decode(name, body)
-        if text is not None:
-            return text
-    return body.decode("utf-8" if "utf-8" in names else "cp1252", "replace")
-
-
-def _list_declared_charsets(body: bytes, content_type: str) -> list[str]:
-    """Return the charsets declared by the header and the page. A readable declaration of UTF-16 must be wrong."""
+    # The charsets declared by the header and the page. A readable declaration of UTF-16 must be wrong.
     header = re.search(r"(?i)charset\s*=\s*[\"']?([\w.:-]+)", content_type)
     declared = re.search(_CHARSET_DECLARATION, body[:_HEAD_BYTES])
     written = (declared[1] or declared[2]).decode("ascii").lower() if declared else ""
     names = [header[1].lower() if header else "", "utf-8" if written.startswith(("utf-16", "utf-32")) else written]
-    return [_WEB_NAMES.get(name.replace("_", "-"), name) for name in names if name]
-
-
-def _try_decode(name: str, body: bytes) -> str | None:
-    """Decode, ignoring a character cut off at the end; None if the encoding is unknown or does not fit."""
-    try:
-        if codecs.lookup(name).name in _REFUSED_CODECS:
-            return None
-        b" ".decode(name, "replace")  # rejects codecs that turn bytes into bytes
-        return codecs.getincrementaldecoder(name)("strict").decode(body, False)
-    except (LookupError, ValueError):
-        return None
+    names = [_WEB_NAMES.get(name.replace("_", "-"), name) for name in names if name]
+    for name in (*names, "utf-8"):
+        # Decode, ignoring a character cut off at the end; None if the encoding is unknown or does not fit.
+        try:
+            if codecs.lookup(name).name in _REFUSED_CODECS:
+                text = None
+            else:
+                b" ".decode(name, "replace")  # rejects codecs that turn bytes into bytes
+                text = codecs.getincrementaldecoder(name)("strict").decode(body, False)
+        except (LookupError, ValueError):
+            text = None
+        if text is not None:
+            return text
+    return body.decode("utf-8" if "utf-8" in names else "cp1252", "replace")
 
 
 class UnreadablePage(Exception):
@@ -158,7 +147,23 @@ async def read_page(fetched: FetchResponse, runner: ProcessRunner) -> WebPage:
         raise UnreadablePage(f"it is not text but {kind or 'of unknown type'} ({size})")
     text = decode_page(body, fetched.content_type)
     if kind in ("text/html", "application/xhtml+xml") or (kind in ("", "text/plain") and _is_html(text)):
-        return await _convert_html(text, fetched.url, runner)
+        conversion = await runner.run_with_input(
+            [sys.executable, "-I", str(_CONVERTER), "html", fetched.url, str(MAX_TEXT)],
+            cwd="/",
+            timeout=CONVERT_SECONDS,
+            stdin=text.encode("utf-8", "replace"),
+            env={},
+            stop_after=MAX_TEXT * 8,
+            profile=READ,
+        )
+        if conversion.timed_out:
+            raise UnreadablePage(f"its HTML could not be converted within {CONVERT_SECONDS:g} s")
+        try:
+            page = msgspec.json.decode(conversion.data, type=WebPage)
+        except msgspec.DecodeError:
+            reason = conversion.errors.strip().rsplit("\n", 1)[-1] or f"exit code {conversion.code}"
+            raise UnreadablePage(f"its HTML could not be converted ({reason[:200]})") from None
+        return msgspec.structs.replace(page, needs_scripts=_needs_scripts(text, page.text))
     text = text.strip()
     return WebPage(text[:MAX_TEXT], total=len(text))
 
@@ -179,26 +184,6 @@ def _is_html(text: str) -> bool:
     while start.startswith("<!--"):
         start = start.partition("-->")[2].lstrip()
     return re.match(r"(?i)<(?:!doctype html|html|head|body)\b", start) is not None
-
-
-async def _convert_html(html: str, address: str, runner: ProcessRunner) -> WebPage:
-    conversion = await runner.run_with_input(
-        [sys.executable, "-I", str(_CONVERTER), "html", address, str(MAX_TEXT)],
-        cwd="/",
-        timeout=CONVERT_SECONDS,
-        stdin=html.encode("utf-8", "replace"),
-        env={},
-        stop_after=MAX_TEXT * 8,
-        profile=READ,
-    )
-    if conversion.timed_out:
-        raise UnreadablePage(f"its HTML could not be converted within {CONVERT_SECONDS:g} s")
-    try:
-        page = msgspec.json.decode(conversion.data, type=WebPage)
-    except msgspec.DecodeError:
-        reason = conversion.errors.strip().rsplit("\n", 1)[-1] or f"exit code {conversion.code}"
-        raise UnreadablePage(f"its HTML could not be converted ({reason[:200]})") from None
-    return msgspec.structs.replace(page, needs_scripts=_needs_scripts(html, page.text))
 
 
 def _needs_scripts(html: str, text: str) -> bool:
@@ -224,7 +209,11 @@ async def answer_about_page(
     except OdinError as error:
         return fail(error.describe())
     if fetched.location:
-        return _report_redirect(fetched)
+        text = (
+            f"{fetched.url} redirects to another host, which was not read: {fetched.location}\n"
+            "Call WebFetch with that URL to read it."
+        )
+        return ToolOutput(text=text, note=f"{fetched.url} redirects elsewhere")
     is_ok = 200 <= fetched.status < 300
     try:
         page = await read_page(fetched, runner)
@@ -257,14 +246,6 @@ async def _ask_small_model(
     heading = f"{fetched.url}: {page.title}" if page.title else fetched.url
     text = "\n\n".join([heading, answer, *(f"({note})" for note in notes)])
     return ToolOutput(text=text, note=f"Read {fetched.url}: {len(page.text):,} characters")
-
-
-def _report_redirect(fetched: FetchResponse) -> ToolOutput:
-    text = (
-        f"{fetched.url} redirects to another host, which was not read: {fetched.location}\n"
-        "Call WebFetch with that URL to read it."
-    )
-    return ToolOutput(text=text, note=f"{fetched.url} redirects elsewhere")
 
 
 def _describe_http_error(fetched: FetchResponse, text: str) -> str:

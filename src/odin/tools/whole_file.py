@@ -163,8 +163,14 @@ class AppendFileTool(FileTool[AppendArgs]):
         diff = compare(old.text, text, path)
         done = f"Created {path}" if before is None else f"Appended to {path}"
         lines = count_of(count_lines(after), "line")
+        # Remarks about missing newlines before and at the end of the appended text.
+        remarks = ""
+        if old.text and not old.text.endswith("\n"):
+            remarks = " The file had no final newline, so the content continues its last line."
+        if not args.content.endswith("\n"):
+            remarks += " It ends without a newline."
         return ToolOutput(
-            text=to_printable(f"{done} ({lines} now).{_describe_seam(old.text, args.content)}"),
+            text=to_printable(f"{done} ({lines} now).{remarks}"),
             note=to_printable(f"{done} ({diff.counts})"),
             view=to_printable(diff.text),
             files=(to_printable(target),),
@@ -180,16 +186,6 @@ def _match_line_endings(old: DecodedText, content: str) -> str:
     """Return the content with the line endings of the file."""
     old.check_text(content, "content")
     return content.replace("\n", "\r\n") if is_crlf(old.text) and "\r" not in content else content
-
-
-def _describe_seam(old: str, content: str) -> str:
-    """Return remarks about missing newlines before and at the end of the appended text."""
-    remarks = ""
-    if old and not old.endswith("\n"):
-        remarks = " The file had no final newline, so the content continues its last line."
-    if not content.endswith("\n"):
-        remarks += " It ends without a newline."
-    return remarks
 
 
 class DeleteArgs(Args, frozen=True):
@@ -258,7 +254,10 @@ class DeleteTool(FileTool[DeleteArgs]):
         try:
             place = find_judged(given_path, ctx, on_links=True)
             with open_parent(place.path) as folder:
-                self._delete_from(folder, place)
+                is_link = check_deletable(self._files, folder, place)
+                folder.unlink(name_in(place.path))
+                if not is_link:
+                    self._files.forget(place.path)
         except Refusal as refusal:
             return "Blocked", str(refusal)
         except PathChanged as changed:
@@ -271,17 +270,17 @@ class DeleteTool(FileTool[DeleteArgs]):
             return "Failed", f"{given_path}: {error.strerror or error}"
         return "Deleted", place.shown
 
-    def _delete_from(self, folder: OpenFolder, place: ResolvedPath) -> None:
-        is_link = check_deletable(self._files, folder, place)
-        folder.unlink(name_in(place.path))
-        if not is_link:
-            self._files.forget(place.path)
-
 
 def check_deletable(files: FileCache, folder: OpenFolder, place: ResolvedPath) -> bool:
     """Raise Refusal if this may not be deleted. Return whether it is a link."""
     info = folder.status_of(name_in(place.path))
-    _check_kind(place, info)
+    path = place.shown
+    if any(part.casefold() == ".git" for form in (path, place.path) for part in form.split("/")):
+        raise Refusal(f"{path} belongs to git. Use git itself for that.")
+    if stat.S_ISDIR(info.st_mode):
+        raise Refusal(f"{path} is a directory. Only files and symbolic links are deleted: name the files in it.")
+    if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
+        raise Refusal(f"{path} is a device, pipe or socket, not a file.")
     is_link = stat.S_ISLNK(info.st_mode)
     if not is_link:
         _check_unchanged(files, folder, place)
@@ -305,16 +304,6 @@ def _check_unchanged(files: FileCache, folder: OpenFolder, place: ResolvedPath) 
     if moved or files.compare(place.path, sha256) == "changed":
         message = f"{place.shown} changed on disk since you read it. Read it again, then decide."
         raise make_stale_refusal(files, place.path, sha256, message)
-
-
-def _check_kind(place: ResolvedPath, info: os.stat_result) -> None:
-    path = place.shown
-    if any(part.casefold() == ".git" for form in (path, place.path) for part in form.split("/")):
-        raise Refusal(f"{path} belongs to git. Use git itself for that.")
-    if stat.S_ISDIR(info.st_mode):
-        raise Refusal(f"{path} is a directory. Only files and symbolic links are deleted: name the files in it.")
-    if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
-        raise Refusal(f"{path} is a device, pipe or socket, not a file.")
 
 
 def _format_group(status: _DeleteStatus, lines: list[str]) -> str:

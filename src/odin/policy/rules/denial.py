@@ -113,7 +113,23 @@ class _CommandCheck:
                 return PossibleDenial(rule, doubt)
         name = part.words[0].text
         if "/" in name and part.words[0].literal and part.name not in SHELLS:
-            return self._check_executable(name, part.folder)
+            # Check a program given by its path: a link to another program, or a script that names a denied command.
+            path = self._locate(name, part.folder)
+            if path is None:
+                return None
+            target = os.path.basename(os.path.realpath(path))  # noqa: PTH119
+            renamed = ((WordPiece(target),),) if target != os.path.basename(path) else None  # noqa: PTH119
+            text = _read_script(path, *_stamp_of(path))
+            for rule in self._rules:
+                if (
+                    renamed is not None
+                    and rule.command.words
+                    and may_match(CommandPattern(rule.command.words[:1]), [renamed])
+                ):
+                    return PossibleDenial(rule, f"{name} is a link to {target}")
+                if text and rule.command.is_mentioned_in(text):
+                    return PossibleDenial(rule, f"the script {name} names that command")
+            return None
         return None
 
     def _find_alias(self, pattern: CommandPattern, part: ExtractedCommand, analysis: CommandAnalysis) -> str:
@@ -126,25 +142,6 @@ class _CommandCheck:
         if not verb or not (set_here or may_be_alias(verb, folder.rstrip("/"), self._scope.environment)):
             return ""
         return f"git {verb} may be an alias"
-
-    def _check_executable(self, name: str, folder: str | None) -> PossibleDenial | None:
-        """Check a program given by its path: a link to another program, or a script that names a denied command."""
-        path = self._locate(name, folder)
-        if path is None:
-            return None
-        target = os.path.basename(os.path.realpath(path))  # noqa: PTH119
-        renamed = ((WordPiece(target),),) if target != os.path.basename(path) else None  # noqa: PTH119
-        text = _read_script(path, *_stamp_of(path))
-        for rule in self._rules:
-            if (
-                renamed is not None
-                and rule.command.words
-                and may_match(CommandPattern(rule.command.words[:1]), [renamed])
-            ):
-                return PossibleDenial(rule, f"{name} is a link to {target}")
-            if text and rule.command.is_mentioned_in(text):
-                return PossibleDenial(rule, f"the script {name} names that command")
-        return None
 
     # --- scripts ---
 
@@ -189,35 +186,16 @@ def _find_doubt(pattern: CommandPattern, part: ExtractedCommand, forms: Sequence
     if not pattern.words:
         return ""
     if may_match(pattern, forms):
-        return _name_unknown(part)
+        unknown = next((word.text for word in part.words if not word.literal), "")
+        if unknown:
+            return f"{quote_short(unknown)} is only known when it runs"
+        if part.is_open or part.placeholder:
+            return f"some words of {part.name} are only known when it runs"
+        return f"{quote_short(' '.join(part.texts))} may mean the same"
     program = pattern.words[0].rsplit("/", 1)[-1]
     if part.name in _COPYING and any(program in _find_names(word) for word in part.words[1:]):
         return f"it makes another name for {program}"
-    return _find_embedded(pattern, part, forms)
-
-
-def _name_unknown(part: ExtractedCommand) -> str:
-    unknown = next((word.text for word in part.words if not word.literal), "")
-    if unknown:
-        return f"{quote_short(unknown)} is only known when it runs"
-    if part.is_open or part.placeholder:
-        return f"some words of {part.name} are only known when it runs"
-    return f"{quote_short(' '.join(part.texts))} may mean the same"
-
-
-def _find_git_verb(part: ExtractedCommand) -> str:
-    texts = list(part.texts[1:])
-    while texts and texts[0].startswith("-"):
-        texts = texts[2 if texts[0] in GIT_VALUED_OPTIONS else 1 :]
-    return texts[0] if texts and re.fullmatch(r"[a-z][\w-]*", texts[0]) else ""
-
-
-def _find_names(word: ShellWord) -> set[str]:
-    return {word.text.rsplit("/", 1)[-1], *_LOOKUP.findall(word.text)}
-
-
-def _find_embedded(pattern: CommandPattern, part: ExtractedCommand, forms: Sequence[WordForms]) -> str:
-    """Return a doubt if an unknown program is given the words of the pattern, which it may run (`uv run`, `npx`)."""
+    # There is doubt if an unknown program is given the words of the pattern, which it may run (`uv run`, `npx`).
     name = part.name
     if name in TEXT_PROGRAMS or name in READ_ONLY_COMMANDS or name in SHELLS or name in WRAPPERS:
         return ""
@@ -231,6 +209,17 @@ def _find_embedded(pattern: CommandPattern, part: ExtractedCommand, forms: Seque
         if word.literal and not word.text.startswith("-") and may_match(pattern, forms[index:]):
             return f"{name} may run the words after it"
     return ""
+
+
+def _find_git_verb(part: ExtractedCommand) -> str:
+    texts = list(part.texts[1:])
+    while texts and texts[0].startswith("-"):
+        texts = texts[2 if texts[0] in GIT_VALUED_OPTIONS else 1 :]
+    return texts[0] if texts and re.fullmatch(r"[a-z][\w-]*", texts[0]) else ""
+
+
+def _find_names(word: ShellWord) -> set[str]:
+    return {word.text.rsplit("/", 1)[-1], *_LOOKUP.findall(word.text)}
 
 
 def _find_code_doubt(pattern: CommandPattern, part: ExtractedCommand, analysis: CommandAnalysis) -> str:

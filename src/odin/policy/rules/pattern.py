@@ -37,7 +37,7 @@ def compile_wildcard(pattern: str, *, loose: bool = False, flat: bool = False) -
     raw_tokens = _TOKEN.findall(re.sub(r"(?:\*\*/){2,}", "**/", re.sub(r"\*{3,}", "**", pattern)))
     tokens = ["**" if flat and token == "*" else token for token in raw_tokens]
     few = sum("*" in token for token in tokens) <= _MAX_EXPRESSION_WILDCARDS
-    match = _compile_expression(tokens, flat) if few else _compile_states(tokens, flat)
+    match = _compile_expression(tokens, flat) if few else _WildcardStates(tokens, flat).match
     return (lambda text: match(text.casefold())) if loose else match
 
 
@@ -48,10 +48,6 @@ def _compile_expression(tokens: list[str], flat: bool) -> Matcher:
     shapes = {**_EXPRESSIONS, "?": "."} if flat else _EXPRESSIONS
     shape = re.compile("".join(shapes.get(token) or re.escape(token) for token in tokens), re.DOTALL)
     return lambda text: shape.fullmatch(text) is not None
-
-
-def _compile_states(tokens: list[str], flat: bool) -> Matcher:
-    return _WildcardStates(tokens, flat).match
 
 
 class _WildcardStates:

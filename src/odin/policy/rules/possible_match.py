@@ -201,10 +201,7 @@ class _PossibleMatch:
             states = {after for pieces in forms for after in self._take_pieces(states, pieces)}
             if not states:
                 return False
-        return any(self._is_done(at) for at, _ in states)
-
-    def _is_done(self, at: int) -> bool:
-        return all(word == "*" for word in self._wanted[at:])
+        return any(all(word == "*" for word in self._wanted[at:]) for at, _ in states)
 
     def _take_pieces(self, states: set[_State], pieces: Sequence[WordPiece]) -> set[_State]:
         for piece in pieces:

@@ -149,7 +149,17 @@ class Rule(Struct, frozen=True):
         if call.subject.name:
             matches = compile_wildcard(self.pattern, loose=True, flat=True)
             return names_tool and any(map(matches, call.subject.names))
-        return self._matches_paths(call)
+        if self.bare:
+            return False
+        covers = self._covers_tool(call)
+        if self.everything:
+            return covers
+        if self.tool == "Delete" and call.subject.removes:
+            forms = [form for item in call.list_paths() if call.is_removed(item) for form in call.forms_of(item)]
+            return any(matches_path_loosely(self.pattern, form, call.scope) for form in forms)
+        if not covers and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
+            return False
+        return any(matches_path_loosely(self.pattern, form, call.scope) for form in call.list_path_forms())
 
     def matches_part(self, part: "ExtractedCommand", call: "PolicyCall") -> bool:
         names_tool = self.is_about_tool(call) or self.tool == "ExecuteCommand"
@@ -164,19 +174,6 @@ class Rule(Struct, frozen=True):
         if not any(self.command.is_mentioned_in(text) for text in part.texts[1:]):
             return False
         return bool(INTERPRETERS.fullmatch(part.name) or find_escape_option(part.texts, part.texts[1:]))
-
-    def _matches_paths(self, call: "PolicyCall") -> bool:
-        if self.bare:
-            return False
-        covers = self._covers_tool(call)
-        if self.everything:
-            return covers
-        if self.tool == "Delete" and call.subject.removes:
-            forms = [form for item in call.list_paths() if call.is_removed(item) for form in call.forms_of(item)]
-            return any(matches_path_loosely(self.pattern, form, call.scope) for form in forms)
-        if not covers and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
-            return False
-        return any(matches_path_loosely(self.pattern, form, call.scope) for form in call.list_path_forms())
 
     def _covers_tool(self, call: "PolicyCall") -> bool:
         is_whole_kind = not self.bare and _WHOLE_KINDS.get(self.tool) == call.kind

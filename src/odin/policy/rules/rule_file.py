@@ -81,7 +81,20 @@ class RuleReader:
         elif "permissions" in value:
             self.read(value["permissions"], f"{at}.permissions", depth + 1)
         elif set(value) & set(_ACTIONS):
-            self._read_actions(value, at)
+            for action in ("allow", "ask", "deny"):
+                entries = value.get(action, [])
+                if not isinstance(entries, list):
+                    self._warn(f"{at}.{action}", "must be a list of rules")
+                    continue
+                for number, text in enumerate(cast("list[Any]", entries)):
+                    if isinstance(text, str):
+                        self._add(text, action, f"{at}.{action}[{number}]")
+                    else:
+                        self._warn(f"{at}.{action}[{number}]", "must be a string such as Bash(git log:*)")
+            for key in value:
+                if key not in _ACTIONS:
+                    why = "has no effect here" if key in _IGNORED_KEYS else "is not one of allow, ask and deny"
+                    self._warn(f"{at}.{key}", why)
         else:
             start = len(self.rules)
             for tool, entry in sorted(value.items(), key=lambda item: item[0] != "*"):
@@ -100,22 +113,6 @@ class RuleReader:
         if not text:
             text = tool if argument in ("", *_WILDCARDS) else f"{tool}({argument})"
         self._add(text, cast("RuleAction", action), at)
-
-    def _read_actions(self, value: dict[str, Any], at: str) -> None:
-        for action in ("allow", "ask", "deny"):
-            entries = value.get(action, [])
-            if not isinstance(entries, list):
-                self._warn(f"{at}.{action}", "must be a list of rules")
-                continue
-            for number, text in enumerate(cast("list[Any]", entries)):
-                if isinstance(text, str):
-                    self._add(text, action, f"{at}.{action}[{number}]")
-                else:
-                    self._warn(f"{at}.{action}[{number}]", "must be a string such as Bash(git log:*)")
-        for key in value:
-            if key not in _ACTIONS:
-                why = "has no effect here" if key in _IGNORED_KEYS else "is not one of allow, ask and deny"
-                self._warn(f"{at}.{key}", why)
 
     def _read_tool(self, tool: str, value: Any, at: str) -> None:
         """Read the patterns of one tool. `*` is the default for all others, wherever it is written."""

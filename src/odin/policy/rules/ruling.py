@@ -86,7 +86,14 @@ def _decide_commands(call: PolicyCall, analysis: CommandAnalysis, rules: Sequenc
     allowing = [rule for rule in rules if rule.action == "allow" and rule.is_about_tool(call)]
     general = next((rule for rule in allowing if rule.bare), None)
     if general is not None and _is_ordinary(call, analysis):
-        return _find_possible_ask(call, general, rules) or general
+        # An ask rule, stronger than `general`, that the command may match once its unknown words are known.
+        from odin.policy.rules.denial import find_possible_denial
+
+        stronger = takewhile(lambda rule: rule is not general, rules)
+        found = find_possible_denial(
+            call, [rule for rule in stronger if rule.action == "ask" and not rule.matches_call(call)]
+        )
+        return (found.rule if found is not None else None) or general
     return _decide_steps(call, analysis, [rule for rule in allowing if not rule.bare])
 
 
@@ -106,17 +113,6 @@ def _find_asking_rule(call: PolicyCall, analysis: CommandAnalysis, rules: Sequen
         ):
             return rule
     return None
-
-
-def _find_possible_ask(call: PolicyCall, general: Rule, rules: Sequence[Rule]) -> Rule | None:
-    """Return an ask rule, stronger than `general`, that the command may match once its unknown words are known."""
-    from odin.policy.rules.denial import find_possible_denial
-
-    stronger = takewhile(lambda rule: rule is not general, rules)
-    found = find_possible_denial(
-        call, [rule for rule in stronger if rule.action == "ask" and not rule.matches_call(call)]
-    )
-    return found.rule if found is not None else None
 
 
 def _decide_part(part: ExtractedCommand, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
@@ -364,18 +360,15 @@ def _suggest_for_command(call: PolicyCall) -> Iterator[str]:
     text = call.subject.command.strip()
     if _is_presentable(text) and not has_wildcard(text):
         yield f"{tool}({text})"
-    words = _find_deciding_words(call)
+    # The words of the only command that is not read-only, or nothing if there are several.
+    if call.analysis is None or not call.analysis.is_complete:
+        words = ()
+    else:
+        deciding = {simple.words for simple, folder in call.find_steps() if not call.is_step_read_only(simple, folder)}
+        words = next(iter(deciding)) if len(deciding) == 1 else ()
     prefix = _find_prefix([word.text for word in words]) if words and all(word.literal for word in words) else ()
     if prefix and all(_is_presentable(word) and " " not in word for word in prefix):
         yield f"{tool}({' '.join(prefix)}:*)"
-
-
-def _find_deciding_words(call: PolicyCall) -> Sequence[ShellWord]:
-    """Return the words of the only command that is not read-only, or nothing if there are several."""
-    if call.analysis is None or not call.analysis.is_complete:
-        return ()
-    deciding = {simple.words for simple, folder in call.find_steps() if not call.is_step_read_only(simple, folder)}
-    return next(iter(deciding)) if len(deciding) == 1 else ()
 
 
 def _find_prefix(texts: Sequence[str]) -> Sequence[str]:

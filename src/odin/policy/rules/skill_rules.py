@@ -92,7 +92,12 @@ def _locate_files(rule: Rule, home: str) -> Iterator[Rule]:
         yield rule
         return
     located = tuple(_locate_word(word, home, is_program=not at) for at, word in enumerate(words))
-    script = _find_script(located)
+    # Which word is the program or, after an interpreter or a shell, its script.
+    name = located[0].rsplit("/", 1)[-1]
+    if not INTERPRETERS.fullmatch(name) and name not in SHELLS:
+        script = 0
+    else:
+        script = next((at for at, word in enumerate(located) if at and not word.startswith("-")), 0)
     if located != words:
         runs_own = located[script] != words[script] or contains(home, words[script])
         named = (old for old, new in zip(words, located, strict=True) if old != new)
@@ -102,14 +107,6 @@ def _locate_files(rule: Rule, home: str) -> Iterator[Rule]:
         yield replace(rule, pattern=shlex.join(located), command=command, home=home if runs_own else "")
     else:
         yield replace(rule, home=home) if contains(home, words[script]) else rule
-
-
-def _find_script(words: tuple[str, ...]) -> int:
-    """Return which word is the program or, after an interpreter or a shell, its script."""
-    name = words[0].rsplit("/", 1)[-1]
-    if not INTERPRETERS.fullmatch(name) and name not in SHELLS:
-        return 0
-    return next((at for at, word in enumerate(words) if at and not word.startswith("-")), 0)
 
 
 def _locate_word(word: str, home: str, *, is_program: bool) -> str:
