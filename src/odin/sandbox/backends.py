@@ -126,7 +126,15 @@ def build_bubblewrap_argv(
 
     `joins`: bwrap already starts in a network namespace other than the machine's.
     """
-    spaces = _list_namespace_flags(variant, network=network or joins)
+    spaces = ["--unshare-ipc"]
+    if variant.user:
+        spaces.append("--unshare-user")
+    if variant.processes:
+        spaces += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
+        if os.getuid() == 0:  # root may change kernel settings there even without capabilities
+            spaces += ["--remount-ro", "/proc"]
+    if not (network or joins):
+        spaces.append("--unshare-net")
     argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *spaces, *_list_capability_flags(variant)]
     argv += _list_run_mounts()
     argv += _list_granted_mounts(layout, temporary=False)
@@ -187,19 +195,6 @@ def build_nested_argv(bwrap: str, python: str) -> list[str]:
         *(bwrap, "--unshare-user", "--ro-bind", "/", "/", "--dev", "/dev", "--cap-drop", "ALL"),
         *("--", *build_init_argv(python, NESTED_FD, "plain")),
     ]
-
-
-def _list_namespace_flags(variant: BubblewrapVariant, *, network: bool) -> list[str]:
-    flags = ["--unshare-ipc"]
-    if variant.user:
-        flags.append("--unshare-user")
-    if variant.processes:
-        flags += ["--unshare-pid", "--as-pid-1", "--proc", "/proc"]
-        if os.getuid() == 0:  # root may change kernel settings there even without capabilities
-            flags += ["--remount-ro", "/proc"]
-    if not network:
-        flags.append("--unshare-net")
-    return flags
 
 
 def _list_capability_flags(variant: BubblewrapVariant) -> list[str]:

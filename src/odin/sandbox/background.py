@@ -201,11 +201,8 @@ class BackgroundProcesses:
         spawned.finish(status)
         if not spawned.has_survivors():
             spawned.runner.forget(spawned.running)
-        self._forget_oldest()
-        if self.listener is not None:
-            self.listener.on_ended(spawned)
-
-    def _forget_oldest(self) -> None:
         over = [name for name in self._processes if name not in self._tasks]
         for name in over[:-_MAX_FINISHED]:
             del self._processes[name]
+        if self.listener is not None:
+            self.listener.on_ended(spawned)

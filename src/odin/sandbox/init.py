@@ -126,7 +126,12 @@ class SandboxInit:
                 os.close(pidfd)
                 code = os.waitstatus_to_exitcode(status)
                 left = GROUP_LEFT if _is_group_alive(pid) else ORPHANS_LEFT if self._has_orphans() else NOTHING_LEFT
-                _write_and_close(report, code.to_bytes(4, "big", signed=True) + left)
+                try:
+                    os.write(report, code.to_bytes(4, "big", signed=True) + left)
+                except OSError:
+                    pass
+                finally:
+                    os.close(report)
 
     def _has_orphans(self) -> bool:
         """True if a process runs whose command has ended: such processes become children of this program."""
@@ -135,15 +140,6 @@ class SandboxInit:
                 return any(int(word) not in self._children for word in file.read().split())
         except OSError:
             return False
-
-
-def _write_and_close(fd: int, data: bytes) -> None:
-    try:
-        os.write(fd, data)
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
 
 
 def _is_group_alive(pid: int) -> bool:

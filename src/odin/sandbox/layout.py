@@ -45,27 +45,6 @@ def can_grant(path: str, root: str, home: str) -> bool:
     return os.path.exists(path) or _can_open_parent(_find_existing_parent(path), home)  # noqa: PTH110
 
 
-def plan_grants(paths: Iterable[str], home: str, *, removes: bool) -> tuple[GrantedFolder, ...]:
-    """Return what to mount for paths that can be granted, outer folders first.
-
-    `removes`: the command may remove or move them.
-    """
-    free: dict[str, list[str]] = {}
-    whole: list[str] = []
-    for path in drop_inner_paths(paths):
-        parent = _find_existing_parent(path)
-        is_folder = os.path.isdir(path) and not removes  # noqa: PTH112
-        if not is_folder and _can_open_parent(parent, home):
-            free.setdefault(parent, []).append(path)
-        else:
-            whole.append(path)
-    mounts = [GrantedFolder(path) for path in whole]
-    for parent, granted in free.items():
-        entries = [entry for entry in _list_entries(parent) if not any(contains(entry, path) for path in granted)]
-        mounts.append(GrantedFolder(parent, tuple(entry for entry in entries if entry not in whole)))
-    return tuple(sorted(mounts, key=lambda mount: mount.path.count("/")))
-
-
 def drop_inner_paths(paths: Iterable[str]) -> list[str]:
     """Return the paths that do not lie in another one of them."""
     kept: list[str] = []
@@ -206,7 +185,15 @@ def find_sockets(folders: Iterable[str], env: Mapping[str, str]) -> list[str]:
     """
     hidden: list[str] = []
     for folder in folders:
-        hidden.extend(_scan_sockets(folder))
+        for count, entry in enumerate(_scan_entries(folder)):
+            if count >= _MAX_SCANNED:
+                break
+            if entry.is_dir(follow_symlinks=False):
+                inner = (item for _, item in zip(range(_MAX_SCANNED), _scan_entries(entry.path), strict=False))
+                if any(_is_socket(item.path) for item in inner if not item.is_file() and not item.is_dir()):
+                    hidden.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False) and _is_socket(entry.path):
+                hidden.append(entry.path)
     agent = os.path.realpath(env.get("SSH_AUTH_SOCK", "") or "/")
     others = [agent, *list_open_sockets()] if _is_socket(agent) else list_open_sockets()
     hidden.extend(path for path in others if not any(contains(folder, path) for folder in hidden))
@@ -232,20 +219,6 @@ def _list_named_sockets() -> list[str]:
     names = (os.fsdecode(line.split(maxsplit=7)[7]) for line in lines if line.count(b"/"))
     real = (os.path.realpath(path) for path in names if path.startswith("/"))
     return [path for path in dict.fromkeys(real) if _is_socket(path)]
-
-
-def _scan_sockets(folder: str) -> list[str]:
-    paths: list[str] = []
-    for count, entry in enumerate(_scan_entries(folder)):
-        if count >= _MAX_SCANNED:
-            break
-        if entry.is_dir(follow_symlinks=False):
-            inner = (item for _, item in zip(range(_MAX_SCANNED), _scan_entries(entry.path), strict=False))
-            if any(_is_socket(item.path) for item in inner if not item.is_file() and not item.is_dir()):
-                paths.append(entry.path)
-        elif not entry.is_file(follow_symlinks=False) and _is_socket(entry.path):
-            paths.append(entry.path)
-    return paths
 
 
 def _scan_entries(folder: str) -> "list[os.DirEntry[str]]":
@@ -322,7 +295,11 @@ def plan_layout(
     project = [session.root, *(path for path in repositories if path != dot_git)] if scope is None else scope
     writable = _list_unmoved([*project, *session.writable])
     if writes:
-        _create_odin_folders(session.odin_folders, [*writable, *temporary])
+        # Create Odin's folders if a command could create them: a missing folder cannot be hidden.
+        for path in session.odin_folders:
+            if _is_covered_by(os.path.realpath(path), [*writable, *temporary]):
+                with suppress(OSError):
+                    os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103
     secrets = SecretPaths(session)
     hidden = secrets.find() + find_kernel_mounts([*writable, *temporary])
     sockets = find_sockets(temporary, session.env)
@@ -388,11 +365,25 @@ def add_grants(
     wanted = [path for path in wanted if can_grant(path, session.root, session.home)]
     protected = {path: ProtectedFiles(path).list_read_only() for path in wanted if os.path.isdir(path)}  # noqa: PTH112
     if not exact:
-        whole = (path for path in wanted if os.path.exists(path) and not protected.get(path))  # noqa: PTH110
-        return msgspec.structs.replace(layout, writable=(*layout.writable, *whole))
+        open_paths = (path for path in wanted if os.path.exists(path) and not protected.get(path))  # noqa: PTH110
+        return msgspec.structs.replace(layout, writable=(*layout.writable, *open_paths))
     fixed = [path for inside in protected.values() for path in inside]
-    mounts = plan_grants(wanted, session.home, removes=removes)
-    return msgspec.structs.replace(layout, granted=mounts, protected=(*layout.protected, *fixed))
+    # What to mount, outer folders first. What the command may remove or move is opened by its parent.
+    free: dict[str, list[str]] = {}
+    whole: list[str] = []
+    for path in drop_inner_paths(wanted):
+        parent = _find_existing_parent(path)
+        is_folder = os.path.isdir(path) and not removes  # noqa: PTH112
+        if not is_folder and _can_open_parent(parent, session.home):
+            free.setdefault(parent, []).append(path)
+        else:
+            whole.append(path)
+    mounts = [GrantedFolder(path) for path in whole]
+    for parent, granted in free.items():
+        entries = [entry for entry in _list_entries(parent) if not any(contains(entry, path) for path in granted)]
+        mounts.append(GrantedFolder(parent, tuple(entry for entry in entries if entry not in whole)))
+    mounts.sort(key=lambda mount: mount.path.count("/"))
+    return msgspec.structs.replace(layout, granted=tuple(mounts), protected=(*layout.protected, *fixed))
 
 
 def is_writable(path: str, layout: SandboxLayout) -> bool:
@@ -434,14 +425,6 @@ def find_writable_folders(session: SandboxSession) -> WritableFolders:
     temporary = find_temp_folders(session.env)
     folders = tuple(os.path.realpath(path) for path in (session.root, *session.writable))
     return WritableFolders(folders, tuple(temporary), tuple(_find_persistent(temporary, session.home)))
-
-
-def _create_odin_folders(odin_folders: Iterable[str], writable: Sequence[str]) -> None:
-    """Create Odin's folders if a command could create them: a missing folder cannot be hidden."""
-    for path in odin_folders:
-        if _is_covered_by(os.path.realpath(path), writable):
-            with suppress(OSError):
-                os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103
 
 
 def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:

@@ -210,7 +210,13 @@ class HeadTailBuffer:
 
     def add(self, data: bytes) -> None:
         self.total += len(data)
-        self._keep_raw(data)
+        if self._spill is not None:
+            if not self._spill.has_started:
+                self._raw += data
+                if self.total > self._limit * 4:
+                    self.save()
+            else:
+                self._spill.write(data)
         data = self._stripper.add(data)
         room = self._head_chars * 4 - len(self._head)
         if room > 0:
@@ -220,16 +226,6 @@ class HeadTailBuffer:
         if len(self._tail) > self._tail_chars * 8:
             del self._tail[: -self._tail_chars * 4]
             self._dropped = True
-
-    def _keep_raw(self, data: bytes) -> None:
-        if self._spill is None:
-            return
-        if not self._spill.has_started:
-            self._raw += data
-            if self.total > self._limit * 4:
-                self.save()
-        else:
-            self._spill.write(data)
 
     def save(self) -> None:
         """Create the spill file with the output so far; later output is appended to it."""
@@ -300,19 +296,16 @@ class BackgroundLog:
         if self._file is None:
             return
         if self._size + len(data) > LOG_LIMIT:
-            self._rotate(self._file)
+            # Rotate the file; the new one starts with a line that says where the earlier output is.
+            self._file.close()
+            self._file = None
+            os.replace(self.path, f"{self.path}.1")  # noqa: PTH105
+            self._file = Path(self.path).open("xb", buffering=0)  # noqa: SIM115
+            lost = f", and {self._dropped_bytes} bytes before those are gone" if self._dropped_bytes else ""
+            note = f"[log cut: the {self._size} bytes before this are in {self.path}.1{lost}]\n"
+            self._dropped_bytes += self._size
+            self._size = self._file.write(note.encode()) or 0
         self._size += self._file.write(data) or 0
-
-    def _rotate(self, full: IO[bytes]) -> None:
-        """Rotate the file; the new one starts with a line that says where the earlier output is."""
-        full.close()
-        self._file = None
-        os.replace(self.path, f"{self.path}.1")  # noqa: PTH105
-        self._file = Path(self.path).open("xb", buffering=0)  # noqa: SIM115
-        lost = f", and {self._dropped_bytes} bytes before those are gone" if self._dropped_bytes else ""
-        note = f"[log cut: the {self._size} bytes before this are in {self.path}.1{lost}]\n"
-        self._dropped_bytes += self._size
-        self._size = self._file.write(note.encode()) or 0
 
     def take_new_output(self) -> str:
         """Return the output since the previous call."""

@@ -218,11 +218,6 @@ def list_group_members(pgid: int) -> dict[int, int]:
     return members
 
 
-def is_any_alive(members: dict[int, int]) -> bool:
-    """True if one of these processes still runs: same pid and same start time, so a reused pid does not count."""
-    return any(_start_time_of(pid) == start_time for pid, start_time in members.items())
-
-
 def _start_time_of(pid: int) -> int:
     if not _HAS_PROC:
         return 0 if is_group_alive(pid) else -1
@@ -314,16 +309,12 @@ class Watchdog:
         except BlockingIOError:
             return
         except OSError:
-            self._restart()
-
-    def _restart(self) -> None:
-        """The watchdog was killed: start another one and send it all groups."""
-        self._forget()
-        if not self._groups:
-            return
-        self.start()
-        if self._pipe >= 0:
-            os.write(self._pipe, "".join(f"+ {group}\n" for group in self._groups).encode())
+            # The watchdog was killed: start another one and send it all groups.
+            self._forget()
+            if self._groups:
+                self.start()
+                if self._pipe >= 0:
+                    os.write(self._pipe, "".join(f"+ {group}\n" for group in self._groups).encode())
 
     def _forget(self) -> None:
         self._pipe = -1
@@ -553,8 +544,8 @@ class RunningProcess:
         signal_marked(self.mark, number)
 
     def has_survivors(self) -> bool:
-        """True if group members outlived the leader. Checked by start time, because the group id may be reused."""
-        return is_any_alive(self.survivors)
+        """True if group members outlived the leader. Checked by start time, because a pid may be reused."""
+        return any(_start_time_of(pid) == start_time for pid, start_time in self.survivors.items())
 
     def is_alive(self) -> bool:
         return not self.exited or self.has_survivors() or bool(find_marked(self.mark))

@@ -95,7 +95,17 @@ class ProtectedFiles:
             self._read_path(path, content)
         for listing in folders.values():
             for path in listing.programs:
-                _read_programs(path, content)
+                # Add an installed program or a folder of them by their times: there are many, and links lead to other
+                # packages.
+                with suppress(OSError):
+                    status = os.lstat(path)
+                    content[path] = f"{status.st_ino} {status.st_ctime_ns}"
+                    if stat.S_ISDIR(status.st_mode):
+                        content[path] = "folder"
+                        with os.scandir(path) as entries:
+                            for entry in islice(entries, _MAX_PROGRAMS):
+                                status = entry.stat(follow_symlinks=False)
+                                content[entry.path] = f"{status.st_ino} {status.st_ctime_ns}"
         content.update(dict.fromkeys(self._repositories, "folder"))
         for folder, listing in folders.items():
             content.update({path: "folder" for path in listing.git_folders if path != folder})
@@ -288,19 +298,6 @@ def _list_folder(folder: str, is_installed: bool) -> FolderListing:
         tuple(git_folders),
         is_installed,
     )
-
-
-def _read_programs(path: str, content: dict[str, str]) -> None:
-    """Add an installed program or a folder of them by their times: there are many, and links lead to other packages."""
-    with suppress(OSError):
-        status = os.lstat(path)
-        content[path] = f"{status.st_ino} {status.st_ctime_ns}"
-        if stat.S_ISDIR(status.st_mode):
-            content[path] = "folder"
-            with os.scandir(path) as entries:
-                for entry in islice(entries, _MAX_PROGRAMS):
-                    status = entry.stat(follow_symlinks=False)
-                    content[entry.path] = f"{status.st_ino} {status.st_ctime_ns}"
 
 
 def _is_for_build_server(parents: Sequence[str], name: str) -> bool:

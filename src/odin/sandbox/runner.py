@@ -423,11 +423,29 @@ class ProcessRunner:
         stdin: int = subprocess.DEVNULL,
     ) -> tuple[RunningProcess, list[int]]:
         self._count += 1
-        self._forget_finished()
+        # Forget commands whose surviving children have ended since; their group id may be reused.
+        for running in list(self._processes.values()):
+            if running.exited and not running.is_reading and not running.has_survivors():
+                self.forget(running)
         self._watchdog.start()
         mark = f"{self._run_mark}.{self._count}."
         argv = [self._environment.shell, "-c", command] if isinstance(command, str) else command
-        environ = self._build_environment(mark, env, profile)
+        # The environment of a command. Our mark is appended to the outer Odin's mark, if any, so that it can find our
+        # children too.
+        is_server = profile.name == "server"  # it gets only the secrets that its settings name
+        base = self._base_envs.get(is_server)
+        if base is None:
+            base = build_command_environment(self._environment.variables, () if is_server else self._env_passthrough)
+            self._base_envs[is_server] = base
+        own: dict[str, str] = {}
+        outer = base.get(_MARK_VARIABLE, "")
+        if profile.name in ("git", "git-remote"):
+            base = build_git_environment(base)
+        elif profile.name == "own":
+            base = build_own_environment(base)
+        elif profile.name != "none":
+            own = build_git_settings(base, hooks=profile.writes)
+        environ = {**base, **own, **(env or {}), _MARK_VARIABLE: outer + mark}
         pairs = [os.pipe() for _ in range(pipes)]
         child: ChildProcess
         try:
@@ -462,32 +480,6 @@ class ProcessRunner:
             self._watchdog.add(group)
         else:
             self._watchdog.remove(group)
-
-    def _forget_finished(self) -> None:
-        """Forget commands whose surviving children have ended since; their group id may be reused."""
-        for running in list(self._processes.values()):
-            if running.exited and not running.is_reading and not running.has_survivors():
-                self.forget(running)
-
-    def _build_environment(self, mark: str, extra: Mapping[str, str] | None, profile: ProcessProfile) -> dict[str, str]:
-        """Return the environment of a command.
-
-        Our mark is appended to the outer Odin's mark, if any, so that it can find our children too.
-        """
-        is_server = profile.name == "server"  # it gets only the secrets that its settings name
-        base = self._base_envs.get(is_server)
-        if base is None:
-            base = build_command_environment(self._environment.variables, () if is_server else self._env_passthrough)
-            self._base_envs[is_server] = base
-        own: dict[str, str] = {}
-        outer = base.get(_MARK_VARIABLE, "")
-        if profile.name in ("git", "git-remote"):
-            base = build_git_environment(base)
-        elif profile.name == "own":
-            base = build_own_environment(base)
-        elif profile.name != "none":
-            own = build_git_settings(base, hooks=profile.writes)
-        return {**base, **own, **(extra or {}), _MARK_VARIABLE: outer + mark}
 
     def _make_spill_path(self) -> str:
         if self._spill_dir is None:

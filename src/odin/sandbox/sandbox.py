@@ -140,22 +140,19 @@ def _describe_file_denial(line: str, code: int, cwd: str, layout: SandboxLayout)
         paths = (_join_path(cwd, name) for name in _QUOTED.findall(line) or _BARE.findall(line))
         return next((f"changing {path}" for path in paths if any(contains(path, other) for other in fixed)), "")
     if _DENIED.search(line) and code != _NOT_EXECUTABLE:
-        return _describe_denied_path(_extract_path(line, cwd), layout)
+        # What was denied if Odin itself could access the path, so that the sandbox must be the reason; else "".
+        path = _extract_path(line, cwd)
+        if not path or path.startswith(("/proc", "/sys", "/dev")):
+            return ""
+        real = os.path.realpath(path)
+        if any(contains(place, real) for place in layout.hidden):
+            return f"reading {path}"
+        if is_writable(real, layout):
+            return ""
+        existing = real if os.path.exists(real) else os.path.dirname(real)  # noqa: PTH110, PTH120
+        can_read = not os.path.exists(real) or os.access(real, os.R_OK)  # noqa: PTH110
+        return f"writing {path}" if can_read and os.access(existing, os.W_OK) else ""
     return ""
-
-
-def _describe_denied_path(path: str, layout: SandboxLayout) -> str:
-    """Return what was denied if Odin itself could access the path, so that the sandbox must be the reason; else ""."""
-    if not path or path.startswith(("/proc", "/sys", "/dev")):
-        return ""
-    real = os.path.realpath(path)
-    if any(contains(place, real) for place in layout.hidden):
-        return f"reading {path}"
-    if is_writable(real, layout):
-        return ""
-    existing = real if os.path.exists(real) else os.path.dirname(real)  # noqa: PTH110, PTH120
-    can_read = not os.path.exists(real) or os.access(real, os.R_OK)  # noqa: PTH110
-    return f"writing {path}" if can_read and os.access(existing, os.W_OK) else ""
 
 
 def _extract_path(line: str, cwd: str) -> str:
@@ -330,7 +327,16 @@ class Sandbox:
         if _needs_own_sandbox(profile):
             own = self._open_own(profile, supervisor)
             if own is not None:
-                return self._start_in_own(own, lambda: own.start(argv, cwd, env, out, err, stdin=stdin))
+                # The command's own sandbox ends with the last process that the command has started.
+                self._own.append(own)
+                self._report_group(own.group, True)
+                try:
+                    child = own.start(argv, cwd, env, out, err, stdin=stdin)
+                except BaseException:
+                    self._end_own(own)
+                    raise
+                child.on_exit = lambda left: None if left else self._end_own(own)
+                return child
             if profile.scope is not None:
                 raise SandboxUnavailable(0, "the sandbox for this agent's write scope could not be created")
         try:
@@ -341,18 +347,6 @@ class Sandbox:
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted")
         return supervisor.start(argv, cwd, env, out, err, stdin=stdin)
-
-    def _start_in_own(self, supervisor: SandboxSupervisor, start: Callable[[], SandboxedChild]) -> SandboxedChild:
-        """Start a command in a sandbox of its own, which ends with the last process that the command has started."""
-        self._own.append(supervisor)
-        self._report_group(supervisor.group, True)
-        try:
-            child = start()
-        except BaseException:
-            self._end_own(supervisor)
-            raise
-        child.on_exit = lambda left: None if left else self._end_own(supervisor)
-        return child
 
     def _start_apart(
         self, profile: ProcessProfile, start: Callable[[SandboxSupervisor], SandboxedChild]
@@ -505,7 +499,11 @@ class Sandbox:
 
     def _get_supervisor(self, *, writes: bool) -> SandboxSupervisor | None:
         """Return the sandbox to start commands in, creating it if needed; None if no backend works."""
-        self._stop_if_outdated()
+        # Kill all sandboxes if the project folder was replaced, and the shared ones if they are idle and outdated.
+        if True in self._supervisors and self._identify_root() != self._root_identity:
+            self.kill()
+        elif self._is_outdated() and all(self._is_idle(supervisor) for supervisor in self._supervisors.values()):
+            self._kill_shared()
         if not writes and self._has_separate_network():
             self._supervisors.pop(False).kill()
         if writes not in self._supervisors:
@@ -516,13 +514,6 @@ class Sandbox:
             if supervisor.group:
                 self._report_group(supervisor.group, True)
         return self._supervisors[writes]
-
-    def _stop_if_outdated(self) -> None:
-        """Kill all sandboxes if the project folder was replaced, and the shared ones if they are idle and outdated."""
-        if True in self._supervisors and self._identify_root() != self._root_identity:
-            self.kill()
-        elif self._is_outdated() and all(self._is_idle(supervisor) for supervisor in self._supervisors.values()):
-            self._kill_shared()
 
     def _is_outdated(self) -> bool:
         """True if there are other files to protect or to hide than when the sandboxes were created."""
@@ -586,7 +577,17 @@ class Sandbox:
         self._error = ""
         for _ in range(_MAX_TRIES):
             try:
-                return self._open_candidate(candidate, writes=writes)
+                layout = self._get_layout(writes=writes)
+                network = self._options.network
+                if not writes and not network and candidate.kind == "bubblewrap" and True in self._supervisors:
+                    try:
+                        supervisor = self._open_sharing_network(self._supervisors[True], candidate, layout)
+                    except (SandboxSetupError, OSError):
+                        pass
+                    else:
+                        self._is_network_shared = True
+                        return supervisor
+                return open_sandbox(candidate, layout, network=network, path=self._path)
             except SandboxSetupError as error:
                 self._layouts.pop(writes, None)
                 if not error.is_transient and not can_open(candidate, network=self._options.network, path=self._path):
@@ -614,19 +615,6 @@ class Sandbox:
         if not self._error:
             save_probe(self._probe_file, self._probe)
         return supervisor
-
-    def _open_candidate(self, candidate: SandboxCandidate, *, writes: bool) -> SandboxSupervisor:
-        layout = self._get_layout(writes=writes)
-        network = self._options.network
-        if not writes and not network and candidate.kind == "bubblewrap" and True in self._supervisors:
-            try:
-                supervisor = self._open_sharing_network(self._supervisors[True], candidate, layout)
-            except (SandboxSetupError, OSError):
-                pass
-            else:
-                self._is_network_shared = True
-                return supervisor
-        return open_sandbox(candidate, layout, network=network, path=self._path)
 
     def _open_sharing_network(
         self, outer: SandboxSupervisor, candidate: SandboxCandidate, layout: SandboxLayout

@@ -67,18 +67,15 @@ class SandboxedChild:
         if len(report) == 5:
             self.code = int.from_bytes(report[:4], "big", signed=True)
         else:
-            self._kill_orphan()
+            # The init program is gone without a report: kill the command in case the kernel did not.
+            with suppress(OSError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                signal_group(self.pid, signal.SIGKILL)
+            select.select([self._pidfd], [], [], 1.0)
         self._close()
         self.left_processes = report[4:] != NOTHING_LEFT
         self.on_exit(self.left_processes)
         return list_group_members(self.pid) if report[4:] in (GROUP_LEFT, b"") else {}
-
-    def _kill_orphan(self) -> None:
-        """The init program is gone without a report: kill the command in case the kernel did not."""
-        with suppress(OSError):
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            signal_group(self.pid, signal.SIGKILL)
-        select.select([self._pidfd], [], [], 1.0)
 
     def reap(self) -> bool:
         if self._status < 0:
@@ -174,7 +171,11 @@ class SandboxSupervisor:
         os.close(self._pidfd)
         if self._popen is not None:
             signal_group(self._popen.pid, signal.SIGKILL)
-            _wait_in_background(self._popen)
+            # Reap in a thread: a sandbox takes some milliseconds to exit, and nothing depends on it.
+            try:
+                threading.Thread(target=self._popen.wait, daemon=True).start()
+            except RuntimeError:
+                self._popen.wait()  # the interpreter is shutting down
 
 
 def open_supervisor(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]) -> SandboxSupervisor:
@@ -232,14 +233,6 @@ def open_nested_supervisor(outer: SandboxSupervisor, argv: Sequence[str], env: M
             os.close(write_end)
         if child is not None:
             child.detach()
-
-
-def _wait_in_background(popen: "subprocess.Popen[bytes]") -> None:
-    """Reap in a thread: a sandbox takes some milliseconds to exit, and nothing depends on it."""
-    try:
-        threading.Thread(target=popen.wait, daemon=True).start()
-    except RuntimeError:
-        popen.wait()  # the interpreter is shutting down
 
 
 def _await_hello(channel: socket.socket) -> int:
