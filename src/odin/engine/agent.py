@@ -57,23 +57,19 @@ class TakenMail(Struct, frozen=True):
 
 
 class Mailbox(Protocol):
-    """The mail of the session's agents."""
+    """The mail of the session's agents. The methods are those of an agent without mail."""
 
     def take(self, agent: str) -> TakenMail:
         """Return all mail for this agent that was not taken yet, the most urgent first."""
-        ...
-
-    def should_wake(self, agent: str) -> bool:
-        """True if this agent has mail that an idle agent should read now."""
-        ...
-
-
-class NoMail:
-    def take(self, agent: str) -> TakenMail:
         return TakenMail()
 
     def should_wake(self, agent: str) -> bool:
+        """True if this agent has mail that an idle agent should read now."""
         return False
+
+
+class NoMail(Mailbox):
+    """For an agent alone."""
 
 
 class AgentDeps(Struct, frozen=True):

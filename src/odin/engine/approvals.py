@@ -8,7 +8,7 @@ rules of a running session.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -329,14 +329,6 @@ def _complete_answers(questions: Sequence[Question], given: Sequence[Sequence[st
         default = tuple(option.label for option in question.options[:1])
         answers.append((words if question.multiple else words[:1]) or default)
     return tuple(answers)
-
-
-class RuleWriter(Protocol):
-    """Where answers are remembered as rules."""
-
-    async def add(self, text: str, action: RuleAction, scope: RememberScope) -> None:
-        """Add a rule. Raise OdinError if the text is not a rule or cannot be saved."""
-        ...
 
 
 class RuleChanges:

@@ -26,7 +26,7 @@ from odin.core.tool import (
     ToolOutput,
     fail,
 )
-from odin.engine.approvals import Approvals, RuleWriter
+from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.hooks import HookInbox
 from odin.engine.limits import RepetitionGuard
 from odin.engine.recorder import Recorder
@@ -236,7 +236,7 @@ class CallDeps(Struct, frozen=True):
     recorder: Recorder
     hooks: HookInbox
     redact: Redact = redact_nothing
-    rules: RuleWriter | None = None
+    rules: RuleChanges | None = None
     preview: PreviewCall = skip_preview
     sandbox: Callable[[], str] = lambda: ""
     steps: CallSteps = CallSteps()

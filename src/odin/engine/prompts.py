@@ -46,39 +46,26 @@ NO_CONTENT = AttachedContent()
 
 
 class Attachments(Protocol):
-    """Reads the attachments of prompts."""
+    """Reads the attachments of prompts. The methods are those of an agent whose prompts attach nothing."""
 
     async def accept(self, prompt: Prompt) -> Prompt:
         """Save the prompt's images and return it referring to them. Raise UsageError if they could not be sent."""
-        ...
-
-    def has_attachments(self, prompt: Prompt) -> bool:
-        """True if the prompt may have something to read."""
-        ...
-
-    async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
-        """Read the attachments as they are now. Never raises: problems become warnings."""
-        ...
-
-    def forget(self) -> None:
-        """Forget the last read: it did not enter the conversation."""
-        ...
-
-
-class NoAttachments:
-    """For sub-agents: a prompt that a model wrote attaches nothing."""
-
-    async def accept(self, prompt: Prompt) -> Prompt:
         return prompt
 
     def has_attachments(self, prompt: Prompt) -> bool:
+        """True if the prompt may have something to read."""
         return False
 
     async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
+        """Read the attachments as they are now. Never raises: problems become warnings."""
         return NO_CONTENT
 
     def forget(self) -> None:
-        return
+        """Forget the last read: it did not enter the conversation."""
+
+
+class NoAttachments(Attachments):
+    """For sub-agents: a prompt that a model wrote attaches nothing."""
 
 
 class ExpandedPrompt(Struct, frozen=True):

@@ -62,55 +62,37 @@ class RequestTemplate(msgspec.Struct, frozen=True):
 
 
 class Compaction(Protocol):
-    """Keeps one agent's conversation within the context window. Called only while no tool call is open."""
+    """Keeps one agent's conversation within the context window. Called only while no tool call is open.
+
+    The methods are those of an agent without compaction.
+    """
 
     async def prepare_request(self, template: RequestTemplate, scope: CallScope) -> None:
         """Make the next request fit. Raise CompactionFailed if that is impossible."""
-        ...
 
     async def handle_overflow(self, template: RequestTemplate, scope: CallScope, error: ContextOverflow) -> bool:
         """The model rejected a request as too long. True if the conversation is shorter now and can be sent again."""
-        ...
+        return False
 
     @property
     def expected_tokens(self) -> int:
         """Estimated tokens of the next request; 0 if unknown."""
-        ...
+        return 0
 
     def record_usage(self, template: RequestTemplate, usage: Usage) -> None:
         """Take the measured usage of the last request."""
-        ...
 
     def reply_room_of(self, template: RequestTemplate) -> int:
         """Maximum tokens of a reply; 0 if unknown."""
-        ...
+        return 0
 
     async def handle_cut_off(self, template: RequestTemplate, scope: CallScope) -> bool:
         """Replies keep hitting their length limit. True if there is more room for one now."""
-        ...
+        return False
 
 
-class NoCompaction:
+class NoCompaction(Compaction):
     """No compaction: the conversation grows until the model rejects it."""
-
-    async def prepare_request(self, template: RequestTemplate, scope: CallScope) -> None:
-        return
-
-    async def handle_overflow(self, template: RequestTemplate, scope: CallScope, error: ContextOverflow) -> bool:
-        return False
-
-    @property
-    def expected_tokens(self) -> int:
-        return 0
-
-    def record_usage(self, template: RequestTemplate, usage: Usage) -> None:
-        return
-
-    def reply_room_of(self, template: RequestTemplate) -> int:
-        return 0
-
-    async def handle_cut_off(self, template: RequestTemplate, scope: CallScope) -> bool:
-        return False
 
 
 class TurnReview(msgspec.Struct, frozen=True):
