@@ -74,13 +74,13 @@ async def test_small_model_reads_the_page_and_the_planner_reads_its_answer(start
     assert talk.server.rejected == []
 
 
-async def test_matching_passages_are_returned_without_a_small_model(start: Start, site: Site):
+async def test_the_page_is_returned_without_a_small_model(start: Start, site: Site):
     url = site.page("/ports", PAGE)
     fetch = call("WebFetch", {"url": url, "prompt": "Which port does it listen on?"})
     talk = await start([fetch, say("8080")], allowed_tools=NEAR)
     await talk.say("Which port?")
     assert "The server listens on **8080**." in last_result(talk).text
-    assert "No model answered" in last_result(talk).text
+    assert "No model is connected" in last_result(talk).text
 
 
 async def test_page_text_is_returned_if_the_small_model_fails(start: Start, site: Site):
