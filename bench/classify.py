@@ -39,7 +39,7 @@ DENIED = ("Bash(git push:*)", "Bash(curl:*)", "Read(secrets/**)")
 
 def rows() -> list[Row]:
     from odin.config.paths import make_environment
-    from odin.core.tool import Subject
+    from odin.core.tool import Target
     from odin.policy.policy import Policy
     from odin.policy.rules.rule import RuleSet
     from odin.policy.rules.rule_file import build_list_rules
@@ -48,7 +48,7 @@ def rows() -> list[Row]:
         subprocess.run(["git", "init", "-q", folder], check=True)
         rules = RuleSet(build_list_rules(allowed_tools=RULES, disallowed_tools=DENIED))
         policy = Policy(root=folder, environment=make_environment(cwd=folder), rule_set=rules)
-        policy.judge("ExecuteCommand", "execute", Subject(command="true"), "edit_mode")
+        policy.evaluate("ExecuteCommand", "execute", Target(command="true"), "edit_mode")
         medians: list[float] = []
         floors: list[float] = []
         gc.collect()
@@ -57,9 +57,9 @@ def rows() -> list[Row]:
             for command in TYPICAL:
                 times: list[float] = []
                 for number in range(ROUNDS):
-                    subject = Subject(command=command.replace("main", f"main{number}"))
+                    target = Target(command=command.replace("main", f"main{number}"))
                     started = time.perf_counter()
-                    policy.judge("ExecuteCommand", "execute", subject, "edit_mode")
+                    policy.evaluate("ExecuteCommand", "execute", target, "edit_mode")
                     times.append((time.perf_counter() - started) * 1000)
                 medians.append(statistics.median(times))
                 started = time.perf_counter()

@@ -75,7 +75,7 @@ def modified(path: str, before: bytes, after: bytes, chance: Random, *, patches:
     old = decode(before)
     if old is None or not before:
         return created(path, after)
-    new = _in_the_encoding_of(old, after)
+    new = _encode_like(old, after)
     if new is None:
         return _anew(path, after)
     phrasing = _Phrasing(path, old, new, after, chance)
@@ -100,7 +100,7 @@ def _anew(path: str, after: bytes) -> Phrased:
     return Phrased([gone, Call("WriteFile", {"file_path": path, "content": content})], None)
 
 
-def _in_the_encoding_of(old: DecodedText, after: bytes) -> str | None:
+def _encode_like(old: DecodedText, after: bytes) -> str | None:
     """Return the new text, or None if the old file's encoding cannot represent it.
 
     This does not use the code under test, so that a bug there cannot hide a change.

@@ -162,7 +162,7 @@ class Replay:
         while steps:
             known = steps[0].whole and steps[0].path in self._known
             reads = () if known else steps[0].reads
-            size += len(reads) * PAGE_CHARS + sum(_length_of(call) for call in steps[0].calls)
+            size += len(reads) * PAGE_CHARS + sum(_get_length(call) for call in steps[0].calls)
             if calls and (len(calls) + len(reads) + len(steps[0].calls) > REPLY_CALLS or size > self._options.window):
                 break
             step = steps.popleft()
@@ -325,7 +325,7 @@ class Replay:
                 self._tree.put(path, ABSENT, b"")
 
 
-def _length_of(call: Call) -> int:
+def _get_length(call: Call) -> int:
     return sum(len(str(value)) for value in call.args.values())
 
 

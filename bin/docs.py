@@ -16,17 +16,17 @@ from pathlib import Path
 from odin.app import build_standard_registry
 from odin.commands import build_parser
 from odin.commands.command_line import make_formatter
-from odin.commands.completions import parser_of
+from odin.commands.completions import capture_parser
 from odin.commands.main import COMMANDS
 from odin.config.schema import build_schema, build_table
 from odin.context.library import BUILTIN_COMMANDS
 from odin.core import event, op
 from odin.core.slash_commands import SLASH_COMMANDS
 from odin.core.tool import ALIASES, SubAgentTask
-from odin.engine.event_bus import BUS_NAMES, sources_of
+from odin.engine.event_bus import BUS_NAMES, list_sources
 from odin.providers.offline.requests import REQUESTS
+from odin.tools.agent import AgentTool
 from odin.tools.context_summarizer import ContextSummarizerTool
-from odin.tools.talk import AgentTool
 from odin.tools.web import WebFetchTool, WebSearchTool
 from odin.ui.tui.dialogs.reports import describe_scope
 from odin.ui.tui.keys import KEYS, KeyScope, format_key
@@ -78,7 +78,7 @@ def ops() -> str:
 def bus() -> str:
     lines = ["| name | events | ops |", "|---|---|---|"]
     for name in BUS_NAMES:
-        heard, asked = sources_of(name)
+        heard, asked = list_sources(name)
         of = [", ".join(f"`{kind.__name__}`" for kind in kinds) for kinds in (heard, asked)]
         lines.append(f"| `{name}` | {of[0] or 'none yet'} | {of[1]} |")
     return "\n".join(lines)
@@ -100,7 +100,7 @@ def commands() -> str:
     """Return a Markdown section with the help text of each subcommand."""
     lines: list[str] = []
     for name, module in COMMANDS.items():
-        parser = parser_of(name, module)
+        parser = capture_parser(name, module)
         parser.formatter_class = make_formatter
         lines += [f"### odin {name}", "", "```text", parser.format_help().rstrip(), "```", ""]
     return "\n".join(lines)
@@ -154,7 +154,7 @@ def rendered(text: str) -> str:
     return PART.sub(part, text)
 
 
-def anchors_of(text: str) -> set[str]:
+def list_anchors(text: str) -> set[str]:
     """Return the anchors that GitHub gives the headings of a page."""
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
 
@@ -166,7 +166,7 @@ def broken_links(page: Path, text: str) -> Iterator[str]:
         path = page.parent / target if target else page
         if not path.exists():
             yield f"{page.relative_to(ROOT)}: there is no file {target}"
-        elif anchor and path.suffix == ".md" and anchor not in anchors_of(path.read_text(encoding="utf-8")):
+        elif anchor and path.suffix == ".md" and anchor not in list_anchors(path.read_text(encoding="utf-8")):
             yield f"{page.relative_to(ROOT)}: {path.name} has no heading #{anchor}"
 
 

@@ -56,7 +56,7 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            self.returncode = self._server.code_of(self.pid)
+            self.returncode = self._server.get_exit_code(self.pid)
         return self.returncode
 
     def wait(self, timeout: float) -> int:
@@ -100,7 +100,7 @@ class ForkServer:
                 self._read_report(60.0)
             return self._pids.pop()
 
-    def code_of(self, pid: int) -> int | None:
+    def get_exit_code(self, pid: int) -> int | None:
         """Return the exit code of a process, negative for a signal; None while it runs."""
         with self._lock:
             while self._read_report(0.0):

@@ -40,7 +40,7 @@ def check_team(log: list[Envelope]) -> SessionState:
     known: dict[str, MailSent] = {}
     for envelope in log:
         event = envelope.event
-        before = dict(state.board.mail)
+        before = dict(state.board.messages)
         known |= before
         if isinstance(event, TurnStarted | NoteAdded):
             for name in event.mail:
@@ -58,11 +58,11 @@ def check_team(log: list[Envelope]) -> SessionState:
             assert mail.id not in sent, f"{mail.id} was sent twice"
             sent.add(mail.id)
         state.apply(envelope)
-        replaced |= {name for name in before if name not in state.board.mail} - delivered
-    waiting = set(state.board.mail)
+        replaced |= {name for name in before if name not in state.board.messages} - delivered
+    waiting = set(state.board.messages)
     assert sent == delivered | replaced | waiting, f"lost mail: {sent - delivered - replaced - waiting}"
     assert {mail.kind for mail in sent_in(log) if mail.id in replaced} <= {"progress"}
-    for mail in state.board.mail.values():
+    for mail in state.board.messages.values():
         task = next((task for task in state.board.tasks.values() if mail.recipient in task.agents), None)
         assert not mail.recipient or task is not None, f"{mail.id} has an unknown recipient: {mail.recipient}"
         unread_at_end = task is not None and task.state == "completed" and mail.kind != "progress"
@@ -88,5 +88,5 @@ def check_resumed(log: list[Envelope]) -> SessionState:
         "running",
         "waiting_descendant",
     }
-    assert set(state.board.mail) == set(before.board.mail)
+    assert set(state.board.messages) == set(before.board.messages)
     return state

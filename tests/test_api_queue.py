@@ -12,7 +12,7 @@ import odin
 from odin.core.errors import AgentShutdown, EmptyPrompt, Interrupted, SessionBusy
 from odin.core.op import ChangePrompt
 from odin.testing import ScriptedServer, call, say
-from tests.test_api import Configure, configure, result_of
+from tests.test_api import Configure, configure, get_result
 
 __all__ = ["configure"]
 
@@ -33,10 +33,10 @@ async def test_busy_session_and_empty_prompt_are_refused(configure: Configure) -
             with pytest.raises(EmptyPrompt):
                 other.send("  ")
             await wait_until(lambda: len(server.requests) == 1)
-            assert (await result_of(other.send("3"))).result == "Other.", "sessions are independent"
+            assert (await get_result(other.send("3"))).result == "Other.", "sessions are independent"
             gate.set()
-            assert (await result_of(first)).result == "One."
-            assert (await result_of(session.send("2"))).result == "Two."
+            assert (await get_result(first)).result == "One."
+            assert (await get_result(session.send("2"))).result == "Two."
 
 
 async def test_query_can_be_interrupted_from_another_thread(configure: Configure) -> None:
@@ -45,12 +45,12 @@ async def test_query_can_be_interrupted_from_another_thread(configure: Configure
             query = session.query("1")
             await wait_until(lambda: len(server.requests) == 1)
             assert await asyncio.to_thread(lambda: query.interrupt().result(20))
-            result = await result_of(query)
+            result = await get_result(query)
             assert (result.exit_reason, result.subtype) == ("interrupted", "error_during_execution")
             assert isinstance(query.last_error, Interrupted)
             assert not await query.interrupt(), "the query has ended"
             assert not await asyncio.to_thread(lambda: session.interrupt().result(20)), "the session is idle"
-            assert (await result_of(session.query("2"))).result == "Fine."
+            assert (await get_result(session.query("2"))).result == "Fine."
 
 
 async def test_interrupting_one_prompt_does_not_affect_the_next(configure: Configure) -> None:
@@ -59,8 +59,8 @@ async def test_interrupting_one_prompt_does_not_affect_the_next(configure: Confi
             first, second = session.query("1"), session.query("2")
             await wait_until(lambda: len(server.requests) == 1)
             await first.interrupt()
-            assert (await result_of(first)).exit_reason == "interrupted"
-            assert (await result_of(second)).result == "Two."
+            assert (await get_result(first)).exit_reason == "interrupted"
+            assert (await get_result(second)).result == "Two."
 
 
 async def test_interrupting_the_session_drops_queued_prompts(configure: Configure) -> None:
@@ -69,9 +69,9 @@ async def test_interrupting_the_session_drops_queued_prompts(configure: Configur
             first, second = session.query("1"), session.query("2 waits")
             await wait_until(lambda: len(server.requests) == 1)
             assert await session.interrupt()
-            reasons = [(await result_of(query)).exit_reason for query in (first, second)]
+            reasons = [(await get_result(query)).exit_reason for query in (first, second)]
             assert reasons == ["interrupted", "interrupted"]
-            assert (await result_of(session.query("3"))).result == "Three."
+            assert (await get_result(session.query("3"))).result == "Three."
             assert "2 waits" not in server.requests[1].body.decode()
             assert server.rejected == []
 
@@ -85,7 +85,7 @@ async def test_steering_prompt_reaches_the_running_turn(configure: Configure, wo
             await wait_until(lambda: (workspace / "begun").exists())
             assert await session.steer("turn left")
             (workspace / "go").touch()
-            assert (await result_of(query)).result == "Turned."
+            assert (await get_result(query)).result == "Turned."
             assert "turn left" in str(server.requests[1].messages[-1])
 
 
@@ -102,8 +102,8 @@ async def test_merged_prompt_has_the_result_of_the_turn(configure: Configure) ->
             (waiting,) = (await client.snapshot()).queue
             await client.submit(ChangePrompt(waiting.id, delivery="merge"))
             gate.set()
-            assert (await result_of(first)).result == "Both."
-            assert (await result_of(second)).result == "Both."
+            assert (await get_result(first)).result == "Both."
+            assert (await get_result(second)).result == "Both."
 
 
 async def wait_until_queued(client: Any) -> None:
@@ -120,12 +120,12 @@ async def test_prompt_queued_at_close_is_aborted_and_stays_in_the_queue(configur
         client = await session.open()
         await wait_until_queued(client)
         assert await session.close(20)
-        assert (await result_of(first)).exit_reason == "aborted"
-        result = await result_of(second)
+        assert (await get_result(first)).exit_reason == "aborted"
+        result = await get_result(second)
         assert (result.exit_reason, result.error_kind) == ("aborted", "AgentShutdown")
         assert isinstance(second.last_error, AgentShutdown)
         with pytest.raises(AgentShutdown):
-            await result_of(session.query("3"))
+            await get_result(session.query("3"))
         async with odin.new(options=configure(server, resume=first.session_id)) as again:
             (waiting,) = (await (await again.open()).snapshot()).queue
             assert waiting.body == "2"
@@ -148,7 +148,7 @@ async def test_every_exit_reason_has_a_complete_result(
 ) -> None:
     with ScriptedServer(script) as server:
         query = odin.query("Go.", configure(server, **options))
-        result = await result_of(query)
+        result = await get_result(query)
     assert (result.exit_reason, result.subtype, result.is_error) == (reason, subtype, reason != "end_turn")
     assert (result.num_turns, query.turn_count) == (1, 1)
     assert result.duration_ms >= result.duration_api_ms >= 0

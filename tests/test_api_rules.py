@@ -10,7 +10,7 @@ import odin
 from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
 from odin.testing import ScriptedServer, call, say
-from tests.test_api import Configure, configure, result_of
+from tests.test_api import Configure, configure, get_result
 
 __all__ = ["configure"]
 
@@ -29,7 +29,7 @@ async def test_call_allowed_for_the_session_is_not_asked_again(configure: Config
     script = [touch("one"), touch("one", "c2"), touch("two", "c3"), say("Done.")]
     with ScriptedServer(script) as server:
         async with odin.new(None, configure(server), can_use_tool=checker) as session:
-            await result_of(session.query("Go."))
+            await get_result(session.query("Go."))
             rules = [(line.layer, line.action, line.text) for line in await session.rules()]
     assert [ask.subject for ask in asked] == ["touch one", "touch two"]
     assert [rule for rule in rules if rule[0] == "session"] == [("session", "allow", ask.rules[0]) for ask in asked]
@@ -44,7 +44,7 @@ async def test_checker_can_remember_its_own_rule(configure: Configure, workspace
         return verdict
 
     with ScriptedServer([touch("one"), touch("two", "c2"), say("Done.")]) as server:
-        await result_of(odin.query("Go.", configure(server), can_use_tool=checker))
+        await get_result(odin.query("Go.", configure(server), can_use_tool=checker))
     assert asked == ["touch one"]
     assert (workspace / "two").exists()
 
@@ -57,7 +57,7 @@ async def test_call_denied_for_the_session_is_not_asked_again(configure: Configu
         return odin.Deny("never", remember="session")
 
     with ScriptedServer([touch("one"), touch("one", "c2"), say("Done.")]) as server:
-        await result_of(odin.query("Go.", configure(server), can_use_tool=checker))
+        await get_result(odin.query("Go.", configure(server), can_use_tool=checker))
         assert "never" in server.requests[1].results["c1"]
         assert "enied" in server.requests[2].results["c2"]
     assert asked == ["touch one"]
@@ -69,7 +69,7 @@ async def test_rules_are_listed_added_and_removed(configure: Configure, workspac
             await session.add_rule("Bash(touch one)")
             await session.add_rule("Bash(touch two)", "deny")
             query = session.query("Go.")
-            await result_of(query)
+            await get_result(query)
             (allowed, denied) = [line for line in await query.rules() if line.layer == "session"]
             assert {(line.action, line.text) for line in (allowed, denied)} == {
                 ("allow", "Bash(touch one)"),
@@ -77,7 +77,7 @@ async def test_rules_are_listed_added_and_removed(configure: Configure, workspac
             }
             await session.remove_rule(next(line.number for line in (allowed, denied) if line.action == "deny"))
             assert [line.text for line in await session.rules() if line.layer == "session"] == ["Bash(touch one)"]
-            await result_of(session.query("Again."))
+            await get_result(session.query("Again."))
             assert "requires confirmation" in server.requests[3].results["c2"]
             with pytest.raises(UsageError):
                 await session.add_rule("(((")
@@ -101,7 +101,7 @@ async def test_hooks_are_plain_or_async_functions(configure: Configure, workspac
 
     hooks = {"PreToolUse": [odin.Hook(before, matcher="Bash")], "PostToolUse": [after]}
     with ScriptedServer([touch("one"), touch("two", "c2"), say("Done.")]) as server:
-        await result_of(odin.query("Go.", configure(server), hooks=hooks))
+        await get_result(odin.query("Go.", configure(server), hooks=hooks))
         assert "not one" in server.requests[1].results["c1"]
         assert "It went well." in server.requests[2].body.decode()
     assert [item["hook_event_name"] for item in hook_inputs] == ["PreToolUse", "PreToolUse", "PostToolUse"]
@@ -118,13 +118,13 @@ async def test_failing_or_hanging_hook_does_not_stop_the_run(configure: Configur
 
     hooks = {"PreToolUse": [broken, odin.Hook(hangs, timeout=0.1)]}
     with ScriptedServer([touch("one"), say("Done.")]) as server:
-        assert (await result_of(odin.query("Go.", configure(server), hooks=hooks))).result == "Done."
+        assert (await get_result(odin.query("Go.", configure(server), hooks=hooks))).result == "Done."
     assert (workspace / "one").exists()
 
 
 async def test_unknown_hook_event_is_refused(configure: Configure) -> None:
     with ScriptedServer([]) as server, pytest.raises(UsageError, match="BeforeLunch"):
-        await result_of(odin.query("Go.", configure(server), hooks={"BeforeLunch": [lambda given: None]}))
+        await get_result(odin.query("Go.", configure(server), hooks={"BeforeLunch": [lambda given: None]}))
 
 
 async def test_checker_that_never_answers_times_out(configure: Configure, workspace: Path) -> None:
@@ -139,7 +139,7 @@ async def test_checker_that_never_answers_times_out(configure: Configure, worksp
 
     (workspace / "odinconfig.json").write_text('{"confirm_timeout_s": 1}')
     with ScriptedServer([touch("one"), say("Nobody there.")]) as server:
-        result = await result_of(odin.query("Go.", configure(server), can_use_tool=checker))
+        result = await get_result(odin.query("Go.", configure(server), can_use_tool=checker))
         assert "timed out" in server.requests[1].results["c1"]
     assert result.result == "Nobody there."
     assert ended == ["ExecuteCommand"]

@@ -71,7 +71,7 @@ def find_blocks(messages: list[Message], kind: type[Any]) -> list[Any]:
     return found
 
 
-def result_of(messages: list[Message]) -> ResultMessage:
+def get_result(messages: list[Message]) -> ResultMessage:
     (result,) = [message for message in messages if isinstance(message, ResultMessage)]
     return result
 
@@ -102,7 +102,7 @@ async def test_prompt_with_tool_calls_yields_all_messages(configure: Configure, 
     assert [use.id for use in uses] == [result.tool_use_id for result in results]
     assert ["alpha" in str(results[0].content), "beta" in str(results[1].content)] == [True, True]
     assert [block.thinking for block in find_blocks(messages, ThinkingBlock)] == ["two files"]
-    result = result_of(messages)
+    result = get_result(messages)
     assert (result.subtype, result.is_error, result.result) == ("success", False, "They say alpha and beta.")
     assert result.num_turns == 2
     assert result.session_id == first.data["session_id"]
@@ -172,7 +172,7 @@ async def test_allowed_call_is_run(configure: Configure, workspace: Path) -> Non
     ((name, shown, context),) = gate.asked
     assert (name, shown, context.tool_use_id) == ("WriteFile", args, "toolu_w")
     assert context.decision_reason
-    assert result_of(messages).permission_denials == []
+    assert get_result(messages).permission_denials == []
 
 
 async def test_denied_call_returns_an_error_result(configure: Configure, workspace: Path) -> None:
@@ -186,7 +186,7 @@ async def test_denied_call_returns_an_error_result(configure: Configure, workspa
     assert "not on a Friday" in result_text
     (block,) = cast("list[ToolResultBlock]", find_blocks(messages, ToolResultBlock))
     assert block.is_error
-    result = result_of(messages)
+    result = get_result(messages)
     assert result.permission_denials == [
         {"tool_name": "WriteFile", "tool_use_id": "toolu_w", "tool_input": args, "reason": result_text}
     ]
@@ -211,7 +211,7 @@ async def test_denial_can_interrupt_the_turn(configure: Configure, workspace: Pa
     with ScriptedServer([call("WriteFile", args), say("never said")]) as server:
         messages = await collect(query(prompt="Make it.", options=configure(server, can_use_tool=gate)))
         assert len(server.requests) == 1
-    assert result_of(messages).subtype == "error_during_execution"
+    assert get_result(messages).subtype == "error_during_execution"
 
 
 async def test_failing_permission_callback_denies_the_call(configure: Configure, workspace: Path) -> None:
@@ -347,7 +347,7 @@ async def test_question_goes_to_the_callback_which_answers_in_its_input(configur
         assert server.requests[1].results["toolu_q"] == "The user answered:\nDatabase: SQLite\nExtras: a, b"
     ((name, shown, context),) = gate.asked
     assert (name, shown, context.tool_use_id) == ("AskUserQuestion", {"questions": QUESTIONS}, "toolu_q")
-    assert result_of(messages).result == "Done."
+    assert get_result(messages).result == "Done."
 
 
 @pytest.mark.slow
@@ -366,7 +366,7 @@ async def test_question_without_an_answer_uses_defaults_or_is_cancelled(
         options = configure(server, can_use_tool=Gatekeeper(answer))
         messages = await collect(query(prompt="Set it up.", options=options))
         assert expected_result in server.requests[1].results["toolu_q"]
-    assert result_of(messages).result == "Done."
+    assert get_result(messages).result == "Done."
 
 
 @pytest.mark.slow
@@ -385,9 +385,9 @@ async def test_interrupt_cancels_an_open_question(configure: Configure) -> None:
             async with asyncio.timeout(20):
                 await asked.wait()
             await client.interrupt()
-            assert result_of(await collect(client.receive_response())).subtype == "error_during_execution"
+            assert get_result(await collect(client.receive_response())).subtype == "error_during_execution"
             await client.query("Are you there?")
-            assert result_of(await collect(client.receive_response())).result == "Here."
+            assert get_result(await collect(client.receive_response())).result == "Here."
         assert not server.rejected
 
 
@@ -405,7 +405,7 @@ async def test_without_a_callback_nothing_is_written(configure: Configure, works
         messages = await collect(query(prompt="Make it.", options=configure(server)))
         assert "--permission-mode" in server.requests[1].results["toolu_w"]
     assert not (workspace / "x").exists()
-    assert result_of(messages).permission_denials
+    assert get_result(messages).permission_denials
 
 
 async def prompts(*texts: str) -> AsyncIterator[dict[str, Any]]:
@@ -435,9 +435,9 @@ async def test_a_conversation_in_one_process(configure: Configure) -> None:
     with ScriptedServer([say("Hello, Ada."), say("Ada.")]) as server:
         async with ClaudeSDKClient(configure(server)) as client:
             await client.query("I am Ada.")
-            first = result_of(await collect(client.receive_response()))
+            first = get_result(await collect(client.receive_response()))
             await client.query("Who am I?")
-            second = result_of(await collect(client.receive_response()))
+            second = get_result(await collect(client.receive_response()))
             assert (first.result, second.result) == ("Hello, Ada.", "Ada.")
             assert first.session_id == second.session_id
         spoken = [str(message["content"]) for message in server.requests[1].messages]
@@ -455,10 +455,10 @@ async def test_an_interrupt_while_a_command_runs(configure: Configure, workspace
                 while not (workspace / "started").exists():
                     await asyncio.sleep(0.01)
             await client.interrupt()
-            result = result_of(await collect(client.receive_response()))
+            result = get_result(await collect(client.receive_response()))
             assert (result.subtype, result.terminal_reason) == ("error_during_execution", "aborted_tools")
             await client.query("Are you there?")
-            assert result_of(await collect(client.receive_response())).result == "Here again."
+            assert get_result(await collect(client.receive_response())).result == "Here again."
         assert not server.rejected
     assert not (workspace / "finished").exists()
 
@@ -473,11 +473,11 @@ async def test_an_interrupt_while_the_model_writes(configure: Configure) -> None
                 if isinstance(message, StreamEvent) and message.event["type"] == "content_block_delta":
                     break
             await client.interrupt()
-            result = result_of(await collect(client.receive_response()))
+            result = get_result(await collect(client.receive_response()))
             assert result.terminal_reason == "aborted_streaming"
             gate.set()
             await client.query("Still there?")
-            assert result_of(await collect(client.receive_response())).result == "Yes."
+            assert get_result(await collect(client.receive_response())).result == "Yes."
         assert not server.rejected
 
 
@@ -493,8 +493,8 @@ async def test_prompt_right_after_an_interrupt_has_its_own_result(configure: Con
                     await asyncio.sleep(0.01)
             await client.interrupt()
             await client.query("Are you there?")
-            assert result_of(await collect(client.receive_response())).terminal_reason == "aborted_tools"
-            assert result_of(await collect(client.receive_response())).result == "Here again."
+            assert get_result(await collect(client.receive_response())).terminal_reason == "aborted_tools"
+            assert get_result(await collect(client.receive_response())).result == "Here again."
         assert not server.rejected
 
 
@@ -569,9 +569,9 @@ async def test_the_limit_of_turns_is_an_error_result(configure: Configure, works
 
 async def test_session_can_be_resumed_in_another_process(configure: Configure) -> None:
     with ScriptedServer([say("Noted."), say("Blue.")]) as server:
-        first = result_of(await collect(query(prompt="My colour is blue.", options=configure(server))))
+        first = get_result(await collect(query(prompt="My colour is blue.", options=configure(server))))
         options = configure(server, resume=first.session_id)
-        second = result_of(await collect(query(prompt="Which colour?", options=options)))
+        second = get_result(await collect(query(prompt="Which colour?", options=options)))
         assert "My colour is blue." in str(server.requests[1].messages[0])
     assert second.result == "Blue."
     assert second.session_id == first.session_id
@@ -658,10 +658,10 @@ async def test_approved_plan_is_carried_out_in_the_same_turn(configure: Configur
             await client.query("Plan it.")
             messages = await collect(client.receive_response())
             await client.query("And now?")
-            assert result_of(await collect(client.receive_response())).result == "Next."
+            assert get_result(await collect(client.receive_response())).result == "Next."
             modes = [message.data["permissionMode"] for message in messages if isinstance(message, SystemMessage)]
             assert modes == ["plan", "acceptEdits"]
-            assert result_of(messages).result == "Done."
+            assert get_result(messages).result == "Done."
         assert "WriteFile" not in server.requests[0].tool_names
         assert "WriteFile" in server.requests[3].tool_names, "later prompts are in edit mode, too"
     ((name, shown, context),) = gate.asked
@@ -680,7 +680,7 @@ async def test_denied_plan_returns_the_reason_to_the_model(configure: Configure,
         messages = await collect(query(prompt="Plan it.", options=options))
         assert "The user says: too long" in server.requests[1].results["toolu_p"]
         assert "WriteFile" not in server.requests[1].tool_names
-    assert result_of(messages).result == "What then?"
+    assert get_result(messages).result == "What then?"
 
 
 @pytest.mark.slow
@@ -698,7 +698,7 @@ async def test_plan_edited_by_the_callback_is_saved(configure: Configure, worksp
 async def test_without_a_callback_the_plan_is_the_result(configure: Configure, workspace: Path) -> None:
     with ScriptedServer([call("ExitPlanMode", {"plan": PLAN}, id="toolu_p")]) as server:
         messages = await collect(query(prompt="Plan it.", options=configure(server, permission_mode="plan")))
-    assert result_of(messages).result == PLAN
+    assert get_result(messages).result == PLAN
 
 
 @pytest.mark.slow

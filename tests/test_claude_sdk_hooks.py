@@ -8,7 +8,7 @@ import pytest
 from claude_agent_sdk import HookMatcher, PermissionResultAllow, SystemMessage, query
 
 from odin.testing import ScriptedServer, call, say
-from tests.test_claude_sdk import Configure, Gatekeeper, collect, configure, result_of, touch
+from tests.test_claude_sdk import Configure, Gatekeeper, collect, configure, get_result, touch
 
 __all__ = ["configure"]
 
@@ -52,7 +52,7 @@ async def test_a_hook_before_a_tool_can_deny(configure: Configure, workspace: Pa
         message.data for message in messages if isinstance(message, SystemMessage) and message.subtype == "hook"
     ]
     assert (hook_message["outcome"], hook_message["point"]) == ("denied", "tool_call")
-    assert [item["tool_use_id"] for item in result_of(messages).permission_denials or []] == ["c1"]
+    assert [item["tool_use_id"] for item in get_result(messages).permission_denials or []] == ["c1"]
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ async def test_hooks_add_context_to_a_turn_and_can_continue_it(configure: Config
     with ScriptedServer(script) as server:
         messages = await collect(query(prompt="Go.", options=configure(server, hooks=hooks)))
         bodies = [request.body.decode() for request in server.requests]
-    assert result_of(messages).result == "DONE."
+    assert get_result(messages).result == "DONE."
     assert submitted.inputs[0][0]["prompt"] == "Go."
     assert "It is a Friday." in bodies[0]
     assert "It was a small one." in bodies[1]
@@ -124,7 +124,7 @@ async def test_failing_hook_blocks_the_call_only_if_configured(
         message.data for message in messages if isinstance(message, SystemMessage) and message.subtype == "hook"
     ]
     assert "the hook broke" in hook_message["detail"]
-    assert result_of(messages).result == "Done."
+    assert get_result(messages).result == "Done."
 
 
 @pytest.mark.slow

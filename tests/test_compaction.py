@@ -11,7 +11,7 @@ import odin
 from odin.core.message import Message
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run
-from tests.engine.test_compaction import GOOD_SUMMARY, MODEL, ScriptedModel, is_summary, make_config, text_of
+from tests.engine.test_compaction import GOOD_SUMMARY, MODEL, ScriptedModel, get_text, is_summary, make_config
 from tests.ui.pseudo_terminal import open_terminal
 
 FILLER = "All of this is said in many words that fill the window. " * 20
@@ -86,7 +86,7 @@ def test_compact_command_in_the_chat(workspace: Path, write_config: Any) -> None
         terminal.type("/exit\n")
         assert terminal.wait_for_exit()[0] == 0
     last = [seen for seen in server.requests if not is_summary(seen)][-1]
-    assert "Prompt number 0." not in text_of(last)
+    assert "Prompt number 0." not in get_text(last)
     assert "## Goal" in last.json["system"][-1]["text"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 import odin
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, Target
 from odin.testing import ScriptedServer, call, reply, say
 from tests.policy.policies import make_policy
 
@@ -41,15 +41,15 @@ class Case(Struct):
     tool: str = "ExecuteCommand"
     rule: str = ""
 
-    def judge(self, project: Path, env: Mapping[str, str] | None) -> str:
+    def evaluate(self, project: Path, env: Mapping[str, str] | None) -> str:
         """Return the action. Where a rule denies, all else is allowed."""
         rules = [self.rule.format(project=project)] if self.rule else []
         mode = "bypassPermissions" if self.rule else "acceptEdits"
         policy = make_policy(root=str(project), env=env, permission_mode=mode, disallowed_tools=rules)
         kinds: dict[str, Kind] = {"ExecuteCommand": "execute", "Read": "read", "WriteFile": "edit"}
         text = self.subject.format(project=project, outside=project.parent)
-        subject = Subject(command=text) if self.tool == "ExecuteCommand" else Subject(paths=(text,))
-        return policy.judge(self.tool, kinds[self.tool], subject, "edit_mode").action
+        subject = Target(command=text) if self.tool == "ExecuteCommand" else Target(paths=(text,))
+        return policy.evaluate(self.tool, kinds[self.tool], subject, "edit_mode").action
 
     def set_in(self, project: Path, env: Mapping[str, str]) -> dict[str, str]:
         return {**env, self.variable: self.value.format(project=project, outside=project.parent)}
@@ -83,12 +83,12 @@ def test_the_variables_of_the_session_decide_and_those_of_the_host_do_not(
 ) -> None:
     plain = {name: value for name, value in os.environ.items() if name != "PWD"}
     special = case.set_in(project, plain)
-    assert case.judge(project, plain) == case.usual
-    assert case.judge(project, special) == case.changed
+    assert case.evaluate(project, plain) == case.usual
+    assert case.evaluate(project, special) == case.changed
     monkeypatch.setenv(case.variable, special[case.variable])
-    assert case.judge(project, plain) == case.usual
-    assert case.judge(project, None) == case.changed, "by default a session has the variables of its host"
-    assert case.judge(project, special) == case.changed
+    assert case.evaluate(project, plain) == case.usual
+    assert case.evaluate(project, None) == case.changed, "by default a session has the variables of its host"
+    assert case.evaluate(project, special) == case.changed
 
 
 async def collect_results(project: Path, env: Mapping[str, str]) -> list[str]:

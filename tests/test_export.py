@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.export import export_session, format_of
+from odin.app.export import choose_format, export_session
 from odin.core.call_events import Replied, TodosChanged, ToolEnded, ToolStarted, UsageRecorded
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import AnyEvent, Envelope, Rewound, SessionOpened, TitleSet, TurnEnded, TurnStarted
@@ -98,7 +98,7 @@ def test_json_has_the_messages_and_the_usage(session: Session, tmp_path: Path):
     assert (exported["odin_export"], exported["session"], exported["title"]) == (1, "20260101120000000", "Mending x")
     assert exported["usage"]["input"] == 2000
     assert exported["usage_by_model"]["anthropic/m-1"]["output"] == 40
-    assert [(prompt["id"], prompt["taken_back"]) for prompt in exported["prompts"]] == [("p1", False), ("p2", True)]
+    assert [(prompt["id"], prompt["rewound"]) for prompt in exported["prompts"]] == [("p1", False), ("p2", True)]
     kinds = [message["type"] for message in exported["messages"]]
     assert kinds[:4] == ["prompt", "answer", "call", "todos"]
     call = exported["messages"][2]
@@ -307,12 +307,12 @@ def test_export_that_cannot_be_written_is_an_error_and_leaves_no_file(session: S
     [("", "", "markdown"), ("x.json", "", "json"), ("x.HTML", "", "html"), ("x.json", "md", "markdown")],
 )
 def test_format_is_given_or_derived_from_the_path(path: str, form: str, expected: str):
-    assert format_of(path, form) == expected
+    assert choose_format(path, form) == expected
 
 
 def test_unknown_format_is_refused():
     with pytest.raises(UsageError, match="Unknown export format"):
-        format_of("", "pdf")
+        choose_format("", "pdf")
 
 
 @pytest.mark.slow

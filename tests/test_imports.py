@@ -65,7 +65,7 @@ SLOW_MODULES = {
 }
 
 
-def name_of(path: Path) -> str:
+def get_name(path: Path) -> str:
     """Return `policy.modes` for policy/modes.py, `policy` for policy/__init__.py, `__init__` for the top package."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
@@ -116,7 +116,7 @@ def find_violations(tree: ast.AST, here: str) -> list[str]:
 def test_every_module_keeps_to_the_table():
     files = list_modules()
     assert len(files) > 20
-    assert [problem for path in files for problem in find_violations(parse(path), name_of(path))] == []
+    assert [problem for path in files for problem in find_violations(parse(path), get_name(path))] == []
 
 
 @each(
@@ -166,10 +166,10 @@ def find_late_imports(tree: ast.AST) -> list[tuple[str, int]]:
 
 def test_other_packages_are_imported_at_the_top():
     found = [
-        f"{name_of(path)}, line {line}: odin.{target} is imported inside a function"
+        f"{get_name(path)}, line {line}: odin.{target} is imported inside a function"
         for path in list_modules()
         for target, line in find_late_imports(parse(path))
-        if name_of(path).split(".")[0] not in {*LAZY_PACKAGES, target.split(".")[0]}
+        if get_name(path).split(".")[0] not in {*LAZY_PACKAGES, target.split(".")[0]}
     ]
     assert found == []
 
@@ -219,7 +219,7 @@ def find_runtime_imports(tree: ast.Module, here: str) -> set[str]:
 
 
 def test_modules_form_no_import_cycle():
-    graph = {name_of(path): find_runtime_imports(parse(path), name_of(path)) for path in list_modules()}
+    graph = {get_name(path): find_runtime_imports(parse(path), get_name(path)) for path in list_modules()}
     assert find_cycles(graph) == []
 
 
@@ -242,7 +242,7 @@ def test_importing_the_package_loads_no_submodule():
 def test_slow_modules_are_not_imported_at_the_top_of_any_file():
     found: list[str] = []
     for path in list_modules():
-        if name_of(path).split(".")[0] == "testing":
+        if get_name(path).split(".")[0] == "testing":
             continue
         for node in parse(path).body:
             if isinstance(node, ast.Import):
@@ -251,8 +251,8 @@ def test_slow_modules_are_not_imported_at_the_top_of_any_file():
                 names = {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
             else:
                 continue
-            slow = SLOW_MODULES - {"dataclasses"} if name_of(path).startswith("ui.tui") else SLOW_MODULES
-            found.extend(f"{name_of(path)}: {name}" for name in sorted(names & slow))
+            slow = SLOW_MODULES - {"dataclasses"} if get_name(path).startswith("ui.tui") else SLOW_MODULES
+            found.extend(f"{get_name(path)}: {name}" for name in sorted(names & slow))
     assert found == [], "only the terminal app may import dataclasses: Textual loads them anyway"
 
 

@@ -22,7 +22,7 @@ from odin.core.event import ContextAdded
 from odin.core.op import RunUserShell
 from odin.core.profile import ProcessProfile, ProfileName
 from odin.sandbox.runner import CommandSandbox, ProcessRunner
-from odin.sandbox.terminal import programs_of
+from odin.sandbox.terminal import make_terminal_programs
 from odin.testing import call, say
 from tests.engine.conftest import Start, start
 from tests.pdfs import pdf
@@ -246,7 +246,7 @@ async def test_each_program_of_a_session_runs_under_its_profile(
         async with open_git(load(str(workspace), os.environ), make_environment(cwd=str(workspace))) as git:
             assert [file.path for file in await list_changed_files(git, str(workspace))] == ["a.pdf", "made"]
         open_project_sessions(str(workspace)).search("needle")
-        assert await programs_of(await talk.client.get_info(), os.environ).run(["true", "editor"]) == 0
+        assert await make_terminal_programs(await talk.client.get_info(), os.environ).run(["true", "editor"]) == 0
     finally:
         audit.is_on = False
     assert RecordingRunner.started == {

@@ -10,7 +10,7 @@ import pytest
 
 from odin.commands.command_line import EPILOG
 from odin.commands.main import COMMANDS
-from odin.session.lock import LockHolder, get_host_name, lock_file_of
+from odin.session.lock import LockHolder, get_host_name, get_lock_path
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
@@ -73,7 +73,7 @@ def test_search_and_show(run_here: RunHere, store: SessionStore) -> None:
 
 def test_rename_and_its_errors(run_here: RunHere, store: SessionStore) -> None:
     assert run_here("sessions", "rename", "aa", "A", "better", "name") == (0, "Renamed session aa1.\n", "")
-    assert SessionState.fold(read_log(store.path_of("aa1"))).title == "A better name"
+    assert SessionState.fold(read_log(store.get_path("aa1"))).title == "A better name"
     assert run_here("sessions", "rename", "aa")[0] == 2
     assert run_here("sessions", "rename", "aa", " ")[0] == 2
     assert run_here("sessions", "dance")[0] == 2
@@ -87,7 +87,9 @@ def test_rename_and_its_errors(run_here: RunHere, store: SessionStore) -> None:
 def test_fork_and_export(run_here: RunHere, store: SessionStore, workspace: Path) -> None:
     made = json.loads(run_here("sessions", "fork", "aa1", "--at", "1", "--json")[1])
     assert made["draft"] == "second prompt"
-    assert [item.body for item in SessionState.fold(read_log(store.path_of(made["session"]))).turns] == ["first prompt"]
+    assert [item.body for item in SessionState.fold(read_log(store.get_path(made["session"]))).turns] == [
+        "first prompt"
+    ]
     assert run_here("sessions", "fork", "aa1", "--at", "9")[0] == 2
     code, stdout, _ = run_here("sessions", "export", "aa1")
     assert code == 0
@@ -184,7 +186,7 @@ def test_parallel_resumes_are_answered_or_refused_with_the_lock_holder(store: Se
     assert answered
     assert len(answered) + len(refused) == len(done)
     assert all("already open in another process (PID " in err for err in refused)
-    envelopes = list(read_log(store.path_of("aa1")))
+    envelopes = list(read_log(store.get_path("aa1")))
     assert [item.seq for item in envelopes] == list(range(len(envelopes))), (
         "two processes must not write at the same time"
     )
@@ -195,7 +197,7 @@ def test_parallel_resumes_are_answered_or_refused_with_the_lock_holder(store: Se
 def test_continue_skips_a_locked_session_whose_lock_names_a_dead_process(run_odin: Run, store: SessionStore) -> None:
     held = store.open("bb2")
     held.hold()
-    lock_file_of(held.path).write_bytes(msgspec.json.encode(LockHolder(2**22 + 1, get_host_name(), 1.0)))
+    get_lock_path(held.path).write_bytes(msgspec.json.encode(LockHolder(2**22 + 1, get_host_name(), 1.0)))
     with ScriptedServer([say("one")]) as server:
         assert run_odin("-p", "go on", "--continue", env=server.env("anthropic")).stdout == "one\n"
         assert "second prompt" in server.requests[0].body.decode()

@@ -308,19 +308,19 @@ def test_redacted_thinking_is_bound_to_its_model_and_position() -> None:
         assert [thought["type"], hidden["type"]] == ["thinking", "redacted_thinking"]
         assert "hush" not in json.dumps(body)
 
-        def refusal_of(*blocks: Any, **changes: Any) -> str:
+        def get_refusal(*blocks: Any, **changes: Any) -> str:
             changed = copy.deepcopy({**body, **changes})
             changed["messages"][1]["content"] = list(blocks)
             status, answer = send_request(server, "anthropic", changed)
             return "" if status == 200 else answer["error"]["message"]
 
-        assert "cannot be modified" in refusal_of(hidden, made)
-        assert "cannot be modified" in refusal_of(thought, made)
-        assert "cannot be modified" in refusal_of(hidden, thought, made)
-        assert "Invalid `data`" in refusal_of(hidden, made, model="claude-y")
-        assert "Invalid `data`" in refusal_of(thought, {**hidden, "data": "made up"}, made)
-        assert refusal_of(made, model="claude-y") == ""
-        assert refusal_of(thought, hidden, made) == ""
+        assert "cannot be modified" in get_refusal(hidden, made)
+        assert "cannot be modified" in get_refusal(thought, made)
+        assert "cannot be modified" in get_refusal(hidden, thought, made)
+        assert "Invalid `data`" in get_refusal(hidden, made, model="claude-y")
+        assert "Invalid `data`" in get_refusal(thought, {**hidden, "data": "made up"}, made)
+        assert get_refusal(made, model="claude-y") == ""
+        assert get_refusal(thought, hidden, made) == ""
 
 
 def test_every_step_of_the_running_loop_must_keep_its_thinking() -> None:

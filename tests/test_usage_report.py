@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.app.usage import UsagePeriod, period_of_last_days, report_usage
+from odin.app.usage import UsagePeriod, make_recent_period, report_usage
 from odin.core.call_events import UsageRecorded, UsageTotals
 from odin.core.event import Envelope, TurnStarted
 from odin.core.message import Usage
-from odin.session.index import INDEX_NAME, LEDGER_NAME, read_usage, record_deleted_usage, usage_of
+from odin.session.index import INDEX_NAME, LEDGER_NAME, read_ledger_line, read_usage, record_deleted_usage
 from odin.session.lifecycle import delete_session, fork_session
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog
 from odin.session.store import SessionStore
@@ -24,7 +24,7 @@ from tests.conftest import Run
 MODEL, OTHER = "anthropic/claude-sonnet-4-5", "ollama/qwen3"
 
 
-def noon_of(day: str) -> float:
+def get_noon(day: str) -> float:
     return time.mktime((*time.strptime(day, "%Y-%m-%d")[:3], 12, 0, 0, 0, 0, -1))
 
 
@@ -34,10 +34,10 @@ Call = tuple[str, UsageRecorded, str]
 
 def write(store: SessionStore, session: str, *calls: Call) -> SessionLog:
     """Write a session log with these calls, each at noon of its day."""
-    log = SessionLog(store.path_of(session), LogHeader(LOG_FORMAT, session, "/project/shop", noon_of(calls[0][0])))
-    log.append(Envelope(0, noon_of(calls[0][0]), session, TurnStarted("p", f"do {session}", "edit_mode")))
+    log = SessionLog(store.get_path(session), LogHeader(LOG_FORMAT, session, "/project/shop", get_noon(calls[0][0])))
+    log.append(Envelope(0, get_noon(calls[0][0]), session, TurnStarted("p", f"do {session}", "edit_mode")))
     for number, (day, event, agent) in enumerate(calls, 1):
-        log.append(Envelope(number, noon_of(day), session, event, agent))
+        log.append(Envelope(number, get_noon(day), session, event, agent))
     log.close()
     return log
 
@@ -92,8 +92,8 @@ def test_a_period_has_a_first_and_a_last_day(store: SessionStore, workspace: Pat
     assert list(report(workspace, period=UsagePeriod("2026-02-28", "2026-03-01"))) == days[1:3]
     assert list(report(workspace, period=UsagePeriod("2026-03-01"))) == days[2:]
     assert list(report(workspace, period=UsagePeriod(last="2026-02-27"))) == days[:1]
-    assert period_of_last_days(3, noon_of("2026-03-01")) == UsagePeriod("2026-02-27", "2026-03-01")
-    assert period_of_last_days(1, noon_of("2026-03-01") - 11.9 * 3600) == UsagePeriod("2026-03-01", "2026-03-01")
+    assert make_recent_period(3, get_noon("2026-03-01")) == UsagePeriod("2026-02-27", "2026-03-01")
+    assert make_recent_period(1, get_noon("2026-03-01") - 11.9 * 3600) == UsagePeriod("2026-03-01", "2026-03-01")
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Auckland", "America/Los_Angeles"])
@@ -103,8 +103,8 @@ def test_days_follow_the_local_time_zone(
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     try:
-        late = noon_of("2026-03-01") + (11.5 * 3600 if zone.startswith("Pacific") else -11.5 * 3600)
-        log = SessionLog(store.path_of("s"), LogHeader(LOG_FORMAT, "s", "", late))
+        late = get_noon("2026-03-01") + (11.5 * 3600 if zone.startswith("Pacific") else -11.5 * 3600)
+        log = SessionLog(store.get_path("s"), LogHeader(LOG_FORMAT, "s", "", late))
         log.append(Envelope(0, late, "s", make_usage_event()))
         log.close()
         assert list(report(workspace)) == ["2026-03-01"]
@@ -119,8 +119,8 @@ def test_days_follow_the_local_time_zone(
 def test_new_events_of_a_log_are_added(store: SessionStore, workspace: Path) -> None:
     log = write(store, "s", ("2026-03-01", make_usage_event(), ""))
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
-    log.append(Envelope(2, noon_of("2026-03-01"), "s", make_usage_event()))
-    log.append(Envelope(3, noon_of("2026-03-03"), "s", make_usage_event(cost=2)))
+    log.append(Envelope(2, get_noon("2026-03-01"), "s", make_usage_event()))
+    log.append(Envelope(3, get_noon("2026-03-03"), "s", make_usage_event(cost=2)))
     log.close()
     assert report(workspace) == {"2026-03-01": (2, 1.0), "2026-03-03": (1, 2)}
     (store.folder / INDEX_NAME).write_bytes(b"nonsense")
@@ -132,10 +132,10 @@ def test_usage_copied_by_a_fork_counts_once(store: SessionStore, workspace: Path
         store, "first", ("2026-03-01", make_usage_event(cost=1), ""), ("2026-03-02", make_usage_event(cost=2), "")
     )
     copy = fork_session(store, log, str(workspace), session="second").log
-    copy.append(Envelope(3, noon_of("2026-03-02"), "second", make_usage_event(cost=4)))
+    copy.append(Envelope(3, get_noon("2026-03-02"), "second", make_usage_event(cost=4)))
     again = fork_session(store, copy, str(workspace), session="third").log
     copy.close()
-    again.append(Envelope(4, noon_of("2026-03-03"), "third", make_usage_event(cost=8)))
+    again.append(Envelope(4, get_noon("2026-03-03"), "third", make_usage_event(cost=8)))
     again.close()
     assert report(workspace, "session") == {"first": (2, 3), "second": (1, 4), "third": (1, 8)}
     delete_session(store, "first")
@@ -158,7 +158,7 @@ def test_usage_of_a_deleted_session_is_kept(store: SessionStore, workspace: Path
 
 def test_interrupted_deletion_counts_usage_once(store: SessionStore, workspace: Path) -> None:
     log = write(store, "s", ("2026-03-01", make_usage_event(), ""))
-    assert record_deleted_usage(store.folder, usage_of(log.path))
+    assert record_deleted_usage(store.folder, read_ledger_line(log.path))
     assert report(workspace) == {"2026-03-01": (1, 0.5)}
     with (store.folder / LEDGER_NAME).open("ab") as file:
         file.write(b'{"session": "torn')
@@ -169,7 +169,7 @@ def test_interrupted_deletion_counts_usage_once(store: SessionStore, workspace: 
 def test_unwritable_ledger_does_not_prevent_deletion(store: SessionStore, workspace: Path) -> None:
     log = write(store, "s", ("2026-03-01", make_usage_event(), ""))
     (store.folder / LEDGER_NAME).mkdir()
-    assert not record_deleted_usage(store.folder, usage_of(log.path))
+    assert not record_deleted_usage(store.folder, read_ledger_line(log.path))
     delete_session(store, "s")
     assert not log.path.exists()
 
@@ -191,13 +191,13 @@ def test_thousands_of_sessions_are_read_once(store: SessionStore, workspace: Pat
         session = f"s{number:04}"
         folder = store.folder / session
         folder.mkdir(parents=True)
-        header = LogHeader(LOG_FORMAT, session, "", noon_of("2026-03-01"))
-        line = Envelope(0, noon_of(f"2026-03-{number % 28 + 1:02}"), session, make_usage_event(cost=0.25))
-        store.path_of(session).write_bytes(b"\n".join([msgspec.json.encode(header), msgspec.json.encode(line), b""]))
+        header = LogHeader(LOG_FORMAT, session, "", get_noon("2026-03-01"))
+        line = Envelope(0, get_noon(f"2026-03-{number % 28 + 1:02}"), session, make_usage_event(cost=0.25))
+        store.get_path(session).write_bytes(b"\n".join([msgspec.json.encode(header), msgspec.json.encode(line), b""]))
     first = report(workspace)
     assert sum(calls for calls, _ in first.values()) == 3_000
     for number in range(3_000):
-        path = store.path_of(f"s{number:04}")
+        path = store.get_path(f"s{number:04}")
         info = path.stat()
         path.write_bytes(b"x" * info.st_size)
         os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from odin.config import Options
     from odin.core.errors import OdinError
-    from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
+    from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
     from odin.ui.stream_json.types import (
         AssistantMessage,
         Message,
@@ -42,7 +42,7 @@ _EXPORTS_BY_MODULE = {
     "odin.api": "Allow Callbacks Compactor Deny Hook NoCompactor Query Session default_registry new query",
     "odin.config": "Options",
     "odin.core.errors": "OdinError",
-    "odin.core.tool": "Args Subject Tool ToolContext ToolOutput",
+    "odin.core.tool": "Args Target Tool ToolContext ToolOutput",
     "odin.ui.stream_json.types": "AssistantMessage Message ResultMessage StreamEvent SystemMessage TextBlock "
     "ThinkingBlock ToolProgress ToolResultBlock ToolUseBlock UserMessage",
 }
@@ -63,8 +63,8 @@ __all__ = [
     "ResultMessage",
     "Session",
     "StreamEvent",
-    "Subject",
     "SystemMessage",
+    "Target",
     "TextBlock",
     "ThinkingBlock",
     "Tool",

@@ -42,7 +42,7 @@ from odin.core.op import (
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
 from odin.core.tool import Registry, Tool
-from odin.policy.modes import mode_of, split_plan_alias
+from odin.policy.modes import parse_mode, split_plan_alias
 from odin.ui.callbacks import (
     Allow,
     Callbacks,
@@ -70,7 +70,7 @@ __all__ = [
     "Query",
     "Session",
     "default_registry",
-    "error_of",
+    "make_error",
     "new",
     "query",
 ]
@@ -331,7 +331,7 @@ class Query:
         self._loop = loop
         self._prompt = prompt
         self._turn = self._prompt.id
-        self._mode = mode_of(mode) if mode else None
+        self._mode = parse_mode(mode) if mode else None
         self._callbacks = callbacks
         self._owns_session = owns_session
         self._client: Client | None = None
@@ -555,7 +555,7 @@ class Query:
         if ended.reason == "end_turn":
             await invoke_callback(self._callbacks.on_complete, self.result)
         else:
-            self.last_error = error_of(ended)
+            self.last_error = make_error(ended)
             await invoke_callback(self._callbacks.on_error, self.last_error)
 
     async def _decide(self, ask: AskEvent) -> None:
@@ -564,7 +564,7 @@ class Query:
         await self._client.submit(await decide(self._session.can_use_tool, ask))
 
 
-def error_of(ended: TurnEnded) -> OdinError:
+def make_error(ended: TurnEnded) -> OdinError:
     """Return the error that a turn ended with."""
     if ended.reason == "interrupted":
         return errors.Interrupted(describe_ending(ended))

@@ -18,7 +18,7 @@ from odin.config.paths import locate_key_states
 from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
 from odin.core.path_names import is_secret_path
-from odin.models.key_states import KeyLimits, KeyState, KeyStates, fingerprint_of
+from odin.models.key_states import KeyLimits, KeyState, KeyStates, make_fingerprint
 from odin.testing import ScriptedServer, say
 from tests.conftest import Run, RunHere
 from tests.ui.pseudo_terminal import open_terminal
@@ -38,7 +38,7 @@ def write_private_file(path: Path, text: str, mode: int = 0o600) -> None:
     path.chmod(mode)
 
 
-def mode_of(path: Path) -> int:
+def get_mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -47,7 +47,7 @@ def test_piped_key_is_stored_listed_and_removed(run_odin: Run, auth: Path) -> No
     assert done.returncode == 0, done.stderr
     assert str(auth) in done.stdout and KEY not in done.stdout + done.stderr
     assert json.loads(auth.read_text()) == {"anthropic": KEY}
-    assert (mode_of(auth), mode_of(auth.parent)) == (0o600, 0o700)
+    assert (get_mode(auth), get_mode(auth.parent)) == (0o600, 0o700)
     listed = run_odin("auth").stdout
     assert "* anthropic  sk-ant-…1234" in listed and KEY not in listed
     assert run_odin("auth", "remove", "anthropic").returncode == 0
@@ -89,9 +89,9 @@ def test_auth_lists_the_state_of_each_key(run_odin: Run, auth: Path) -> None:
     rejected = KeyState("anthropic", until=time.time() + 60, rejected="invalid.")
     known = (rejected, KeyState("anthropic", until=time.time() + 10_830, failures=1))
     for key, state in zip(keys, (*known, KeyState("anthropic", failures=1)), strict=False):
-        states.set(fingerprint_of("anthropic", key), state)
+        states.set(make_fingerprint("anthropic", key), state)
     for at, until in ((2, time.time() - 1), (3, time.time() + 99)):
-        states.set_limits(fingerprint_of("anthropic", keys[at]), "anthropic", "", KeyLimits(until, 40, 50, 9000))
+        states.set_limits(make_fingerprint("anthropic", keys[at]), "anthropic", "", KeyLimits(until, 40, 50, 9000))
     states.save()
     printed = run_odin("auth").stdout.replace(str(auth), "auth.json").splitlines()
     assert printed == [
@@ -164,7 +164,7 @@ def test_auth_file_readable_by_others_is_made_private(run_odin: Run, run_odin_pr
         write_private_file(auth, json.dumps({"anthropic": KEY}), mode)
         done = run_odin("auth")
         assert "was readable by other users" in done.stderr and "sk-ant-…1234" in done.stdout
-        assert mode_of(auth) == 0o600
+        assert get_mode(auth) == 0o600
     assert run_odin_process("auth").stderr == ""
 
 
@@ -199,12 +199,12 @@ def test_auth_file_of_another_user_is_not_used(auth: Path, monkeypatch: pytest.M
     write_private_file(auth, json.dumps({"anthropic": KEY}))
     real = Path.stat
 
-    def stat_of(path: Path, **how: bool) -> os.stat_result:
+    def get_stat(path: Path, **how: bool) -> os.stat_result:
         found = list(real(path, **how))
         found[4] = 54_321 if path == auth else os.geteuid()
         return os.stat_result(found)
 
-    monkeypatch.setattr(Path, "stat", stat_of)
+    monkeypatch.setattr(Path, "stat", get_stat)
     found = read_auth_file(os.environ)
     assert found.keys == {} and "belongs to another user" in found.warnings[0]
     with pytest.raises(ConfigError):
@@ -222,7 +222,7 @@ def test_environment_variable_may_hold_several_keys(
     (auth.parent / "odinconfig.json").write_text(json.dumps({"providers": {"openai": {"api_key": "$MINE"}}}))
     states = KeyStates.get_shared(locate_key_states(os.environ))
     for provider in ("anthropic", "openai"):
-        states.set(fingerprint_of(provider, keys[0]), KeyState(provider, until=time.time() + 100, failures=1))
+        states.set(make_fingerprint(provider, keys[0]), KeyState(provider, until=time.time() + 100, failures=1))
     printed = run_here("auth")[1].replace(str(auth), "auth.json").splitlines()
     assert [line.partition("  cooling")[0] for line in printed[:4]] == [
         "  anthropic  $MINE sk-ant-…irst  auth.json",
@@ -241,7 +241,7 @@ def test_symbolic_link_stays_and_its_target_becomes_private(run_odin: Run, auth:
     auth.parent.chmod(0o777)
     assert run_odin("auth", "add", "anthropic", input=KEY).returncode == 0
     assert auth.is_symlink() and json.loads(elsewhere.read_text()) == {"anthropic": KEY}
-    assert (mode_of(elsewhere), mode_of(auth.parent)) == (0o600, 0o700)
+    assert (get_mode(elsewhere), get_mode(auth.parent)) == (0o600, 0o700)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless", "circle"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.commands.cleanup import CACHE_FILES, Cleanup, Retention, seconds_of
+from odin.commands.cleanup import CACHE_FILES, Cleanup, Retention, parse_duration
 from odin.core.errors import UsageError
 from odin.session.store import SessionStore
 from tests.conftest import RunHere
@@ -180,12 +180,12 @@ def test_sessions_in_a_symlinked_folder_are_kept(
 
 
 def test_durations_are_parsed_and_invalid_flags_refused(run_here: RunHere, populated_store: SessionStore) -> None:
-    assert [seconds_of(text) for text in ("2", "2d", " 3H ", "1w", "5m", "7s")] == [
+    assert [parse_duration(text) for text in ("2", "2d", " 3H ", "1w", "5m", "7s")] == [
         2 * DAY, 2 * DAY, 10_800, 7 * DAY, 300, 7,
     ]  # fmt: skip
     for text in ("", "d", "-1d", "1y", "1 d"):
         with pytest.raises(UsageError):
-            seconds_of(text)
+            parse_duration(text)
     assert run_here("cleanup", "sessions", "--older-than", "soon")[0] == 2
     assert run_here("cleanup", "sessions", "--keep", "-1")[0] == 2
     assert run_here("cleanup", "cache", "--all")[0] == 2

@@ -110,7 +110,7 @@ def test_server_is_added_listed_and_removed(run_here: RunHere, home: Path, serve
 async def test_context_window_listed_by_the_server_is_used(home: Path, workspace: Path, server: str) -> None:
     await add_server(server, {}, os.environ, name="mine")
     connector = ModelConnector(load(str(workspace), os.environ), os.environ, eager=False)
-    found = [(await connector.connect(f"mine/{model}", warm=False))[1].context for model in ("big", "small")]
+    found = [(await connector.connect(f"mine/{model}", preconnect=False))[1].context for model in ("big", "small")]
     await connector.close()
     assert found == [54_321, 0]
 

@@ -79,7 +79,7 @@ def test_transcript_of_another_agent_becomes_a_session(
         "lines of sub-agents": 1,
         "lines that are not JSON": 1,
     }
-    path = store.path_of(made["session"])
+    path = store.get_path(made["session"])
     state = SessionState.fold(read_log(path), made["session"])
     first, looked, read, answered, second, ran, ended = state.build_history()
     assert isinstance(first, PromptMessage) and first.text == "What is in a.py?"
@@ -121,21 +121,21 @@ def test_export_and_session_log_import_to_the_same_history(
     (original,) = (item.id for item in store.list())
     exported = tmp_path / "e.json"
     assert run_here("sessions", "export", original, "-o", str(exported))[0] == 0
-    wanted = _texts_of(store, original)
+    wanted = _list_texts(store, original)
     assert [kind for kind, _ in wanted] == ["PromptMessage", "ReplyMessage", "ToolMessage", "ReplyMessage"]
-    for transcript in (exported, store.path_of(original)):
+    for transcript in (exported, store.get_path(original)):
         code, printed, said = run_here("import", str(transcript), "--json")
         assert code == 0, said
         made = json.loads(printed)
-        assert _texts_of(store, made["session"]) == wanted
+        assert _list_texts(store, made["session"]) == wanted
         assert made["skipped"] == {}
     assert json.loads(run_here("usage", "--all", "--json")[1])["total"]["calls"] == 2, (
         "imported usage does not count again"
     )
 
 
-def _texts_of(store: SessionStore, session: str) -> list[tuple[str, str]]:
-    state = SessionState.fold(read_log(store.path_of(session)), session)
+def _list_texts(store: SessionStore, session: str) -> list[tuple[str, str]]:
+    state = SessionState.fold(read_log(store.get_path(session)), session)
     found: list[tuple[str, str]] = []
     for message in state.build_history():
         said = "".join(one.text for one in message.results) if isinstance(message, ToolMessage) else message.text
@@ -149,8 +149,8 @@ def test_permissions_are_not_imported(run_here: RunHere, store: SessionStore, tm
     from tests.session.logs import opened, turn, write_session
 
     write_session(store, "bold", [opened(), *turn("t1", "hi"), PermissionModeChanged("bypassPermissions")])
-    made = json.loads(run_here("import", str(store.path_of("bold")), "--json")[1])
-    events = [type(item.event).__name__ for item in read_log(store.path_of(made["session"]))]
+    made = json.loads(run_here("import", str(store.get_path("bold")), "--json")[1])
+    events = [type(item.event).__name__ for item in read_log(store.get_path(made["session"]))]
     assert "PermissionModeChanged" not in events and "SessionOpened" not in events
 
 
@@ -196,7 +196,7 @@ def test_deeply_nested_arguments_do_not_crash_the_import(
     if code:
         assert "not a complete export" in said and store.list() == ()
     else:
-        assert '"a":{' not in store.path_of(json.loads(printed)["session"]).read_text()
+        assert '"a":{' not in store.get_path(json.loads(printed)["session"]).read_text()
 
 
 def test_missing_file_folder_and_argument_are_refused(run_here: RunHere, tmp_path: Path) -> None:

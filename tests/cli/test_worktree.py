@@ -12,7 +12,7 @@ import pytest
 from odin.app.agent_worktree import AgentWorktree, AgentWorktrees
 from odin.app.worktrees import open_worktrees
 from odin.config.paths import make_environment
-from odin.session.store import project_key_of
+from odin.session.store import make_project_key
 from tests.conftest import RunHere
 
 
@@ -35,7 +35,7 @@ def repository(workspace: Path) -> Path:
 
 @pytest.fixture
 def trees(state: Path, repository: Path) -> Path:
-    return state / "worktrees" / project_key_of(str(repository))
+    return state / "worktrees" / make_project_key(str(repository))
 
 
 def test_worktree_is_added_listed_and_removed(run_here: RunHere, repository: Path, trees: Path) -> None:

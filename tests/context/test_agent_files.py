@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.roles import find_rule_problems, rules_of
+from odin.app.roles import find_rule_problems, make_rules
 from odin.context.agent_definition import AgentCatalog, AgentDefinition
 from odin.context.agent_files import AgentFolder, load_agent_catalog
 from odin.core.errors import UsageError
@@ -107,7 +107,7 @@ def test_every_key_of_an_agent_file_is_read(tmp_path: Path) -> None:
     assert (found.cwd, found.venv, found.instructions) == ("docs", "docs/.venv", ("docs/AGENTS.md",))
     assert found.delegation == {"max_children": 3, "max_depth": 2, "child_join": False}
     assert (found.idle_s, found.max_turns, found.denied_tools) == (30.0, 7, ("WebFetch",))
-    assert [(rule.action, rule.text) for rule in rules_of(found)] == [
+    assert [(rule.action, rule.text) for rule in make_rules(found)] == [
         ("deny", "Bash"),
         ("allow", "Bash(git log *)"),
         ("ask", "Edit(**)"),

@@ -1,6 +1,6 @@
 """Compaction: the kept tail, the portions for the summary, quotes, the local summary, and pruning."""
 
-from odin.compaction.measure import count_message_tokens, tokens_of
+from odin.compaction.measure import count_message_tokens, estimate_tokens
 from odin.compaction.prune import select_prunable
 from odin.compaction.summary import (
     HEADINGS,
@@ -63,7 +63,7 @@ class TestPortions:
     def test_portions_contain_all_prompts_and_none_is_too_large(self) -> None:
         pieces = split_into_portions(make_conversation(30), 800, 99)
         assert len(pieces) > 2
-        assert all(tokens_of(piece) <= 900 for piece in pieces)
+        assert all(estimate_tokens(piece) <= 900 for piece in pieces)
         together = "\n".join(pieces)
         assert all(f"prompt {number}\n" in f"{together}\n" for number in range(30))
 
@@ -74,7 +74,7 @@ class TestPortions:
         assert "begins like this" in piece
         assert "small" in piece
         assert "fine" in piece
-        assert tokens_of(piece) < 800
+        assert estimate_tokens(piece) < 800
 
     def test_middle_portions_over_the_limit_are_left_out_with_a_note(self) -> None:
         pieces = split_into_portions(make_conversation(60), 400, 4)

@@ -40,13 +40,13 @@ def make_cache(**limits: Any) -> FileCache:
     return FileCache(CacheSettings(**limits), clock=Clock())
 
 
-def entry_of(cache: FileCache, path: str) -> FileEntry:
+def get_entry(cache: FileCache, path: str) -> FileEntry:
     entry = cache.find(path)
     assert entry is not None
     return entry
 
 
-def paths_of(cache: FileCache) -> list[str]:
+def list_paths(cache: FileCache) -> list[str]:
     return [file.path for file in cache.list_files()]
 
 
@@ -81,7 +81,7 @@ def test_entry_has_all_facts_about_a_file() -> None:
     cache.record_whole("/f", make_fingerprint("a\nb\n", 77), text="a\nb\n")
     clock.time = 1005.0
     cache.record_lines("/f", make_fingerprint("a\nb\n", 77), [(1, 1)], texts=["a"])
-    entry = entry_of(cache, "/f")
+    entry = get_entry(cache, "/f")
     assert (entry.path, entry.fingerprint.size, entry.fingerprint.lines, entry.fingerprint.mtime_ns) == ("/f", 4, 2, 77)
     assert (entry.fingerprint.sha256, entry.original_hash) == (hash_bytes(b"a\nb\n"), hash_bytes(b"a\nb\n"))
     assert (entry.cached_at, entry.last_accessed, entry.access_count) == (1000.0, 1005.0, 2)
@@ -104,7 +104,7 @@ def test_a_link_and_its_target_are_one_file(tmp_path: Path) -> None:
     cache = FileCache()
     cache.record_whole(str(tmp_path / "link"), make_fingerprint("x"))
     assert cache.compare(str(tmp_path / "a"), hash_bytes(b"x")) == "current"
-    assert paths_of(cache) == [str((tmp_path / "a").resolve())]
+    assert list_paths(cache) == [str((tmp_path / "a").resolve())]
 
 
 def test_ranges_that_were_read_add_up() -> None:
@@ -113,9 +113,9 @@ def test_ranges_that_were_read_add_up() -> None:
     cache.record_lines("/f", make_fingerprint(LINES), [(21, 30), (50, 60)])
     assert cache.list_unseen("/f") == [(1, 9), (31, 49), (61, 100)]
     assert cache.list_segments("/f") == ("10-20", "21-30", "50-60")
-    assert entry_of(cache, "/f").to_cached_file().truncated, "a part is not the whole"
+    assert get_entry(cache, "/f").to_cached_file().truncated, "a part is not the whole"
     cache.record_lines("/f", make_fingerprint(LINES), [(1, 100)])
-    assert not entry_of(cache, "/f").to_cached_file().truncated
+    assert not get_entry(cache, "/f").to_cached_file().truncated
     assert cache.list_unseen("/f") == []
 
 
@@ -125,7 +125,7 @@ def test_other_content_resets_the_entry() -> None:
     cache.record_lines("/f", make_fingerprint("new\n" + LINES), [(1, 1)], texts=["new"])
     assert cache.list_unseen("/f") == [(2, 101)]
     assert cache.held_bytes == 3
-    assert entry_of(cache, "/f").original_hash == hash_bytes(b"new\n" + LINES.encode())
+    assert get_entry(cache, "/f").original_hash == hash_bytes(b"new\n" + LINES.encode())
 
 
 def test_reading_a_part_of_a_known_file_keeps_the_whole() -> None:
@@ -133,15 +133,15 @@ def test_reading_a_part_of_a_known_file_keeps_the_whole() -> None:
     cache.record_whole("/f", make_fingerprint(LINES), text=LINES)
     cache.record_lines("/f", make_fingerprint(LINES), [(1, 2)], texts=["1\n2"], truncated=True)
     assert cache.list_unseen("/f") == []
-    assert entry_of(cache, "/f").content == LINES.encode()
-    assert not entry_of(cache, "/f").to_cached_file().truncated, "the lines were shown whole before"
+    assert get_entry(cache, "/f").content == LINES.encode()
+    assert not get_entry(cache, "/f").to_cached_file().truncated, "the lines were shown whole before"
 
 
 def test_write_makes_an_entry_whole_and_modified_and_drops_its_segments() -> None:
     cache = FileCache()
     cache.record_lines("/f", make_fingerprint(LINES), [(1, 2)], texts=["1\n2"])
     cache.record_write("/f", make_fingerprint("x", 9), text="x")
-    entry = entry_of(cache, "/f")
+    entry = get_entry(cache, "/f")
     assert (entry.modified, entry.to_cached_file().truncated, entry.fingerprint.size, entry.content) == (
         True,
         False,
@@ -154,7 +154,7 @@ def test_write_makes_an_entry_whole_and_modified_and_drops_its_segments() -> Non
     assert cache.list_segments("/f") == ()
     assert cache.held_bytes == 1
     cache.record_whole("/f", make_fingerprint("changed by someone"))
-    assert entry_of(cache, "/f").modified, "this session modified it, even if another program changed it since"
+    assert get_entry(cache, "/f").modified, "this session modified it, even if another program changed it since"
 
 
 def test_list_changed_since_returns_only_new_and_changed_entries() -> None:
@@ -270,12 +270,12 @@ def test_recall_counts_as_an_access_but_a_query_does_not(hundred_lines: Path) ->
     clock = ClockAfterChange(hundred_lines)
     cache = FileCache(clock=clock)
     read_into_cache(cache, hundred_lines)
-    before = entry_of(cache, str(hundred_lines)).access_count
+    before = get_entry(cache, str(hundred_lines)).access_count
     clock.time += 5
     assert recall_lines(cache, hundred_lines, 1, 1) == ["1"]
     cache.get_cached_file(str(hundred_lines))
     cache.compare(str(hundred_lines), "")
-    entry = entry_of(cache, str(hundred_lines))
+    entry = get_entry(cache, str(hundred_lines))
     assert (entry.access_count, entry.last_accessed) == (before + 1, clock.time)
 
 
@@ -343,7 +343,7 @@ def test_any_text_is_kept_as_bytes() -> None:
     cache = FileCache()
     text = "grün\udce9 \U0001f600\nb"
     cache.record_whole("/f", make_fingerprint("?"), text=text)
-    assert entry_of(cache, "/f").list_parts()[0].lines == ["grün\udce9 \U0001f600"]
+    assert get_entry(cache, "/f").list_parts()[0].lines == ["grün\udce9 \U0001f600"]
     assert cache.held_bytes == len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -406,43 +406,43 @@ def test_lru_evicts_the_least_recently_used_file() -> None:
     fill(cache, "a", "b", "c", "a")
     cache.record_write("/b", make_fingerprint("bb"), text="bb")
     fill(cache, "d")
-    assert paths_of(cache) == ["/a", "/b", "/d"]
+    assert list_paths(cache) == ["/a", "/b", "/d"]
     fill(cache, "e")
-    assert paths_of(cache) == ["/b", "/d", "/e"], "the oldest is /a now"
+    assert list_paths(cache) == ["/b", "/d", "/e"], "the oldest is /a now"
 
 
 def test_lfu_evicts_the_least_frequently_used_file() -> None:
     cache = make_cache(max_entries=3, eviction_policy="lfu")
     fill(cache, "a", "a", "a", "b", "b", "c", "c")
     fill(cache, "d")
-    assert paths_of(cache) == ["/a", "/c", "/d"], "of b and c, b was used longer ago"
+    assert list_paths(cache) == ["/a", "/c", "/d"], "of b and c, b was used longer ago"
     fill(cache, "e")
-    assert paths_of(cache) == ["/a", "/c", "/e"]
+    assert list_paths(cache) == ["/a", "/c", "/e"]
     cache.forget("/e")
     fill(cache, "f", "f", "f", "g")
-    assert paths_of(cache) == ["/a", "/f", "/g"]
+    assert list_paths(cache) == ["/a", "/f", "/g"]
 
 
 def test_hybrid_evicts_modified_files_last() -> None:
     cache = make_cache(max_entries=3)
     cache.record_write("/w", make_fingerprint("w"), text="w")
     fill(cache, "a", "b", "c")
-    assert paths_of(cache) == ["/b", "/c", "/w"]
+    assert list_paths(cache) == ["/b", "/c", "/w"]
     cache.record_write("/b", make_fingerprint("bb"), text="b")
     cache.record_write("/c", make_fingerprint("cc"), text="c")
     fill(cache, "d")
-    assert paths_of(cache) == ["/b", "/c", "/d"], "if all files are modified, the oldest is evicted"
+    assert list_paths(cache) == ["/b", "/c", "/d"], "if all files are modified, the oldest is evicted"
 
 
 def test_files_are_evicted_until_the_new_one_fits() -> None:
     cache = make_cache(max_bytes=10, eviction_policy="lru")
     fill(cache, "a", "b", "c", size=3)
     fill(cache, "d", size=8)
-    assert (paths_of(cache), cache.held_bytes) == (["/d"], 8)
+    assert (list_paths(cache), cache.held_bytes) == (["/d"], 8)
     cache.record_lines("/e", make_fingerprint(LINES), [(1, 2)], texts=["abc"])
-    assert (paths_of(cache), cache.held_bytes) == (["/e"], 3), "parts count like whole files"
+    assert (list_paths(cache), cache.held_bytes) == (["/e"], 3), "parts count like whole files"
     cache.record_whole("/e", make_fingerprint(LINES), text="0123456789")
-    assert (paths_of(cache), cache.held_bytes) == (["/e"], 10)
+    assert (list_paths(cache), cache.held_bytes) == (["/e"], 10)
     fill(cache, "f", size=11)
     assert cache.held_bytes <= 10
 
@@ -489,4 +489,4 @@ def test_threads_can_share_a_cache() -> None:
         thread.join()
     assert failures == []
     assert len(cache) == len(cache.list_files()) <= 20
-    assert cache.held_bytes == sum(entry_of(cache, path).held_bytes for path in paths_of(cache)) <= 500
+    assert cache.held_bytes == sum(get_entry(cache, path).held_bytes for path in list_paths(cache)) <= 500

@@ -75,7 +75,7 @@ class CacheMachine(RuleBasedStateMachine):
         )
         self.version: dict[str, int] = {}
 
-    def fingerprint_of(self, name: str) -> Any:
+    def get_fingerprint(self, name: str) -> Any:
         data = f"{name} {self.version.get(name, 0)}".encode()
         return Fingerprint(len(data), 1000, hash_bytes(data), 1)
 
@@ -91,7 +91,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=names, size=st.integers(0, 30))
     def read_whole(self, name: str, size: int) -> None:
         text = "x" * size
-        self.cache.record_whole(name, self.fingerprint_of(name), text=text)
+        self.cache.record_whole(name, self.get_fingerprint(name), text=text)
         file = self.copy(name)
         file.whole = text.encode() if size <= MAX_FILE else None
         file.seen_whole, file.segments = True, []
@@ -100,7 +100,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(name=names, place=st.integers(0, 9), size=st.integers(0, 25))
     def read_lines(self, name: str, place: int, size: int) -> None:
         first, last = place * 10 + 1, place * 10 + 5
-        self.cache.record_lines(name, self.fingerprint_of(name), [(first, last)], texts=["y" * size])
+        self.cache.record_lines(name, self.get_fingerprint(name), [(first, last)], texts=["y" * size])
         file = self.copy(name)
         if not file.seen_whole:
             content = b"y" * size if size <= MAX_FILE else None
@@ -116,7 +116,7 @@ class CacheMachine(RuleBasedStateMachine):
     def write(self, name: str, size: int) -> None:
         self.version[name] = self.version.get(name, 0) + 1
         text = "z" * size
-        self.cache.record_write(name, self.fingerprint_of(name), text=text)
+        self.cache.record_write(name, self.get_fingerprint(name), text=text)
         file = self.copy(name)
         file.whole = text.encode() if size <= MAX_FILE else None
         file.seen_whole, file.segments, file.modified = True, [], True
@@ -126,7 +126,7 @@ class CacheMachine(RuleBasedStateMachine):
     def change_outside(self, name: str) -> None:
         """Another program changes the file: the next read resets the entry."""
         self.version[name] = self.version.get(name, 0) + 1
-        self.cache.record_lines(name, self.fingerprint_of(name), [(1, 5)], texts=["n"])
+        self.cache.record_lines(name, self.get_fingerprint(name), [(1, 5)], texts=["n"])
         file = self.copy(name)
         file.whole, file.seen_whole = None, False
         file.segments = [(1, 5, b"n")]

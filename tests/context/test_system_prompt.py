@@ -90,7 +90,7 @@ def test_the_prompt_says_how_to_treat_cached_files(mode: Mode) -> None:
     assert note.count("modified") == 1 and note.endswith("in part)")
 
 
-def system_of(server: ScriptedServer) -> list[str]:
+def get_system(server: ScriptedServer) -> list[str]:
     return [block["text"] for block in server.requests[0].json["system"]]
 
 
@@ -103,7 +103,7 @@ def test_instructions_configuration_and_flags_reach_the_request(run_odin: Run, w
     with ScriptedServer([say("hi")]) as server:
         done = run_odin("-p", "hello", "--append-system-prompt", "Answer in verse.", env=server.env("anthropic"))
     assert (done.returncode, done.stdout.strip()) == (0, "hi")
-    header, main, project = system_of(server)
+    header, main, project = get_system(server)
     assert header == "Called by the test."
     assert main.startswith(MAIN)
     for expected in ("Answer in verse.", "without approval: make test.", "forbidden: git push."):
@@ -115,6 +115,6 @@ def test_system_prompt_flag_replaces_the_main_prompt(run_odin: Run) -> None:
     with ScriptedServer([say("hi")]) as server:
         done = run_odin("-p", "hello", "--system-prompt", "You are a poet.", env=server.env("anthropic"))
     assert done.returncode == 0
-    (block,) = system_of(server)
+    (block,) = get_system(server)
     assert block.startswith("You are a poet.")
     assert MAIN not in block

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from odin.compaction.measure import IMAGE_TOKENS, TokenEstimator, count_message_tokens, tokens_of
+from odin.compaction.measure import IMAGE_TOKENS, TokenEstimator, count_message_tokens, estimate_tokens
 from odin.core.message import Image, Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, ToolResult
 
 PROSE = "The quick brown fox jumps over the lazy dog while nobody is looking at it. " * 50
@@ -33,18 +33,18 @@ REAL_COUNTS = {
 
 @pytest.mark.parametrize(("text", "real"), REAL_COUNTS.values(), ids=REAL_COUNTS.keys())
 def test_estimate_is_at_least_the_real_count_and_at_most_two_and_a_half_times(text: str, real: float) -> None:
-    assert real <= tokens_of(text) <= real * 2.5
+    assert real <= estimate_tokens(text) <= real * 2.5
 
 
 def test_invalid_unicode_is_counted() -> None:
-    assert tokens_of("broken \ud800 text") > 3
+    assert estimate_tokens("broken \ud800 text") > 3
 
 
 def test_images_and_arguments_are_counted() -> None:
     shown = ToolMessage((ToolResult("c", "x", images=(Image("/1.png", "image/png"),)),))
     assert count_message_tokens(shown) > IMAGE_TOKENS
     wrote = ReplyMessage((ToolCall("c", "WriteFile", {"content": PROSE}),))
-    assert count_message_tokens(wrote) > tokens_of(PROSE)
+    assert count_message_tokens(wrote) > estimate_tokens(PROSE)
 
 
 def test_measured_messages_are_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import msgspec
 import pytest
 
-from odin.core.tool import ALIASES, Args, Kind, Registry, Tool, ToolContext, ToolOutput, canonical_name_of
+from odin.core.tool import ALIASES, Args, Kind, Registry, Tool, ToolContext, ToolOutput, get_canonical_name
 
 
 class Fields(Args, frozen=True):
@@ -104,7 +104,7 @@ EFFECTS: dict[Kind, str] = {
     "edit": "mutating",
     "execute": "blocking",
     "network": "network",
-    "talk": "none",
+    "interactive": "none",
 }
 
 
@@ -112,7 +112,7 @@ def test_tool_kind_determines_side_effect_and_safety() -> None:
     """TOOL3. A tool is safe if it changes nothing and sends nothing."""
     tools = [type(f"Tool{kind}", (Look,), {"name": f"Tool{kind}", "kind": kind})() for kind in get_args(Kind)]
     assert {tool.kind: tool.side_effect for tool in tools} == EFFECTS
-    assert Registry(tools).list_safe_tools() == ("Toolread", "Tooltalk")
+    assert Registry(tools).list_safe_tools() == ("Toolread", "Toolinteractive")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_invalid_argument_is_named_in_the_error(raw: dict[str, Any], word: str) 
     ],
 )
 def test_alias_resolves_to_the_canonical_tool_name(name: str, odin: str) -> None:
-    assert canonical_name_of(name) == odin
+    assert get_canonical_name(name) == odin
 
 
 def test_no_alias_belongs_to_two_tools() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from odin.app import build_standard_registry
 from odin.core import tool
-from odin.core.tool import Registry, schema_of
+from odin.core.tool import Registry, make_schema
 
 
 class Odd(msgspec.Struct):
@@ -30,9 +30,9 @@ def test_every_standard_tool_has_the_schema_msgspec_gives_it(tmp_path: Any, brie
         found = registry.get(name)
         assert found is not None
         args = found.args
-        assert tool._struct_schema_of(args, brief) == build_by_msgspec(args, brief), name
+        assert tool._make_struct_schema(args, brief) == build_by_msgspec(args, brief), name
 
 
 def test_unsupported_types_fall_back_to_msgspec() -> None:
-    assert schema_of(Odd) == build_by_msgspec(Odd, False)
-    assert set(schema_of(Odd)["properties"]) == {"either", "few", "table"}
+    assert make_schema(Odd) == build_by_msgspec(Odd, False)
+    assert set(make_schema(Odd)["properties"]) == {"either", "few", "table"}

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from odin.checkpoints.file_state import decode_path, is_same_state, state_of
+from odin.checkpoints.file_state import decode_path, is_same_state, read_file_state
 from odin.checkpoints.project_listing import hash_file
 from odin.checkpoints.rewind import CHANGED_IN_BACKGROUND, plan_restore, restore_files
 from odin.checkpoints.store import CheckpointStore
@@ -60,7 +60,7 @@ class FileChecker:
     def list_states(self) -> States:
         """Return the states of all files, without temporary files of killed writes: the next write removes those."""
         paths = [str(path) for path in self._root.rglob("*") if not is_temporary(str(path))]
-        return {path: state_of(path, hash_file) for path in paths}
+        return {path: read_file_state(path, hash_file) for path in paths}
 
     @contextmanager
     def record_external_changes(self, seq: int, model: Model) -> Generator[None]:
@@ -70,7 +70,7 @@ class FileChecker:
         yield
         model.file_prefix = ""
         after = self.list_states()
-        gone = {path: state_of(path, hash_file) for path in before if path not in after}
+        gone = {path: read_file_state(path, hash_file) for path in before if path not in after}
         new = {
             path: state for path, state in after.items() if path not in before or not is_same_state(before[path], state)
         }
@@ -88,7 +88,7 @@ class FileChecker:
         for _, states in external:
             recorded.states |= states
         for path, state in recorded.states.items():
-            current = state_of(decode_path(path), hash_file)
+            current = read_file_state(decode_path(path), hash_file)
             assert is_same_state(current, state) or self._is_user_file(path), (run, path, current, state)
 
     def check_undo(self, events: list[Envelope], store: CheckpointStore, run: str) -> None:

@@ -54,7 +54,7 @@ class SampleProject:
         self.sessions.list_sessions()
         log = append_turn(self.store, "three")
         self.cost = sum(SESSIONS.values()) * 0.25 + 0.25
-        self.logs = {name: self.store.path_of(name).read_bytes() for name in SESSIONS}
+        self.logs = {name: self.store.get_path(name).read_bytes() for name in SESSIONS}
         assert log.is_file()
 
     def check(self, operation: str) -> None:
@@ -64,9 +64,9 @@ class SampleProject:
         assert sum(item.spent.cost_usd for item in read_usage(self.store.folder)) == self.cost
         for item in listed:
             if item.id == NEW_SESSION:
-                SessionState.fold(read_log(self.store.path_of(NEW_SESSION)))
+                SessionState.fold(read_log(self.store.get_path(NEW_SESSION)))
             elif item.id not in SESSIONS:
-                self._check_fork(self.store.path_of(item.id))
+                self._check_fork(self.store.get_path(item.id))
         exported = self.folder / EXPORT_NAME
         assert not exported.exists() or exported.read_text() == "" or exported.read_text().endswith("</html>\n")
 
@@ -79,10 +79,10 @@ class SampleProject:
         """Check that every session is complete, and that the deleted one is either complete or gone."""
         for session, data in self.logs.items():
             if operation == "delete" and session == "one" and session not in listed:
-                assert not self.store.path_of(session).exists()
+                assert not self.store.get_path(session).exists()
                 continue
             assert session in listed
-            log = self.store.path_of(session)
+            log = self.store.get_path(session)
             assert log.read_bytes().startswith(data)
             assert operation == "rename" or log.read_bytes() == data
             assert [(log.parent / name).read_text() for name in SIDE_FILES] == [
@@ -146,7 +146,7 @@ def _delete(project: SampleProject) -> None:
     try:
         project.sessions.delete("one")
     except SessionNotFound:
-        assert not project.store.path_of("one").exists()
+        assert not project.store.get_path("one").exists()
 
 
 OPERATIONS: dict[str, Callable[[SampleProject], Any]] = {

@@ -50,7 +50,7 @@ def limit_file_size(room: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
 
-def log_of(home: Path) -> Path:
+def find_log(home: Path) -> Path:
     return next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
 
 
@@ -68,19 +68,19 @@ def test_disk_that_fills_up_is_reported_and_nothing_is_lost(
     with ScriptedServer(WritingModel(workspace)) as server:
         env = server.env("anthropic")
         assert run_odin_process("-p", "first", "--yes", env=env).returncode == 0
-        kept = log_of(home).read_bytes()
+        kept = find_log(home).read_bytes()
         limited_run = run_limited_odin(["-p", "second", "--yes", "--continue"], workspace, len(kept) + room, env)
-        now = log_of(home).read_bytes()
+        now = find_log(home).read_bytes()
         assert now.startswith(kept)
         if limited_run.returncode:
             assert HINT in limited_run.stderr + limited_run.stdout
             assert "File too large" in limited_run.stderr + limited_run.stdout
         else:
             assert len(now) < len(kept) + room
-        assert_files_are_recorded(list(read_log(log_of(home))), workspace)
+        assert_files_are_recorded(list(read_log(find_log(home))), workspace)
         again = run_odin_process("-p", "third", "--yes", "--continue", env=env)
         assert again.returncode == 0, again.stderr
-        assert log_of(home).read_bytes().startswith(now)
+        assert find_log(home).read_bytes().startswith(now)
         assert server.rejected == []
         assert "first" in json.dumps(server.requests[-1].json)
 
@@ -114,7 +114,7 @@ def test_session_continues_after_space_was_freed(workspace: Path, home: Path) ->
     assert (first["error"], fourth["error"]) == ("", "")
     for refused in (second, context, third):
         assert HINT in refused["error"]
-    events = list(read_log(log_of(home)))
+    events = list(read_log(find_log(home)))
     assert [item.event.text for item in events if isinstance(item.event, TurnStarted)] == [
         "first",
         "second",
@@ -151,7 +151,7 @@ def test_output_that_cannot_be_saved_whole_is_truncated(workspace: Path, home: P
         assert (done.returncode, done.stdout) == (0, "Much.\n")
         assert "could not be saved: File too large" in json.dumps(server.requests[-1].json)
         assert server.rejected == []
-    assert isinstance(list(read_log(log_of(home)))[-1].event, TurnEnded)
+    assert isinstance(list(read_log(find_log(home)))[-1].event, TurnEnded)
 
 
 @pytest.mark.slow
@@ -186,7 +186,7 @@ def test_read_only_session_folder_is_reported(run_odin_process: Run, home: Path)
     with ScriptedServer([say("hello"), say("again")]) as server:
         env = server.env("anthropic")
         assert run_odin_process("-p", "hi", env=env).returncode == 0
-        log = log_of(home)
+        log = find_log(home)
         kept = log.read_bytes()
         log.chmod(0o400)
         log.parent.chmod(0o500)

@@ -105,7 +105,7 @@ def test_result_of_an_open_call_says_whether_it_started(recording: Recording) ->
     for length in range(1, len(recording.events) + 1):
         events = recording.events[:length]
         state = SessionState.fold(events)
-        calls = state.thread_of().open_calls
+        calls = state.get_thread().open_calls
         started = {envelope.event.call_id for envelope in events if isinstance(envelope.event, ToolStarted)}
         last = next(
             (

@@ -39,12 +39,12 @@ from ..session.logs import write_session
 ROOT = Path(__file__).parent.parent.parent
 
 
-def log_of(home: Path) -> Path:
+def find_log(home: Path) -> Path:
     return next((home / ".local/state/odin/sessions").glob("*/*/main.jsonl"))
 
 
-def events_of(home: Path) -> list[AnyEvent]:
-    return [envelope.event for envelope in read_log(log_of(home))]
+def list_events(home: Path) -> list[AnyEvent]:
+    return [envelope.event for envelope in read_log(find_log(home))]
 
 
 def run_and_kill_when(
@@ -90,7 +90,7 @@ async def test_running_and_waiting_calls_get_results_on_resume(start: Start, wor
     last_message = json.dumps(messages[-1])
     assert str(workspace / "made.txt") in last_message
     assert "cut off" in last_message
-    events = events_of(home)
+    events = list_events(home)
     ends = [(event.status, event.text) for event in events if isinstance(event, ToolEnded)]
     assert ends == [("cancelled", INTERRUPTED), ("cancelled", NOT_STARTED)]
     crashed, after = (event for event in events if isinstance(event, TurnEnded))
@@ -120,7 +120,7 @@ async def test_stream_from_the_start_has_every_event_of_the_log(start: Start, wo
     await talk.say("and now?")
     await talk.client.close()
     heard = [envelope.seq async for envelope in whole if envelope.event.durable]
-    assert heard == [envelope.seq for envelope in read_log(log_of(home))]
+    assert heard == [envelope.seq for envelope in read_log(find_log(home))]
     assert not [event for event in talk.all(TurnEnded) if event.error == CRASH_ERROR]
     server.stop()
 
@@ -180,7 +180,7 @@ async def test_partial_reply_is_not_restored(start: Start, workspace: Path, home
     gate.set()
     _, messages = await resume_and_prompt(start, server)
     assert "Half" not in json.dumps(messages)
-    assert [event.message.text for event in events_of(home) if isinstance(event, Replied)] == ["I see."]
+    assert [event.message.text for event in list_events(home) if isinstance(event, Replied)] == ["I see."]
     server.stop()
 
 
@@ -199,7 +199,7 @@ async def test_killed_sub_agent_and_spawned_command_are_ended_on_resume(
     server = run_and_kill_when((workspace / "begun").exists, script, workspace, home)
     talk, messages = await resume_and_prompt(start, server)
     assert "spawn-1" in json.dumps(messages[-1])
-    events = events_of(home)
+    events = list_events(home)
     assert [(event.id, event.reason) for event in events if isinstance(event, AgentEnded)] == [
         ("agent-1", "aborted"),
         ("agent-2", "end_turn"),
@@ -232,13 +232,13 @@ async def test_open_permission_request_is_denied_on_resume(start: Start, workspa
     )
     await talk.client.submit(Prompt("first", "write"))
     asked = await _wait_for_permission_request(talk)
-    copy = log_of(home).read_bytes()
+    copy = find_log(home).read_bytes()
     await talk.client.submit(AnswerPermission(asked, False))
     await talk.client.close()
-    log_of(home).write_bytes(copy)
+    find_log(home).write_bytes(copy)
     with ScriptedServer([say("I see.")]) as server:
         await resume_and_prompt(start, server)
-    (answer,) = (event for event in events_of(home) if isinstance(event, PermissionAnswered))
+    (answer,) = (event for event in list_events(home) if isinstance(event, PermissionAnswered))
     assert (answer.ask_id, answer.allowed, answer.by) == (asked, False, "shutdown")
 
 
@@ -261,10 +261,10 @@ async def test_queue_todos_title_rules_mode_and_usage_are_restored(start: Start,
     await asyncio.to_thread(talk.server.wait_for, 2, 60)
     await talk.until(ToolEnded)
     shot = await talk.client.snapshot()
-    copy = log_of(home).read_bytes()
+    copy = find_log(home).read_bytes()
     gate.set()
     await talk.client.close()
-    log_of(home).write_bytes(copy)
+    find_log(home).write_bytes(copy)
     with ScriptedServer([say("I see.")]) as server:
         again = await start(None, server=server, continue_last=True, yes=False, can_ask=True)
         found = await again.client.snapshot()
@@ -292,7 +292,7 @@ async def test_log_with_an_incomplete_header_does_not_block_new_sessions(start: 
     talk = await start([say("one"), say("two")], session_id="mine")
     await talk.say("go")
     await talk.client.close()
-    log_of(home).write_bytes(log_of(home).read_bytes()[:count])
+    find_log(home).write_bytes(find_log(home).read_bytes()[:count])
     if count == 0:
         again = await start(None, server=talk.server, session_id="mine")
         assert (await again.say("go")).text == "two"
@@ -315,7 +315,7 @@ def test_undo_keeps_user_edits_made_long_after_a_killed_edit(
     with ScriptedServer([call("Read", {"file_path": str(file)}), edit, say("done"), say("go on")]) as server:
         env = server.env("anthropic")
         assert run_odin("-p", "go", "--yes", env=env).returncode == 0
-        log = log_of(home)
+        log = find_log(home)
         lines = log.read_text().splitlines(keepends=True)
         end = next(number for number, line in enumerate(lines) if '"type":"CheckpointSaved"' in line)
         envelopes = [json.loads(line) for line in lines[1 : end + 1]]
@@ -324,7 +324,7 @@ def test_undo_keeps_user_edits_made_long_after_a_killed_edit(
         log.write_text("".join([lines[0], *(f"{json.dumps(each, separators=(',', ':'))}\n" for each in envelopes)]))
         file.write_text("mine\n")
         assert run_odin("-p", "and now?", "--yes", "--continue", env=env).returncode == 0
-        left = [event for event in events_of(home) if isinstance(event, FilesChanged)]
+        left = [event for event in list_events(home) if isinstance(event, FilesChanged)]
         assert [len(event.changes) for event in left] == [0 if later else 1]
         assert run_odin("undo", "--to", "2").returncode == 0
         assert file.read_text() == ("mine\n" if later else "before\n")
@@ -370,11 +370,11 @@ async def test_changes_of_a_killed_call_are_recorded_reported_and_can_be_undone(
     )
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert file.read_text() == "after\n"
-    kinds = [type(event) for event in events_of(home)]
+    kinds = [type(event) for event in list_events(home)]
     assert CheckpointSaved in kinds and FilesChanged not in kinds
     talk, messages = await resume_and_prompt(start, server)
     await talk.client.close()
-    (left,) = (event for event in events_of(home) if isinstance(event, FilesChanged))
+    (left,) = (event for event in list_events(home) if isinstance(event, FilesChanged))
     assert [item.before.path for item in left.changes] == [str(file)]
     assert str(file) in json.dumps(messages[-1])
     assert run_odin("undo", "--to", "2").returncode == 0

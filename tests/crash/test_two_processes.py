@@ -67,7 +67,7 @@ def start_two_clients(cwd: Path, env: dict[str, str]) -> Generator[tuple[Competi
             client_process.close()
 
 
-def log_of(home: Path, session: str) -> Path:
+def find_log(home: Path, session: str) -> Path:
     return next((home / ".local/state/odin/sessions").glob(f"*/{session}/main.jsonl"))
 
 
@@ -112,11 +112,11 @@ def test_two_processes_that_open_one_session_never_mix_their_turns(
                 assert all("already" in answer for answer in refused), outcomes
                 answered += len(good)
                 if kind == "begin":
-                    log = log_of(home, name)
+                    log = find_log(home, name)
                     assert_turns_are_sequential(list(read_log(log)), log.read_bytes().count(b"\n") - 1)
                     assert len(good) == 1
         if kind == "resume":
-            log = log_of(home, "shared")
+            log = find_log(home, "shared")
             prompts = assert_turns_are_sequential(list(read_log(log)), log.read_bytes().count(b"\n") - 1)
             assert len(prompts) == answered + 1
         assert server.rejected == []
@@ -137,13 +137,13 @@ async def test_open_session_cannot_be_resumed_or_deleted_by_another_process(
             stdout=subprocess.PIPE,
         )
         server.wait_for(2, 60)
-        kept = log_of(home, "mine").read_bytes()
+        kept = find_log(home, "mine").read_bytes()
         second = run_odin_process("-p", "third", "--resume", "mine", env=env)
         assert second.returncode == 1
         assert f"PID {first.pid}" in second.stderr
         with pytest.raises(SessionLocked):
             delete_session(SessionStore(home / ".local/state/odin", str(workspace)), "mine")
-        assert log_of(home, "mine").read_bytes() == kept
+        assert find_log(home, "mine").read_bytes() == kept
         gate.set()
         out, _ = first.communicate(timeout=60)
         assert out == b"two\n"
@@ -173,8 +173,8 @@ async def test_fork_of_a_session_in_use_is_a_complete_prefix(workspace: Path, ho
             fork_id = (await client.get_info()).session
             await client.close()
             assert writer.read_outcome().startswith("ended end_turn")
-            original = [item.event for item in read_log(log_of(home, "busy"))]
-            copied = [item.event for item in read_log(log_of(home, fork_id))]
+            original = [item.event for item in read_log(find_log(home, "busy"))]
+            copied = [item.event for item in read_log(find_log(home, fork_id))]
             assert copied == original[: len(copied)], number
             assert copied
         writer.close()

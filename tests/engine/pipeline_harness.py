@@ -12,8 +12,8 @@ from odin.core.event import AnyEvent
 from odin.core.event_values import Mode
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
-from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
-from odin.core.tool import Args, Registry, Subject, Tool, ToolContext, ToolOutput
+from odin.core.policy import NO_HOOK_EFFECT, RECORDED_POINTS, HookCall, HookEffect, HookPoint, Redact, redact_nothing
+from odin.core.tool import Args, Registry, Target, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
 from odin.engine.call import CallDeps, CallScope
 from odin.engine.event_bus import EventBus
@@ -25,7 +25,7 @@ from odin.policy.policy import Policy
 from odin.session.state import SessionState
 from tests.policy.policies import make_policy
 
-HookReply = Callable[[HookCall], HookVerdict]
+HookReply = Callable[[HookCall], HookEffect]
 
 
 class ScriptedHooks:
@@ -36,12 +36,12 @@ class ScriptedHooks:
         self._points = points
 
     def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
-        return point in self._points
+        return RECORDED_POINTS[point] in self._points
 
-    async def fire(self, call: HookCall) -> HookVerdict:
+    async def fire(self, call: HookCall) -> HookEffect:
         self.calls.append(call)
-        reply = self._points.get(call.point)
-        return reply(call) if reply else NO_VERDICT
+        reply = self._points.get(RECORDED_POINTS[call.point])
+        return reply(call) if reply else NO_HOOK_EFFECT
 
 
 class RunArgs(Args, frozen=True):
@@ -60,8 +60,8 @@ class RunTool(Tool[RunArgs]):
         self.ran: list[tuple[str, ToolContext]] = []
         self._action = action
 
-    def subject_of(self, args: RunArgs) -> Subject:
-        return Subject(command=args.command)
+    def get_target(self, args: RunArgs) -> Target:
+        return Target(command=args.command)
 
     async def run(self, args: RunArgs, ctx: ToolContext) -> ToolOutput:
         self.ran.append((args.command, ctx))

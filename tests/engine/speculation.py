@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event as Gate
 from typing import Any
 
-from odin.checkpoints.file_state import state_of
+from odin.checkpoints.file_state import read_file_state
 from odin.checkpoints.project_listing import hash_file
 from odin.core.call_events import CallDiscarded
 from odin.core.event import AnyEvent, TurnEnded
@@ -57,10 +57,10 @@ async def finish_turn(talk: Talk, prompt_id: str, gate: Gate) -> TurnEnded:
 def snapshot_folder(folder: Path) -> dict[str, FileState]:
     """Return the state of everything in a folder: bytes, modes, links."""
     names = [os.path.join(top, name) for top, dirs, files in os.walk(folder) for name in [*dirs, *files]]
-    return {name: state_of(name, hash_file) for name in names}
+    return {name: read_file_state(name, hash_file) for name in names}
 
 
-def discard_reasons_of(talk: Talk) -> list[tuple[str, str]]:
+def list_discard_reasons(talk: Talk) -> list[tuple[str, str]]:
     return [(event.call_id, event.reason) for event in talk.all(CallDiscarded)]
 
 

@@ -19,7 +19,7 @@ def write_type(home: Path, name: str, front: str, prompt: str = "Do it well.") -
     (folder / f"{name}.md").write_text(f"---\nname: {name}\n{front}\n---\n{prompt}\n")
 
 
-def delegate_description_of(talk: Talk) -> str:
+def get_delegate_description(talk: Talk) -> str:
     tools: list[Any] = talk.server.requests[0].json["tools"]
     return next(tool["description"] for tool in tools if tool["name"] == "Delegate")
 
@@ -27,13 +27,13 @@ def delegate_description_of(talk: Talk) -> str:
 async def test_delegate_tool_describes_the_agent_types(start: Start, home: Path) -> None:
     plain = await start([say("a")])
     await plain.say("go")
-    assert delegate_description_of(plain).endswith("Types: explore, general.")
+    assert get_delegate_description(plain).endswith("Types: explore, general.")
     write_type(home, "reviewer", f"description: Reviews code. {'x' * 400}")
     talk = await start([say("a")])
     await talk.say("go")
-    assert "\n- general: Works on any task" in delegate_description_of(talk)
-    assert "\n- reviewer: Reviews code. xxx" in delegate_description_of(talk)
-    assert "x" * 300 not in delegate_description_of(talk)
+    assert "\n- general: Works on any task" in get_delegate_description(talk)
+    assert "\n- reviewer: Reviews code. xxx" in get_delegate_description(talk)
+    assert "x" * 300 not in get_delegate_description(talk)
 
 
 async def test_claude_code_type_sets_prompt_tools_and_model(start: Start, home: Path) -> None:

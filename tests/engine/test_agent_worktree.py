@@ -15,7 +15,7 @@ from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 
 from . import tree as trees_kit
-from .tree import tree_of
+from .tree import read_tree
 
 
 def git(folder: Path, *args: str) -> str:
@@ -66,7 +66,7 @@ async def test_worktree_starts_with_uncommitted_files_and_leaves_the_project_alo
     assert {"a.txt", "b.txt", "new.txt"} <= set(os.listdir(root)) and not (root / "x.log").exists()
     assert (root / "b.txt").read_text() == "uncommitted\n"
     assert before == (git(repo.root, "status", "--porcelain"), git(repo.root, "log", "--format=%H", "main"))
-    assert (await tree.collect()).describe() == "no changes"
+    assert (await tree.collect_diff()).describe() == "no changes"
     end = await tree.finish()
     assert (end.is_removed, end.branch, root.exists()) == (True, "", False)
     assert git(repo.root, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
@@ -82,7 +82,7 @@ async def test_all_changes_come_back_as_one_diff(repo: AgentRepository) -> None:
     (root / "deep/run.sh").write_text("#!/bin/sh\n")
     (root / "deep/run.sh").chmod(0o755)
     (root / "link").symlink_to("a.txt")
-    diff = await tree.collect()
+    diff = await tree.collect_diff()
     assert diff.describe() == "5 files changed, +4 −2: a.txt, b.txt, deep/er/c.bin, deep/run.sh, link"
     assert "+line two" in diff.text and "+committed" in diff.text and "GIT binary patch" in diff.text
     kept = await tree.finish()
@@ -92,7 +92,7 @@ async def test_all_changes_come_back_as_one_diff(repo: AgentRepository) -> None:
     again = await repo.worktrees.open("s1-agent-1")  # as another process would
     work = await repo.apply(again)
     assert (len(work.applied), work.is_complete) == (5, True)
-    own, theirs = tree_of(repo.root), tree_of(root)
+    own, theirs = read_tree(repo.root), read_tree(root)
     assert own == theirs
     assert git(repo.root, "log", "--format=%s", "main") == "first\n"
     assert (await repo.apply(again)).applied == ()
@@ -112,7 +112,7 @@ async def test_a_change_of_the_same_size_in_the_same_second_is_seen(repo: AgentR
     file.write_text("c\n")
     for changed in (file, index):
         os.utime(changed, (at, at))
-    assert (await tree.collect()).describe() == "1 file changed, +1 −1: b.txt"
+    assert (await tree.collect_diff()).describe() == "1 file changed, +1 −1: b.txt"
 
 
 async def test_the_files_that_were_shown_are_applied_not_those_of_later(repo: AgentRepository) -> None:
@@ -122,7 +122,7 @@ async def test_the_files_that_were_shown_are_applied_not_those_of_later(repo: Ag
         (root / name).write_text(text)
     (root / "run.sh").chmod(0o755)
     (root / "link").symlink_to("a.txt")
-    diff = await tree.collect()
+    diff = await tree.collect_diff()
     for name in ("a.txt", "added-later.txt"):
         (root / name).write_text("later\n")
     (root / "run.sh").chmod(0o644)
@@ -199,7 +199,7 @@ async def test_worktree_with_a_nested_repository_is_kept(repo: AgentRepository) 
     git(root / "own", "add", "-A")
     git(root / "own", "commit", "-q", "-m", "first")
     (root / "ok").write_text("ok\n")
-    assert (await tree.collect()).describe() == "2 files changed, +2 −0: ok, own; not in the diff: empty"
+    assert (await tree.collect_diff()).describe() == "2 files changed, +2 −0: ok, own; not in the diff: empty"
     work = await repo.apply(tree)
     assert (work.applied, [file.path for file in work.skipped]) == (("ok",), ["own", "empty"])
     end = await tree.finish()
@@ -227,7 +227,7 @@ async def test_git_ignores_configuration_made_by_the_agent(repo: AgentRepository
     git(evil, "config", "core.fsmonitor", f"touch {tmp_path}/ran; false")
     (root / ".git").write_text(f"gitdir: {evil}/.git\n")
     (root / "b.txt").write_text("changed\n")
-    assert [file.path for file in (await tree.collect()).files] == ["b.txt"]
+    assert [file.path for file in (await tree.collect_diff()).files] == ["b.txt"]
     assert (await repo.apply(tree)).applied == ("b.txt",)
     assert not (tmp_path / "ran").exists()
 
@@ -271,7 +271,7 @@ async def test_a_forged_tree_does_not_lead_out_of_the_project(repo: AgentReposit
     """Git takes a tree as it is stored, with names that it would never write, and commands can write the objects."""
     tree, root = await repo.create()
     (root / "a.txt").write_text("changed\n")
-    shown = (await tree.collect()).tree
+    shown = (await tree.collect_diff()).tree
     blob = bytes.fromhex(git(root, "hash-object", "a.txt").strip())
     names = ("a.txt", ".git/hooks/post-checkout", ".GIT/config.worktree", "a/../../up", "../beside", f"{tmp_path}/out")
     data = b"".join(b"100755 %s\0%s" % (name.encode(), blob) for name in sorted(names))

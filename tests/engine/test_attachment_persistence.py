@@ -16,7 +16,7 @@ from tests import pictures
 from tests.conftest import Run
 
 from .conftest import Start, Talk
-from .test_images import images_of
+from .test_images import list_images
 
 SHOT = Image("/s/images/1.png", "image/png", 3, 2, "shot.png")
 
@@ -38,14 +38,14 @@ async def test_rewind_removes_attachments_and_redo_restores_only_the_last_prompt
     await submit_attachments(talk)
     await talk.client.submit(Rewind("q1"))
     await talk.say("something else")
-    assert images_of(talk.server.requests[1]) == []
+    assert list_images(talk.server.requests[1]) == []
     assert "answer = 41" not in talk.server.requests[1].body.decode()
     await talk.client.submit(Rewind("p1"))
     await talk.client.submit(Redo())
     await talk.say("more")
     assert talk.server.rejected == []
     assert "something else" in str(talk.server.requests[2].messages)
-    assert images_of(talk.server.requests[2]) == []
+    assert list_images(talk.server.requests[2]) == []
 
 
 async def test_rewound_attachment_must_be_read_again_before_an_edit(start: Start, code: Path) -> None:
@@ -64,7 +64,7 @@ async def test_fork_has_its_own_copies_of_images(start: Start, code: Path) -> No
     await talk.client.close()
     again = await start(None, server=talk.server, resume=session, fork=True)
     await again.say("go on")
-    assert images_of(talk.server.requests[1]) == [pictures.png()]
+    assert list_images(talk.server.requests[1]) == [pictures.png()]
     own = (await again.client.get_info()).session
     assert own != session
     recorded = [envelope.event async for envelope in _recorded_envelopes(again)]

@@ -15,13 +15,13 @@ from odin.core.event import Compacted, PromptChanged, PromptInjected, PromptQueu
 from odin.core.event_values import Mode
 from odin.core.message import Attachment
 from odin.core.op import ChangePrompt, Compact, Interrupt, Prompt
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.testing import call, say
 from odin.testing.script import SeenRequest
 from tests import pictures
 
 from .conftest import Start, Talk
-from .test_images import APIS, api_options, images_of
+from .test_images import APIS, api_options, list_images
 
 TEXT = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
 
@@ -35,15 +35,15 @@ def code(workspace: Path) -> Path:
 
 def request_text(talk: Talk, number: int = -1) -> str:
     """Return all texts in the messages of a request."""
-    return "\n".join(_texts_of(talk.server.requests[number].messages))
+    return "\n".join(_list_texts(talk.server.requests[number].messages))
 
 
-def _texts_of(value: Any) -> list[str]:
+def _list_texts(value: Any) -> list[str]:
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
-        return [found["text"]] if isinstance(found.get("text"), str) else _texts_of(list(found.values()))
+        return [found["text"]] if isinstance(found.get("text"), str) else _list_texts(list(found.values()))
     if isinstance(value, list):
-        return [text for item in cast("list[Any]", value) for text in _texts_of(item)]
+        return [text for item in cast("list[Any]", value) for text in _list_texts(item)]
     return [value] if isinstance(value, str) else []
 
 
@@ -135,7 +135,7 @@ class TestText:
         (ended,) = again.all(ToolEnded)
         assert ended.status == "success", ended.text
         first, second = (request.messages[0] for request in talk.server.requests[:2])
-        assert _texts_of(first) == _texts_of(second)
+        assert _list_texts(first) == _list_texts(second)
 
     async def test_sent_attachment_stays_the_same_when_the_file_changes(self, start: Start, code: Path) -> None:
         talk = await start([say("One."), say("Two.")])
@@ -143,8 +143,8 @@ class TestText:
         code.write_text("changed = True\n")
         await talk.say("again @a.py")
         first, second = (request.messages for request in talk.server.requests)
-        assert _texts_of(second[0]) == _texts_of(first[0])
-        assert "     1\tchanged = True" in _texts_of(second)[-1]
+        assert _list_texts(second[0]) == _list_texts(first[0])
+        assert "     1\tchanged = True" in _list_texts(second)[-1]
 
     async def test_secrets_are_redacted(self, start: Start, workspace: Path) -> None:
         key = "ghp_" + "a1B2c3D4e5" * 4
@@ -186,7 +186,7 @@ class TestText:
     ) -> None:
         reading = asyncio.Event()
 
-        async def never(self: AttachmentReader, item: Attachment, subject: Subject, mode: Mode) -> Any:
+        async def never(self: AttachmentReader, item: Attachment, target: Target, mode: Mode) -> Any:
             reading.set()
             await asyncio.Event().wait()
 
@@ -332,7 +332,7 @@ class TestImages:
         await talk.client.close()
         again = await start(None, server=talk.server, resume=session, **api_options(api))
         await again.say("and now?")
-        assert [images_of(seen) for seen in talk.server.requests] == [[pasted, shot]] * 3
+        assert [list_images(seen) for seen in talk.server.requests] == [[pasted, shot]] * 3
         assert talk.server.rejected == []
         firsts = [request.messages[0] for request in talk.server.requests]
         assert (
@@ -342,7 +342,7 @@ class TestImages:
     async def test_image_needs_no_prompt_text(self, start: Start) -> None:
         talk = await start([say("A box.")])
         await submit_attached(talk, "", Attachment("x.png", data=pictures.png()))
-        assert images_of(talk.server.requests[0]) == [pictures.png()]
+        assert list_images(talk.server.requests[0]) == [pictures.png()]
         assert talk.server.rejected == []
         with pytest.raises(EmptyPrompt):
             await talk.client.submit(Prompt("q2", " "))
@@ -356,7 +356,7 @@ class TestImages:
         config = {"providers": {name: {**provider, "models": {model: {"images": False}}}}}
         talk = await start([say("I cannot see.")], **options, config=config)
         await submit_attached(talk, "look", Attachment("x.png", data=pictures.png()))
-        assert images_of(talk.server.requests[0]) == []
+        assert list_images(talk.server.requests[0]) == []
         assert "look\n(The user attached images, which this model is not shown.)" in request_text(talk)
         assert warnings(talk) == ["This model does not support images. It is only told that some were attached."]
 
@@ -394,7 +394,7 @@ class TestImages:
         with pytest.raises(UsageError, match="6 images are attached; a prompt can have at most 5"):
             await talk.client.submit(Prompt("q1", "@0.png @1.png @2.png", attachments=tuple(passed)))
         await submit_attached(talk, "@0.png @1.png", *passed)
-        assert len(images_of(talk.server.requests[0])) == 5
+        assert len(list_images(talk.server.requests[0])) == 5
 
     async def test_image_damaged_while_queued_is_reported(self, start: Start, workspace: Path) -> None:
         (workspace / "x.png").write_bytes(pictures.png())
@@ -421,7 +421,7 @@ class TestImages:
         for number in range(8):
             shots = [Attachment("s", data=pictures.png(shade=number * 5 + each)) for each in range(4)]
             await submit_attached(talk, "look", *shots, name=f"q{number}")
-        counts = [len(images_of(request)) for request in talk.server.requests]
+        counts = [len(list_images(request)) for request in talk.server.requests]
         assert max(counts) <= 20
         assert counts[-1] < 32
         assert "no longer shown" in request_text(talk)
@@ -438,7 +438,7 @@ class TestImages:
         assert (await talk.say("go on")).reason == "end_turn"
         assert b"# Summary of the conversation" in talk.server.requests[-1].body
         assert "look 0" not in request_text(talk)
-        assert images_of(talk.server.requests[-1]) == [pictures.png(shade=5)], "the kept prompt keeps its image"
+        assert list_images(talk.server.requests[-1]) == [pictures.png(shade=5)], "the kept prompt keeps its image"
         assert "look 5" in request_text(talk)
         assert talk.server.rejected == []
 
@@ -453,7 +453,7 @@ class TestQueue:
         gate.set()
         await talk.until_end("q")
         assert "     1\tnewer = True" in request_text(talk)
-        assert images_of(talk.server.requests[-1]) == [pictures.png()]
+        assert list_images(talk.server.requests[-1]) == [pictures.png()]
         (queued,) = talk.all(PromptQueued)
         assert [(item.name, item.data) for item in queued.attachments] == [("x.png", b"")]
 
@@ -486,7 +486,7 @@ class TestQueue:
         await again.client.submit(ChangePrompt("q", delivery="queue"))
         await again.until_end("q")
         assert "     1\tdef one():" in request_text(again)
-        assert images_of(again.server.requests[-1]) == [pictures.png()]
+        assert list_images(again.server.requests[-1]) == [pictures.png()]
 
     @pytest.mark.parametrize("delivery", ["merge", "steer"])
     @pytest.mark.parametrize("api", APIS)
@@ -504,7 +504,7 @@ class TestQueue:
         (joined,) = talk.all(PromptInjected)
         assert [item.name for item in joined.images] == ["x.png"]
         assert f"Context from {code}:1-1:\n     1\tdef one():" in request_text(talk)
-        assert images_of(talk.server.requests[-1]) == [pictures.png()]
+        assert list_images(talk.server.requests[-1]) == [pictures.png()]
         assert talk.server.rejected == []
 
     async def test_queued_attachment_waits_after_an_interrupt(self, start: Start, code: Path) -> None:
@@ -532,4 +532,4 @@ def _without_cache_control(value: Any) -> Any:
 def test_images_of_finds_images_of_prompts() -> None:
     part = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
     seen = SeenRequest("POST", "/", {}, b"", {"messages": [{"role": "user", "content": [part]}]}, "anthropic", 0.0)
-    assert images_of(seen) == [b"hi"]
+    assert list_images(seen) == [b"hi"]

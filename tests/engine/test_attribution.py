@@ -19,7 +19,7 @@ from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
 from .test_rewind import rewind
-from .tree import tree_of
+from .tree import read_tree
 
 Script = dict[str, list[Any]]
 
@@ -74,16 +74,16 @@ async def test_rewind_of_one_agent_keeps_the_changes_of_the_other(start: Start, 
     (workspace / "a.txt").write_text("old\n")
     talk = await start(play({"a": [run("echo a > a.txt; mkdir of-a")], "b": [run("echo b > b.txt")]}))
     await talk.say("go")
-    changed = tree_of(workspace)
+    changed = read_tree(workspace)
     with pytest.raises(UsageError, match="files only"):
         await talk.client.submit(Rewind("p1", only_agent="agent-1"))
     names = {event.description: event.id for event in talk.all(AgentStarted)}
     rewound = await rewind(talk, chat=False, only_agent=names["a"])
     assert ((workspace / "a.txt").read_text(), rewound.skipped_files) == ("old\n", ())
-    assert set(tree_of(workspace)) == {"a.txt", "b.txt"}
+    assert set(read_tree(workspace)) == {"a.txt", "b.txt"}
     assert [len(event.changes) for event in [await rewind(talk, chat=False, only_agent="agent-9")]] == [0]
     await rewind(talk, chat=False)
-    assert set(tree_of(workspace)) == {"a.txt"} < set(changed)
+    assert set(read_tree(workspace)) == {"a.txt"} < set(changed)
 
 
 async def test_overlapping_commands_share_the_files_changed_meanwhile(start: Start, workspace: Path) -> None:
@@ -98,7 +98,7 @@ async def test_overlapping_commands_share_the_files_changed_meanwhile(start: Sta
     assert {Path(file.path).name for file in rewound.skipped_files} == shared
     assert {file.reason for file in rewound.skipped_files} == {"also changed by agent-2"}
     assert (await rewind(talk, chat=False)).skipped_files == ()
-    assert tree_of(workspace) == {}
+    assert read_tree(workspace) == {}
 
 
 async def test_edit_is_not_attributed_to_a_running_command_of_another_agent(start: Start, workspace: Path) -> None:
@@ -131,7 +131,7 @@ async def test_after_a_crash_commands_that_ran_together_share_their_changes(
     await again.until_end("next")
     assert changes_by_agent(again)[("agent-1", "agent-2")] >= {"a2", "b1"}
     await rewind(again, 2)
-    assert tree_of(workspace) == {}
+    assert read_tree(workspace) == {}
 
 
 @pytest.mark.parametrize("end", ["committed", "discarded"])

@@ -23,7 +23,7 @@ PRICED: dict[str, Any] = {"providers": {"anthropic": {"models": {"m": DOLLAR}}}}
 TASK = {"description": "look around", "prompt": "Say what is here."}
 
 
-def usage_of(dollars: int) -> Usage:
+def make_usage(dollars: int) -> Usage:
     return Usage(input=dollars)
 
 
@@ -32,7 +32,7 @@ async def start_priced(start: Start, script: Any, config: dict[str, Any] | None 
 
 
 async def test_turn_over_budget_ends_with_the_amount_spent_and_a_hint(start: Start) -> None:
-    talk = await start_priced(start, [reply("one", usage=usage_of(2)), say("never")], max_budget_usd=1.5)
+    talk = await start_priced(start, [reply("one", usage=make_usage(2)), say("never")], max_budget_usd=1.5)
     await talk.say("go")
     ended = await talk.say("more")
     assert (ended.reason, ended.error_kind, len(talk.server.requests)) == ("error_max_budget_usd", "BudgetSpent", 1)
@@ -43,8 +43,8 @@ async def test_turn_over_budget_ends_with_the_amount_spent_and_a_hint(start: Sta
 
 async def test_budget_stops_a_sub_agent_and_the_calling_turn(start: Start, workspace: Path) -> None:
     script = [
-        reply(calls=[call("AgentTool", TASK, id="t")], usage=usage_of(1)),
-        reply(calls=[call("LS", {"path": str(workspace)})], usage=usage_of(3)),
+        reply(calls=[call("AgentTool", TASK, id="t")], usage=make_usage(1)),
+        reply(calls=[call("LS", {"path": str(workspace)})], usage=make_usage(3)),
         say("never"),
     ]
     talk = await start_priced(start, script, max_budget_usd=4)
@@ -63,12 +63,12 @@ async def test_budget_stops_a_sub_agent_and_the_calling_turn(start: Start, works
 async def test_concurrent_sub_agents_share_the_budget(start: Start, workspace: Path) -> None:
     """Each agent has one request under way when the budget is reached, and none starts another."""
     calls = [call("AgentTool", {**TASK, "prompt": f"Look at {n}."}, id=f"t{n}") for n in range(4)]
-    look = reply(calls=[call("LS", {"path": str(workspace)})], usage=usage_of(2))
+    look = reply(calls=[call("LS", {"path": str(workspace)})], usage=make_usage(2))
     all_asked, count = Event(), itertools.count(1)
 
     def answer(seen: SeenRequest) -> Turn:
         if '"AgentTool"' in seen.body.decode():
-            return reply(calls=calls, usage=usage_of(1))
+            return reply(calls=calls, usage=make_usage(1))
         if next(count) == len(calls):
             all_asked.set()
         return look.hold(all_asked)
@@ -84,7 +84,7 @@ async def test_concurrent_sub_agents_share_the_budget(start: Start, workspace: P
 async def test_small_model_requests_count_and_stop_at_the_budget(start: Start) -> None:
     """The small model makes the title after the first turn. Over budget, the title is the first prompt."""
     config = {"small_model": "anthropic/m"}
-    talk = await start_priced(start, [reply("hi", usage=usage_of(2))], config, max_budget_usd=2)
+    talk = await start_priced(start, [reply("hi", usage=make_usage(2))], config, max_budget_usd=2)
     await talk.say("name this, please")
     await talk.until(TitleSet)
     assert (await talk.client.snapshot()).title == "name this, please"
@@ -92,7 +92,7 @@ async def test_small_model_requests_count_and_stop_at_the_budget(start: Start) -
 
     talk = await start_priced(
         start,
-        [reply("hi", usage=usage_of(2)), reply("A title", usage=usage_of(1)), say("no")],
+        [reply("hi", usage=make_usage(2)), reply("A title", usage=make_usage(1)), say("no")],
         config,
         max_budget_usd=3,
     )
@@ -105,13 +105,13 @@ async def test_small_model_requests_count_and_stop_at_the_budget(start: Start) -
 
 
 async def test_failed_attempts_count_and_are_not_retried_over_budget(start: Start) -> None:
-    cut = reply("half of it", usage=usage_of(2), chunk=2).cut(events=4)
+    cut = reply("half of it", usage=make_usage(2), chunk=2).cut(events=4)
     talk = await start_priced(start, [cut, say("never")], max_budget_usd=2)
     ended = await talk.say("go")
     assert (ended.reason, ended.cost_usd, len(talk.server.requests)) == ("error_max_budget_usd", 2, 1)
     assert talk.all(RetryScheduled) == []
 
-    talk = await start_priced(start, [cut, reply("whole", usage=usage_of(3))], max_budget_usd=9)
+    talk = await start_priced(start, [cut, reply("whole", usage=make_usage(3))], max_budget_usd=9)
     ended = await talk.say("go")
     assert (ended.reason, ended.cost_usd) == ("end_turn", 5)
     assert [event.usage.input for event in talk.all(UsageRecorded)] == [2, 3]
@@ -120,8 +120,10 @@ async def test_failed_attempts_count_and_are_not_retried_over_budget(start: Star
 
 async def test_turn_continues_after_the_budget_is_raised(start: Start, workspace: Path) -> None:
     (workspace / "a.txt").write_text("here")
-    look = reply(calls=[call("Read", {"file_path": str(workspace / "a.txt")})], usage=usage_of(2))
-    talk = await start_priced(start, [look, reply("It says here.", usage=usage_of(2)), say("never")], max_budget_usd=1)
+    look = reply(calls=[call("Read", {"file_path": str(workspace / "a.txt")})], usage=make_usage(2))
+    talk = await start_priced(
+        start, [look, reply("It says here.", usage=make_usage(2)), say("never")], max_budget_usd=1
+    )
     assert (await talk.say("what does it say?")).reason == "error_max_budget_usd"
     assert await talk.client.submit(SetBudget(3.5))
     await talk.client.submit(Continue("again"))
@@ -141,13 +143,13 @@ async def test_invalid_budget_is_refused(start: Start, usd: float) -> None:
 
 
 async def test_cost_and_budget_survive_a_resume(start: Start) -> None:
-    talk = await start_priced(start, [reply("one", usage=usage_of(2))], max_budget_usd=9)
+    talk = await start_priced(start, [reply("one", usage=make_usage(2))], max_budget_usd=9)
     await talk.say("go")
     await talk.client.submit(SetBudget(2))
     session, before = (await talk.client.get_info()).session, await talk.client.snapshot()
     await talk.client.close()
 
-    talk = await start_priced(start, [reply("two", usage=usage_of(2))], resume=session)
+    talk = await start_priced(start, [reply("two", usage=make_usage(2))], resume=session)
     after = await talk.client.snapshot()
     assert (after.cost_usd, after.usage, after.spent_by_model) == (2, before.usage, before.spent_by_model)
     assert (await talk.client.get_info()).budget_usd == 2
@@ -155,7 +157,9 @@ async def test_cost_and_budget_survive_a_resume(start: Start) -> None:
     assert talk.server.requests == []
     await talk.client.close()
 
-    talk = await start_priced(start, [reply("two", usage=usage_of(2)), say("never")], resume=session, max_budget_usd=3)
+    talk = await start_priced(
+        start, [reply("two", usage=make_usage(2)), say("never")], resume=session, max_budget_usd=3
+    )
     assert (await talk.say("more")).reason == "end_turn"
     assert (await talk.say("more")).reason == "error_max_budget_usd"
     assert (await talk.client.snapshot()).cost_usd == 4
@@ -181,10 +185,10 @@ async def test_free_model_causes_no_warning(start: Start) -> None:
 async def test_daily_budget_applies_to_all_sessions(start: Start) -> None:
     config = {"max_budget_usd_per_day": 5}
     first = await start_priced(
-        start, [reply("one", usage=usage_of(3)), reply("two", usage=usage_of(1)), say("never")], config
+        start, [reply("one", usage=make_usage(3)), reply("two", usage=make_usage(1)), say("never")], config
     )
     assert (await first.say("go")).reason == "end_turn"
-    second = await start_priced(start, [reply("three", usage=usage_of(2)), say("never")], config)
+    second = await start_priced(start, [reply("three", usage=make_usage(2)), say("never")], config)
     assert (await second.say("go")).reason == "end_turn"
     ended = await second.say("more")
     assert (ended.reason, len(second.server.requests)) == ("error_max_budget_usd", 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from odin.checkpoints.command_tracker import CommandTracker, RunningCommand
-from odin.checkpoints.file_state import state_of
+from odin.checkpoints.file_state import read_file_state
 from odin.checkpoints.project_listing import ListingLimits, ProjectLister, hash_file
 from odin.checkpoints.store import CheckpointStore
 from odin.core.event import FilesChanged
@@ -48,11 +48,11 @@ class TrackerHarness:
     def edit(self, name: str, text: str, meanwhile: Callable[[], None] = lambda: None) -> FileChange:
         """Edit a file between `begin_edit` and `end_edit`, as the checkpointer does."""
         path = str(self.root / name)
-        before = state_of(path, hash_file)
+        before = read_file_state(path, hash_file)
         self.tracker.begin_edit([before])
         self.put(name, text)
         meanwhile()
-        change = FileChange(before, state_of(path, hash_file))
+        change = FileChange(before, read_file_state(path, hash_file))
         self.tracker.end_edit([before], [change])
         return change
 
@@ -106,14 +106,14 @@ async def test_edit_during_a_listing_is_not_attributed_to_a_command(harness: Tra
     harness.put("f", "old")
     one = await harness.start("a")
     path = str(harness.root / "f")
-    before = state_of(path, hash_file)
+    before = read_file_state(path, hash_file)
     harness.tracker.begin_edit([before])
     harness.put("f", "half done")
     two = await harness.start("b")
     harness.put("f", "edited")
     ending = asyncio.ensure_future(harness.tracker.end(one))
     await asyncio.sleep(0)
-    harness.tracker.end_edit([before], [FileChange(before, state_of(path, hash_file))])
+    harness.tracker.end_edit([before], [FileChange(before, read_file_state(path, hash_file))])
     harness.edit("g", "edited while the files are listed")
     await ending
     await harness.tracker.end(two)

@@ -94,7 +94,7 @@ async def test_four_hundred_turns_in_a_small_window(start: Start) -> None:
     server.stop()
 
 
-def text_of(seen: SeenRequest) -> str:
+def get_text(seen: SeenRequest) -> str:
     return msgspec.json.encode(seen.messages).decode()
 
 
@@ -115,7 +115,7 @@ async def test_two_hundred_calls_in_one_turn(start: Start, workspace: Path) -> N
     assert (ended.reason, ended.text) == ("end_turn", "All read.")
     assert server.rejected == []
     assert talk.all(ResultsPruned)
-    assert all("Read every one of the files." in text_of(seen) for seen in prompt_requests(talk))
+    assert all("Read every one of the files." in get_text(seen) for seen in prompt_requests(talk))
     pruned = talk.all(ResultsPruned)[0]
     assert "line 0 of this file" in Path(pruned.archive).read_text()
     changes = sum(not b.startswith(a[:-400]) for a, b in _consecutive_texts(talk))
@@ -124,7 +124,7 @@ async def test_two_hundred_calls_in_one_turn(start: Start, workspace: Path) -> N
 
 
 def _consecutive_texts(talk: Talk) -> list[tuple[str, str]]:
-    texts = [text_of(seen) for seen in prompt_requests(talk)]
+    texts = [get_text(seen) for seen in prompt_requests(talk)]
     return list(pairwise(texts))
 
 
@@ -137,7 +137,7 @@ async def test_result_larger_than_the_window_is_saved_to_a_file(start: Start, wo
     ended = await talk.say("What is in the table?")
     assert (ended.reason, ended.text) == ("end_turn", "I see.")
     assert server.rejected == []
-    found = re.search(r"removed to save room .*? is in (\S+) under", text_of(prompt_requests(talk)[-1]))
+    found = re.search(r"removed to save room .*? is in (\S+) under", get_text(prompt_requests(talk)[-1]))
     assert found is not None
     assert "row 1300 of a very long table" in Path(found[1]).read_text()
     server.stop()
@@ -151,7 +151,7 @@ async def test_model_may_read_an_archived_result(start: Start, workspace: Path) 
         if number == 1:
             return call("Read", {"file_path": str(workspace / "big.txt")})
         if number == 2:
-            found = re.search(r" is in (\S+) under", text_of(seen))
+            found = re.search(r" is in (\S+) under", get_text(seen))
             return call("Read", {"file_path": found[1] if found else "?", "offset": 5, "limit": 3})
         if number == 3:
             return call("Read", {"file_path": "/etc/hostname"})
@@ -397,12 +397,12 @@ async def test_request_after_a_manual_compaction_has_the_summary(start: Start) -
     assert await talk.client.submit(Compact("the ports"))
     await talk.until(Compacted)
     (question,) = [seen for seen in server.requests if is_summary(seen)]
-    assert "Focus on: the ports" in text_of(question)
+    assert "Focus on: the ports" in get_text(question)
     await talk.say("And now?")
     last = prompt_requests(talk)[-1]
     assert "## Goal" in last.json["system"][-1]["text"]
-    assert "Prompt number 0." not in text_of(last)
-    assert "Prompt number 5." in text_of(last)
+    assert "Prompt number 0." not in get_text(last)
+    assert "Prompt number 5." in get_text(last)
     (event,) = talk.all(Compacted)
     assert (event.trigger, event.profile) == ("manual", "archival")
     assert event.tokens_after < event.tokens_before
@@ -429,7 +429,7 @@ async def test_profile_sets_the_number_of_kept_turns(
     gate = threading.Event()
     long = "And more words. " * 80
     model = ScriptedModel(
-        lambda seen, number: say(long).hold(gate) if "Prompt number 6." in text_of(seen) else say(long)
+        lambda seen, number: say(long).hold(gate) if "Prompt number 6." in get_text(seen) else say(long)
     )
     server = ScriptedServer(model).start()
     talk = await start(None, server=server, config=make_config(100_000))
@@ -445,7 +445,7 @@ async def test_profile_sets_the_number_of_kept_turns(
     await talk.say("And now?")
     (event,) = talk.all(Compacted)
     assert (event.trigger, event.profile) == ("manual", profile)
-    shown = text_of(prompt_requests(talk)[-1])
+    shown = get_text(prompt_requests(talk)[-1])
     assert [number for number in range(7) if f"Prompt number {number}." in shown] == kept
     server.stop()
 
@@ -497,5 +497,5 @@ async def test_running_compaction_can_be_cancelled(start: Start) -> None:
     assert await talk.client.submit(CancelCompaction()) is False
     await talk.say("go on")
     assert talk.all(Compacted) == []
-    assert "Prompt number 0." in text_of(prompt_requests(talk)[-1])
+    assert "Prompt number 0." in get_text(prompt_requests(talk)[-1])
     server.stop()

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from odin.compaction import worker
-from odin.compaction.worker import compacted_event_of
+from odin.compaction.worker import make_compacted_event
 from odin.core.call_events import RequestStarted, ToolEnded, ToolStarted, UsageRecorded
 from odin.core.event import Compacted, CompactionChanged, ResultsPruned
 from odin.core.event_values import Mode
@@ -19,7 +19,7 @@ from odin.testing import EmulatedLocal, ScriptedServer, call, reply, say
 from odin.testing.script import SeenRequest, Turn
 
 from .conftest import Start
-from .test_compaction import GOOD_SUMMARY, WINDOW, ScriptedModel, is_summary, make_config, prompt_requests, text_of
+from .test_compaction import GOOD_SUMMARY, WINDOW, ScriptedModel, get_text, is_summary, make_config, prompt_requests
 
 FILLER = "All of this is said in many words that fill the window. " * 20
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
@@ -120,7 +120,7 @@ async def test_json_tool_calls_in_a_small_window(start: Start, workspace: Path) 
     for number in range(30):
         ended = await talk.say(f"Prompt number {number}.")
         assert ended.reason == "end_turn", ended.error
-        assert f"Prompt number {number}." in text_of(prompt_requests(talk)[-1])
+        assert f"Prompt number {number}." in get_text(prompt_requests(talk)[-1])
     assert server.rejected == []
     assert talk.all(Compacted)
     assert talk.all(ResultsPruned)
@@ -149,7 +149,7 @@ async def test_finished_summary_can_be_cancelled_before_it_is_applied(start: Sta
     await talk.until_end(turn)
     await talk.say("go on")
     assert talk.all(Compacted) == []
-    assert "Prompt number 0." in text_of(prompt_requests(talk)[-1])
+    assert "Prompt number 0." in get_text(prompt_requests(talk)[-1])
     assert [event.status for event in talk.all(CompactionChanged)] == ["started", "cancelled"]
     server.stop()
 
@@ -173,7 +173,7 @@ async def test_summary_of_rewound_turns_is_not_applied(start: Start) -> None:
     for number in range(4):
         await talk.say(f"Another prompt {number}.")
     assert talk.all(Compacted) == []
-    assert "Another prompt 0." in text_of(prompt_requests(talk)[-1])
+    assert "Another prompt 0." in get_text(prompt_requests(talk)[-1])
     server.stop()
 
 
@@ -204,17 +204,17 @@ async def test_summary_for_an_unknown_window_takes_one_request(start: Start) -> 
     assert await talk.client.submit(Compact())
     await talk.until(Compacted)
     (asked,) = [seen for seen in server.requests if is_summary(seen)]
-    assert "Answer 1." in text_of(asked) and "Answer 5." in text_of(asked)
+    assert "Answer 1." in get_text(asked) and "Answer 5." in get_text(asked)
     assert asked.json["max_tokens"] > 2_000
     server.stop()
 
 
 async def test_summary_of_equal_length_is_not_used(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     def as_long(*args: Any) -> Compacted:
-        event = compacted_event_of(*args)
+        event = make_compacted_event(*args)
         return replace(event, tokens_after=event.tokens_before)
 
-    monkeypatch.setattr(worker, "compacted_event_of", as_long)
+    monkeypatch.setattr(worker, "make_compacted_event", as_long)
     server = ScriptedServer(ScriptedModel(lambda seen, number: say(f"Answer {number}. {FILLER}"))).start()
     talk = await start(None, server=server, config=make_config(100_000))
     for number in range(3):

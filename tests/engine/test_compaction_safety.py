@@ -17,7 +17,7 @@ from odin.testing.script import SeenRequest, Turn
 
 from .conftest import Start, Talk
 from .hook_programs import hook, new_kit
-from .test_compaction import GOOD_SUMMARY, WINDOW, ScriptedModel, make_config, prompt_requests, text_of
+from .test_compaction import GOOD_SUMMARY, WINDOW, ScriptedModel, get_text, make_config, prompt_requests
 
 FILLER = "All of this is said in many words that fill the window. " * 20
 
@@ -34,7 +34,7 @@ async def start_filled(start: Start, model: ScriptedModel, turns: int = 8, **opt
     return talk
 
 
-def log_of(home: Path) -> Path:
+def find_log(home: Path) -> Path:
     (found,) = home.rglob("main.jsonl")
     return found
 
@@ -44,7 +44,7 @@ async def test_request_after_a_resume_is_the_same(start: Start, home: Path, tmp_
     talk = await start_filled(start, make_model(), 60)
     assert talk.all(Compacted)
     session = (await talk.client.get_info()).session
-    folder = log_of(home).parent
+    folder = find_log(home).parent
     kept = tmp_path / "kept"
     shutil.copytree(folder, kept)
     await talk.say("What next?")
@@ -68,13 +68,13 @@ async def test_rewind_before_a_compaction_removes_the_summary(start: Start, home
     assert talk.all(Compacted)
     await talk.client.submit(Rewind(turns[2].id))
     await talk.say("Another way.")
-    assert "Prompt number 1." in text_of(prompt_requests(talk)[-1])
-    assert "Prompt number 2." not in text_of(prompt_requests(talk)[-1])
+    assert "Prompt number 1." in get_text(prompt_requests(talk)[-1])
+    assert "Prompt number 2." not in get_text(prompt_requests(talk)[-1])
     assert len(prompt_requests(talk)[-1].json["system"]) == len(prompt_requests(talk)[0].json["system"]), (
         "the summary is gone"
     )
     assert talk.server.rejected == []
-    folded = SessionState.fold(read_log(log_of(home)), read_log=lambda: read_log(log_of(home)))
+    folded = SessionState.fold(read_log(find_log(home)), read_log=lambda: read_log(find_log(home)))
     assert len(folded.build_history()) == 6
     talk.server.stop()
 
@@ -86,7 +86,7 @@ async def test_redo_restores_the_summary(start: Start) -> None:
     await talk.client.submit(Redo())
     await talk.say("Still there?")
     assert "## Goal" in prompt_requests(talk)[-1].json["system"][-1]["text"]
-    assert "Prompt number 59." in text_of(prompt_requests(talk)[-1])
+    assert "Prompt number 59." in get_text(prompt_requests(talk)[-1])
     talk.server.stop()
 
 
@@ -126,7 +126,7 @@ async def test_session_resumes_after_a_crash_during_a_summary(start: Start, home
     model = make_model(say(GOOD_SUMMARY).stall())
     talk = await start_filled(start, model, 40, compaction={"timeout_s": 1})
     session = (await talk.client.get_info()).session
-    log = log_of(home)
+    log = find_log(home)
     data = log.read_bytes()
     await talk.client.close()
     log.write_bytes(data[: len(data) - 37])
@@ -180,7 +180,7 @@ async def test_sub_agent_stays_within_its_window(start: Start, workspace: Path) 
 
     def answer(seen: SeenRequest, number: int) -> Turn:
         if "AgentTool" in seen.tool_names:
-            done = "Done by the other." in text_of(seen)
+            done = "Done by the other." in get_text(seen)
             return say("Fine.") if done else call("AgentTool", {"description": "read", "prompt": "Read all of them."})
         at = next(reads, None)
         return say("Done by the other.") if at is None else call("Read", {"file_path": str(workspace / f"f{at}.txt")})
@@ -206,7 +206,7 @@ async def test_cut_off_reply_triggers_a_compaction(start: Start) -> None:
     ended = await talk.say("Say it all.")
     assert (ended.reason, ended.text) == ("end_turn", "All.")
     assert talk.all(Compacted)[-1].trigger == "cut_off"
-    assert "Say it all." in text_of(prompt_requests(talk)[-1])
+    assert "Say it all." in get_text(prompt_requests(talk)[-1])
     assert server.rejected == []
     server.stop()
 
@@ -236,7 +236,7 @@ async def test_todos_survive_a_compaction(start: Start, workspace: Path) -> None
 @pytest.mark.slow
 async def test_summarized_messages_are_not_kept_in_memory(start: Start, home: Path) -> None:
     talk = await start_filled(start, make_model(), 150)
-    state = SessionState.fold(read_log(log_of(home)), read_log=lambda: ())
+    state = SessionState.fold(read_log(find_log(home)), read_log=lambda: ())
     assert len(state.build_history()) < 60
     assert len(prompt_requests(talk)[-1].messages) < 60
     talk.server.stop()

@@ -12,11 +12,11 @@ from odin.core.call_events import PermissionAsked, RequestStarted
 from odin.core.client import CustomCommand
 from odin.core.event import PromptChanged, PromptInjected, PromptQueued, TurnStarted, Warned
 from odin.core.op import AnswerPermission, ChangePrompt, Interrupt, Prompt
-from odin.session.index import index_entry_of
+from odin.session.index import read_index_entry
 from odin.testing import ScriptedServer, call, say
 
 from .conftest import Start
-from .test_recovery import APIS, options_of
+from .test_recovery import APIS, make_options
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -37,17 +37,17 @@ def fix_file(workspace: Path) -> Path:
     return path
 
 
-def text_of(body: bytes) -> str:
+def get_text(body: bytes) -> str:
     return body.decode()
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_model_reads_the_expanded_text_and_the_user_sees_the_typed_text(start: Start, api: str) -> None:
-    talk = await start([say("fixed"), say("again")], **options_of(api))
+    talk = await start([say("fixed"), say("again")], **make_options(api))
     await talk.say("/FIX 12")
     (started,) = talk.all(TurnStarted)
     assert (started.text, started.display_text) == ("Fix issue 12, then test.", "/FIX 12")
-    first = text_of(talk.server.requests[0].body)
+    first = get_text(talk.server.requests[0].body)
     assert "Fix issue 12, then test." in first
     assert "/FIX" not in first
     await talk.say("thanks")
@@ -66,7 +66,7 @@ async def test_unknown_command_goes_to_the_model_unchanged(start: Start) -> None
         ("/etc/passwd is broken", ""),
         ("/help", ""),
     ]
-    assert "/unknown thing" in text_of(talk.server.requests[0].body)
+    assert "/unknown thing" in get_text(talk.server.requests[0].body)
 
 
 async def test_command_list_names_the_source_of_each_command(start: Start, home: Path, workspace: Path) -> None:
@@ -84,7 +84,7 @@ async def test_command_list_names_the_source_of_each_command(start: Start, home:
         CustomCommand("tidy", "Tidies", "", "user config"),
     )
     await talk.say("/tidy src")
-    assert "Tidy up.\\n\\nsrc" in text_of(talk.server.requests[0].body)
+    assert "Tidy up.\\n\\nsrc" in get_text(talk.server.requests[0].body)
     assert "commands" not in (await talk.client.snapshot()).config, (
         "the recorded configuration leaves out the command texts"
     )
@@ -94,14 +94,14 @@ async def test_custom_command_replaces_a_built_in_prompt(start: Start, workspace
     talk = await start([say("a"), say("b"), say("c")])
     await talk.say("/init Mention the fonts.")
     await talk.say("/review main")
-    first, second = (text_of(request.body) for request in talk.server.requests)
+    first, second = (get_text(request.body) for request in talk.server.requests)
     assert "in AGENTS.md at its root" in first
     assert "Mention the fonts." in first
     assert "What to review: main" in second
     assert [event.display_text for event in talk.all(TurnStarted)] == ["/init Mention the fonts.", "/review main"]
     (workspace / ".odin/commands/review.md").write_text("Look at $ARGUMENTS our way.")
     await talk.say("/review main")
-    assert "Look at main our way." in text_of(talk.server.requests[2].body)
+    assert "Look at main our way." in get_text(talk.server.requests[2].body)
     assert any(event.text.startswith("/review is the project's") for event in talk.all(Warned))
 
 
@@ -130,7 +130,7 @@ async def test_queued_command_is_edited_as_typed_text(start: Start) -> None:
     gate.set()
     await talk.until_end(first)
     await talk.until_end(second)
-    assert "Fix issue 13, then test." in text_of(talk.server.requests[1].body)
+    assert "Fix issue 13, then test." in get_text(talk.server.requests[1].body)
     assert [event.display_text for event in talk.all(PromptQueued)] == ["/fix 12"]
     assert [event.display_text for event in talk.all(PromptChanged)] == ["/fix 13", "/fix 13"]
     assert talk.all(TurnStarted)[-1].display_text == "/fix 13"
@@ -221,7 +221,7 @@ async def test_prompt_without_a_slash_loads_no_commands(start: Start, fix_file: 
     talk = await start([say("a")])
     await talk.say("fix 1")
     assert talk.all(Warned) == []
-    assert "Fix issue" not in text_of(talk.server.requests[0].body)
+    assert "Fix issue" not in get_text(talk.server.requests[0].body)
 
 
 async def test_command_text_attaches_nothing_outside_the_project(start: Start, tmp_path: Path, fix_file: Path) -> None:
@@ -230,16 +230,16 @@ async def test_command_text_attaches_nothing_outside_the_project(start: Start, t
     fix_file.write_text(f"Read @{secret} and $ARGUMENTS.")
     talk = await start([say("a"), say("b")])
     await talk.say("/fix it")
-    assert "the launch code" not in text_of(talk.server.requests[0].body)
+    assert "the launch code" not in get_text(talk.server.requests[0].body)
     await talk.say(f"/fix @{secret}")
-    assert "the launch code" in text_of(talk.server.requests[1].body), "the user may name the file"
+    assert "the launch code" in get_text(talk.server.requests[1].body), "the user may name the file"
 
 
 def test_headless_run_expands_a_command(run_odin: Run) -> None:
     with ScriptedServer([say("fixed")]) as server:
         done = run_odin("-p", "/fix 12", env=server.env("anthropic"))
         assert done.stdout == "fixed\n"
-        assert "Fix issue 12, then test." in text_of(server.requests[0].body)
+        assert "Fix issue 12, then test." in get_text(server.requests[0].body)
 
 
 def test_initialize_response_lists_the_commands(run_odin: Run) -> None:
@@ -261,4 +261,4 @@ def test_index_entry_from_a_log_has_the_typed_text(tmp_path: Path) -> None:
     event = '{"type":"TurnStarted","id":"p","text":"long text","mode":"edit_mode","display_text":"/fix 1"}'
     log = tmp_path / "s.jsonl"
     log.write_text(f'{header}\n{{"seq":0,"ts":1.0,"session":"s","event":{event}}}\n')
-    assert index_entry_of("s", log, log.stat().st_size, 1).first == "/fix 1"
+    assert read_index_entry("s", log, log.stat().st_size, 1).first == "/fix 1"

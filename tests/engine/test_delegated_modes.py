@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from odin.core.event import AgentStarted, ModeChanged, TurnStarted
-from odin.core.event_values import Mode, strictest_mode_of
+from odin.core.event_values import Mode, get_strictest_mode
 from odin.core.op import Interrupt, Prompt, SetLoop
 from odin.core.team import MailSent, TaskChanged
 from odin.testing import SeenRequest, Turn, call, say
@@ -196,6 +196,6 @@ async def test_the_end_of_a_process_starts_no_turn_that_may_do_more_than_the_las
 
 def test_strictest_mode() -> None:
     """None, the mode of mail that is no message, limits nothing."""
-    assert strictest_mode_of("edit_mode", None) == "edit_mode"
-    assert strictest_mode_of("plan_mode", "edit_mode", None) == "plan_mode"
-    assert strictest_mode_of("edit_mode", "plan_mode", "ask_mode") == "ask_mode"
+    assert get_strictest_mode("edit_mode", None) == "edit_mode"
+    assert get_strictest_mode("plan_mode", "edit_mode", None) == "plan_mode"
+    assert get_strictest_mode("edit_mode", "plan_mode", "ask_mode") == "ask_mode"

@@ -17,7 +17,7 @@ RESPONSES = {"providers": {"openai": {"type": "openai-responses"}}}
 READ = call("Read", {"file_path": "a.txt"})
 
 
-def call_types_of(messages: list[dict[str, Any]]) -> list[str]:
+def list_call_types(messages: list[dict[str, Any]]) -> list[str]:
     return [message["type"] for message in messages if "call" in message.get("type", "")]
 
 
@@ -34,7 +34,7 @@ async def test_patch_is_a_custom_tool_call_or_a_function_call(
     assert talk.server.rejected == []
     last = talk.server.requests[-1]
     assert {"EditTool", "MultiEditTool", "Delete"}.isdisjoint(last.tool_names) and "apply_patch" in last.tool_names
-    assert call_types_of(last.messages)[-2:] == [kind, f"{kind}_output"]
+    assert list_call_types(last.messages)[-2:] == [kind, f"{kind}_output"]
     assert (workspace / "a.txt").read_text() == 'two "quoted" \\ ü\n'
     assert (workspace / "b/c.txt").read_text() == "new\n"
     changed = [change.after.path for event in talk.all(FilesChanged) for change in event.changes]
@@ -76,4 +76,4 @@ async def test_a_patch_in_the_history_is_valid_for_another_model(start: Start, w
     await talk.client.submit(SetModel("openai/gpt-4.1"))
     await talk.say("more")
     assert talk.server.rejected == []
-    assert call_types_of(talk.server.requests[-1].messages)[-2:] == ["function_call", "function_call_output"]
+    assert list_call_types(talk.server.requests[-1].messages)[-2:] == ["function_call", "function_call_output"]

@@ -19,20 +19,20 @@ from .conftest import Start, Talk
 VARIANTS = {"cheap": {"effort": "minimal"}}
 
 
-def config_of(server: ScriptedServer, **more: Any) -> dict[str, Any]:
+def make_config(server: ScriptedServer, **more: Any) -> dict[str, Any]:
     models: dict[str, Any] = {"gpt-6-sol": {"tools": "native", "variants": VARIANTS}, "gpt-4o": {"tools": "native"}}
     work = {"type": "openai-responses", "base_url": server.openai_url, "api_key": "k", "models": models}
     return {"providers": {"w": work}, **more}
 
 
-def efforts_of(server: ScriptedServer) -> list[str]:
+def list_efforts(server: ScriptedServer) -> list[str]:
     """Return the effort of each request to the strict server."""
     assert server.rejected == []
     return [json.loads(seen.body).get("reasoning", {}).get("effort", "") for seen in server.requests]
 
 
 async def start_session(start: Start, server: ScriptedServer, model: str = "w/gpt-6-sol", **how: Any) -> Talk:
-    config = config_of(server, **how.pop("config", {}))
+    config = make_config(server, **how.pop("config", {}))
     return await start(None, server=server, config=config, model=model, env={"ODIN_MODEL": ""}, **how)
 
 
@@ -52,7 +52,7 @@ async def test_an_effort_applies_to_the_next_request_and_holds_for_the_session(s
         await again.say("d")
         await again.client.submit(SetEffort(""))
         await again.say("e")
-        assert efforts_of(server) == ["", "high", "high", "none", ""]
+        assert list_efforts(server) == ["", "high", "high", "none", ""]
         assert [event.effort for event in again.all(EffortChanged)][-2:] == ["none", ""]
 
 
@@ -75,7 +75,7 @@ async def test_later_variant_replaces_the_effort_and_a_plain_model_keeps_it(star
         await talk.client.close()
         again = await start_session(start, server, model="", resume=session)
         await again.say("d")
-        assert efforts_of(server) == ["high", "high", "minimal", "minimal"]
+        assert list_efforts(server) == ["high", "high", "minimal", "minimal"]
 
 
 async def test_model_that_does_not_reason_takes_no_effort(start: Start) -> None:
@@ -92,7 +92,7 @@ async def test_model_that_does_not_reason_takes_no_effort(start: Start) -> None:
         await talk.say("b")
         await talk.client.submit(SetModel("w/gpt-6-sol@cheap"))
         await talk.say("c")
-        assert efforts_of(server) == ["", "low", "minimal"]
+        assert list_efforts(server) == ["", "low", "minimal"]
 
 
 async def test_effort_command_sets_saves_and_shows_the_effort(start: Start, workspace: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odin.api import error_of
+from odin.api import make_error
 from odin.core import errors
 from odin.core.call_events import (
     ActivityChanged,
@@ -25,11 +25,11 @@ from odin.core.call_events import (
 from odin.core.errors import UsageError
 from odin.core.event import AgentEnded, AnyEvent, CompactionChanged, Envelope, TurnEnded, TurnStarted
 from odin.core.op import AnswerPermission, Op
-from odin.engine.event_bus import BUS_NAMES, EVENT_NAMES, name_of, sources_of
+from odin.engine.event_bus import BUS_NAMES, EVENT_NAMES, get_bus_name, list_sources
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
-from .test_recovery import APIS, options_of
+from .test_recovery import APIS, make_options
 from .test_sub_agents import TASK
 
 
@@ -75,7 +75,7 @@ class TestRequests:
     async def test_streamed_call_ends_with_its_arguments(self, start: Start, workspace: Path, api: str) -> None:
         args = {"command": "echo " + "x" * 200}
         made = reply("", [call("ExecuteCommand", args), call("LS", {"path": str(workspace)})], chunk=20)
-        talk = await start([made, say("ok")], **options_of(api))
+        talk = await start([made, say("ok")], **make_options(api))
         await talk.say("go")
         streamed = talk.all(CallStreamed)
         done = [event for event in streamed if event.done]
@@ -174,11 +174,11 @@ class TestNames:
 
     def test_every_named_event_has_a_bus_name(self) -> None:
         for name in BUS_NAMES:
-            events, ops = sources_of(name)
+            events, ops = list_sources(name)
             assert events or ops
             assert set(events) <= set(AnyEvent.__args__)
             assert set(ops) <= set(Op.__args__)
-        named = set(itertools.chain.from_iterable(sources_of(name)[0] for name in BUS_NAMES))
+        named = set(itertools.chain.from_iterable(list_sources(name)[0] for name in BUS_NAMES))
         assert named == set(EVENT_NAMES)
 
     @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ class TestNames:
         ids=str,
     )
     def test_bus_name_depends_on_the_content_of_the_event(self, event: AnyEvent, agent: str, name: str | None) -> None:
-        assert name_of(Envelope(0, 0.0, "s", event, agent)) == name
+        assert get_bus_name(Envelope(0, 0.0, "s", event, agent)) == name
 
     async def test_named_stream_yields_the_selected_events_with_names(self, start: Start, workspace: Path) -> None:
         talk = await start([call("LS", {"path": str(workspace)}), say("ok")])
@@ -295,9 +295,9 @@ class TestErrorKinds:
         self, start: Start, status: int, type: str, kind: Any
     ) -> None:
         refusal = fault(status, {"retry-after": "3600"}, message="No.", type=type)
-        talk = await start([refusal], **options_of("anthropic"))
+        talk = await start([refusal], **make_options("anthropic"))
         ended = await talk.say("go")
-        error = error_of(ended)
+        error = make_error(ended)
         assert isinstance(error, kind)
         assert isinstance(error, errors.ProviderError)
         assert (error.status, error.type) == (status, type)

@@ -7,11 +7,17 @@ import msgspec
 import pytest
 
 from odin.compaction.summary import HEADINGS
+from odin.core.background_prompts import (
+    EDIT_CONTEXT_SCHEMA,
+    EditContextCheck,
+    EditContextRequest,
+    LineRange,
+    PlannedEdit,
+)
 from odin.core.call_events import ToolEnded, UsageRecorded
 from odin.core.event import Compacted
 from odin.core.message import Usage
 from odin.core.op import Compact, Rewind
-from odin.core.small_jobs import SUFFICIENCY_SCHEMA, EditReview, LineRange, PlannedEdit, Sufficiency
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start, Talk
@@ -22,7 +28,7 @@ SMALL = {"small_model": "anthropic/small"}
 class Models:
     """The planner follows a script; the small model judges edits."""
 
-    def __init__(self, script: list[Any], verdict: Sufficiency | Any) -> None:
+    def __init__(self, script: list[Any], verdict: EditContextCheck | Any) -> None:
         self.script = iter(script)
         self.verdict = verdict
         self.asked: list[Any] = []
@@ -33,20 +39,20 @@ class Models:
         if "odin-job: edit-sufficiency" not in seen.json["system"][0]["text"]:
             return say("A title")
         self.asked.append(seen.json)
-        if not isinstance(self.verdict, Sufficiency):
+        if not isinstance(self.verdict, EditContextCheck):
             return self.verdict
         return reply(msgspec.json.encode(self.verdict).decode(), usage=Usage(input=90, output=9))
 
-    def questions(self) -> list[EditReview]:
+    def questions(self) -> list[EditContextRequest]:
         texts = [request["messages"][0]["content"] for request in self.asked]
-        return [msgspec.json.decode(_text_of(text), type=EditReview) for text in texts]
+        return [msgspec.json.decode(_get_text(text), type=EditContextRequest) for text in texts]
 
 
-def _text_of(content: Any) -> str:
+def _get_text(content: Any) -> str:
     return content if isinstance(content, str) else content[0]["text"]
 
 
-def results_of(talk: Talk) -> dict[str, ToolEnded]:
+def list_results(talk: Talk) -> dict[str, ToolEnded]:
     return {event.call_id: event for event in talk.all(ToolEnded)}
 
 
@@ -67,15 +73,15 @@ async def test_refused_edit_succeeds_after_the_missing_lines_are_read(start: Sta
             call("EditTool", edit, id="e2"),
             say("done"),
         ],
-        Sufficiency(False, "Its caller is not shown.", (LineRange(60, 70, "the caller"),)),
+        EditContextCheck(False, "Its caller is not shown.", (LineRange(60, 70, "the caller"),)),
     )
     talk = await start(models, config=SMALL)
     assert (await talk.say("change line 15")).text == "done"
     (request,) = models.asked
-    assert request["output_config"]["format"] == {"type": "json_schema", "schema": SUFFICIENCY_SCHEMA}
+    assert request["output_config"]["format"] == {"type": "json_schema", "schema": EDIT_CONTEXT_SCHEMA}
     lines = "".join(f"line {n}.\n" for n in range(10, 20))
     assert models.questions() == [
-        EditReview(
+        EditContextRequest(
             str(hundred_lines),
             (PlannedEdit("line 15.", "new"),),
             f"--- Lines 10-19 ---\n{lines}",
@@ -84,7 +90,7 @@ async def test_refused_edit_succeeds_after_the_missing_lines_are_read(start: Sta
             total_lines=100,
         )
     ]
-    ended = results_of(talk)
+    ended = list_results(talk)
     assert ended["e1"].status == "error"
     assert ended["e1"].text.startswith("Read lines 60-70 first; nothing was written. Its caller is not shown.")
     assert ended["e2"].status == "success"
@@ -108,7 +114,7 @@ async def test_edit_succeeds_if_the_small_model_fails(start: Start, hundred_line
     talk = await start(models, config=SMALL)
     await talk.say("change them")
     assert len(models.asked) == 1
-    assert results_of(talk)["e"].status == "success"
+    assert list_results(talk)["e"].status == "success"
     assert "12!\nline 13.\nline 14.\n15!\n" in hundred_lines.read_text()
 
 
@@ -121,11 +127,11 @@ async def test_validation_setting_decides_if_the_small_model_is_asked(
         call("EditTool", {"file_path": str(hundred_lines), "old_string": "line 15.", "new_string": "new"}, id="e"),
         say("done"),
     ]
-    models = Models(script, Sufficiency(True, "fine"))
+    models = Models(script, EditContextCheck(True, "fine"))
     talk = await start(models, config={**SMALL, "cache": {"validation": validation}})
     await talk.say("change it")
     assert len(models.asked) == asked
-    assert results_of(talk)["e"].status == "success"
+    assert list_results(talk)["e"].status == "success"
 
 
 async def test_lines_shown_by_grep_can_be_edited_without_a_small_model(start: Start, hundred_lines: Path) -> None:
@@ -136,7 +142,7 @@ async def test_lines_shown_by_grep_can_be_edited_without_a_small_model(start: St
     ]
     talk = await start(script)
     await talk.say("change it")
-    assert results_of(talk)["e"].status == "success"
+    assert list_results(talk)["e"].status == "success"
 
 
 @pytest.mark.parametrize("tool", ["EditTool", "WriteFile"])
@@ -159,7 +165,7 @@ async def test_file_changed_by_a_sub_agent_must_be_read_again(start: Start, hund
     ]
     talk = await start(script)
     assert (await talk.say("go")).text == "done"
-    ended = results_of(talk)
+    ended = list_results(talk)
     assert "Must read file first" in ended["unread"].text, "each agent must read the file itself"
     assert ended["theirs"].status == "success"
     assert ended["refused"].status == "error"
@@ -181,7 +187,7 @@ async def test_configured_cache_limit_drops_the_oldest_file(start: Start, worksp
     ]
     talk = await start(script, config={"cache": {"max_entries": 2}})
     await talk.say("go")
-    ended = results_of(talk)
+    ended = list_results(talk)
     assert "Must read file first" in ended["a"].text
     assert ended["c"].status == "success"
 

@@ -26,7 +26,7 @@ def api_options(api: str) -> dict[str, Any]:
     return {"api": "openai", "config": {"providers": {"openai": {"type": f"openai-{api}"}}}}
 
 
-def images_of(seen: SeenRequest) -> list[bytes]:
+def list_images(seen: SeenRequest) -> list[bytes]:
     """Return every image in a request, in order, for any wire format."""
     found = re.findall(rb'(?:"data":"|;base64,)([A-Za-z0-9+/=]+)"', msgspec.json.encode(seen.messages))
     return [base64.b64decode(data, validate=True) for data in found]
@@ -44,13 +44,13 @@ async def test_model_sees_a_read_image_in_later_requests_and_after_a_resume(
     assert (await talk.say("sure?")).text == "Yes."
     (result,) = talk.server.requests[1].results.values()
     assert result == f"(image: shot.png, 80x60, png, {len(data)} bytes)"
-    assert [images_of(seen) for seen in talk.server.requests] == [[], [data], [data]]
+    assert [list_images(seen) for seen in talk.server.requests] == [[], [data], [data]]
     session = (await talk.client.get_info()).session
     await talk.client.close()
     (workspace / "shot.png").unlink()
     again = await start(None, server=talk.server, resume=session, **api_options(api))
     assert (await again.say("and now?")).text == "Still."
-    assert images_of(talk.server.requests[3]) == [data]
+    assert list_images(talk.server.requests[3]) == [data]
     assert talk.server.rejected == []
 
 
@@ -69,7 +69,7 @@ async def test_model_without_image_support_gets_a_text_result(start: Start, work
     (result,) = talk.server.requests[1].results.values()
     assert result.startswith("[Unsupported tool result type]")
     assert "(image: shot.png, 3x2, png" in result
-    assert images_of(talk.server.requests[1]) == []
+    assert list_images(talk.server.requests[1]) == []
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -86,8 +86,8 @@ async def test_only_the_newest_of_seventy_images_are_shown(start: Start, workspa
     assert (await talk.say("text only")).text == "fine"
     assert talk.server.rejected == []
     for seen in talk.server.requests:
-        assert len(images_of(seen)) <= 20
-    last = images_of(talk.server.requests[-1])
+        assert len(list_images(seen)) <= 20
+    last = list_images(talk.server.requests[-1])
     assert last == [file.read_bytes() for file in files[-len(last) :]]
     assert len(last) >= 10
 
@@ -112,7 +112,7 @@ async def test_read_refuses_invalid_images(start: Start, workspace: Path) -> Non
     assert [event.status for event in ended] == ["error", "error", "error", "success"]
     assert ended[3].text == "(empty file)"
     assert talk.server.rejected == []
-    assert not any(images_of(seen) for seen in talk.server.requests)
+    assert not any(list_images(seen) for seen in talk.server.requests)
 
 
 async def test_image_that_the_api_refuses_does_not_end_the_session(start: Start, workspace: Path, home: Path) -> None:
@@ -146,12 +146,12 @@ async def test_server_with_a_size_limit_gets_the_newest_image(start: Start, work
     sizes: list[tuple[int, int]] = []
 
     def answer(seen: SeenRequest) -> Any:
-        sizes.append((len(seen.body), len(images_of(seen))))
+        sizes.append((len(seen.body), len(list_images(seen))))
         return fault(413, body="<html>413 Request Entity Too Large</html>") if sizes[-1][0] > 600_000 else next(script)
 
     talk = await start(answer, **api_options(api))
     assert (await talk.say("look at three")).text == "seen"
-    assert images_of(talk.server.requests[-1]) == [files[2].read_bytes()]
+    assert list_images(talk.server.requests[-1]) == [files[2].read_bytes()]
     assert (await talk.say("text only")).text == "fine"
     assert (await talk.say("look at the large one")).text == "not seen"
     assert (

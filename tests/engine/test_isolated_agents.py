@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from odin.app.agent_places import AgentPlace, AgentPlaces
-from odin.app.agents import AgentParts
-from odin.app.compose import SessionComposition
+from odin.app.agent_workspaces import AgentWorkspace, AgentWorkspaces
+from odin.app.agents import AgentRuntime
+from odin.app.compose import SessionServices
 from odin.config import Options
 from odin.config.paths import make_environment
 from odin.config.trust import TrustedFolder, add_trusted_folder, evaluate_trust, hash_pinned_files
@@ -18,7 +18,7 @@ from odin.core.call_events import ToolEnded
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import FilesChanged
 from odin.core.message import ToolCall
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.core.write_scope import WriteScope
 from odin.engine.call import CallScope
 from odin.engine.limits import RepetitionGuard
@@ -26,7 +26,7 @@ from odin.testing import say
 
 from .conftest import Start, Talk
 from .test_agent_worktree import git
-from .tree import tree_of
+from .tree import read_tree
 
 
 class Team:
@@ -34,15 +34,15 @@ class Team:
 
     def __init__(self, talk: Talk) -> None:
         self.talk = talk
-        self.host: SessionComposition = vars(talk.client)["_host"]
-        self.places = self.host.places
+        self.host: SessionServices = vars(talk.client)["_host"]
+        self.workspaces = self.host.workspaces
         self._count = 0
 
     async def act(
-        self, agent: str, place: AgentPlace, *calls: tuple[str, dict[str, Any]], scope: WriteScope | None = None
+        self, agent: str, place: AgentWorkspace, *calls: tuple[str, dict[str, Any]], scope: WriteScope | None = None
     ) -> list[ToolEnded]:
         """Run tool calls as this agent and return their results."""
-        parts = AgentParts(self.host, agent, scope=scope, place=place)
+        parts = AgentRuntime(self.host, agent, scope=scope, workspace=place)
         self._count += 1
         ids = [f"{agent or 'main'}-{self._count}-{number}" for number in range(len(calls))]
         requests = [ToolCall(call_id, *call) for call_id, call in zip(ids, calls, strict=True)]
@@ -93,8 +93,8 @@ async def team(start: Start, workspace: Path) -> Team:
 
 
 async def test_isolated_agents_work_in_parallel_and_their_changes_are_merged(team: Team, workspace: Path) -> None:
-    one, two = await team.places.isolate("agent-1"), await team.places.isolate("agent-2")
-    before = tree_of(workspace)
+    one, two = await team.workspaces.create_worktree("agent-1"), await team.workspaces.create_worktree("agent-2")
+    before = read_tree(workspace)
     meet = "touch here; until [ -e {}/here ]; do sleep 0.01; done; echo {} > a.txt; git add -A"
     ended = await asyncio.gather(  # at the same time, or neither would end
         team.act(
@@ -107,16 +107,16 @@ async def test_isolated_agents_work_in_parallel_and_their_changes_are_merged(tea
         "agent-1": {"here", "a.txt", "w.txt"},
         "agent-2": {"here", "a.txt", "deep", "v.txt"},
     }
-    assert tree_of(workspace) == before
-    assert (await one.collect()).describe().startswith("3 files changed")
+    assert read_tree(workspace) == before
+    assert (await one.collect_diff()).describe().startswith("3 files changed")
     names = ("a.txt", "here", "w.txt", "deep/v.txt")
     paths = [str(workspace / name) for name in names]
-    work = await team.places.apply(one, paths)
+    work = await team.workspaces.apply(one, paths)
     assert work.is_complete and (workspace / "a.txt").read_text() == "one\n"
-    clash = await team.places.apply(two, paths)
+    clash = await team.workspaces.apply(two, paths)
     assert clash.conflicts == ("a.txt",) and "deep/v.txt" in clash.applied
-    assert (await team.places.end(one)).is_removed
-    end = await team.places.end(two)
+    assert (await team.workspaces.end(one)).is_removed
+    end = await team.workspaces.end(two)
     assert end.describe() == f"Kept worktree {two.get_worktree().name} with 3 files not applied: {two.root}"
 
 
@@ -127,15 +127,15 @@ async def test_programs_of_an_agents_virtual_environment_are_not_taken_for_those
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho of the project\n")
     program.chmod(0o755)
-    place = team.places.apply_definition(team.places.main, AgentDefinition(name="a", venv="env"))
-    for chosen, sentence in ((team.places.main, "Only reads."), (place, "Runs ls, which can change files.")):
-        policy = AgentParts(team.host, "agent-1", place=chosen).make_policy()
-        effect = policy.describe_effect("ExecuteCommand", "execute", Subject(command="ls"), "edit_mode")
+    place = team.workspaces.apply_definition(team.workspaces.main, AgentDefinition(name="a", venv="env"))
+    for chosen, sentence in ((team.workspaces.main, "Only reads."), (place, "Runs ls, which can change files.")):
+        policy = AgentRuntime(team.host, "agent-1", workspace=chosen).make_policy()
+        effect = policy.describe_effect("ExecuteCommand", "execute", Target(command="ls"), "edit_mode")
         assert effect.sentence == sentence
 
 
 async def test_isolated_agent_writes_only_to_its_worktree(team: Team, workspace: Path) -> None:
-    place = await team.places.isolate("agent-1")
+    place = await team.workspaces.create_worktree("agent-1")
     (ended,) = await team.act("agent-1", place, run(f"echo x > {workspace}/a.txt; echo y > a.txt; pwd"))
     if place.sandbox.can_confine():
         assert (workspace / "a.txt").read_text() == "old\n"
@@ -143,42 +143,42 @@ async def test_isolated_agent_writes_only_to_its_worktree(team: Team, workspace:
     scoped = WriteScope(("a.txt",))
     refused, allowed = await team.act("agent-1", place, write("b.txt"), run("cat a.txt"), scope=scoped)
     assert "b.txt is outside this agent's write scope: a.txt" in refused.text and allowed.status == "success"
-    policy = AgentParts(team.host, "agent-1", place=place).make_policy()
+    policy = AgentRuntime(team.host, "agent-1", workspace=place).make_policy()
     assert (policy.root, policy.cwd) == (place.root, place.cwd)
 
 
 async def test_background_process_ends_with_its_worktree(team: Team) -> None:
-    place = await team.places.isolate("agent-1")
+    place = await team.workspaces.create_worktree("agent-1")
     (ended,) = await team.act("agent-1", place, ("Spawn", {"command": "touch started; sleep 600"}))
     assert ended.status == "success", ended.text
     while not Path(place.root, "started").exists():
         await asyncio.sleep(0.01)
     (spawned,) = team.host.background.list_all()
-    await team.places.end(place)
+    await team.workspaces.end(place)
     async with asyncio.timeout(20):
         while spawned.status == "running":
             await asyncio.sleep(0.01)
 
 
 async def test_agent_place_can_be_reopened(team: Team, workspace: Path) -> None:
-    place = await team.places.isolate("agent-1")
+    place = await team.workspaces.create_worktree("agent-1")
     name = place.get_worktree().name
-    assert await team.places.reopen(name) is place
+    assert await team.workspaces.reopen(name) is place
     Path(place.root, "a.txt").write_text("by the agent\n")
     await team.talk.client.close()
-    later = AgentPlaces(team.host, make_environment(cwd=str(workspace)))
-    assert [file.path for file in (await (await later.reopen(name)).collect()).files] == ["a.txt"]
+    later = AgentWorkspaces(team.host, make_environment(cwd=str(workspace)))
+    assert [file.path for file in (await (await later.reopen(name)).collect_diff()).files] == ["a.txt"]
     with pytest.raises(UsageError, match="No worktree"):
         await later.reopen("gone")
     with pytest.raises(OdinError, match="works in the project itself"):
-        await later.main.collect()
+        await later.main.collect_diff()
     await team.host.runner.close()
 
 
 async def test_worktree_shares_trust_and_session_store_with_its_project(team: Team, workspace: Path) -> None:
-    from odin.app.workspace import workspace_of
+    from odin.app.workspace import make_workspace
 
-    place = await team.places.isolate("agent-1")
+    place = await team.workspaces.create_worktree("agent-1")
     assert not evaluate_trust(place.root, os.environ, None).trusted
     trusted = TrustedFolder(files=hash_pinned_files(str(workspace), None))
     add_trusted_folder(str(workspace), trusted, os.environ)
@@ -186,7 +186,7 @@ async def test_worktree_shares_trust_and_session_store_with_its_project(team: Te
     Path(place.root, ".mcp.json").write_text("{}")
     assert evaluate_trust(place.root, os.environ, None).changed == (".mcp.json",)
     env = dict(os.environ)
-    here, there = (workspace_of(Options(cwd=str(folder), env=env)) for folder in (workspace, place.root))
+    here, there = (make_workspace(Options(cwd=str(folder), env=env)) for folder in (workspace, place.root))
     assert (there.config.root, there.store.folder) == (place.root, here.store.folder)
     Path(place.root, ".git").write_text("gitdir: /nowhere\n")
-    assert workspace_of(Options(cwd=place.root, env=env)).store.folder != here.store.folder
+    assert make_workspace(Options(cwd=place.root, env=env)).store.folder != here.store.folder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odin.api import error_of
+from odin.api import make_error
 from odin.config.files import lock_file
 from odin.core import errors
 from odin.core.call_events import (
@@ -21,7 +21,7 @@ from odin.core.call_events import (
 from odin.core.event import Warned
 from odin.core.provider import RateLimitChunk
 from odin.models.key_pool import KeyPool
-from odin.models.key_states import KeyState, KeyStates, fingerprint_of
+from odin.models.key_states import KeyState, KeyStates, make_fingerprint
 from odin.providers.settings import KeyRotation
 from odin.providers.wire import ApiKey, KeyAttempts
 from odin.testing import call, fault, say
@@ -64,7 +64,7 @@ async def begin(start: Start, api: Api, key: str = "") -> Talk:
     return await start(api, env={"ANTHROPIC_API_KEY": key}, model="anthropic/claude-sonnet-4-5")
 
 
-def warnings_of(talk: Talk) -> list[str]:
+def list_warnings(talk: Talk) -> list[str]:
     return [event.text for event in talk.all(Warned)]
 
 
@@ -74,7 +74,7 @@ async def test_a_rejected_key_is_replaced_by_the_next_one_and_not_used_again(sta
     talk = await begin(start, api)
     assert (await talk.say("one")).text == "fine"
     assert api.used == ["first", "second", "third"]
-    assert warnings_of(talk) == [
+    assert list_warnings(talk) == [
         "The key sk-ant-…irst of anthropic was rejected. Using the next key, sk-ant-…cond.",
         "The key sk-ant-…cond of anthropic was refused. Using the next key, sk-ant-…hird.",
     ]
@@ -116,7 +116,7 @@ async def test_rate_limited_key_cools_down_while_another_key_answers(start: Star
     talk = await begin(start, api)
     assert (await talk.say("one")).text == "fine"
     assert api.used == ["first", "second", "second"]
-    assert warnings_of(talk) == [
+    assert list_warnings(talk) == [
         "The key sk-ant-…irst of anthropic reached the rate limit. Using the next key, sk-ant-…cond."
     ]
     assert talk.all(RetryScheduled) == []
@@ -149,7 +149,7 @@ async def test_the_wait_for_a_key_can_be_interrupted(start: Start) -> None:
 async def test_turn_ends_with_the_retry_time_when_all_keys_cool_down_for_too_long(start: Start) -> None:
     api = Api(**{name: [fault(429, {"retry-after": wait})] for name, wait in WAITS.items()})
     talk = await begin(start, api)
-    error = error_of(await talk.say("one"))
+    error = make_error(await talk.say("one"))
     assert isinstance(error, errors.AllKeysCooling)
     assert (error.status, error.exit_code) == (429, 75)
     assert error.retry_after is not None
@@ -233,8 +233,8 @@ def test_failure_sets_the_cooldown_or_rejection_of_its_key(
     states = KeyStates(clock=lambda: 1000.0)
     pool = KeyPool("p", KEYS[:2], states)
     assert record(pool, pool.choose(), error) == (rest is not None)
-    name = fingerprint_of("p", KEYS[0].value)
-    assert (states.cooling_time_of(name), states.is_rejected(name)) == (rest or 0, rejected)
+    name = make_fingerprint("p", KEYS[0].value)
+    assert (states.get_cooling_time(name), states.is_rejected(name)) == (rest or 0, rejected)
     assert pool.choose() == KEYS[0 if rest is None else 1]
 
 
@@ -253,11 +253,11 @@ def test_cooldown_without_a_hint_doubles_up_to_a_minute_and_a_success_ends_it() 
     cooldowns: list[float] = []
     for _ in range(8):
         record(pool, KEYS[0], make_failure(429))
-        cooldowns.append(states.cooling_time_of(fingerprint_of("p", KEYS[0].value)))
+        cooldowns.append(states.get_cooling_time(make_fingerprint("p", KEYS[0].value)))
         now += cooldowns[-1]
     assert cooldowns == [1, 2, 4, 8, 16, 32, 60, 60]
     record(pool, KEYS[0], make_failure(429, wait=3))
-    assert states.cooling_time_of(fingerprint_of("p", KEYS[0].value)) == 60, "a short wait does not help any more"
+    assert states.get_cooling_time(make_fingerprint("p", KEYS[0].value)) == 60, "a short wait does not help any more"
     now += 60
     assert pool.count().healthy == 1, "usable again, but not proven"
     record(pool, KEYS[0], None)
@@ -330,7 +330,7 @@ def test_older_request_does_not_override_a_newer_failure(later: errors.ProviderE
     assert pool.choose(one) == pool.choose(other) == KEYS[0]
     pool.record(KEYS[0], make_failure(429, wait=600), one)
     pool.record(KEYS[0], later, other)
-    state = states.find(fingerprint_of("p", KEYS[0].value))
+    state = states.find(make_fingerprint("p", KEYS[0].value))
     assert state is not None and state.failures == 1 and state.until >= 600
     now = 599.0
     assert pool.choose() == KEYS[chosen]
@@ -341,7 +341,7 @@ def test_older_request_does_not_override_a_newer_failure(later: errors.ProviderE
 def test_cooldown_too_far_in_the_future_is_ignored() -> None:
     states = KeyStates(clock=lambda: 1000.0)
     for number, rejected in enumerate(("", "invalid")):
-        name = fingerprint_of("p", KEYS[number].value)
+        name = make_fingerprint("p", KEYS[number].value)
         states.set(name, KeyState("p", until=1000.0 + 8 * 86_400, failures=1, rejected=rejected))
     pool = KeyPool("p", KEYS[:2], states, rotation="per_request")
     assert {pool.choose(), pool.choose()} == set(KEYS[:2])
@@ -375,7 +375,7 @@ def test_limits_of_one_process_do_not_hide_a_failure_in_another(tmp_path: Path) 
     later = KeyStates(path)
     pool = KeyPool("p", KEYS[:2], later)
     assert (pool.choose(), pool.count().healthy) == (KEYS[1], 1)
-    state = later.find(fingerprint_of("p", KEYS[0].value))
+    state = later.find(make_fingerprint("p", KEYS[0].value))
     assert state is not None and state.limits is not None and state.limits.requests_left == 1
 
 
@@ -469,6 +469,6 @@ async def test_rate_limits_of_each_key_are_shown_and_saved(start: Start, home: P
     await talk.client.close()
     later = KeyStates(home / ".local/state/odin/key-states.json")
     later.refresh()
-    first, second = (later.find(fingerprint_of("anthropic", key)) for key in (FIRST, SECOND))
+    first, second = (later.find(make_fingerprint("anthropic", key)) for key in (FIRST, SECOND))
     assert first is not None and first.rejected and first.limits is not None and first.limits.requests_left == 40
-    assert second is not None and second.limits is not None and later.is_healthy(fingerprint_of("anthropic", SECOND))
+    assert second is not None and second.limits is not None and later.is_healthy(make_fingerprint("anthropic", SECOND))

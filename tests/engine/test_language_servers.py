@@ -40,7 +40,7 @@ def write(path: Path, text: str, name: str = "WriteFile") -> Any:
     return call(name, {"file_path": str(path), "content": text})
 
 
-def results_of(talk: Talk) -> list[str]:
+def list_results(talk: Talk) -> list[str]:
     return [event.text for event in talk.all(ToolEnded)]
 
 
@@ -62,7 +62,7 @@ async def test_result_of_every_edit_tool_has_the_errors(start: Start, workspace:
     ]
     talk = await start(script, config=fake_config("pull"), trust=True)
     await talk.say("go")
-    errors = [text.partition("after this change:\n")[2].splitlines() for text in results_of(talk)]
+    errors = [text.partition("after this change:\n")[2].splitlines() for text in list_results(talk)]
     assert [len(lines) for lines in errors] == [0, 1, 2, 3, 4, 1, 0]
     assert talk.all(ToolEnded)[1].note.endswith("a.txt (+1 -1, 1 error)")
     assert errors[1][0].replace("new: ", "") == "a.txt:1:5: bad word [fake B1]"
@@ -81,7 +81,7 @@ async def test_late_errors_reach_the_next_request_of_the_turn_once(start: Start,
     await talk.say("go on")  # errors in the file of the first turn are not sent
     counts = [str(request.body).count(servers_module.LATE_HEADING) for request in talk.server.requests]
     assert counts in ([0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 1, 1, 1])  # the server may be fast
-    assert not any("bad word" in text for text in results_of(talk))
+    assert not any("bad word" in text for text in list_results(talk))
     notes = [event.text for event in talk.all(NoteAdded) if event.text.startswith(servers_module.LATE_HEADING)]
     assert notes == [f"{servers_module.LATE_HEADING}\n[redacted: SHOP_TOKEN].txt:1:1: bad word [fake B1]"]
 
@@ -102,7 +102,7 @@ async def test_no_server_runs_without_trust_or_if_disabled(
 ):
     talk = await start([write(workspace / "a.txt", "BAD\n"), say("done")], config=config, trust=trust)
     await talk.say("go")
-    assert "bad word" not in results_of(talk)[0]
+    assert "bad word" not in list_results(talk)[0]
     info = await talk.client.get_info()
     assert (info.language_servers, "lsp" in info.tools) == ((), False)
     assert info.language_servers_off
@@ -148,7 +148,7 @@ async def test_a_server_works_in_every_sandbox_and_writes_nothing_in_the_project
     await talk.say("go")
     confined = not (await talk.client.get_info()).sandbox.startswith("no sandbox")
     assert confined == (backend != "off") or backend == "landlock"
-    assert "bad word" in results_of(talk)[0]
+    assert "bad word" in list_results(talk)[0]
     assert (workspace / ".trace").exists() != confined
 
 
@@ -161,7 +161,7 @@ async def test_a_call_survives_the_restart_of_its_server(start: Start, workspace
         await asyncio.sleep(0.01)
     await talk.client.submit(ControlLanguageServer("restart"))
     assert (await talk.until_end(prompt)).reason == "end_turn"
-    assert results_of(talk) == ["The language server cannot answer: fake was stopped."]
+    assert list_results(talk) == ["The language server cannot answer: fake was stopped."]
 
 
 async def test_files_that_a_command_changed_are_reported_to_the_server(start: Start, workspace: Path):
@@ -187,7 +187,7 @@ async def test_an_interrupt_does_not_wait_for_a_server_and_the_edit_is_recorded(
         await asyncio.sleep(0.01)
     await talk.client.submit(Interrupt())
     await talk.until_end(prompt)
-    assert results_of(talk)[0].startswith(f"Created {workspace}/a.txt (1 line).")
+    assert list_results(talk)[0].startswith(f"Created {workspace}/a.txt (1 line).")
 
 
 async def test_lsp_tool_answers_with_file_line_and_column(start: Start, workspace: Path):
@@ -208,7 +208,7 @@ async def test_lsp_tool_answers_with_file_line_and_column(start: Start, workspac
     config = fake_config("unloaded", "pull")  # the server knows nothing until a file was opened
     talk = await start([*(call("lsp", args) for args in ask), say("done")], config=config, trust=True)
     await talk.say("go", "ask_mode")
-    found = results_of(talk)
+    found = list_results(talk)
     places = ["a.txt:1:7: top = word", "a.txt:2:4: ß😀 word", "b.txt:1:9: another word"]
     assert found[0] == places[0]
     assert found[1].splitlines() == places
@@ -235,8 +235,8 @@ async def test_rename_edits_all_files_after_one_approval_and_can_be_undone(start
     assert (len(asked.asked_paths), "-BAD old older\n+BAD fresh older" in asked.preview) == (2, True)
     assert (workspace / "a.txt").read_bytes() == b"fresh = 1\r\n\xc3\x9f fresh\r\n"
     assert (workspace / "b.txt").read_text() == "BAD fresh older\n"
-    assert results_of(talk)[0].startswith("Renamed old to fresh: 3 places in 2 files.\n")
-    assert "b.txt:1:1: bad word" in results_of(talk)[0]
+    assert list_results(talk)[0].startswith("Renamed old to fresh: 3 places in 2 files.\n")
+    assert "b.txt:1:1: bad word" in list_results(talk)[0]
     await talk.client.submit(Rewind((await talk.client.snapshot()).messages[-1].id))
     assert (workspace / "b.txt").read_text() == "BAD old older\n"
     assert (workspace / "a.txt").read_bytes().count(b"old") == 2
@@ -257,7 +257,7 @@ async def test_impossible_rename_is_refused_without_asking(
     rename = call("lsp_rename", {"path": "a.txt", "symbol": "old", "new_name": "fresh", **args})
     talk = await start([rename, say("done")], config=fake_config(*behaviors), trust=True, yes=False, can_ask=True)
     await talk.say("go")
-    assert reason in results_of(talk)[0]
+    assert reason in list_results(talk)[0]
     assert (workspace / "a.txt").read_text() == "old\n"
 
 
@@ -268,7 +268,7 @@ async def test_servers_can_be_disabled_and_enabled(start: Start, workspace: Path
     for number, action in enumerate(("restart", "disable", "enable")):
         assert await switch_language_servers(talk.client, f"{action} fake") == said[number]
         await talk.say("go")
-        assert ("bad word" in results_of(talk)[number]) == (action != "disable")
+        assert ("bad word" in list_results(talk)[number]) == (action != "disable")
         shown = format_language_servers(await talk.client.get_info(), 100)
         assert shown.startswith("fake  disabled  .txt" if action == "disable" else "fake  ready     .txt  1 error, ")
     assert await switch_language_servers(talk.client, "enable") == "Nothing to do."
@@ -285,4 +285,4 @@ async def test_ruff_reviews_an_edit(start: Start, workspace: Path):
         [write(workspace / "a.py", "print(ä)\n"), say("done")], config=config, env={"PATH": path}, trust=True
     )
     await talk.say("go")
-    assert results_of(talk)[0].endswith("a.py:1:7: Undefined name `ä` [Ruff F821]")
+    assert list_results(talk)[0].endswith("a.py:1:7: Undefined name `ä` [Ruff F821]")

@@ -17,7 +17,7 @@ from odin.session.state import SessionState
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
-from .test_turn import tool_results_of
+from .test_turn import list_tool_results
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ class TestRepetition:
         talk = await start([reply(calls=calls), say("ok")])
         ended = await talk.say("go")
         assert (ended.reason, ended.text) == ("end_turn", "ok")
-        results = tool_results_of(talk.server.requests[1].json)
+        results = list_tool_results(talk.server.requests[1].json)
         assert [is_error for _, _, is_error in results] == [False] * 4 + [True] * 8
         assert all("loop detected" in text for _, text, _ in results[4:])
 

@@ -25,7 +25,7 @@ async def begin(start: Start, server: ScriptedServer, api: str = "anthropic", **
     return await start(None, api=name, server=server, config=config, env={"ODIN_MODEL": f"{name}/m"}, **how)
 
 
-def tools_of(body: dict[str, Any]) -> list[str]:
+def list_tools(body: dict[str, Any]) -> list[str]:
     tools: list[Any] = body.get("tools") or []
     if tools and "functionDeclarations" in tools[0]:
         tools = tools[0]["functionDeclarations"]
@@ -75,10 +75,10 @@ async def test_prompt_and_tools_change_with_the_next_request_of_the_running_turn
         bodies = [seen.json for seen in server.requests]
         assert server.rejected == []
     assert ["You are a poet." in str(body) for body in bodies] == [False, True, True, True, True, False]
-    offered = [tools_of(body) for body in bodies]
+    offered = [list_tools(body) for body in bodies]
     assert offered[1] == offered[2] == ["Read", "ExecuteCommand"]
     for body in bodies[3:5]:
-        assert not tools_of(body) or body["tool_choice"] == {"type": "none"}, "only what the history needs"
+        assert not list_tools(body) or body["tool_choice"] == {"type": "none"}, "only what the history needs"
     assert offered[0] == offered[5] and {"Read", "Grep", "Changer"} < set(offered[0])
     refused = [event for event in talk.all(ToolEnded) if event.name == "Grep"]
     assert [event.status for event in refused] == ["denied"]

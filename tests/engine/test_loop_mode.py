@@ -24,7 +24,7 @@ from odin.testing import ScriptedServer, call, fault, say
 
 from .conftest import Start, Talk
 from .test_prompt_cache import assert_requests_extend
-from .test_recovery import APIS, options_of
+from .test_recovery import APIS, make_options
 
 DONE = say("All is done.\n<done>the tests pass</done>")
 FINAL = ("completed", "blocked", "budget_exhausted", "idle")
@@ -61,7 +61,7 @@ def todos(*statuses: str) -> Any:
     return call("TodoWrite", {"todos": items})
 
 
-def loop_states_of(talk: Talk) -> list[LoopState]:
+def list_loop_states(talk: Talk) -> list[LoopState]:
     return [event.state for event in talk.all(LoopChanged)]
 
 
@@ -76,7 +76,7 @@ async def test_loop_continues_until_everything_is_done(start: Start, workspace: 
         todos("completed", "completed"),
         DONE,
     ]
-    talk = await start(script, **options_of(api))
+    talk = await start(script, **make_options(api))
     assert await talk.client.submit(SetLoop(True, "reach the moon"))
     over = await wait_for_loop_end(talk)
     assert (over.state, over.reason, over.iteration) == ("completed", "the tests pass", 3)
@@ -98,7 +98,7 @@ async def test_loop_states_are_sent_as_events_and_restored_from_the_log(start: S
     talk = await start([say("hm"), DONE])
     await talk.client.submit(SetLoop(True))
     await wait_for_loop_end(talk)
-    assert loop_states_of(talk) == ["executing", "executing", "assessing", "executing", "assessing", "completed"]
+    assert list_loop_states(talk) == ["executing", "executing", "assessing", "executing", "assessing", "completed"]
     status = await talk.client.get_loop_status()
     assert (status.state, status.goal, status.iteration, status.limit) == ("completed", DEFAULT_GOAL, 2, 10)
     assert not status.is_active
@@ -154,7 +154,7 @@ async def test_changes_are_verified_before_the_loop_ends(start: Start, workspace
     await talk.client.submit(SetLoop(True))
     over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("completed", 2)
-    assert loop_states_of(talk)[-3:] == ["verifying", "assessing", "completed"]
+    assert list_loop_states(talk)[-3:] == ["verifying", "assessing", "completed"]
     assert ("verifying", "2 of 10") in [(event.activity, event.detail) for event in talk.all(ActivityChanged)]
     assert "Verify it now" in talk.all(LoopPrompted)[1].text
 
@@ -166,7 +166,7 @@ async def test_failed_command_is_no_verification(start: Start, workspace: Path) 
     await talk.client.submit(SetLoop(True))
     over = await wait_for_loop_end(talk)
     assert (over.state, over.iteration) == ("completed", 2)
-    assert "verifying" in loop_states_of(talk)
+    assert "verifying" in list_loop_states(talk)
 
 
 async def test_model_that_did_not_verify_is_asked_to_verify(start: Start) -> None:
@@ -478,17 +478,17 @@ async def test_each_agent_has_its_own_loop() -> None:
     recorder.emit(TurnStarted("t", "x", "edit_mode"))
     recorder.emit(ToolEnded("c1", "LS", "success", "main's"))
     recorder.emit(ToolEnded("c2", "LS", "success", "its own"), "agent-1")
-    assert [call.fingerprint for call in recorder.state.loop_of("agent-1").calls] == [hash(("LS", "its own"))]
+    assert [call.fingerprint for call in recorder.state.get_loop("agent-1").calls] == [hash(("LS", "its own"))]
     prompt = other.make_next_prompt(TurnEnded("t", "end_turn", "hm"), has_due=False)
     assert prompt is not None
     assert "iteration 1 of 4" in prompt.text
-    assert _states_of(recorder) == {"": "idle", "agent-1": "executing"}
+    assert _list_states(recorder) == {"": "idle", "agent-1": "executing"}
     assert other.switch_off("enough")
     assert other.get_status() == LoopStatus(reason="enough")
 
 
-def _states_of(recorder: Recorder) -> dict[str, str]:
-    return {agent: recorder.state.loop_of(agent).status.state for agent in ("", "agent-1")}
+def _list_states(recorder: Recorder) -> dict[str, str]:
+    return {agent: recorder.state.get_loop(agent).status.state for agent in ("", "agent-1")}
 
 
 async def test_export_contains_the_loop(

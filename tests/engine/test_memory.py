@@ -33,22 +33,22 @@ def call_memory(**args: Any) -> Any:
     return call("Memory", args)
 
 
-def system_of(talk: Talk, number: int = -1) -> str:
+def get_system(talk: Talk, number: int = -1) -> str:
     return str(talk.server.requests[number].json["system"])
 
 
-def last_message_of(talk: Talk, number: int = -1) -> str:
+def get_last_message(talk: Talk, number: int = -1) -> str:
     return str(talk.server.requests[number].json["messages"][-1])
 
 
-async def path_of(talk: Talk, scope: str = "project") -> Path:
+async def get_path(talk: Talk, scope: str = "project") -> Path:
     return next(Path(file.path) for file in await talk.client.read_memory() if file.scope == scope and not file.daily)
 
 
 async def test_nothing_is_sent_or_created_without_memory(start: Start, home: Path) -> None:
     talk = await start([say("a")])
     await talk.say("hi")
-    assert "emory" not in system_of(talk) and "Memory" not in talk.server.requests[0].tool_names
+    assert "emory" not in get_system(talk) and "Memory" not in talk.server.requests[0].tool_names
     assert not list(home.rglob("memory"))
     assert (await format_memory(talk.client)).startswith("Nothing is remembered yet.")
 
@@ -58,21 +58,21 @@ async def test_added_memory_is_a_note_now_and_in_later_system_prompts(start: Sta
     await talk.client.submit(ChangeMemory("use tabs"))
     await talk.say("one")
     await talk.say("two")
-    assert "use tabs" not in system_of(talk, 0) and "The memory changed:" in last_message_of(talk, 0)
-    assert "+ - use tabs" in last_message_of(talk, 0) and "memory" not in last_message_of(talk, 1)
+    assert "use tabs" not in get_system(talk, 0) and "The memory changed:" in get_last_message(talk, 0)
+    assert "+ - use tabs" in get_last_message(talk, 0) and "memory" not in get_last_message(talk, 1)
     assert (
-        system_of(talk, 0) == system_of(talk, 1)
+        get_system(talk, 0) == get_system(talk, 1)
         and talk.server.requests[0].tool_names == talk.server.requests[1].tool_names
     )
-    path = await path_of(talk)
+    path = await get_path(talk)
     assert path.read_text() == "- use tabs\n" and path.stat().st_mode & 0o077 == 0
     assert talk.all(MemoryChanged)[0].text.startswith("Added to ") and path.is_relative_to(
         Path.home() / ".local/state/odin/memory"
     )
     talk = await start([say("c")])
     await talk.say("three")
-    assert "## About this project" in system_of(talk) and "- use tabs" in system_of(talk)
-    assert "come first" in system_of(talk) and "memory changed" not in last_message_of(talk)
+    assert "## About this project" in get_system(talk) and "- use tabs" in get_system(talk)
+    assert "come first" in get_system(talk) and "memory changed" not in get_last_message(talk)
     assert "Memory" in talk.server.requests[0].tool_names
     await talk.client.submit(ChangeMemory("use tabs", remove=True))
     assert path.read_text() == ""
@@ -103,10 +103,10 @@ async def test_model_stores_and_reads_facts(start: Start, home: Path) -> None:
     assert results[4] == f"# {today()}\n- fixed the parser"
     assert results[5].startswith("'yesterday' is not a day.")
     assert results[6].startswith("The text does not occur in ") and "needs a text" in results[7]
-    assert "memory changed" not in last_message_of(talk)
+    assert "memory changed" not in get_last_message(talk)
     assert [event.args["scope"] for event in talk.all(PermissionAsked)] == ["user"]
     assert (home / ".config/odin/memory/MEMORY.md").read_text() == "- likes tabs\n"
-    folder = (await path_of(talk)).parent
+    folder = (await get_path(talk)).parent
     assert (folder / today()[:7].replace("-", "") / f"{today().replace('-', '')}.md").exists()
     text = await format_memory(talk.client)
     assert "- likes tabs" in text and "- fixed the parser" in text
@@ -142,7 +142,7 @@ async def test_a_rule_lets_the_model_write_in_ask_mode(start: Start) -> None:
         allowed_tools=("Memory(project)",),
     )
     await talk.say("go", "ask_mode")
-    assert (await path_of(talk)).read_text() == "- use tabs\n"
+    assert (await get_path(talk)).read_text() == "- use tabs\n"
 
 
 async def test_secrets_are_not_stored(start: Start) -> None:
@@ -152,13 +152,13 @@ async def test_secrets_are_not_stored(start: Start) -> None:
     )
     await talk.say("go")
     await talk.client.submit(ChangeMemory(f"deploy with {secret}"))
-    path = await path_of(talk)
+    path = await get_path(talk)
     assert secret not in path.read_text() and path.read_text().count("[redacted: ") == 2
     assert "A secret was left out" in talk.all(ToolEnded)[0].text
     path.write_text(f"by hand: {secret}\n")
     talk = await start([say("a")])
     await talk.say("go")
-    assert secret not in system_of(talk) and "by hand: [redacted" in system_of(talk)
+    assert secret not in get_system(talk) and "by hand: [redacted" in get_system(talk)
 
 
 async def test_changes_by_other_programs_are_sent_as_notes(start: Start, home: Path) -> None:
@@ -171,9 +171,9 @@ async def test_changes_by_other_programs_are_sent_as_notes(start: Start, home: P
     await talk.say("again")
     (folder / "MEMORY.md").unlink()
     await talk.say("gone")
-    assert "- - one\\n+ - three" in last_message_of(talk, 1).replace("\n", "\\n")
-    assert "two" not in last_message_of(talk, 1) and "- - three" in last_message_of(talk, 2)
-    assert system_of(talk, 0) == system_of(talk, 2)
+    assert "- - one\\n+ - three" in get_last_message(talk, 1).replace("\n", "\\n")
+    assert "two" not in get_last_message(talk, 1) and "- - three" in get_last_message(talk, 2)
+    assert get_system(talk, 0) == get_system(talk, 2)
 
 
 async def test_memory_can_be_switched_off(start: Start, home: Path, workspace: Path) -> None:
@@ -182,7 +182,7 @@ async def test_memory_can_be_switched_off(start: Start, home: Path, workspace: P
     (folder / "MEMORY.md").write_text("- one\n")
     talk = await start([say("a")], config={"memory": {"mode": "off"}})
     await talk.say("hi")
-    assert "- one" not in system_of(talk)
+    assert "- one" not in get_system(talk)
     with pytest.raises(UsageError, match="Memory is off"):
         await talk.client.submit(ChangeMemory("x"))
     (workspace / "odinconfig.json").write_text('{"memory": {"mode": "on"}}')
@@ -200,7 +200,7 @@ def test_memory_block_is_bounded_and_has_the_newest_notes_first(tmp_path: Path) 
         folder.add(text)
     days = [time.strftime("%Y-%m-%d", time.localtime(time.time() - back * 86_400)) for back in range(5)]
     for day in days:
-        path = folder.note_of(day)
+        path = folder.get_note_path(day)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {day}\n- did {day}\n")
     block = make_memory(tmp_path).block
@@ -221,7 +221,7 @@ def test_two_sessions_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     folder = MemoryFolder(tmp_path, "project")
-    lines = folder.read(folder.long_term).splitlines() + folder.read(folder.note_of(today())).splitlines()[1:]
+    lines = folder.read(folder.long_term).splitlines() + folder.read(folder.get_note_path(today())).splitlines()[1:]
     assert sorted(lines) == sorted(f"- {name}{number}" for name in "abc" for number in range(10))
 
 
@@ -315,7 +315,7 @@ def test_changes_by_others_before_an_own_change_are_reported(tmp_path: Path) -> 
 
 def test_folder_that_cannot_be_created_raises_a_config_error(tmp_path: Path) -> None:
     folder = MemoryFolder(tmp_path, "project")
-    folder.note_of(today()).parent.symlink_to("nowhere")
+    folder.get_note_path(today()).parent.symlink_to("nowhere")
     with pytest.raises(ConfigError, match="cannot be written: File exists"):
         folder.add("x", daily=True)
 

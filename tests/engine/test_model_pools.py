@@ -471,12 +471,12 @@ async def test_a_pool_may_mix_wire_formats_in_the_middle_of_a_conversation(
     ]
     with ScriptedServer(steps) as one, ScriptedServer([call("LS", {"path": str(workspace)}), say("done")]) as two:
 
-        def provider_of(api: str, server: ScriptedServer, model: str) -> dict[str, Any]:
+        def make_provider(api: str, server: ScriptedServer, model: str) -> dict[str, Any]:
             url = {"anthropic": server.url, "gemini": f"{server.url}/v1beta"}.get(api, server.openai_url)
             row = {"images": True, "thinking": True, "tools": "native"}
             return {"type": api, "base_url": url, "api_key": "k", "models": {model: row}}
 
-        providers = {"p": provider_of(first, one, "gpt-5"), "q": provider_of(second, two, "gpt-5.1")}
+        providers = {"p": make_provider(first, one, "gpt-5"), "q": make_provider(second, two, "gpt-5.1")}
         config = {**QUICK, "providers": providers, "model_pools": {"mix": ["p/gpt-5", "q/gpt-5.1"]}, "thinking": 2000}
         talk = await start(None, server=two, config=config, env={"ODIN_MODEL": ""})
         ended = await talk.say("go")

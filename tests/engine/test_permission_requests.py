@@ -12,11 +12,11 @@ from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded
 from odin.core.environment import Timing
 from odin.core.event import AnyEvent, Envelope, TurnEnded, Warned
 from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt
-from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
-from .test_questions import durable_events_of, wait_for_event
+from .test_questions import list_durable_events, wait_for_event
 
 ASKING: dict[str, Any] = {"yes": False, "can_ask": True}
 
@@ -25,7 +25,7 @@ def write(path: Path, content: str = "x\n", id: str = "w") -> Any:
     return call("WriteFile", {"file_path": str(path), "content": content}, id=id)
 
 
-def events_of(events: list[AnyEvent], *wanted: type[Any]) -> list[Any]:
+def list_events(events: list[AnyEvent], *wanted: type[Any]) -> list[Any]:
     return [event for event in events if isinstance(event, wanted)]
 
 
@@ -74,7 +74,7 @@ class TestAnswers:
         talk = await start([write(workspace / "a"), say("ok")], **ASKING)
         talk.answers = [AnswerPermission("", False, why)]
         await talk.say("go")
-        assert talk.server.requests[1].results["w"] == f"The user said no: {why}\nNothing was done."
+        assert talk.server.requests[1].results["w"] == f"The user denied this tool call: {why}\nIt was not run."
         (answered,) = talk.all(PermissionAnswered)
         assert (answered.allowed, answered.reason, answered.by) == (False, why, "user")
 
@@ -128,7 +128,7 @@ class TestAnswers:
         await talk.say("go")
         assert [event.action for event in talk.all(RuleAdded)] == ["deny"]
         said = talk.server.requests[2].results
-        assert said["1"].startswith("The user said no: never")
+        assert said["1"].startswith("The user denied this tool call: never")
         assert said["2"] == "Denied by rule WriteFile(a) (session). Remove the rule to allow it."
         assert not (workspace / "a").exists()
 
@@ -250,10 +250,10 @@ class Picky(Tool[PickyArgs]):
     short = "Refuses what makes no sense."
     args: ClassVar[type[Args]] = PickyArgs
 
-    def subject_of(self, args: PickyArgs) -> Subject:
-        return Subject(command=f"say {args.word}")
+    def get_target(self, args: PickyArgs) -> Target:
+        return Target(command=f"say {args.word}")
 
-    def refusal_of(self, args: PickyArgs) -> str:
+    def validate(self, args: PickyArgs) -> str:
         return "senseless makes no sense." if args.word == "senseless" else ""
 
     async def run(self, args: PickyArgs, ctx: ToolContext) -> ToolOutput:
@@ -340,14 +340,14 @@ class TestShutdown:
         async with asyncio.timeout(20):
             await talk.client.close()
         events = await remaining_events(talk)
-        (answered,) = events_of(events, PermissionAnswered)
+        (answered,) = list_events(events, PermissionAnswered)
         assert (answered.allowed, answered.by, answered.reason) == (False, "shutdown", "Odin is shutting down.")
-        ended = {event.call_id: event for event in events_of(events, ToolEnded)}
+        ended = {event.call_id: event for event in list_events(events, ToolEnded)}
         assert ended["second"].status == "denied"
         assert ended["second"].text == "Denied: Odin is shutting down. Nothing was done."
         assert ended["first"].status == "cancelled"
-        assert events_of(events, ToolStarted) == []
-        (turn,) = events_of(events, TurnEnded)
+        assert list_events(events, ToolStarted) == []
+        (turn,) = list_events(events, TurnEnded)
         assert (turn.reason, turn.error_kind) == ("aborted", "AgentShutdown")
         assert list(workspace.iterdir()) == []
         later = await start([say("here again")], resume=session)
@@ -363,8 +363,8 @@ class TestShutdown:
         async with asyncio.timeout(20):
             await talk.client.close()
         events = await remaining_events(talk)
-        assert len(events_of(events, PermissionAsked)) == len(events_of(events, PermissionAnswered))
-        assert {event.call_id for event in events_of(events, ToolStarted)} == {"t0", "t1"}
+        assert len(list_events(events, PermissionAsked)) == len(list_events(events, PermissionAnswered))
+        assert {event.call_id for event in list_events(events, ToolStarted)} == {"t0", "t1"}
         assert list(workspace.iterdir()) == []
 
 
@@ -408,7 +408,7 @@ class TestSeveralAgents:
             item for item in talk.heard if isinstance(item.event, PermissionAsked | PermissionAnswered)
         ]
         assert [item.agent for item in said] == ["agent-1", "agent-1"]
-        assert talk.server.requests[2].results["w"].startswith("The user said no: not there")
+        assert talk.server.requests[2].results["w"].startswith("The user denied this tool call: not there")
         assert not (workspace / "a").exists()
 
     async def test_call_of_a_sub_agent_is_denied_when_no_user_can_be_asked(self, start: Start, workspace: Path) -> None:
@@ -502,9 +502,9 @@ async def test_request_answer_and_audit_can_be_read_from_the_log(start: Start, w
     args = {"file_path": str(workspace / "b"), "content": "x\n"}
     talk.answers = [AnswerPermission("", True, args=args, by="phone", summary="elsewhere")]
     await talk.say("go")
-    again = await durable_events_of(talk)
-    assert events_of(again, PermissionAnswered) == [replace(talk.all(PermissionAnswered)[0])]
-    (ended,) = events_of(again, ToolEnded)
+    again = await list_durable_events(talk)
+    assert list_events(again, PermissionAnswered) == [replace(talk.all(PermissionAnswered)[0])]
+    (ended,) = list_events(again, ToolEnded)
     assert (ended.audit.by, ended.audit.summary, ended.audit.effective) == ("phone", "elsewhere", args)
 
 

@@ -15,7 +15,7 @@ from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded
 from odin.core.event import AnyEvent
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
-from odin.core.tool import Args, Registry, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Registry, Target, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
 from odin.engine.call import AfterStep, BeforeStep, CallDeps, CallScope, CallSteps
 from odin.engine.event_bus import EventBus
@@ -29,7 +29,7 @@ from odin.testing import ScriptedServer, call, reply, say
 from tests.policy.policies import make_policy
 
 from .conftest import Start, Talk
-from .test_turn import tool_results_of
+from .test_turn import list_tool_results
 
 
 class ProbeArgs(Args, frozen=True):
@@ -67,8 +67,8 @@ class Change(Probe):
     name = "Change"
     kind = "edit"
 
-    def subject_of(self, args: ProbeArgs) -> Subject:
-        return Subject(paths=(f"/tmp/file-{args.n % 10}",))
+    def get_target(self, args: ProbeArgs) -> Target:
+        return Target(paths=(f"/tmp/file-{args.n % 10}",))
 
 
 class Alone(Change):
@@ -115,7 +115,7 @@ class TestOrder:
 
         talk = await start_with(Probe(meet), [reply_with_probes(3), say("ok")])
         assert (await talk.say("go")).text == "ok"
-        assert tool_results_of(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
+        assert list_tool_results(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
 
     async def test_calls_that_may_change_things_run_one_after_the_other(self, start_with: StartWith) -> None:
         seen: list[str] = []
@@ -140,7 +140,7 @@ class TestOrder:
 
         talk = await start_with(Change(meet), [reply_with_probes(3, "Change"), say("ok")])
         await talk.say("go")
-        assert tool_results_of(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
+        assert list_tool_results(talk.server.requests[1].json) == [(f"id_{n}", f"met {n}", False) for n in range(3)]
 
     @pytest.mark.parametrize(("kind", "numbers"), [(Change, (0, 10, 20)), (Alone, (0, 1, 2))])
     async def test_changes_of_one_file_and_exclusive_calls_run_one_by_one(
@@ -185,7 +185,7 @@ class TestOrder:
         talk = await start_with(Probe(look), [reply(calls=calls), say("ok")])
         await talk.say("go")
         given_up = "Not run: the command before it in the same reply failed."
-        assert tool_results_of(talk.server.requests[1].json)[1:] == [
+        assert list_tool_results(talk.server.requests[1].json)[1:] == [
             ("looks", "looked", False),
             ("changes", given_up, True),
             ("writes", given_up, True),
@@ -222,7 +222,7 @@ class TestOrder:
             [reply(calls=[write, call("Probe", {"n": 1}, id="read")]), say("ok")],
         )
         await talk.say("go")
-        assert tool_results_of(talk.server.requests[1].json)[1] == ("read", "new\n", False)
+        assert list_tool_results(talk.server.requests[1].json)[1] == ("read", "new\n", False)
 
 
 class TestApprovals:
@@ -353,7 +353,7 @@ class TestOutput:
 
         talk = await start_with(Probe(draw), [reply_with_probes(1), say("ok")])
         await talk.say("go")
-        assert tool_results_of(talk.server.requests[1].json) == [("id_0", "[Unsupported tool result type]", False)]
+        assert list_tool_results(talk.server.requests[1].json) == [("id_0", "[Unsupported tool result type]", False)]
 
     async def test_tool_context_has_session_folder_agent_call_and_mode(
         self, start_with: StartWith, workspace: Path
@@ -399,7 +399,7 @@ class TestOutput:
 
         talk = await start_with(Probe(flood), [reply_with_probes(1), say("ok")])
         await talk.say("go")
-        ((_, text, _),) = tool_results_of(talk.server.requests[1].json)
+        ((_, text, _),) = list_tool_results(talk.server.requests[1].json)
         found = re.fullmatch(r"(a+)\n\n\[\.\.\. result cut: (.*); the full text: (.*) \.\.\.\]\n\n(b+)", text)
         assert found is not None
         assert (len(found[1]), len(found[4])) == (20_480, 30_720)
@@ -433,12 +433,12 @@ class TestOutput:
         talk = await start_with(Probe(fail), [reply_with_probes(2), say("ok")])
         ended = await talk.say("go")
         assert (ended.reason, ended.text) == ("end_turn", "ok")
-        assert tool_results_of(talk.server.requests[1].json) == [
+        assert list_tool_results(talk.server.requests[1].json) == [
             ("id_0", "Probe failed: the disk is gone", True),
             ("id_1", "fine", False),
         ]
 
-    @pytest.mark.parametrize("step", ["parse", "subject_of", "title_of"])
+    @pytest.mark.parametrize("step", ["parse", "get_target", "get_title"])
     async def test_a_tool_that_fails_before_it_runs_does_not_end_the_turn(
         self, start_with: StartWith, step: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -451,7 +451,7 @@ class TestOutput:
         monkeypatch.setattr(Probe, step, fail)
         talk = await start_with(Probe(look), [reply_with_probes(1), say("ok")])
         assert (await talk.say("go")).text == "ok"
-        assert talk.all(ToolEnded)[0].text == ("looked" if step == "title_of" else "Probe failed: odd")
+        assert talk.all(ToolEnded)[0].text == ("looked" if step == "get_title" else "Probe failed: odd")
 
     async def test_long_result_with_lone_surrogates_is_cut_and_saved(self, start_with: StartWith) -> None:
         async def look(n: int, ctx: ToolContext) -> ToolOutput:
@@ -476,7 +476,7 @@ class TestIds:
         ]
         talk = await start_with(Probe(count), script)
         assert (await talk.say("go")).text == "ok"
-        sent = tool_results_of(talk.server.requests[2].json)
+        sent = list_tool_results(talk.server.requests[2].json)
         assert [text for _, text, _ in sent] == ["result 0", "result 1", "result 2"]
         ids = [call_id for call_id, _, _ in sent]
         assert ids == [event.call_id for event in talk.all(ToolEnded)], "the user and the model see the same ids"
@@ -495,7 +495,7 @@ class TestIds:
         ]
         talk = await start_with(Probe(count), script)
         assert (await talk.say("go")).text == "ok"
-        sent = tool_results_of(talk.server.requests[1].json)
+        sent = list_tool_results(talk.server.requests[1].json)
         ids = [call_id for call_id, _, _ in sent]
         assert [text for _, text, _ in sent] == [f"result {n}" for n in range(4)]
         assert (ids[0], ids[3]) == ("functionsProbe0", "x" * 40)

@@ -40,7 +40,7 @@ async def decide(talk: Talk, decision: Any, number: int = 1, **more: Any) -> Pla
     return event
 
 
-def result_of(talk: Talk, call_id: str = "h1") -> ToolEnded:
+def get_result(talk: Talk, call_id: str = "h1") -> ToolEnded:
     return next(event for event in talk.all(ToolEnded) if event.call_id == call_id)
 
 
@@ -216,7 +216,7 @@ async def test_invalid_plan_returns_an_error(start: Start, workspace: Path):
     talk = await start([*script, say("I give up.")], can_ask=True)
     await talk.say("Plan it.", "plan_mode")
     for name, (_, error) in REFUSED.items():
-        ended = result_of(talk, name)
+        ended = get_result(talk, name)
         assert ended.status == "error", name
         assert ended.text.startswith(error), (name, ended.text)
     assert not talk.all(PlanAsked)
@@ -231,14 +231,14 @@ async def test_plan_is_not_written_through_a_link(start: Start, workspace: Path,
     (workspace / link).symlink_to(elsewhere)
     talk = await start([present(), say("I give up.")])
     await talk.say("Plan it.", "plan_mode")
-    assert result_of(talk).status == "error"
+    assert get_result(talk).status == "error"
     assert not list(elsewhere.rglob("*"))
 
 
 async def test_plan_is_refused_outside_plan_mode(start: Start, workspace: Path):
     talk = await start([present(), say("I do it.")], can_ask=True)
     await talk.say("Do it.", "edit_mode")
-    assert result_of(talk).text == "Plans are presented in plan mode. Here, do the work yourself."
+    assert get_result(talk).text == "Plans are presented in plan mode. Here, do the work yourself."
     assert not plans_in(workspace)
 
 
@@ -271,7 +271,7 @@ async def test_a_session_whose_log_has_plan_as_a_permission_mode_can_be_resumed(
     await talk.say("Hi.")
     info = await talk.client.get_info()
     await talk.client.close()
-    log = SessionStore(home / ".local/state/odin", str(workspace)).path_of(info.session)
+    log = SessionStore(home / ".local/state/odin", str(workspace)).get_path(info.session)
     old = log.read_text().replace('"permission_mode":"default"', '"permission_mode":"plan"')
     assert "plan" in old
     *_, last = read_log(log)
@@ -303,8 +303,8 @@ class TestPlannerRole:
         script = [present("own", role="Planner"), present("none", role="cook"), say("I see.")]
         talk = await start(script, can_ask=True, role="planner")
         await talk.say("Plan it.")
-        assert result_of(talk, "own").text == "You have the role planner yourself. Hand the plan to builder."
-        assert result_of(talk, "none").text == "There is no role 'cook'. Use builder."
+        assert get_result(talk, "own").text == "You have the role planner yourself. Hand the plan to builder."
+        assert get_result(talk, "none").text == "There is no role 'cook'. Use builder."
         assert not plans_in(workspace)
 
     async def test_roles_of_agent_files_can_carry_out_the_plan(self, start: Start, home: Path):
@@ -316,7 +316,7 @@ class TestPlannerRole:
         event = await decide(talk, "approve_new_session", role="builder")
         await talk.until_end(prompt)
         assert event.roles == ("writer", "builder")
-        assert "A new session in the role builder carries it out." in result_of(talk).text
+        assert "A new session in the role builder carries it out." in get_result(talk).text
         assert (await talk.client.get_info()).role == "planner", "this session keeps its role"
 
     async def test_approval_in_plan_mode_keeps_the_role(self, start: Start, home: Path):

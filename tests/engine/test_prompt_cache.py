@@ -16,7 +16,7 @@ from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing.script import SeenRequest
 
 from .conftest import Start
-from .test_recovery import APIS, options_of
+from .test_recovery import APIS, make_options
 
 
 def split_request(seen: SeenRequest) -> tuple[str, list[str]]:
@@ -56,7 +56,7 @@ class TestRequestPrefix:
             call("TodoWrite", {"todos": [{"id": "1", "content": "do it", "status": "pending"}]}),
             say("second"),
         ]
-        talk = await start(script, **options_of(api))
+        talk = await start(script, **make_options(api))
         await talk.say("one")
         await talk.client.submit(AddContext("something to know", path="notes.md"))
         await talk.say("two")
@@ -67,14 +67,14 @@ class TestRequestPrefix:
         (workspace / "a").write_text("x\n")
         look = call("Read", {"file_path": str(workspace / "a")})
         server = ScriptedServer([look, call("ExecuteCommand", {"command": "sleep 60"}), say("on"), say("end")]).start()
-        talk = await start(None, server=server, **options_of(api))
+        talk = await start(None, server=server, **make_options(api))
         await talk.submit("one")
         async for envelope in talk.client.stream_events(after=-1):
             if isinstance(envelope.event, ToolStarted) and envelope.event.name == "ExecuteCommand":
                 break
         session = (await talk.client.get_info()).session
         await talk.client.close()
-        again = await start(None, server=server, resume=session, **options_of(api))
+        again = await start(None, server=server, resume=session, **make_options(api))
         await again.say("two")
         await again.say("three")
         assert server.rejected == []
@@ -93,7 +93,7 @@ class TestRequestPrefix:
             say("a long story " * 40, chunk=5).pace(0.01),
             say("three"),
         ]
-        talk = await start(script, **options_of(api))
+        talk = await start(script, **make_options(api))
         await talk.say("one")
         assert len(talk.all(RetryScheduled)) == 2
         assert len(talk.all(ReplyDiscarded)) == 2
@@ -106,7 +106,7 @@ class TestRequestPrefix:
     async def test_prefix_is_kept_when_the_date_changes(self, start: Start, api: str) -> None:
         now = time.mktime((2030, 12, 31, 12, 0, 0, 0, 0, -1))
         script = [say("one"), say("two"), say("three")]
-        talk = await start(script, **options_of(api), timing=Timing(clock=lambda: now))
+        talk = await start(script, **make_options(api), timing=Timing(clock=lambda: now))
         await talk.say("one")
         now += 86_400
         await talk.say("two")
@@ -116,7 +116,7 @@ class TestRequestPrefix:
 
     async def test_each_mode_keeps_its_head_and_all_modes_share_the_conversation(self, start: Start, api: str) -> None:
         """Each mode has its own tools and prompt, so the head changes only with the mode."""
-        talk = await start([say(text) for text in ("one", "two", "three", "four")], **options_of(api))
+        talk = await start([say(text) for text in ("one", "two", "three", "four")], **make_options(api))
         for mode in ("edit_mode", "plan_mode", "edit_mode", "plan_mode"):
             await talk.say("go", mode)  # pyright: ignore[reportArgumentType]
         assert_requests_extend(talk.server.requests, same_head=False)

@@ -214,10 +214,10 @@ class RoutedHttp:
         self._router = Router(Script(chaos.play), ServerBehavior(), self.rejected)
         self._chance = chaos.chance
 
-    async def warm(self, url: str) -> None:
+    async def preconnect(self, url: str) -> None:
         return
 
-    async def lease(self, address: Any) -> _Response:
+    async def acquire(self, address: Any) -> _Response:
         if self._chance.random() < 0.02:
             raise Unreachable("No connection.")
         return _Response(ServerAnswer(200, {}, []), Turn())

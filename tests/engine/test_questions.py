@@ -111,10 +111,10 @@ async def test_permission_and_questions_are_asked_one_at_a_time(start: Start):
     talk = await start([reply("", [*calls, write]), say("Done.")], can_ask=True, yes=False)
     prompt = await talk.submit("Go.")
     permission = await wait_for_event(talk, PermissionAsked)
-    assert not [event for event in await durable_events_of(talk) if isinstance(event, QuestionsAsked)]
+    assert not [event for event in await list_durable_events(talk) if isinstance(event, QuestionsAsked)]
     await talk.client.submit(AnswerPermission(permission.ask_id, allow=True))
     first = await wait_for_event(talk)
-    assert len([event for event in await durable_events_of(talk) if isinstance(event, QuestionsAsked)]) == 1
+    assert len([event for event in await list_durable_events(talk) if isinstance(event, QuestionsAsked)]) == 1
     await talk.client.submit(AnswerQuestions(first.ask_id))
     second = await wait_for_event(talk, number=2)
     assert {first.call_id, second.call_id} == {"q1", "q2"}
@@ -124,7 +124,7 @@ async def test_permission_and_questions_are_asked_one_at_a_time(start: Start):
     assert set(talk.server.requests[1].results) == {"q1", "q2", "w"}
 
 
-async def durable_events_of(talk: Talk) -> list[Any]:
+async def list_durable_events(talk: Talk) -> list[Any]:
     """Return all durable events so far."""
     last = (await talk.client.snapshot()).seq
     found: list[Any] = []

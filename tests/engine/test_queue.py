@@ -45,11 +45,11 @@ APIS = ("anthropic", "openai")
 Api = Literal["anthropic", "openai"]
 
 
-def request_text_of(talk: Talk, number: int) -> str:
+def get_request_text(talk: Talk, number: int) -> str:
     return talk.server.requests[number].body.decode()
 
 
-async def queue_of(talk: Talk) -> list[tuple[str, str]]:
+async def get_queue(talk: Talk) -> list[tuple[str, str]]:
     return [(item.body, item.delivery) for item in (await talk.client.snapshot()).queue]
 
 
@@ -129,7 +129,7 @@ class TestQueuedPrompts:
             await talk.client.submit(Prompt("x", "another"))
         with pytest.raises(UsageError, match="'x' is already queued"):
             await talk.client.submit(Continue("x"))
-        assert await queue_of(talk) == [("pause", "queue")]
+        assert await get_queue(talk) == [("pause", "queue")]
         assert await talk.client.submit(DropPrompt("x"))
 
     async def test_invalid_characters_are_replaced_in_session_and_log(self, start: Start) -> None:
@@ -177,8 +177,8 @@ class TestMerge:
         (joined,) = talk.all(PromptInjected)
         assert (joined.id, joined.text, joined.turn) == (merged, "and hurry", prompt)
         assert [event.status for event in talk.all(ToolEnded)] == ["success"], "no call is skipped"
-        assert "and hurry" in request_text_of(talk, 1)
-        assert request_text_of(talk, 1).index("and hurry") > request_text_of(talk, 1).index("look")
+        assert "and hurry" in get_request_text(talk, 1)
+        assert get_request_text(talk, 1).index("and hurry") > get_request_text(talk, 1).index("look")
         assert talk.server.rejected == []
         assert len(talk.server.requests) == 2
 
@@ -223,10 +223,10 @@ class TestInterrupts:
         snapshot = await talk.client.snapshot()
         assert [(item.body, item.paused) for item in snapshot.queue] == [("b", True), ("c", True)]
         assert (await talk.say("d")).text == "fine"
-        assert '"b"' not in request_text_of(talk, 1)
+        assert '"b"' not in get_request_text(talk, 1)
         assert await talk.client.submit(ChangePrompt("p2", text="bb", delivery="queue"))
         assert (await talk.until_end("p2")).text == "more"
-        assert '"bb"' in request_text_of(talk, 2)
+        assert '"bb"' in get_request_text(talk, 2)
 
     async def test_interrupt_with_inject_adds_queued_prompts_without_starting_a_turn(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
@@ -239,7 +239,7 @@ class TestInterrupts:
         await asyncio.sleep(0.05)
         assert len(talk.server.requests) == 1
         assert (await talk.say("d")).text == "fine"
-        request = request_text_of(talk, 1)
+        request = get_request_text(talk, 1)
         assert request.index('"b"') < request.index('"c"') < request.index('"d"')
         assert "The user interrupted the turn before this one" in request
         assert talk.server.rejected == []
@@ -256,20 +256,20 @@ class TestInterrupts:
         await talk.client.submit(Interrupt("drop"))
         await talk.until_end(prompt)
         assert [event.id for event in talk.all(PromptDropped)] == ["p2", "p3"]
-        assert await queue_of(talk) == []
+        assert await get_queue(talk) == []
 
     async def test_paused_prompts_can_be_sent_one_by_one(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
         await talk.client.submit(Interrupt("pause"))
         await talk.until_end(prompt)
-        assert await queue_of(talk) == [("b", "queue"), ("c", "queue")]
+        assert await get_queue(talk) == [("b", "queue"), ("c", "queue")]
         resting = await talk.client.snapshot()
         assert not resting.executing
         assert [item.paused for item in resting.queue] == [True, True]
         assert format_queue(resting.queue, 60).startswith("  1  edit, paused b\n")
         assert await talk.client.submit(ChangePrompt("p3", delivery="queue"))
         assert (await talk.until_end("p3")).text == "fine"
-        assert await queue_of(talk) == [("b", "queue")]
+        assert await get_queue(talk) == [("b", "queue")]
 
     async def test_interrupt_from_another_thread_works(self, start: Start) -> None:
         talk, prompt = await self.start_three(start)
@@ -294,15 +294,15 @@ class TestCrash:
         session = (await talk.client.get_info()).session
         assert await talk.client.close()
         again = await start(None, server=talk.server, resume=session)
-        assert await queue_of(again) == [("first, changed", "queue"), ("second", "merge")]
+        assert await get_queue(again) == [("first, changed", "queue"), ("second", "merge")]
         assert (await again.say("what now")).text == "one"
-        assert await queue_of(again) == [("first, changed", "queue"), ("second", "merge")], "they stay paused"
+        assert await get_queue(again) == [("first, changed", "queue"), ("second", "merge")], "they stay paused"
         assert await again.client.submit(ChangePrompt("w1", delivery="queue"))
         assert (await again.until_end("w1")).text == "two"
         assert [turn.mode for turn in (await again.client.snapshot()).messages][-1] == "plan_mode"
         assert await again.client.submit(DropPrompt("w2"))
-        assert await queue_of(again) == []
-        assert "was cut off when the session was closed" in request_text_of(again, 1)
+        assert await get_queue(again) == []
+        assert "was cut off when the session was closed" in get_request_text(again, 1)
 
     async def test_notification_at_the_moment_of_shutdown_is_not_lost(self, start: Start) -> None:
         talk = await start([say("one")])
@@ -355,7 +355,7 @@ class TestContinue:
         await talk.say("a")
         assert await talk.client.submit(Continue("c1"))
         assert (await talk.until_end("c1")).text == "two"
-        assert CONTINUE_PROMPT in request_text_of(talk, 1)
+        assert CONTINUE_PROMPT in get_request_text(talk, 1)
         assert talk.all(TurnStarted)[-1].continues
         assert talk.server.rejected == []
 
@@ -440,14 +440,14 @@ async def test_context_added_during_a_turn_is_sent_once_in_that_turn(start: Star
     await talk.client.submit(AddContext("the sky is green"))
     gate.set()
     await talk.until_end(prompt)
-    assert request_text_of(talk, 1).count("the sky is green") == 1
+    assert get_request_text(talk, 1).count("the sky is green") == 1
     await talk.client.submit(AddContext("the grass is blue"))
     session = (await talk.client.get_info()).session
     await talk.client.close()
     again = await start(None, server=talk.server, resume=session)
     await again.say("b")
-    assert request_text_of(again, 2).count("the sky is green") == 1, "it was sent already"
-    assert request_text_of(again, 2).count("the grass is blue") == 1, "a resume does not lose it"
+    assert get_request_text(again, 2).count("the sky is green") == 1, "it was sent already"
+    assert get_request_text(again, 2).count("the grass is blue") == 1, "a resume does not lose it"
     assert talk.all(ContextAdded)
 
 

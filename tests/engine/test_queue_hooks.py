@@ -60,7 +60,7 @@ async def test_prompt_changed_while_its_hook_runs_is_checked_again(start: Start,
         while not (workspace / "judging").exists():
             await asyncio.sleep(0.01)
     assert await talk.client.submit(ChangePrompt("m", "forbidden after all"))
-    (workspace / "judged").touch()
+    (workspace / "evaluated").touch()
     assert (await talk.until_end(prompt)).text == "done"
     assert talk.all(PromptInjected) == []
     assert "forbidden" not in talk.server.requests[1].body.decode()

@@ -28,7 +28,7 @@ CUT = '{"file_path": "/nowhere/x", "content": "abc'
 APIS = ("anthropic", "openai", "responses")
 
 
-def options_of(api: str) -> dict[str, Any]:
+def make_options(api: str) -> dict[str, Any]:
     """Return the options that start a session with one of the three wire formats."""
     if api == "responses":
         return {"api": "openai", "config": {"providers": {"openai": {"type": "openai-responses"}}}}
@@ -44,7 +44,7 @@ class TestCutOff:
     async def test_cut_off_reply_is_discarded_and_one_small_step_is_requested(
         self, start: Start, workspace: Path, api: str
     ) -> None:
-        talk = await start([cut(call("WriteFile", CUT), text="Writing."), say("ok")], **options_of(api))
+        talk = await start([cut(call("WriteFile", CUT), text="Writing."), say("ok")], **make_options(api))
         assert (await talk.say("go")).text == "ok"
         first, second = talk.server.requests
         assert b"one tool call with short arguments" in second.body
@@ -76,7 +76,7 @@ class TestCutOff:
     @pytest.mark.parametrize("api", APIS)
     async def test_call_cut_off_after_its_name_does_not_run(self, start: Start, api: str) -> None:
         """SpawnStatus needs no arguments, so the call itself does not show that it is incomplete."""
-        talk = await start([cut(call("SpawnStatus", "")), say("ok")], **options_of(api))
+        talk = await start([cut(call("SpawnStatus", "")), say("ok")], **make_options(api))
         assert (await talk.say("go")).text == "ok"
         assert talk.all(ToolStarted) == []
 

@@ -28,19 +28,19 @@ from odin.engine.stream import ReplyStream, RetryPolicy
 from odin.testing import call, fault, reply, retry_after, say
 
 from .conftest import Start, Talk
-from .test_recovery import APIS, options_of
+from .test_recovery import APIS, make_options
 
 HALF = say("half of it", chunk=2)
 
 IMPATIENT = {"idle_timeout": 0.2, "header_timeout": 0.5}
 
 
-def impatient_options_of(api: str) -> dict[str, Any]:
+def make_impatient_options(api: str) -> dict[str, Any]:
     """Return session options with short timeouts, so that a test of silence is short.
 
     On a busy machine any answer may time out, so a test must allow for several tries.
     """
-    settings = options_of(api)
+    settings = make_options(api)
     name = settings["api"]
     own = settings.get("config", {}).get("providers", {}).get(name, {})
     return {**settings, "config": {"providers": {name: {**own, **IMPATIENT}}}}
@@ -105,7 +105,7 @@ class TestPolicy:
 async def test_failed_reply_is_retried_and_nothing_of_the_first_try_stays(
     start: Start, workspace: Path, api: str, broken: Any
 ) -> None:
-    talk = await start([broken, say("fine")], **options_of(api))
+    talk = await start([broken, say("fine")], **make_options(api))
     await assert_retried(talk, workspace)
     assert len(talk.server.requests) == 2
     assert len(talk.all(RetryScheduled)) == (not broken.drop), "a kept connection that was closed is opened again"
@@ -123,7 +123,7 @@ async def test_failed_reply_is_retried_and_nothing_of_the_first_try_stays(
     ids=["after a while", "from the start", "but for pings", "within a call"],
 )
 async def test_silent_stream_is_retried(start: Start, workspace: Path, api: str, silent: Any) -> None:
-    talk = await start([silent, *[say("fine")] * 5], **impatient_options_of(api))
+    talk = await start([silent, *[say("fine")] * 5], **make_impatient_options(api))
     await assert_retried(talk, workspace)
     assert len(talk.server.requests) == 1 + len(talk.all(RetryScheduled)) > 1
 
@@ -170,7 +170,7 @@ async def test_permanent_failures_are_reported_without_a_retry(start: Start, bro
     ids=["gzip", "byte by byte", "no content type", "no end mark"],
 )
 async def test_unusual_but_valid_replies_are_accepted(start: Start, api: str, odd: Any) -> None:
-    talk = await start([odd if not (api == "responses" and odd.missing) else say("fine")], **options_of(api))
+    talk = await start([odd if not (api == "responses" and odd.missing) else say("fine")], **make_options(api))
     assert (await talk.say("go")).text == "fine"
     assert talk.all(RetryScheduled) == []
 

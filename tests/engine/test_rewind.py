@@ -15,7 +15,7 @@ from odin.core.op import AddContext, AnswerPermission, Interrupt, Prompt, Redo, 
 from odin.testing import call, reply, say
 
 from .conftest import Start, Talk
-from .tree import git, git_state_of, make_repository, tree_of
+from .tree import git, make_repository, read_git_state, read_tree
 
 
 def run(command: str) -> Any:
@@ -33,7 +33,7 @@ def edit(path: Path, old: str, new: str) -> list[Any]:
     ]
 
 
-async def events_of(talk: Talk, kind: type[Any]) -> list[Any]:
+async def list_events(talk: Talk, kind: type[Any]) -> list[Any]:
     """Return the events of this kind in the log, in order."""
     snapshot = await talk.client.snapshot()
     found: list[Any] = []
@@ -50,15 +50,15 @@ async def events_of(talk: Talk, kind: type[Any]) -> list[Any]:
 async def rewind(talk: Talk, number: int = 1, **more: Any) -> Rewound:
     turns = (await talk.client.snapshot()).messages
     await talk.client.submit(Rewind(turns[-number].id, **more))
-    return (await events_of(talk, Rewound))[-1]
+    return (await list_events(talk, Rewound))[-1]
 
 
 async def redo(talk: Talk, **more: Any) -> Redone:
     await talk.client.submit(Redo(**more))
-    return (await events_of(talk, Redone))[-1]
+    return (await list_events(talk, Redone))[-1]
 
 
-def prompts_of(body: dict[str, Any]) -> list[str]:
+def list_prompts(body: dict[str, Any]) -> list[str]:
     """Return the text blocks of the user messages in an Anthropic request."""
     said: list[str] = []
     for message in body["messages"]:
@@ -76,33 +76,33 @@ async def test_edit_is_saved_in_a_checkpoint_first_and_can_be_rewound(start: Sta
     file = workspace / "a.txt"
     file.write_bytes(b"one\r\ntwo\n\xff no newline")
     file.chmod(0o640)
-    before = tree_of(workspace)
+    before = read_tree(workspace)
     talk = await start([*edit(file, "two", "three"), say("done")], config={"speculate": False})
     await talk.say("change it")
-    changed = tree_of(workspace)
+    changed = read_tree(workspace)
     assert changed != before
     names = [type(event).__name__ for event in talk.events]
     started = [at for at, name in enumerate(names) if name == "ToolStarted"][-1]
     assert names[started : started + 4] == ["ToolStarted", "CheckpointSaved", "FilesChanged", "ToolEnded"]
     rewound = await rewind(talk)
-    assert tree_of(workspace) == before
+    assert read_tree(workspace) == before
     assert [change.before.path for change in rewound.changes] == [str(file)]
     assert rewound.skipped_files == ()
     await redo(talk)
-    assert tree_of(workspace) == changed
+    assert read_tree(workspace) == changed
 
 
 async def test_rewind_removes_created_files_and_folders(start: Start, workspace: Path) -> None:
     (workspace / "kept").mkdir()
-    before = tree_of(workspace)
+    before = read_tree(workspace)
     talk = await start([write(workspace / "new/deep/file.txt", "x\n"), write(workspace / "kept/y.txt", "y\n"), say("")])
     await talk.say("make files")
-    made = tree_of(workspace)
+    made = read_tree(workspace)
     assert len(made) == 5
     await rewind(talk)
-    assert tree_of(workspace) == before
+    assert read_tree(workspace) == before
     await redo(talk)
-    assert tree_of(workspace) == made
+    assert read_tree(workspace) == made
 
 
 async def test_rewind_keeps_a_created_folder_with_other_files(start: Start, workspace: Path) -> None:
@@ -110,19 +110,19 @@ async def test_rewind_keeps_a_created_folder_with_other_files(start: Start, work
     await talk.say("make a file")
     (workspace / "new/mine.txt").write_text("mine")
     rewound = await rewind(talk)
-    assert tree_of(workspace).keys() == {"new", "new/mine.txt"}
+    assert read_tree(workspace).keys() == {"new", "new/mine.txt"}
     assert rewound.skipped_files == ()
 
 
 async def test_rewind_restores_a_deleted_file(start: Start, workspace: Path) -> None:
     file = workspace / "a.txt"
     file.write_text("precious\n")
-    before = tree_of(workspace)
+    before = read_tree(workspace)
     talk = await start([call("Delete", {"paths": [str(file)], "reason": "asked"}), say("done")])
     await talk.say("delete it")
     assert not file.exists()
     await rewind(talk)
-    assert tree_of(workspace) == before
+    assert read_tree(workspace) == before
 
 
 async def test_rewind_restores_no_temporary_file_of_a_killed_write(start: Start, workspace: Path) -> None:
@@ -145,12 +145,12 @@ async def test_rewind_restores_no_temporary_file_of_a_killed_write(start: Start,
 async def test_rewind_restores_the_file_behind_a_link(start: Start, workspace: Path) -> None:
     (workspace / "real.txt").write_text("old\n")
     (workspace / "link.txt").symlink_to("real.txt")
-    before = tree_of(workspace)
+    before = read_tree(workspace)
     talk = await start([*edit(workspace / "link.txt", "old", "new"), say("done")])
     await talk.say("change it")
     assert (workspace / "real.txt").read_text() == "new\n"
     await rewind(talk)
-    assert tree_of(workspace) == before
+    assert read_tree(workspace) == before
 
 
 async def test_hard_links_stay_one_file(start: Start, workspace: Path) -> None:
@@ -201,18 +201,18 @@ async def test_rewind_restores_the_changes_of_a_command_to_the_byte(
     (workspace / ".env").write_text("SECRET=1\n")
     (workspace / "build").mkdir()
     (workspace / "build/out").write_bytes(bytes(range(256)))
-    before, untouched = tree_of(workspace), git_state_of(workspace) if versioned else ()
+    before, untouched = read_tree(workspace), read_git_state(workspace) if versioned else ()
     talk = await start([turn for command in COMMANDS.values() for turn in (run(command), say("done"))])
     for name in COMMANDS:
         await talk.say(name)
-        after = tree_of(workspace)
+        after = read_tree(workspace)
         assert after != before, name
-        assert ((await rewind(talk)).skipped_files, tree_of(workspace)) == ((), before), name
-        assert ((await redo(talk)).skipped_files, tree_of(workspace)) == ((), after), name
-        assert ((await rewind(talk)).skipped_files, tree_of(workspace)) == ((), before), name
+        assert ((await rewind(talk)).skipped_files, read_tree(workspace)) == ((), before), name
+        assert ((await redo(talk)).skipped_files, read_tree(workspace)) == ((), after), name
+        assert ((await rewind(talk)).skipped_files, read_tree(workspace)) == ((), before), name
     assert talk.server.rejected == []
     if versioned:
-        assert git_state_of(workspace) == untouched
+        assert read_git_state(workspace) == untouched
         assert git(workspace, "status", "--porcelain") == ""
 
 
@@ -233,19 +233,19 @@ async def test_rewind_restores_files_that_git_removed(start: Start, workspace: P
     (workspace / "tracked.txt").write_text("work of the whole day\n")
     (workspace / "untracked.txt").write_text("never added\n")
     (workspace / ".env").write_text("SECRET=1\n")
-    before, status = tree_of(workspace), git(workspace, "status", "--porcelain")
+    before, status = read_tree(workspace), git(workspace, "status", "--porcelain")
     name = "-c user.name=x -c user.email=x@example.org"
     command = cleanup.replace("git stash -u", f"git {name} stash -u")
     talk = await start([run(command), say("done")], yes=False, can_ask=True)
     talk.answers = [AnswerPermission("", allow=True)]
     await talk.say("clean up")
     assert [asked.subject for asked in talk.all(PermissionAsked)] == [command]
-    assert tree_of(workspace) != before
-    untouched = git_state_of(workspace)
+    assert read_tree(workspace) != before
+    untouched = read_git_state(workspace)
     rewound = await rewind(talk)
     assert rewound.skipped_files == ()
-    assert tree_of(workspace) == before
-    assert git_state_of(workspace) == untouched
+    assert read_tree(workspace) == before
+    assert read_git_state(workspace) == untouched
     assert git(workspace, "status", "--porcelain") == status
 
 
@@ -261,7 +261,7 @@ async def test_checkpoint_store_is_outside_the_project_and_private(start: Start,
     (workspace / "a").write_text("secret\n")
     talk = await start([run("echo x > b"), say("done")])
     await talk.say("go")
-    assert tree_of(workspace).keys() == {"a", "b"}
+    assert read_tree(workspace).keys() == {"a", "b"}
     store = home / ".local/state/odin/checkpoints"
     files = [path for path in store.rglob("*") if path.is_file()]
     assert b"secret\n" in [path.read_bytes() for path in files]
@@ -354,25 +354,25 @@ async def test_one_path_that_fails_does_not_stop_the_others(
 
 async def test_rewind_twice_and_redo_twice(start: Start, workspace: Path) -> None:
     talk = await start([run("echo 1 > a"), say("one"), run("echo 2 > a; echo b > b"), say("two"), say("unused")])
-    trees = [tree_of(workspace)]
+    trees = [read_tree(workspace)]
     await talk.say("first")
-    trees.append(tree_of(workspace))
+    trees.append(read_tree(workspace))
     await talk.say("second")
-    trees.append(tree_of(workspace))
+    trees.append(read_tree(workspace))
     await rewind(talk)
-    assert tree_of(workspace) == trees[1]
+    assert read_tree(workspace) == trees[1]
     await rewind(talk)
-    assert tree_of(workspace) == trees[0]
+    assert read_tree(workspace) == trees[0]
     assert (await talk.client.snapshot()).messages == ()
     await redo(talk)
-    assert tree_of(workspace) == trees[1]
+    assert read_tree(workspace) == trees[1]
     await redo(talk)
-    assert tree_of(workspace) == trees[2]
+    assert read_tree(workspace) == trees[2]
     assert [turn.body for turn in (await talk.client.snapshot()).messages] == ["first", "second"]
     with pytest.raises(UsageError, match="nothing to redo"):
         await talk.client.submit(Redo())
     await rewind(talk, 2)
-    assert tree_of(workspace) == trees[0]
+    assert read_tree(workspace) == trees[0]
 
 
 async def test_rewound_prompt_is_not_in_the_next_request(start: Start, workspace: Path) -> None:
@@ -397,7 +397,7 @@ async def test_rewound_prompt_is_not_in_the_next_request(start: Start, workspace
     snapshot = await talk.client.snapshot()
     assert ([turn.body for turn in snapshot.messages], snapshot.todos, snapshot.files) == (["first"], (), ())
     await talk.say("again")
-    said = prompts_of(talk.server.requests[-2].json)
+    said = list_prompts(talk.server.requests[-2].json)
     assert talk.server.rejected == []
     assert "first" in said[0]
     assert not any("second" in text for text in said)
@@ -413,7 +413,7 @@ async def test_rewinding_only_files_is_reported_to_the_model(start: Start, works
     await rewind(talk, chat=False)
     assert (workspace / "a").read_text() == "old\n"
     await talk.say("second")
-    said = prompts_of(talk.server.requests[-1].json)
+    said = list_prompts(talk.server.requests[-1].json)
     assert talk.server.rejected == []
     assert any("took file changes back" in text and str(workspace / "a") in text for text in said)
     assert [turn.body for turn in (await talk.client.snapshot()).messages] == ["first", "second"]
@@ -426,7 +426,7 @@ async def test_rewinding_only_the_chat_keeps_the_files(start: Start, workspace: 
     assert (workspace / "a").read_text() == "new\n"
     assert (await talk.client.snapshot()).messages == ()
     await talk.say("second")
-    assert not any("first" in text for text in prompts_of(talk.server.requests[-1].json))
+    assert not any("first" in text for text in list_prompts(talk.server.requests[-1].json))
     assert "Working directory" in str(talk.server.requests[-1].json)
     with pytest.raises(UsageError, match="nothing to redo"):
         await talk.client.submit(Redo())
@@ -487,7 +487,7 @@ async def test_rewind_restores_changes_of_an_interrupted_command(start: Start, w
     await talk.client.submit(Interrupt())
     assert (await talk.until_end(prompt)).reason == "interrupted"
     await rewind(talk)
-    assert (tree_of(workspace).keys(), (workspace / "a").read_text()) == ({"a"}, "old\n")
+    assert (read_tree(workspace).keys(), (workspace / "a").read_text()) == ({"a"}, "old\n")
 
 
 async def test_rewind_includes_changes_of_sub_agents(start: Start, workspace: Path) -> None:
@@ -503,7 +503,7 @@ async def test_rewind_includes_changes_of_sub_agents(start: Start, workspace: Pa
     assert {item.agent for item in talk.heard if isinstance(item.event, CheckpointSaved)} == {"agent-1"}
     assert (workspace / "sub.txt").exists()
     await rewind(talk)
-    assert tree_of(workspace) == {}
+    assert read_tree(workspace) == {}
 
 
 async def test_files_beyond_the_size_limit_are_reported_and_not_restored(start: Start, workspace: Path) -> None:
@@ -588,7 +588,7 @@ async def test_changes_during_a_background_process_are_rewound_only_with_force(s
 
 async def background_changes(talk: Talk) -> set[str]:
     """Return the names of the files recorded as changed while a background process ran."""
-    recorded = [event for event in await events_of(talk, FilesChanged) if event.concurrent]
+    recorded = [event for event in await list_events(talk, FilesChanged) if event.concurrent]
     return {Path(change.after.path).name for event in recorded for change in event.changes}
 
 
@@ -635,4 +635,4 @@ async def test_rewind_after_a_resume_restores_changes_of_a_crashed_call(
     await again.until_end("next")
     assert [turn.files for turn in (await again.client.snapshot()).messages] == [2, 0]
     await rewind(again, 2)
-    assert (tree_of(workspace).keys(), (workspace / "a").read_text()) == ({"a"}, "old\n")
+    assert (read_tree(workspace).keys(), (workspace / "a").read_text()) == ({"a"}, "old\n")

@@ -23,7 +23,7 @@ def write_agent(home: Path, name: str, front: str, prompt: str = "Do it well.") 
     (folder / f"{name}.md").write_text(f"---\n{front}\n---\n{prompt}\n")
 
 
-def system_of(talk: Talk, number: int = -1) -> str:
+def get_system(talk: Talk, number: int = -1) -> str:
     return str(talk.server.requests[number].json["system"])
 
 
@@ -41,12 +41,12 @@ async def test_the_planner_has_its_prompt_and_its_tools(start: Start) -> None:
     assert await talk.client.submit(SetRole("builder"))
     await talk.say("three")
     first, second, third = talk.server.requests
-    assert "# Role: planner" not in system_of(talk, 0)
-    assert "# Role: planner" in system_of(talk, 1)
+    assert "# Role: planner" not in get_system(talk, 0)
+    assert "# Role: planner" in get_system(talk, 1)
     assert first.tool_names == third.tool_names
     assert {"Spawn", "Delete", "AgentTool"} & set(second.tool_names) == set()
     assert {"Read", "Grep", "Glob", "ExecuteCommand", "WriteFile"} <= set(second.tool_names)
-    assert system_of(talk, 0) == system_of(talk, 2)
+    assert get_system(talk, 0) == get_system(talk, 2)
     assert "The role is now planner." in str(second.json["messages"][-1])
     assert "The role is now builder." in str(third.json["messages"][-1])
     assert [event.role for event in talk.all(RoleChanged)] == ["planner", "builder"]
@@ -61,7 +61,7 @@ async def test_the_role_is_in_info_snapshot_and_log(start: Start) -> None:
     again = await resume(start, talk)
     assert ((await again.client.get_info()).role, (await again.client.snapshot()).role) == ("planner", "planner")
     await again.say("two")
-    assert "# Role: planner" in system_of(again)
+    assert "# Role: planner" in get_system(again)
     assert "The role is now" not in str(again.server.requests[-1].json["messages"][-1])
 
 
@@ -74,7 +74,7 @@ async def test_an_unknown_role_changes_nothing(start: Start) -> None:
     )
     assert not await talk.client.submit(SetRole("builder"))
     await talk.say("one")
-    assert "# Role" not in system_of(talk) and talk.all(RoleChanged) == []
+    assert "# Role" not in get_system(talk) and talk.all(RoleChanged) == []
 
 
 async def test_missing_role_is_replaced_by_the_builder(start: Start, home: Path) -> None:
@@ -89,7 +89,7 @@ async def test_missing_role_is_replaced_by_the_builder(start: Start, home: Path)
     assert info.role == "builder"
     assert "The role poet no longer exists. The role is now builder." in info.warnings
     await again.say("two")
-    assert "# Role" not in system_of(again)
+    assert "# Role" not in get_system(again)
     assert "The role is now builder." in str(again.server.requests[-1].json["messages"][-1])
 
 
@@ -130,8 +130,8 @@ async def test_role_switched_during_a_turn_applies_to_the_next_request(start: St
     await talk.client.submit(SetRole("planner"))
     await talk.client.submit(AnswerPermission(talk.all(PermissionAsked)[0].ask_id, allow=True))
     await talk.until_end("p1")
-    assert "# Role: planner" not in system_of(talk, 0)
-    assert "# Role: planner" in system_of(talk, 1)
+    assert "# Role: planner" not in get_system(talk, 0)
+    assert "# Role: planner" in get_system(talk, 1)
 
 
 @pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
@@ -211,14 +211,14 @@ async def test_a_model_that_cannot_be_used_is_reported_and_the_role_is_switched(
     await talk.client.submit(SetRole("odd"))
     await talk.say("one")
     assert "The model nowhere/model of the role odd cannot be used:" in talk.all(Warned)[0].text
-    assert "# Role: odd" in system_of(talk)
+    assert "# Role: odd" in get_system(talk)
 
 
 async def test_a_file_named_like_the_builder_changes_the_default_role(start: Start, home: Path) -> None:
     write_agent(home, "builder", "tools: Read", "Only read.")
     talk = await start([say("a")])
     await talk.say("one")
-    assert "# Role: builder\\nOnly read." in system_of(talk)
+    assert "# Role: builder\\nOnly read." in get_system(talk)
     assert talk.server.requests[0].tool_names == ["Read"]
 
 

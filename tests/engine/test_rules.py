@@ -21,7 +21,7 @@ def touch(name: str, id: str = "c") -> Any:
     return call("ExecuteCommand", {"command": f"touch {name}"}, id=id)
 
 
-async def statuses_of(talk: Talk) -> list[str]:
+async def list_statuses(talk: Talk) -> list[str]:
     return [event.status for event in talk.all(ToolEnded)]
 
 
@@ -34,7 +34,7 @@ async def test_added_rule_applies_to_the_next_call_until_it_is_removed(start: St
     await talk.client.submit(RemoveRule(1))
     assert await talk.client.list_rules() == ()
     await talk.say("go on")
-    assert await statuses_of(talk) == ["success", "denied"]
+    assert await list_statuses(talk) == ["success", "denied"]
     assert sorted(os.listdir(workspace)) == ["a"]
     assert [event.text for event in talk.all(RuleAdded)] == ["Bash(touch:*)"]
     assert [event.text for event in talk.all(RuleRemoved)] == ["Bash(touch:*)"]
@@ -65,11 +65,11 @@ async def test_rules_of_the_session_survive_a_resume_and_a_rewind_but_not_a_new_
     lines = await again.client.list_rules()
     assert [(line.action, line.text) for line in lines] == [("allow", "Bash(touch b)"), ("ask", "Bash(touch:*)")]
     await again.say("go on")
-    assert await statuses_of(again) == ["success"]
+    assert await list_statuses(again) == ["success"]
     new = await start(None, server=talk.server, yes=False)
     assert await new.client.list_rules() == ()
     await new.say("once more")
-    assert await statuses_of(new) == ["denied"]
+    assert await list_statuses(new) == ["denied"]
     assert sorted(os.listdir(workspace)) == ["b"]
 
 
@@ -88,7 +88,7 @@ async def test_remembered_rules_are_saved_in_the_user_file_and_apply_to_new_sess
     later = await start([touch("a"), say("1"), touch("b"), say("2")], yes=False)
     await later.say("go")
     await later.say("go on")
-    assert await statuses_of(later) == ["success", "denied"]
+    assert await list_statuses(later) == ["success", "denied"]
     assert sorted(os.listdir(workspace)) == ["a"]
 
 
@@ -122,11 +122,11 @@ async def test_what_is_allowed_for_the_session_holds_only_in_its_role(start: Sta
     await talk.say("go")
     await use_role(talk, "writer")
     await talk.say("go")
-    assert await statuses_of(talk) == ["success", "denied"]
+    assert await list_statuses(talk) == ["success", "denied"]
     await talk.client.submit(AddRule("Bash(touch c)"))
     await talk.say("go")
     await talk.say("go")
-    assert (await statuses_of(talk))[2:] == ["success", "denied"]
+    assert (await list_statuses(talk))[2:] == ["success", "denied"]
     assert [event.role for event in talk.all(RuleAdded)] == ["builder", "writer"]
     session = (await talk.client.get_info()).session
     await talk.client.close()
@@ -139,11 +139,11 @@ async def test_what_is_allowed_for_the_session_holds_only_in_its_role(start: Sta
     await again.say("go")
     await use_role(again, "builder")
     await again.say("go")
-    assert await statuses_of(again) == ["denied", "success"]
+    assert await list_statuses(again) == ["denied", "success"]
     await again.client.submit(RemoveRule(1))
     assert [(line.text, line.role) for line in await again.client.list_rules()] == [("Bash(touch c)", "writer")]
     await again.say("go")
-    assert (await statuses_of(again))[2:] == ["denied"]
+    assert (await list_statuses(again))[2:] == ["denied"]
     assert sorted(os.listdir(workspace)) == ["a", "c", "f"]
 
 
@@ -164,7 +164,7 @@ async def test_what_is_denied_or_asked_about_holds_in_every_role(start: Start, w
     await talk.client.submit(AddRule("Bash(touch a)", action))
     await use_role(talk, "writer")
     await talk.say("go")
-    assert await statuses_of(talk) == ["denied"]
+    assert await list_statuses(talk) == ["denied"]
     assert [(line.text, line.role) for line in await talk.client.list_rules() if line.number] == [("Bash(touch a)", "")]
 
 
@@ -202,7 +202,7 @@ async def test_rule_of_a_log_without_roles_holds_in_every_role(start: Start, wor
     again = await start(None, server=talk.server, resume=session, yes=False)
     await use_role(again, "writer")
     await again.say("go on")
-    assert await statuses_of(again) == ["success"]
+    assert await list_statuses(again) == ["success"]
 
 
 async def test_damaged_rules_file_causes_a_warning_and_an_answer_applies_once(
@@ -215,7 +215,7 @@ async def test_damaged_rules_file_causes_a_warning_and_an_answer_applies_once(
     assert any("rules.json" in warning for warning in (await talk.client.get_info()).warnings)
     talk.answers = [AnswerPermission("", True, rule="Bash(touch a)", remember="user")]
     await talk.say("go")
-    assert await statuses_of(talk) == ["success"]
+    assert await list_statuses(talk) == ["success"]
     assert (folder / "rules.json").read_text() == "{ broken"
 
 

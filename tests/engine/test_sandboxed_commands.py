@@ -35,7 +35,7 @@ def run(command: str) -> object:
     return call("ExecuteCommand", {"command": command})
 
 
-def last_result_of(talk: Talk) -> ToolEnded:
+def get_last_result(talk: Talk) -> ToolEnded:
     return talk.all(ToolEnded)[-1]
 
 
@@ -44,8 +44,8 @@ async def test_sandbox_blocks_a_write_outside_and_tells_the_model(start: Start, 
     talk = await start([run(f"touch {canary}"), say("ok")])
     await talk.say("go")
     assert not canary.exists()
-    assert last_result_of(talk).status == "error"
-    assert f"(the sandbox kept it from writing {canary})" in last_result_of(talk).text
+    assert get_last_result(talk).status == "error"
+    assert f"(the sandbox kept it from writing {canary})" in get_last_result(talk).text
     assert f"kept it from writing {canary}" in str(talk.server.requests[-1])
 
 
@@ -67,7 +67,7 @@ async def test_user_can_deny_an_unsandboxed_retry(start: Start, workspace: Path)
     talk.answers = [NO]
     await talk.say("go")
     assert not canary.exists()
-    assert "stay inside" in last_result_of(talk).text
+    assert "stay inside" in get_last_result(talk).text
 
 
 async def test_one_answer_grants_the_paths_named_in_the_request(start: Start, workspace: Path) -> None:
@@ -137,7 +137,7 @@ async def test_spawned_server_is_reachable_by_the_next_command(start: Start, wor
     )
     talk = await start([call("Spawn", {"command": serve}), run(fetch), say("ok")])
     await talk.say("go")
-    assert "hello from inside" in last_result_of(talk).text
+    assert "hello from inside" in get_last_result(talk).text
 
 
 async def test_session_info_names_the_sandbox(start: Start) -> None:
@@ -158,7 +158,7 @@ async def test_command_does_not_run_if_the_configured_sandbox_is_missing(start: 
     )
     await talk.say("go")
     assert not (workspace / "made").exists()
-    assert "bwrap is not installed" in last_result_of(talk).text
+    assert "bwrap is not installed" in get_last_result(talk).text
     assert any("sandbox bubblewrap" in text for text in (await talk.client.get_info()).warnings)
 
 
@@ -166,8 +166,8 @@ async def test_changed_files_that_other_programs_execute_are_reported(start: Sta
     talk = await start([run("echo 'echo hi' >.envrc"), say("ok")], permission_mode="bypassPermissions")
     await talk.say("go")
     assert (workspace / ".envrc").exists()
-    assert re.search(r"created or changed \.envrc, which other programs execute or obey", last_result_of(talk).text)
-    assert last_result_of(talk).for_user.startswith("The command created or changed .envrc. Other programs")
+    assert re.search(r"created or changed \.envrc, which other programs execute or obey", get_last_result(talk).text)
+    assert get_last_result(talk).for_user.startswith("The command created or changed .envrc. Other programs")
 
 
 @pytest.mark.parametrize("how", ["&", "setsid", "Spawn"])
@@ -183,7 +183,7 @@ async def test_executable_files_changed_by_a_background_process_are_reported(
         permission_mode="acceptEdits",
     )
     await talk.say("go")
-    assert ".envrc" in last_result_of(talk).for_user, "it happened while the second command ran"
+    assert ".envrc" in get_last_result(talk).for_user, "it happened while the second command ran"
     (workspace / "sub").mkdir()
     (workspace / "sub/.envrc").write_text("x")
     await talk.say("again")
@@ -196,8 +196,8 @@ async def test_keys_and_odins_own_folders_are_hidden_from_commands(start: Start,
         [run(f"cat {home}/.config/odin/odinconfig.json; env"), say("ok")], env={"MY_API_KEY": "hush-hush"}
     )
     await talk.say("go")
-    assert "base_s" not in last_result_of(talk).text
-    assert "hush-hush" not in last_result_of(talk).text
+    assert "base_s" not in get_last_result(talk).text
+    assert "hush-hush" not in get_last_result(talk).text
 
 
 async def test_interactive_command_is_refused_without_asking(start: Start) -> None:

@@ -17,15 +17,15 @@ PASSWORD = "tr0ub4dor&3 with spaces"
 SECRETS = {"SHOP_PASSWORD": PASSWORD}
 
 
-def log_of(home: Path) -> str:
+def find_log(home: Path) -> str:
     (path,) = (home / ".local" / "state" / "odin").rglob("*.jsonl")
     return path.read_text()
 
 
-def all_texts_of(talk: Any, home: Path) -> str:
+def list_all_texts(talk: Any, home: Path) -> str:
     """Return the text sent to the model, written to the log, and shown."""
     sent = "".join(request.body.decode() for request in talk.server.requests)
-    return sent + log_of(home) + repr(talk.events)
+    return sent + find_log(home) + repr(talk.events)
 
 
 async def test_secrets_in_command_output_are_redacted(start: Start, workspace: Path, home: Path):
@@ -36,7 +36,7 @@ async def test_secrets_in_command_output_are_redacted(start: Start, workspace: P
     assert ended.redacted == ("GitHub token", "SHOP_PASSWORD")
     assert f"the key is {PLACEHOLDER}\nand [redacted: SHOP_PASSWORD]" in ended.text
     assert PLACEHOLDER in talk.server.requests[1].body.decode()
-    seen = all_texts_of(talk, home)
+    seen = list_all_texts(talk, home)
     assert KEY not in seen
     assert KEY[4:] not in seen
     assert PASSWORD not in seen
@@ -50,7 +50,7 @@ async def test_secrets_in_read_and_grep_results_are_redacted(start: Start, works
     talk = await start(script, env=SECRETS)
     await talk.say("go")
     assert [event.redacted for event in talk.all(ToolEnded)] == [("GitHub token",), ("GitHub token",)]
-    assert KEY not in all_texts_of(talk, home)
+    assert KEY not in list_all_texts(talk, home)
 
 
 async def test_secrets_in_background_output_are_redacted(start: Start, workspace: Path, home: Path):
@@ -63,7 +63,7 @@ async def test_secrets_in_background_output_are_redacted(start: Start, workspace
     await talk.say("and now?")
     (finished,) = talk.all(SpawnFinished)
     assert PLACEHOLDER in finished.output
-    assert KEY not in all_texts_of(talk, home)
+    assert KEY not in list_all_texts(talk, home)
 
 
 async def test_secrets_in_added_context_are_redacted(start: Start, home: Path):
@@ -71,7 +71,7 @@ async def test_secrets_in_added_context_are_redacted(start: Start, home: Path):
     await talk.client.submit(AddContext(f"export T={KEY}", command="env"))
     await talk.say("go")
     assert [event.content for event in talk.all(ContextAdded)] == [f"export T={PLACEHOLDER}"]
-    assert KEY not in all_texts_of(talk, home)
+    assert KEY not in list_all_texts(talk, home)
 
 
 async def test_keys_of_the_configuration_are_redacted(start: Start, workspace: Path, home: Path):
@@ -84,8 +84,8 @@ async def test_keys_of_the_configuration_are_redacted(start: Start, workspace: P
     await talk.say("go")
     (ended,) = talk.all(ToolEnded)
     assert ended.redacted == ("key of work", "X-Auth of work")
-    assert "my-w0rk-key" not in all_texts_of(talk, home)
-    assert "Tok3n-in-a-header" not in all_texts_of(talk, home)
+    assert "my-w0rk-key" not in list_all_texts(talk, home)
+    assert "Tok3n-in-a-header" not in list_all_texts(talk, home)
 
 
 async def test_placeholder_is_not_written_over_a_secret(start: Start, workspace: Path):
@@ -135,7 +135,7 @@ async def test_placeholder_is_refused_after_a_resume(start: Start, workspace: Pa
     await first.client.close()
     again = await start(
         [call("WriteFile", {"file_path": str(path), "content": PLACEHOLDER}), say("done")],
-        resume=json.loads(log_of(home).splitlines()[0])["session"],
+        resume=json.loads(find_log(home).splitlines()[0])["session"],
     )
     await again.say("write it")
     assert "stands for a secret" in again.all(ToolEnded)[-1].text
@@ -161,5 +161,5 @@ async def test_small_model_does_not_see_secrets(start: Start, workspace: Path, h
     asked = [request.body.decode() for request in talk.server.requests if "edit-sufficiency" in request.body.decode()]
     assert len(asked) == 1
     assert PLACEHOLDER in asked[0]
-    assert KEY not in all_texts_of(talk, home)
+    assert KEY not in list_all_texts(talk, home)
     assert "line five" in path.read_text()

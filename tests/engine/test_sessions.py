@@ -68,11 +68,11 @@ async def ask(host: SessionSwitcher, text: str) -> TurnEnded:
     raise AssertionError("the events ended before the turn did")
 
 
-async def session_of(host: SessionSwitcher) -> str:
+async def get_session(host: SessionSwitcher) -> str:
     return (await host.client.get_info()).session
 
 
-def store_of(home: Path, workspace: Path) -> SessionStore:
+def open_store(home: Path, workspace: Path) -> SessionStore:
     return SessionStore(home / ".local/state/odin", str(workspace))
 
 
@@ -90,7 +90,7 @@ async def test_new_session_is_empty_and_background_processes_stop(open_: Open, w
     host, server = await open_([todos, call("Spawn", {"command": service}), say("one"), say("two")])
     assert (await ask(host, "xylem")).reason == "end_turn"
     wait_until(lambda: is_running(service))
-    left, before = host.client, await session_of(host)
+    left, before = host.client, await get_session(host)
     events = left.stream_events()
     (workspace / "ODIN.md").write_text("Always speak of xylophones.")
     await host.client.submit(SetPermissionMode("acceptEdits"))
@@ -100,8 +100,8 @@ async def test_new_session_is_empty_and_background_processes_stop(open_: Open, w
     shot = await host.client.snapshot()
     assert (shot.messages, shot.todos, shot.usage.total, shot.title) == ((), (), 0, "")
     assert (await host.client.get_info()).permission_mode == "acceptEdits"
-    assert await wait_for_switch(events) == SessionSwitched("new", await session_of(host))
-    assert await session_of(host) != before
+    assert await wait_for_switch(events) == SessionSwitched("new", await get_session(host))
+    assert await get_session(host) != before
     await ask(host, "again")
     sent = server.requests[-1].body.decode()
     assert "xylem" not in sent
@@ -112,7 +112,7 @@ async def test_new_session_is_empty_and_background_processes_stop(open_: Open, w
 async def test_both_sessions_report_the_switch(open_: Open) -> None:
     host, _ = await open_([say("one"), say("two")])
     await ask(host, "first")
-    first = await session_of(host)
+    first = await get_session(host)
     await host.open_new()
     await ask(host, "second")
     left = host.client.stream_events()
@@ -123,11 +123,11 @@ async def test_both_sessions_report_the_switch(open_: Open) -> None:
 async def test_resume_continues_the_conversation(open_: Open) -> None:
     host, server = await open_([say("one"), say("two"), say("three")])
     await ask(host, "mend the login page")
-    first = await session_of(host)
+    first = await get_session(host)
     await host.open_new()
     await ask(host, "something else")
     await host.resume("login page")
-    assert await session_of(host) == first
+    assert await get_session(host) == first
     assert [turn.body for turn in (await host.client.snapshot()).messages] == ["mend the login page"]
     await ask(host, "go on")
     assert [turn.body for turn in (await host.client.snapshot()).messages] == ["mend the login page", "go on"]
@@ -138,11 +138,11 @@ async def test_resume_continues_the_conversation(open_: Open) -> None:
 async def test_failed_resume_leaves_the_current_session_usable(open_: Open, home: Path, workspace: Path) -> None:
     host, server = await open_([say("one"), say("two"), say("three")])
     await ask(host, "first")
-    taken = await session_of(host)
+    taken = await get_session(host)
     await host.open_new()
     await ask(host, "second")
-    here, client = await session_of(host), host.client
-    other = store_of(home, workspace).open(taken)
+    here, client = await get_session(host), host.client
+    other = open_store(home, workspace).open(taken)
     other.hold()
     for said, error in ((taken, SessionLocked), ("nope", SessionNotFound), ("", SessionNotFound), (here, UsageError)):
         with pytest.raises(error):
@@ -160,7 +160,7 @@ async def test_failed_resume_leaves_the_current_session_usable(open_: Open, home
 async def test_failed_resume_releases_the_lock(open_: Open, home: Path, workspace: Path) -> None:
     host, _ = await open_([say("one"), say("two")])
     await ask(host, "first")
-    first = await session_of(host)
+    first = await get_session(host)
     await host.open_new()
     await ask(host, "second")
     (home / ".config/odin/odinconfig.json").write_text("{")
@@ -168,7 +168,7 @@ async def test_failed_resume_releases_the_lock(open_: Open, home: Path, workspac
     with pytest.raises(OdinError):
         await host.resume(first)
     assert host.client is client
-    log = store_of(home, workspace).open(first)
+    log = open_store(home, workspace).open(first)
     log.hold()
     log.close()
 
@@ -197,8 +197,8 @@ async def test_fork_at_every_prompt_can_be_continued(open_: Open, home: Path, wo
     host, server = await open_(script, api=api)
     for text in ("xaleph", "xbeth", "xfails", "xlast"):
         await ask(host, text)
-    original = await session_of(host)
-    path = store_of(home, workspace).path_of(original)
+    original = await get_session(host)
+    path = open_store(home, workspace).get_path(original)
     turns = (await host.client.snapshot()).messages
     assert [turn.body for turn in turns] == ["xaleph", "xbeth", "xfails", "xlast"]
     before = path.read_bytes()
@@ -233,16 +233,16 @@ async def test_fork_of_an_empty_session_is_refused(open_: Open) -> None:
 async def test_export_of_an_empty_session_is_refused(open_: Open, tmp_path: Path) -> None:
     host, _ = await open_([say("one")])
     with pytest.raises(UsageError, match="nothing to export"):
-        await host.export(await session_of(host), "markdown", str(tmp_path / "out.md"))
+        await host.export(await get_session(host), "markdown", str(tmp_path / "out.md"))
     await ask(host, "first")
-    written = await host.export(await session_of(host), "markdown", str(tmp_path / "out.md"))
+    written = await host.export(await get_session(host), "markdown", str(tmp_path / "out.md"))
     assert "first" in Path(written).read_text()
 
 
 async def test_rename_search_and_delete(open_: Open, home: Path, workspace: Path) -> None:
     host, _ = await open_([say("The answer is marmalade."), say("two")])
     await ask(host, "first")
-    first = await session_of(host)
+    first = await get_session(host)
     await host.rename(first, "  A\ngood  title ")
     assert (await host.client.snapshot()).title == "A good title"
     with pytest.raises(DeleteCurrentSession):
@@ -253,12 +253,12 @@ async def test_rename_search_and_delete(open_: Open, home: Path, workspace: Path
     assert (match.session.id, match.session.title, match.where) == (first, "A good title", "answer")
     await host.rename(first, "Another")
     assert {item.title for item in await host.list_sessions() if item.id == first} == {"Another"}
-    events = list(read_log(store_of(home, workspace).path_of(first)))
+    events = list(read_log(open_store(home, workspace).get_path(first)))
     assert [item.seq for item in events] == list(range(len(events)))
     locked = {item.id: bool(item.locked) for item in await host.list_sessions()}
-    assert locked == {first: False, await session_of(host): True}
+    assert locked == {first: False, await get_session(host): True}
     await host.delete(first)
-    assert [item.id for item in await host.list_sessions()] == [await session_of(host)]
+    assert [item.id for item in await host.list_sessions()] == [await get_session(host)]
     with pytest.raises(SessionNotFound):
         await host.delete(first)
 
@@ -270,7 +270,7 @@ async def test_session_is_restored_before_its_first_hook_runs(
     hooks = {"hooks": {"SessionStart": [claude_hook(kit.script_printing("The hook has spoken."))]}}
     host, server = await open_([todos, say("one"), say("two"), say("three")], config=hooks)
     await ask(host, "first")
-    first = await session_of(host)
+    first = await get_session(host)
     await host.open_new()
     await host.resume(first)
     assert [item["source"] for item in kit.inputs()] == ["startup"]
@@ -301,7 +301,7 @@ async def test_session_of_a_killed_process_can_be_opened_at_once(home: Path, wor
         )
         try:
             wait_until(lambda: (workspace / "begun").exists())
-            store = store_of(home, workspace)
+            store = open_store(home, workspace)
             (entry,) = store.list()
             with pytest.raises(SessionLocked, match=f"PID {odin.pid} "):
                 store.open(entry.id).hold()

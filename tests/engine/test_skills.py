@@ -23,11 +23,11 @@ def call_tool(tool: str, /, **args: str) -> Any:
     return call(tool, dict(args))
 
 
-def system_of(talk: Talk, number: int = -1) -> str:
+def get_system(talk: Talk, number: int = -1) -> str:
     return str(talk.server.requests[number].json["system"])
 
 
-def results_of(talk: Talk) -> list[str]:
+def list_results(talk: Talk) -> list[str]:
     return [event.text for event in talk.all(ToolEnded)]
 
 
@@ -39,7 +39,7 @@ def skills(home: Path) -> Path:
 async def test_without_skills_nothing_is_sent(start: Start) -> None:
     talk = await start([say("a")])
     await talk.say("hi")
-    assert "kill" not in system_of(talk) and "Skill" not in talk.server.requests[0].tool_names
+    assert "kill" not in get_system(talk) and "Skill" not in talk.server.requests[0].tool_names
 
 
 async def test_the_model_reads_a_skill_when_it_needs_it(start: Start, skills: Path) -> None:
@@ -49,9 +49,9 @@ async def test_the_model_reads_a_skill_when_it_needs_it(start: Start, skills: Pa
     )
     await talk.say("fill the form")
     await talk.say("more")
-    assert "- pdf: Fill PDF forms." in system_of(talk, 0) and "pdftk" not in system_of(talk, 0)
-    assert system_of(talk, 0) == system_of(talk, 3)
-    good, bad = results_of(talk)
+    assert "- pdf: Fill PDF forms." in get_system(talk, 0) and "pdftk" not in get_system(talk, 0)
+    assert get_system(talk, 0) == get_system(talk, 3)
+    good, bad = list_results(talk)
     assert good.endswith("Use pdftk on a.pdf.") and f"Its folder is {skills}/pdf;" in good
     assert bad.startswith("There is no skill 'pdfs'. Did you mean pdf?")
     assert [(event.name, event.path) for event in talk.all(SkillUsed)] == [("pdf", f"{skills}/pdf/SKILL.md")]
@@ -100,7 +100,7 @@ async def test_skills_of_a_project_need_trust(start: Start, workspace: Path) -> 
     assert warning.startswith(f"The 2 skills of {workspace} cannot be used: this folder is not trusted.")
     talk = await start([call_tool("Skill", name="a"), say("y")], trust=True)
     await talk.say("go")
-    assert "- b: about b\n- a: about a" in system_of(talk).replace("\\n", "\n")
+    assert "- b: about b\n- a: about a" in get_system(talk).replace("\\n", "\n")
     (workspace / ".claude/skills/a/SKILL.md").write_text("---\nname: a\ndescription: d\n---\nEvil.")
     talk = await start([call_tool("Skill", name="a"), say("y")], server=talk.server, trust=True)
     (workspace / ".claude/skills/a/SKILL.md").write_text("---\nname: a\ndescription: d\n---\nMore evil.")
@@ -144,7 +144,7 @@ async def test_a_skill_may_allow_its_own_scripts(start: Start, skills: Path, wor
     talk.answers = [NO]
     await talk.say("go")
     assert [event.args["command"] for event in talk.all(PermissionAsked)] == ["python3 scripts/fill.py --list form.pdf"]
-    assert results_of(talk)[1].startswith("from pdf")
+    assert list_results(talk)[1].startswith("from pdf")
 
 
 async def test_rule_of_the_user_overrides_a_skill(start: Start, skills: Path, workspace: Path) -> None:
@@ -169,7 +169,7 @@ async def test_denied_skills_are_hidden(start: Start, skills: Path) -> None:
     script = [call_tool("Skill", name="bad-one"), say("a")]
     talk = await start(script, config={"disallowed_tools": ["Skill(bad-*)"]})
     await talk.say("go")
-    assert "bad-one" not in system_of(talk) and [skill.name for skill in (await talk.client.get_info()).skills] == [
+    assert "bad-one" not in get_system(talk) and [skill.name for skill in (await talk.client.get_info()).skills] == [
         "good"
     ]
     assert talk.all(ToolEnded)[0].status == "denied" and talk.all(SkillUsed) == []
@@ -200,13 +200,13 @@ async def test_an_agent_may_have_its_own_skills(start: Start, skills: Path, home
     (agents / "bare.md").write_text("---\ndescription: d\nmode: all\nskills: none\n---\nJust talk.")
     talk = await start([call_tool("Skill", name="xls"), say("a")], role="clerk")
     await talk.say("go")
-    assert "Use pdftk." in system_of(talk) and "xls" not in system_of(talk)
-    assert results_of(talk)[0].startswith("There is no skill 'xls'.")
+    assert "Use pdftk." in get_system(talk) and "xls" not in get_system(talk)
+    assert list_results(talk)[0].startswith("There is no skill 'xls'.")
     assert "The agent clerk names skills that do not exist: nope." in [event.text for event in talk.all(Warned)]
     assert [event.name for event in talk.all(SkillUsed)] == ["pdf"]
     talk = await start([say("a")], role="bare")
     await talk.say("go")
-    assert "pdf" not in system_of(talk)
+    assert "pdf" not in get_system(talk)
 
 
 async def test_skills_of_a_role_are_active_in_every_turn(start: Start, skills: Path, home: Path) -> None:
@@ -255,17 +255,17 @@ async def test_a_program_chooses_the_skills_of_a_session(start: Start, skills: P
     talk = await start([call_tool("Skill", name="xls"), say("a"), say("b"), say("c")])
     await talk.client.submit(SetSkills(("pdf", "nope")))
     await talk.say("go")
-    assert "- pdf:" in system_of(talk) and "xls" not in system_of(talk)
-    assert results_of(talk)[0].startswith("There is no skill 'xls'.")
+    assert "- pdf:" in get_system(talk) and "xls" not in get_system(talk)
+    assert list_results(talk)[0].startswith("There is no skill 'xls'.")
     assert [event.text for event in talk.all(Warned)] == ["There are no skills with these names: nope."]
     assert [skill.name for skill in (await talk.client.get_info()).skills] == ["pdf"]
     assert [item.name for item in await talk.client.list_commands() if item.source == "skill"] == ["pdf"]
     await talk.client.submit(SetSkills(()))
     await talk.say("none")
-    assert "# Skills" not in system_of(talk)
+    assert "# Skills" not in get_system(talk)
     await talk.client.submit(SetSkills(None))
     await talk.say("all")
-    assert "- xls:" in system_of(talk)
+    assert "- xls:" in get_system(talk)
 
 
 async def test_skills_can_be_disabled_and_loaded_from_other_folders(start: Start, skills: Path, tmp_path: Path) -> None:
@@ -292,8 +292,8 @@ async def test_too_many_skills_cause_one_warning(start: Start, skills: Path, mon
     assert [text for text in info.warnings if "skill" in text] == [
         f"{skills}: It holds more than 50 skills; the rest is ignored."
     ]
-    assert "+18 more; Skill without a name lists them" in system_of(talk)
-    assert results_of(talk)[0].endswith("- s44: about s44\n+5 more")
+    assert "+18 more; Skill without a name lists them" in get_system(talk)
+    assert list_results(talk)[0].endswith("- s44: about s44\n+5 more")
 
 
 async def test_folders_that_cannot_be_read_do_not_harm_a_session(start: Start, home: Path, workspace: Path) -> None:
@@ -317,4 +317,4 @@ async def test_scripts_of_a_skill_run_in_the_sandbox(start: Start, skills: Path)
     (skills / "pdf/run.sh").write_text("echo from the skill\n")
     talk = await start([call_tool("Bash", command=f"sh {skills}/pdf/run.sh"), say("a")])
     await talk.say("go")
-    assert "from the skill" in results_of(talk)[0]
+    assert "from the skill" in list_results(talk)[0]

@@ -39,7 +39,7 @@ async def small(start: Start, workspace: Path) -> AsyncIterator[Any]:
         server.stop()
 
 
-def messages_of(talk: Talk, number: int = -1) -> list[dict[str, Any]]:
+def list_messages(talk: Talk, number: int = -1) -> list[dict[str, Any]]:
     return json.loads(talk.server.requests[number].body)["messages"]
 
 
@@ -55,7 +55,7 @@ async def test_one_request_with_the_files_becomes_a_minimal_edit_that_can_be_und
     assert (ended.reason, ended.text) == ("end_turn", "The sign was wrong.\n\nChanged calc.py.")
     assert (workspace / "calc.py").read_text() == FIXED
     assert len(talk.server.requests) == 1
-    task = messages_of(talk)[-1]["content"]
+    task = list_messages(talk)[-1]["content"]
     assert CALC in task
     assert task.endswith("Task: add in calc.py subtracts. Fix it.")
     assert "tools" not in json.loads(talk.server.requests[0].body)
@@ -69,7 +69,7 @@ async def test_the_first_request_is_short_and_a_correction_shows_the_files_again
     talk = await small(block("calc.py", CALC), block("calc.py", FIXED))
     ended = await talk.say("Fix add in calc.py, then run python3 calc.py.")
     assert ended.reason == "end_turn"
-    first, second = messages_of(talk, 0), messages_of(talk, 1)
+    first, second = list_messages(talk, 0), list_messages(talk, 1)
     assert second[:-1] == first[:-1], "the server's prompt cache holds the examples"
     assert CALC in second[-1]["content"]
     assert "\n\ncalc.py would stay exactly as it is. A line of it must change." in second[-1]["content"]
@@ -81,7 +81,7 @@ async def test_output_of_a_command_is_sent_to_the_model(small: Any) -> None:
     talk = await small("RUN python3 -c 'from calc import twice; print(twice(21))'", "twice(21) returns 42.")
     ended = await talk.say("What does twice(21) return?")
     assert (ended.text, ended.reason) == ("twice(21) returns 42.", "end_turn")
-    assert "Output of python3 -c 'from calc import twice; print(twice(21))':\n42" in messages_of(talk)[-1]["content"]
+    assert "Output of python3 -c 'from calc import twice; print(twice(21))':\n42" in list_messages(talk)[-1]["content"]
 
 
 async def test_files_are_created_and_deleted_and_the_answer_says_so(small: Any, workspace: Path) -> None:
@@ -97,7 +97,7 @@ async def test_a_file_that_would_not_parse_is_not_written(small: Any, workspace:
     talk = await small(block("calc.py", FIXED.replace("(a, b):", "(a, b)")), block("calc.py", FIXED))
     await talk.say("Fix add in calc.py.")
     assert (workspace / "calc.py").read_text() == FIXED
-    assert "calc.py would not be valid: line 1" in messages_of(talk)[-1]["content"]
+    assert "calc.py would not be valid: line 1" in list_messages(talk)[-1]["content"]
     assert [event.name for event in talk.all(ToolEnded)].count("EditTool") == 1
 
 
@@ -108,8 +108,8 @@ async def test_project_tests_run_after_a_change_and_failures_are_sent_to_the_mod
     talk = await small(block("calc.py", CALC.replace("a - b", "a * b")), block("calc.py", FIXED))
     ended = await talk.say("The test of add fails. Fix calc.py.")
     assert ended.reason == "end_turn"
-    assert "FAILED" in messages_of(talk, 0)[-1]["content"], "the prompt is about a test, so it runs first"
-    assert "\n\npython3 -B -m unittest discover fails:\n" in messages_of(talk, 1)[-1]["content"]
+    assert "FAILED" in list_messages(talk, 0)[-1]["content"], "the prompt is about a test, so it runs first"
+    assert "\n\npython3 -B -m unittest discover fails:\n" in list_messages(talk, 1)[-1]["content"]
     assert (workspace / "calc.py").read_text() == FIXED
 
 
@@ -137,7 +137,7 @@ async def test_ask_mode_changes_nothing(small: Any, workspace: Path) -> None:
     ended = await talk.say("Fix add in calc.py.", mode="ask_mode")
     assert "a + b" in ended.text
     assert (workspace / "calc.py").read_text() == CALC
-    assert "code block" not in messages_of(talk)[0]["content"]
+    assert "code block" not in list_messages(talk)[0]["content"]
 
 
 @pytest.mark.parametrize("window", [8_192, 16_384, 32_768])
@@ -147,7 +147,7 @@ async def test_shown_files_fit_the_context_window(small: Any, workspace: Path, w
     talk = await small("PART_7 is 7.", window=window)
     ended = await talk.say("What is the value of PART_7?")
     assert ended.reason == "end_turn"
-    task = messages_of(talk)[-1]["content"]
+    task = list_messages(talk)[-1]["content"]
     assert "part7.py\n```python" in task
     assert len(task) // 3 < window // 2
     assert "Other files: " in task
@@ -162,10 +162,10 @@ async def test_the_setting_chooses_the_strategy(small: Any, workspace: Path) -> 
     talk = await small(json.dumps(read), json.dumps(done), settings={"strategy": "tools", "context": 32_768})
     ended = await talk.say("What does add do?")
     assert ended.text == "It adds."
-    system = messages_of(talk)[0]["content"]
+    system = list_messages(talk)[0]["content"]
     assert "- EditTool(" in system
     assert "WebFetch" not in system
-    assert f"Result of Read:\n{CALC.rstrip()}" in messages_of(talk)[-1]["content"]
+    assert f"Result of Read:\n{CALC.rstrip()}" in list_messages(talk)[-1]["content"]
 
 
 async def test_missing_test_program_is_ignored(small: Any, workspace: Path) -> None:

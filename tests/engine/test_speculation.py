@@ -25,17 +25,17 @@ from .conftest import Start
 from .speculation import (
     ONE_PIECE,
     describe_events,
-    discard_reasons_of,
     finish_turn,
     hold_after_calls,
     is_running,
+    list_discard_reasons,
     read,
     reply_with_calls,
     run,
     wait_until,
     write,
 )
-from .test_turn import tool_results_of
+from .test_turn import list_tool_results
 
 _CALL_EVENTS = (CallSpeculated, CallDiscarded, CheckpointSaved, FilesChanged, Replied, ToolStarted, ToolEnded)
 
@@ -61,7 +61,7 @@ class TestStart:
             "Replied",
         ]
         assert talk.all(CallDiscarded) == []
-        ((_, text, is_error),) = tool_results_of(talk.server.requests[1].json)
+        ((_, text, is_error),) = list_tool_results(talk.server.requests[1].json)
         assert "Created" in text and not is_error
 
     @pytest.mark.parametrize("api", ["anthropic", "openai", "responses"])
@@ -264,7 +264,7 @@ class TestOrder:
         prompt = await talk.submit("go")
         await talk.until(FilesChanged)
         await finish_turn(talk, prompt, gate)
-        assert [found[0] for found in tool_results_of(talk.server.requests[1].json)] == ["r", "c", "w"]
+        assert [found[0] for found in list_tool_results(talk.server.requests[1].json)] == ["r", "c", "w"]
         assert talk.server.rejected == []
 
     async def test_read_only_calls_of_a_complete_reply_run_in_parallel(self, start: Start, workspace: Path) -> None:
@@ -310,7 +310,7 @@ class TestOrder:
         await finish_turn(talk, prompt, gate)
         assert [event.status for event in talk.all(ToolEnded)] == ["success"] * 4 + ["error"]
         assert "loop detected" in talk.all(ToolEnded)[4].text
-        assert discard_reasons_of(talk) == [("again", "repetition")]
+        assert list_discard_reasons(talk) == [("again", "repetition")]
         assert "again" not in [event.call_id for event in talk.all(ToolStarted)]
 
     async def test_file_read_by_a_speculative_call_may_be_edited(self, start: Start, workspace: Path) -> None:
@@ -324,4 +324,4 @@ class TestOrder:
         await talk.until(CallSpeculated)
         await finish_turn(talk, prompt, gate)
         assert (workspace / "a").read_text() == "two\n"
-        assert discard_reasons_of(talk) == []
+        assert list_discard_reasons(talk) == []

@@ -66,7 +66,7 @@ async def play(
     raise AssertionError("the events ended before the turn did")
 
 
-def call_events_of(heard: list[AnyEvent]) -> list[str]:
+def list_call_events(heard: list[AnyEvent]) -> list[str]:
     wanted = (CallSpeculated, CallDiscarded, ToolEnded)
     return [f"{type(event).__name__} {event.call_id}" for event in heard if isinstance(event, wanted)]
 
@@ -80,8 +80,8 @@ async def test_restarted_reply_rolls_back_its_speculative_call(home: Path, works
     assert (workspace / "b").read_text() == "second"
     discarded = [event for event in heard if isinstance(event, CallDiscarded)]
     assert [event.reason for event in discarded] == ["rollback"]
-    assert call_events_of(heard)[:2] == ["CallSpeculated w0", "CallDiscarded w0"]
-    assert [kind.split()[0] for kind in call_events_of(heard)].count("ToolEnded") == 1
+    assert list_call_events(heard)[:2] == ["CallSpeculated w0", "CallDiscarded w0"]
+    assert [kind.split()[0] for kind in list_call_events(heard)].count("ToolEnded") == 1
 
 
 async def test_call_whose_arguments_continue_is_rolled_back(home: Path, workspace: Path) -> None:
@@ -106,7 +106,7 @@ async def test_interleaved_calls_start_in_their_order(home: Path, workspace: Pat
         StopChunk("tool_use"),
     ]
     heard = await play(workspace, ChunkProvider(reply, DONE), gate, lambda: (workspace / "a").exists())
-    assert call_events_of(heard) == ["CallSpeculated c0", "CallSpeculated w1", "ToolEnded c0", "ToolEnded w1"]
+    assert list_call_events(heard) == ["CallSpeculated c0", "CallSpeculated w1", "ToolEnded c0", "ToolEnded w1"]
 
 
 @pytest.mark.parametrize("cut", [5, 20, 60])
@@ -115,5 +115,5 @@ async def test_incomplete_call_never_runs(home: Path, workspace: Path, cut: int)
     half = CallChunk(0, "w0", "WriteFile", whole.json[:cut])
     reply: list[Chunk | asyncio.Event] = [half, CallChunk(0, done=True), StopChunk("max_tokens")]
     heard = await play(workspace, ChunkProvider(reply, DONE), asyncio.Event(), lambda: False)
-    assert call_events_of(heard) == []
+    assert list_call_events(heard) == []
     assert not (workspace / "a").exists()

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.checkpoints.file_state import state_of
+from odin.checkpoints.file_state import read_file_state
 from odin.checkpoints.project_listing import ListingLimits, ProjectLister, hash_file
 from odin.checkpoints.rewind import OUT_OF_BOUNDS
 from odin.checkpoints.store import CheckpointStore
@@ -25,13 +25,21 @@ from odin.session.log import read_log
 from odin.testing import ScriptedServer, say
 
 from .conftest import Start, Talk
-from .speculation import discard_reasons_of, hold_after_calls, reply_with_calls, run, snapshot_folder, wait_until, write
+from .speculation import (
+    hold_after_calls,
+    list_discard_reasons,
+    reply_with_calls,
+    run,
+    snapshot_folder,
+    wait_until,
+    write,
+)
 from .test_speculation_rollback import CHANGES
 
 NAME = "early"
 
 
-def log_of(home: Path) -> Path:
+def find_log(home: Path) -> Path:
     (found,) = home.rglob("main.jsonl")
     return found
 
@@ -41,9 +49,9 @@ def read_events(home: Path) -> list[Envelope]:
     return list(read_log(found[0])) if found else []
 
 
-def line_numbers_of(home: Path, kind: str) -> list[int]:
+def list_line_numbers(home: Path, kind: str) -> list[int]:
     """Return the line numbers of the events of this kind in the log."""
-    written = log_of(home).read_text().splitlines()
+    written = find_log(home).read_text().splitlines()
     return [number for number, line in enumerate(written) if json.loads(line).get("event", {}).get("type") == kind]
 
 
@@ -106,7 +114,7 @@ async def test_rollback_happens_only_once(start: Start, workspace: Path, kill_od
     (workspace / "a").write_text("x\n")
     talk = await resume_session(start)
     assert (workspace / "a").read_text() == "x\n"
-    assert discard_reasons_of(talk) == []
+    assert list_discard_reasons(talk) == []
 
 
 async def test_call_without_an_end_in_the_log_is_rolled_back(
@@ -114,8 +122,8 @@ async def test_call_without_an_end_in_the_log_is_rolled_back(
 ) -> None:
     (workspace / "a").write_text("old\n")
     await kill_odin(write(workspace / "a", "new\n"))
-    (at,) = line_numbers_of(home, "FilesChanged")
-    log = log_of(home)
+    (at,) = list_line_numbers(home, "FilesChanged")
+    log = find_log(home)
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:at]))
     talk = await resume_session(start)
     assert (workspace / "a").read_text() == "old\n"
@@ -128,8 +136,8 @@ async def test_change_long_after_the_kill_is_left_alone(
     """The log has no end of the call, so only a change right after its checkpoint can be its own."""
     (workspace / "a").write_text("old\n")
     await kill_odin(write(workspace / "a", "new\n"))
-    (at,) = line_numbers_of(home, "FilesChanged")
-    log = log_of(home)
+    (at,) = list_line_numbers(home, "FilesChanged")
+    log = find_log(home)
     kept = [json.loads(line) for line in log.read_text().splitlines()[:at]]
     for line in kept[1:]:
         line["ts"] -= 3600
@@ -153,7 +161,7 @@ async def test_file_changed_since_the_kill_is_left_alone(start: Start, workspace
 def add_to_log(home: Path, *events: AnyEvent) -> None:
     """Append events of another agent to the log, as if they had happened before the kill."""
     last = read_events(home)[-1]
-    with log_of(home).open("ab") as log:
+    with find_log(home).open("ab") as log:
         for number, event in enumerate(events, 1):
             line = Envelope(last.seq + number, last.ts, last.session, event, "agent-1")
             log.write(msgspec.json.encode(line) + b"\n")
@@ -166,12 +174,12 @@ async def test_file_changed_further_by_another_agent_is_left_alone(
     file = workspace / "a"
     file.write_text("old\n")
     await kill_odin(write(file, "new\n"))
-    (at,) = line_numbers_of(home, "FilesChanged")
-    log = log_of(home)
+    (at,) = list_line_numbers(home, "FilesChanged")
+    log = find_log(home)
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:at]))
-    found = state_of(str(file), hash_file)
+    found = read_file_state(str(file), hash_file)
     file.write_text("built on it\n")
-    change = FileChange(found, state_of(str(file), hash_file))
+    change = FileChange(found, read_file_state(str(file), hash_file))
     add_to_log(home, CheckpointSaved("other", (found,)), FilesChanged("other", (change,)))
     talk = await resume_session(start)
     assert file.read_text() == "built on it\n"
@@ -199,7 +207,7 @@ async def test_rollback_is_not_recorded_as_a_change_of_another_agents_command(
 async def test_speculative_command_is_recorded_as_discarded(start: Start, workspace: Path, kill_odin: Kill) -> None:
     await kill_odin(run("sleep 30"), "CallSpeculated")
     talk = await resume_session(start)
-    assert discard_reasons_of(talk) == [("c", "crashed")]
+    assert list_discard_reasons(talk) == [("c", "crashed")]
 
 
 async def test_a_fork_leaves_the_files_of_the_other_session_alone(
@@ -234,7 +242,7 @@ async def test_forged_log_cannot_change_files_outside_or_protected(
         file.write_text("old\n")
     await kill_odin(write(workspace / "a", "new\n"))
     barred = [str(outside), str(settings)]
-    lines_ = [json.loads(line) for line in log_of(home).read_text().splitlines()]
+    lines_ = [json.loads(line) for line in find_log(home).read_text().splitlines()]
     for line in lines_:
         event = line.get("event", {})
         if event.get("type") == "CheckpointSaved":
@@ -246,7 +254,7 @@ async def test_forged_log_cannot_change_files_outside_or_protected(
                 for path in barred
             ]
     kept = [line for line in lines_ if completed or line.get("event", {}).get("type") != "FilesChanged"]
-    log_of(home).write_text("".join(json.dumps(line) + "\n" for line in kept))
+    find_log(home).write_text("".join(json.dumps(line) + "\n" for line in kept))
     for file in (outside, settings):
         file.write_text("new\n")
     talk = await resume_session(start)

@@ -29,10 +29,10 @@ from .hook_programs import claude_hook, new_kit
 from .speculation import (
     count_call_events,
     describe_events,
-    discard_reasons_of,
     finish_turn,
     hold_after_calls,
     is_running,
+    list_discard_reasons,
     read,
     reply_with_calls,
     run,
@@ -196,7 +196,7 @@ class TestReasons:
         ended = await finish_turn(talk, prompt, gate)
         assert ended.text == "ok"
         assert (workspace / "a").read_text() == "one\ntwo\n"
-        assert discard_reasons_of(talk) == [("w", "rollback")]
+        assert list_discard_reasons(talk) == [("w", "rollback")]
         assert describe_events(talk, (CallDiscarded, RetryScheduled, ToolStarted, ToolEnded)) == [
             "CallDiscarded w",
             "RetryScheduled",
@@ -212,7 +212,7 @@ class TestReasons:
         prompt = await begin(talk)
         await finish_turn(talk, prompt, gate)
         assert not (workspace / "a").exists()
-        assert discard_reasons_of(talk) == [("w", "rollback")]
+        assert list_discard_reasons(talk) == [("w", "rollback")]
         assert len(talk.all(ReplyRolledBack)) == 1
 
     async def test_reply_cut_off_by_its_length_rolls_the_call_back(self, start: Start, workspace: Path) -> None:
@@ -222,7 +222,7 @@ class TestReasons:
         prompt = await begin(talk)
         await finish_turn(talk, prompt, gate)
         assert not (workspace / "a").exists()
-        assert discard_reasons_of(talk) == [("w", "length_recovery")]
+        assert list_discard_reasons(talk) == [("w", "length_recovery")]
         assert talk.server.rejected == []
 
     async def test_call_dropped_by_the_length_recovery_is_rolled_back(self, start: Start, workspace: Path) -> None:
@@ -234,7 +234,7 @@ class TestReasons:
         prompt = await begin(talk)
         await finish_turn(talk, prompt, gate)
         assert not (workspace / "a").exists()
-        assert discard_reasons_of(talk) == [("w", "filtered")]
+        assert list_discard_reasons(talk) == [("w", "filtered")]
         assert [event.call_id for event in talk.all(ToolEnded)] == ["kept"]
 
     async def test_read_only_call_blocked_by_a_hook_is_discarded(
@@ -247,7 +247,7 @@ class TestReasons:
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
         await finish_turn(talk, prompt, gate)
-        assert discard_reasons_of(talk) == [("c", "hook_block")]
+        assert list_discard_reasons(talk) == [("c", "hook_block")]
         assert "not that" in talk.all(ToolEnded)[0].text
         assert kit.event_names() == ["PreToolUse"]
         assert talk.all(ToolStarted) == []
@@ -264,7 +264,7 @@ class TestReasons:
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
         await finish_turn(talk, prompt, gate)
-        assert discard_reasons_of(talk)[-1] == ("a", "args_drift")
+        assert list_discard_reasons(talk)[-1] == ("a", "args_drift")
         assert "other" in talk.all(ToolEnded)[0].text and "first" not in talk.all(ToolEnded)[0].text.split("\n")[0]
         assert kit.event_names() == ["PreToolUse", "PreToolUse"], "the hook runs once for each call"
 
@@ -293,7 +293,7 @@ class TestReasons:
         )
         await finish_turn(talk, await begin(talk), gate)
         assert (workspace / "a").read_text() == "x"
-        assert discard_reasons_of(talk) == []
+        assert list_discard_reasons(talk) == []
 
     async def test_post_tool_hooks_run_once(self, start: Start, workspace: Path, tmp_path: Path) -> None:
         kit = new_kit(tmp_path)
@@ -313,7 +313,7 @@ class TestReasons:
         await talk.client.submit(SetMode("plan_mode"))
         await finish_turn(talk, prompt, gate)
         assert not (workspace / "a").exists()
-        assert discard_reasons_of(talk) == [("w", "not_run")]
+        assert list_discard_reasons(talk) == [("w", "not_run")]
         assert talk.all(ToolEnded)[0].status == "denied"
 
     async def test_interrupt_ends_the_process_and_its_children(self, start: Start, workspace: Path) -> None:
@@ -344,7 +344,7 @@ class TestReasons:
         ended = await talk.until_end(prompt)
         assert ended.reason == "interrupted"
         assert not (workspace / "a").exists()
-        assert discard_reasons_of(talk) == [("w", "interrupted")]
+        assert list_discard_reasons(talk) == [("w", "interrupted")]
         (result,) = talk.all(ToolEnded)
         assert result.status == "cancelled" and "Not run" in result.text
         assert talk.all(ToolStarted) == []
@@ -370,7 +370,7 @@ class TestFileCache:
         prompt = await talk.submit("go")
         await talk.until(CallSpeculated)
         await finish_turn(talk, prompt, gate)
-        assert discard_reasons_of(talk) == [("r", "rollback")]
+        assert list_discard_reasons(talk) == [("r", "rollback")]
         assert (workspace / "a").read_text() == "one\n"
         assert "read" in talk.all(ToolEnded)[0].text.lower()
         assert talk.all(FileCached) == []

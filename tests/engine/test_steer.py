@@ -36,7 +36,7 @@ async def wait_for_file(path: Path) -> None:
             await asyncio.sleep(0.01)
 
 
-def statuses_of(talk: Talk) -> dict[str, str]:
+def list_statuses(talk: Talk) -> dict[str, str]:
     return {event.call_id: event.status for event in talk.all(ToolEnded)}
 
 
@@ -48,7 +48,7 @@ async def test_steering_skips_calls_that_have_not_started(start: Start, workspac
     await talk.client.submit(Prompt("s", "stop that, do this", delivery="steer"))
     (workspace / "go").touch()
     assert (await talk.until_end(prompt)).text == "changed course"
-    assert statuses_of(talk) == {"c_slow": "success", "c_late": "cancelled", "c_look": "cancelled"}
+    assert list_statuses(talk) == {"c_slow": "success", "c_late": "cancelled", "c_look": "cancelled"}
     assert not (workspace / "late").exists()
     request = talk.server.requests[1]
     assert request.results["c_slow"] == "slow"
@@ -68,7 +68,7 @@ async def test_queued_prompt_can_become_a_steering_prompt(start: Start, workspac
     assert await talk.client.submit(ChangePrompt(draft, delivery="steer"))
     (workspace / "go").touch()
     assert (await talk.until_end(prompt)).text == "changed course"
-    assert statuses_of(talk)["c_late"] == "cancelled"
+    assert list_statuses(talk)["c_late"] == "cancelled"
     assert (await talk.client.snapshot()).queue == ()
 
 
@@ -89,7 +89,7 @@ async def test_steering_setting_sends_prompts_one_at_a_time_or_all_at_once(
     assert ("second" in str(talk.server.requests[1].messages[-1])) == (steering == "all")
     assert "second" in str(talk.server.requests[-1].messages[-1])
     if requests == 3:
-        assert statuses_of(talk)["c_again"] == "cancelled", "the second prompt skips its call, too"
+        assert list_statuses(talk)["c_again"] == "cancelled", "the second prompt skips its call, too"
     assert talk.server.rejected == []
 
 
@@ -102,7 +102,7 @@ async def test_steering_cancels_a_pending_permission_request(start: Start, works
     await talk.until(TurnEnded)
     talk.answers = [AnswerPermission("", True, "too late")]
     assert (await talk.until_end(prompt)).text == "fine"
-    assert statuses_of(talk) == {"c_w": "cancelled"}
+    assert list_statuses(talk) == {"c_w": "cancelled"}
     assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "steer")]
     assert talk.all(ToolStarted) == []
     assert SKIPPED_BY_STEERING in talk.server.requests[1].results["c_w"]

@@ -20,7 +20,7 @@ from .conftest import Start
 TASK = {"description": "look around", "prompt": "Say what is here."}
 
 
-def offered_tools_of(request: Any) -> set[str]:
+def list_offered_tools(request: Any) -> set[str]:
     return {tool["name"] for tool in request.json["tools"]}
 
 
@@ -37,7 +37,7 @@ async def test_sub_agent_has_the_tools_of_its_mode_but_cannot_start_sub_agents(
     talk = await start(script)
     ended = await talk.say("what is here?", mode)
     assert (ended.reason, ended.text) == ("end_turn", "It is empty.")
-    main, sub = offered_tools_of(talk.server.requests[0]), offered_tools_of(talk.server.requests[1])
+    main, sub = list_offered_tools(talk.server.requests[0]), list_offered_tools(talk.server.requests[1])
     assert main - sub - {"Handoff"} == {"AgentTool", "Delegate"}
     assert ("WriteFile" in sub) == (mode == "edit_mode")
     assert "what is here?" not in talk.server.requests[1].body.decode()
@@ -83,7 +83,7 @@ async def test_an_interrupt_reaches_the_sub_agent(start: Start) -> None:
     script = iter([call("AgentTool", TASK), say("fine")])
 
     def play(seen: Any) -> Any:
-        of_sub_agent = "AgentTool" not in offered_tools_of(seen)
+        of_sub_agent = "AgentTool" not in list_offered_tools(seen)
         return say("x").stall(after=0) if of_sub_agent else next(script)
 
     talk = await start(play)

@@ -375,12 +375,12 @@ async def test_tasks_of_an_earlier_run_are_named_and_continued_with_their_unread
     of_agent = next(seen for seen in again.server.requests if "Complete" in seen.tool_names)
     assert "unread until now" in json.dumps(of_agent.messages)
     assert "go on" in mail_in(of_agent)
-    log = [envelope async for envelope in _events_of(again.client)]
+    log = [envelope async for envelope in _list_events(again.client)]
     assert [task.state for task in check_team(log).board.tasks.values()] == ["completed"]
     assert again.server.rejected == []
 
 
-async def _events_of(client: Client) -> AsyncIterator[Envelope]:
+async def _list_events(client: Client) -> AsyncIterator[Envelope]:
     last = (await client.snapshot()).seq
     async for envelope in client.stream_events(after=-1):
         if envelope.event.durable:
@@ -590,8 +590,8 @@ async def test_a_completed_agent_reads_the_reports_of_its_own_tasks_before_its_t
     await settle(talk.client)
     states = [(event.id, event.state) for event in await talk.recorded_events(TaskChanged)]
     assert states[-3:] == [("adhoc-1", "waiting_descendant"), ("adhoc-2", "completed"), ("adhoc-1", "completed")]
-    log = [envelope async for envelope in _events_of(talk.client)]
-    assert check_team(log).board.mail == {}
+    log = [envelope async for envelope in _list_events(talk.client)]
+    assert check_team(log).board.messages == {}
     assert talk.server.rejected == []
 
 

@@ -66,7 +66,7 @@ class ConcurrentTeamScript:
         with self._lock:
             if "Delegate" in seen.tool_names:
                 return self._answer_main(seen)
-            name = self._name_of(seen)
+            name = self._get_name(seen)
             first = name not in self._seen
             self._seen.add(name)
             if len(self._seen) == len(NAMES):
@@ -74,7 +74,7 @@ class ConcurrentTeamScript:
             turn = self.turns[name].pop(0)
         return turn.hold(self._all_started) if first else turn
 
-    def _name_of(self, seen: SeenRequest) -> str:
+    def _get_name(self, seen: SeenRequest) -> str:
         found = re.search(r"job ([a-j])\b", json.dumps(seen.messages))
         assert found is not None
         return found[1]

@@ -37,7 +37,7 @@ from .conftest import Start
 APIS = ("anthropic", "openai")
 
 
-def tool_results_of(body: dict[str, Any]) -> list[tuple[str, str, bool]]:
+def list_tool_results(body: dict[str, Any]) -> list[tuple[str, str, bool]]:
     """Return the tool results of an Anthropic request: (call id, text, is error)."""
     found: list[tuple[str, str, bool]] = []
     for message in body["messages"]:
@@ -76,8 +76,8 @@ async def test_three_calls_in_one_reply_give_three_results_in_call_order(start: 
     talk = await start([reply(calls=calls), say("ok")])
     await talk.say("read all")
     second = talk.server.requests[1].json
-    assert [item[0] for item in tool_results_of(second)] == ["id_a", "id_b", "id_c"]
-    assert all(f"text of {name}" in item[1] for name, item in zip("abc", tool_results_of(second), strict=True))
+    assert [item[0] for item in list_tool_results(second)] == ["id_a", "id_b", "id_c"]
+    assert all(f"text of {name}" in item[1] for name, item in zip("abc", list_tool_results(second), strict=True))
 
 
 async def test_text_and_calls_stream_as_events_before_the_reply_is_final(start: Start, workspace: Path) -> None:
@@ -177,7 +177,7 @@ async def test_unknown_tool_and_invalid_arguments_return_error_results(start: St
     talk = await start(script)
     ended = await talk.say("go")
     assert ended.text == "sorry"
-    texts = {item[0]: item for item in tool_results_of(talk.server.requests[1].json)}
+    texts = {item[0]: item for item in list_tool_results(talk.server.requests[1].json)}
     assert all(item[2] for item in texts.values())
     assert "no tool 'Frobnicate'" in texts["a"][1]
     assert "file" in texts["b"][1]
@@ -199,7 +199,7 @@ async def test_ask_and_plan_mode_neither_offer_nor_run_writing_tools(start: Star
     offered = {tool["name"] for tool in talk.server.requests[0].json["tools"]}
     assert not offered & {"WriteFile", "EditTool", "MultiEditTool"}
     assert {"LS", "Read", "Grep", "Glob", "ExecuteCommand", "TodoWrite"} <= offered
-    ((_, text, is_error),) = tool_results_of(talk.server.requests[1].json)
+    ((_, text, is_error),) = list_tool_results(talk.server.requests[1].json)
     assert is_error
     assert mode in text
     assert not target.exists()
@@ -304,7 +304,7 @@ async def test_valid_calls_of_a_mixed_round_run_and_malformed_ones_are_dropped(s
     mixed = reply(calls=[call("LS", {"path": str(workspace)}, id="good"), call("Read", "{nope", id="bad")])
     talk = await start([mixed, say("ok")])
     assert (await talk.say("go")).text == "ok"
-    assert [item[0] for item in tool_results_of(talk.server.requests[1].json)] == ["good"]
+    assert [item[0] for item in list_tool_results(talk.server.requests[1].json)] == ["good"]
     assert b"nope" not in talk.server.requests[1].body
 
 

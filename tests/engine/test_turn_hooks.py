@@ -10,7 +10,7 @@ from odin.core.call_events import PermissionAnswered
 from odin.core.errors import PromptBlocked, TurnHalted
 from odin.core.event import TurnEnded
 from odin.core.op import Interrupt
-from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
 from odin.engine.hooks import MAX_CONTINUES
 from odin.testing import call, fault, say
 
@@ -316,8 +316,8 @@ class Stuck(Tool[StuckArgs]):
     def __init__(self) -> None:
         self.outside = 0
 
-    def subject_of(self, args: StuckArgs) -> Subject:
-        return Subject(command="ls")
+    def get_target(self, args: StuckArgs) -> Target:
+        return Target(command="ls")
 
     async def run(self, args: StuckArgs, ctx: ToolContext) -> ToolOutput:
         self.outside += ctx.profile.name == "none"

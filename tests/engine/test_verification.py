@@ -36,12 +36,12 @@ def run(command: str) -> Any:
     return call("ExecuteCommand", {"command": command})
 
 
-def check_notes_of(talk: Talk) -> list[str]:
+def list_check_notes(talk: Talk) -> list[str]:
     """Return the notes about checks."""
     return [event.text for event in talk.all(NoteAdded) if event.text.startswith(("You changed", "Odin ran"))]
 
 
-def request_text_of(talk: Talk, at: int) -> str:
+def get_request_text(talk: Talk, at: int) -> str:
     return talk.server.requests[at].body.decode().replace("\\n", "\n")
 
 
@@ -64,11 +64,11 @@ async def test_model_is_reminded_once_of_checks_it_did_not_run(start: Start, pro
     ended = await talk.say("go")
     assert (ended.reason, ended.text) == ("end_turn", "The tests do not apply.")
     assert len(talk.server.requests) == 3
-    (note,) = check_notes_of(talk)
+    (note,) = list_check_notes(talk)
     assert note.startswith(
         "You changed code.py and have not run a check of the project since. Its checks: `make test`."
     )
-    assert note in request_text_of(talk, 2)
+    assert note in get_request_text(talk, 2)
     assert ended.verification == Verification("not_run", make_results("not_run", "make test"))
     assert checks_run(talk) == []
     assert talk.server.rejected == []
@@ -78,7 +78,7 @@ async def test_check_run_after_the_reminder_verifies_the_work(start: Start, proj
     talk = await start([edit(project), say("Done."), run("make test"), say("They pass.")])
     ended = await talk.say("go")
     assert ended.verification == Verification("passed", make_results("passed", "make test"))
-    assert (len(talk.server.requests), len(check_notes_of(talk))) == (4, 1)
+    assert (len(talk.server.requests), len(list_check_notes(talk))) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ async def test_a_check_after_the_last_change_needs_no_reminder(
     ended = await talk.say("go")
     assert ended.verification is not None
     assert ended.verification.outcome == outcome
-    assert check_notes_of(talk) == []
+    assert list_check_notes(talk) == []
 
 
 async def test_change_after_the_check_needs_a_reminder(start: Start, project: Path) -> None:
     script = [edit(project), run("make test"), run("echo 'x = 2' > code.py"), say("Done."), say("No.")]
     talk = await start(script)
     ended = await talk.say("go")
-    assert len(check_notes_of(talk)) == 1, "a command that changed a file is a change"
+    assert len(list_check_notes(talk)) == 1, "a command that changed a file is a change"
     assert ended.verification == Verification("not_run", make_results("not_run", "make test"))
 
 
@@ -112,7 +112,7 @@ async def test_model_is_reminded_again_in_the_next_turn(start: Start, project: P
     answers = [edit(project), say("a"), say("b"), edit(project, text="x = 3\n"), say("c"), say("d")]
     talk = await start(answers)
     assert [(await talk.say(text)).text for text in ("one", "two")] == ["b", "d"]
-    assert len(check_notes_of(talk)) == 2
+    assert len(list_check_notes(talk)) == 2
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ async def test_last_allowed_request_ends_the_turn_without_a_reminder(
 ) -> None:
     talk = await start([edit(project), say("Done.")], config=settings, max_turns=2)
     ended = await talk.say("go")
-    assert (ended.reason, ended.text, check_notes_of(talk)) == ("end_turn", "Done.", [])
+    assert (ended.reason, ended.text, list_check_notes(talk)) == ("end_turn", "Done.", [])
     assert ended.verification is not None
     assert ended.verification.outcome == ("failed" if settings else "not_run")
 
@@ -169,7 +169,7 @@ async def test_configured_checks_replace_detected_ones(start: Start, project: Pa
         [edit(project), say("Done."), run("sh my-check"), say("Ok.")], config={"verify": {"commands": "sh my-check"}}
     )
     ended = await talk.say("go")
-    assert "Its checks: `sh my-check`." in check_notes_of(talk)[0]
+    assert "Its checks: `sh my-check`." in list_check_notes(talk)[0]
     assert ended.verification == Verification("failed", make_results("failed", "sh my-check"))
 
 
@@ -205,10 +205,10 @@ async def test_failures_are_sent_to_the_model_until_they_are_fixed(start: Start,
     script = [edit(project), say("Done."), edit(project, "check.sh", PASSING), say("Fixed.")]
     talk = await start(script, api, config=RUN)
     ended = await talk.say("go")
-    note = check_notes_of(talk)[0]
+    note = list_check_notes(talk)[0]
     assert "`make test` failed:\none test failed" in note
     assert "round 1 of 3" in note
-    assert note in request_text_of(talk, 2)
+    assert note in get_request_text(talk, 2)
     assert checks_run(talk) == [("make test", "error"), ("make test", "success")]
     assert ended.verification == Verification("passed", make_results("passed", "make test"), "odin", 2)
     assert talk.server.rejected == []
@@ -220,7 +220,7 @@ async def test_turn_ends_after_three_rounds_of_failures(start: Start, project: P
     tries = [turn for number in range(5) for turn in (edit(project, text=f"x = {number}\n"), say(f"try {number}"))]
     talk = await start(tries, config=RUN)
     ended = await talk.say("go")
-    assert (ended.reason, ended.text, len(check_notes_of(talk))) == ("end_turn", "try 3", 3)
+    assert (ended.reason, ended.text, len(list_check_notes(talk))) == ("end_turn", "try 3", 3)
     assert ended.verification == Verification("failed", make_results("failed", "make test"), "odin", 4)
 
 
@@ -248,7 +248,7 @@ async def test_a_check_that_takes_too_long_is_stopped(start: Start, project: Pat
     talk = await start([edit(project), say("Done."), say("ok")], config=settings)
     ended = await talk.say("go")
     assert ended.verification == Verification("timed_out", make_results("timed_out", "sleep 60"), "odin", 1)
-    assert "`sleep 60` timed out:" in check_notes_of(talk)[0]
+    assert "`sleep 60` timed out:" in list_check_notes(talk)[0]
 
 
 async def test_check_run_by_the_model_is_not_run_again(start: Start, project: Path) -> None:
@@ -378,13 +378,13 @@ async def test_detected_checks_are_confirmed_once(start: Start, project: Path) -
     await answer(other, "No")
     ended = await other.until_end(prompt)
     assert ended.verification == Verification("not_run", make_results("not_run", "make test", "make lint"))
-    assert len(check_notes_of(other)) == 1, "the model is reminded instead"
+    assert len(list_check_notes(other)) == 1, "the model is reminded instead"
 
 
 async def test_detected_checks_are_only_a_reminder_without_a_user(start: Start, project: Path) -> None:
     talk = await start([edit(project), say("Done."), say("No.")], config=FOUND)
     ended = await talk.say("go")
-    assert (len(check_notes_of(talk)), checks_run(talk)) == (1, [])
+    assert (len(list_check_notes(talk)), checks_run(talk)) == (1, [])
     assert ended.verification == Verification("not_run", make_results("not_run", "make test"))
 
 

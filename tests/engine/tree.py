@@ -9,7 +9,7 @@ from pathlib import Path
 Tree = dict[str, tuple[str, int, bytes]]
 
 
-def tree_of(folder: Path) -> Tree:
+def read_tree(folder: Path) -> Tree:
     """Return kind, mode and bytes (or link target) of every path in the folder except `.git`."""
     found: Tree = {}
     for path in sorted(folder.rglob("*")):
@@ -37,7 +37,7 @@ def make_repository(folder: Path) -> None:
     git(folder, "-c", "user.name=Somebody", "-c", "user.email=a@example.org", "commit", "-qm", "first")
 
 
-def git_state_of(folder: Path) -> tuple[str, ...]:
+def read_git_state(folder: Path) -> tuple[str, ...]:
     """Return everything of the repository that a tool could change."""
     index = hashlib.sha256((folder / ".git" / "index").read_bytes()).hexdigest()
     return (

@@ -24,7 +24,7 @@ LONG_WAITS = Timing(lsp_cold_s=20.0, lsp_warm_s=20.0)
 """Long enough for a slow machine: most tests check content, not timing."""
 
 
-def settings_of(*quirks: str, **more: Any) -> LanguageServerSettings:
+def make_settings(*quirks: str, **more: Any) -> LanguageServerSettings:
     """Return settings that start the fake server with these quirks."""
     given: dict[str, Any] = {
         "command": sys.executable,
@@ -47,7 +47,7 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
         **more: Any,
     ) -> LanguageServers:
         root = os.path.realpath(tmp_path)
-        specs = find_servers(root, os.environ, {**others, "fake": settings_of(*quirks, **more)}, detect=False)
+        specs = find_servers(root, os.environ, {**others, "fake": make_settings(*quirks, **more)}, detect=False)
         return LanguageServers(
             root,
             specs,

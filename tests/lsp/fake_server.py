@@ -38,14 +38,14 @@ def receive() -> dict[str, Any]:
     if TRACE:
         params: dict[str, Any] = message.get("params") or {}
         changes: list[Any] = params.get("changes", [])
-        words = [message.get("method", "answer"), name_of(params.get("textDocument", {}).get("uri", ""))]
-        words += [f"{change['type']}{name_of(change['uri'])}" for change in changes]
+        words = [message.get("method", "answer"), get_name(params.get("textDocument", {}).get("uri", ""))]
+        words += [f"{change['type']}{get_name(change['uri'])}" for change in changes]
         with contextlib.suppress(OSError), open(TRACE, "a") as trace:
             trace.write(" ".join(words).strip() + "\n")
     return message
 
 
-def name_of(uri: str) -> str:
+def get_name(uri: str) -> str:
     return uri.rpartition("/")[2]
 
 

@@ -14,8 +14,8 @@ from odin.lsp.protocol import (
     Position,
     PositionMap,
     ServerFault,
-    path_of,
-    uri_of,
+    path_to_uri,
+    uri_to_path,
 )
 from tests.table import each
 
@@ -146,9 +146,9 @@ def test_invalid_position_is_moved_to_a_valid_one(position: Position, offset: in
     ],
 )
 def test_file_uri_becomes_a_path(uri: object, path: str):
-    assert path_of(uri) == path
+    assert uri_to_path(uri) == path
 
 
 @each("path", ["/a b/ä#?%.py", "/tmp/\udcff.py"])
 def test_path_survives_conversion_to_a_uri(path: str):
-    assert path_of(uri_of(path)) == path
+    assert uri_to_path(path_to_uri(path)) == path

@@ -198,7 +198,7 @@ async def test_typescript_renames_keep_the_other_name_of_a_place(
             environment=make_environment(cwd=root),
         )
         rename, args = LspRenameTool(lambda: servers, FileCache(read_first=False)), RenameArgs(path, symbol, "sum")
-        await rename.prepare(args, ctx)
+        await rename.resolve(args, ctx)
         assert "Renamed" in (await rename.run(args, ctx)).text
         for name, text in changed.items():
             assert text in Path(root, name).read_text()
@@ -236,7 +236,7 @@ async def test_real_server_finds_symbols_renames_and_reports_errors(servers: Lan
     assert (await ask(action="symbols", path=cart))[0] == f"{cart}:{first}: Cart ({kind})"
     rename = LspRenameTool(lambda: servers, FileCache(read_first=False))
     args = RenameArgs(cart, "total", "sum_up")
-    await rename.prepare(args, ctx)
+    await rename.resolve(args, ctx)
     assert f"{len(users) + 1} places in {len(users) + 1} files" in (await rename.run(args, ctx)).text
     text = Path(root, main).read_text()
     assert "😀" in text and ".sum_up()" in text

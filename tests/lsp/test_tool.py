@@ -13,7 +13,7 @@ from odin.core.tool import ToolContext
 from odin.lsp.server import LanguageServer
 from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
 
-from .conftest import Serve, settings_of
+from .conftest import Serve, make_settings
 
 SPAN = {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 3}}
 
@@ -102,11 +102,11 @@ async def test_invalid_rename_edit_is_refused(serve: Serve, ctx: ToolContext, mo
     args = RenameArgs("a.txt", "old", "new")
     for result, reason in table:
         answer_with(monkeypatch, result)
-        await tool.prepare(args, ctx)
-        assert reason in tool.refusal_of(args), (result, tool.refusal_of(args))
+        await tool.resolve(args, ctx)
+        assert reason in tool.validate(args), (result, tool.validate(args))
         assert (await tool.run(args, ctx)).is_error
     answer_with(monkeypatch, {"documentChanges": [{"textDocument": {"uri": uri}, "edits": [edit]}]})
-    await tool.prepare(args, ctx)
+    await tool.resolve(args, ctx)
     Path(ctx.root, "a.txt").write_text("other\n")
     assert "has changed in the meantime" in (await tool.run(args, ctx)).text
     assert Path(ctx.root, "a.txt").read_text() == "other\n"
@@ -138,7 +138,7 @@ async def test_invalid_locations_are_left_out_and_long_lists_are_cut(
 
 
 async def test_symbols_come_from_the_working_servers_of_the_project(serve: Serve, ctx: ToolContext):
-    others = {"broken": settings_of("exit:initialize"), "zig": settings_of(file_types=(".zig",))}
+    others = {"broken": make_settings("exit:initialize"), "zig": make_settings(file_types=(".zig",))}
     servers = serve(others=others)
     found = (await LspTool(lambda: servers).run(LspArgs("symbols", query="old"), ctx)).text.splitlines()
     assert found[:2] == ["a.txt:1: old (variable)"] * 2
@@ -151,7 +151,7 @@ async def test_symbols_come_from_the_working_servers_of_the_project(serve: Serve
 
 
 async def test_next_server_is_asked_if_one_cannot_start(serve: Serve, ctx: ToolContext):
-    servers = serve(others={"broken": settings_of("exit:initialize")})
+    servers = serve(others={"broken": make_settings("exit:initialize")})
     assert (
         await LspTool(lambda: servers).run(LspArgs("hover", "a.txt", symbol="old"), ctx)
     ).text == "about old\n\nmore"
@@ -165,5 +165,5 @@ async def test_answer_is_marked_as_incomplete_while_the_server_loads_the_project
         assert (len(found), found[-1]) == (3, last)
     assert servers.list_states()[0].status == "starting"
     rename, args = LspRenameTool(lambda: servers, FileCache()), RenameArgs("a.txt", "old", "new")
-    await rename.prepare(args, ctx)
-    assert rename.refusal_of(args).startswith("fake is still loading the project")
+    await rename.resolve(args, ctx)
+    assert rename.validate(args).startswith("fake is still loading the project")

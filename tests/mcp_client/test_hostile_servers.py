@@ -17,7 +17,7 @@ from odin.core.errors import UsageError
 from odin.core.event import Warned
 from odin.core.op import Interrupt, Prompt
 from odin.mcp.listing import ListedTool, ServerListing
-from odin.mcp.messages import FloodGate, find_request_id
+from odin.mcp.messages import RateLimiter, find_request_id
 from odin.mcp.schema import SchemaRejected, repair_schema
 from odin.mcp.tools import McpTool, add_tools
 from odin.mcp.transport import SdkTransport
@@ -192,7 +192,7 @@ async def test_too_many_tools_are_truncated_with_a_warning(start_session: StartS
     configure(home, {"tiny": make_server_settings(tools=2_001)})
     session = await start_session([say("done")])
     await session.prompt()
-    assert (await session.state_of("tiny")).tools == 2_000
+    assert (await session.get_state("tiny")).tools == 2_000
     assert [text for text in session.warnings() if "offers more than 2,000 tools" in text]
 
 
@@ -263,8 +263,8 @@ async def test_a_server_prompt_without_an_answer_is_interrupted(start_session: S
 def test_a_flood_is_recognized_by_the_types_of_messages():
     log = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params={"data": 'the "result"'})
     answer = JSONRPCResponse(jsonrpc="2.0", id=1, result={})
-    gate = FloodGate(max_messages=2, max_excess=3)
-    assert [gate.admit(message) for message in (log, answer, log, answer, log)] == [True, True, False, True, False]
+    gate = RateLimiter(max_messages=2, max_excess=3)
+    assert [gate.allow(message) for message in (log, answer, log, answer, log)] == [True, True, False, True, False]
     assert gate.fault == ""
-    gate.admit(answer)
+    gate.allow(answer)
     assert gate.fault == "it flooded Odin with messages", "unexpected answers count, too"

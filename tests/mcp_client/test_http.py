@@ -24,7 +24,7 @@ from odin.config.auth import read_auth_file, store_key
 from odin.config.settings import McpServerSettings
 from odin.core.environment import Timing
 from odin.core.errors import UsageError
-from odin.mcp.oauth import StoredTokens, key_name_of, log_in, log_out
+from odin.mcp.oauth import StoredTokens, log_in, log_out, make_key_name
 from odin.testing import say
 from tests.mcp_client.test_session import StartSession, call_tiny, configure, describe_tool, start_session
 
@@ -66,7 +66,7 @@ async def test_a_server_is_used_over_http_with_its_headers(start_session: StartS
         session = await start_session([call_tiny("header", name="x-key"), say("done")])
         await session.prompt()
         assert session.results() == ["abc"]
-        assert (await session.state_of("tiny")).transport == "http"
+        assert (await session.get_state("tiny")).transport == "http"
         await session.client.close()
 
 
@@ -87,7 +87,7 @@ async def test_a_server_that_requires_a_sign_in_names_the_login_command(start_se
         configure(home, {"tiny": {"url": f"{url}/mcp"}})
         session = await start_session([say("done")])
         await session.prompt()
-        state = await session.state_of("tiny")
+        state = await session.get_state("tiny")
         assert state.state == "failed"
         assert "odin mcp login tiny" in state.detail
         await session.client.close()
@@ -227,7 +227,7 @@ async def test_tokens_are_stored_with_the_keys(home: Path):
         await store.set_tokens(OAuthToken(access_token="x" * 300_000))
     assert (await store.get_tokens()).access_token == "a b"
     auth = read_auth_file(env)
-    assert (list(auth.keys), list(auth.tokens), auth.warnings) == (["anthropic"], [key_name_of("web", url)], ())
+    assert (list(auth.keys), list(auth.tokens), auth.warnings) == (["anthropic"], [make_key_name("web", url)], ())
     assert auth.path.stat().st_mode & 0o777 == 0o600
     assert sorted(read_stored_keys(env).values(), key=len) == ["s", "a b", "sk-1", "r" * 12_000]
     assert (log_out("web", env), log_out("web", env)) == (True, False)

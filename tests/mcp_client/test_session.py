@@ -93,7 +93,7 @@ class Session:
     def warnings(self) -> list[str]:
         return [event.text for event in self.events if isinstance(event, Warned)]
 
-    async def state_of(self, name: str) -> ServerStatus:
+    async def get_state(self, name: str) -> ServerStatus:
         info = await self.client.get_info()
         return next(server for server in info.servers if server.name == name)
 
@@ -133,7 +133,7 @@ async def test_a_tool_of_a_server_is_offered_approved_and_called(start_session: 
     assert {"mcp__tiny__echo", "mcp__tiny__write", "ReadMcpResource"} <= set(session.tools())
     assert session.asked == ["mcp__tiny__echo"]
     assert session.results() == ["echo: hello"]
-    state = await session.state_of("tiny")
+    state = await session.get_state("tiny")
     assert (state.state, state.version, state.prompts, state.resources) == ("ready", "tiny 1", 1, 1)
 
 
@@ -142,8 +142,8 @@ async def test_a_second_session_uses_cached_tools_and_sends_the_same_request(sta
     first = await start_session([say("done")])
     await first.prompt()
     second = await start_session([call_tiny("echo", text="hi"), say("done")])
-    assert (await second.state_of("tiny")).state == "pending"
-    assert (await second.state_of("tiny")).tools == 12
+    assert (await second.get_state("tiny")).state == "pending"
+    assert (await second.get_state("tiny")).tools == 12
     await second.prompt()
     bodies = [session.model.requests[0].json for session in (first, second)]
     assert bodies[0]["tools"] == bodies[1]["tools"]
@@ -331,7 +331,7 @@ async def test_a_server_that_fails_causes_one_warning(
     session = await start_session([call_tiny("echo", text="fine"), say("done")], timing=NO_PAUSES)
     await session.prompt()
     assert session.results() == ["echo: fine"]
-    state = await session.state_of("bad")
+    state = await session.get_state("bad")
     assert (state.state, state.detail[: len(why)]) == ("failed", why)
     assert len([text for text in session.warnings() if "bad" in text]) == 1
 
@@ -358,7 +358,7 @@ async def test_a_changed_list_takes_effect_with_a_later_request(start_session: S
     session = await start_session([call_tiny("change", 1), say("one"), say("two")])
     await session.prompt()
     async with asyncio.timeout(5):
-        while (await session.state_of("tiny")).tools != 1:
+        while (await session.get_state("tiny")).tools != 1:
             await asyncio.sleep(0.01)
     await session.prompt()
     assert [name for name in session.tools(-1) if name.startswith("mcp__")] == ["mcp__tiny__fresh"]
@@ -490,7 +490,7 @@ async def test_a_manual_server_is_enabled_and_disabled(start_session: StartSessi
     configure(home, {"tiny": {**make_server_settings(), "manual": True}, "other": make_server_settings(tools=1)})
     session = await start_session([say("one"), say("two"), say("three")])
     await session.prompt()
-    assert (await session.state_of("tiny")).state == "disabled"
+    assert (await session.get_state("tiny")).state == "disabled"
     assert "mcp__tiny__echo" not in session.tools()
     with pytest.raises(UsageError, match="tiny is disabled"):
         await session.client.submit(ControlServers("reconnect", ("tiny",)))
@@ -500,7 +500,7 @@ async def test_a_manual_server_is_enabled_and_disabled(start_session: StartSessi
         )
     await session.prompt()
     assert "mcp__tiny__echo" in session.tools(1)
-    assert (await session.state_of("tiny")).state == "ready"
+    assert (await session.get_state("tiny")).state == "ready"
     notes = [event.text for event in session.events if isinstance(event, NoteAdded)]
     assert notes == ["The user enabled the MCP servers tiny."]
     assert await session.client.submit(ControlServers("disable"))
@@ -524,7 +524,7 @@ async def test_servers_are_switched_between_requests_while_a_turn_runs(start_ses
     with pytest.raises(UsageError, match="A change of other has not taken effect yet"):
         await session.client.submit(ControlServers("disable", ("other",)))
     assert await session.client.submit(ControlServers("reconnect", ("tiny",)))
-    assert (await session.state_of("tiny")).state == "ready", "the call needs it"
+    assert (await session.get_state("tiny")).state == "ready", "the call needs it"
     await session.client.submit(AnswerPermission(asked.ask_id, True))
     ended = await session.wait_for(events, ToolEnded)
     assert ended.text == "echo: "
@@ -610,10 +610,10 @@ async def test_a_session_does_not_wait_for_a_server_that_never_worked(start_sess
     configure(home, {"bad": make_server_settings(fault="hang")}, connect_s=0.1, wait_s=60)
     first = await start_session([say("one")], timing=NO_PAUSES)
     await first.prompt()
-    assert (await first.state_of("bad")).state == "failed"
+    assert (await first.get_state("bad")).state == "failed"
     second = await start_session([say("two")])
     await second.prompt()
-    assert (await second.state_of("bad")).state in ("pending", "connecting")
+    assert (await second.get_state("bad")).state in ("pending", "connecting")
 
 
 # --- processes ---
@@ -774,7 +774,7 @@ async def test_a_sub_agent_uses_the_servers_of_its_agent_file(start_session: Sta
     ]
     assert "WriteFile" not in session.tools(1)
     assert len(find_processes(mark)) == 1, "both agents share it"
-    state = await session.state_of("tiny")
+    state = await session.get_state("tiny")
     assert (state.state, state.source) == ("ready", "agent first")
     assert [text for text in session.warnings() if "the MCP server other is ignored: it has no command" in text]
     assert await session.client.submit(ControlServers("reconnect", ("tiny",)))

@@ -44,7 +44,7 @@ from odin.core.event import (
 )
 from odin.core.event_values import FileChange, FileState
 from odin.core.message import ReplyMessage, ToolMessage, Usage
-from odin.session.index import IndexEntry, SessionIndex, index_entry_of
+from odin.session.index import IndexEntry, SessionIndex, read_index_entry
 from odin.session.log import read_header, read_log
 from odin.session.state import SessionState
 from tests.team_log import check_prefixes, check_team
@@ -169,16 +169,16 @@ def _check_history_at_every_point(log: list[Envelope]) -> None:
 
 
 def _check_snapshot(last: Snapshot, from_log: Snapshot) -> None:
-    expected = _comparable_fields_of(last)
+    expected = _get_comparable_fields(last)
     different = {
         name: (expected[name], value)
-        for name, value in _comparable_fields_of(from_log).items()
+        for name, value in _get_comparable_fields(from_log).items()
         if expected[name] != value
     }
     assert not different, different
 
 
-def _comparable_fields_of(shot: Snapshot) -> dict[str, Any]:
+def _get_comparable_fields(shot: Snapshot) -> dict[str, Any]:
     """Return the fields of a snapshot that the log determines."""
     turns = tuple(msgspec.structs.replace(turn, updates=()) for turn in shot.messages)
     queue = tuple(msgspec.structs.replace(item, paused=False) for item in shot.queue)
@@ -198,12 +198,12 @@ def _check_index(path: Path, state: SessionState) -> None:
     index = SessionIndex(path.parent.parent)
     assert [summary.id for summary in index.list_summaries() if summary.locked] == []
     row = next(row for row in index.list_entries() if row.id == session)
-    fresh = index_entry_of(session, path, row.size, row.mtime_ns)
-    assert _comparable_row_of(row) == _comparable_row_of(fresh)
+    fresh = read_index_entry(session, path, row.size, row.mtime_ns)
+    assert _get_comparable_row(row) == _get_comparable_row(fresh)
     assert (row.model, row.title, row.cwd, row.usage) == (state.model, state.title, state.cwd, state.totals.usage)
 
 
-def _comparable_row_of(entry: IndexEntry) -> dict[str, Any]:
+def _get_comparable_row(entry: IndexEntry) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(entry).items() if name != "cost_usd"}
 
 
@@ -217,7 +217,7 @@ def _check_files(log: list[Envelope], state: SessionState, project: Path, edited
     )
     unexpected = [path.name for path in project.iterdir() if not _EXPECTED_NAMES.fullmatch(path.name)]
     assert not unexpected, f"unexpected files: {unexpected}"
-    for name, after in _expected_files_of(log).items():
+    for name, after in _list_expected_files(log).items():
         path = Path(name)
         if path in edited_files or after is None or not path.is_relative_to(project):
             continue
@@ -228,7 +228,7 @@ def _check_files(log: list[Envelope], state: SessionState, project: Path, edited
             )
 
 
-def _expected_files_of(log: list[Envelope]) -> dict[str, FileState | None]:
+def _list_expected_files(log: list[Envelope]) -> dict[str, FileState | None]:
     """Return the last state of each file by the events, or None if something else may have changed it."""
     files: dict[str, FileState | None] = {}
     speculative: dict[tuple[str, str], tuple[FileChange, ...]] = {}

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from odin.core.event_values import Mode
 from odin.core.server_tool import ServerTool
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, Target
 from odin.policy.modes import PERMISSION_MODES
 from odin.policy.policy import AgentLimits
 from odin.policy.rules.rule import RuleSet
@@ -14,16 +14,16 @@ from tests.policy.policies import make_policy
 from tests.table import each
 
 STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
-CALLS: tuple[tuple[str, Kind, Subject], ...] = (
-    ("Read", "read", Subject(paths=("src/app.py",))),
-    ("Read", "read", Subject(paths=(".env",))),
-    ("EditTool", "edit", Subject(paths=("src/app.py",))),
-    ("WriteFile", "edit", Subject(paths=("../outside.txt",))),
-    ("ExecuteCommand", "execute", Subject(command="git status")),
-    ("ExecuteCommand", "execute", Subject(command="make all")),
-    ("ExecuteCommand", "execute", Subject(command="rm -rf /")),
-    ("WebFetch", "network", Subject(url="https://example.com/")),
-    ("TodoWrite", "talk", Subject()),
+CALLS: tuple[tuple[str, Kind, Target], ...] = (
+    ("Read", "read", Target(paths=("src/app.py",))),
+    ("Read", "read", Target(paths=(".env",))),
+    ("EditTool", "edit", Target(paths=("src/app.py",))),
+    ("WriteFile", "edit", Target(paths=("../outside.txt",))),
+    ("ExecuteCommand", "execute", Target(command="git status")),
+    ("ExecuteCommand", "execute", Target(command="make all")),
+    ("ExecuteCommand", "execute", Target(command="rm -rf /")),
+    ("WebFetch", "network", Target(url="https://example.com/")),
+    ("TodoWrite", "interactive", Target()),
 )
 
 
@@ -52,10 +52,10 @@ def test_limits_never_allow_more_than_the_session(workspace: Path) -> None:
         for yes in (False, True):
             policy = make_policy(root=str(workspace), permission_mode=permission_mode, yes=yes)
             for one in sets:
-                for name, kind, subject in CALLS:
+                for name, kind, target in CALLS:
                     for mode in get_args(Mode):
-                        before = policy.judge(name, kind, subject, mode).action
-                        after = policy.restrict(one).judge(name, kind, subject, mode).action
+                        before = policy.evaluate(name, kind, target, mode).action
+                        after = policy.restrict(one).evaluate(name, kind, target, mode).action
                         assert STRICTNESS[after] >= STRICTNESS[before], (permission_mode, yes, one, name, mode)
 
 
@@ -81,19 +81,19 @@ def test_limits_never_allow_more_than_the_session(workspace: Path) -> None:
 def test_limits_restrict_the_verdict(
     workspace: Path, rules: Any, more: dict[str, Any], settings: dict[str, Any], call: Any, action: str
 ) -> None:
-    name, kind, subject = call
+    name, kind, target = call
     policy = make_policy(root=str(workspace), **settings).restrict(make_limits(rules, **more))
-    assert policy.judge(name, kind, subject, "edit_mode").action == action
+    assert policy.evaluate(name, kind, target, "edit_mode").action == action
 
 
 def test_denial_names_the_role_and_no_mode_beyond_its_limit_is_suggested(workspace: Path) -> None:
     policy = make_policy(root=str(workspace)).restrict(make_limits({"Bash": "deny"}, permission_mode="default"))
-    verdict = policy.judge("ExecuteCommand", "execute", Subject(command="ls"), "edit_mode")
-    assert verdict.reason == "The rule 'Bash' denies it. (The role x)"
-    assert policy.suggest_modes("EditTool", "edit", Subject(paths=("a",)), "edit_mode") == ()
+    decision = policy.evaluate("ExecuteCommand", "execute", Target(command="ls"), "edit_mode")
+    assert decision.reason == "The rule 'Bash' denies it. (The role x)"
+    assert policy.suggest_modes("EditTool", "edit", Target(paths=("a",)), "edit_mode") == ()
 
 
 def test_files_denied_by_limits_are_left_out_of_search_results(workspace: Path) -> None:
     policy = make_policy(root=str(workspace)).restrict(make_limits({"Read": {"secret/**": "deny"}}))
-    hides = policy.make_result_filter("Grep", "read", Subject(paths=(".",)), "edit_mode")
+    hides = policy.make_result_filter("Grep", "read", Target(paths=(".",)), "edit_mode")
     assert hides(str(workspace / "secret/a.txt")) and not hides(str(workspace / "open/a.txt"))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, Target
+from odin.policy.decision import Decision
 from odin.policy.policy import Policy
-from odin.policy.verdict import Verdict
 from tests.policy.policies import make_policy
 from tests.table import each
 
@@ -37,8 +37,8 @@ def make_auto_policy(project: Path, why: str = "", **settings: Any) -> Policy:
     return make_policy(root=str(project), permission_mode="auto", confinement=FakeConfinement(why), **settings)
 
 
-def judge(policy: Policy, command: str, mode: str = "edit_mode") -> Verdict:
-    return policy.judge("ExecuteCommand", "execute", Subject(command=command), mode)  # pyright: ignore[reportArgumentType]
+def evaluator(policy: Policy, command: str, mode: str = "edit_mode") -> Decision:
+    return policy.evaluate("ExecuteCommand", "execute", Target(command=command), mode)  # pyright: ignore[reportArgumentType]
 
 
 @each(
@@ -67,7 +67,7 @@ def judge(policy: Policy, command: str, mode: str = "edit_mode") -> Verdict:
     ],
 )
 def test_ordinary_commands_run_without_approval(project: Path, command: str) -> None:
-    assert judge(make_auto_policy(project), command).action == "allow"
+    assert evaluator(make_auto_policy(project), command).action == "allow"
 
 
 @each(
@@ -108,33 +108,33 @@ def test_ordinary_commands_run_without_approval(project: Path, command: str) -> 
     ],
 )
 def test_commands_that_are_hard_to_undo_or_reach_outside_need_approval(project: Path, command: str, says: str) -> None:
-    verdict = judge(make_auto_policy(project), command)
-    assert verdict.action == "ask"
-    assert says in verdict.reason
+    decision = evaluator(make_auto_policy(project), command)
+    assert decision.action == "ask"
+    assert says in decision.reason
 
 
 def test_denials_override_auto_mode(project: Path) -> None:
     denied = make_auto_policy(project, disallowed_tools=["Bash(pytest:*)"])
-    assert judge(denied, "pytest -q").action == "deny"
-    assert judge(denied, "sh -c 'pytest -q'").action == "deny"
-    assert judge(denied, "$X -q").action == "ask"
+    assert evaluator(denied, "pytest -q").action == "deny"
+    assert evaluator(denied, "sh -c 'pytest -q'").action == "deny"
+    assert evaluator(denied, "$X -q").action == "ask"
     restricted = make_auto_policy(project, restrict_to_workspace=True)
-    assert judge(restricted, "cp src/a.py ~/a.py").action == "deny"
-    assert judge(make_auto_policy(project), "rm -rf .").action == "deny"
+    assert evaluator(restricted, "cp src/a.py ~/a.py").action == "deny"
+    assert evaluator(make_auto_policy(project), "rm -rf .").action == "deny"
 
 
 def test_without_a_sandbox_commands_need_approval_and_the_reason_says_so(project: Path) -> None:
-    verdict = judge(make_auto_policy(project, "no sandbox works on this machine"), "pytest")
-    assert verdict.action == "ask"
+    decision = evaluator(make_auto_policy(project, "no sandbox works on this machine"), "pytest")
+    assert decision.action == "ask"
     expected = "The permission mode auto allows sandboxed commands only, and no sandbox works on this machine."
-    assert verdict.reason == expected
-    assert judge(make_policy(root=str(project), permission_mode="auto"), "pytest").action == "ask"
-    assert judge(make_auto_policy(project, "no sandbox"), "ls src").action == "allow"
+    assert decision.reason == expected
+    assert evaluator(make_policy(root=str(project), permission_mode="auto"), "pytest").action == "ask"
+    assert evaluator(make_auto_policy(project, "no sandbox"), "ls src").action == "allow"
 
 
 @pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
 def test_commands_need_approval_in_ask_and_plan_mode(project: Path, mode: str) -> None:
-    assert judge(make_auto_policy(project), "pytest", mode).action == "ask"
+    assert evaluator(make_auto_policy(project), "pytest", mode).action == "ask"
 
 
 @each(
@@ -149,19 +149,19 @@ def test_commands_need_approval_in_ask_and_plan_mode(project: Path, mode: str) -
     ],
 )
 def test_edits_are_judged_as_in_accept_edits(project: Path, kind: Kind, name: str, path: str, action: str) -> None:
-    subject = Subject(paths=(str(project / path),))
-    assert make_auto_policy(project).judge(name, kind, subject, "edit_mode").action == action
+    target = Target(paths=(str(project / path),))
+    assert make_auto_policy(project).evaluate(name, kind, target, "edit_mode").action == action
 
 
 def test_network_access_needs_approval(project: Path) -> None:
     assert (
-        make_auto_policy(project).judge("WebFetch", "network", Subject(url="https://x.org/"), "edit_mode").action
+        make_auto_policy(project).evaluate("WebFetch", "network", Target(url="https://x.org/"), "edit_mode").action
         == "ask"
     )
 
 
 @each(
-    ("start", "name", "kind", "subject", "modes"),
+    ("start", "name", "kind", "target", "modes"),
     [
         ("default", "EditTool", "edit", "src/a.py", ("acceptEdits", "auto")),
         ("default", "ExecuteCommand", "execute", "pytest", ("auto",)),
@@ -172,8 +172,8 @@ def test_network_access_needs_approval(project: Path) -> None:
     ],
 )
 def test_suggested_modes_are_those_that_would_allow_the_call(
-    project: Path, start: str, name: str, kind: Kind, subject: str, modes: tuple[str, ...]
+    project: Path, start: str, name: str, kind: Kind, target: str, modes: tuple[str, ...]
 ) -> None:
     policy = make_policy(root=str(project), permission_mode=start, confinement=FakeConfinement())
-    about = Subject(command=subject) if kind == "execute" else Subject(paths=(str(project / subject),))
+    about = Target(command=target) if kind == "execute" else Target(paths=(str(project / target),))
     assert policy.suggest_modes(name, kind, about, "edit_mode") == modes

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.destructive.check import find_harm, find_risk
 from tests.policy.policies import make_policy, make_scope
@@ -15,7 +15,7 @@ from tests.table import each
 ROOT = "/ws/project"
 
 
-def harm_of(command: str, root: str = ROOT, cwd: str = "") -> str:
+def describe_harm(command: str, root: str = ROOT, cwd: str = "") -> str:
     return find_harm(command, analyze_command(command), make_scope(cwd or root, root))
 
 
@@ -105,7 +105,7 @@ PROTECTED_TARGETS = [
 
 @each("target", PROTECTED_TARGETS)
 def test_removal_of_system_home_and_project_folders_is_destructive(target: str):
-    assert harm_of(f"rm -rf {target}").startswith("it ")
+    assert describe_harm(f"rm -rf {target}").startswith("it ")
 
 
 FLAGS = ["-rf", "-fr", "-Rf", "-r -f", "-f -r", "-R", "-r", "--recursive", "--recurs --force", "--r", "-vrf", "-dfr"]
@@ -113,8 +113,8 @@ FLAGS = ["-rf", "-fr", "-Rf", "-r -f", "-f -r", "-R", "-r", "--recursive", "--re
 
 @each("flags", FLAGS)
 def test_recursive_options_are_recognized_in_any_spelling(flags: str):
-    assert harm_of(f"rm {flags} /")
-    assert harm_of(f"rm ~/ {flags}")
+    assert describe_harm(f"rm {flags} /")
+    assert describe_harm(f"rm ~/ {flags}")
 
 
 WRAPPERS = [
@@ -222,8 +222,8 @@ WRAPPERS = [
 @each("frame", WRAPPERS)
 def test_destructive_command_is_found_in_any_wrapper(frame: str):
     command = frame.format("rm -rf /", tail=" -rf /")
-    assert harm_of(command)
-    assert not harm_of(frame.format("rm -rf build/out", tail=" -rf build/out"))
+    assert describe_harm(command)
+    assert not describe_harm(frame.format("rm -rf build/out", tail=" -rf build/out"))
 
 
 @each(
@@ -295,7 +295,7 @@ def test_destructive_command_is_found_in_any_wrapper(frame: str):
     ],
 )
 def test_indirect_removals_are_destructive(command: str):
-    assert harm_of(command)
+    assert describe_harm(command)
 
 
 # --- disks and the system ---
@@ -373,7 +373,7 @@ def test_indirect_removals_are_destructive(command: str):
     ],
 )
 def test_disk_and_system_commands_are_destructive(command: str):
-    assert harm_of(command).startswith("it ")
+    assert describe_harm(command).startswith("it ")
 
 
 # --- commands that are not destructive ---
@@ -496,7 +496,7 @@ def test_disk_and_system_commands_are_destructive(command: str):
     ],
 )
 def test_similar_commands_are_not_destructive(command: str):
-    assert harm_of(command) == ""
+    assert describe_harm(command) == ""
 
 
 # --- warnings ---
@@ -518,7 +518,7 @@ def test_similar_commands_are_not_destructive(command: str):
     ],
 )
 def test_variable_that_may_be_empty_gets_a_warning(command: str, said: str):
-    assert harm_of(command) == ""
+    assert describe_harm(command) == ""
     assert said in find_risk(analyze_command(command), make_scope(ROOT))
 
 
@@ -533,11 +533,11 @@ def test_safe_commands_get_no_warning(command: str):
 
 
 def test_working_directory_decides_about_relative_paths():
-    assert harm_of("rm -rf *", ROOT, f"{ROOT}/build") == ""
-    assert harm_of("rm -rf ..", ROOT, f"{ROOT}/build")
-    assert harm_of("rm -rf ../..", ROOT, f"{ROOT}/build/deep")
-    assert harm_of("rm -rf ..", ROOT, f"{ROOT}/build/deep") == ""
-    assert harm_of("cd .. && rm -rf *", ROOT, f"{ROOT}/build")
+    assert describe_harm("rm -rf *", ROOT, f"{ROOT}/build") == ""
+    assert describe_harm("rm -rf ..", ROOT, f"{ROOT}/build")
+    assert describe_harm("rm -rf ../..", ROOT, f"{ROOT}/build/deep")
+    assert describe_harm("rm -rf ..", ROOT, f"{ROOT}/build/deep") == ""
+    assert describe_harm("cd .. && rm -rf *", ROOT, f"{ROOT}/build")
 
 
 @each(
@@ -560,9 +560,9 @@ def test_working_directory_decides_about_relative_paths():
     ],
 )
 def test_permission_request_names_what_git_discards(command: str, says: str):
-    verdict = make_policy(root=ROOT).judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
-    assert verdict.action == "ask"
-    assert (says in verdict.reason) if says else ("destructive" not in verdict.reason)
+    decision = make_policy(root=ROOT).evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
+    assert decision.action == "ask"
+    assert (says in decision.reason) if says else ("destructive" not in decision.reason)
 
 
 def test_links_to_the_project_are_resolved(tmp_path: Path):
@@ -570,8 +570,8 @@ def test_links_to_the_project_are_resolved(tmp_path: Path):
     root.mkdir()
     (tmp_path / "link").symlink_to(root)
     (root / "up").symlink_to(tmp_path)
-    assert harm_of(f"rm -rf {tmp_path}/link/", str(root))
-    assert harm_of("rm -rf up/", str(root))
+    assert describe_harm(f"rm -rf {tmp_path}/link/", str(root))
+    assert describe_harm("rm -rf up/", str(root))
 
 
 @given(st.sampled_from(PROTECTED_TARGETS), st.sampled_from(FLAGS), st.sampled_from(WRAPPERS))
@@ -579,11 +579,11 @@ def test_combinations_of_target_options_and_wrapper_are_destructive(target: str,
     """Skip combinations in which quotes in the target would end the quotes around it."""
     if "'" in frame or '"' in target or "'" in target or "`" in target + frame or "tail" in frame:
         return
-    assert harm_of(frame.format(f"rm {flags} {target}"))
+    assert describe_harm(frame.format(f"rm {flags} {target}"))
 
 
 @given(st.text(max_size=80))
 def test_quoted_text_is_never_destructive(text: str):
     quoted = "'" + text.replace("'", "'\\''") + "'"
     if analyze_command(f"echo {quoted}").is_complete:
-        assert harm_of(f"echo {quoted}") == ""
+        assert describe_harm(f"echo {quoted}") == ""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.destructive.check import find_harm
 from tests.policy.policies import make_policy, make_scope
@@ -15,18 +15,18 @@ ROOT = "/ws/proj"
 CASES: dict[str, list[str]] = json.loads(Path(__file__).with_name("destructive_commands.json").read_text())
 
 
-def harm_of(command: str) -> str:
+def describe_harm(command: str) -> str:
     return find_harm(command, analyze_command(command), make_scope(ROOT))
 
 
 @each("command", CASES["never"])
 def test_destructive_command_is_recognized_in_every_spelling(command: str):
-    assert harm_of(command).startswith("it ")
+    assert describe_harm(command).startswith("it ")
 
 
 @each("command", CASES["left"])
 def test_similar_commands_are_not_destructive(command: str):
-    assert harm_of(command) == ""
+    assert describe_harm(command) == ""
 
 
 HOSTILE_PIECES = [
@@ -56,8 +56,8 @@ HOSTILE_PIECES = [
 @each("size", [300, 9_000, 60_000])
 def test_hostile_text_needs_approval_and_does_not_crash(piece: str, size: int, workspace: Path):
     text = "touch x " + (piece * size)[:size]
-    verdict = make_policy(root=str(workspace)).judge("ExecuteCommand", "execute", Subject(command=text), "edit_mode")
-    assert verdict.action == "ask"
+    decision = make_policy(root=str(workspace)).evaluate("ExecuteCommand", "execute", Target(command=text), "edit_mode")
+    assert decision.action == "ask"
 
 
 def test_long_text_that_is_mostly_quoted_is_analyzed_completely():
@@ -73,4 +73,4 @@ def test_long_unparseable_text_is_searched_for_destructive_commands():
     seen = analyze_command(text)
     assert not seen.is_complete
     assert seen.script is None
-    assert harm_of(text)
+    assert describe_harm(text)

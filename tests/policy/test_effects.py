@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from odin.core.policy import Danger
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, Target
 from tests.policy.everyday_commands import make_repository
 from tests.policy.policies import make_policy
 from tests.table import each
@@ -51,14 +51,14 @@ COMMANDS: list[tuple[str, Danger, str]] = [
     ("python3 -c 'print(1)'", "changes_files", "Runs code given to python3, which can change files."),
     ("bash setup.sh", "changes_files", "Runs the script setup.sh, which can change files."),
     ("$tool x", "changes_files", "Runs a program whose name is only known when it runs: $tool."),
-    ("ls -la", "harmless", "Only reads."),
+    ("ls -la", "read_only", "Only reads."),
     ("A=1", "changes_files", "Sets variables or runs nothing."),
 ]
 
 FILES: list[tuple[str, Kind, str, Danger, str]] = [
     ("WriteFile", "edit", "src/a.py", "changes_files", "Changes src/a.py."),
     ("Delete", "edit", "a.txt", "changes_files", "Deletes a.txt."),
-    ("Read", "read", "a.txt", "harmless", "Reads a.txt."),
+    ("Read", "read", "a.txt", "read_only", "Reads a.txt."),
     ("Read", "read", "/etc/hosts", "outside_project", "Reads /etc/hosts, outside the project."),
     ("Read", "read", ".env", "credentials", "Reads .env, which may contain secrets."),
 ]
@@ -69,7 +69,7 @@ def test_command_is_described_by_its_most_dangerous_effects(
     command: str, danger: Danger, sentence: str, workspace: Path, home: Path
 ):
     effect = make_policy(root=str(workspace)).describe_effect(
-        "ExecuteCommand", "execute", Subject(command=command), "edit_mode"
+        "ExecuteCommand", "execute", Target(command=command), "edit_mode"
     )
     assert (effect.danger, effect.sentence) == (danger, sentence)
 
@@ -78,31 +78,31 @@ def test_command_is_described_by_its_most_dangerous_effects(
 def test_a_file_tool_is_described_by_its_paths(
     name: str, kind: Kind, path: str, danger: Danger, sentence: str, workspace: Path
 ):
-    effect = make_policy(root=str(workspace)).describe_effect(name, kind, Subject(paths=(path,)), "edit_mode")
+    effect = make_policy(root=str(workspace)).describe_effect(name, kind, Target(paths=(path,)), "edit_mode")
     assert (effect.danger, effect.sentence) == (danger, sentence)
 
 
 def test_fetch_is_described_by_its_url(workspace: Path):
-    subject = Subject(url="https://example.org/a")
-    effect = make_policy(root=str(workspace)).describe_effect("WebFetch", "network", subject, "edit_mode")
+    target = Target(url="https://example.org/a")
+    effect = make_policy(root=str(workspace)).describe_effect("WebFetch", "network", target, "edit_mode")
     assert (effect.danger, effect.sentence) == ("network", "Fetches https://example.org/a.")
 
 
 def test_permission_request_describes_an_ordinary_change(workspace: Path):
-    verdict = make_policy(root=str(workspace)).judge(
-        "ExecuteCommand", "execute", Subject(command="touch a"), "edit_mode"
+    decision = make_policy(root=str(workspace)).evaluate(
+        "ExecuteCommand", "execute", Target(command="touch a"), "edit_mode"
     )
-    assert (verdict.action, verdict.reason) == ("ask", "Creates or touches a.")
+    assert (decision.action, decision.reason) == ("ask", "Creates or touches a.")
 
 
 def test_permission_request_names_the_git_setting_that_may_start_a_program(workspace: Path):
     make_repository(workspace)
     with (workspace / ".git/config").open("a") as config:
         config.write("[core]\n\tfsmonitor = ./evil.sh\n")
-    verdict = make_policy(root=str(workspace)).judge(
-        "ExecuteCommand", "execute", Subject(command="git status"), "edit_mode"
+    decision = make_policy(root=str(workspace)).evaluate(
+        "ExecuteCommand", "execute", Target(command="git status"), "edit_mode"
     )
-    assert verdict.action == "ask"
-    assert verdict.reason == (
+    assert decision.action == "ask"
+    assert decision.reason == (
         "Runs git in a repository that is not trusted: .git/config sets core.fsmonitor, which may name a program."
     )

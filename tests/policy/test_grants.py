@@ -6,7 +6,7 @@ import pytest
 
 from odin.core.event_values import Mode
 from odin.core.profile import SandboxGrants
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet
 from tests.policy.policies import make_policy
@@ -65,8 +65,8 @@ def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Policy:
     return make_policy(root=str(tmp_path / "project"), rule_set=rules)
 
 
-def grants_of(policy: Policy, command: str, mode: Mode = "edit_mode") -> SandboxGrants:
-    return policy.find_grants("ExecuteCommand", "execute", Subject(command=command), mode)
+def find_grants(policy: Policy, command: str, mode: Mode = "edit_mode") -> SandboxGrants:
+    return policy.find_grants("ExecuteCommand", "execute", Target(command=command), mode)
 
 
 @each("command, paths, network, removes", CASES)
@@ -74,7 +74,7 @@ def test_grants_of_an_approved_command(
     policy: Policy, tmp_path: Path, command: str, paths: tuple[str, ...], network: bool, removes: bool
 ) -> None:
     expected = SandboxGrants(tuple(f"{tmp_path}/{path}" for path in paths), network, removes)
-    found = grants_of(policy, command.format(tmp_path) if "{0}" in command else command)
+    found = find_grants(policy, command.format(tmp_path) if "{0}" in command else command)
     assert (sorted(found.paths), found.network, found.removes) == (
         sorted(expected.paths),
         expected.network,
@@ -83,5 +83,5 @@ def test_grants_of_an_approved_command(
 
 
 def test_ask_and_plan_mode_grant_nothing(policy: Policy) -> None:
-    assert not grants_of(policy, "touch ../beside/new && npm install", "ask_mode")
-    assert not grants_of(policy, "touch ../beside/new && npm install", "plan_mode")
+    assert not find_grants(policy, "touch ../beside/new && npm install", "ask_mode")
+    assert not find_grants(policy, "touch ../beside/new && npm install", "plan_mode")

@@ -33,7 +33,7 @@ def test_claude_code_format_is_read():
         ("PreToolUse", "one", 5, "Bash|Edit"),
         ("PreToolUse", "two", 30, "Bash|Edit"),
     ]
-    assert hooks[0].kind.points == ("tool_call",)
+    assert hooks[0].kind.points == ("PreToolUse",)
 
 
 def test_odin_format_is_read_with_its_filters():
@@ -70,7 +70,7 @@ def test_odin_format_is_read_with_its_filters():
 
 
 def test_every_hook_point_has_an_odin_event_and_claude_code_names_are_aliases():
-    assert HOOK_EVENTS["on_tool_call"].points == HOOK_EVENTS["PreToolUse"].points == ("tool_call",)
+    assert HOOK_EVENTS["on_tool_call"].points == HOOK_EVENTS["PreToolUse"].points == ("PreToolUse",)
     assert (
         HOOK_EVENTS["on_tool_result"].points
         == HOOK_EVENTS["PostToolUse"].points
@@ -139,7 +139,7 @@ def test_callback_with_an_unknown_event_or_invalid_matcher_is_rejected():
     async def silent(call: dict[str, Any]) -> None:
         return None
 
-    assert make_callback_hook(CallbackHook("mine", "PreToolUse", silent, "Bash", 3)).kind.points == ("tool_call",)
+    assert make_callback_hook(CallbackHook("mine", "PreToolUse", silent, "Bash", 3)).kind.points == ("PreToolUse",)
     with pytest.raises(ValueError, match=r'unknown hook event "PreToolUze".*Did you mean "PreToolUse"'):
         make_callback_hook(CallbackHook("mine", "PreToolUze", silent))
     with pytest.raises(ValueError, match="not a regular expression"):

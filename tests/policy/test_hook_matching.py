@@ -16,7 +16,7 @@ def make_hook(event: str = "PreToolUse", matcher: str = "", **filters: Any) -> H
 
 
 def make_call(tool: str, **fields: Any) -> HookCall:
-    return HookCall("tool_call", tool=tool, **fields)
+    return HookCall("PreToolUse", tool=tool, **fields)
 
 
 @each(
@@ -55,7 +55,7 @@ def test_odin_events_use_odin_tool_names():
 
 def test_hook_matches_only_calls_at_its_points():
     assert match_hook(make_hook("Stop"), make_call("Read"), ROOT) is None
-    assert match_hook(make_hook("Stop", matcher="whatever"), HookCall("stop"), ROOT) == ""
+    assert match_hook(make_hook("Stop", matcher="whatever"), HookCall("Stop"), ROOT) == ""
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,16 @@ def test_hook_matches_only_calls_at_its_points():
 )
 def test_success_and_failure_events_match_their_tool_results(event: str, good: int, bad: int):
     for wrong, wanted in ((False, good), (True, bad)):
-        call = HookCall("tool_result", tool="Read", is_error=wrong)
+        call = HookCall("PostToolUse", tool="Read", is_error=wrong)
         assert (match_hook(make_hook(event), call, ROOT) is not None) == bool(wanted)
 
 
 def test_matcher_compares_the_session_start_reason_or_the_notification_kind():
-    assert match_hook(make_hook("SessionStart", "resume"), HookCall("session_start", reason="startup"), ROOT) is None
-    assert match_hook(make_hook("SessionStart", "resume"), HookCall("session_start", reason="resume"), ROOT) == ""
-    assert match_hook(make_hook("Notification", "idle_prompt"), HookCall("idle"), ROOT) == ""
-    assert match_hook(make_hook("Notification", "idle_prompt"), HookCall("wait_confirm"), ROOT) is None
-    assert HOOK_EVENTS["Notification"].points == ("wait_confirm", "wait_question", "idle")
+    assert match_hook(make_hook("SessionStart", "resume"), HookCall("SessionStart", reason="startup"), ROOT) is None
+    assert match_hook(make_hook("SessionStart", "resume"), HookCall("SessionStart", reason="resume"), ROOT) == ""
+    assert match_hook(make_hook("Notification", "idle_prompt"), HookCall("on_idle"), ROOT) == ""
+    assert match_hook(make_hook("Notification", "idle_prompt"), HookCall("PermissionRequest"), ROOT) is None
+    assert HOOK_EVENTS["Notification"].points == ("PermissionRequest", "on_wait_question", "on_idle")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +120,6 @@ def test_all_given_filters_must_match(filters: dict[str, Any], fits: bool):
 
 
 def test_batch_matches_if_one_of_its_tools_matches():
-    call = HookCall("tool_batch_complete", tools=("Read", "EditTool"))
+    call = HookCall("on_tool_batch_complete", tools=("Read", "EditTool"))
     assert match_hook(make_hook("on_tool_batch_complete", "Edit"), call, ROOT) == "Edit"
     assert match_hook(make_hook("on_tool_batch_complete", tools=("Bash",)), call, ROOT) is None

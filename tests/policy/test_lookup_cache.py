@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.policy.paths import keep_lookups, look_up_once
 from tests.policy.policies import make_policy
 
@@ -16,12 +16,12 @@ def test_a_lookup_is_made_once_per_judgement():
         return name
 
     @keep_lookups
-    def judge() -> tuple[str, ...]:
+    def evaluator() -> tuple[str, ...]:
         return (find("a"), find("a"), find("b"))
 
-    assert judge() == ("a", "a", "b")
+    assert evaluator() == ("a", "a", "b")
     assert made == ["a", "b"]
-    assert keep_lookups(judge)() == ("a", "a", "b"), "a nested judgement"
+    assert keep_lookups(evaluator)() == ("a", "a", "b"), "a nested judgement"
     assert made == ["a", "b"] * 2
     assert (find("a"), find("a")) == ("a", "a")
     assert made == [*["a", "b"] * 2, "a", "a"], "outside a judgement nothing is cached"
@@ -34,13 +34,13 @@ def test_every_judgement_sees_the_current_files(workspace: Path):
         (folder / "f").write_text("x\n")
     policy = make_policy(root=str(workspace))
 
-    def judge() -> str:
-        return policy.judge("ExecuteCommand", "execute", Subject(command="cat d/f"), "edit_mode").action
+    def evaluator() -> str:
+        return policy.evaluate("ExecuteCommand", "execute", Target(command="cat d/f"), "edit_mode").action
 
-    assert judge() == "allow"
+    assert evaluator() == "allow"
     (workspace / "d").rename(workspace / "e")
     (workspace / "d").symlink_to(outside)
-    assert judge() == "ask"
+    assert evaluator() == "ask"
     (workspace / "d").unlink()
     (workspace / "e").rename(workspace / "d")
-    assert judge() == "allow"
+    assert evaluator() == "allow"

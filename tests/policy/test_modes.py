@@ -7,7 +7,14 @@ import pytest
 from odin.core.errors import UnknownMode, UsageError
 from odin.core.event_values import Mode
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput
-from odin.policy.modes import MODES, PERMISSION_MODES, mode_of, permission_mode_of, spec_of, split_plan_alias
+from odin.policy.modes import (
+    MODES,
+    PERMISSION_MODES,
+    get_mode_spec,
+    parse_mode,
+    parse_permission_mode,
+    split_plan_alias,
+)
 from tests.table import each
 
 
@@ -20,7 +27,7 @@ class _Probe(Tool[Args]):
         return ToolOutput("")
 
 
-def tool_of(kind: Kind) -> Tool[Any]:
+def make_tool(kind: Kind) -> Tool[Any]:
     class ToolOfKind(_Probe):
         kind: Kind
 
@@ -44,45 +51,45 @@ def test_every_mode_of_the_protocol_has_a_spec():
     ],
 )
 def test_short_and_full_mode_names_are_accepted(text: str, mode: str):
-    assert mode_of(text) == mode
-    assert spec_of(text).mode == mode
+    assert parse_mode(text) == mode
+    assert get_mode_spec(text).mode == mode
 
 
 @pytest.mark.parametrize("text", ["", "yolo", "ask_mod", "mode", "editmode", "ask,plan"])
 def test_error_for_an_unknown_mode_lists_the_known_ones(text: str):
     with pytest.raises(UnknownMode) as caught:
-        mode_of(text)
+        parse_mode(text)
     assert caught.value.exit_code == 2
     assert "ask, plan or edit" in caught.value.describe()
 
 
 @pytest.mark.parametrize("mode", ["ask", "plan"])
 def test_ask_and_plan_mode_offer_all_tools_except_edit_tools(mode: str):
-    spec = spec_of(mode)
-    assert [kind for kind in get_args(Kind) if spec.allows_kind(kind)] == ["read", "execute", "network", "talk"]
+    spec = get_mode_spec(mode)
+    assert [kind for kind in get_args(Kind) if spec.allows_kind(kind)] == ["read", "execute", "network", "interactive"]
     assert not spec.allows_changes
-    assert not spec.allows_tool(tool_of("edit"))
-    assert spec.allows_tool(tool_of("talk"))
+    assert not spec.allows_tool(make_tool("edit"))
+    assert spec.allows_tool(make_tool("interactive"))
 
 
 def test_edit_mode_offers_tools_of_every_kind():
-    assert all(spec_of("edit").allows_tool(tool_of(kind)) for kind in get_args(Kind))
-    assert spec_of("edit").allows_changes
+    assert all(get_mode_spec("edit").allows_tool(make_tool(kind)) for kind in get_args(Kind))
+    assert get_mode_spec("edit").allows_changes
 
 
 @pytest.mark.parametrize("mode", PERMISSION_MODES)
 def test_permission_modes_are_accepted_in_any_case(mode: str):
-    assert permission_mode_of(mode) == mode
-    assert permission_mode_of(mode.upper()) == mode
+    assert parse_permission_mode(mode) == mode
+    assert parse_permission_mode(mode.upper()) == mode
 
 
 def test_permission_modes_may_be_written_with_dashes():
-    assert permission_mode_of("accept-edits") == "acceptEdits"
+    assert parse_permission_mode("accept-edits") == "acceptEdits"
 
 
 def test_error_for_an_unknown_permission_mode_lists_the_known_ones():
     with pytest.raises(UsageError, match="'always'") as caught:
-        permission_mode_of("always")
+        parse_permission_mode("always")
     assert all(mode in caught.value.hint for mode in PERMISSION_MODES)
 
 
@@ -106,4 +113,4 @@ def test_plan_as_a_permission_mode_selects_plan_mode(mode: str, permission_mode:
 
 def test_plan_is_not_a_permission_mode() -> None:
     with pytest.raises(UsageError, match="plan is a mode, not a permission mode"):
-        permission_mode_of("plan")
+        parse_permission_mode("plan")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.policy.commands.analysis import is_read_only, locate_steps
 from odin.policy.commands.parser import parse_command
 from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
@@ -866,14 +866,14 @@ def test_cd_with_cdpath_set_needs_approval(repo: Path, monkeypatch: pytest.Monke
     ],
 )
 def test_reason_names_the_part_that_needs_approval(repo: Path, command: str, said: str):
-    verdict = make_policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command=command), "ask_mode")
-    assert verdict.action == "ask"
-    assert verdict.reason.endswith(f"run without approval: {said}.")
+    decision = make_policy(root=str(repo)).evaluate("ExecuteCommand", "execute", Target(command=command), "ask_mode")
+    assert decision.action == "ask"
+    assert decision.reason.endswith(f"run without approval: {said}.")
 
 
 def test_reason_for_a_glob_names_the_link_that_leads_outside(repo: Path):
-    verdict = make_policy(root=str(repo)).judge("ExecuteCommand", "execute", Subject(command="cat li*"), "ask_mode")
-    assert verdict.reason.startswith("The command names linkdir, outside the project")
+    decision = make_policy(root=str(repo)).evaluate("ExecuteCommand", "execute", Target(command="cat li*"), "ask_mode")
+    assert decision.reason.startswith("The command names linkdir, outside the project")
 
 
 def test_secret_files_of_dependencies_do_not_affect_a_search(repo: Path):
@@ -882,11 +882,11 @@ def test_secret_files_of_dependencies_do_not_affect_a_search(repo: Path):
     (fetched / "sample.pem").write_text("-----BEGIN")
     policy = make_policy(root=str(repo))
 
-    def action_of(command: str) -> str:
-        return policy.judge("ExecuteCommand", "execute", Subject(command=command), "ask_mode").action
+    def find_action(command: str) -> str:
+        return policy.evaluate("ExecuteCommand", "execute", Target(command=command), "ask_mode").action
 
-    assert action_of("grep -rn x .") == "allow"
-    assert action_of("grep -Rn x .") == "ask"
-    assert action_of("cat node_modules/tls/sample.pem") == "ask"
+    assert find_action("grep -rn x .") == "allow"
+    assert find_action("grep -Rn x .") == "ask"
+    assert find_action("cat node_modules/tls/sample.pem") == "ask"
     (repo / "src" / "server.pem").write_text("-----BEGIN")
     assert not is_readonly_in("grep -rn x .", repo)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.policy.rules.rule import RuleSet
 from odin.policy.rules.rule_file import RuleReader
 from tests.policy.policies import make_policy
@@ -63,47 +63,47 @@ def test_star_pattern_of_a_tool_is_the_weakest_wherever_it_is_written() -> None:
     ]
 
 
-def action_of(value: Any, command: str) -> str:
+def find_action(value: Any, command: str) -> str:
     policy = make_policy(root="/nowhere/project", rule_set=RuleSet(read_rules(value).rules))
-    return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
+    return policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode").action
 
 
 def test_patterns_of_a_tool_decide_about_its_calls() -> None:
     value = {"bash": {"git *": "allow", "git push *": "deny", "*": "ask"}}
-    assert action_of(value, "git fetch") == "allow"
-    assert action_of(value, "git") == "allow"
-    assert action_of(value, "git push") == "deny"
-    assert action_of(value, "ls") == "ask"
+    assert find_action(value, "git fetch") == "allow"
+    assert find_action(value, "git") == "allow"
+    assert find_action(value, "git push") == "deny"
+    assert find_action(value, "ls") == "ask"
 
 
 def test_star_that_denies_a_tool_spares_its_allowed_patterns() -> None:
     value = {"bash": {"*": "deny", "git *": "allow"}}
-    assert action_of(value, "git fetch") == "allow"
-    assert action_of(value, "ls") == "deny"
-    assert action_of(value, "git fetch && git pull") == "allow"
-    assert action_of(value, "git fetch && ls") == "deny"
-    assert action_of(value, "git fetch && touch x") == "deny"
-    assert action_of(value, "git fetch $(touch x)") == "deny"
-    assert action_of([value, "Bash(touch:*)"], "touch x") == "deny"
+    assert find_action(value, "git fetch") == "allow"
+    assert find_action(value, "ls") == "deny"
+    assert find_action(value, "git fetch && git pull") == "allow"
+    assert find_action(value, "git fetch && ls") == "deny"
+    assert find_action(value, "git fetch && touch x") == "deny"
+    assert find_action(value, "git fetch $(touch x)") == "deny"
+    assert find_action([value, "Bash(touch:*)"], "touch x") == "deny"
 
 
 def test_star_that_denies_all_tools_spares_the_allowed_ones(workspace: Path) -> None:
     value = {"read": "allow", "bash": {"git *": "allow"}, "*": "deny"}
-    assert action_of(value, "git fetch") == "allow"
-    assert action_of(value, "make") == "deny"
-    assert action_of(value, "git fetch && ls") == "deny", "a rule for Read allows no command"
+    assert find_action(value, "git fetch") == "allow"
+    assert find_action(value, "make") == "deny"
+    assert find_action(value, "git fetch && ls") == "deny", "a rule for Read allows no command"
     policy = make_policy(root=str(workspace), rule_set=RuleSet(read_rules(value).rules))
-    file = Subject(paths=(str(workspace / "a.txt"),))
-    assert policy.judge("Read", "read", file, "edit_mode").action == "allow"
-    assert policy.judge("WriteFile", "edit", file, "edit_mode").action == "deny"
-    assert policy.judge("WebFetch", "network", Subject(url="https://a.example/"), "edit_mode").action == "deny"
+    file = Target(paths=(str(workspace / "a.txt"),))
+    assert policy.evaluate("Read", "read", file, "edit_mode").action == "allow"
+    assert policy.evaluate("WriteFile", "edit", file, "edit_mode").action == "deny"
+    assert policy.evaluate("WebFetch", "network", Target(url="https://a.example/"), "edit_mode").action == "deny"
 
 
 @pytest.mark.parametrize("value", [["bash", "git *", "allow"], [["bash", "git *", "allow"], "Read"]])
 def test_rule_as_three_strings_allows_only_its_pattern(value: Any) -> None:
     assert list_rules(value)[0] == ("allow", "bash(git *)")
-    assert action_of(value, "git fetch") == "allow"
-    assert action_of(value, "make") == "ask"
+    assert find_action(value, "git fetch") == "allow"
+    assert find_action(value, "make") == "ask"
 
 
 @each(
@@ -157,4 +157,4 @@ def test_allow_rules_of_an_untrusted_file_are_ignored() -> None:
 def test_tool_names_of_other_agents_are_aliases(workspace: Path) -> None:
     for name in ("Bash", "shell", "run_shell_command", "ExecuteCommand"):
         policy = make_policy(root=str(workspace), rule_set=RuleSet(read_rules([f"{name}(make:*)"]).rules))
-        assert policy.judge("ExecuteCommand", "execute", Subject(command="make"), "edit_mode").action == "allow"
+        assert policy.evaluate("ExecuteCommand", "execute", Target(command="make"), "edit_mode").action == "allow"

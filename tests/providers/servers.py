@@ -120,7 +120,7 @@ async def collect(provider: Provider, request: Request) -> list[Chunk]:
     return [piece async for piece in provider.stream(request) if not isinstance(piece, WaitChunk)]
 
 
-async def reply_of(provider: Provider, request: Request) -> tuple[ReplyMessage, Usage]:
+async def get_reply(provider: Provider, request: Request) -> tuple[ReplyMessage, Usage]:
     """Return the reply and the usage that the chunks add up to."""
     builder = ReplyBuilder(provider.name, request.model)
     for piece in await collect(provider, request):

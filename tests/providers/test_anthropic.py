@@ -37,12 +37,12 @@ from .histories import (
     hold_conversation,
     join_messages,
     list_request_prefixes,
+    make_script,
     reply_kinds,
-    script_of,
     steps,
     strip_closing_brackets,
 )
-from .servers import collect, reply_of
+from .servers import collect, get_reply
 
 OLD = "claude-sonnet-4-5"
 NEW = "claude-opus-5-5"
@@ -60,7 +60,7 @@ async def open_provider(url: str, key: str = "k") -> AsyncGenerator[AnthropicPro
         await http.close()
 
 
-def body_of(request: Request) -> dict[str, Any]:
+def make_body(request: Request) -> dict[str, Any]:
     return json.loads(encode_request(request, "anthropic"))
 
 
@@ -114,7 +114,7 @@ def test_server_accepts_any_conversation_with_thinking(kinds: tuple[str, ...], a
                 anthropic, kinds, lambda history: Request(model, history, (), TOOLS, thinking=thinking)
             )
 
-    with ScriptedServer(script_of(kinds)) as server:
+    with ScriptedServer(make_script(kinds)) as server:
         asyncio.run(ask())
         assert server.rejected == []
         assert len(server.requests) == len(kinds)
@@ -141,20 +141,20 @@ def test_server_accepts_any_conversation_with_thinking(kinds: tuple[str, ...], a
     ],
 )
 def test_thinking_is_requested_in_the_form_of_the_model(model: str, thinking: int, wanted: dict[str, Any]) -> None:
-    found = body_of(Request(model, PROMPT, thinking=thinking))
+    found = make_body(Request(model, PROMPT, thinking=thinking))
     assert {key: found[key] for key in ("thinking", "output_config") if key in found} == wanted
 
 
 def test_max_tokens_leaves_room_for_an_answer_after_the_thinking() -> None:
-    assert body_of(Request(OLD, PROMPT, max_tokens=1000, thinking=4000))["max_tokens"] == 5000
+    assert make_body(Request(OLD, PROMPT, max_tokens=1000, thinking=4000))["max_tokens"] == 5000
     for room, budget in ((4500, 3500), (1500, 1024), (1000, None)):
-        sent = body_of(Request(OLD, PROMPT, max_tokens=1000, thinking=4000, max_output=room))
+        sent = make_body(Request(OLD, PROMPT, max_tokens=1000, thinking=4000, max_output=room))
         assert (sent["max_tokens"], sent.get("thinking", {}).get("budget_tokens")) == (room, budget)
 
 
 @pytest.mark.parametrize(("model", "thinking"), [(NEW, 0), ("claude-opus-4-7", 0), (OLD, 2000)])
 def test_temperature_is_omitted_where_the_api_refuses_it(model: str, thinking: int) -> None:
-    assert "temperature" not in body_of(Request(model, PROMPT, temperature=0.2, thinking=thinking))
+    assert "temperature" not in make_body(Request(model, PROMPT, temperature=0.2, thinking=thinking))
 
 
 def make_thinking_history(model: str = OLD, who: str = "anthropic", signature: str = "s1") -> tuple[Message, ...]:
@@ -169,17 +169,17 @@ def make_thinking_history(model: str = OLD, who: str = "anthropic", signature: s
 ANSWER = ReplyMessage((Text("done"),), "anthropic", OLD)
 
 
-def block_types_of(request: Request) -> list[list[str]]:
-    return [[block["type"] for block in message["content"]] for message in body_of(request)["messages"]]
+def list_block_types(request: Request) -> list[list[str]]:
+    return [[block["type"] for block in message["content"]] for message in make_body(request)["messages"]]
 
 
 def test_thinking_is_sent_back_in_a_tool_loop() -> None:
-    found = body_of(Request(OLD, make_thinking_history(), thinking=2000))["messages"][1]["content"]
+    found = make_body(Request(OLD, make_thinking_history(), thinking=2000))["messages"][1]["content"]
     assert found[:2] == [
         {"type": "thinking", "thinking": "hmm", "signature": "s1"},
         {"type": "redacted_thinking", "data": "xyz"},
     ]
-    assert block_types_of(Request(NEW, make_thinking_history(NEW)))[1][0] == "thinking"
+    assert list_block_types(Request(NEW, make_thinking_history(NEW)))[1][0] == "thinking"
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_thinking_is_sent_back_in_a_tool_loop() -> None:
     ids=["not asked to think", "another model", "a longer name", "another provider", "a new prompt"],
 )
 def test_thinking_is_not_sent_back_otherwise(request_: Request) -> None:
-    assert block_types_of(request_)[1] == ["text", "tool_use"]
+    assert list_block_types(request_)[1] == ["text", "tool_use"]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_thinking_is_not_sent_back_otherwise(request_: Request) -> None:
 def test_prompt_after_results_continues_the_tool_loop(then: tuple[Message, ...]) -> None:
     request = Request(OLD, (*make_thinking_history(), *then), thinking=2000)
     prompts = [["text"] for message in then if isinstance(message, PromptMessage)]
-    assert block_types_of(request) == [
+    assert list_block_types(request) == [
         ["text"],
         ["thinking", "redacted_thinking", "text", "tool_use"],
         ["tool_result"],
@@ -220,7 +220,7 @@ def test_prompt_after_results_continues_the_tool_loop(then: tuple[Message, ...])
 
 def test_unsigned_thinking_is_never_sent_back() -> None:
     history = make_thinking_history(signature="")
-    assert block_types_of(Request(OLD, history, thinking=2000))[1] == ["redacted_thinking", "text", "tool_use"]
+    assert list_block_types(Request(OLD, history, thinking=2000))[1] == ["redacted_thinking", "text", "tool_use"]
 
 
 def test_empty_texts_and_messages_are_not_sent() -> None:
@@ -231,7 +231,7 @@ def test_empty_texts_and_messages_are_not_sent() -> None:
         ReplyMessage((Text(""), ToolCall("t", "Read", {})), "anthropic", OLD),
         ToolMessage((ToolResult("t", " "),)),
     )
-    found = body_of(Request(OLD, history, ("", "x")))
+    found = make_body(Request(OLD, history, ("", "x")))
     assert found["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "hi"}]},
         {"role": "user", "content": [{"type": "text", "text": "a note"}]},
@@ -242,10 +242,10 @@ def test_empty_texts_and_messages_are_not_sent() -> None:
 
 
 def test_tools_called_in_the_history_are_declared_even_if_none_is_offered() -> None:
-    found = body_of(Request(OLD, make_thinking_history()))
+    found = make_body(Request(OLD, make_thinking_history()))
     assert [tool["name"] for tool in found["tools"]] == ["Read"]
     assert found["tool_choice"] == {"type": "none"}
-    assert "tools" not in body_of(Request(OLD, PROMPT))
+    assert "tools" not in make_body(Request(OLD, PROMPT))
 
 
 def test_prompt_caching_can_be_disabled() -> None:
@@ -255,7 +255,7 @@ def test_prompt_caching_can_be_disabled() -> None:
 
 def test_schema_is_sent_as_output_format() -> None:
     shape = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
-    found = body_of(Request(NEW, PROMPT, schema=shape, thinking=2000))
+    found = make_body(Request(NEW, PROMPT, schema=shape, thinking=2000))
     assert found["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": shape}}
 
 
@@ -301,10 +301,10 @@ async def test_reply_has_thinking_text_calls_and_usage() -> None:
     with ScriptedServer([turn, say("done")]) as server:
         async with open_provider(server.url) as anthropic:
             history: list[Message] = [PromptMessage("go")]
-            message, usage = await reply_of(anthropic, Request(OLD, tuple(history), (), TOOLS, thinking=2000))
+            message, usage = await get_reply(anthropic, Request(OLD, tuple(history), (), TOOLS, thinking=2000))
             results = tuple(ToolResult(one.id, "ok") for one in message.calls)
             history += [message, ToolMessage(results)]
-            final, _ = await reply_of(anthropic, Request(OLD, tuple(history), (), TOOLS, thinking=2000))
+            final, _ = await get_reply(anthropic, Request(OLD, tuple(history), (), TOOLS, thinking=2000))
         assert server.rejected == []
     assert [type(part) for part in message.parts] == [Thinking, Text, ToolCall, ToolCall]
     assert message.calls[0].args == {"file_path": "/ü"}
@@ -318,12 +318,12 @@ async def test_reply_has_thinking_text_calls_and_usage() -> None:
 async def test_turn_that_ended_in_the_tool_loop_can_be_continued(model: str, thinking: int) -> None:
     with ScriptedServer([reply("", [call("Read", {})], "hmm"), say("done"), say("bye")]) as server:
         async with open_provider(server.url) as anthropic:
-            first, _ = await reply_of(anthropic, Request(model, PROMPT, (), TOOLS, thinking=thinking))
+            first, _ = await get_reply(anthropic, Request(model, PROMPT, (), TOOLS, thinking=thinking))
             results = ToolMessage((ToolResult(first.calls[0].id, "ok"),))
             history = (*PROMPT, first, results, PromptMessage("go on"))
-            second, _ = await reply_of(anthropic, Request(model, history, (), TOOLS, thinking=thinking))
+            second, _ = await get_reply(anthropic, Request(model, history, (), TOOLS, thinking=thinking))
             history = (*history, second, PromptMessage("and now?"))
-            await reply_of(anthropic, Request(model, history, (), TOOLS, thinking=thinking))
+            await get_reply(anthropic, Request(model, history, (), TOOLS, thinking=thinking))
         assert server.rejected == []
         replies = [request.json["messages"][1]["content"] for request in server.requests[1:]]
     assert second.text == "done"
@@ -331,7 +331,7 @@ async def test_turn_that_ended_in_the_tool_loop_can_be_continued(model: str, thi
     assert [block["type"] for block in replies[1]] == ["tool_use"]
 
 
-async def pieces_of(*events: dict[str, Any], model: str = OLD) -> list[Any]:
+async def list_pieces(*events: dict[str, Any], model: str = OLD) -> list[Any]:
     raw = b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
     with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, raw)]) as server:
         async with open_provider(server.url) as anthropic:
@@ -358,12 +358,12 @@ def make_delta(reason: str, **usage: int | None) -> dict[str, Any]:
     ],
 )
 async def test_stop_reasons_are_translated(vendor_reason: str, stop: str) -> None:
-    pieces = await pieces_of(START, make_delta(vendor_reason), {"type": "message_stop"})
+    pieces = await list_pieces(START, make_delta(vendor_reason), {"type": "message_stop"})
     assert pieces[-1] == StopChunk(stop, OLD)  # pyright: ignore[reportArgumentType]
 
 
 async def test_later_usage_replaces_earlier_usage_field_by_field() -> None:
-    pieces = await pieces_of(
+    pieces = await list_pieces(
         START,
         make_delta("end_turn", output_tokens=9, cache_read_input_tokens=2, input_tokens=None),
         {"type": "message_stop"},
@@ -373,7 +373,7 @@ async def test_later_usage_replaces_earlier_usage_field_by_field() -> None:
 
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
-    pieces = await pieces_of(
+    pieces = await list_pieces(
         START,
         {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "Read"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"a'}},
@@ -388,7 +388,7 @@ async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
 
 
 async def test_unknown_events_and_blocks_are_tolerated() -> None:
-    pieces = await pieces_of(
+    pieces = await list_pieces(
         {"type": "message_start", "message": {"model": "claude-sonnet-4-5-20250929", "usage": None}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "server_tool_use", "id": "x"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
@@ -428,7 +428,7 @@ async def test_stream_of_nothing_but_pings_times_out() -> None:
 async def test_stream_without_an_end_event_is_complete() -> None:
     with ScriptedServer([say("hello").unfinished(1)]) as server:
         async with open_provider(server.url) as anthropic:
-            message, _ = await reply_of(anthropic, Request(OLD, PROMPT))
+            message, _ = await get_reply(anthropic, Request(OLD, PROMPT))
     assert (message.text, message.stop) == ("hello", "end_turn")
 
 

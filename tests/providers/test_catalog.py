@@ -168,13 +168,15 @@ def test_unknown_model_has_no_facts() -> None:
         0,
         "auto",
     )
-    assert info.cost_of(Usage(input=1_000_000, output=1_000_000)) == 0
+    assert info.calculate_cost(Usage(input=1_000_000, output=1_000_000)) == 0
 
 
 def test_cached_tokens_are_billed_at_their_own_price() -> None:
     info = lookup_model("anthropic/claude-sonnet-5-5", {})
     million = 1_000_000
-    assert info.cost_of(Usage(million, million, million, million, million)) == pytest.approx(2 + 10 + 0.2 + 2.5 + 10)
+    assert info.calculate_cost(Usage(million, million, million, million, million)) == pytest.approx(
+        2 + 10 + 0.2 + 2.5 + 10
+    )
 
 
 # --- endpoints and keys ---

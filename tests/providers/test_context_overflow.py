@@ -3,10 +3,10 @@
 import pytest
 
 from odin.core.errors import ContextOverflow
-from odin.providers.errors import ApiErrorInfo, Peer, make_api_error
+from odin.providers.errors import ApiErrorInfo, ErrorContext, make_api_error
 from tests.table import each
 
-PEER = Peer("p", "http://127.0.0.1/v1", "m")
+PEER = ErrorContext("p", "http://127.0.0.1/v1", "m")
 
 REFUSALS: list[tuple[str, int, int]] = [
     ("prompt is too long: 215000 tokens > 200000 maximum", 200_000, 215_000),

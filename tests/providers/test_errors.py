@@ -27,7 +27,7 @@ from odin.providers import errors
 from odin.providers.address import Route, parse_address
 from odin.providers.errors import (
     ApiErrorInfo,
-    Peer,
+    ErrorContext,
     make_not_streamed_error,
     make_reported_error,
     make_status_error,
@@ -36,7 +36,7 @@ from odin.providers.errors import (
 from tests.table import each
 
 KEY = 'sk-very/secret"key+x'
-PEER = Peer(
+PEER = ErrorContext(
     "anthropic", "https://api.test/v1/messages", "claude-x", KEY, "ANTHROPIC_API_KEY or providers.anthropic.api_key"
 )
 OPENAI = "You exceeded your current quota, please check your plan and billing details."
@@ -310,7 +310,7 @@ def test_refused_key_is_hidden_and_its_setting_is_named() -> None:
 
 
 def test_missing_key_is_reported_as_missing() -> None:
-    found = make_status_error(Peer("local", "http://x/v1"), 401, {}, b"")
+    found = make_status_error(ErrorContext("local", "http://x/v1"), 401, {}, b"")
     assert found.describe() == "local requires an API key. Set providers.local.api_key."
 
 

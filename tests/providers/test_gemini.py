@@ -29,8 +29,8 @@ from odin.providers.wire import ApiKey, ListedModel, WireOptions
 from odin.testing import ScriptedServer, Turn, call, fault, reply, say
 
 from ..table import each
-from .histories import TOOLS, hold_conversation, reply_kinds, script_of
-from .servers import collect, make_chunked_response, reply_of, serve_answers
+from .histories import TOOLS, hold_conversation, make_script, reply_kinds
+from .servers import collect, get_reply, make_chunked_response, serve_answers
 
 MODEL = "gemini-3.8-flash"
 OLD_MODEL = "gemini-2.5-flash"
@@ -50,12 +50,12 @@ async def open_provider(url: str, key: str = "k") -> AsyncGenerator[GeminiProvid
         await http.close()
 
 
-def body_of(*messages: Message, provider: str = "google", model: str = MODEL, **options: Any) -> dict[str, Any]:
+def make_body(*messages: Message, provider: str = "google", model: str = MODEL, **options: Any) -> dict[str, Any]:
     return msgspec.json.decode(encode_request(Request(model, messages or (PROMPT,), **options), provider))
 
 
-def parts_of(*messages: Message, **options: Any) -> list[Any]:
-    return [part for content in body_of(*messages, **options)["contents"] for part in content["parts"]]
+def make_parts(*messages: Message, **options: Any) -> list[Any]:
+    return [part for content in make_body(*messages, **options)["contents"] for part in content["parts"]]
 
 
 # --- requests ---
@@ -63,7 +63,7 @@ def parts_of(*messages: Message, **options: Any) -> list[Any]:
 
 def test_request_is_encoded_exactly() -> None:
     system = ("You are a test.", " ", "Be brief.")
-    assert body_of(PromptMessage("hi", ("a note",)), system=system, tools=TOOLS[:1], max_tokens=100) == {
+    assert make_body(PromptMessage("hi", ("a note",)), system=system, tools=TOOLS[:1], max_tokens=100) == {
         "generationConfig": {"maxOutputTokens": 8292},
         "tools": [
             {
@@ -95,7 +95,7 @@ def test_request_is_encoded_exactly() -> None:
 def test_effort_is_a_level_or_a_budget_and_leaves_room_for_the_answer(
     model: str, thinking: int, wanted: dict[str, Any]
 ) -> None:
-    options = body_of(model=model, thinking=thinking, max_tokens=100, temperature=0.5)["generationConfig"]
+    options = make_body(model=model, thinking=thinking, max_tokens=100, temperature=0.5)["generationConfig"]
     if "thinkingConfig" in options:
         config = options["thinkingConfig"]
         assert config.get("includeThoughts", False) == (thinking > 0)
@@ -115,7 +115,7 @@ def test_reply_schema_has_only_supported_keywords() -> None:
         "anyOf": [{"not": {}, "type": "object"}],
         "additionalProperties": False,
     }
-    options = body_of(schema=schema)["generationConfig"]
+    options = make_body(schema=schema)["generationConfig"]
     assert options["responseMimeType"] == "application/json"
     assert (
         options["responseJsonSchema"]
@@ -136,8 +136,8 @@ def test_reply_schema_has_only_supported_keywords() -> None:
 def test_results_carry_the_name_and_id_of_their_call_even_if_calls_share_an_id() -> None:
     reply_message = ReplyMessage((ToolCall("x", "Read", {}), ToolCall("x", "Grep", {}), ToolCall("y", "1 odd", {})))
     results = ToolMessage((ToolResult("x", "one"), ToolResult("x", "", True), ToolResult("y", "three")), ("a note",))
-    calls = [part["functionCall"] for part in parts_of(PROMPT, reply_message, results)[1:4]]
-    answers = [part["functionResponse"] for part in parts_of(PROMPT, reply_message, results)[4:7]]
+    calls = [part["functionCall"] for part in make_parts(PROMPT, reply_message, results)[1:4]]
+    answers = [part["functionResponse"] for part in make_parts(PROMPT, reply_message, results)[4:7]]
     assert [(one["id"], one["name"]) for one in calls] == [(one["id"], one["name"]) for one in answers]
     assert [one["name"] for one in calls] == ["Read", "Grep", "_1_odd"]
     assert [one["response"] for one in answers] == [
@@ -145,7 +145,7 @@ def test_results_carry_the_name_and_id_of_their_call_even_if_calls_share_an_id()
         {"error": "(no output)"},
         {"output": "three"},
     ]
-    assert parts_of(PROMPT, reply_message, results)[7:] == [{"text": "a note"}]
+    assert make_parts(PROMPT, reply_message, results)[7:] == [{"text": "a note"}]
 
 
 @each("model, inside", [(MODEL, True), (OLD_MODEL, False)])
@@ -158,7 +158,7 @@ def test_images_are_parts_of_the_result_or_follow_it(model: str, inside: bool, t
         ToolMessage((ToolResult("x", "seen", images=(image,)),)),
     )
     prompt = PromptMessage("look", images=(image,))
-    first, text, called, result, *rest = parts_of(prompt, reply_message, results, model=model, images=True)
+    first, text, called, result, *rest = make_parts(prompt, reply_message, results, model=model, images=True)
     assert first["inlineData"]["mimeType"] == "image/png"
     assert text["text"] == "look"
     assert called["functionCall"]["name"] == "Read"
@@ -172,9 +172,11 @@ def test_images_are_parts_of_the_result_or_follow_it(model: str, inside: bool, t
 async def test_signature_is_sent_back_with_its_call_and_only_to_its_model() -> None:
     script = [reply("", [call("Read", {}), call("Grep", {})], "hm"), say("done", thinking="so")]
     async with open_provider((server := ScriptedServer(script).start()).url) as provider:
-        reply_message, _ = await reply_of(provider, Request(MODEL, (PROMPT,), (), TOOLS, thinking=2000))
+        reply_message, _ = await get_reply(provider, Request(MODEL, (PROMPT,), (), TOOLS, thinking=2000))
         results = ToolMessage(tuple(ToolResult(one.id, "ok") for one in reply_message.calls))
-        answer, _ = await reply_of(provider, Request(MODEL, (PROMPT, reply_message, results), (), TOOLS, thinking=2000))
+        answer, _ = await get_reply(
+            provider, Request(MODEL, (PROMPT, reply_message, results), (), TOOLS, thinking=2000)
+        )
         server.stop()
     assert server.rejected == []
     first, second = reply_message.calls
@@ -182,21 +184,21 @@ async def test_signature_is_sent_back_with_its_call_and_only_to_its_model() -> N
     assert not second.signature
     assert [type(part) for part in answer.parts] == [Thinking, Text, Thinking]
     history = (PROMPT, reply_message, results, answer, PromptMessage("more"))
-    sent = [part.get("thoughtSignature") for part in parts_of(*history)]
+    sent = [part.get("thoughtSignature") for part in make_parts(*history)]
     last = answer.parts[-1]
     assert isinstance(last, Thinking)
     assert sent == [None, first.signature, None, None, None, None, last.signature, None]
-    elsewhere = [part.get("thoughtSignature") for part in parts_of(*history, model="gemini-4-argon")]
+    elsewhere = [part.get("thoughtSignature") for part in make_parts(*history, model="gemini-4-argon")]
     assert elsewhere == [None, FOREIGN_SIGNATURE, None, None, None, None, None]
-    assert not any("thoughtSignature" in part for part in parts_of(*history, model=OLD_MODEL))
-    assert parts_of(*history, provider="another")[1]["thoughtSignature"] == FOREIGN_SIGNATURE
+    assert not any("thoughtSignature" in part for part in make_parts(*history, model=OLD_MODEL))
+    assert make_parts(*history, provider="another")[1]["thoughtSignature"] == FOREIGN_SIGNATURE
 
 
 @pytest.mark.parametrize("model", [MODEL, OLD_MODEL])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(kinds=reply_kinds)
 async def test_server_accepts_any_conversation_with_thinking(model: str, kinds: tuple[str, ...]) -> None:
-    with ScriptedServer(script_of(kinds)) as server:
+    with ScriptedServer(make_script(kinds)) as server:
         async with open_provider(server.url) as provider:
             await hold_conversation(provider, kinds, lambda history: Request(model, history, (), TOOLS, thinking=2000))
         assert server.rejected == []
@@ -221,13 +223,13 @@ async def test_usage_categories_do_not_overlap_and_the_prefix_is_cached() -> Non
     usage = Usage(input=10, output=5, cache_read=90, reasoning=7)
     with ScriptedServer([say("one", usage=usage)]) as server:
         async with open_provider(server.url) as provider:
-            _, counted = await reply_of(provider, Request(MODEL, (PROMPT,)))
+            _, counted = await get_reply(provider, Request(MODEL, (PROMPT,)))
     assert counted == usage
     long = PromptMessage("word " * 400)
     with ScriptedServer([say("one"), say("two")]) as server:
         async with open_provider(server.url) as provider:
-            reply_message, first = await reply_of(provider, Request(MODEL, (long,)))
-            _, second = await reply_of(provider, Request(MODEL, (long, reply_message, PROMPT)))
+            reply_message, first = await get_reply(provider, Request(MODEL, (long,)))
+            _, second = await get_reply(provider, Request(MODEL, (long, reply_message, PROMPT)))
     assert first.cache_read == 0
     assert second.cache_read > 400
 
@@ -303,7 +305,7 @@ async def test_call_without_an_id_gets_one_and_an_error_in_the_stream_is_raised(
         serve_answers(make_chunked_response(first, last), failed) as server,
         open_provider(server.url) as provider,
     ):
-        message, _ = await reply_of(provider, Request(MODEL, history))
+        message, _ = await get_reply(provider, Request(MODEL, history))
         with pytest.raises(ProviderError, match="overloaded or failing"):
             await collect(provider, Request(MODEL, history))
     assert message.calls == (ToolCall("call_1", "Read", {}),)
@@ -360,7 +362,7 @@ async def test_key_is_sent_as_a_header_and_never_shown() -> None:
 async def test_base_url_and_model_give_the_request_url(given_path: str, base: str) -> None:
     async with open_provider(f"http://127.0.0.1:1{given_path}") as provider:
         assert provider.url == f"http://127.0.0.1:1{base}"
-        url = provider.make_peer("models/a b?c", ApiKey()).url
+        url = provider.make_error_context("models/a b?c", ApiKey()).url
         assert url.endswith(f"{base}/models/a%20b%3Fc:streamGenerateContent?alt=sse")
 
 

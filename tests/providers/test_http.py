@@ -214,10 +214,10 @@ async def test_large_body_is_read_whole_with_a_bounded_buffer() -> None:
     body = os.urandom(1024 * 1024) * 24
     async with serve_answers(make_response(body)) as server, open_client() as http:
         address = parse_address(server.url)
-        wire = await http.lease(address)
-        response = await http.send(wire, "GET", address, {})
+        connection = await http.acquire(address)
+        response = await http.send(connection, "GET", address, {})
         await asyncio.sleep(0.1)
-        assert len(wire._buffer) < 4 * 1024 * 1024
+        assert len(connection._buffer) < 4 * 1024 * 1024
         assert await response.read_all(5, limit=len(body) + 1) == body
 
 
@@ -236,7 +236,7 @@ async def test_chunks_that_arrived_together_are_read_at_once() -> None:
     is_read = asyncio.Event()
     async with serve(handle) as server, open_client() as http:
         address = parse_address(server.url)
-        response = await http.send(await http.lease(address), "GET", address, {})
+        response = await http.send(await http.acquire(address), "GET", address, {})
         await asyncio.sleep(0.05)
         assert await response.read(5) == b"hello"
         is_read.set()
@@ -313,8 +313,8 @@ async def test_connection_closed_while_idle_is_not_used() -> None:
 
 async def test_warmed_connection_is_used_for_the_request() -> None:
     async with serve_answers(make_response(b"1")) as server, open_client() as http:
-        await http.warm(server.url)
-        await http.warm(server.url)
+        await http.preconnect(server.url)
+        await http.preconnect(server.url)
         for _ in range(100):
             await asyncio.sleep(0.005)
             if server.accepted:
@@ -326,7 +326,7 @@ async def test_warmed_connection_is_used_for_the_request() -> None:
 
 async def test_expired_warmed_connection_is_not_used() -> None:
     async with serve_answers(make_response(b"1")) as server, open_client(keep_alive=0.01) as http:
-        await http.warm(server.url)
+        await http.preconnect(server.url)
         await asyncio.sleep(0.05)
         assert server.accepted == 1
         assert await http.fetch(server.url) == (200, b"1")
@@ -337,7 +337,7 @@ async def test_failed_warm_up_is_repeated_by_the_request() -> None:
     async with open_client() as http:
         with ScriptedServer([]) as server:
             port = server.port
-        await http.warm(f"http://127.0.0.1:{port}/v1/models")
+        await http.preconnect(f"http://127.0.0.1:{port}/v1/models")
         await asyncio.sleep(0.05)
         with ScriptedServer([], port=port, strict=False) as server:
             assert (await http.fetch(f"{server.url}/v1/models"))[0] == 200
@@ -345,15 +345,15 @@ async def test_failed_warm_up_is_repeated_by_the_request() -> None:
 
 async def test_warming_never_raises() -> None:
     async with open_client() as http:
-        await http.warm("nonsense")
-        await http.warm(f"http://127.0.0.1:{find_free_port()}")
+        await http.preconnect("nonsense")
+        await http.preconnect(f"http://127.0.0.1:{find_free_port()}")
         await asyncio.sleep(0.02)
 
 
 async def test_closing_the_client_stops_a_warm_up() -> None:
     async with serve(lambda connection: asyncio.sleep(5)) as server:
         http = HttpClient({})
-        await http.warm(server.url)
+        await http.preconnect(server.url)
         await http.close()
 
 
@@ -386,7 +386,7 @@ async def test_response_that_never_starts_times_out() -> None:
     async with serve(handle) as server, open_client(header_timeout=0.05) as http:
         address = parse_address(server.url)
         with pytest.raises(StreamStalled, match=r"within 0\.05 s"):
-            await http.send(await http.lease(address), "GET", address, {})
+            await http.send(await http.acquire(address), "GET", address, {})
 
 
 async def test_response_that_goes_silent_times_out() -> None:
@@ -397,7 +397,7 @@ async def test_response_that_goes_silent_times_out() -> None:
 
     async with serve(handle) as server, open_client() as http:
         address = parse_address(server.url)
-        response = await http.send(await http.lease(address), "GET", address, {})
+        response = await http.send(await http.acquire(address), "GET", address, {})
         assert await response.read(5) == b"hello"
         with pytest.raises(StreamStalled, match="silent"):
             await response.read(0.05)
@@ -512,7 +512,7 @@ async def test_private_authority_is_trusted_if_configured(authority: Path, varia
         )
         (value / f"{ran.stdout.strip()}.0").write_text((authority / "ca.pem").read_text())
     async with open_secure_server(authority) as server, open_client({variable: str(value)}) as http:
-        await http.warm(server.url)
+        await http.preconnect(server.url)
         assert await http.fetch(server.url) == (200, b"secret")
         assert await http.fetch(server.url) == (200, b"secret")
         assert server.accepted == 1

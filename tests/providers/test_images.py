@@ -25,7 +25,7 @@ from odin.testing.script import Api, SeenRequest
 from tests import pictures
 
 from .histories import TOOLS, strip_closing_brackets
-from .servers import reply_of
+from .servers import get_reply
 
 ENCODERS: dict[str, Callable[[Request], bytes]] = {
     "anthropic": lambda request: anthropic.encode_request(request, "here"),
@@ -58,7 +58,7 @@ def make_request(*messages: Message, images: bool = True, model: str = "gpt-4o")
     return Request(model, (PromptMessage("look"), *messages), tools=TOOLS, images=images)
 
 
-def texts_and_images_of(api: str, body: bytes) -> tuple[list[str], list[bytes]]:
+def list_texts_and_images(api: str, body: bytes) -> tuple[list[str], list[bytes]]:
     """Return the texts of the results, and the bytes of every image in the request."""
     seen = SeenRequest("POST", "/", {}, body, json.loads(body), cast("Api", api), 0.0)
     found = re.findall(rb'(?:"data":"|;base64,)([A-Za-z0-9+/=]+)"', body)
@@ -104,7 +104,7 @@ def test_responses_take_images_in_the_call_output(tmp_path: Path) -> None:
 @pytest.mark.parametrize("api", APIS)
 def test_model_without_image_support_gets_a_note_instead(tmp_path: Path, api: str) -> None:
     body = ENCODERS[api](make_request(*make_read_step(1, store_image(tmp_path, 1)), images=False))
-    texts, images = texts_and_images_of(api, body)
+    texts, images = list_texts_and_images(api, body)
     assert images == []
     assert texts == ["[Unsupported tool result type] This model does not support images.\n(image: 1.png)"]
 
@@ -120,7 +120,7 @@ def test_json_contract_is_text_only(tmp_path: Path) -> None:
 def test_deleted_image_file_is_noted(tmp_path: Path, api: str) -> None:
     image = store_image(tmp_path, 1)
     Path(image.path).unlink()
-    texts, images = texts_and_images_of(api, ENCODERS[api](make_request(*make_read_step(1, image))))
+    texts, images = list_texts_and_images(api, ENCODERS[api](make_request(*make_read_step(1, image))))
     assert images == []
     assert texts == ["(image: 1.png)\n(image no longer shown: its file is gone)"]
 
@@ -132,7 +132,7 @@ def test_deleted_image_file_is_noted(tmp_path: Path, api: str) -> None:
 def test_at_most_twenty_images_are_sent_and_always_the_newest(tmp_path: Path, api: str) -> None:
     images = [store_image(tmp_path, number) for number in range(70)]
     history = [message for number, image in enumerate(images) for message in make_read_step(number, image)]
-    texts, shown = texts_and_images_of(api, ENCODERS[api](make_request(*history)))
+    texts, shown = list_texts_and_images(api, ENCODERS[api](make_request(*history)))
     newest = [Path(image.path).read_bytes() for image in images]
     assert MAX_IMAGES // 2 <= len(shown) <= MAX_IMAGES
     assert shown == newest[-len(shown) :]
@@ -197,13 +197,13 @@ async def test_refused_image_of_a_result_is_left_out_from_then_on(tmp_path: Path
     with ScriptedServer([say("one"), say("two"), say("three")]) as server:
         async with open_provider(api, server) as provider:
             history = make_read_step(1, good)
-            await reply_of(provider, make_request(*history))
+            await get_reply(provider, make_request(*history))
             history += make_read_step(2, bad)
             for expected in ("two", "three"):
-                said, _ = await reply_of(provider, make_request(*history))
+                said, _ = await get_reply(provider, make_request(*history))
                 assert said.text == expected
         assert len(server.rejected) == 1
-        texts, images = texts_and_images_of(api, server.requests[-1].body)
+        texts, images = list_texts_and_images(api, server.requests[-1].body)
         assert images == [Path(good.path).read_bytes()]
         assert texts[1] == "(image: 2.png)\n(image no longer shown: the model's API refused it)"
 
@@ -215,10 +215,10 @@ async def test_refused_image_of_a_prompt_is_left_out_from_then_on(tmp_path: Path
     first, second = PromptMessage("one", ("a note",), (good,)), PromptMessage("", (), (bad,))
     with ScriptedServer([say("1"), say("2"), say("3")]) as server:
         async with open_provider(api, server) as provider:
-            await reply_of(provider, make_request(first))
+            await get_reply(provider, make_request(first))
             history = (first, ReplyMessage((Text("1"),)), second)
             for expected in ("2", "3"):
-                said, _ = await reply_of(provider, make_request(*history))
+                said, _ = await get_reply(provider, make_request(*history))
                 assert said.text == expected
         assert len(server.rejected) == 1
         body = server.requests[-1].body.decode()
@@ -230,7 +230,7 @@ async def test_refused_image_of_a_prompt_is_left_out_from_then_on(tmp_path: Path
 async def test_request_is_repeated_without_images_if_the_model_refuses_them(tmp_path: Path) -> None:
     with ScriptedServer([say("fine")]) as server:
         async with open_provider("chat", server) as provider:
-            said, _ = await reply_of(
+            said, _ = await get_reply(
                 provider, make_request(*make_read_step(1, store_image(tmp_path, 1)), model="gpt-3.5-turbo")
             )
     assert said.text == "fine"
@@ -241,16 +241,16 @@ async def test_too_large_request_is_repeated_without_images(tmp_path: Path) -> N
     script = [fault(413, message="Request exceeds the maximum size"), say("fine")]
     with ScriptedServer(script) as server:
         async with open_provider("anthropic", server) as provider:
-            said, _ = await reply_of(provider, make_request(*make_read_step(1, store_image(tmp_path, 1))))
+            said, _ = await get_reply(provider, make_request(*make_read_step(1, store_image(tmp_path, 1))))
     assert said.text == "fine"
-    assert texts_and_images_of("anthropic", server.requests[1].body)[1] == []
+    assert list_texts_and_images("anthropic", server.requests[1].body)[1] == []
 
 
 async def test_other_refusal_is_not_repeated_without_images(tmp_path: Path) -> None:
     with ScriptedServer([fault(400, message="max_tokens: too many")]) as server:
         async with open_provider("anthropic", server) as provider:
             with pytest.raises(BadRequest, match="max_tokens"):
-                await reply_of(provider, make_request(*make_read_step(1, store_image(tmp_path, 1))))
+                await get_reply(provider, make_request(*make_read_step(1, store_image(tmp_path, 1))))
     assert len(server.requests) == 1
 
 

@@ -99,7 +99,7 @@ async def reply_by_contract(turn: Turn, request: Request | None = None, **option
             return await collect(JsonContract(provider, **options), request or make_request("go"))
 
 
-def texts_of(pieces: Iterable[Chunk]) -> list[str]:
+def list_texts(pieces: Iterable[Chunk]) -> list[str]:
     return [piece.text for piece in pieces if isinstance(piece, TextChunk)]
 
 
@@ -369,8 +369,8 @@ async def test_text_after_the_object_is_ignored() -> None:
 
 async def test_the_explanation_streams_while_the_object_comes_in() -> None:
     _, pieces = await reply_by_contract(contract_reply("One two three four five.", True, [], chunk=4))
-    assert "".join(texts_of(pieces)) == "One two three four five."
-    assert len(texts_of(pieces)) > 3
+    assert "".join(list_texts(pieces)) == "One two three four five."
+    assert len(list_texts(pieces)) > 3
 
 
 async def test_refused_schema_is_simplified_for_all_later_requests() -> None:
@@ -448,7 +448,7 @@ async def test_call_in_text_is_run_and_switches_to_the_contract() -> None:
         assert server.requests[0].tool_names == ["Read", "Grep"]
         assert server.requests[1].tool_names == []
         assert "response_format" in server.requests[1].json
-    assert "".join(texts_of(pieces)).strip() == "I look."
+    assert "".join(list_texts(pieces)).strip() == "I look."
     assert first.message.stop == "tool_use"
     assert [(made.name, made.args) for made in first.message.calls] == [("Read", {"file_path": "a.py"})]
     assert second.message.text == "Done."
@@ -461,7 +461,7 @@ async def test_resumed_session_continues_with_the_contract() -> None:
     with ScriptedServer([say("Done."), say("Done.")]) as server:
         async with open_chat(server) as provider:
             tools = AdaptiveTools(provider, "auto")
-            assert tools.style_of(make_request("go", asked, answered)) == "json"
+            assert tools.choose_style(make_request("go", asked, answered)) == "json"
             await collect(tools, make_request("go", asked, answered))
             await collect(tools, make_request("go", asked, answered, model="another"))
         assert [seen.tool_names for seen in server.requests] == [[], ["Read", "Grep"]]

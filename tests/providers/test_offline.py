@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odin.core.background_prompts import EDIT_CONTEXT_PROMPT, TITLE_PROMPT, WEB_ANSWER_PROMPT
 from odin.core.errors import NeedsModel
 from odin.core.message import Message, PromptMessage, ReplyMessage, Text, ToolCall, ToolMessage, ToolResult, Usage
 from odin.core.provider import CallChunk, Chunk, ReplyBuilder, Request, StopChunk, ToolSpec, UsageChunk
-from odin.core.small_jobs import SUFFICIENCY_JOB, TITLE_JOB, WEB_ANSWER_JOB
 from odin.providers.offline import OfflinePlanner, stream_reply
 from odin.providers.offline.background import answer_background, make_title
 from odin.providers.offline.conversation import MAX_STEPS
@@ -410,7 +410,7 @@ def test_results_of_a_test_run_are_found(text: str, counts: str):
     ],
 )
 def test_title_is_the_prompt_without_courtesy(prompt: str, title: str):
-    assert answer_background(Request("m", (PromptMessage(prompt),), system=TITLE_JOB.system)) == title
+    assert answer_background(Request("m", (PromptMessage(prompt),), system=TITLE_PROMPT.system)) == title
 
 
 @given(st.text())
@@ -420,7 +420,7 @@ def test_a_title_is_one_short_line(text: str):
     assert len(title.splitlines()) == 1
 
 
-@each("system", [SUFFICIENCY_JOB.system, WEB_ANSWER_JOB.system, ("odin-job: sampling\nDo it.",)])
+@each("system", [EDIT_CONTEXT_PROMPT.system, WEB_ANSWER_PROMPT.system, ("odin-job: sampling\nDo it.",)])
 def test_other_background_prompts_need_a_model(system: tuple[str, ...]):
     with pytest.raises(NeedsModel):
         list(stream_reply(Request("m", (PromptMessage("Search for TODO"),), system=system)))

@@ -26,7 +26,7 @@ from odin.providers.wire import WireOptions
 from odin.testing import ScriptedServer, call, fault, reply, say
 
 from .histories import TOOLS
-from .servers import collect, reply_of
+from .servers import collect, get_reply
 
 MODEL = "gpt-4.1"
 LOCAL = "http://127.0.0.1:8080/v1/chat/completions"
@@ -45,7 +45,7 @@ async def open_provider(url: str, key: str = "k") -> AsyncGenerator[ChatProvider
         await http.close()
 
 
-def body_of(request: Request, url: str = LOCAL) -> dict[str, Any]:
+def make_body(request: Request, url: str = LOCAL) -> dict[str, Any]:
     return json.loads(encode_request(request, url, "local"))
 
 
@@ -88,32 +88,32 @@ def test_request_is_encoded_exactly() -> None:
     ],
 )
 def test_token_limit_is_in_the_field_that_the_model_takes(model: str, url: str, field: str) -> None:
-    found = body_of(Request(model, PROMPT, max_tokens=77), url)
+    found = make_body(Request(model, PROMPT, max_tokens=77), url)
     assert {key: value for key, value in found.items() if key.startswith("max_")} == {field: 77}
 
 
 def test_reasoning_and_temperature_are_sent_only_to_models_that_take_them() -> None:
-    assert body_of(Request("qwen", PROMPT, thinking=5000, temperature=0.1))["reasoning_effort"] == "medium"
-    assert "reasoning_effort" not in body_of(Request("gpt-4.1", PROMPT, thinking=5000))
-    assert "reasoning_effort" not in body_of(Request("qwen", PROMPT))
-    assert "temperature" not in body_of(Request("gpt-5", PROMPT, temperature=0.1))
+    assert make_body(Request("qwen", PROMPT, thinking=5000, temperature=0.1))["reasoning_effort"] == "medium"
+    assert "reasoning_effort" not in make_body(Request("gpt-4.1", PROMPT, thinking=5000))
+    assert "reasoning_effort" not in make_body(Request("qwen", PROMPT))
+    assert "temperature" not in make_body(Request("gpt-5", PROMPT, temperature=0.1))
 
 
 def test_schema_is_sent_as_response_format() -> None:
     shape = {"type": "object", "properties": {"a": {"type": "string"}}}
-    found = body_of(Request("m", PROMPT, schema=shape))
+    found = make_body(Request("m", PROMPT, schema=shape))
     assert found["response_format"] == {"type": "json_schema", "json_schema": {"name": "reply", "schema": shape}}
 
 
 def test_error_result_is_prefixed_only_once() -> None:
     failed = ToolMessage((ToolResult("c", "error: x", True),))
     history = (*PROMPT, ReplyMessage((ToolCall("c", "Read", {}),)), failed)
-    assert body_of(Request("m", history))["messages"][-1]["content"] == "error: x"
+    assert make_body(Request("m", history))["messages"][-1]["content"] == "error: x"
 
 
 def test_reply_with_only_thinking_is_omitted() -> None:
     history = (*PROMPT, ReplyMessage((Thinking("hm"), Text(" \n"))), PromptMessage("and?"))
-    assert [message["role"] for message in body_of(Request("m", history))["messages"]] == ["user", "user"]
+    assert [message["role"] for message in make_body(Request("m", history))["messages"]] == ["user", "user"]
 
 
 def make_thinking_history(model: str = "deepseek-flash") -> tuple[Message, ...]:
@@ -127,28 +127,28 @@ def make_thinking_history(model: str = "deepseek-flash") -> tuple[Message, ...]:
 
 
 def test_deepseek_gets_the_thinking_before_a_call_back() -> None:
-    found = body_of(Request("deepseek-flash", make_thinking_history(), thinking=5000), DEEPSEEK)
+    found = make_body(Request("deepseek-flash", make_thinking_history(), thinking=5000), DEEPSEEK)
     assert found["thinking"] == {"type": "enabled"}
     assert [message.get("reasoning_content") for message in found["messages"]] == [None, "because", None, None, None]
-    other = body_of(Request("deepseek-flash", make_thinking_history("elsewhere"), thinking=5000), DEEPSEEK)
+    other = make_body(Request("deepseek-flash", make_thinking_history("elsewhere"), thinking=5000), DEEPSEEK)
     assert other["messages"][1]["reasoning_content"] == ""
 
 
 def test_deepseek_gets_the_thinking_back_if_a_prompt_follows_the_results() -> None:
     history = (*make_thinking_history()[:3], PromptMessage("go on"))
-    found = body_of(Request("deepseek-flash", history, thinking=5000), DEEPSEEK)
+    found = make_body(Request("deepseek-flash", history, thinking=5000), DEEPSEEK)
     assert [message.get("reasoning_content") for message in found["messages"]] == [None, "because", None, None]
 
 
 @pytest.mark.parametrize("url", [LOCAL, DEEPSEEK])
 def test_thinking_is_not_sent_back_if_it_is_off(url: str) -> None:
-    found = body_of(Request("deepseek-flash", make_thinking_history()), url)
+    found = make_body(Request("deepseek-flash", make_thinking_history()), url)
     assert "reasoning_content" not in json.dumps(found)
     assert found.get("thinking") == ({"type": "disabled"} if url == DEEPSEEK else None)
 
 
 def test_mistral_gets_call_ids_of_nine_characters() -> None:
-    messages = body_of(Request("mistral-medium-latest", make_thinking_history()), MISTRAL)["messages"]
+    messages = make_body(Request("mistral-medium-latest", make_thinking_history()), MISTRAL)["messages"]
     ident = messages[1]["tool_calls"][0]["id"]
     assert len(ident) == 9
     assert ident.isalnum()
@@ -178,9 +178,9 @@ async def test_reply_has_text_calls_and_usage() -> None:
     )
     with ScriptedServer([turn, say("done")]) as server:
         async with open_provider(server.openai_url) as local:
-            message, usage = await reply_of(local, Request(MODEL, PROMPT, (), TOOLS))
+            message, usage = await get_reply(local, Request(MODEL, PROMPT, (), TOOLS))
             results = ToolMessage(tuple(ToolResult(one.id, "ok") for one in message.calls))
-            final, _ = await reply_of(local, Request(MODEL, (*PROMPT, message, results), (), TOOLS))
+            final, _ = await get_reply(local, Request(MODEL, (*PROMPT, message, results), (), TOOLS))
         assert server.rejected == []
     assert [type(part) for part in message.parts] == [Text, ToolCall, ToolCall]
     assert [one.args for one in message.calls] == [{"file_path": "/ü"}, {}]
@@ -189,7 +189,7 @@ async def test_reply_has_text_calls_and_usage() -> None:
     assert (final.text, final.stop) == ("done", "end_turn")
 
 
-async def pieces_of(*chunks: Any, done: bool = True, history: tuple[Message, ...] = PROMPT) -> list[Any]:
+async def list_pieces(*chunks: Any, done: bool = True, history: tuple[Message, ...] = PROMPT) -> list[Any]:
     rows = [chunk if isinstance(chunk, str) else json.dumps(chunk) for chunk in chunks] + ["[DONE]"] * done
     raw = "".join(f"data: {row}\n\n" for row in rows).encode()
     with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, raw)], strict=False) as server:
@@ -201,7 +201,7 @@ def make_chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
     return {"model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
 
-def calls_of(pieces: list[Any]) -> list[tuple[str, str, dict[str, Any]]]:
+def list_calls(pieces: list[Any]) -> list[tuple[str, str, dict[str, Any]]]:
     builder = ReplyBuilder()
     for piece in pieces:
         builder.add(piece)
@@ -277,26 +277,26 @@ async def test_call_is_assembled_from_fragments_of_every_format(
     fragments: list[list[dict[str, Any]]], wanted: list[tuple[str, str, dict[str, Any]]]
 ) -> None:
     chunks = [make_chunk(tool_calls=row) for row in fragments]
-    pieces = await pieces_of(*chunks, make_chunk("tool_calls"))
-    assert calls_of(pieces) == wanted
+    pieces = await list_pieces(*chunks, make_chunk("tool_calls"))
+    assert list_calls(pieces) == wanted
     assert {piece.index for piece in pieces if isinstance(piece, CallChunk) and piece.done} == set(range(len(wanted)))
     assert pieces[-1].reason == "tool_use"
 
 
 async def test_generated_call_id_is_unique_in_the_conversation() -> None:
     history = (*PROMPT, ReplyMessage((ToolCall("call_0", "Read", {}),)), ToolMessage((ToolResult("call_0", "x"),)))
-    pieces = await pieces_of(make_chunk(tool_calls=[make_fragment("A", "{}")]), make_chunk("stop"), history=history)
-    assert calls_of(pieces) == [("call_1", "A", {})]
+    pieces = await list_pieces(make_chunk(tool_calls=[make_fragment("A", "{}")]), make_chunk("stop"), history=history)
+    assert list_calls(pieces) == [("call_1", "A", {})]
     assert pieces[-1].reason == "tool_use"
 
 
 async def test_legacy_function_call_is_understood() -> None:
-    pieces = await pieces_of(
+    pieces = await list_pieces(
         make_chunk(function_call={"name": "A", "arguments": ""}),
         make_chunk(function_call={"arguments": '{"a":1}'}),
         make_chunk("function_call"),
     )
-    assert calls_of(pieces) == [("call_0", "A", {"a": 1})]
+    assert list_calls(pieces) == [("call_0", "A", {"a": 1})]
 
 
 @pytest.mark.parametrize(
@@ -309,28 +309,32 @@ async def test_legacy_function_call_is_understood() -> None:
     ],
 )
 async def test_stop_reasons_are_translated(vendor_reason: str, stop: str) -> None:
-    pieces = await pieces_of(make_chunk(content="x"), make_chunk(vendor_reason))
+    pieces = await list_pieces(make_chunk(content="x"), make_chunk(vendor_reason))
     assert pieces[-1] == StopChunk(stop, "m")  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
-    pieces = await pieces_of(make_chunk(tool_calls=[make_fragment("A", '{"a', index=0, id="x")]), make_chunk("length"))
+    pieces = await list_pieces(
+        make_chunk(tool_calls=[make_fragment("A", '{"a', index=0, id="x")]), make_chunk("length")
+    )
     assert [piece for piece in pieces if isinstance(piece, CallChunk)] == [CallChunk(0, "x", "A", '{"a')]
     assert pieces[-1].reason == "max_tokens"
 
 
 async def test_stream_without_done_and_usage_is_complete() -> None:
-    pieces = await pieces_of(make_chunk(content="x"), make_chunk("stop"), done=False)
+    pieces = await list_pieces(make_chunk(content="x"), make_chunk("stop"), done=False)
     assert pieces == [TextChunk("x"), UsageChunk(Usage()), StopChunk("end_turn", "m")]
 
 
 async def test_done_without_a_stop_reason_ends_the_turn() -> None:
-    pieces = await pieces_of(make_chunk(content="x"))
+    pieces = await list_pieces(make_chunk(content="x"))
     assert pieces[-1] == StopChunk("end_turn", "m")
 
 
 async def test_usage_in_the_last_chunk_with_choices_is_read() -> None:
-    pieces = await pieces_of({**make_chunk("stop", content="x"), "usage": {"prompt_tokens": 4, "completion_tokens": 2}})
+    pieces = await list_pieces(
+        {**make_chunk("stop", content="x"), "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
+    )
     assert pieces[-2] == UsageChunk(Usage(input=4, output=2))
 
 
@@ -357,12 +361,12 @@ async def test_usage_in_the_last_chunk_with_choices_is_read() -> None:
     ],
 )  # fmt: skip
 async def test_token_categories_do_not_overlap(usage: dict[str, Any], wanted: Usage) -> None:
-    pieces = await pieces_of(make_chunk("stop", content="x"), {"choices": [], "usage": usage})
+    pieces = await list_pieces(make_chunk("stop", content="x"), {"choices": [], "usage": usage})
     assert pieces[-2] == UsageChunk(wanted)
 
 
 async def test_reasoning_is_read_from_every_field_name() -> None:
-    pieces = await pieces_of(
+    pieces = await list_pieces(
         make_chunk(reasoning_content="a", content=None),
         make_chunk(reasoning="b", reasoning_content=None),
         make_chunk(content=[{"type": "thinking", "thinking": [{"text": "c"}]}, {"type": "text", "text": "d"}]),
@@ -374,13 +378,13 @@ async def test_reasoning_is_read_from_every_field_name() -> None:
 
 
 async def test_refusal_becomes_text_and_stop_reason() -> None:
-    pieces = await pieces_of(make_chunk(refusal="I will not."), make_chunk("stop"))
+    pieces = await list_pieces(make_chunk(refusal="I will not."), make_chunk("stop"))
     assert pieces[0] == TextChunk("I will not.")
     assert pieces[-1].reason == "refusal"
 
 
 async def test_lone_surrogate_is_replaced() -> None:
-    pieces = await pieces_of('{"choices":[{"delta":{"content":"\\ud83d x"}}]}', make_chunk("stop"))
+    pieces = await list_pieces('{"choices":[{"delta":{"content":"\\ud83d x"}}]}', make_chunk("stop"))
     assert pieces[0] == TextChunk("\ufffd x")
 
 
@@ -396,7 +400,7 @@ async def test_lone_surrogate_is_replaced() -> None:
 )
 async def test_error_in_the_stream_is_raised(event: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        await pieces_of(make_chunk(content="x"), event)
+        await list_pieces(make_chunk(content="x"), event)
 
 
 @pytest.mark.parametrize("local_server", ["ollama", "llamacpp", "lmstudio", "vllm"])

@@ -39,12 +39,12 @@ from .histories import (
     hold_conversation,
     join_messages,
     list_request_prefixes,
+    make_script,
     reply_kinds,
-    script_of,
     steps,
     strip_closing_brackets,
 )
-from .servers import collect, reply_of
+from .servers import collect, get_reply
 
 MODEL = "gpt-5"
 PLAIN = "gpt-4.1"
@@ -63,7 +63,7 @@ async def open_provider(url: str) -> AsyncGenerator[ResponsesProvider]:
         await http.close()
 
 
-def body_of(request: Request) -> dict[str, Any]:
+def make_body(request: Request) -> dict[str, Any]:
     return json.loads(encode_request(request, "openai"))
 
 
@@ -138,13 +138,13 @@ def test_request_in_a_tool_loop_starts_with_the_bytes_of_the_previous_one(steps_
     ],
 )
 def test_reasoning_is_requested_in_the_form_of_the_model(model: str, thinking: int, wanted: dict[str, Any]) -> None:
-    found = body_of(Request(model, PROMPT, thinking=thinking, temperature=0.2))
+    found = make_body(Request(model, PROMPT, thinking=thinking, temperature=0.2))
     assert {key: found[key] for key in ("include", "reasoning", "temperature") if key in found} == wanted
 
 
 def test_schema_is_sent_as_text_format_and_a_small_token_limit_is_raised() -> None:
     shape = {"type": "object", "properties": {"a": {"type": "string"}}}
-    found = body_of(Request(PLAIN, PROMPT, schema=shape, max_tokens=3))
+    found = make_body(Request(PLAIN, PROMPT, schema=shape, max_tokens=3))
     assert found["text"] == {"format": {"type": "json_schema", "name": "reply", "schema": shape, "strict": False}}
     assert found["max_output_tokens"] == 16
 
@@ -153,8 +153,8 @@ def make_history(*parts: Text | Thinking | ToolCall, who: str = "openai", model:
     return (*PROMPT, ReplyMessage(parts, who, model), ToolMessage((ToolResult("c", "x"),)))
 
 
-def item_types_of(request: Request) -> list[str]:
-    return [item["type"] for item in body_of(request)["input"]]
+def list_item_types(request: Request) -> list[str]:
+    return [item["type"] for item in make_body(request)["input"]]
 
 
 LOOK = ToolCall("c", "Read", {})
@@ -162,7 +162,7 @@ ANSWER = ReplyMessage((Text("done"),), "openai", MODEL)
 
 
 def test_reasoning_is_sent_back_in_a_tool_loop() -> None:
-    found = body_of(Request(MODEL, make_history(Thinking("why", SEALED), LOOK)))["input"][1]
+    found = make_body(Request(MODEL, make_history(Thinking("why", SEALED), LOOK)))["input"][1]
     assert found == {
         "type": "reasoning",
         "id": "rs_1",
@@ -185,7 +185,7 @@ def test_reasoning_is_sent_back_in_a_tool_loop() -> None:
     ids=["plain model", "another model", "another provider", "a new prompt", "not ours", "unsealed", "led to nothing"],
 )
 def test_reasoning_is_not_sent_back_otherwise(request_: Request) -> None:
-    assert "reasoning" not in item_types_of(request_)
+    assert "reasoning" not in list_item_types(request_)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -197,7 +197,7 @@ def test_server_accepts_any_conversation_with_reasoning(kinds: tuple[str, ...]) 
         async with open_provider(server.openai_url) as openai:
             await hold_conversation(openai, kinds, lambda history: Request(MODEL, history, (), TOOLS, thinking=2000))
 
-    with ScriptedServer(script_of(kinds)) as server:
+    with ScriptedServer(make_script(kinds)) as server:
         asyncio.run(ask())
         assert server.rejected == []
         assert len(server.requests) == len(kinds)
@@ -210,10 +210,10 @@ def test_server_accepts_any_conversation_with_reasoning(kinds: tuple[str, ...]) 
 async def test_turn_that_ended_in_the_tool_loop_can_be_continued(then: tuple[Message, ...]) -> None:
     with ScriptedServer([reply("", [call("Read", {})], "hmm"), say("done")]) as server:
         async with open_provider(server.openai_url) as openai:
-            first, _ = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=2000))
+            first, _ = await get_reply(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=2000))
             results = ToolMessage((ToolResult(first.calls[0].id, "ok"),))
             history = (*PROMPT, first, results, *then, PromptMessage("go on"))
-            final, _ = await reply_of(openai, Request(MODEL, history, (), TOOLS, thinking=2000))
+            final, _ = await get_reply(openai, Request(MODEL, history, (), TOOLS, thinking=2000))
         assert server.rejected == []
         items = server.requests[1].json["input"]
     assert final.text == "done"
@@ -236,10 +236,10 @@ async def test_reply_has_reasoning_text_calls_and_usage(thinking: int) -> None:
     )
     with ScriptedServer([turn, say("done")]) as server:
         async with open_provider(server.openai_url) as openai:
-            message, usage = await reply_of(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=thinking))
+            message, usage = await get_reply(openai, Request(MODEL, PROMPT, (), TOOLS, thinking=thinking))
             results = ToolMessage(tuple(ToolResult(one.id, "ok") for one in message.calls))
             history = (*PROMPT, message, results)
-            final, _ = await reply_of(openai, Request(MODEL, history, (), TOOLS, thinking=thinking))
+            final, _ = await get_reply(openai, Request(MODEL, history, (), TOOLS, thinking=thinking))
         assert server.rejected == []
         assert server.requests[1].json["input"][1]["type"] == "reasoning"
     assert [type(part) for part in message.parts] == [Thinking, Text, ToolCall, ToolCall]
@@ -250,7 +250,7 @@ async def test_reply_has_reasoning_text_calls_and_usage(thinking: int) -> None:
     assert (final.text, final.stop) == ("done", "end_turn")
 
 
-async def pieces_of(*events: dict[str, Any]) -> list[Any]:
+async def list_pieces(*events: dict[str, Any]) -> list[Any]:
     raw = b"".join(b"event: %s\ndata: %s\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
     with ScriptedServer([fault(200, {"content-type": "text/event-stream"}, raw)]) as server:
         async with open_provider(server.openai_url) as openai:
@@ -275,12 +275,12 @@ def make_item(kind: str, index: int, when: str = "done", **rest: Any) -> dict[st
     ],
 )
 async def test_stop_reasons_are_translated(event: dict[str, Any], stop: str) -> None:
-    pieces = await pieces_of(event)
+    pieces = await list_pieces(event)
     assert pieces == [UsageChunk(Usage()), StopChunk(stop, MODEL)]  # pyright: ignore[reportArgumentType]
 
 
 async def test_finished_item_supplies_what_no_delta_sent() -> None:
-    pieces = await pieces_of(
+    pieces = await list_pieces(
         make_item("reasoning", 0, id="rs_9", summary=[{"text": "a"}, {"text": "b"}], encrypted_content="zz"),
         make_item("message", 1, content=[{"type": "output_text", "text": "hello"}]),
         make_item("function_call", 2, call_id="", name="Read", arguments={"file_path": "/x"}),
@@ -294,7 +294,7 @@ async def test_finished_item_supplies_what_no_delta_sent() -> None:
 
 
 async def test_summary_parts_become_paragraphs_and_the_final_text_wins() -> None:
-    pieces = await pieces_of(
+    pieces = await list_pieces(
         {"type": "response.reasoning_summary_part.added", "output_index": 0},
         {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "a"},
         {"type": "response.reasoning_summary_part.added", "output_index": 0},
@@ -309,7 +309,7 @@ async def test_summary_parts_become_paragraphs_and_the_final_text_wins() -> None
 
 
 async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
-    pieces = await pieces_of(
+    pieces = await list_pieces(
         make_item("function_call", 0, "added", call_id="c", name="Read", arguments=""),
         {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": '{"a'},
         make_end_event("incomplete", incomplete_details={"reason": "max_output_tokens"}),
@@ -322,7 +322,7 @@ async def test_a_call_cut_short_by_the_limit_is_not_marked_complete() -> None:
 
 
 async def test_refusal_becomes_text_and_stop_reason() -> None:
-    pieces = await pieces_of({"type": "response.refusal.delta", "output_index": 0, "delta": "No."}, make_end_event())
+    pieces = await list_pieces({"type": "response.refusal.delta", "output_index": 0, "delta": "No."}, make_end_event())
     assert pieces[0] == TextChunk("No.")
     assert pieces[-1].reason == "refusal"
 
@@ -340,4 +340,4 @@ async def test_refusal_becomes_text_and_stop_reason() -> None:
 )  # fmt: skip
 async def test_error_in_the_stream_is_raised(event: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        await pieces_of({"type": "response.created", "response": {"model": MODEL}}, event)
+        await list_pieces({"type": "response.created", "response": {"model": MODEL}}, event)

@@ -15,7 +15,7 @@ OFFERED = ("Read", "Grep", "EditTool", "WriteFile", "ExecuteCommand", "LS")
 READ = {"file_path": "a.py"}
 
 
-def calls_of(text: str) -> list[tuple[str, dict[str, Any]]]:
+def list_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
     return list(find_calls(text, OFFERED).calls)
 
 
@@ -83,7 +83,7 @@ def test_incomplete_call_is_never_run(name: str) -> None:
     complete = max(text.rfind("}"), text.rfind("</parameter>"))
     for end in range(len(text)):
         if end <= complete:
-            assert calls_of(text[:end]) == [], text[:end]
+            assert list_calls(text[:end]) == [], text[:end]
 
 
 NO_CALLS = {
@@ -128,21 +128,21 @@ def test_several_calls_in_one_block() -> None:
         f"```json\n{one}\n{two}\n```",
         f"<tool_call>{one}{two}</tool_call>",
     ):
-        assert calls_of(text) == expected
-    assert calls_of(f"<tool_call>\n{one}\n<tool_call>\n{two}") == expected
+        assert list_calls(text) == expected
+    assert list_calls(f"<tool_call>\n{one}\n<tool_call>\n{two}") == expected
 
 
 def test_a_fence_inside_an_argument_does_not_end_the_block() -> None:
     content = "# Title\n```sh\nmake\n```\n"
     text = f"```json\n{json.dumps({'name': 'WriteFile', 'arguments': {'file_path': 'R.md', 'content': content}})}\n```"
-    assert calls_of(text) == [("WriteFile", {"file_path": "R.md", "content": content})]
+    assert list_calls(text) == [("WriteFile", {"file_path": "R.md", "content": content})]
 
 
 def test_strings_may_contain_raw_line_breaks_and_regular_expressions() -> None:
-    assert calls_of('{"name": "WriteFile", "arguments": {"file_path": "a", "content": "one\ntwo"}}') == [
+    assert list_calls('{"name": "WriteFile", "arguments": {"file_path": "a", "content": "one\ntwo"}}') == [
         ("WriteFile", {"file_path": "a", "content": "one\ntwo"})
     ]
-    assert calls_of('{"name": "Grep", "arguments": {"pattern": "\\d+\\\\s\\n"}}') == [
+    assert list_calls('{"name": "Grep", "arguments": {"pattern": "\\d+\\\\s\\n"}}') == [
         ("Grep", {"pattern": "\\d+\\s\n"})
     ]
 
@@ -168,13 +168,13 @@ def test_parameters_are_converted_to_the_types_of_the_schema() -> None:
     )
     args = {"file_path": "12", "limit": 5, "all": True, "tags": ["a"]}
     assert find_calls(text, [ToolSpec("Read", "", schema)]).calls == (("Read", args),)
-    assert calls_of(text)[0][1]["limit"] == "5"
+    assert list_calls(text)[0][1]["limit"] == "5"
 
 
 @pytest.mark.parametrize("line", ['<tool_call>{"name": ', '{"name": "x"\n', '```json\n{"name":\n', '{"name": "x"}\n'])
 def test_reply_full_of_broken_calls_is_parsed_quickly(line: str) -> None:
     """Scanning each of them to the end of the text would take minutes."""
-    assert calls_of(FORMS["tool_call"] + line * 3000 + "}") == [("Read", READ)]
+    assert list_calls(FORMS["tool_call"] + line * 3000 + "}") == [("Read", READ)]
 
 
 @given(st.text() | st.text(alphabet='{}[]"`<>/=:,nametoolReadargumentsfunction \n'))
@@ -197,7 +197,7 @@ def test_any_arguments_survive_parsing(name: str, args: dict[str, Any]) -> None:
         return
     written = json.dumps({"name": name, "arguments": args})
     for text in (f"```json\n{written}\n```", f"<tool_call>{written}</tool_call>", written):
-        assert calls_of(f"Now:\n{text}") == [(name, args)]
+        assert list_calls(f"Now:\n{text}") == [(name, args)]
 
 
 # --- filtering the stream ---

@@ -30,7 +30,7 @@ from odin.testing import ScriptedServer, call, fault, reply, say
 from tests import pictures
 
 from .histories import TOOLS, histories, list_request_prefixes, strip_closing_brackets
-from .servers import collect, reply_of
+from .servers import collect, get_reply
 
 PROMPT = (PromptMessage("hi"),)
 LOCAL = "http://127.0.0.1:8080/v1/chat/completions"
@@ -97,14 +97,14 @@ GEMINI = Wire(
 WIRES = (ANTHROPIC, CHAT, RESPONSES, GEMINI)
 
 
-def name_of(wire: Wire) -> str:
+def get_name(wire: Wire) -> str:
     return wire.name
 
 
 @pytest.mark.parametrize(
     "wire",
     [ANTHROPIC, *(pytest.param(wire, marks=pytest.mark.slow) for wire in (*WIRES[1:], MISTRAL_CHAT))],
-    ids=name_of,
+    ids=get_name,
 )
 @settings(max_examples=45, deadline=None)
 @given(histories)
@@ -115,7 +115,7 @@ def test_request_starts_with_the_bytes_of_the_previous_one(wire: Wire, history: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wire", [*WIRES, MISTRAL_CHAT], ids=name_of)
+@pytest.mark.parametrize("wire", [*WIRES, MISTRAL_CHAT], ids=get_name)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(histories)
 def test_server_accepts_any_history(wire: Wire, history: tuple[Message, ...]) -> None:
@@ -177,11 +177,11 @@ async def test_failure_raises_its_error_type(wire: Wire, turn: Any, error: type[
         assert [request.path for request in server.requests] == [wire.path]
 
 
-@pytest.mark.parametrize("wire", WIRES, ids=name_of)
+@pytest.mark.parametrize("wire", WIRES, ids=get_name)
 async def test_reply_is_read_one_byte_at_a_time(wire: Wire) -> None:
     with ScriptedServer([reply("grüße", [call("Read", {"file_path": "/世界"})], "hm").trickle()]) as server:
         async with wire.open(server) as provider:
-            message, _ = await reply_of(provider, Request(wire.model, PROMPT, (), TOOLS))
+            message, _ = await get_reply(provider, Request(wire.model, PROMPT, (), TOOLS))
     assert (message.text, message.calls[0].args) == ("grüße", {"file_path": "/世界"})
 
 
@@ -195,7 +195,7 @@ async def test_conversation_can_switch_to_any_other_api_in_a_tool_loop(tmp_path:
         with ScriptedServer(script) as server:
             async with first.open(server) as provider:
                 asked = Request(first.model, PROMPT, (), TOOLS, thinking=2000, images=True)
-                said, _ = await reply_of(provider, asked)
+                said, _ = await get_reply(provider, asked)
             results = tuple(ToolResult(one.id, "ok", images=(image,)) for one in said.calls)
             history = (*PROMPT, said, ToolMessage(results, ("a note",)))
             async with second.open(server) as provider:

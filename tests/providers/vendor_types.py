@@ -71,7 +71,7 @@ def list_fields(hint: Any) -> dict[str, list[str]]:
             continue
         seen.add(id(one))
         if _is_record(one):
-            fields = _fields_of(one)
+            fields = _list_fields(one)
             found.setdefault(one.__name__, [])
             found[one.__name__] = sorted({*found[one.__name__], *fields})
             waiting += [kind for kind, _ in fields.values()]
@@ -108,7 +108,7 @@ def _is_dict_type(hint: Any) -> bool:
 
 
 @cache
-def _fields_of(record: Any) -> dict[str, tuple[Any, bool]]:
+def _list_fields(record: Any) -> dict[str, tuple[Any, bool]]:
     """Return the fields of a record by their names in JSON: type, and whether it is required."""
     if not _is_dict_type(record):
         fields: dict[str, Any] = record.model_fields
@@ -146,7 +146,7 @@ def _check(value: Any, hint: Any, where: str) -> Iterator[str]:
         yield from _check_union(value, typing.get_args(hint), where)
     elif origin is typing.Literal:
         if value not in typing.get_args(hint):
-            yield f"{where}: {_name_of(value)} is not one of {typing.get_args(hint)}"
+            yield f"{where}: {_get_name(value)} is not one of {typing.get_args(hint)}"
     elif _is_record(hint):
         yield from _check_record(value, hint, where)
     elif origin in (dict, typing.get_origin(typing.Mapping[str, str])):
@@ -160,21 +160,21 @@ def _check(value: Any, hint: Any, where: str) -> Iterator[str]:
 def _check_plain(value: Any, hint: type, where: str) -> Iterator[str]:
     if issubclass(hint, enum.Enum):
         if str(value).upper() not in {str(one.value).upper() for one in hint}:
-            yield f"{where}: {_name_of(value)} is not a {hint.__name__}"
+            yield f"{where}: {_get_name(value)} is not a {hint.__name__}"
     elif hint is bytes:
         try:
             urlsafe_b64decode(str(value).replace("+", "-").replace("/", "_"))
         except ValueError:
             yield f"{where}: not base64"
     elif hint in _PLAIN and (not isinstance(value, _PLAIN[hint]) or (isinstance(value, bool) and hint in (int, float))):
-        yield f"{where}: {_name_of(value)} is no {hint.__name__}"
+        yield f"{where}: {_get_name(value)} is no {hint.__name__}"
 
 
 def _check_record(value: Any, record: Any, where: str) -> Iterator[str]:
     if not isinstance(value, dict):
-        yield f"{where}: {_name_of(value)} is no {record.__name__}"
+        yield f"{where}: {_get_name(value)} is no {record.__name__}"
         return
-    fields, given = _fields_of(record), cast("dict[str, Any]", value)
+    fields, given = _list_fields(record), cast("dict[str, Any]", value)
     for name, (_, required) in fields.items():
         if required and name not in given:
             yield f"{where}.{name}: missing in {record.__name__}"
@@ -187,7 +187,7 @@ def _check_record(value: Any, record: Any, where: str) -> Iterator[str]:
 
 def _check_map(value: Any, kind: Any, where: str) -> Iterator[str]:
     if not isinstance(value, dict):
-        yield f"{where}: {_name_of(value)} is no object"
+        yield f"{where}: {_get_name(value)} is no object"
         return
     for name, item in cast("dict[str, Any]", value).items():
         yield from _check(item, kind, f"{where}.{name}")
@@ -195,7 +195,7 @@ def _check_map(value: Any, kind: Any, where: str) -> Iterator[str]:
 
 def _check_list(value: Any, kind: Any, where: str) -> Iterator[str]:
     if not isinstance(value, list):
-        yield f"{where}: {_name_of(value)} is no list"
+        yield f"{where}: {_get_name(value)} is no list"
         return
     for at, item in enumerate(cast("list[Any]", value)):
         yield from _check(item, kind, f"{where}.{at}")
@@ -208,7 +208,7 @@ def _check_union(value: Any, kinds: tuple[Any, ...], where: str) -> Iterator[str
         problems = list(_check(value, kind, where))
         if not problems:
             return
-        if best is None or _depth_of(problems) > _depth_of(best):
+        if best is None or _get_depth(problems) > _get_depth(best):
             best = problems
     yield from best or ()
 
@@ -217,14 +217,14 @@ def _pick_by_tag(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the types whose tags match those of the value, or all if none does."""
     given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     tags = {name: given[name] for name in ("type", "role", "stream") if name in given}
-    named = [kind for kind in kinds if tags and all(tags.get(*one) in some for one, some in _tags_of(_strip(kind)))]
+    named = [kind for kind in kinds if tags and all(tags.get(*one) in some for one, some in _list_tags(_strip(kind)))]
     return tuple(named) or kinds
 
 
 @cache
-def _tags_of(kind: Any) -> tuple[tuple[tuple[str, Any], tuple[Any, ...]], ...]:
+def _list_tags(kind: Any) -> tuple[tuple[tuple[str, Any], tuple[Any, ...]], ...]:
     """Return the fields that distinguish types, each with its default if it is missing, and their values."""
-    fields = _fields_of(kind) if _is_record(kind) else {}
+    fields = _list_fields(kind) if _is_record(kind) else {}
     found: list[tuple[tuple[str, Any], tuple[Any, ...]]] = []
     for name in ("type", "role", "stream"):
         hint, required = fields.get(name, (None, False))
@@ -241,9 +241,9 @@ def _list_options(hint: Any) -> list[Any]:
     return literals if len(literals) == len([part for part in parts if part is not types.NoneType]) else []
 
 
-def _depth_of(problems: list[str]) -> int:
+def _get_depth(problems: list[str]) -> int:
     return max(problem.partition(":")[0].count(".") for problem in problems)
 
 
-def _name_of(value: Any) -> str:
+def _get_name(value: Any) -> str:
     return repr(value) if isinstance(value, str | int | float | None) else type(value).__name__

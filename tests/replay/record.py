@@ -44,7 +44,7 @@ class Scene:
             path.write_text(text)
             path.chmod(0o755 if name.endswith(".sh") else 0o644)
 
-    def path_of(self, name: str) -> str:
+    def get_path(self, name: str) -> str:
         return str(self.folder / name)
 
     async def start_session(self, script: Any, **options: Any) -> Talk:
@@ -58,7 +58,7 @@ class Scene:
 
 async def edits(scene: Scene) -> None:
     old, new = "return sum(prices)", "return round(sum(prices), 2)"
-    cart, tax = scene.path_of("shop/cart.py"), scene.path_of("shop/tax.py")
+    cart, tax = scene.get_path("shop/cart.py"), scene.get_path("shop/tax.py")
     todos = [{"id": "1", "content": "round totals", "status": "in_progress"}]
     talk = await scene.start_session(
         [
@@ -69,9 +69,9 @@ async def edits(scene: Scene) -> None:
             call("ExecuteCommand", {"command": "./check.sh"}),
             call("TodoWrite", {"todos": [{**todos[0], "status": "completed"}]}),
             say("Totals are rounded now.", thinking="That was all."),
-            call("WriteFile", {"file_path": scene.path_of("shop/new/notes.txt"), "content": "caf\u00e9\n"}),
-            call("Grep", {"pattern": "def ", "path": scene.path_of("shop")}),
-            call("Glob", {"pattern": "**/*.py", "path": scene.path_of(".")}),
+            call("WriteFile", {"file_path": scene.get_path("shop/new/notes.txt"), "content": "caf\u00e9\n"}),
+            call("Grep", {"pattern": "def ", "path": scene.get_path("shop")}),
+            call("Glob", {"pattern": "**/*.py", "path": scene.get_path(".")}),
             call("Delete", {"file_path": tax}),
             say("Done."),
         ]
@@ -81,7 +81,7 @@ async def edits(scene: Scene) -> None:
 
 
 async def commands(scene: Scene) -> None:
-    write = {"file_path": scene.path_of("never.txt"), "content": "x"}
+    write = {"file_path": scene.get_path("never.txt"), "content": "x"}
     talk = await scene.start_session(
         [
             call("ExecuteCommand", {"command": "./check.sh"}),
@@ -105,7 +105,7 @@ async def failures(scene: Scene) -> None:
             call("Read", '{"file_path": '),
             call("Nothing", {"x": 1}),
             call("Read", {"file": "wrong"}),
-            call("Read", {"file_path": scene.path_of("none.txt")}),
+            call("Read", {"file_path": scene.get_path("none.txt")}),
             say("It is not there."),
             fault(401),
         ]
@@ -122,7 +122,7 @@ async def helpers(scene: Scene) -> None:
         for name in ("cart", "tax"):
             if f"Look at {name}" in first:
                 if len(request.messages) == 1:
-                    return call("Read", {"file_path": scene.path_of(f"shop/{name}.py")}, id=f"read_{name}")
+                    return call("Read", {"file_path": scene.get_path(f"shop/{name}.py")}, id=f"read_{name}")
                 return say(f"I saw {name}.")
         return say("Both were seen.") if "I saw cart." in str(request.messages) else reply("Two of you.", tasks)
 
@@ -161,7 +161,7 @@ async def interrupted(scene: Scene) -> None:
 
 
 async def denied(scene: Scene) -> None:
-    write = call("WriteFile", {"file_path": scene.path_of("x.txt"), "content": "x"})
+    write = call("WriteFile", {"file_path": scene.get_path("x.txt"), "content": "x"})
     two = [call("ExecuteCommand", {"command": f"touch {name}"}) for name in ("a", "b")]
     talk = await scene.start_session(
         [

@@ -38,8 +38,8 @@ async def replay(session: str, workspace: Path, **options: Any) -> ReplayReport:
     return await replay_session(ReplayOptions(session=session, cwd=str(workspace), **{"yes": True, **options}))
 
 
-def log_of(session: str, workspace: Path, home: Path) -> Path:
-    return SessionStore(home / ".local" / "state" / "odin", str(workspace)).path_of(session)
+def find_log(session: str, workspace: Path, home: Path) -> Path:
+    return SessionStore(home / ".local" / "state" / "odin", str(workspace)).get_path(session)
 
 
 def assert_same(report: ReplayReport) -> None:
@@ -107,7 +107,7 @@ async def test_a_difference_is_shown_with_both_sides(start: Start, workspace: Pa
     await talk.say("Run it")
     await talk.say("Thanks")
     session = await close_session(talk)
-    log = log_of(session, workspace, home)
+    log = find_log(session, workspace, home)
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(line.replace("one", "uno") if '"ToolEnded"' in line else line for line in lines))
     report = await replay(session, workspace)
@@ -133,7 +133,7 @@ async def test_missing_recorded_reply_is_a_difference(start: Start, workspace: P
     talk = await start([call("Read", {"file_path": str(workspace / "none")}, id="c1"), say("Not there.")])
     await talk.say("Read it")
     session = await close_session(talk)
-    log = log_of(session, workspace, home)
+    log = find_log(session, workspace, home)
     kept = [
         line for line in log.read_text().splitlines(keepends=True) if "Not there." not in line or "Replied" not in line
     ]
@@ -243,7 +243,7 @@ async def test_missing_permission_request_is_a_difference(start: Start, workspac
     talk = await start([call("LS", {"path": str(workspace)}, id="l"), say("Done.")], yes=False, can_ask=True)
     await talk.say("List")
     session = await close_session(talk)
-    log = log_of(session, workspace, home)
+    log = find_log(session, workspace, home)
     lines = log.read_text().splitlines(keepends=True)
     at = next(number for number, line in enumerate(lines) if '"ToolStarted"' in line)
     asked = json.loads(lines[at])
@@ -365,7 +365,7 @@ async def _record_killed_session(start: Start, workspace: Path, home: Path) -> s
     )
     await talk.say("Go")
     session = await close_session(talk)
-    log = log_of(session, workspace, home)
+    log = find_log(session, workspace, home)
     lines = log.read_text().splitlines(keepends=True)
     at = next(number for number, line in enumerate(lines) if '"ToolEnded"' in line)
     log.write_text("".join(lines[: at + 1]))
@@ -460,7 +460,7 @@ async def test_command_cannot_write_outside_the_copy(start: Start, workspace: Pa
     talk = await start([call("ExecuteCommand", {"command": "echo x > mark; pwd"}, id="c1"), say("Done.")])
     await talk.say("Mark")
     session = await close_session(talk)
-    log = log_of(session, workspace, home)
+    log = find_log(session, workspace, home)
     log.write_text(log.read_text().replace("echo x > mark", f"echo x > {home}/mark; echo y > ../mark"))
     await replay(session, workspace, yes=False)
     assert not (home / "mark").exists()
@@ -534,7 +534,7 @@ async def test_replay_command_prints_the_result_and_sets_the_exit_code(
     session = await close_session(talk)
     good = run_odin("replay", session)
     assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "the same: 1 prompt, 1 call")
-    log = log_of(session, workspace, home)
+    log = find_log(session, workspace, home)
     log.write_text(log.read_text().replace('"content":"x"', '"content":"y"'))
     bad = run_odin("replay", session, "--json")
     assert bad.returncode == 1

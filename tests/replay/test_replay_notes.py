@@ -45,7 +45,7 @@ async def test_question_without_a_recorded_answer_does_not_stop_the_replay(
     await talk.until_end(prompt)
     session = (await talk.client.get_info()).session
     await talk.client.close()
-    log = SessionStore(home / ".local/state/odin", str(workspace)).path_of(session)
+    log = SessionStore(home / ".local/state/odin", str(workspace)).get_path(session)
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(line for line in lines if '"QuestionsAnswered"' not in line))
     report = await replay_session(ReplayOptions(session=session, cwd=str(workspace), yes=True))

@@ -338,7 +338,7 @@ async def use_git(root: str, home: str) -> dict[str, str]:
         async def work_apart() -> str:
             tree = await AgentWorktrees(trees).create("agent")
             Path(tree.root, "a.txt").write_text("by the agent\n")
-            diff = await tree.collect()
+            diff = await tree.collect_diff()
             applied = await tree.apply(write, store)
             return f"{diff.describe()} {applied.describe()} {(await tree.finish()).describe()}"
 

@@ -101,12 +101,12 @@ def _list_damage(outcomes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 def test_commands_that_would_take_over_the_machine_are_denied(
     command: str, permission_mode: str, workspace: Path
 ) -> None:
-    from odin.core.tool import Subject
+    from odin.core.tool import Target
 
     policy = make_policy(root=str(workspace), permission_mode=permission_mode, yes=True)
-    verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
-    assert verdict.action == "deny"
-    assert verdict.builtin
+    decision = policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
+    assert decision.action == "deny"
+    assert decision.builtin
 
 
 def test_no_file_changes_when_the_user_denies_every_request() -> None:
@@ -141,14 +141,14 @@ def test_rewind_restores_files_that_an_approved_command_destroyed() -> None:
 @pytest.mark.parametrize("glue", [";", "&&", "\n", " | "])
 @pytest.mark.parametrize("around", [50, 600, 2_400, 9_000, 30_000])
 def test_a_destructive_command_is_found_among_thousands_of_others(around: int, glue: str) -> None:
-    from odin.core.tool import Subject
+    from odin.core.tool import Target
 
     policy = make_policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)
     padding = f"true{glue}" * around
     worst = "rm -rf ."
     others = "".join(f"rm -rf made{number}{glue}" for number in range(around // 20))
     actions = [
-        policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
+        policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode").action
         for command in (
             f"{padding}{worst}{glue}{padding}ls",
             f"{worst}{glue}{padding}ls",
@@ -160,12 +160,14 @@ def test_a_destructive_command_is_found_among_thousands_of_others(around: int, g
 
 
 def test_other_spellings_of_a_denied_command_are_denied_too() -> None:
-    from odin.core.tool import Subject
+    from odin.core.tool import Target
 
     policy = make_policy(root="/somewhere/proj", permission_mode="bypassPermissions", yes=True)
     attacks = [text for text in ATTACKS["never"] if not text.endswith("&")]
     spellings = [
         form.format(text) for text in attacks for form in (" {} ", "{} ;", "time {}", "! {}", "{} | cat", "true\n{}")
     ]
-    judged = {text: policy.judge("ExecuteCommand", "execute", Subject(command=text), "edit_mode") for text in spellings}
-    assert [text for text, verdict in judged.items() if verdict.action != "deny"] == []
+    resolved_paths = {
+        text: policy.evaluate("ExecuteCommand", "execute", Target(command=text), "edit_mode") for text in spellings
+    }
+    assert [text for text, decision in resolved_paths.items() if decision.action != "deny"] == []

@@ -7,10 +7,10 @@ import pytest
 from odin.compaction.prune import write_history, write_results
 from odin.compaction.summary import (
     SummaryFacts,
-    body_of,
     build_local_summary,
     build_summary_block,
     collect_quotes,
+    extract_body,
     merge_facts,
     parse_sections,
     render_message,
@@ -66,7 +66,7 @@ def test_file_names_and_todos_cannot_forge_a_summary_heading():
         agents=(f"- agent-1: {forged}",),
     )
     first = merge_facts(render_sections({"Goal": "g", "User Constraints": "Be brief."}), facts)
-    assert parse_sections(body_of(build_summary_block(first, "", facts, "")))["User Constraints"] == "Be brief."
+    assert parse_sections(extract_body(build_summary_block(first, "", facts, "")))["User Constraints"] == "Be brief."
 
 
 def test_a_local_summary_takes_user_constraints_only_from_prompts():

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from odin.core.tool import Subject
-from odin.policy.rules.rule import RuleSet, rule_of
-from odin.policy.verdict import Verdict
+from odin.core.tool import Target
+from odin.policy.decision import Decision
+from odin.policy.rules.rule import RuleSet, parse_rule
 from tests.policy.policies import make_policy
 from tests.table import each
 
@@ -223,10 +223,10 @@ def project(workspace: Path, home: Path) -> Path:
     return workspace
 
 
-def judge(root: Path, command: str, *denied: str, **settings: Any) -> Verdict:
-    rules = RuleSet([rule_of(text, "deny") for text in denied])
+def judge(root: Path, command: str, *denied: str, **settings: Any) -> Decision:
+    rules = RuleSet([parse_rule(text, "deny") for text in denied])
     policy = make_policy(root=str(root), rule_set=rules, **settings)
-    return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+    return policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
 
 
 @each("settings", NOT_ASKING)
@@ -234,16 +234,16 @@ def judge(root: Path, command: str, *denied: str, **settings: Any) -> Verdict:
 def test_every_spelling_of_a_denied_command_is_denied_where_odin_does_not_ask(
     command: str, settings: dict[str, Any], project: Path
 ) -> None:
-    verdict = judge(project, command, TAG, **settings)
-    assert verdict.action == "deny"
-    assert TAG in verdict.reason
+    decision = judge(project, command, TAG, **settings)
+    assert decision.action == "deny"
+    assert TAG in decision.reason
 
 
 @each("command", EVASIONS)
 def test_every_spelling_is_denied_or_needs_approval_where_odin_asks(command: str, project: Path) -> None:
-    verdict = judge(project, command, TAG)
-    assert verdict.action in ("ask", "deny")
-    assert TAG in verdict.reason
+    decision = judge(project, command, TAG)
+    assert decision.action in ("ask", "deny")
+    assert TAG in decision.reason
 
 
 @each("command", EVASIONS)
@@ -253,8 +253,8 @@ def test_the_same_commands_are_allowed_without_the_rule(command: str, project: P
 
 @each("command", UNRELATED)
 def test_unrelated_commands_are_allowed(command: str, project: Path) -> None:
-    verdict = judge(project, command, TAG, yes=True)
-    assert verdict.action == "allow", verdict.reason
+    decision = judge(project, command, TAG, yes=True)
+    assert decision.action == "allow", decision.reason
 
 
 OTHER_RULES = [
@@ -290,9 +290,9 @@ OTHER_RULES = [
 
 @each("rule, command", OTHER_RULES)
 def test_evasions_of_other_deny_rules_are_denied(rule: str, command: str, project: Path) -> None:
-    verdict = judge(project, command, rule, yes=True)
-    assert verdict.action == "deny"
-    assert rule in verdict.reason
+    decision = judge(project, command, rule, yes=True)
+    assert decision.action == "deny"
+    assert rule in decision.reason
 
 
 OTHER_UNRELATED = [
@@ -312,8 +312,8 @@ OTHER_UNRELATED = [
 
 @each("rule, command", OTHER_UNRELATED)
 def test_other_deny_rules_allow_unrelated_commands(rule: str, command: str, project: Path) -> None:
-    verdict = judge(project, command, rule, yes=True)
-    assert verdict.action == "allow", verdict.reason
+    decision = judge(project, command, rule, yes=True)
+    assert decision.action == "allow", decision.reason
 
 
 def test_git_aliases_of_the_repository_and_the_user_are_resolved(
@@ -331,15 +331,15 @@ def test_git_aliases_of_the_repository_and_the_user_are_resolved(
 
 
 def test_an_allow_rule_for_exactly_this_command_still_applies(project: Path) -> None:
-    rules = RuleSet([rule_of(TAG, "deny"), rule_of("Bash(git $x M)", "allow")])
+    rules = RuleSet([parse_rule(TAG, "deny"), parse_rule("Bash(git $x M)", "allow")])
     policy = make_policy(root=str(project), rule_set=rules, yes=True)
-    verdict = policy.judge("ExecuteCommand", "execute", Subject(command="git $x M"), "edit_mode")
-    assert verdict.action == "allow"
+    decision = policy.evaluate("ExecuteCommand", "execute", Target(command="git $x M"), "edit_mode")
+    assert decision.action == "allow"
 
 
 def test_an_ask_rule_applies_to_commands_that_cannot_be_resolved(project: Path) -> None:
-    rules = RuleSet([rule_of("Bash"), rule_of(TAG, "ask")])
+    rules = RuleSet([parse_rule("Bash"), parse_rule(TAG, "ask")])
     policy = make_policy(root=str(project), rule_set=rules)
     for command, action in (("x=tag; git $x M", "ask"), ("x=log; git $x M", "allow"), ("make", "allow")):
-        verdict = policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
-        assert verdict.action == action, command
+        decision = policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
+        assert decision.action == action, command

@@ -14,7 +14,7 @@ from odin.commands.usage import format_csv
 from odin.config import load
 from odin.context.system_prompt import load_instructions
 from odin.core.call_events import UsageReport, UsageRow
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from tests.policy.policies import make_policy
 
 
@@ -119,18 +119,18 @@ def test_no_rule_is_suggested_when_the_git_config_runs_a_program(workspace: Path
     subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
     subprocess.run(["git", "config", "core.fsmonitor", "./evil.sh"], cwd=workspace, check=True)
     policy = make_policy(root=str(workspace))
-    subject = Subject(command="git diff")
-    verdict = policy.judge("ExecuteCommand", "execute", subject, "edit_mode")
-    assert verdict.action == "ask"
-    assert "fsmonitor" in verdict.reason
-    assert "may change things" not in verdict.reason
-    assert "Bash(" not in verdict.hint
-    assert policy.suggest_rules("ExecuteCommand", "execute", subject, "edit_mode") == ()
+    target = Target(command="git diff")
+    decision = policy.evaluate("ExecuteCommand", "execute", target, "edit_mode")
+    assert decision.action == "ask"
+    assert "fsmonitor" in decision.reason
+    assert "may change things" not in decision.reason
+    assert "Bash(" not in decision.hint
+    assert policy.suggest_rules("ExecuteCommand", "execute", target, "edit_mode") == ()
 
 
 def test_file_urls_are_denied_with_a_reason(workspace: Path) -> None:
     policy = make_policy(root=str(workspace), yes=True)
     for url in ("file:///etc/passwd", "FILE://x/y", "file:notes.txt"):
-        verdict = policy.judge("WebFetch", "network", Subject(url=url), "edit_mode")
-        assert (verdict.action, verdict.builtin) == ("deny", True)
-        assert "http and https" in verdict.reason
+        decision = policy.evaluate("WebFetch", "network", Target(url=url), "edit_mode")
+        assert (decision.action, decision.builtin) == ("deny", True)
+        assert "http and https" in decision.reason

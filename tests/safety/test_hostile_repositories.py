@@ -10,7 +10,7 @@ import pytest
 
 from tests.safety import git_tricks
 from tests.safety.git_tricks import SECRET, TRICKS, HostileRepository, use_git
-from tests.sandbox.users import BACKENDS, NOBODY, find_python, prefix_of, run_process, shared_folder
+from tests.sandbox.users import BACKENDS, NOBODY, find_python, make_prefix, run_process, shared_folder
 
 Trick = Callable[[HostileRepository], None]
 
@@ -18,7 +18,7 @@ USUAL = (git_tricks.set_filter, git_tricks.add_a_gitlink, git_tricks.link_folder
 """The tricks of the short test run."""
 
 
-def name_of(trick: Trick) -> str:
+def get_name(trick: Trick) -> str:
     return trick.__name__
 
 
@@ -48,7 +48,7 @@ async def test_git_works_in_the_sandbox_with_a_filter_of_the_repository(tmp_path
     check_repository(repo, answers)
 
 
-@pytest.mark.parametrize("trick", [trick for trick, is_effective in TRICKS.items() if is_effective], ids=name_of)
+@pytest.mark.parametrize("trick", [trick for trick, is_effective in TRICKS.items() if is_effective], ids=get_name)
 def test_the_tricks_work_without_a_sandbox(tmp_path: Path, trick: Trick) -> None:
     repo = make_repository(tmp_path, trick, "auto")
     env = {**os.environ, "HOME": str(repo.home), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -60,7 +60,7 @@ def test_the_tricks_work_without_a_sandbox(tmp_path: Path, trick: Trick) -> None
 @pytest.mark.parametrize("backend", [*BACKENDS, "off"])
 @pytest.mark.parametrize(
     "trick",
-    [pytest.param(trick, marks=() if trick in USUAL else pytest.mark.slow, id=name_of(trick)) for trick in TRICKS],
+    [pytest.param(trick, marks=() if trick in USUAL else pytest.mark.slow, id=get_name(trick)) for trick in TRICKS],
 )
 async def test_nothing_of_a_repository_runs_outside_the_sandbox(tmp_path: Path, trick: Trick, backend: str) -> None:
     repo = make_repository(tmp_path, trick, backend)
@@ -72,9 +72,9 @@ async def test_nothing_of_a_repository_runs_outside_the_sandbox(tmp_path: Path, 
 @pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nothing_runs_outside_the_sandbox_of_an_ordinary_user(backend: str, part: int) -> None:
-    prefix = prefix_of("user")
+    prefix = make_prefix("user")
     with shared_folder() as folder:
-        repos = [make_repository(folder / name_of(trick), trick, backend) for trick in list(TRICKS)[part::3]]
+        repos = [make_repository(folder / get_name(trick), trick, backend) for trick in list(TRICKS)[part::3]]
         for path in folder.rglob("*"):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
         argv = [*prefix, find_python(tuple(prefix)), git_tricks.__file__, *(str(repo.root.parent) for repo in repos)]

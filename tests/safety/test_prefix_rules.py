@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from odin.app.policy import load_rule_set
-from odin.app.roles import rules_of
+from odin.app.roles import make_rules
 from odin.config.layers import load
 from odin.context.agent_definition import AgentDefinition
 from odin.core.errors import UsageError
-from odin.core.tool import Subject
-from odin.policy.rules.rule import RuleSet, rule_of
+from odin.core.tool import Target
+from odin.policy.rules.rule import RuleSet, parse_rule
 from odin.policy.rules.rule_file import RuleReader
 from tests.policy.policies import make_policy
 from tests.table import each
@@ -91,9 +91,9 @@ COVERED = [
 
 
 def judge(root: Path, rule: str, command: str, mode: str) -> str:
-    rules = RuleSet([rule_of(f"Bash({rule})")])
+    rules = RuleSet([parse_rule(f"Bash({rule})")])
     policy = make_policy(root=str(root), rule_set=rules, permission_mode=mode)
-    return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action
+    return policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode").action
 
 
 @each("rule, command", RUNS_CODE)
@@ -264,13 +264,13 @@ def test_too_broad_rules_of_flags_and_settings_are_ignored_with_a_warning(worksp
     ]
     policy = make_policy(root=str(workspace), rule_set=rule_set, permission_mode="dontAsk")
     for command in ("sed '1e ./e' a", "awk 'BEGIN { system(\"./e\") }'"):
-        assert policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode").action == "deny"
+        assert policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode").action == "deny"
 
 
 def test_an_agent_may_be_limited_to_an_interpreter() -> None:
     """The rules of an agent allow nothing by themselves; an allow rule is an exception to a deny rule."""
     definition = AgentDefinition(name="x", rules={"bash": {"*": "deny", "python3 *": "allow"}})
-    assert [(rule.action, rule.text) for rule in rules_of(definition)] == [
+    assert [(rule.action, rule.text) for rule in make_rules(definition)] == [
         ("deny", "bash"),
         ("allow", "bash(python3 *)"),
     ]

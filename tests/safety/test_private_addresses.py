@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odin.core.errors import PrivateAddress
-from odin.core.tool import Subject
-from odin.policy.rules.rule import RuleSet, rule_of
+from odin.core.tool import Target
+from odin.policy.rules.rule import RuleSet, parse_rule
 from odin.providers.address_guard import AddressGuard
 from odin.providers.web import WebFetcher
 from odin.testing import ScriptedServer, call, say
@@ -178,17 +178,17 @@ def test_yes_and_bypass_do_not_allow_private_addresses(url: str, is_private: boo
     """A page could send the model there. An allow rule for WebFetch still applies."""
     project = "/srv/project"
     for policy in (make_policy(root=project, yes=True), make_policy(root=project, permission_mode="bypassPermissions")):
-        verdict = policy.judge("WebFetch", "network", Subject(url=url), "edit_mode")
-        assert (verdict.action == "deny") is is_private
-        assert not is_private or "private network" in verdict.reason
-        assert policy.judge("WebSearch", "network", Subject(url=url), "edit_mode").action == "allow"
-    asked = make_policy(root="/srv/project").judge("WebFetch", "network", Subject(url=url), "edit_mode")
+        decision = policy.evaluate("WebFetch", "network", Target(url=url), "edit_mode")
+        assert (decision.action == "deny") is is_private
+        assert not is_private or "private network" in decision.reason
+        assert policy.evaluate("WebSearch", "network", Target(url=url), "edit_mode").action == "allow"
+    asked = make_policy(root="/srv/project").evaluate("WebFetch", "network", Target(url=url), "edit_mode")
     assert asked.action == "ask"
     assert ("--yes" in asked.hint) is not is_private
-    rules = RuleSet([rule_of("WebFetch")])
+    rules = RuleSet([parse_rule("WebFetch")])
     assert (
         make_policy(root="/srv/project", yes=True, rule_set=rules)
-        .judge("WebFetch", "network", Subject(url=url), "edit_mode")
+        .evaluate("WebFetch", "network", Target(url=url), "edit_mode")
         .action
         == "allow"
     )

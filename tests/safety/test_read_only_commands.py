@@ -15,8 +15,8 @@ import pytest
 
 from odin.core.call_events import ToolEnded
 from odin.core.path_names import SECRET_GLOBS
-from odin.core.tool import Subject
-from odin.policy.verdict import Verdict
+from odin.core.tool import Target
+from odin.policy.decision import Decision
 from odin.testing import call, say
 from tests.engine.conftest import Start
 from tests.policy.policies import make_policy
@@ -39,12 +39,12 @@ def project(workspace: Path, home: Path) -> Path:
     return workspace
 
 
-def judge(root: Path, command: str, permission_mode: str = "default") -> Verdict:
+def judge(root: Path, command: str, permission_mode: str = "default") -> Decision:
     policy = make_policy(root=str(root), permission_mode=permission_mode)
-    return policy.judge("ExecuteCommand", "execute", Subject(command=command), "edit_mode")
+    return policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
 
 
-def output_of(command: str, folder: Path, shell: str = "/bin/sh") -> str:
+def get_output(command: str, folder: Path, shell: str = "/bin/sh") -> str:
     done = subprocess.run([shell, "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=20)
     return done.stdout + re.sub(r"(?m)^(rg: No files|Running with --debug).*\n", "", done.stderr)
 
@@ -75,13 +75,13 @@ def test_a_glob_that_may_match_the_parent_folder_needs_approval(command: str, pr
 @each("command", ["cat *.txt", "cat src/*.py", "ls -d .h*", "cat .hid*/x.txt", "cat .[a-z]*/x.txt"])
 def test_other_globs_are_allowed(command: str, project: Path) -> None:
     assert judge(project, command).action == "allow"
-    assert CANARY not in output_of(command, project)
+    assert CANARY not in get_output(command, project)
 
 
 def test_dash_expands_dot_globs_to_the_parent_folder(project: Path) -> None:
     if not Path("/bin/dash").exists():
         pytest.skip("no dash here")
-    assert CANARY in output_of("cat .*/outside.txt", project, "/bin/dash")
+    assert CANARY in get_output("cat .*/outside.txt", project, "/bin/dash")
 
 
 # --- git outside of a repository reads any two files ---
@@ -119,7 +119,7 @@ def test_git_diff_of_a_secret_file_needs_approval(command: str, repository: str,
 @each("command", ["git diff notes.txt other.txt", "git diff --no-index notes.txt other.txt", "git diff --stat"])
 def test_git_diff_of_ordinary_files_is_allowed(command: str, project: Path) -> None:
     assert judge(project, command).action == "allow"
-    assert CANARY not in output_of(command, project)
+    assert CANARY not in get_output(command, project)
 
 
 # --- version managers run programs that project files name ---
@@ -165,8 +165,8 @@ def test_a_shim_needs_approval_if_a_project_file_configures_it(
         assert judge(project, command).action == "allow", "nothing in the project tells the shim what to run"
         (project / file).write_text("nodejs path:./evil\n")
         for line in (command, f"cd src && {command}"):
-            verdict = judge(project, line)
-            assert (verdict.action, "shim" in verdict.reason, file in verdict.reason) == ("ask", True, True)
+            decision = judge(project, line)
+            assert (decision.action, "shim" in decision.reason, file in decision.reason) == ("ask", True, True)
         (project / file).unlink()
 
 
@@ -178,8 +178,8 @@ def test_a_program_that_links_into_the_project_needs_approval(
     (home / "bin").mkdir()
     (home / "bin" / "node").symlink_to(project / "node")
     monkeypatch.setenv("PATH", f"{home}/bin:{os.environ['PATH']}")
-    verdict = judge(project, "node --version")
-    assert (verdict.action, "program of the project" in verdict.reason) == ("ask", True)
+    decision = judge(project, "node --version")
+    assert (decision.action, "program of the project" in decision.reason) == ("ask", True)
 
 
 @each("folder", [".nvm/versions/node/v22/bin", ".pyenv/versions/3.12/bin", ".asdf/installs/nodejs/22/bin", "bin"])
@@ -268,10 +268,10 @@ def test_allowed_searches_skip_secret_files(ignores: dict[str, str], project: Pa
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
     for command in SEARCHES:
-        verdict = judge(project, command, "acceptEdits")
-        assert verdict.action == "allow", (command, verdict.reason)
-        assert verdict.amended is not None, command
-        shown = output_of(verdict.amended.command, project)
+        decision = judge(project, command, "acceptEdits")
+        assert decision.action == "allow", (command, decision.reason)
+        assert decision.amended is not None, command
+        shown = get_output(decision.amended.command, project)
         assert CANARY not in shown, command
         assert not re.search(r"\.env|server\.key|\.ENV|credentials", shown), command
         assert "error" not in shown, (command, shown)
@@ -284,11 +284,11 @@ def test_allowed_searches_skip_secret_files(ignores: dict[str, str], project: Pa
 @each("command", SEARCHES)
 def test_amended_searches_still_find_all_other_files(command: str, project: Path) -> None:
     fill_with_secrets(project)
-    before = output_of(command, project).splitlines()
+    before = get_output(command, project).splitlines()
     amended = judge(project, command).amended
     assert amended is not None
     secret = re.compile(rf"{CANARY}|\.env|server\.key|prod\.ENV|\.ssh|credentials|elapsed|\"stats\"", re.IGNORECASE)
-    after = {line for line in output_of(amended.command, project).splitlines() if not secret.search(line)}
+    after = {line for line in get_output(amended.command, project).splitlines() if not secret.search(line)}
     assert after == {line for line in before if not secret.search(line)}
 
 
@@ -356,9 +356,9 @@ READS_OF_FOUND_FILES = [
 def test_commands_that_only_read_found_files_are_allowed(command: str, project: Path) -> None:
     if not (project / ".git").exists():
         subprocess.run(["git", "init", "-q"], cwd=project, check=True)
-    verdict = judge(project, command)
-    assert verdict.action == "allow", verdict.reason
-    assert CANARY not in output_of(command, project)
+    decision = judge(project, command)
+    assert decision.action == "allow", decision.reason
+    assert CANARY not in get_output(command, project)
 
 
 UNSAFE_READS_OF_FOUND_FILES = [
@@ -442,9 +442,9 @@ SAFE_LOOPS = [
 
 @each("command", SAFE_LOOPS)
 def test_simple_loops_and_printed_variables_are_allowed(command: str, project: Path) -> None:
-    verdict = judge(project, command)
-    assert verdict.action == "allow", verdict.reason
-    assert CANARY not in output_of(command, project, "/bin/bash")
+    decision = judge(project, command)
+    assert decision.action == "allow", decision.reason
+    assert CANARY not in get_output(command, project, "/bin/bash")
 
 
 UNSAFE_LOOPS = [

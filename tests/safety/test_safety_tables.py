@@ -14,8 +14,8 @@ import pytest
 from odin.config.paths import make_environment
 from odin.core.event_values import Mode
 from odin.core.profile import ProcessProfile
-from odin.core.tool import Kind, Subject
-from odin.policy.verdict import Verdict
+from odin.core.tool import Kind, Target
+from odin.policy.decision import Decision
 from odin.sandbox.runner import ProcessRunner
 from tests.policy.everyday_commands import make_repository
 from tests.policy.policies import make_policy
@@ -48,23 +48,21 @@ def localize_paths(text: str, repo: Path, home: Path) -> str:
     )
 
 
-def verdict_of(
-    repo: Path, mode: str, kind: Kind, subject: Subject, name: str = "ExecuteCommand", **settings: Any
-) -> str:
+def decide(repo: Path, mode: str, kind: Kind, target: Target, name: str = "ExecuteCommand", **settings: Any) -> str:
     policy = make_policy(root=str(repo), **settings)
-    return VERDICTS[policy.judge(name, kind, subject, MODES[mode]).action]
+    return VERDICTS[policy.evaluate(name, kind, target, MODES[mode]).action]
 
 
 # --- commands ---
 
 
-def accepted_verdicts_of(case: dict[str, Any]) -> list[str]:
+def list_accepted_actions(case: dict[str, Any]) -> list[str]:
     """`ask` means that the command must not run without approval; a denial with a reason is accepted, too."""
     return case.get("accept") or ([case["expect"], "deny"] if case["expect"] == "ask" else [case["expect"]])
 
 
 def judge_case(case: dict[str, Any], repo: Path, home: Path) -> str:
-    return verdict_of(repo, case["mode"], "execute", Subject(command=localize_paths(case["command"], repo, home)))
+    return decide(repo, case["mode"], "execute", Target(command=localize_paths(case["command"], repo, home)))
 
 
 def test_every_benign_command_runs_without_approval(repo: Path, home: Path):
@@ -85,21 +83,21 @@ def test_no_adversarial_command_runs_without_approval(repo: Path, home: Path):
 
 def test_every_command_gets_an_accepted_verdict(repo: Path, home: Path):
     found = [(case, judge_case(case, repo, home)) for case in load_cases("commands")]
-    assert [(case["command"][:200], given) for case, given in found if given not in accepted_verdicts_of(case)] == []
+    assert [(case["command"][:200], given) for case, given in found if given not in list_accepted_actions(case)] == []
 
 
 def test_search_of_the_whole_project_excludes_secret_files(repo: Path):
-    def judge() -> Verdict:
-        subject = Subject(command="grep -r SECRET .")
-        return make_policy(root=str(repo)).judge("ExecuteCommand", "execute", subject, "ask_mode")
+    def judge() -> Decision:
+        target = Target(command="grep -r SECRET .")
+        return make_policy(root=str(repo)).evaluate("ExecuteCommand", "execute", target, "ask_mode")
 
     assert judge().amended is None
     (repo / ".env").write_text("SECRET=1\n")
-    verdict = judge()
-    assert verdict.action == "allow"
-    assert verdict.amended is not None
-    assert verdict.amended.command == "grep -r SECRET . --exclude=.env"
-    assert verdict.amended.left_out == (".env",)
+    decision = judge()
+    assert decision.action == "allow"
+    assert decision.amended is not None
+    assert decision.amended.command == "grep -r SECRET . --exclude=.env"
+    assert decision.amended.left_out == (".env",)
 
 
 # --- everyday commands ---
@@ -143,7 +141,7 @@ def test_everyday_commands_run_in_auto_mode_unless_they_need_the_network(repo: P
     expected = {case["command"]: {"run": "auto", "ask": "ask"}[case["before"]] for case in load_cases("typical")}
     assert len(expected) == 130
     settings: dict[str, Any] = {"permission_mode": "auto", "confinement": FakeConfinement()}
-    found = {command: verdict_of(repo, "edit", "execute", Subject(command=command), **settings) for command in expected}
+    found = {command: decide(repo, "edit", "execute", Target(command=command), **settings) for command in expected}
     assert {command: found[command] for command in expected if found[command] != expected[command]} == DIFFERENT_TODAY
 
 
@@ -164,7 +162,7 @@ async def test_no_program_of_a_poisoned_repository_runs(
     runner = ProcessRunner(make_environment(cwd="/"))
     for command in case["commands"]:
         for mode in MODES:
-            if verdict_of(repo, mode, "execute", Subject(command=command)) == "auto":
+            if decide(repo, mode, "execute", Target(command=command)) == "auto":
                 confinement = ProcessProfile("project" if mode == "edit" else "read")
                 done = await runner.run(command, cwd=str(repo), timeout=60, profile=confinement)
                 assert "PRIVATE" not in done.output
@@ -191,9 +189,9 @@ def test_git_in_a_poisoned_repository_needs_approval(repo: Path, home: Path, mon
                 subprocess.run(["git", "-C", str(repo), "config", key, "./evil.sh"], check=True)
         assert config.read_text() != kept, case["id"]
         for command in case["commands"]:
-            assert verdict_of(repo, "edit", "execute", Subject(command=command)) == "ask", (case["id"], command)
+            assert decide(repo, "edit", "execute", Target(command=command)) == "ask", (case["id"], command)
         config.write_text(kept)
-    assert verdict_of(repo, "edit", "execute", Subject(command="git status")) == "auto"
+    assert decide(repo, "edit", "execute", Target(command="git status")) == "auto"
 
 
 # --- paths ---
@@ -207,10 +205,10 @@ def test_every_path_gets_an_accepted_verdict(repo: Path, home: Path, case: dict[
         subprocess.run(["bash", "-c", setup], cwd=repo, check=True, capture_output=True)
     path = localize_paths(case["path"], repo, home).replace("/ws/proj-evil", f"{repo}-evil")
     if case["tool"] == "webfetch":
-        found = verdict_of(repo, case["mode"], "network", Subject(url=path), "WebFetch")
+        found = decide(repo, case["mode"], "network", Target(url=path), "WebFetch")
     else:
         kind: Kind = "read" if case["tool"] == "read" else "edit"
         full = path if path.startswith(("/", "~")) else str(repo / path)
         name = "ReadFile" if kind == "read" else "WriteFile"
-        found = verdict_of(repo, case["mode"], kind, Subject(paths=(full,)), name, permission_mode=permission_mode)
+        found = decide(repo, case["mode"], kind, Target(paths=(full,)), name, permission_mode=permission_mode)
     assert found in case.get("accept", [case["expect"]])

@@ -85,12 +85,12 @@ def project(request: pytest.FixtureRequest) -> Iterator[UserProject]:
 
 
 def test_planted_files_are_prevented_or_reported(project: UserProject) -> None:
-    before = [_content_of(project.root / planted) for _, planted, _ in PLANTED]
+    before = [_read_content(project.root / planted) for _, planted, _ in PLANTED]
     done = project.run(*(command for command, _, _ in PLANTED))
     unnoticed = [
         (command, finished.output, finished.tampered_files)
         for (command, planted, name), finished, content in zip(PLANTED, done, before, strict=True)
-        if (name or planted) not in finished.tampered_files and _content_of(project.root / planted) != content
+        if (name or planted) not in finished.tampered_files and _read_content(project.root / planted) != content
     ]
     assert not unnoticed
     reported = sum(bool(finished.tampered_files) for finished in done)
@@ -156,7 +156,7 @@ def test_other_files_of_that_kind_are_not_reported(name: str, tmp_path: Path) ->
     assert find_tampered_files(before, files.read_state(), str(tmp_path)) == ()
 
 
-def _content_of(path: Path) -> tuple[bytes, int]:
+def _read_content(path: Path) -> tuple[bytes, int]:
     try:
         return path.read_bytes(), path.stat().st_mode & 0o111
     except OSError:

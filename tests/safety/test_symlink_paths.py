@@ -14,7 +14,7 @@ import pytest
 
 from odin.core.call_events import ToolEnded
 from odin.core.op import Prompt
-from odin.core.tool import ResolvedPath, Subject
+from odin.core.tool import ResolvedPath, Target
 from odin.policy.paths import follow_links, resolve_given
 from odin.testing import call, reply, say
 from tests.engine.conftest import Start
@@ -164,16 +164,16 @@ MakeArgs = Callable[[str], dict[str, Any]]
 """Returns the arguments of a call for a path."""
 
 
-def folder_of(path: str) -> str:
+def find_folder(path: str) -> str:
     return os.path.dirname(path) or "."
 
 
 READERS: dict[str, MakeArgs] = {
     "Read": lambda path: {"file_path": path},
     "Grep": lambda path: {"pattern": "secret|ours", "path": path},
-    "Grep of the folder": lambda path: {"pattern": "secret|ours", "path": f"{folder_of(path)}/"},
-    "LS": lambda path: {"path": folder_of(path)},
-    "Glob": lambda path: {"pattern": "f.*", "path": folder_of(path)},
+    "Grep of the folder": lambda path: {"pattern": "secret|ours", "path": f"{find_folder(path)}/"},
+    "LS": lambda path: {"path": find_folder(path)},
+    "Glob": lambda path: {"pattern": "f.*", "path": find_folder(path)},
     "Glob by its pattern": lambda path: {"pattern": f"{os.path.dirname(path)}/f.*"},
 }
 
@@ -230,7 +230,7 @@ async def test_reads_use_only_paths_that_the_policy_allowed(
 ) -> None:
     wrong: list[Any] = []
     for label, path, ended in await run_calls(start, world, READERS, mode, **options):
-        target = path if label in ("Read", "Grep") else folder_of(path)
+        target = path if label in ("Read", "Grep") else find_folder(path)
         full = make_absolute(world, target)
         inside = resolve_by_kernel(full) == str(world.project) or is_inside(world, target)
         if SECRET in ended.text or (not inside and ended.status != "denied"):
@@ -301,8 +301,8 @@ def test_symlinks_with_names_that_are_not_utf_8_are_followed(world: World, works
     path = os.fsdecode(os.fsencode(workspace) + b"/l\xff/\xe9.txt")
     assert follow_links(path) == os.fsdecode(folder + b"/\xe9.txt")
     policy = make_policy(root=str(workspace))
-    assert policy.judge("Read", "read", Subject(paths=(path,)), "ask_mode").action == "allow"
-    assert policy.judge("Read", "read", Subject(paths=(f"{path}\ud800",)), "ask_mode").action == "deny"
+    assert policy.evaluate("Read", "read", Target(paths=(path,)), "ask_mode").action == "allow"
+    assert policy.evaluate("Read", "read", Target(paths=(f"{path}\ud800",)), "ask_mode").action == "deny"
 
 
 @each("tool", ["Read", "EditTool", "WriteFile", "AppendFile", "Delete", "LS", "Grep", "Glob"])
@@ -314,38 +314,38 @@ def test_a_symlink_loop_is_denied_with_a_reason(world: World, tool: str) -> None
     for path in ("loop/x", "loop-2/x", "loop-2/x/f.txt", "deep/../../../loop/f.txt"):
         said = asyncio.run(box.call(tool, **make(path))).text
         assert "leads nowhere: its symbolic links lead in a circle" in said, said
-        subject = box.tools[tool].subject_of(box.tools[tool].parse(make(path)))
-        verdict = make_policy(root=str(world.project)).judge(tool, box.tools[tool].kind, subject, "edit_mode")
-        assert verdict.action == "deny"
-        assert "in a circle" in verdict.reason
-        assert "LS" in verdict.hint
+        target = box.tools[tool].get_target(box.tools[tool].parse(make(path)))
+        decision = make_policy(root=str(world.project)).evaluate(tool, box.tools[tool].kind, target, "edit_mode")
+        assert decision.action == "deny"
+        assert "in a circle" in decision.reason
+        assert "LS" in decision.hint
 
 
 def test_special_files_are_denied_with_a_hint(world: World) -> None:
     os.mkfifo(world.project / "pipe")
     policy = make_policy(root=str(world.project), yes=True)
     for path in ("pipe", "x/../pipe", "/dev/zero", "/proc/self/environ", "/dev/fd/0"):
-        verdict = policy.judge("Read", "read", Subject(paths=(path,)), "edit_mode")
-        assert verdict.action == "deny"
-        assert "timeout 5 head" in verdict.hint
+        decision = policy.evaluate("Read", "read", Target(paths=(path,)), "edit_mode")
+        assert decision.action == "deny"
+        assert "timeout 5 head" in decision.hint
 
 
 def test_the_suggested_rule_names_the_resolved_path(world: World) -> None:
     policy = make_policy(root=str(world.project))
     for path in ("deep/../../../../other/f.txt", "file-other", "out/x/../f.txt"):
-        subject = Subject(paths=(str(world.project / path),))
-        verdict = policy.judge("Read", "read", subject, "edit_mode")
-        assert verdict.action == "ask"
-        assert f"'Read({world.other}/f.txt)'" in verdict.hint
-        assert f"{world.other}/f.txt" in verdict.reason
-        assert f"Read({world.other}/f.txt)" in policy.suggest_rules("Read", "read", subject, "edit_mode")
+        target = Target(paths=(str(world.project / path),))
+        decision = policy.evaluate("Read", "read", target, "edit_mode")
+        assert decision.action == "ask"
+        assert f"'Read({world.other}/f.txt)'" in decision.hint
+        assert f"{world.other}/f.txt" in decision.reason
+        assert f"Read({world.other}/f.txt)" in policy.suggest_rules("Read", "read", target, "edit_mode")
 
 
 def test_deleting_a_symlink_outside_needs_approval_even_if_it_points_inside(world: World) -> None:
     policy = make_policy(root=str(world.project), permission_mode="acceptEdits")
-    verdict = policy.judge("Delete", "edit", Subject(paths=("out/back",), on_links=True), "edit_mode")
-    assert verdict.action == "ask"
-    assert f"{world.other}/back" in verdict.reason
+    decision = policy.evaluate("Delete", "edit", Target(paths=("out/back",), on_links=True), "edit_mode")
+    assert decision.action == "ask"
+    assert f"{world.other}/back" in decision.reason
 
 
 async def test_a_path_that_was_not_judged_is_not_used(world: World) -> None:
@@ -353,7 +353,7 @@ async def test_a_path_that_was_not_judged_is_not_used(world: World) -> None:
 
     box = Toolbox(world.project)
     tool = box.tools["Read"]
-    judged: tuple[ResolvedPath, ...] = (resolve_given("f.txt", str(world.project), "/"),)
-    output = await tool.run(tool.parse({"file_path": "x/f.txt"}), replace(box.context(), judged=judged))
+    resolved_paths: tuple[ResolvedPath, ...] = (resolve_given("f.txt", str(world.project), "/"),)
+    output = await tool.run(tool.parse({"file_path": "x/f.txt"}), replace(box.context(), resolved_paths=resolved_paths))
     assert output.is_error
     assert OURS not in output.text

@@ -87,10 +87,10 @@ class JudgedToolbox(Toolbox):
 
         tool = self.tools[name]
         parsed = tool.parse(args)
-        subject = self._policy.resolve(tool.subject_of(parsed))
-        if self._policy.judge(name, tool.kind, subject, "edit_mode").action != "allow":
+        target = self._policy.resolve(tool.get_target(parsed))
+        if self._policy.evaluate(name, tool.kind, target, "edit_mode").action != "allow":
             return None
-        return await tool.run(parsed, replace(self.context(), judged=subject.resolved))
+        return await tool.run(parsed, replace(self.context(), resolved_paths=target.resolved))
 
 
 MakeArgs = Callable[[int], dict[str, Any]]
@@ -211,10 +211,10 @@ async def test_a_call_fails_if_its_folder_became_a_symlink_after_the_verdict(wor
         box = Toolbox(world.project)
         tool = box.tools[name]
         parsed = tool.parse(args)
-        subject = policy.resolve(tool.subject_of(parsed))
+        target = policy.resolve(tool.get_target(parsed))
         os.rename(world.project / "d", world.project / "kept")
         os.symlink(world.other, world.project / "d")
-        output = await tool.run(parsed, replace(box.context(), judged=subject.resolved))
+        output = await tool.run(parsed, replace(box.context(), resolved_paths=target.resolved))
         assert output.is_error, name
         assert "The path changed while it was being used" in output.text, (name, output.text)
         assert "Try again." in output.text
@@ -237,10 +237,10 @@ async def test_a_file_that_became_a_symlink_is_neither_read_nor_written(world: S
         box = Toolbox(world.project)
         tool = box.tools[name]
         parsed = tool.parse(args)
-        subject = policy.resolve(tool.subject_of(parsed))
+        target = policy.resolve(tool.get_target(parsed))
         path.unlink()
         path.symlink_to(world.other / "f.txt")
-        output = await tool.run(parsed, replace(box.context(), judged=subject.resolved))
+        output = await tool.run(parsed, replace(box.context(), resolved_paths=target.resolved))
         assert output.is_error, name
         assert "The path changed while it was being used" in output.text, (name, output.text)
         path.unlink()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odin.app.agents import AgentParts
+from odin.app.agents import AgentRuntime
 from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.message import ToolCall
@@ -122,7 +122,7 @@ async def run_as_agent(
     talk: Talk, root: Path, scope: WriteScope, *calls: tuple[str, dict[str, Any]]
 ) -> list[ToolEnded]:
     """Run tool calls as an agent with this scope."""
-    parts = AgentParts(talk.client._host, "sub", scope=scope)  # type: ignore
+    parts = AgentRuntime(talk.client._host, "sub", scope=scope)  # type: ignore
     requests = [ToolCall(f"c{number}", name, args) for number, (name, args) in enumerate(calls)]
     turn = CallScope("sub", "edit_mode", str(root), str(root), RepetitionGuard())
     seq = (await talk.client.snapshot()).seq

@@ -35,8 +35,8 @@ def wait_for_pids(path: Path, count: int) -> list[int]:
 def _to_outer_pid(number: int, folder: Path) -> list[int]:
     """Return the outer pid of a sandboxed process, by its inner pid and working directory; else the pid itself."""
     inside = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _list_pids(pid)[1:] == [number]]
-    found = [pid for pid in inside if folder_of(pid) == folder]
-    is_other_process = is_alive(number) and folder_of(number) != folder
+    found = [pid for pid in inside if find_folder(pid) == folder]
+    is_other_process = is_alive(number) and find_folder(number) != folder
     return found or ([] if is_other_process else [number])
 
 
@@ -52,7 +52,7 @@ def _list_pids(pid: int) -> list[int]:
     return []
 
 
-def folder_of(pid: int) -> Path | None:
+def find_folder(pid: int) -> Path | None:
     """Return the working directory of a process."""
     try:
         return Path(f"/proc/{pid}/cwd").readlink()

@@ -16,7 +16,7 @@ from odin.sandbox.backends import find_landlock_abi
 from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.runner import SandboxUnavailable
 
-from .processes import folder_of, is_alive
+from .processes import find_folder, is_alive
 from .sandboxes import READ_ONLY, UNSANDBOXED, WRITE, SandboxedProject
 
 OpenProject = Callable[..., SandboxedProject]
@@ -294,7 +294,7 @@ async def start_sleeping(
 def list_sleepers(project: SandboxedProject) -> set[int]:
     """Return the sleeping processes whose working directory is the project."""
     found = subprocess.run(["pgrep", "-x", "sleep"], capture_output=True, text=True, check=False)
-    return {pid for pid in map(int, found.stdout.split()) if folder_of(pid) == project.root}
+    return {pid for pid in map(int, found.stdout.split()) if find_folder(pid) == project.root}
 
 
 @pytest.mark.parametrize("scope", [(), None])

@@ -9,7 +9,7 @@ import pytest
 
 import odin
 
-from .users import AS_NOBODY, BACKENDS, NOBODY, USERS, UserProject, find_python, prefix_of, shared_folder
+from .users import AS_NOBODY, BACKENDS, NOBODY, USERS, UserProject, find_python, make_prefix, shared_folder
 
 OUTER_SANDBOX = [
     "bwrap",
@@ -55,7 +55,7 @@ exec "$@"
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_mounts_made_after_the_sandbox_cannot_be_written(order: list[bool], who: str, backend: str) -> None:
     """In a mount namespace of its own, which shares new mounts with the namespaces below it as most machines do."""
-    prefix_of("root")
+    make_prefix("root")
     with shared_folder() as folder:
         project = UserProject(folder, who, backend)
         (folder / "later").mkdir()

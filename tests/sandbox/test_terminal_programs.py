@@ -8,7 +8,7 @@ import pytest
 
 from odin.core.errors import StateUnwritable, UsageError
 from odin.core.profile import WritableFolders
-from odin.sandbox.terminal import TerminalPrograms, programs_of
+from odin.sandbox.terminal import TerminalPrograms, make_terminal_programs
 
 
 def write_program(path: Path, body: str) -> Path:
@@ -90,7 +90,7 @@ def test_scratch_is_private_below_the_state_folder_and_is_removed(project: Path)
         assert folder.parent == project.parent / "state" / "scratch"
         assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
     assert not folder.exists()
-    with pytest.raises(UsageError, match="not open yet"), programs_of(None, os.environ).open_scratch():
+    with pytest.raises(UsageError, match="not open yet"), make_terminal_programs(None, os.environ).open_scratch():
         pass
     folder.parent.rmdir()
     folder.parent.write_text("")

@@ -69,7 +69,7 @@ class UserProject:
     def __init__(self, folder: Path, who: str, backend: str) -> None:
         self.backend = backend
         self.wrapper: list[str] = []
-        self._prefix = prefix_of(who)
+        self._prefix = make_prefix(who)
         self._python = find_python(tuple(self._prefix))
         self.owner = NOBODY if self._prefix else os.getuid()
         self.root, self.home = folder / "project", folder / "home"
@@ -111,7 +111,7 @@ def shared_folder() -> Generator[Path]:
         yield Path(folder).resolve()
 
 
-def prefix_of(who: str) -> list[str]:
+def make_prefix(who: str) -> list[str]:
     """Return the command line prefix that runs a program as this user. Skip the test if we cannot become that user."""
     if who == "root":
         if os.getuid() != 0:

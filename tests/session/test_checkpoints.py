@@ -15,9 +15,9 @@ from odin.checkpoints.store import (
     CheckpointLost,
     CheckpointManifest,
     CheckpointStore,
+    compute_sha256,
     prune_if_due,
     prune_store,
-    sha256_of,
 )
 from odin.core.errors import StateUnwritable
 from odin.core.event_values import FileState
@@ -52,13 +52,13 @@ def wait_for_reliable_times() -> None:
 
 def test_bytes_are_stored_once_and_missing_ones_raise(store: CheckpointStore) -> None:
     name = store.keep(b"bytes")
-    assert (name, store.fetch(name), store.bytes_added) == (sha256_of(b"bytes"), b"bytes", 5)
+    assert (name, store.fetch(name), store.bytes_added) == (compute_sha256(b"bytes"), b"bytes", 5)
     inode = (store.folder / "objects" / name[:2] / name).stat().st_ino
     assert store.keep(b"bytes") == name
     assert (store.folder / "objects" / name[:2] / name).stat().st_ino == inode
-    assert not store.contains(sha256_of(b"other"))
+    assert not store.contains(compute_sha256(b"other"))
     with pytest.raises(CheckpointLost, match="no longer"):
-        store.fetch(sha256_of(b"other"))
+        store.fetch(compute_sha256(b"other"))
 
 
 def test_unwritable_store_raises_an_explained_error(tmp_path: Path) -> None:
@@ -114,12 +114,14 @@ def test_unchanged_file_is_not_read_again(store: CheckpointStore, workspace: Pat
     first.list(str(workspace), keep=True)
     first.save_hashes()
     ((path, (*stamp, sha256)),) = store.load_hash_cache().items()
-    assert (path, sha256) == (str(file), sha256_of(b"x"))
+    assert (path, sha256) == (str(file), compute_sha256(b"x"))
     pretended = store.keep(b"what was never in the file")
     store.keep_hash_cache({path: (*stamp, pretended)})  # pyright: ignore[reportArgumentType]
     assert ProjectLister(store, ListingLimits()).list(str(workspace), keep=True).states[path].sha256 == pretended
     file.write_text("y")
-    assert ProjectLister(store, ListingLimits()).list(str(workspace), keep=True).states[path].sha256 == sha256_of(b"y")
+    assert ProjectLister(store, ListingLimits()).list(str(workspace), keep=True).states[path].sha256 == compute_sha256(
+        b"y"
+    )
 
 
 def test_hash_of_a_just_written_file_is_not_cached(lister: ProjectLister, workspace: Path) -> None:

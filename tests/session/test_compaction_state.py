@@ -53,8 +53,8 @@ def number_events(events: list[AnyEvent]) -> list[Envelope]:
     return [Envelope(number, 1.0, "s", event) for number, event in enumerate(events)]
 
 
-def visible_parts_of(state: SessionState) -> tuple[object, ...]:
-    thread = state.thread_of()
+def list_visible_parts(state: SessionState) -> tuple[object, ...]:
+    thread = state.get_thread()
     return state.build_history(), thread.summary, thread.prompt, state.turns, state.conversation.tokens, state.files
 
 
@@ -69,7 +69,7 @@ def test_folding_a_prefix_and_applying_the_rest_equals_folding_all(events: list[
     state = SessionState.fold(log[:cut], read_log=lambda: log)
     for envelope in log[cut:]:
         state.apply(envelope)
-    assert visible_parts_of(state) == visible_parts_of(SessionState.fold(log))
+    assert list_visible_parts(state) == list_visible_parts(SessionState.fold(log))
 
 
 def make_conversation() -> list[AnyEvent]:
@@ -90,7 +90,7 @@ def test_compaction_drops_older_messages_and_keeps_calls_with_results() -> None:
     assert_legal(history)
     assert [message.text for message in history if isinstance(message, PromptMessage)] == ["prompt 2", "prompt 3"]
     assert isinstance(history[-1], ToolMessage)
-    assert state.thread_of().summary == "S"
+    assert state.get_thread().summary == "S"
 
 
 def test_boundary_between_call_and_result_moves_before_the_call() -> None:
@@ -138,9 +138,9 @@ def test_rewind_to_before_a_summary_restores_messages_from_the_log() -> None:
     )
     state = SessionState.fold(iter(log), read_log=lambda: log)
     assert state.build_history() == SessionState.fold(log[:4]).build_history()
-    assert state.thread_of().summary == ""
+    assert state.get_thread().summary == ""
     state.apply(Envelope(len(log), 1.0, "s", Redone("r")))
-    assert state.thread_of().summary == "S"
+    assert state.get_thread().summary == "S"
 
 
 def test_rewind_without_a_log_gives_an_empty_history() -> None:

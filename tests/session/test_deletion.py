@@ -69,13 +69,13 @@ def test_symbolic_links_are_not_followed(store: SessionStore, tmp_path: Path) ->
     (store.folder / "linked").symlink_to(outside)
     with pytest.raises(UsageError, match="is a link"):
         delete_session(store, "linked")
-    (store.path_of("one").parent / "outputs" / "link").symlink_to(outside)
+    (store.get_path("one").parent / "outputs" / "link").symlink_to(outside)
     delete_session(store, "one")
     assert (outside / "main.jsonl").read_text() == "precious"
 
 
 def test_session_with_a_damaged_log_can_be_deleted(store: SessionStore) -> None:
-    store.path_of("one").write_bytes(b"\xff no log")
+    store.get_path("one").write_bytes(b"\xff no log")
     delete_session(store, "one")
     assert [item.id for item in store.list()] == ["two"]
 

@@ -45,7 +45,7 @@ def test_fork_without_a_prompt_copies_everything(store: SessionStore) -> None:
     write_session(store, "old", EVENTS)
     made = fork_session(store, store.open("old"), "/w", session="copy")
     made.log.close()
-    assert [item.event for item in read_log(store.path_of("copy"))] == EVENTS
+    assert [item.event for item in read_log(store.get_path("copy"))] == EVENTS
     assert made.left_out_prompt == ""
 
 
@@ -97,7 +97,7 @@ def test_queued_prompt_with_the_id_of_an_answered_one_is_not_copied(store: Sessi
 
 def test_fork_copies_files_and_rewrites_their_paths(store: SessionStore) -> None:
     """Paths of other sessions whose ids start with the original's id stay as they are."""
-    folder = store.path_of("old").parent
+    folder = store.get_path("old").parent
     picture = folder / "images" / "p.png"
     said = f"saved to {folder}/outputs/x.txt, not {folder}er/y nor {folder}2"
     ended = ToolEnded("c", "Read", "success", said, images=(Image(str(picture), "image/png"),))

@@ -36,7 +36,7 @@ def fold_with(*more: AnyEvent) -> SessionState:
     ids=lambda event: type(event).__name__,
 )
 def test_removed_messages_change_the_lineage(event: AnyEvent) -> None:
-    assert fold_with(event).thread_of().lineage > fold_with().thread_of().lineage
+    assert fold_with(event).get_thread().lineage > fold_with().get_thread().lineage
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_removed_messages_change_the_lineage(event: AnyEvent) -> None:
     ids=lambda event: type(event).__name__,
 )
 def test_events_that_keep_the_messages_keep_the_lineage(event: AnyEvent) -> None:
-    assert fold_with(event).thread_of().lineage == fold_with().thread_of().lineage
+    assert fold_with(event).get_thread().lineage == fold_with().get_thread().lineage
 
 
 def test_every_rewind_redo_and_compaction_gives_a_new_lineage() -> None:
@@ -59,5 +59,5 @@ def test_every_rewind_redo_and_compaction_gives_a_new_lineage() -> None:
         Redone("r3"),
         MessageRemoved(),
     ]
-    seen = [fold_with(*moves[:count]).thread_of().lineage for count in range(len(moves) + 1)]
+    seen = [fold_with(*moves[:count]).get_thread().lineage for count in range(len(moves) + 1)]
     assert sorted(set(seen)) == seen

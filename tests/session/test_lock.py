@@ -13,7 +13,14 @@ import pytest
 
 from odin.core.errors import SessionLockCorrupt, SessionLocked, SessionNotFound
 from odin.session.index import SessionIndex
-from odin.session.lock import LockHolder, birth_of, get_host_name, lock_file_of, lock_holder_of, read_lock_holder
+from odin.session.lock import (
+    LockHolder,
+    describe_lock_holder,
+    get_host_name,
+    get_lock_path,
+    read_lock_holder,
+    read_start_time,
+)
 from odin.session.log import SessionLog
 from odin.session.store import SessionStore
 
@@ -100,20 +107,20 @@ def test_lock_of_a_dead_process_is_taken_over(tmp_path: Path, store: SessionStor
     with hold_in_other_process(tmp_path) as other:
         other.kill()
         other.wait(60)
-        assert lock_file_of(log).exists()
+        assert get_lock_path(log).exists()
         assert SessionIndex(store.folder).list_summaries()[0].locked == ""
         ours = store.open("s1")
         ours.hold()
-        assert f"PID {os.getpid()} " in lock_holder_of(log)
+        assert f"PID {os.getpid()} " in describe_lock_holder(log)
         ours.close()
-    assert not lock_file_of(log).exists()
+    assert not get_lock_path(log).exists()
 
 
 def test_normal_exit_removes_the_lock_file(tmp_path: Path, store: SessionStore, log: Path) -> None:
     with hold_in_other_process(tmp_path) as other:
         other.communicate(timeout=60)
         assert other.returncode == 0
-        assert not lock_file_of(log).exists()
+        assert not get_lock_path(log).exists()
 
 
 @pytest.mark.parametrize("damage", ["not json", "", None])
@@ -122,9 +129,9 @@ def test_unreadable_lock_file_of_a_held_session_is_reported_as_corrupt(
 ) -> None:
     with hold_in_other_process(tmp_path):
         if damage is None:
-            lock_file_of(log).unlink()
+            get_lock_path(log).unlink()
         else:
-            lock_file_of(log).write_text(damage)
+            get_lock_path(log).write_text(damage)
         with pytest.raises(SessionLockCorrupt, match="an unknown process"):
             store.open("s1").hold()
         assert bool(SessionIndex(store.folder).list_summaries()[0].locked) is (damage is not None)
@@ -161,10 +168,10 @@ def test_holder_that_unlocks_while_its_file_is_read_is_still_named(
 
 
 def test_damaged_lock_file_without_a_holder_is_replaced(store: SessionStore, log: Path) -> None:
-    lock_file_of(log).write_text("{")
+    get_lock_path(log).write_text("{")
     ours = store.open("s1")
     ours.hold()
-    assert f"PID {os.getpid()} " in lock_holder_of(log)
+    assert f"PID {os.getpid()} " in describe_lock_holder(log)
     ours.close()
 
 
@@ -180,7 +187,7 @@ def test_zombie_process_does_not_hold_the_lock(tmp_path: Path, store: SessionSto
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_reused_pid_does_not_hold_the_lock() -> None:
-    ours = LockHolder(os.getpid(), get_host_name(), 1.0, birth_of(os.getpid()))
+    ours = LockHolder(os.getpid(), get_host_name(), 1.0, read_start_time(os.getpid()))
     assert ours.is_alive
     assert not msgspec.structs.replace(ours, birth="1").is_alive
     assert msgspec.structs.replace(ours, birth="1", host="elsewhere").is_alive
@@ -213,7 +220,7 @@ def test_one_of_many_concurrent_processes_gets_the_lock(
 ) -> None:
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     stale = LockHolder(int(dead.stdout), get_host_name(), 1.0)
-    lock_file_of(log).write_bytes(msgspec.json.encode(stale))
+    get_lock_path(log).write_bytes(msgspec.json.encode(stale))
     processes = [_start_holder(tmp_path, way) for _ in range(6)]
     try:
         said = [_read_line(process) for process in processes]
@@ -232,7 +239,7 @@ def test_without_fcntl_the_lock_file_decides(tmp_path: Path, log: Path) -> None:
         assert f"SessionLocked Session s1 is already open in another process (PID {other.pid} " in _read_line(second)
         second.communicate(timeout=60)
         assert second.returncode == 3
-        lock_file_of(log).write_text("?")
+        get_lock_path(log).write_text("?")
         third = _start_holder(tmp_path, "without")
         assert _read_line(third).startswith("SessionLockCorrupt")
         third.communicate(timeout=60)
@@ -248,7 +255,7 @@ def test_sessions_created_at_the_same_time_get_different_ids(store: SessionStore
 
 @pytest.mark.parametrize("damage", ["link", "folder", '{"pid": "x"}', "[]"])
 def test_invalid_lock_file_counts_as_an_unknown_holder(store: SessionStore, log: Path, damage: str) -> None:
-    file = lock_file_of(log)
+    file = get_lock_path(log)
     if damage == "link":
         file.symlink_to("nowhere")
     elif damage == "folder":
@@ -257,13 +264,13 @@ def test_invalid_lock_file_counts_as_an_unknown_holder(store: SessionStore, log:
         file.write_text(damage)
     with pytest.raises(ValueError):
         read_lock_holder(file)
-    assert lock_holder_of(log) == "unknown process"
+    assert describe_lock_holder(log) == "unknown process"
     with pytest.raises(ValueError):
         read_lock_holder(log / "below a file")
 
 
 def test_lock_works_without_a_writable_lock_file(store: SessionStore, log: Path) -> None:
-    lock_file_of(log).mkdir()
+    get_lock_path(log).mkdir()
     before = sorted(item.name for item in store.folder.iterdir())
     ours = store.open("s1")
     ours.hold()

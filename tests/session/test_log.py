@@ -19,7 +19,7 @@ from odin.core.errors import (
 )
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.session.log import LOG_FORMAT, LogHeader, SessionLog, pause_collection, read_header, read_log
-from odin.session.store import SessionStore, make_session_id, project_key_of
+from odin.session.store import SessionStore, make_project_key, make_session_id
 
 
 def make_envelope(number: int) -> Envelope:
@@ -152,13 +152,13 @@ def test_sessions_are_listed_newest_first_and_found(tmp_path: Path) -> None:
         os.utime(log.path, (number, number))
     assert [entry.id for entry in store.list()] == ["two", "one"]
     assert store.find_latest() == "two"
-    assert SessionStore(tmp_path, "/elsewhere").open("one").path == store.path_of("one")
+    assert SessionStore(tmp_path, "/elsewhere").open("one").path == store.get_path("one")
 
 
 def test_invalid_unknown_and_taken_ids_are_refused(tmp_path: Path) -> None:
     store = SessionStore(tmp_path, "/w")
     with pytest.raises(UsageError):
-        store.path_of("../escape")
+        store.get_path("../escape")
     with pytest.raises(SessionNotFound, match="no session nope"):
         store.open("nope")
     with pytest.raises(SessionNotFound, match="no earlier session"):
@@ -173,7 +173,7 @@ def test_invalid_unknown_and_taken_ids_are_refused(tmp_path: Path) -> None:
 def test_session_ids_are_digits_and_project_keys_differ() -> None:
     assert make_session_id(0.123).isdigit()
     assert len(make_session_id()) == 17
-    assert project_key_of("/a/b") != project_key_of("/a-b")
+    assert make_project_key("/a/b") != make_project_key("/a-b")
 
 
 def test_garbage_collection_pauses_while_a_log_is_read():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from odin.checkpoints.project_listing import ListingLimits, ListingStopped, ProjectLister
-from odin.checkpoints.store import CheckpointStore, prune_store, sha256_of
+from odin.checkpoints.store import CheckpointStore, compute_sha256, prune_store
 from odin.core.errors import StateUnwritable
 
 MANY = {f"file {number}": f"content {number}\n".encode() * number for number in range(60)}
@@ -30,9 +30,10 @@ def test_many_files_are_stored_in_one_pack(tmp_path: Path, workspace: Path) -> N
     assert (store.folder / "packs").stat().st_mode & 0o077 == 0
     for seen_by in (store, CheckpointStore(store.folder)):
         assert all(
-            seen_by.contains(sha256_of(data)) and seen_by.fetch(sha256_of(data)) == data for data in MANY.values()
+            seen_by.contains(compute_sha256(data)) and seen_by.fetch(compute_sha256(data)) == data
+            for data in MANY.values()
         )
-        assert seen_by.list_names() == {sha256_of(data) for data in MANY.values()}
+        assert seen_by.list_names() == {compute_sha256(data) for data in MANY.values()}
     assert store.bytes_added == sum(len(data) for data in set(MANY.values()))
 
 
@@ -50,17 +51,17 @@ def test_packed_content_is_not_stored_again(tmp_path: Path, workspace: Path) -> 
 
 def test_other_store_finds_a_pack_created_later(tmp_path: Path, workspace: Path) -> None:
     store, other = (CheckpointStore(tmp_path / "store") for _ in range(2))
-    assert not other.contains(sha256_of(MANY["file 3"]))
+    assert not other.contains(compute_sha256(MANY["file 3"]))
     write_many_files(workspace)
     ProjectLister(store, ListingLimits()).list(str(workspace), keep=True)
-    assert other.fetch(sha256_of(MANY["file 3"])) == MANY["file 3"]
+    assert other.fetch(compute_sha256(MANY["file 3"])) == MANY["file 3"]
 
 
 def test_few_files_are_stored_as_single_objects(tmp_path: Path, workspace: Path) -> None:
     (workspace / "a").write_bytes(b"a")
     store = CheckpointStore(tmp_path / "store")
     ProjectLister(store, ListingLimits()).list(str(workspace), keep=True)
-    assert list_file_names(store.folder / "objects") == [sha256_of(b"a")]
+    assert list_file_names(store.folder / "objects") == [compute_sha256(b"a")]
     assert not (store.folder / "packs").exists()
 
 
@@ -79,7 +80,7 @@ def test_stopped_listing_stores_nothing_and_a_new_listing_stores_all(tmp_path: P
         lister.list(str(workspace), keep=True, stopped=is_stopped)
     assert list_file_names(store.folder) == []
     lister.list(str(workspace), keep=True)
-    assert all(store.fetch(sha256_of(data)) == data for data in MANY.values())
+    assert all(store.fetch(compute_sha256(data)) == data for data in MANY.values())
 
 
 def test_single_object_survives_a_failed_pack(tmp_path: Path) -> None:
@@ -89,8 +90,8 @@ def test_single_object_survives_a_failed_pack(tmp_path: Path) -> None:
             keep(data)
         store.keep(b"an edit that came in between")
         raise RuntimeError
-    assert store.fetch(sha256_of(b"an edit that came in between")) == b"an edit that came in between"
-    assert not store.contains(sha256_of(MANY["file 1"]))
+    assert store.fetch(compute_sha256(b"an edit that came in between")) == b"an edit that came in between"
+    assert not store.contains(compute_sha256(MANY["file 1"]))
 
 
 def test_pack_without_an_index_is_ignored(tmp_path: Path, workspace: Path) -> None:
@@ -99,7 +100,7 @@ def test_pack_without_an_index_is_ignored(tmp_path: Path, workspace: Path) -> No
     ProjectLister(store, ListingLimits()).list(str(workspace), keep=True)
     (index,) = (store.folder / "packs").glob("*.index")
     index.unlink()
-    assert not CheckpointStore(store.folder).contains(sha256_of(MANY["file 1"]))
+    assert not CheckpointStore(store.folder).contains(compute_sha256(MANY["file 1"]))
 
 
 def test_unwritable_pack_raises_an_explained_error(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_pack_is_pruned_when_no_log_refers_to_it(tmp_path: Path, workspace: Path
     if named:
         log = sessions / "s" / "main.jsonl"
         log.parent.mkdir(parents=True)
-        log.write_text(f'{{"sha256":"{sha256_of(MANY["file 5"])}"}}\n')
+        log.write_text(f'{{"sha256":"{compute_sha256(MANY["file 5"])}"}}\n')
     prune_store(store, sessions, limit=1)
     assert bool(list_file_names(store.folder / "packs")) is named
-    assert CheckpointStore(store.folder).contains(sha256_of(MANY["file 5"])) is named
+    assert CheckpointStore(store.folder).contains(compute_sha256(MANY["file 5"])) is named

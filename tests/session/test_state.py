@@ -103,7 +103,7 @@ def test_a_crash_between_two_calls_leaves_a_result_for_each() -> None:
     last = state.build_history()[-1]
     assert isinstance(last, ToolMessage)
     assert [(result.text, result.is_error) for result in last.results] == [("fine", False), (NOT_STARTED, True)]
-    assert [call.id for call in state.thread_of().open_calls] == ["b"]
+    assert [call.id for call in state.get_thread().open_calls] == ["b"]
 
 
 def test_interrupted_result_differs_for_started_and_unstarted_calls() -> None:

@@ -10,7 +10,7 @@ import pytest
 from odin.core.client import SessionSummary
 from odin.core.errors import SessionNotFound, UsageError
 from odin.core.event import AnyEvent, Compacted, ModelChanged, PromptQueued, Redone, Rewound, TurnEnded, TurnStarted
-from odin.session.index import INDEX_NAME, SessionIndex, index_entry_of
+from odin.session.index import INDEX_NAME, SessionIndex, read_index_entry
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
@@ -203,7 +203,7 @@ def _make_random_events(rng: random.Random) -> list[AnyEvent]:
     return events
 
 
-def _facts_of(row: SessionSummary) -> tuple[object, ...]:
+def _list_facts(row: SessionSummary) -> tuple[object, ...]:
     return row.first, row.turns, row.model, row.usage, row.cost_usd
 
 
@@ -230,7 +230,7 @@ def test_index_agrees_with_the_folded_state_however_the_log_grew(store: SessionS
     state = SessionState.fold(read_log(log.path))
     (row,) = index.list_summaries()
     turns = state.turns
-    assert _facts_of(row) == (
+    assert _list_facts(row) == (
         turns[0].body if turns else "",
         len(turns),
         state.model,
@@ -238,7 +238,7 @@ def test_index_agrees_with_the_folded_state_however_the_log_grew(store: SessionS
         state.totals.cost_usd,
     )
     info = log.path.stat()
-    fresh = index_entry_of("one", log.path, info.st_size, info.st_mtime_ns)
+    fresh = read_index_entry("one", log.path, info.st_size, info.st_mtime_ns)
     assert (fresh.title, fresh.first, fresh.turns, fresh.original) == (
         state.title,
         row.first,

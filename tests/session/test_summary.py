@@ -21,7 +21,7 @@ from odin.session.state import SessionState
 from .test_state import assert_legal, ended, reply, turn_events, wrap
 
 
-def result_texts_of(state: SessionState, agent: str = "") -> dict[str, str]:
+def list_result_texts(state: SessionState, agent: str = "") -> dict[str, str]:
     found = (message for message in state.build_history(agent) if isinstance(message, ToolMessage))
     return {result.call_id: result.text for message in found for result in message.results}
 
@@ -46,7 +46,7 @@ TALK: tuple[AnyEvent, ...] = (
 
 def test_summarized_results_and_context_are_replaced():
     state = SessionState.fold(wrap(*TALK))
-    assert result_texts_of(state) == {
+    assert list_result_texts(state) == {
         "a": SUMMARIZED_RESULT,
         "b": SUMMARIZED_RESULT,
         "c": "newest",
@@ -80,7 +80,7 @@ def test_collected_texts_exclude_the_running_call():
 
 def test_later_call_with_the_same_id_is_not_replaced():
     state = SessionState.fold(wrap(*TALK, TurnEnded("t", "end_turn"), started("u"), reply("a"), ended("a", "new text")))
-    assert result_texts_of(state)["a"] == "new text"
+    assert list_result_texts(state)["a"] == "new text"
     first = state.build_history()[2]
     assert isinstance(first, ToolMessage)
     assert first.results[0].text == SUMMARIZED_RESULT
@@ -104,8 +104,8 @@ def test_summary_of_a_sub_agent_changes_only_its_own_thread():
         agent="s",
     )
     state = SessionState.fold([*main, *sub])
-    assert result_texts_of(state, "s")["a"] == SUMMARIZED_RESULT
-    assert result_texts_of(state)["a"] == "main text"
+    assert list_result_texts(state, "s")["a"] == SUMMARIZED_RESULT
+    assert list_result_texts(state)["a"] == "main text"
     assert [item.content for item in state.snapshot().context] == ["kept"]
     assert [item.text for item in state.list_collected("s")] == [SUMMARIZED_RESULT, "short"]
 
@@ -114,13 +114,13 @@ def test_rewind_to_before_a_summary_restores_the_results():
     before = wrap(started("t"), reply("a"), ended("a", "old text"), TurnEnded("t", "end_turn", "ok"))
     later = wrap(started("u"), reply("sum"), ended("sum", "short"), ContextSummarized("short", ("a",)))
     state = SessionState.fold([*before, *later])
-    assert result_texts_of(state)["a"] == SUMMARIZED_RESULT
+    assert list_result_texts(state)["a"] == SUMMARIZED_RESULT
     back = SessionState.fold([*before, *later, *wrap(TurnEnded("u", "end_turn"), Rewound("r", "u", False, True))])
-    assert result_texts_of(back) == {"a": "old text"}
+    assert list_result_texts(back) == {"a": "old text"}
     again = [
         *wrap(TurnEnded("u", "end_turn"), Rewound("r", "u", False, True), started("v"), reply("x"), ended("x", "y"))
     ]
-    assert result_texts_of(SessionState.fold([*before, *later, *again])) == {"a": "old text", "x": "y"}
+    assert list_result_texts(SessionState.fold([*before, *later, *again])) == {"a": "old text", "x": "y"}
 
 
 summaries = st.lists(st.sampled_from("abcdx"), max_size=4).map(lambda calls: ContextSummarized("s", tuple(calls)))

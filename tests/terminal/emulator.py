@@ -21,7 +21,7 @@ import pyte
 
 from tests.fork_server import ForkedProcess, can_fork
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 POLL_S = 0.02
 """Seconds between two looks at the screen."""
 DEFAULT_MODES = {7, 25}
@@ -193,9 +193,9 @@ class Emulator:
         """Wait until only these private modes are on."""
         self._wait(lambda: not self.modes - modes, f"the modes {modes} and no others")
 
-    def see(self, *words: str, patience: float = PATIENCE) -> str:
+    def see(self, *words: str, timeout: float = TIMEOUT_S) -> str:
         """Wait until all of these words are on the screen, and return its text."""
-        return self._wait(lambda: all(word in self.text for word in words), f"{words} on the screen", patience)
+        return self._wait(lambda: all(word in self.text for word in words), f"{words} on the screen", timeout)
 
     def wait_until_gone(self, *words: str) -> str:
         """Wait until none of these words is on the screen, and return its text."""
@@ -205,8 +205,8 @@ class Emulator:
         """Wait until the program has written these bytes so many times."""
         self._wait(lambda: bytes(self.bytes).count(data) >= times, f"the bytes {data!r}")
 
-    def _wait(self, holds: Callable[[], bool], what: str, patience: float = PATIENCE) -> str:
-        end = time.monotonic() + patience
+    def _wait(self, holds: Callable[[], bool], what: str, timeout: float = TIMEOUT_S) -> str:
+        end = time.monotonic() + timeout
         while not holds():
             if time.monotonic() > end or (
                 self.process.poll() is not None and not self._receives_more() and not holds()
@@ -262,10 +262,10 @@ class Emulator:
 
     def wait_for_exit(self) -> int:
         """Wait for the exit and for the remaining output, and return the exit code."""
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT_S)
         self._receives_more()
-        patience = time.monotonic() + PATIENCE
-        while self._has_unread() and not self.paused.is_set() and time.monotonic() < patience:
+        timeout = time.monotonic() + TIMEOUT_S
+        while self._has_unread() and not self.paused.is_set() and time.monotonic() < timeout:
             time.sleep(0.02)
         return code
 
@@ -307,7 +307,7 @@ class Emulator:
     def hang_up(self) -> None:
         """Close the window."""
         self._ended.set()
-        self._reader.join(PATIENCE)
+        self._reader.join(TIMEOUT_S)
         os.close(self._terminal)
         os.close(self.master)
         self._terminal = self.master = -1
@@ -316,8 +316,8 @@ class Emulator:
         self._ended.set()
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self.process.wait(TIMEOUT_S)
+        self._reader.join(TIMEOUT_S)
         for fd in (self._terminal, self.master):
             if fd >= 0:
                 os.close(fd)

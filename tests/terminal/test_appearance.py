@@ -16,7 +16,7 @@ LIGHT_BACKGROUND, LIGHT_SURFACE = b"48;2;251;250;247", b"48;2;243;241;236"
 DARK_BACKGROUND = b"48;2;20;23;28"
 
 
-def titles_of(odin: Emulator) -> list[str]:
+def list_titles(odin: Emulator) -> list[str]:
     return [found.decode() for found in re.findall(rb"\x1b\]0;([^\x07]*)\x07", bytes(odin.bytes))]
 
 
@@ -38,8 +38,8 @@ def test_title_shows_the_activity_and_is_restored(workspace: Path) -> None:
         odin.see("Hello there.", "done")
         odin.wait_for_bytes(f"\x1b]0;{workspace.name}\a".encode())
         exit_with_ctrl_c(odin)
-        assert f"✳ working — {workspace.name}" in titles_of(odin)
-        assert titles_of(odin)[-1] == workspace.name
+        assert f"✳ working — {workspace.name}" in list_titles(odin)
+        assert list_titles(odin)[-1] == workspace.name
         assert bytes(odin.bytes).count(b"\x1b[22;0t") == bytes(odin.bytes).count(b"\x1b[23;0t") == 1
 
 

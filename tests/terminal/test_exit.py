@@ -169,7 +169,7 @@ def test_start_after_sigkill_restores_the_terminal(workspace: Path) -> None:
     once = f"{sys.executable} -I -m odin"
     with open_terminal(cwd=workspace, command=["/bin/sh", "-c", f"{once}; sleep 0.2; {once}"]) as odin:
         odin.see("edit")
-        first = child_of(odin.process.pid)
+        first = find_child(odin.process.pid)
         os.kill(first, signal.SIGKILL)
         odin.wait_for_bytes(b"\x1b[?1049h", times=2)
         odin.see("edit")
@@ -191,7 +191,7 @@ def is_running(marker: str) -> bool:
     return False
 
 
-def child_of(parent: int) -> int:
+def find_child(parent: int) -> int:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()

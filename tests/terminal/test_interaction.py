@@ -28,7 +28,7 @@ def confirm(odin: Emulator, text: str) -> None:
     """Type the text and press Enter after a pause, because Enter right after a burst of letters does not count."""
     odin.type(text)
     odin.see(text)
-    time.sleep(DEFAULT_APP_TIMING.burst_s)
+    time.sleep(DEFAULT_APP_TIMING.key_debounce_s)
     odin.type("\r")
 
 
@@ -71,7 +71,7 @@ def test_every_answer_to_a_permission_request(workspace: Path) -> None:
         odin.assert_exit_code(0)
         odin.assert_restored()
         results = [str(result) for result in server.requests[7].results.values()]
-        assert "said no" in results[1]
+        assert "denied this tool call" in results[1]
         assert "not on a Sunday" in results[2]
         assert "edited-by-me" in results[3]
         assert any("mind the gap" in str(message) for message in server.requests[5].messages)
@@ -165,9 +165,9 @@ def measure_stop(odin: Emulator, workspace: Path) -> float:
     """Return the seconds from the Esc key until the app shows that the command was stopped."""
     before = len(list(workspace.glob("ran-*")))
     odin.type("Wait\r")
-    patience = time.monotonic() + 30
+    timeout = time.monotonic() + 30
     while len(list(workspace.glob("ran-*"))) < before + 3:
-        assert time.monotonic() < patience, odin.text
+        assert time.monotonic() < timeout, odin.text
         time.sleep(0.02)
     odin.see("Esc stops")
     pressed = time.monotonic()

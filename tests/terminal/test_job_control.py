@@ -46,7 +46,7 @@ def test_suspend_and_sigstop_with_an_open_permission_request(workspace: Path) ->
         odin.type("fg\r")
         wait_for_question(odin, "│ touch made")
 
-        pid = foreground_process_of(odin)
+        pid = find_foreground_process(odin)
         os.kill(pid, signal.SIGSTOP)
         odin.wait_for_bytes(b"Stopped", times=2)
         odin.type("fg\r")
@@ -184,7 +184,7 @@ def test_editor_gets_interrupts_and_ends_with_odin(workspace: Path, editor: str)
         odin.assert_restored()
 
 
-def foreground_process_of(odin: Emulator) -> int:
+def find_foreground_process(odin: Emulator) -> int:
     """Return the process id of the Odin that runs in the shell."""
     pgrp = os.tcgetpgrp(odin.master)
     assert pgrp != odin.process.pid

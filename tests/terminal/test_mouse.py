@@ -53,9 +53,9 @@ def test_selection_wheel_click_and_the_mouse_setting(workspace: Path) -> None:
         column, row = find_text(odin, "cat lines.txt")
         before = odin.text.count("row ")
         click(odin, column, row)
-        patience = time.monotonic() + 30
+        timeout = time.monotonic() + 30
         while odin.text.count("row ") == before:
-            assert time.monotonic() < patience, odin.text
+            assert time.monotonic() < timeout, odin.text
             time.sleep(0.02)
 
         odin.type("please explain")

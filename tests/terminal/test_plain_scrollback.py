@@ -19,7 +19,7 @@ def make_numbered_lines(first: int, last: int) -> str:
     return "".join(f"line {number} of many\n" for number in range(first, last))
 
 
-def line_numbers_of(odin: Emulator) -> list[int]:
+def list_line_numbers(odin: Emulator) -> list[int]:
     return [int(seen[1]) for line in odin.scrollback if (seen := _NUMBERED.match(line))]
 
 
@@ -38,7 +38,7 @@ def test_scrollback_has_five_thousand_lines_once(workspace: Path) -> None:
         odin.type("tell me everything\r")
         odin.see("THE END", "edit>")
         exit_and_check(odin)
-        assert line_numbers_of(odin) == list(range(LINES))
+        assert list_line_numbers(odin) == list(range(LINES))
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_lines_appear_while_the_answer_streams(workspace: Path) -> None:
         gate.set()
         odin.see("THE END", "edit>")
         exit_and_check(odin)
-        assert line_numbers_of(odin) == list(range(40))
+        assert list_line_numbers(odin) == list(range(40))
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_typing_while_the_answer_streams(workspace: Path) -> None:
         odin.type("\r")
         odin.see("Second answer.")
         exit_and_check(odin)
-        assert line_numbers_of(odin) == list(range(LINES))
+        assert list_line_numbers(odin) == list(range(LINES))
         assert len(server.requests) == 2
 
 
@@ -89,7 +89,7 @@ def test_resizes_while_the_answer_streams(workspace: Path) -> None:
         gate.set()
         odin.see("THE END", "edit>")
         exit_and_check(odin)
-        assert line_numbers_of(odin) == list(range(400))
+        assert list_line_numbers(odin) == list(range(400))
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_tool_calls_appear_between_the_texts(workspace: Path) -> None:
         odin.type("read both\r")
         odin.see("THE END", "edit>")
         exit_and_check(odin)
-        assert line_numbers_of(odin) == list(range(150))
+        assert list_line_numbers(odin) == list(range(150))
         lines = odin.scrollback
         calls = [lines.index(line) for line in lines if line.startswith("· Read")]
         assert len(calls) == 2

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.background_prompts import CONTEXT_SUMMARY_PROMPT, BackgroundPrompt, CollectedContext
 from odin.core.errors import Overloaded
 from odin.core.message import PromptMessage
 from odin.core.provider import Request
-from odin.core.small_jobs import CONTEXT_SUMMARY_JOB, CollectedContext, SmallJob
 from odin.core.tool import CollectedItem, ToolOutput
 from odin.providers.offline.background import answer_background
 from odin.tools.context_summarizer import MAX_INPUT, SHORT_CHARS, ContextSummarizerTool
@@ -38,8 +38,8 @@ class SummarizerHarness:
         assert tool.runs_alone
         return await tool.run(tool.parse(args), self._box.context())
 
-    async def _ask_small_model(self, job: SmallJob, text: str) -> str:
-        assert job == CONTEXT_SUMMARY_JOB
+    async def _ask_small_model(self, job: BackgroundPrompt, text: str) -> str:
+        assert job == CONTEXT_SUMMARY_PROMPT
         self.asked.append(parse_collected(text))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -151,7 +151,7 @@ async def test_the_offline_provider_answers_with_extracts(box: Toolbox):
             ("Grep b", "b.py:7: host = 'x'\n" + "more\n" * 400),
         ),
     )
-    said = answer_background(Request("m", (PromptMessage(question.render()),), system=CONTEXT_SUMMARY_JOB.system))
+    said = answer_background(Request("m", (PromptMessage(question.render()),), system=CONTEXT_SUMMARY_PROMPT.system))
     assert "extracts" in said
     assert "- Read a\n" in said
     assert "b.py:7: host = 'x'" in said

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.tools.diff import compare, lines_of
+from odin.tools.diff import compare, split_lines
 
 texts = st.lists(st.sampled_from(["a", "b", "", "c\x0cd", "long line"]), max_size=25).flatmap(
     lambda rows: st.sampled_from(["\n".join(rows), "".join(f"{row}\n" for row in rows)])
@@ -30,7 +30,7 @@ def test_git_can_apply_the_diff_and_gets_the_new_text(tmp_path: Path, before: st
     )
     assert done.returncode == 0, done.stderr.decode() + diff.text
     assert (tmp_path / "f").read_text() == after
-    assert len(lines_of(after)) - len(lines_of(before)) == diff.added - diff.removed
+    assert len(split_lines(after)) - len(split_lines(before)) == diff.added - diff.removed
 
 
 def test_only_the_changed_lines_are_counted() -> None:

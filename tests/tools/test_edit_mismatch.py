@@ -18,7 +18,7 @@ def second(x):
 """
 
 
-async def refusal_of(box: Toolbox, text: str, old: str) -> str:
+async def get_refusal(box: Toolbox, text: str, old: str) -> str:
     path = box.write("a.py", text)
     await box.ok("Read", file_path=path)
     return await box.refused("EditTool", file_path=path, old_string=old, new_string="x")
@@ -26,30 +26,30 @@ async def refusal_of(box: Toolbox, text: str, old: str) -> str:
 
 async def test_the_nearest_text_matches_the_whole_block_not_its_first_line(box: Toolbox) -> None:
     old = "    for item in x:\n        total *= item.price\n    return total\n"
-    text = await refusal_of(box, CODE, old)
+    text = await get_refusal(box, CODE, old)
     assert "    10\t    for item in x:\n    11\t        total *= item.value\n    12\t    return total" in text
     assert "total += item" not in text
 
 
 async def test_the_refusal_says_when_only_the_spacing_differs(box: Toolbox) -> None:
-    text = await refusal_of(box, CODE, "\tfor item in x:\n\t\ttotal *= item.value\n")
+    text = await get_refusal(box, CODE, "\tfor item in x:\n\t\ttotal *= item.value\n")
     assert "Only the spacing differs" in text
     assert "    11\t        total *= item.value" in text
 
 
 async def test_a_line_that_differs_in_one_word_is_found(box: Toolbox) -> None:
-    text = await refusal_of(box, CODE, "        total *= item.values()")
+    text = await get_refusal(box, CODE, "        total *= item.values()")
     assert "    11\t        total *= item.value" in text
 
 
 async def test_without_similar_text_the_refusal_shows_none(box: Toolbox) -> None:
-    text = await refusal_of(box, CODE, "SELECT * FROM users;")
+    text = await get_refusal(box, CODE, "SELECT * FROM users;")
     assert "must match the file exactly" in text
 
 
 async def test_in_one_long_line_the_refusal_shows_where_the_texts_differ(box: Toolbox) -> None:
     line = "var a=1;function f(){return a};" * 300
-    text = await refusal_of(box, f"{line}var special=42;end()\n", "function f(){return a};var special=43;")
+    text = await get_refusal(box, f"{line}var special=42;end()\n", "function f(){return a};var special=43;")
     assert "then the file continues with '2;end()" in text
     assert "and not with '3;'" in text
 
@@ -63,21 +63,21 @@ def test_the_nearest_text_in_a_large_file_is_found_quickly() -> None:
 
 
 async def test_several_matches_are_shown_with_their_lines(box: Toolbox) -> None:
-    text = await refusal_of(box, CODE, "    for item in x:\n")
+    text = await get_refusal(box, CODE, "    for item in x:\n")
     assert "occurs 2 times (lines 3, 10)" in text
     assert "     2\t    total = 0\n     3\t    for item in x:\n     4\t        total += item" in text
     assert "     9\t    total = 1\n    10\t    for item in x:\n    11\t        total *= item.value" in text
 
 
 async def test_many_matches_are_counted_and_some_are_shown(box: Toolbox) -> None:
-    text = await refusal_of(box, "a\ny\n" * 30, "a")
+    text = await get_refusal(box, "a\ny\n" * 30, "a")
     assert "occurs 30 times (lines 1, 3," in text
     assert "(4 of 30 occurrences shown)" in text
 
 
 async def test_overlapping_matches_count_as_several(box: Toolbox) -> None:
     """`aa aa` occurs twice in `aa aa aa`; taking the first would be a guess."""
-    text = await refusal_of(box, "same\nsame\nsame\n", "same\nsame\n")
+    text = await get_refusal(box, "same\nsame\nsame\n", "same\nsame\n")
     assert "occurs 2 times (lines 1, 2)" in text
 
 

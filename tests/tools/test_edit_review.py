@@ -10,17 +10,17 @@ import pytest
 
 from odin.context.file_cache import FileCache
 from odin.context.settings import CacheSettings, Validation
+from odin.core.background_prompts import BackgroundPrompt, EditContextCheck, EditContextRequest, LineRange, PlannedEdit
 from odin.core.errors import BadRequest, ConfigError, Overloaded
 from odin.core.message import PromptMessage
 from odin.core.provider import Request
-from odin.core.small_jobs import EditReview, LineRange, PlannedEdit, SmallJob, Sufficiency
 from odin.providers.offline.background import answer_background
 from odin.tools import ToolDeps, build_standard_tools
 from odin.tools.edit import EditTool
 from odin.tools.file_edit import EditReviewer
 from tests.tools.toolbox import Toolbox
 
-Answer = Callable[[EditReview], Sufficiency | str]
+Answer = Callable[[EditContextRequest], EditContextCheck | str]
 
 
 class RecordingSmallModel:
@@ -28,12 +28,12 @@ class RecordingSmallModel:
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        self.questions: list[EditReview] = []
-        self.jobs: list[SmallJob] = []
+        self.questions: list[EditContextRequest] = []
+        self.jobs: list[BackgroundPrompt] = []
 
-    async def __call__(self, job: SmallJob, text: str) -> str:
+    async def __call__(self, job: BackgroundPrompt, text: str) -> str:
         self.jobs.append(job)
-        self.questions.append(msgspec.json.decode(text, type=EditReview))
+        self.questions.append(msgspec.json.decode(text, type=EditContextRequest))
         said = self.answer(self.questions[-1])
         return said if isinstance(said, str) else msgspec.json.encode(said).decode()
 
@@ -47,8 +47,8 @@ def use_small_model(box: Toolbox, answer: Answer, validation: Validation = "auto
     return small_model
 
 
-def approve(question: EditReview) -> Sufficiency:
-    return Sufficiency(True, "fine")
+def approve(question: EditContextRequest) -> EditContextCheck:
+    return EditContextCheck(True, "fine")
 
 
 def answer_with(text: str) -> Answer:
@@ -57,7 +57,7 @@ def answer_with(text: str) -> Answer:
 
 def request_lines(*ranges: tuple[int, int]) -> Answer:
     lines = tuple(LineRange(first, last, "look") for first, last in ranges)
-    return lambda question: Sufficiency(False, "The caller is not shown", lines)
+    return lambda question: EditContextCheck(False, "The caller is not shown", lines)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def write_hundred_lines(box: Toolbox) -> str:
     return box.write("a.txt", "".join(f"line {n}.\n" for n in range(1, 101)))
 
 
-def edit_of(name: str, line: int = 15) -> dict[str, Any]:
+def make_edit(name: str, line: int = 15) -> dict[str, Any]:
     return {"file_path": name, "old_string": f"line {line}.", "new_string": "new"}
 
 
@@ -83,9 +83,9 @@ async def test_the_question_contains_the_edit_and_the_lines_that_were_read(box: 
     await box.ok("Read", file_path=name, offset=50, limit=1)
     await box.ok("Read", file_path=name, offset=14, limit=2)
     await box.ok("Read", file_path=name, offset=16, limit=1)
-    await box.ok("EditTool", **edit_of(name), replace_all=True)
+    await box.ok("EditTool", **make_edit(name), replace_all=True)
     assert small_model.questions == [
-        EditReview(
+        EditContextRequest(
             file_path=name,
             edits=(PlannedEdit("line 15.", "new", True),),
             cached_content="--- Lines 14-16 ---\nline 14.\nline 15.\nline 16.\n--- Lines 50-50 ---\nline 50.\n",
@@ -121,7 +121,7 @@ async def test_the_validation_setting_decides_when_the_small_model_is_asked(
 ) -> None:
     small_model, name = use_small_model(box, approve, validation), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=None if whole else 20)
-    await box.ok("EditTool", **edit_of(name))
+    await box.ok("EditTool", **make_edit(name))
     assert len(small_model.questions) == asked
 
 
@@ -129,7 +129,7 @@ async def test_a_file_read_completely_in_segments_needs_no_review(box: Toolbox) 
     small_model, name = use_small_model(box, approve), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=50)
     await box.ok("Read", file_path=name, offset=51)
-    await box.ok("EditTool", **edit_of(name))
+    await box.ok("EditTool", **make_edit(name))
     assert small_model.questions == []
 
 
@@ -144,13 +144,13 @@ async def test_a_file_with_truncated_lines_is_reviewed(box: Toolbox) -> None:
 async def test_deterministic_refusals_do_not_ask_the_small_model(box: Toolbox) -> None:
     """These refusals need no answer, and no answer could override them."""
     small_model, name = use_small_model(box, approve), write_hundred_lines(box)
-    assert "Must read file first" in await box.refused("EditTool", **edit_of(name))
+    assert "Must read file first" in await box.refused("EditTool", **make_edit(name))
     await box.ok("Read", file_path=name, limit=20)
-    assert "Must read lines 50-50 first" in await box.refused("EditTool", **edit_of(name, 50))
+    assert "Must read lines 50-50 first" in await box.refused("EditTool", **make_edit(name, 50))
     assert "not found" in await box.refused("EditTool", file_path=name, old_string="nowhere", new_string="x")
     assert "occurs" in await box.refused("EditTool", file_path=name, old_string="line", new_string="x")
     Path(name).write_text("line 15.\n")
-    assert "changed on disk" in await box.refused("EditTool", **edit_of(name))
+    assert "changed on disk" in await box.refused("EditTool", **make_edit(name))
     assert small_model.questions == []
     assert Path(name).read_text() == "line 15.\n"
 
@@ -199,7 +199,7 @@ async def test_a_refusal_names_lines_and_after_reading_them_the_same_edit_succee
     small_model, name = use_small_model(box, request_lines((60, 70), (90, 92))), write_hundred_lines(box)
     before = Path(name).read_bytes()
     await box.ok("Read", file_path=name, limit=20)
-    args = edit_of(name)
+    args = make_edit(name)
     if tool == "MultiEditTool":
         args = {"file_path": name, "edits": [{"old_string": "line 15.", "new_string": "new"}]}
     text = await box.refused(tool, **args)
@@ -217,18 +217,18 @@ async def test_a_refusal_names_lines_and_after_reading_them_the_same_edit_succee
 async def test_another_edit_is_another_question(box: Toolbox) -> None:
     small_model, name = use_small_model(box, request_lines((60, 70))), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
-    await box.refused("EditTool", **edit_of(name, 15))
-    await box.refused("EditTool", **edit_of(name, 16))
+    await box.refused("EditTool", **make_edit(name, 15))
+    await box.refused("EditTool", **make_edit(name, 16))
     assert len(small_model.questions) == 2
 
 
 async def test_a_changed_file_is_reviewed_again(box: Toolbox) -> None:
     small_model, name = use_small_model(box, request_lines((60, 70))), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
-    await box.refused("EditTool", **edit_of(name))
+    await box.refused("EditTool", **make_edit(name))
     Path(name).write_text(Path(name).read_text() + "more\n")
     await box.ok("Read", file_path=name, limit=20)
-    await box.refused("EditTool", **edit_of(name))
+    await box.refused("EditTool", **make_edit(name))
     assert [question.total_lines for question in small_model.questions] == [100, 101]
 
 
@@ -246,11 +246,11 @@ async def test_suggested_line_ranges_are_clamped_merged_and_limited(box: Toolbox
     use_small_model(box, request_lines(*suggested))
     name = write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
-    assert (await box.refused("EditTool", **edit_of(name))).startswith(f"Read lines {named} first;")
+    assert (await box.refused("EditTool", **make_edit(name))).startswith(f"Read lines {named} first;")
 
 
 def fail_with(error: BaseException) -> Answer:
-    def answer(question: EditReview) -> str:
+    def answer(question: EditContextRequest) -> str:
         raise error
 
     return answer
@@ -284,7 +284,7 @@ def fail_with(error: BaseException) -> Answer:
 async def test_without_a_usable_answer_the_edit_is_made(box: Toolbox, answer: Answer) -> None:
     small_model, name = use_small_model(box, answer), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
-    await box.ok("EditTool", **edit_of(name))
+    await box.ok("EditTool", **make_edit(name))
     assert small_model.questions
     assert "\nnew\n" in Path(name).read_text()
 
@@ -293,28 +293,28 @@ async def test_an_objection_about_lines_that_were_read_becomes_a_note(box: Toolb
     use_small_model(box, request_lines((1, 20)))
     name = write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
-    output = await box.ok("EditTool", **edit_of(name))
+    output = await box.ok("EditTool", **make_edit(name))
     assert output.text.endswith("(Note from the review of this edit: The caller is not shown)")
 
 
 async def test_an_objection_without_lines_becomes_a_note(box: Toolbox) -> None:
-    use_small_model(box, lambda question: Sufficiency(False, "The second edit\nundoes the first."), "always")
+    use_small_model(box, lambda question: EditContextCheck(False, "The second edit\nundoes the first."), "always")
     name = write_hundred_lines(box)
     await box.ok("Read", file_path=name)
-    output = await box.ok("EditTool", **edit_of(name))
+    output = await box.ok("EditTool", **make_edit(name))
     assert output.text.endswith("(Note from the review of this edit: The second edit undoes the first.)")
 
 
 async def test_a_model_that_rejects_the_schema_is_asked_without_it(box: Toolbox) -> None:
-    def answer(question: EditReview) -> Sufficiency:
+    def answer(question: EditContextRequest) -> EditContextCheck:
         if small_model.jobs[-1].schema is not None:
             raise BadRequest("output_config: unknown field")
-        return Sufficiency(False, "more", (LineRange(30, 31, ""),))
+        return EditContextCheck(False, "more", (LineRange(30, 31, ""),))
 
     small_model, name = use_small_model(box, answer), write_hundred_lines(box)
     await box.ok("Read", file_path=name, limit=20)
-    assert "Read lines 30-31 first" in await box.refused("EditTool", **edit_of(name))
-    await box.refused("EditTool", **edit_of(name, 16))
+    assert "Read lines 30-31 first" in await box.refused("EditTool", **make_edit(name))
+    await box.refused("EditTool", **make_edit(name, 16))
     assert [job.schema is None for job in small_model.jobs] == [False, True, True]
 
 
@@ -322,7 +322,7 @@ async def test_a_model_that_does_not_answer_times_out(box: Toolbox) -> None:
     name = write_hundred_lines(box)
     cancelled = asyncio.Event()
 
-    async def never_answer(job: SmallJob, text: str) -> str:
+    async def never_answer(job: BackgroundPrompt, text: str) -> str:
         try:
             return await asyncio.Future[str]()
         finally:
@@ -332,7 +332,7 @@ async def test_a_model_that_does_not_answer_times_out(box: Toolbox) -> None:
     tool._reviewer = EditReviewer(box.files, never_answer, seconds=0.01)
     box.tools["EditTool"] = tool
     await box.ok("Read", file_path=name, limit=20)
-    await box.ok("EditTool", **edit_of(name))
+    await box.ok("EditTool", **make_edit(name))
     assert cancelled.is_set()
 
 
@@ -340,13 +340,13 @@ async def test_a_call_can_be_cancelled_during_the_review(box: Toolbox) -> None:
     name = write_hundred_lines(box)
     asked = asyncio.Event()
 
-    async def never_answer(job: SmallJob, text: str) -> str:
+    async def never_answer(job: BackgroundPrompt, text: str) -> str:
         asked.set()
         return await asyncio.Future[str]()
 
     box.tools["EditTool"] = EditTool(box.files, never_answer)
     await box.ok("Read", file_path=name, limit=20)
-    task = asyncio.create_task(box.call("EditTool", **edit_of(name)))
+    task = asyncio.create_task(box.call("EditTool", **make_edit(name)))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -357,20 +357,20 @@ async def test_a_call_can_be_cancelled_during_the_review(box: Toolbox) -> None:
 async def test_a_file_change_during_the_review_is_detected(box: Toolbox) -> None:
     name = write_hundred_lines(box)
 
-    def change_file(question: EditReview) -> Sufficiency:
+    def change_file(question: EditContextRequest) -> EditContextCheck:
         Path(name).write_text("theirs\n")
-        return Sufficiency(True)
+        return EditContextCheck(True)
 
     use_small_model(box, change_file)
     await box.ok("Read", file_path=name, limit=20)
-    assert "changed on disk in the meantime" in await box.refused("EditTool", **edit_of(name))
+    assert "changed on disk in the meantime" in await box.refused("EditTool", **make_edit(name))
     assert Path(name).read_text() == "theirs\n"
 
 
 # --- no small model: the offline planner cannot review ---
 
 
-async def ask_offline_planner(job: SmallJob, text: str) -> str:
+async def ask_offline_planner(job: BackgroundPrompt, text: str) -> str:
     return answer_background(Request("m", (PromptMessage(text),), system=job.system, schema=job.schema))
 
 
@@ -401,14 +401,14 @@ async def test_a_refusal_shows_how_the_file_changed(box: Toolbox) -> None:
     await box.ok("Read", file_path=name)
     Path(name).write_text(Path(name).read_text().replace("line 50.", "line fifty."))
     for text in (
-        await box.refused("EditTool", **edit_of(name)),
+        await box.refused("EditTool", **make_edit(name)),
         await box.refused("WriteFile", file_path=name, content="mine\n"),
     ):
         assert "changed on disk since you read it. Nothing was written." in text
         assert "-line 50.\n+line fifty.\n" in text
     assert "line fifty." in Path(name).read_text()
     await box.ok("Read", file_path=name)
-    await box.ok("EditTool", **edit_of(name))
+    await box.ok("EditTool", **make_edit(name))
 
 
 async def test_a_refusal_says_how_each_segment_changed(box: Toolbox) -> None:
@@ -417,7 +417,7 @@ async def test_a_refusal_says_how_each_segment_changed(box: Toolbox) -> None:
         await box.ok("Read", file_path=name, offset=first, limit=3)
     lines = Path(name).read_text().splitlines(keepends=True)
     Path(name).write_text("".join([*lines[:50], "odd\n", "one more\n", *lines[51:]]))
-    text = await box.refused("EditTool", **edit_of(name, 10))
+    text = await box.refused("EditTool", **make_edit(name, 10))
     assert "Lines 50-52 changed. Lines 90-92 are now lines 91-93." in text
     assert "10-12" not in text
 
@@ -426,11 +426,11 @@ async def test_a_long_difference_is_truncated_with_a_note(box: Toolbox) -> None:
     name = write_hundred_lines(box)
     await box.ok("Read", file_path=name)
     Path(name).write_text("".join(f"{n} {'x' * 100}\n" for n in range(100)))
-    text = await box.refused("EditTool", **edit_of(name))
+    text = await box.refused("EditTool", **make_edit(name))
     assert "(3000 of " in text
     assert len(text) < 3500
     Path(name).write_text("".join(f"line {n}.\n" for n in range(1, 101)).rstrip("\n"))
-    assert "Only its final newline" in await box.refused("EditTool", **edit_of(name))
+    assert "Only its final newline" in await box.refused("EditTool", **make_edit(name))
 
 
 async def test_a_missing_final_newline_is_not_part_of_the_question(box: Toolbox) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from odin.context.file_cache import FileCache
+from odin.core.background_prompts import BackgroundPrompt
 from odin.core.errors import OdinError, Overloaded
-from odin.core.small_jobs import SmallJob
 from odin.core.tool import ToolOutput
 from odin.tools.init_tool import InitTool
 from odin.tools.project_page import BEGIN, END, collect_excerpts, list_files
@@ -285,7 +285,7 @@ async def test_a_model_writes_the_sections_if_it_answers_with_all_of_them(
 ) -> None:
     asked: list[str] = []
 
-    async def ask(job: SmallJob, text: str) -> str:
+    async def ask(job: BackgroundPrompt, text: str) -> str:
         asked.append(text)
         if isinstance(answer, OdinError):
             raise answer
@@ -317,4 +317,4 @@ async def test_the_model_is_not_shown_files_that_rules_hide(box: Toolbox) -> Non
 
 def test_permission_rules_see_the_file_that_is_written(box: Toolbox):
     tool = box.tools["InitTool"]
-    assert tool.subject_of(tool.parse({})).paths == (str(box.folder / "ODIN.md"),)
+    assert tool.get_target(tool.parse({})).paths == (str(box.folder / "ODIN.md"),)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odin.core.tool import Subject
-from odin.policy.modes import spec_of
+from odin.core.tool import Target
+from odin.policy.modes import get_mode_spec
 from odin.policy.policy_call import PolicyCall
-from odin.policy.rules.rule import rule_of
+from odin.policy.rules.rule import parse_rule
 from odin.tools import file_patch
 from odin.tools.change_preview import preview_change
 from odin.tools.edit import ApplyPatchTool, PatchArgs
@@ -82,7 +82,7 @@ def test_the_error_for_a_malformed_patch_names_the_line(text: str, problem: str)
     with pytest.raises(Refusal) as refused:
         parse_patch(text)
     assert problem in str(refused.value)
-    assert ApplyPatchTool.refusal_of(ApplyPatchTool.__new__(ApplyPatchTool), PatchArgs(text)) == str(refused.value)
+    assert ApplyPatchTool.validate(ApplyPatchTool.__new__(ApplyPatchTool), PatchArgs(text)) == str(refused.value)
 
 
 BODY = "        x = 1\n        return x\n"
@@ -235,17 +235,17 @@ async def test_the_preview_shows_every_file(box: Toolbox) -> None:
             *("*** Update File: moved", "*** Move to: here"),
         )
     )
-    subject = ApplyPatchTool(box.files).subject_of(args)
-    assert subject == Subject(paths=("a", "new", "gone", "moved", "here"), removes=("gone", "moved"))
-    judged = [resolve_given(path, str(box.folder), "/") for path in subject.paths]
-    shown = await preview_change(args, judged)
+    target = ApplyPatchTool(box.files).get_target(args)
+    assert target == Target(paths=("a", "new", "gone", "moved", "here"), removes=("gone", "moved"))
+    resolved_paths = [resolve_given(path, str(box.folder), "/") for path in target.paths]
+    shown = await preview_change(args, resolved_paths)
     assert {"-one", "+1", "+x"} <= set(shown.splitlines()) and f"{box.folder}/moved would move to" in shown
 
 
 def test_rules_for_edits_and_deletions_apply(tmp_path: Path) -> None:
     text = make_patch("*** Update File: a", "-x", "*** Delete File: b")
-    subject = ApplyPatchTool.subject_of(ApplyPatchTool.__new__(ApplyPatchTool), PatchArgs(text))
-    called = PolicyCall("apply_patch", "edit", subject, spec_of("edit_mode"), None, make_scope(tmp_path))
+    target = ApplyPatchTool.get_target(ApplyPatchTool.__new__(ApplyPatchTool), PatchArgs(text))
+    called = PolicyCall("apply_patch", "edit", target, get_mode_spec("edit_mode"), None, make_scope(tmp_path))
     items = {item.written: item for item in called.list_paths()}
     covers = {
         "Edit": ("a",),
@@ -256,7 +256,7 @@ def test_rules_for_edits_and_deletions_apply(tmp_path: Path) -> None:
         "Delete(a)": (),
     }
     for rule, paths in covers.items():
-        assert tuple(name for name in items if rule_of(rule).covers_path(items[name], called)) == paths, rule
+        assert tuple(name for name in items if parse_rule(rule).covers_path(items[name], called)) == paths, rule
     matching = {"Edit": True, "Edit(b)": True, "Edit(c)": False, "Delete(b)": True, "Delete(a)": False, "Write": False}
     for rule, matches in matching.items():
-        assert rule_of(rule, "deny").matches_call(called) is matches, rule
+        assert parse_rule(rule, "deny").matches_call(called) is matches, rule

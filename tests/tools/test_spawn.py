@@ -175,5 +175,5 @@ async def test_ids_continue_after_a_resume(box: Toolbox) -> None:
 
 def test_permission_subject_and_kinds_of_the_spawn_tools(workspace: Path) -> None:
     tools = Toolbox(workspace).tools
-    assert tools["Spawn"].subject_of(tools["Spawn"].parse({"command": "npm start"})).command == "npm start"
-    assert [tools[name].kind for name in ("Spawn", "SpawnStatus", "SpawnStop")] == ["execute", "read", "talk"]
+    assert tools["Spawn"].get_target(tools["Spawn"].parse({"command": "npm start"})).command == "npm start"
+    assert [tools[name].kind for name in ("Spawn", "SpawnStatus", "SpawnStop")] == ["execute", "read", "interactive"]

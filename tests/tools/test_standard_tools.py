@@ -1,4 +1,4 @@
-"""The standard tools as a set: order, size, schemas, subjects and side effects."""
+"""The standard tools as a set: order, size, schemas, targets and side effects."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from odin.tools.talk import AgentTool
+from odin.tools.agent import AgentTool
 from odin.tools.web import WebFetchTool, WebSearchTool
 from tests.tools.toolbox import Toolbox
 
@@ -139,13 +139,13 @@ async def test_a_relative_path_starts_at_the_working_directory(name: str, args: 
 def test_subjects_name_the_paths_and_commands_for_the_rules(workspace: Path) -> None:
     tools = Toolbox(workspace).tools
 
-    def subject(name: str, **args: Any) -> Any:
-        return tools[name].subject_of(tools[name].parse(args))
+    def target(name: str, **args: Any) -> Any:
+        return tools[name].get_target(tools[name].parse(args))
 
-    assert subject("Read", file_path="/a").paths == ("/a",)
-    assert subject("Glob", pattern="/etc/**/*.conf").paths == ("/etc",)
-    assert subject("Grep", pattern="x").paths == ()
-    assert subject("ExecuteCommand", command="ls").command == "ls"
+    assert target("Read", file_path="/a").paths == ("/a",)
+    assert target("Glob", pattern="/etc/**/*.conf").paths == ("/etc",)
+    assert target("Grep", pattern="x").paths == ()
+    assert target("ExecuteCommand", command="ls").command == "ls"
 
 
 def test_every_tool_declares_its_side_effect(workspace: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from odin.core.errors import ConfigError
-from odin.core.tool import Subject, ToolOutput
+from odin.core.tool import Target, ToolOutput
 from odin.providers.web import WebFetcher, make_engine
 from odin.tools.web import WebSearchTool
 from tests.tools.site import Site, open_site
@@ -136,7 +136,7 @@ async def test_finding_nothing_is_not_an_error(search: SearchHarness, backend: s
 
 def test_permission_rules_see_the_url_but_never_the_key(search: SearchHarness):
     tool = search.tool("brave")
-    assert tool.subject_of(tool.parse({"query": "a b"})) == Subject(url=f"{search.site.url}/s?q=a+b")
+    assert tool.get_target(tool.parse({"query": "a b"})) == Target(url=f"{search.site.url}/s?q=a+b")
 
 
 def test_an_engine_without_its_key_or_address_is_rejected():
@@ -145,5 +145,5 @@ def test_an_engine_without_its_key_or_address_is_rejected():
         make_engine("brave", fetch)
     with pytest.raises(ConfigError, match="needs its address"):
         make_engine("searxng", fetch)
-    assert make_engine("brave", fetch, key="k").address_of("x").startswith("https://api.search.brave.com/")
-    assert make_engine("duckduckgo", fetch).address_of("x") == "https://html.duckduckgo.com/html/?q=x"
+    assert make_engine("brave", fetch, key="k").make_search_url("x").startswith("https://api.search.brave.com/")
+    assert make_engine("duckduckgo", fetch).make_search_url("x") == "https://html.duckduckgo.com/html/?q=x"

@@ -212,7 +212,7 @@ def assert_all_painted(app: OdinApp, faults: int = 0) -> None:
     assert faults or not failed, failed[0]
 
 
-SHORT_WAITS = AppTiming(quiet_s=0.03, retry_s=0.02, burst_s=0.0, search_s=0.05, frame_s=0.005)
+SHORT_WAITS = AppTiming(quiet_s=0.03, retry_s=0.02, key_debounce_s=0.0, search_s=0.05, frame_s=0.005)
 """Keys pressed in quick succession are accepted; `test_typing_bursts` tests the burst check."""
 
 

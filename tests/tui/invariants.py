@@ -21,9 +21,9 @@ from odin.ui.tui.transcript_model import TranscriptModels
 from tests.tui.conftest import Stage
 from tests.tui.random_input import RandomInput
 from tests.tui.remote_sessions import RemoteSessions
-from tests.tui.transcript_comparison import find_differences, transcripts_of
+from tests.tui.transcript_comparison import find_differences, make_transcripts
 
-PATIENCE_S = 90
+TURN_TIMEOUT_S = 90
 STOP_ACTIONS = ("escape", "ctrl+c", "click", "/")
 
 
@@ -135,7 +135,7 @@ class InvariantChecker:
         quiet = 0
         while quiet < 3:
             spent = time.monotonic() - began
-            assert spent < PATIENCE_S, (
+            assert spent < TURN_TIMEOUT_S, (
                 f"the app did not become idle: {self.app.screen_stack} {await self.remote.local.client.snapshot()}"
             )
             if await self._settle_once(stop=spent > 4):
@@ -189,7 +189,7 @@ class InvariantChecker:
     def _check_transcript(self, session: str) -> None:
         """Assert that the live transcript equals the one read from the log."""
         folder = Path.home() / ".local" / "state" / "odin" / "sessions"
-        log = transcripts_of(read_log(next(folder.glob(f"*/{session}/main.jsonl"))))
+        log = make_transcripts(read_log(next(folder.glob(f"*/{session}/main.jsonl"))))
         live = TranscriptModels()
         live.update(self.app.transcripts)
         kept = {agent: transcript.blocks for agent, transcript in live.items()}
@@ -223,9 +223,9 @@ class InvariantChecker:
             block = view.blocks[index]
             if block.is_animated:
                 continue
-            painted = [strip.text for strip in view.block_layout.lines_of(block)]
+            painted = [strip.text for strip in view.block_layout.get_lines(block)]
             gap = is_joined(block, view.blocks[index - 1] if index else None)
-            assert painted == [strip.text for strip in fresh.lines_of(block, now)][gap:], block
+            assert painted == [strip.text for strip in fresh.get_lines(block, now)][gap:], block
             assert view.block_layout.heights[index] == len(painted), (
                 block,
                 view.block_layout.heights[index],

@@ -41,7 +41,7 @@ from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import Stage, assert_all_painted
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions
 from tests.tui.test_request_snapshots import COMMAND, EDIT
-from tests.tui.test_transcript import events_of_turns
+from tests.tui.test_transcript import make_turns
 
 ASKED = PermissionAsked(
     "a",
@@ -126,7 +126,7 @@ class Scene:
     """The app over a session of twelve turns. `results` collects the results of dialogs."""
 
     def __init__(self) -> None:
-        self.client = FakeClient(events_of_turns(12), cwd="/p", scratch=tempfile.gettempdir())
+        self.client = FakeClient(make_turns(12), cwd="/p", scratch=tempfile.gettempdir())
         self.client.snapshot_fields["messages"] = (
             TurnRecord("t1", "What does it do?", "ask_mode", started=START),
             TurnRecord("t2", "Make it faster", "edit_mode", started=START, files=1),
@@ -321,10 +321,10 @@ async def enter_card_mode(scene: Scene) -> None:
     await scene.stage.until(lambda: scene.app.transcript.has_focus and scene.app.transcript.cursor is not None)
     scene.app.transcript.action_previous_card()
     scene.app.transcript.action_previous_card()
-    scene.notes["at"] = cursor_index_of(scene)
+    scene.notes["at"] = get_cursor_index(scene)
 
 
-def cursor_index_of(scene: Scene) -> int:
+def get_cursor_index(scene: Scene) -> int:
     view = scene.app.transcript
     assert view.cursor is not None
     return view.blocks.index(view.cursor)
@@ -334,10 +334,10 @@ async def select_call_card(scene: Scene) -> None:
     await enter_card_mode(scene)
     view = scene.app.transcript
     view.point_at([block for block in view.blocks if isinstance(block, CallBlock)][-1])
-    scene.notes["folds"] = folds_of(scene)
+    scene.notes["folds"] = list_folds(scene)
 
 
-def folds_of(scene: Scene) -> list[Any]:
+def list_folds(scene: Scene) -> list[Any]:
     return [block.folded for block in scene.app.transcript.blocks]
 
 
@@ -393,7 +393,7 @@ async def scroll_request(scene: Scene) -> None:
     await scene.stage.until(lambda: page.scroll_offset.y == 10)
 
 
-def page_offset_of(scene: Scene) -> int:
+def get_page_offset(scene: Scene) -> int:
     return scene.dialog.query_one(TextPage).scroll_offset.y
 
 
@@ -474,7 +474,7 @@ async def open_diagnostics(scene: Scene) -> None:
     await scene.stage.until(lambda: sheet.scroll_offset.y == 4)
 
 
-def report_offset_of(scene: Scene) -> int:
+def get_report_offset(scene: Scene) -> int:
     return scene.dialog.query_one(Sheet).scroll_offset.y
 
 
@@ -605,15 +605,17 @@ CASES: tuple[Case, ...] = (
     Case("to_end", scroll_to_middle, lambda scene: scene.app.transcript.following),
     Case("look", do_nothing, lambda scene: scene.app.transcript.has_focus),
     Case("write", enter_card_mode, lambda scene: scene.app.composer.has_focus),
-    Case("next_card", enter_card_mode, lambda scene: cursor_index_of(scene) == scene.notes["at"] + 1),
-    Case("previous_card", enter_card_mode, lambda scene: cursor_index_of(scene) == scene.notes["at"] - 1),
-    Case("first_card", enter_card_mode, lambda scene: cursor_index_of(scene) == 0),
-    Case("last_card", enter_card_mode, lambda scene: cursor_index_of(scene) > scene.notes["at"] + 1),
+    Case("next_card", enter_card_mode, lambda scene: get_cursor_index(scene) == scene.notes["at"] + 1),
+    Case("previous_card", enter_card_mode, lambda scene: get_cursor_index(scene) == scene.notes["at"] - 1),
+    Case("first_card", enter_card_mode, lambda scene: get_cursor_index(scene) == 0),
+    Case("last_card", enter_card_mode, lambda scene: get_cursor_index(scene) > scene.notes["at"] + 1),
     Case("search", enter_card_mode, lambda scene: scene.app.query_one(SearchBar).is_open),
     Case("next_match", finish_search, lambda scene: has_moved_to_match(scene, 1)),
     Case("previous_match", finish_search, lambda scene: has_moved_to_match(scene, -1)),
-    Case("fold", select_call_card, lambda scene: folds_of(scene).count(False) == scene.notes["folds"].count(False) + 1),
-    Case("fold_all", select_call_card, lambda scene: folds_of(scene).count(False) > 10),
+    Case(
+        "fold", select_call_card, lambda scene: list_folds(scene).count(False) == scene.notes["folds"].count(False) + 1
+    ),
+    Case("fold_all", select_call_card, lambda scene: list_folds(scene).count(False) > 10),
     Case("edit_prompt", enter_card_mode, lambda scene: isinstance(scene.dialog, ConfirmDialog)),
     Case("open_agent", select_agent_card, lambda scene: scene.app.agent == "sub-1"),
     Case("copy_card", enter_card_mode, shows("Copied.")),
@@ -654,21 +656,21 @@ CASES: tuple[Case, ...] = (
     Case("next_answer", ask_trust, lambda scene: scene.dialog.query_one(ChoiceBar).chosen == "yes"),
     Case("previous_answer", ask_trust, lambda scene: scene.dialog.query_one(ChoiceBar).chosen == "yes"),
     Case("take_answer", mark_answer, has_answered(allow=True)),
-    Case("asked_down", scroll_request, lambda scene: page_offset_of(scene) == 11),
-    Case("asked_up", scroll_request, lambda scene: page_offset_of(scene) == 9),
-    Case("asked_page_down", scroll_request, lambda scene: page_offset_of(scene) > 11),
-    Case("asked_page_up", scroll_request, lambda scene: page_offset_of(scene) < 9),
-    Case("asked_first", scroll_request, lambda scene: page_offset_of(scene) == 0),
+    Case("asked_down", scroll_request, lambda scene: get_page_offset(scene) == 11),
+    Case("asked_up", scroll_request, lambda scene: get_page_offset(scene) == 9),
+    Case("asked_page_down", scroll_request, lambda scene: get_page_offset(scene) > 11),
+    Case("asked_page_up", scroll_request, lambda scene: get_page_offset(scene) < 9),
+    Case("asked_first", scroll_request, lambda scene: get_page_offset(scene) == 0),
     Case(
         "asked_last",
         scroll_request,
-        lambda scene: page_offset_of(scene) == scene.dialog.query_one(TextPage).max_scroll_y,
+        lambda scene: get_page_offset(scene) == scene.dialog.query_one(TextPage).max_scroll_y,
     ),
     Case("confirm", open_rule_step, has_answered(rule="Bash(git push origin main)", remember="session")),
     Case("use_arguments", ask_and_run("edit_call", ASKED), shows("No changes.")),
     Case("other", open_rule_step, is_in_step("rule", scope="project")),
-    Case("next_rule", open_rule_step, lambda scene: _rule_text_of(scene) == "Bash(git push:*)"),
-    Case("previous_rule", open_rule_step, lambda scene: _rule_text_of(scene) == "Bash(git push:*)"),
+    Case("next_rule", open_rule_step, lambda scene: _get_rule_text(scene) == "Bash(git push:*)"),
+    Case("previous_rule", open_rule_step, lambda scene: _get_rule_text(scene) == "Bash(git push:*)"),
     Case("back", open_rule_step, is_in_step("ask")),
     Case("yes", ask_to_remove_rule, has_submitted(RemoveRule(1))),
     Case("no", ask_trust, lambda scene: scene.results == ["no"]),
@@ -715,15 +717,15 @@ CASES: tuple[Case, ...] = (
     Case("force_rewind", open_rewind_scopes, shows("overwriting foreign changes")),
     Case("fork_there", open_contents, lambda scene: isinstance(scene.dialog, ConfirmDialog)),
     Case("copy_errors", open_errors, shows("Copied all errors.")),
-    Case("read_down", open_diagnostics, lambda scene: report_offset_of(scene) == 5),
-    Case("read_up", open_diagnostics, lambda scene: report_offset_of(scene) == 3),
-    Case("read_page_down", open_diagnostics, lambda scene: report_offset_of(scene) == 7),
-    Case("read_page_up", open_diagnostics, lambda scene: report_offset_of(scene) == 1),
-    Case("read_first", open_diagnostics, lambda scene: report_offset_of(scene) == 0),
+    Case("read_down", open_diagnostics, lambda scene: get_report_offset(scene) == 5),
+    Case("read_up", open_diagnostics, lambda scene: get_report_offset(scene) == 3),
+    Case("read_page_down", open_diagnostics, lambda scene: get_report_offset(scene) == 7),
+    Case("read_page_up", open_diagnostics, lambda scene: get_report_offset(scene) == 1),
+    Case("read_first", open_diagnostics, lambda scene: get_report_offset(scene) == 0),
     Case(
         "read_last",
         open_diagnostics,
-        lambda scene: report_offset_of(scene) == scene.dialog.query_one(Sheet).max_scroll_y,
+        lambda scene: get_report_offset(scene) == scene.dialog.query_one(Sheet).max_scroll_y,
     ),
     Case("read_copy", open_diagnostics, lambda scene: "warnings" in scene.app.clipboard),
     Case("read_close", open_diagnostics, is_closed),
@@ -738,7 +740,7 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def _rule_text_of(scene: Scene) -> str:
+def _get_rule_text(scene: Scene) -> str:
     return scene.dialog.query_one("#line").value
 
 

@@ -35,7 +35,7 @@ async def start_agents(stage: Stage, client: FakeClient, *, main: bool = False) 
     await stage.shows("2 agents working")
 
 
-def ops_of(client: FakeClient, *kinds: type[Any]) -> list[Any]:
+def list_ops(client: FakeClient, *kinds: type[Any]) -> list[Any]:
     return [op for op in client.submitted if isinstance(op, kinds)]
 
 
@@ -116,20 +116,20 @@ async def test_prompts_commands_queue_and_keys_follow_the_focus() -> None:
         await stage.send("look left")
         await stage.send("!echo hi")
         await stage.send("/steer main goes on")
-        await stage.until(lambda: len(ops_of(client, Prompt, RunUserShell)) == 3)
-        sent = ops_of(client, Prompt, RunUserShell)
+        await stage.until(lambda: len(list_ops(client, Prompt, RunUserShell)) == 3)
+        sent = list_ops(client, Prompt, RunUserShell)
         assert [(op.agent, getattr(op, "text", "")) for op in sent] == [
             ("scout-1", "look left"),
             ("scout-1", ""),
             ("", "main goes on"),
         ]
         await stage.press("ctrl+q", "d", "escape")
-        assert ops_of(client, DropPrompt) == [DropPrompt("p2", "scout-1")]
+        assert list_ops(client, DropPrompt) == [DropPrompt("p2", "scout-1")]
         await stage.press("escape")
         await stage.press("ctrl+c")
-        assert ops_of(client, Interrupt) == [Interrupt(agent="scout-1")] * 2
+        assert list_ops(client, Interrupt) == [Interrupt(agent="scout-1")] * 2
         await stage.press("shift+tab", "shift+tab", "escape")
-        assert ops_of(client, Interrupt)[-1] == Interrupt()
+        assert list_ops(client, Interrupt)[-1] == Interrupt()
 
 
 async def test_focus_returns_to_main_when_the_agent_ends_and_keeps_the_draft() -> None:
@@ -152,9 +152,11 @@ async def test_esc_at_an_idle_main_agent_stops_the_sub_agents_only_if_pressed_tw
         await stage.shows("2 agents are at work: scout-1, scout-2. Press Esc again")
         await stage.press("ctrl+c")
         only_commands = Interrupt(alone=True)
-        assert ops_of(client, Interrupt) == [only_commands, only_commands], "Esc stops only shell commands of the user"
+        assert list_ops(client, Interrupt) == [only_commands, only_commands], (
+            "Esc stops only shell commands of the user"
+        )
         await stage.press("escape")
-        assert ops_of(client, Interrupt)[-1] == Interrupt()
+        assert list_ops(client, Interrupt)[-1] == Interrupt()
 
 
 async def test_exit_and_session_switch_ask_first_while_agents_work() -> None:
@@ -189,8 +191,8 @@ async def test_requests_of_sub_agents_outlive_the_main_turn_and_esc_stops_only_t
         client.emit(TurnEnded("s1", "end_turn"), agent="scout-1")
         await stage.shows("scout-2 asks")
         await stage.press("escape")
-        await stage.until(lambda: ops_of(client, AnswerPermission))
-        assert ops_of(client, AnswerPermission, Interrupt) == [AnswerPermission("ask-1", False, interrupt=True)]
+        await stage.until(lambda: list_ops(client, AnswerPermission))
+        assert list_ops(client, AnswerPermission, Interrupt) == [AnswerPermission("ask-1", False, interrupt=True)]
 
 
 async def test_the_side_panel_shows_state_model_context_cost_and_unread_mail() -> None:
@@ -286,7 +288,7 @@ async def test_an_agent_has_the_color_of_its_type_wherever_it_is_named() -> None
             client.emit(TurnStarted(name, "", "edit_mode"), agent=name)
         await stage.shows("2 agents working")
         named = [part for strip in stage.strips() for part in strip if "scout-" in part.text]
-        assert {(part.text.strip("• "), colors_of(part)) for part in named} == {
+        assert {(part.text.strip("• "), list_colors(part)) for part in named} == {
             ("scout-1", "#d68fb8"),
             ("scout-2", "#12ab34"),
         }
@@ -296,9 +298,9 @@ async def test_an_agent_has_the_color_of_its_type_wherever_it_is_named() -> None
             next(part for strip in stage.strips() for part in strip if part.text.strip(" :") == text)
             for text in ("scout-1", "to scout-1")
         )
-        assert (colors_of(title), colors_of(border)) == ("#d68fb8", "#d68fb8")
+        assert (list_colors(title), list_colors(border)) == ("#d68fb8", "#d68fb8")
 
 
-def colors_of(part: Segment) -> str:
+def list_colors(part: Segment) -> str:
     color = part.style.color if part.style is not None else None
     return color.get_truecolor().hex if color is not None else ""

@@ -14,13 +14,13 @@ from tests.tui.conftest import SIZES_AND_THEMES, OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 
-def prompts_of(client: FakeClient) -> list[Prompt]:
+def list_prompts(client: FakeClient) -> list[Prompt]:
     return [op for op in client.submitted if isinstance(op, Prompt)]
 
 
 async def wait_for_prompts(stage: Stage, client: FakeClient, count: int = 1) -> list[Prompt]:
-    await stage.until(lambda: len(prompts_of(client)) >= count)
-    return prompts_of(client)
+    await stage.until(lambda: len(list_prompts(client)) >= count)
+    return list_prompts(client)
 
 
 async def test_enter_sends_the_prompt_and_clears_the_composer() -> None:
@@ -34,7 +34,7 @@ async def test_enter_sends_the_prompt_and_clears_the_composer() -> None:
         await stage.press("enter")
         await stage.send("   ")
         await stage.pilot.pause()
-        assert len(prompts_of(client)) == 1
+        assert len(list_prompts(client)) == 1
 
 
 @pytest.mark.parametrize("key", ["shift+enter", "ctrl+j"])
@@ -337,9 +337,9 @@ async def test_a_draft_survives_a_session_switch() -> None:
             await stage.type("next")
             await sessions.resume(second.session)
             await stage.app.show_session()
-            assert prompts_of(first) == [] and prompts_of(second) == []
-        await stage.until(lambda: [op.text for op in prompts_of(second)] == ["half done"])
-        assert prompts_of(first) == []
+            assert list_prompts(first) == [] and list_prompts(second) == []
+        await stage.until(lambda: [op.text for op in list_prompts(second)] == ["half done"])
+        assert list_prompts(first) == []
         assert stage.app.composer.text == "next"
 
 

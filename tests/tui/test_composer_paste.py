@@ -11,7 +11,7 @@ from odin.core.op import Prompt
 from odin.core.profile import WritableFolders
 from odin.sandbox.terminal import TerminalPrograms
 from odin.testing import say
-from odin.ui.tui.composer.draft import DraftParts, PromptDraft, draft_of_prompt
+from odin.ui.tui.composer.draft import DraftParts, PromptDraft, make_draft
 from odin.ui.tui.composer.external_text import MAX_CHARS, ClipboardContent, clean_text, find_image_paths, read_clipboard
 from tests.tui.conftest import OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
@@ -27,7 +27,7 @@ async def paste(stage: Stage, text: str) -> None:
     await stage.pilot.pause()
 
 
-def first_prompt_of(client: FakeClient) -> Prompt | None:
+def get_first_prompt(client: FakeClient) -> Prompt | None:
     return next((op for op in client.submitted if isinstance(op, Prompt)), None)
 
 
@@ -41,8 +41,8 @@ async def test_a_long_paste_is_folded_and_sent_whole() -> None:
         await paste(stage, "y" * 1001)
         await stage.shows("[pasted #2: 1,001 characters]")
         await stage.press("enter")
-        await stage.until(lambda: first_prompt_of(client))
-        sent = first_prompt_of(client)
+        await stage.until(lambda: get_first_prompt(client))
+        sent = get_first_prompt(client)
         assert sent is not None and sent.text == f"see {LONG}{'y' * 1001}"
         await stage.press("up")
         assert composer.text.startswith("see [pasted #1")
@@ -173,7 +173,7 @@ def test_the_draft_of_a_queued_prompt_has_its_images() -> None:
 
     first = Attachment("one.png", data=PNG, media_type="image/png")
     text = f"{pieces.add_image(first)} and"
-    again = draft_of_prompt(text, (first, Attachment("two.png")))
+    again = make_draft(text, (first, Attachment("two.png")))
     assert again.text == "[image #1 one.png] and [image #2 two.png]"
     assert again.list_images() == (first, Attachment("two.png"))
     assert PromptDraft(again.text.replace("[image #1 one.png] ", ""), again.parts).list_images() == (

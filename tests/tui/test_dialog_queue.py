@@ -32,7 +32,7 @@ class RejectingClient(FakeClient):
         return await super().submit(op)
 
 
-def answers_of(client: FakeClient) -> list[Op]:
+def list_answers(client: FakeClient) -> list[Op]:
     return [op for op in client.submitted if isinstance(op, AnswerPermission | AnswerQuestions)]
 
 
@@ -62,10 +62,10 @@ async def test_keys_typed_while_a_request_opens_go_to_the_composer() -> None:
         await stage.press("y", "e", "s", "backspace")
         assert not current_dialog(stage).ready
         await stage.until(lambda: stage.app.composer.text == "ye")
-        assert answers_of(client) == []
+        assert list_answers(client) == []
         await stop_typing(stage)
         await stage.press("y")
-        await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-2", allow=True)])
+        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=True)])
         assert stage.app.composer.text == "ye"
         assert stage.app.focused is stage.app.composer
 
@@ -80,7 +80,7 @@ async def test_a_request_waits_until_the_user_stops_typing() -> None:
         assert stage.app.composer.text == "I am still writing this"
         await stop_typing(stage, "git push origin main")
         await stage.press("n")
-        await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-2", allow=False)])
+        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=False)])
         assert stage.app.composer.text == "I am still writing this"
 
 
@@ -92,11 +92,11 @@ async def test_a_second_request_is_not_answered_by_a_key_meant_for_the_first() -
         await stage.type("yy")
         await stage.shows("Bash: Publish the branch")
         assert not current_dialog(stage).ready
-        assert answers_of(client) == [AnswerPermission("ask-1", allow=True)]
+        assert list_answers(client) == [AnswerPermission("ask-1", allow=True)]
         assert not stage.app.composer.text
         await stop_typing(stage)
         await stage.press("n")
-        await stage.until(lambda: len(answers_of(client)) == 2)
+        await stage.until(lambda: len(list_answers(client)) == 2)
 
 
 async def test_a_request_of_a_sub_agent_names_it_and_takes_no_note() -> None:
@@ -108,7 +108,7 @@ async def test_a_request_of_a_sub_agent_names_it_and_takes_no_note() -> None:
         await stage.shows("Fewer")
         assert "Allow with a note" not in stage.screen()
         await stage.press("w", "y")
-        await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-2", allow=True)])
+        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=True)])
 
 
 async def test_esc_at_a_request_of_a_sub_agent_stops_all_work() -> None:
@@ -118,7 +118,7 @@ async def test_esc_at_a_request_of_a_sub_agent_stops_all_work() -> None:
         await wait_for_request(stage, "Esc denies and stops the work.")
         await stage.press("escape")
         await stage.until(lambda: client.submitted[-1:] == [Interrupt()])
-        assert answers_of(client) == [AnswerPermission("ask-2", allow=False, interrupt=True)]
+        assert list_answers(client) == [AnswerPermission("ask-2", allow=False, interrupt=True)]
 
 
 async def test_an_unsandboxed_run_can_only_be_allowed_once_or_denied() -> None:
@@ -131,7 +131,7 @@ async def test_an_unsandboxed_run_can_only_be_allowed_once_or_denied() -> None:
         await stage.press("s", "d", "e")
         await stage.shows("cannot be edited")
         await stage.press("y")
-        await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-2", allow=True)])
+        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=True)])
 
 
 async def test_a_rejected_answer_keeps_the_dialog_open() -> None:
@@ -143,7 +143,7 @@ async def test_a_rejected_answer_keeps_the_dialog_open() -> None:
         await stage.shows("That rule cannot be read. Write another.", "Enter Save rule")
         await stage.press("enter")
         await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))
-        assert len(answers_of(client)) == 2
+        assert len(list_answers(client)) == 2
 
 
 async def test_the_end_of_the_turn_closes_all_requests() -> None:
@@ -195,7 +195,7 @@ async def test_the_answers_are_visible_at_every_size(size: tuple[int, int]) -> N
         await stage.pilot.resize_terminal(50, 14)
         await stage.shows(" y ", "?")
         await stage.press("n")
-        await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-1", allow=False)])
+        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-1", allow=False)])
 
 
 async def test_an_interrupt_outside_the_dialog_closes_it(open_app: OpenApp, workspace: Path) -> None:
@@ -218,7 +218,7 @@ async def test_ctrl_c_twice_exits_from_a_dialog() -> None:
         await wait_for_request(stage)
         await stage.press("ctrl+c", "ctrl+c")
         await stage.until(lambda: not stage.app.is_running)
-        assert answers_of(client) == []
+        assert list_answers(client) == []
 
 
 @pytest.mark.slow
@@ -229,9 +229,9 @@ async def test_answer_keys_can_be_configured() -> None:
         client.emit(COMMAND)
         await wait_for_request(stage, "F5 Allow once", "x Deny")
         await stage.press("y", "n")
-        assert answers_of(client) == []
+        assert list_answers(client) == []
         await stage.press("f5")
-        await stage.until(lambda: answers_of(client) == [AnswerPermission("ask-2", allow=True)])
+        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=True)])
 
 
 async def test_a_request_closes_when_another_session_opens() -> None:

@@ -37,7 +37,7 @@ PLAN = PlanAsked(
 )
 
 
-def recorder_of(scene: Scene) -> Callable[..., Awaitable[str]]:
+def make_recorder(scene: Scene) -> Callable[..., Awaitable[str]]:
     async def record(*answer: object) -> str:
         scene.results.append(answer)
         return ""
@@ -51,9 +51,9 @@ def make_servers_dialog(scene: Scene) -> ServersDialog:
 
 
 DIALOGS: dict[str, MakeDialog] = {
-    "PermissionDialog": lambda scene: PermissionDialog(COMMAND, "", recorder_of(scene)),
-    "QuestionsDialog": lambda scene: QuestionsDialog(QUESTIONS, "", recorder_of(scene)),
-    "PlanDialog": lambda scene: PlanDialog(PLAN, recorder_of(scene)),
+    "PermissionDialog": lambda scene: PermissionDialog(COMMAND, "", make_recorder(scene)),
+    "QuestionsDialog": lambda scene: QuestionsDialog(QUESTIONS, "", make_recorder(scene)),
+    "PlanDialog": lambda scene: PlanDialog(PLAN, make_recorder(scene)),
     "TrustDialog": lambda scene: TrustDialog(TrustRequest("/p", starts=("a program",))),
     "OnboardingDialog": lambda scene: OnboardingDialog(scene.setup),
     "SessionPicker": lambda scene: SessionPicker(),
@@ -72,16 +72,16 @@ DIALOGS: dict[str, MakeDialog] = {
 }
 
 
-def leaf_names_of(kind: type[Any]) -> Iterator[str]:
+def list_leaf_names(kind: type[Any]) -> Iterator[str]:
     below = kind.__subclasses__()
     if not below:
         yield kind.__name__
     for one in below:
-        yield from leaf_names_of(one)
+        yield from list_leaf_names(one)
 
 
 def test_every_dialog_class_is_listed() -> None:
-    assert {name for name in leaf_names_of(Dialog) if not name.startswith("_")} - {"Dialog[str]"} == set(DIALOGS)
+    assert {name for name in list_leaf_names(Dialog) if not name.startswith("_")} - {"Dialog[str]"} == set(DIALOGS)
 
 
 async def open_dialog(scene: Scene, name: str) -> Any:
@@ -118,7 +118,7 @@ def find_clickable_spots(dialog: Any) -> dict[str, tuple[int, int]]:
     return found
 
 
-def visible_state_of(scene: Scene) -> tuple[object, ...]:
+def get_visible_state(scene: Scene) -> tuple[object, ...]:
     """Return everything that a click may change."""
     app = scene.app
     toasts = [str(toast) for toast in app._notifications]
@@ -128,7 +128,7 @@ def visible_state_of(scene: Scene) -> tuple[object, ...]:
 
 
 def has_changed(scene: Scene, before: tuple[object, ...]) -> bool:
-    return visible_state_of(scene) != before
+    return get_visible_state(scene) != before
 
 
 def run_scene(scene: Scene, size: tuple[int, int] = (100, 30)) -> Any:
@@ -147,7 +147,7 @@ async def test_every_offered_action_can_be_clicked_and_esc_closes(name: str) -> 
         assert offered
         for action in offered:
             dialog = await open_dialog(scene, name)
-            before = visible_state_of(scene)
+            before = get_visible_state(scene)
             await stage.pilot.click(offset=find_clickable_spots(dialog)[action])
             await stage.until(partial(has_changed, scene, before))
         dialog = await open_dialog(scene, name)

@@ -33,7 +33,7 @@ TEXTS = pytest.mark.parametrize(
 )
 
 
-def rendered_screen_of(stage: Stage) -> str:
+def get_rendered_screen(stage: Stage) -> str:
     """Return the whole screen as written to a terminal."""
     app: Any = stage.app
     update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
@@ -73,18 +73,18 @@ async def test_no_screen_emits_control_sequences(nasty: str) -> None:
     client = HostileClient(nasty, maker)
     async with run_app(HostileSessions(client, nasty), size=(140, 30)) as stage:
         stage.app.show_toast(nasty, "warn")
-        assert not find_foreign_sequence(rendered_screen_of(stage))
+        assert not find_foreign_sequence(get_rendered_screen(stage))
         for name in COMMANDS:
             await stage.app.run_command(name)
             await stage.until(lambda: len(stage.app.screen_stack) > 1)
             await stage.pilot.pause(0.1)
-            assert not find_foreign_sequence(rendered_screen_of(stage)), name
+            assert not find_foreign_sequence(get_rendered_screen(stage)), name
             await stage.press("escape")
             await stage.until(lambda: len(stage.app.screen_stack) == 1)
         client.emit(maker.make_struct(PermissionAsked, unsandboxed=False), maker.make_struct(QuestionsAsked))
         await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog))
         await stage.pilot.pause(0.1)
-        assert not find_foreign_sequence(rendered_screen_of(stage))
+        assert not find_foreign_sequence(get_rendered_screen(stage))
         assert stage.app.failure is None
 
 
@@ -98,4 +98,4 @@ async def test_an_error_message_emits_no_control_sequences(nasty: str) -> None:
         await stage.app.run_command("context")
         await stage.until(lambda: len(stage.app.screen_stack) > 1)
         await stage.pilot.pause(0.1)
-        assert not find_foreign_sequence(rendered_screen_of(stage))
+        assert not find_foreign_sequence(get_rendered_screen(stage))

@@ -25,7 +25,7 @@ from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import DARK, make_palette
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.side import SideSections
-from odin.ui.tui.panels.status import parts_of
+from odin.ui.tui.panels.status import list_parts
 from odin.ui.tui.terminal_input import PASTE_BEGIN, PASTE_END, ReplyParser
 from odin.ui.tui.transcript_model import TranscriptModels
 from tests.hostile_text import HOSTILE_TEXTS, ValueMaker, event_types, find_foreign_sequence
@@ -62,7 +62,7 @@ def test_events_with_hostile_text_are_painted_without_control_sequences(data: st
         shown = [style for text, style, _ in strip if text and style is not None]
         assert not any(style.link or style.meta for style in shown)
     side_texts = [row.text for row in SideSections(facts, PALETTE, 40, now=START + 9).build_rows()]
-    for text in (*(row.plain for row in side_texts), *(part.text for part in parts_of(facts, "edit_mode", PALETTE))):
+    for text in (*(row.plain for row in side_texts), *(part.text for part in list_parts(facts, "edit_mode", PALETTE))):
         assert not find_foreign_sequence(text), text
 
 

@@ -198,14 +198,14 @@ def test_keys_can_be_swapped_and_disabled() -> None:
     assert table.find_action("ctrl+t", "everywhere") == "models"
     assert table.find_action("ctrl+p", "everywhere") == "contents"
     assert table.find_action("ctrl+g", "everywhere") == ""
-    assert table.label_of("diagnostics") == ""
+    assert table.get_label("diagnostics") == ""
 
 
 def test_typing_keys_are_not_offered_while_the_user_types() -> None:
     assert all(map(is_typing_key, ("a", "slash", "space", "home", "ä")))
     assert not any(map(is_typing_key, ("f2", "ctrl+l", "delete", "pageup", "tab", "enter", "escape", "up")))
-    assert KeyTable().label_of("delete_session", typing=True) == "Del"
-    assert KeyTable({"rename_session": "r,f7"}).label_of("rename_session", typing=True) == "F7"
+    assert KeyTable().get_label("delete_session", typing=True) == "Del"
+    assert KeyTable({"rename_session": "r,f7"}).get_label("rename_session", typing=True) == "F7"
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from odin.ui.tui.transcript_model import TranscriptModels
 from tests.monkey import runner
 from tests.monkey.random_user import RandomUser
 from tests.soak import list_seeds, soak
-from tests.tui.transcript_comparison import find_differences, transcripts_of
+from tests.tui.transcript_comparison import find_differences, make_transcripts
 
 
 class TranscriptFollower(RandomUser):
@@ -36,7 +36,7 @@ class TranscriptFollower(RandomUser):
         await asyncio.wait([self._follower])
         self._follower.result()
         if last.seq >= 0:
-            log = transcripts_of(read_log(await self.get_log_path()))
+            log = make_transcripts(read_log(await self.get_log_path()))
             assert find_differences(self._transcripts, log)[:3] == []
             TranscriptFollower.compared += len(log[""].blocks)
         return last

@@ -36,7 +36,7 @@ class RecordedNotifier:
     def _write(self, text: str) -> None:
         self.written += text
 
-    def output_of(self, *events: Any, at: float = 0.0, live: bool = True, agent: str = "") -> str:
+    def get_output(self, *events: Any, at: float = 0.0, live: bool = True, agent: str = "") -> str:
         """Return the output for these events, which happen at second `at`, and for the next frame."""
         self.written = ""
         for event in events:
@@ -47,80 +47,80 @@ class RecordedNotifier:
 
 def test_a_request_rings_the_bell_and_notifies() -> None:
     recorded = RecordedNotifier()
-    assert recorded.output_of(TURN_STARTED) == ""
-    assert recorded.output_of(ASKED) == f"\a{NOTIFICATION}needs your permission for Bash\x1b\\"
+    assert recorded.get_output(TURN_STARTED) == ""
+    assert recorded.get_output(ASKED) == f"\a{NOTIFICATION}needs your permission for Bash\x1b\\"
 
 
 def test_a_request_of_a_sub_agent_notifies() -> None:
     asked = QuestionsAsked("q", "c", (Question("Base", "Which one?"),))
-    assert RecordedNotifier().output_of(asked, agent="agent-1") == f"\a{NOTIFICATION}asks: Which one?\x1b\\"
+    assert RecordedNotifier().get_output(asked, agent="agent-1") == f"\a{NOTIFICATION}asks: Which one?\x1b\\"
 
 
 def test_a_request_answered_at_once_does_not_notify() -> None:
-    assert RecordedNotifier().output_of(TURN_STARTED, ASKED, PermissionAnswered("a", "c", True, by="rule")) == ""
+    assert RecordedNotifier().get_output(TURN_STARTED, ASKED, PermissionAnswered("a", "c", True, by="rule")) == ""
 
 
 def test_the_end_of_a_short_turn_does_not_notify() -> None:
     recorded = RecordedNotifier()
-    recorded.output_of(TURN_STARTED, at=0)
-    assert recorded.output_of(TURN_ENDED, at=9) == ""
+    recorded.get_output(TURN_STARTED, at=0)
+    assert recorded.get_output(TURN_ENDED, at=9) == ""
 
 
 def test_the_end_of_a_long_turn_notifies() -> None:
     recorded = RecordedNotifier()
-    recorded.output_of(TURN_STARTED, at=0)
-    assert recorded.output_of(TURN_ENDED, at=10) == f"\a{NOTIFICATION}finished\x1b\\"
+    recorded.get_output(TURN_STARTED, at=0)
+    assert recorded.get_output(TURN_ENDED, at=10) == f"\a{NOTIFICATION}finished\x1b\\"
 
 
 def test_a_failed_turn_notifies_with_the_error() -> None:
     recorded = RecordedNotifier()
-    recorded.output_of(TURN_STARTED, at=0)
-    assert "failed: The key is wrong." in recorded.output_of(TurnEnded("p", "error", error="The key is wrong."), at=60)
+    recorded.get_output(TURN_STARTED, at=0)
+    assert "failed: The key is wrong." in recorded.get_output(TurnEnded("p", "error", error="The key is wrong."), at=60)
 
 
 def test_an_interrupted_turn_does_not_notify() -> None:
     recorded = RecordedNotifier()
-    recorded.output_of(TURN_STARTED, at=0)
-    assert recorded.output_of(TurnEnded("p", "interrupted"), at=60) == ""
+    recorded.get_output(TURN_STARTED, at=0)
+    assert recorded.get_output(TurnEnded("p", "interrupted"), at=60) == ""
 
 
 def test_a_turn_followed_by_another_does_not_notify() -> None:
     recorded = RecordedNotifier()
-    recorded.output_of(TURN_STARTED, at=0)
-    assert recorded.output_of(TURN_ENDED, TurnStarted("q", "y", "edit_mode"), at=30) == ""
-    assert "finished" in recorded.output_of(TurnEnded("q", "end_turn"), at=41)
+    recorded.get_output(TURN_STARTED, at=0)
+    assert recorded.get_output(TURN_ENDED, TurnStarted("q", "y", "edit_mode"), at=30) == ""
+    assert "finished" in recorded.get_output(TurnEnded("q", "end_turn"), at=41)
 
 
 def test_loop_mode_notifies_when_it_ends() -> None:
     recorded = RecordedNotifier()
-    recorded.output_of(LoopChanged("executing", "x", 1, 10), TURN_STARTED, at=0)
-    assert recorded.output_of(TURN_ENDED, at=30) == ""
-    assert "finished" in recorded.output_of(LoopChanged("completed"), at=31)
+    recorded.get_output(LoopChanged("executing", "x", 1, 10), TURN_STARTED, at=0)
+    assert recorded.get_output(TURN_ENDED, at=30) == ""
+    assert "finished" in recorded.get_output(LoopChanged("completed"), at=31)
 
 
 def test_past_events_do_not_notify() -> None:
     recorded = RecordedNotifier()
-    assert recorded.output_of(TURN_STARTED, ASKED, at=0, live=False) == ""
-    assert recorded.output_of(TURN_ENDED, at=100, live=False) == ""
+    assert recorded.get_output(TURN_STARTED, ASKED, at=0, live=False) == ""
+    assert recorded.get_output(TURN_ENDED, at=100, live=False) == ""
 
 
 def test_a_focused_terminal_gets_no_desktop_notification() -> None:
     recorded = RecordedNotifier()
     recorded.notifier.record_focus(True)
-    assert recorded.output_of(TURN_STARTED, ASKED) == "\a"
+    assert recorded.get_output(TURN_STARTED, ASKED) == "\a"
 
 
 def test_an_unfocused_terminal_is_notified_of_short_turns() -> None:
     recorded = RecordedNotifier()
     recorded.notifier.record_focus(False)
-    recorded.output_of(TURN_STARTED, at=0)
-    assert recorded.output_of(TURN_ENDED, at=1) == f"\a{NOTIFICATION}finished\x1b\\"
+    recorded.get_output(TURN_STARTED, at=0)
+    assert recorded.get_output(TURN_ENDED, at=1) == f"\a{NOTIFICATION}finished\x1b\\"
 
 
 def test_bell_and_desktop_notification_can_be_switched_off() -> None:
-    assert RecordedNotifier(bell=False).output_of(TURN_STARTED, ASKED).startswith(NOTIFICATION)
-    assert RecordedNotifier(desktop_notification=False).output_of(TURN_STARTED, ASKED) == "\a"
-    assert RecordedNotifier(bell=False, desktop_notification=False).output_of(TURN_STARTED, ASKED) == ""
+    assert RecordedNotifier(bell=False).get_output(TURN_STARTED, ASKED).startswith(NOTIFICATION)
+    assert RecordedNotifier(desktop_notification=False).get_output(TURN_STARTED, ASKED) == "\a"
+    assert RecordedNotifier(bell=False, desktop_notification=False).get_output(TURN_STARTED, ASKED) == ""
 
 
 @pytest.mark.parametrize(
@@ -149,19 +149,19 @@ def test_text_cannot_terminate_the_sequence() -> None:
 
 def test_the_title_shows_the_state_and_is_restored() -> None:
     recorded = RecordedNotifier(title=True, bell=False, desktop_notification=False)
-    assert recorded.output_of() == "\x1b[22;0t\x1b]0;project\a"
-    assert recorded.output_of(TURN_STARTED) == "\x1b]0;✳ working — project\a"
-    assert recorded.output_of() == ""
-    assert recorded.output_of(ASKED) == "\x1b]0;? needs you — project\a"
-    assert recorded.output_of(PermissionAnswered("a", "c", True)) == "\x1b]0;✳ working — project\a"
-    assert recorded.output_of(TURN_ENDED) == "\x1b]0;project\a"
+    assert recorded.get_output() == "\x1b[22;0t\x1b]0;project\a"
+    assert recorded.get_output(TURN_STARTED) == "\x1b]0;✳ working — project\a"
+    assert recorded.get_output() == ""
+    assert recorded.get_output(ASKED) == "\x1b]0;? needs you — project\a"
+    assert recorded.get_output(PermissionAnswered("a", "c", True)) == "\x1b]0;✳ working — project\a"
+    assert recorded.get_output(TURN_ENDED) == "\x1b]0;project\a"
     recorded.written = ""
     recorded.notifier.restore_title()
     recorded.notifier.restore_title()
     assert recorded.written == "\x1b[23;0t"
-    assert recorded.output_of() == "\x1b[22;0t\x1b]0;project\a"
+    assert recorded.get_output() == "\x1b[22;0t\x1b]0;project\a"
 
 
 def test_no_title_is_written_if_disabled_or_unsupported() -> None:
-    assert RecordedNotifier(title=False).output_of(TURN_STARTED) == ""
-    assert RecordedNotifier({"TERM": "linux"}, title=True).output_of(TURN_STARTED) == ""
+    assert RecordedNotifier(title=False).get_output(TURN_STARTED) == ""
+    assert RecordedNotifier({"TERM": "linux"}, title=True).get_output(TURN_STARTED) == ""

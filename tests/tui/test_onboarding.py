@@ -25,7 +25,7 @@ from tests.conftest import Run
 from tests.providers.servers import Connection, serve
 from tests.tui.conftest import SHORT_WAITS, SIZES_AND_THEMES, Stage
 from tests.tui.test_permission_dialog import click_text
-from tests.tui.test_request_snapshots import snapshot_suffix_of, wait_until_ready
+from tests.tui.test_request_snapshots import get_snapshot_suffix, wait_until_ready
 
 
 class CountingServer:
@@ -104,7 +104,7 @@ async def wait_until_open(stage: Stage) -> None:
     await stage.until(lambda: stage.app.info is not None and len(stage.app.screen_stack) == 1)
 
 
-def env_of(server: ScriptedServer) -> dict[str, str]:
+def make_env(server: ScriptedServer) -> dict[str, str]:
     """Return an environment with the key and the URL of the server, but without a model."""
     env = dict(server.env("anthropic"))
     env.pop("ODIN_MODEL", None)
@@ -113,7 +113,7 @@ def env_of(server: ScriptedServer) -> dict[str, str]:
 
 async def test_enter_uses_the_found_model_and_opens_the_session(start_app: Any, home: Path) -> None:
     with ScriptedServer([say("Hello yourself.")]) as server:
-        async with start_app(env_of(server)) as stage:
+        async with start_app(make_env(server)) as stage:
             await wait_for_onboarding(stage)
             await stage.shows("anthropic/", "ANTHROPIC_API_KEY", "No model")
             assert server.requests == []
@@ -124,7 +124,7 @@ async def test_enter_uses_the_found_model_and_opens_the_session(start_app: Any, 
             await stage.send("Hello")
             await stage.shows("Hello yourself.")
             await stage.idle()
-        async with start_app(env_of(server)) as stage:
+        async with start_app(make_env(server)) as stage:
             await wait_until_open(stage)
             assert stage.app.info is not None
             assert stage.app.info.model.startswith("anthropic/")
@@ -145,7 +145,7 @@ async def test_esc_uses_the_offline_planner_and_onboarding_is_not_shown_again(
         assert counting_server.connections == 0
     assert not (home / ".config" / "odin" / "odinconfig.json").exists()
     with ScriptedServer([say("Hello yourself.")]) as server:
-        async with start_app(env_of(server)) as stage:
+        async with start_app(make_env(server)) as stage:
             await wait_until_open(stage)
             await stage.send("Hello")
             await stage.shows("Hello yourself.")
@@ -156,7 +156,7 @@ async def test_esc_uses_the_offline_planner_and_onboarding_is_not_shown_again(
 async def test_the_offline_planner_is_used_for_this_run_only(start_app: Any, home: Path, keys: tuple[str, ...]) -> None:
     """The choice is not saved, although a key is available."""
     with ScriptedServer([say("Hello yourself.")]) as server:
-        async with start_app(env_of(server)) as stage:
+        async with start_app(make_env(server)) as stage:
             await wait_for_onboarding(stage)
             await stage.press(*keys)
             await wait_until_open(stage)
@@ -167,7 +167,7 @@ async def test_the_offline_planner_is_used_for_this_run_only(start_app: Any, hom
             assert stage.app.info.model == "offline/planner"
             assert server.requests == []
         assert not (home / ".config" / "odin" / "odinconfig.json").exists()
-        async with start_app(env_of(server)) as stage:
+        async with start_app(make_env(server)) as stage:
             await wait_until_open(stage)
             await stage.send("Hello")
             await stage.shows("Hello yourself.")
@@ -176,7 +176,7 @@ async def test_the_offline_planner_is_used_for_this_run_only(start_app: Any, hom
 @pytest.mark.slow
 async def test_esc_closes_onboarding_opened_by_setup(start_app: Any, home: Path) -> None:
     with ScriptedServer([say("Hello yourself.")]) as server:
-        async with start_app(env_of(server)) as stage:
+        async with start_app(make_env(server)) as stage:
             await wait_for_onboarding(stage)
             await stage.press("enter")
             await wait_until_open(stage)
@@ -294,7 +294,7 @@ async def test_onboarding_with_the_mouse(start_app: Any) -> None:
 @pytest.mark.slow
 async def test_setup_opens_onboarding_and_changes_the_model(start_app: Any) -> None:
     with ScriptedServer([say("Hello yourself.")]) as server:
-        async with start_app(env_of(server)) as stage:
+        async with start_app(make_env(server)) as stage:
             await wait_for_onboarding(stage)
             await stage.press("escape")
             await wait_until_open(stage)
@@ -313,7 +313,7 @@ async def test_onboarding_snapshot(start_app: Any, size: tuple[int, int], theme:
     async with start_app({"ANTHROPIC_API_KEY": "sk-ant-api03-0123456789abcdefghijkl"}, size=size, theme=theme) as stage:
         await wait_for_onboarding(stage)
         await wait_until_ready(stage)
-        await stage.assert_snapshot(f"welcome-{snapshot_suffix_of(size, theme)}")
+        await stage.assert_snapshot(f"welcome-{get_snapshot_suffix(size, theme)}")
 
 
 async def test_onboarding_fits_a_small_screen(start_app: Any) -> None:

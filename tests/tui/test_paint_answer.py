@@ -46,7 +46,7 @@ def answer_block(text: str, live: bool = False) -> AnswerBlock:
     return block
 
 
-def painted_lines_of(text: str, width: int = 60, live: bool = False) -> list[str]:
+def paint_lines(text: str, width: int = 60, live: bool = False) -> list[str]:
     canvas = Canvas(width, make_palette(DARK))
     lines = AnswerPainter().paint(answer_block(text, live), canvas)
     assert all(line.cell_length <= width for line in lines), "wider than the screen"
@@ -108,7 +108,7 @@ def test_only_the_last_lines_are_repainted() -> None:
 
 def test_headings_lists_quotes_and_rules() -> None:
     text = "# Head\nText\n\n1. one\n   - inner\n2. two\n\n> said\n> twice\n\n---\nEnd"
-    assert painted_lines_of(text) == [
+    assert paint_lines(text) == [
         "Head",
         "Text",
         "",
@@ -125,61 +125,61 @@ def test_headings_lists_quotes_and_rules() -> None:
 
 
 def test_a_loose_list_is_one_list_with_its_numbers() -> None:
-    assert painted_lines_of("3. three\n\n4. four\n\n5. five") == ["3. three", "4. four", "5. five"]
+    assert paint_lines("3. three\n\n4. four\n\n5. five") == ["3. three", "4. four", "5. five"]
 
 
 def test_links_show_their_url_and_images_are_only_named() -> None:
     lines = " ".join(
-        painted_lines_of("[docs](https://a.example/x) ![p](https://evil.example/?q=secret) <https://b.example>", 200)
+        paint_lines("[docs](https://a.example/x) ![p](https://evil.example/?q=secret) <https://b.example>", 200)
     )
     assert "docs (https://a.example/x)" in lines
     assert "[image: p] (https://evil.example/?q=secret)" in lines
     assert lines.count("https://b.example") == 1
-    assert "[ref]: https://c.example" in " ".join(painted_lines_of("[ref]: https://c.example"))
-    assert "<b>raw</b>" in " ".join(painted_lines_of("<b>raw</b>"))
+    assert "[ref]: https://c.example" in " ".join(paint_lines("[ref]: https://c.example"))
+    assert "<b>raw</b>" in " ".join(paint_lines("<b>raw</b>"))
 
 
 def test_a_table_fits_the_width_or_becomes_a_list_of_fields() -> None:
     table = "| Name | What it does |\n|---|--:|\n| parser | reads all tokens of a file |\n| 文字 | wide |"
-    assert painted_lines_of(table, 60)[:3] == [
+    assert paint_lines(table, 60)[:3] == [
         "Name   │               What it does",
         "───────┼───────────────────────────",
         "parser │ reads all tokens of a file",
     ]
-    assert all(len(line) <= 24 for line in painted_lines_of(table, 24))
+    assert all(len(line) <= 24 for line in paint_lines(table, 24))
     wide = (
         "| " + " | ".join(f"column{n}" for n in range(8)) + " |\n|" + "---|" * 8 + "\n| " + " | ".join("v" * 8) + " |"
     )
-    assert painted_lines_of(wide, 38)[:2] == ["column0: v", "column1: v"]
+    assert paint_lines(wide, 38)[:2] == ["column0: v", "column1: v"]
 
 
 def test_code_is_highlighted_and_wrapped_lines_are_marked() -> None:
     lines = AnswerPainter().paint(answer_block("```python\ndef f(): return 'x'\n```"), CANVAS)
     assert len({segment.style.color for segment in lines[-1] if segment.style and segment.text.strip()}) > 2
     assert lines[-1].cell_length == 60
-    long = painted_lines_of("```\n" + "abcdefghij" * 5 + "\n```", 30)
+    long = paint_lines("```\n" + "abcdefghij" * 5 + "\n```", 30)
     assert [line[:2] for line in long] == ["  ", "↪ "]
     assert "".join(line[2:].strip() for line in long) == "abcdefghij" * 5
 
 
 def test_unfinished_markup_is_painted_as_if_it_were_closed() -> None:
-    assert painted_lines_of("some **bold wor", live=True) == ["some bold wor"]
-    assert painted_lines_of("some `cod", live=True) == ["some cod"]
-    assert painted_lines_of("text\n``", live=True) == ["text"]
-    assert painted_lines_of("| a | b", live=True)[0] == "a │ b"
-    assert painted_lines_of("text\n\n```py", live=True)[0] == "text"
+    assert paint_lines("some **bold wor", live=True) == ["some bold wor"]
+    assert paint_lines("some `cod", live=True) == ["some cod"]
+    assert paint_lines("text\n``", live=True) == ["text"]
+    assert paint_lines("| a | b", live=True)[0] == "a │ b"
+    assert paint_lines("text\n\n```py", live=True)[0] == "text"
     assert close_open_markup("a **b** c") == "a **b** c"
 
 
 def test_control_and_invisible_characters_are_escaped() -> None:
-    lines = "\n".join(painted_lines_of("a\x1b[2Jb \u202eevil\u2066 zero\u200bwidth &#x202E;entity \x07", 120))
+    lines = "\n".join(paint_lines("a\x1b[2Jb \u202eevil\u2066 zero\u200bwidth &#x202E;entity \x07", 120))
     assert "\x1b" not in lines and "\u202e" not in lines and "\u200b" not in lines and "\x07" not in lines
     assert "\\x1b[2J" in lines and "\\u202eevil" in lines
 
 
 def test_wide_characters_are_not_cut_in_two() -> None:
     for width in range(16, 40):
-        painted_lines_of("文字" * 30 + "\n\n```\n" + "文字" * 30 + "\n```\n\n- 👩‍👩‍👧 " + "é" * 40, width)
+        paint_lines("文字" * 30 + "\n\n```\n" + "文字" * 30 + "\n```\n\n- 👩‍👩‍👧 " + "é" * 40, width)
 
 
 def test_an_interrupted_answer_says_so() -> None:

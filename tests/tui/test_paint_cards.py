@@ -41,7 +41,7 @@ DIFF = """--- /home/me/project/a.py
 """
 
 
-def painted_lines_of(block: TranscriptBlock, canvas: Canvas = CANVAS) -> list[str]:
+def paint_lines(block: TranscriptBlock, canvas: Canvas = CANVAS) -> list[str]:
     painted = paint_block(block, canvas)
     assert all(line.cell_length <= canvas.width for line in painted), "wider than the screen"
     return [line.text.rstrip() for line in painted]
@@ -84,33 +84,33 @@ def call_block(state: CallState = "success", **more: object) -> CallBlock:
     ],
 )
 def test_the_header_of_a_call_shows_its_state_in_words(block: CallBlock, head: str) -> None:
-    assert painted_lines_of(block)[1] == head
+    assert paint_lines(block)[1] == head
 
 
 def test_only_a_running_call_is_animated() -> None:
     later = replace(CANVAS, now=1_012.4)
     for state in ("writing", "queued", "asking", "success", "error", "cancelled", "denied", "discarded"):
-        assert painted_lines_of(call_block(state)) == painted_lines_of(call_block(state), later)
+        assert paint_lines(call_block(state)) == paint_lines(call_block(state), later)
     running = call_block("running", started=1_000.0)
-    assert painted_lines_of(running)[1][0] != painted_lines_of(running, later)[1][0]
+    assert paint_lines(running)[1][0] != paint_lines(running, later)[1][0]
 
 
 def test_a_running_call_shows_the_end_of_its_output() -> None:
-    assert len(painted_lines_of(call_block("running"))) == len(painted_lines_of(call_block())), (
+    assert len(paint_lines(call_block("running"))) == len(paint_lines(call_block())), (
         "a running call without output has no extra row"
     )
     block = call_block("running", tail=[f"line {n}" for n in range(9)])
-    assert painted_lines_of(block)[2:] == [f"  line {n}" for n in range(4, 9)]
+    assert paint_lines(block)[2:] == [f"  line {n}" for n in range(4, 9)]
 
 
 def test_results_are_folded_and_failures_are_open() -> None:
     block = call_block(result="\n".join(f"row {n}" for n in range(40)))
-    assert len(painted_lines_of(block)) == 2
+    assert len(paint_lines(block)) == 2
     block.folded = False
-    assert "  40 lines" in painted_lines_of(block) and painted_lines_of(block)[-1] == "  row 39"
-    assert any("file_path: /home/me/project/src/a.py" in line for line in painted_lines_of(block))
+    assert "  40 lines" in paint_lines(block) and paint_lines(block)[-1] == "  row 39"
+    assert any("file_path: /home/me/project/src/a.py" in line for line in paint_lines(block))
     failed = call_block("error", result="\n".join(f"row {n}" for n in range(40)))
-    assert "  row 0" in painted_lines_of(failed) and painted_lines_of(failed)[-1] == "  … 28 more lines"
+    assert "  row 0" in paint_lines(failed) and paint_lines(failed)[-1] == "  … 28 more lines"
     assert choose_fold(failed) is False
     failed.folded = False
     assert choose_fold(failed) is True
@@ -118,19 +118,19 @@ def test_results_are_folded_and_failures_are_open() -> None:
 
 def test_a_todo_list_is_folded_because_it_has_a_panel() -> None:
     block = call_block(name="TodoWrite", args={"todos": []}, view="[x] One\n[ ] Two", note="Todos: 1 of 2 completed")
-    assert painted_lines_of(block)[1:] == ["✓ TodoWrite  Todos: 1 of 2 completed"]
+    assert paint_lines(block)[1:] == ["✓ TodoWrite  Todos: 1 of 2 completed"]
     block.folded = False
-    assert "[x] One" in "\n".join(painted_lines_of(block))
+    assert "[x] One" in "\n".join(paint_lines(block))
 
 
 def test_the_card_shows_changed_arguments_and_redactions() -> None:
     block = call_block(
         args={"a": 2}, original_args={"a": 1}, changed_by="user", redacted=("an API key",), for_user="See it."
     )
-    said = "\n".join(painted_lines_of(block))
+    said = "\n".join(paint_lines(block))
     assert "changed by you" in said and "an API key" in said and "See it." in said
     block.folded = False
-    assert "the model asked for:" in "\n".join(painted_lines_of(block)) and "a: 1" in "\n".join(painted_lines_of(block))
+    assert "the model asked for:" in "\n".join(paint_lines(block)) and "a: 1" in "\n".join(paint_lines(block))
 
 
 def test_output_keeps_colors_but_no_other_control_sequences() -> None:
@@ -176,78 +176,76 @@ def test_a_long_diff_is_cut_until_it_is_unfolded() -> None:
     view = f"--- /x/a.txt\n+++ /x/a.txt\n@@ -0,0 +1,100 @@\n{body}"
     block = call_block(name="WriteFile", view=view)
     assert not is_folded(block)
-    assert len(painted_lines_of(block)) == 3 + SHORT_DIFF and "70 more lines of changes" in painted_lines_of(block)[-1]
+    assert len(paint_lines(block)) == 3 + SHORT_DIFF and "70 more lines of changes" in paint_lines(block)[-1]
     assert choose_fold(block) is False
     block.folded = False
-    assert "line 99" in painted_lines_of(block)[-1]
+    assert "line 99" in paint_lines(block)[-1]
 
 
 def test_thinking_shows_its_duration() -> None:
     block = ReasoningBlock(key="t", ts=1_008.0, live=True)
     block.append("Hm.")
-    assert painted_lines_of(block)[1] == "▸ Thinking… 4 s"
+    assert paint_lines(block)[1] == "▸ Thinking… 4 s"
     block.live, block.seconds = False, 12.4
-    assert painted_lines_of(block)[1] == "▸ Thought for 12 s"
+    assert paint_lines(block)[1] == "▸ Thought for 12 s"
     block.seconds = 0.4
-    assert painted_lines_of(block)[1] == "▸ Thought for less than a second"
+    assert paint_lines(block)[1] == "▸ Thought for less than a second"
     block.seconds = 12.4
     block.folded = False
-    assert painted_lines_of(block)[1:] == ["▾ Thought for 12 s", "  Hm."]
+    assert paint_lines(block)[1:] == ["▾ Thought for 12 s", "  Hm."]
 
 
 def test_an_interrupted_call_shows_the_end_of_its_output() -> None:
     printed = "\n".join(f"line {number}" for number in range(1, 31))
     block = call_block("cancelled", duration_ms=4_000, result=f"{printed}\n\n[Interrupted: it did not finish.]")
-    shown = painted_lines_of(block)[2:]
+    shown = paint_lines(block)[2:]
     assert (shown[0], shown[1]) == ("  … 20 earlier lines", "  line 21")
     assert shown[-1] == "  [Interrupted: it did not finish.]"
-    assert len(painted_lines_of(call_block("cancelled", result="Not run."))) == 2, (
+    assert len(paint_lines(call_block("cancelled", result="Not run."))) == 2, (
         "a call that never started shows no output"
     )
 
 
 def test_the_end_of_a_turn_shows_a_footer_or_the_error() -> None:
-    assert painted_lines_of(EndBlock(key="e", reason="end_turn", duration_ms=300)) == []
+    assert paint_lines(EndBlock(key="e", reason="end_turn", duration_ms=300)) == []
     footer = EndBlock(key="e", reason="end_turn", duration_ms=34_000, cost_usd=0.0312)
-    assert painted_lines_of(footer)[1:] == ["34 s · $0.0312"]
+    assert paint_lines(footer)[1:] == ["34 s · $0.0312"]
     stopped = EndBlock(key="e", reason="interrupted", duration_ms=2_000, error="The turn was interrupted.")
-    assert painted_lines_of(stopped)[1:] == ["– interrupted · 2.0 s"]
+    assert paint_lines(stopped)[1:] == ["– interrupted · 2.0 s"]
     failed = EndBlock(key="e", reason="error", error="The key was refused.", hint="Set ANTHROPIC_API_KEY.")
-    assert painted_lines_of(failed)[1:] == ["✗ The key was refused.", "  Set ANTHROPIC_API_KEY."]
+    assert paint_lines(failed)[1:] == ["✗ The key was refused.", "  Set ANTHROPIC_API_KEY."]
 
 
 def test_cards_of_agents_processes_notices_and_summaries() -> None:
     agent = AgentBlock(key="agent-1", task="Look at it", mode="ask_mode", ts=1_000.0, doing="Grep todo", calls=2)
-    assert painted_lines_of(agent)[1:] == ["◑ agent-1 Look at it  working · 12 s · 2 calls", "  Grep todo"]
+    assert paint_lines(agent)[1:] == ["◑ agent-1 Look at it  working · 12 s · 2 calls", "  Grep todo"]
     agent.description, agent.denied, agent.doing = "find it", 1, ""
-    assert painted_lines_of(agent)[1:] == ["◑ agent-1 find it  working · 12 s · 2 calls · 1 denied"]
+    assert paint_lines(agent)[1:] == ["◑ agent-1 find it  working · 12 s · 2 calls · 1 denied"]
     agent.folded = False
-    assert painted_lines_of(agent)[2:] == ["  Look at it"]
+    assert paint_lines(agent)[2:] == ["  Look at it"]
     agent.folded, agent.task_id, agent.state = True, "adhoc-1", "idle"
-    assert painted_lines_of(agent)[1:] == ["• agent-1 find it  idle · 2 calls · 1 denied"], (
-        "an idle agent shows no duration"
-    )
+    assert paint_lines(agent)[1:] == ["• agent-1 find it  idle · 2 calls · 1 denied"], "an idle agent shows no duration"
     process = ProcessBlock(key="spawn-1", command="make", status="failed", code=2, output="boom", ts=1.0, ended=4.0)
-    assert painted_lines_of(process)[1:] == ["✗ spawn-1 make  failed with exit code 2 · 3.0 s", "  boom"]
-    assert painted_lines_of(NoticeBlock(key="n", text="Mind this.", level="warn"))[1:] == ["! Mind this."]
+    assert paint_lines(process)[1:] == ["✗ spawn-1 make  failed with exit code 2 · 3.0 s", "  boom"]
+    assert paint_lines(NoticeBlock(key="n", text="Mind this.", level="warn"))[1:] == ["! Mind this."]
     summary = SummaryBlock(key="s", text="## Done\nAll.", tokens_before=9000, tokens_after=900)
-    assert painted_lines_of(summary)[1:] == ["▸ Conversation compacted: 9,000 → 900 tokens"]
+    assert paint_lines(summary)[1:] == ["▸ Conversation compacted: 9,000 → 900 tokens"]
     summary.folded = False
-    assert painted_lines_of(summary)[2:] == ["  Done", "  All."]
+    assert paint_lines(summary)[2:] == ["  Done", "  All."]
 
 
 def test_a_prompt_is_shown_whole_unless_it_is_very_long() -> None:
     block = PromptBlock(key="p", text="a\nb", mode="plan_mode")
-    assert painted_lines_of(block)[1:] == ["› a", "  b", "  plan"]
+    assert paint_lines(block)[1:] == ["› a", "  b", "  plan"]
     long = PromptBlock(key="p", text="line\n" * 60, mode="edit_mode")
     long.folded = False
-    assert len(painted_lines_of(long)) == 61
+    assert len(paint_lines(long)) == 61
 
 
 def test_text_before_and_after_a_long_paste_stays_visible() -> None:
     pasted = "\n".join(f"log line {number}" for number in range(240))
     block = PromptBlock(key="p", text=f"Look at this:\n{pasted}\nWhy does it fail?\n", mode="edit_mode")
-    shown = painted_lines_of(block)[1:]
+    shown = paint_lines(block)[1:]
     assert (shown[0], shown[-1]) == ("› Look at this:", "  Why does it fail?")
     assert shown[5] == "  [… 232 more lines …]"
     assert len(shown) == 11
@@ -262,10 +260,10 @@ def test_an_image_is_named_until_its_thumbnail_is_loaded(tmp_path: Path) -> None
     gallery = ThumbnailCache()
     canvas = replace(CANVAS, thumbnails=gallery)
     block = call_block(images=(Image(str(path), "image/png", 64, 32),))
-    assert painted_lines_of(block, canvas)[-1] == "  [image: p.png, 64×32]"
+    assert paint_lines(block, canvas)[-1] == "  [image: p.png, 64×32]"
     for key in list(gallery.missing):
         gallery.store(key, load_thumbnail(*key))
-    assert "▀▀▀▀" in painted_lines_of(block, canvas)[-1]
+    assert "▀▀▀▀" in paint_lines(block, canvas)[-1]
     assert load_thumbnail(str(tmp_path / "none.png"), 20) is None
 
 
@@ -283,4 +281,4 @@ def test_every_card_fits_any_width() -> None:
         for block in blocks:
             for fold in (None, False, True):
                 block.folded = fold
-                painted_lines_of(block, replace(CANVAS, width=width))
+                paint_lines(block, replace(CANVAS, width=width))

@@ -28,7 +28,7 @@ async def wait_until_closed(stage: Stage) -> None:
     await stage.idle()
 
 
-def last_results_of(stage: Stage) -> dict[str, Any]:
+def list_last_results(stage: Stage) -> dict[str, Any]:
     return dict(stage.server.requests[-1].results)
 
 
@@ -51,7 +51,7 @@ async def test_n_denies_the_call_and_the_turn_continues(open_app: OpenApp, works
         await stage.press("n")
         await stage.shows("Done.")
         assert not (workspace / "made").exists()
-        assert "said no" in last_results_of(stage)["c1"]
+        assert "denied this tool call" in list_last_results(stage)["c1"]
 
 
 async def test_enter_and_the_space_bar_answer_nothing(open_app: OpenApp, workspace: Path) -> None:
@@ -86,7 +86,7 @@ async def test_a_denial_with_a_reason_reaches_the_model(
         await stage.shows("Reason for the model:")
         await stage.send(reason)
         await stage.shows("Done.")
-        assert reason in last_results_of(stage)["c1"]
+        assert reason in list_last_results(stage)["c1"]
         assert not (workspace / "made").exists()
 
 

@@ -24,34 +24,34 @@ from tests.tui.test_request_snapshots import COMMAND, DIFF, EDIT
 CANVAS = Canvas(80, make_palette(DARK))
 
 
-def text_of(strips: list[Strip]) -> str:
+def get_text(strips: list[Strip]) -> str:
     return "\n".join(strip.text for strip in strips)
 
 
 def test_a_diff_is_painted_with_line_numbers():
-    shown = text_of(paint_change(DIFF, CANVAS))
+    shown = get_text(paint_change(DIFF, CANVAS))
     assert "1   def greet(name):" in shown
     assert '2 -     print("Hello", name)' in shown
 
 
 @pytest.mark.parametrize("line", ["--- drop table users", "-++ x", "+++ y", "(cut)"])
 def test_changed_lines_that_look_like_diff_headers_are_shown(line: str):
-    shown = text_of(paint_change(f"{DIFF}\n{line}\n+rm everything", CANVAS))
+    shown = get_text(paint_change(f"{DIFF}\n{line}\n+rm everything", CANVAS))
     for part in (line.lstrip("+-"), "rm everything", 'greeting = f"Hello, {name}!"'):
         assert part.strip() in shown
 
 
 def test_invisible_characters_in_a_diff_are_escaped():
-    shown = text_of(paint_change("--- a\n+++ a\n@@ -1,1 +1,1 @@\n-x\n+x\u202e\u200b\x1b[2J\u00a0y", CANVAS))
+    shown = get_text(paint_change("--- a\n+++ a\n@@ -1,1 +1,1 @@\n-x\n+x\u202e\u200b\x1b[2J\u00a0y", CANVAS))
     assert "x\\u202e\\u200b\\x1b[2J\\xa0y" in shown
 
 
 def test_a_preview_that_is_not_a_diff_is_shown_unchanged():
-    assert "/a is binary" in text_of(paint_change("(/a is binary: 10 bytes would be replaced.)", CANVAS))
+    assert "/a is binary" in get_text(paint_change("(/a is binary: 10 bytes would be replaced.)", CANVAS))
 
 
 def test_the_danger_is_shown_with_the_effect_of_the_call():
-    page = text_of(paint_request(COMMAND, CANVAS))
+    page = get_text(paint_request(COMMAND, CANVAS))
     assert "git push origin main" in page
     assert "The rule 'Bash(git push:*)' asks for approval." in page
     danger = "network  Pushes commits to a remote.\nIt would run in bubblewrap, network off."
@@ -60,20 +60,20 @@ def test_the_danger_is_shown_with_the_effect_of_the_call():
 
 
 def test_dangers_differ_in_color():
-    def color_of(danger: Danger) -> object:
+    def get_color(danger: Danger) -> object:
         ask = replace(COMMAND, danger=danger)
         return str(format_danger(ask, CANVAS.palette).spans[0].style)
 
-    assert len({color_of(danger) for danger in get_args(Danger)}) == 4
-    assert "reverse" in str(color_of("hard_to_undo")) and "reverse" in str(color_of("credentials"))
+    assert len({get_color(danger) for danger in get_args(Danger)}) == 4
+    assert "reverse" in str(get_color("hard_to_undo")) and "reverse" in str(get_color("credentials"))
 
 
 def test_an_edit_request_shows_its_diff_and_the_title_shows_its_path():
-    shown = text_of(paint_request(EDIT, CANVAS))
+    shown = get_text(paint_request(EDIT, CANVAS))
     assert shown.startswith("    1   def greet(name):")
     assert "/home/ann" not in shown and "Edit(" not in shown
     assert format_headline(EDIT) == "Edit greet.py"
-    assert "Edit(./greet.py)" in text_of(paint_details(EDIT, CANVAS))
+    assert "Edit(./greet.py)" in get_text(paint_details(EDIT, CANVAS))
 
 
 @pytest.mark.parametrize("width", [20, 40, 300])
@@ -148,4 +148,4 @@ def test_a_long_path_is_cut_in_the_title_and_whole_in_the_request():
     path = "/".join(["folder"] * 60) + "/end.py"
     ask = replace(EDIT, subject=f"/home/ann/project/{path}", title=f"Edit {path}")
     assert len(format_headline(ask)) <= 150
-    assert "end.py" in text_of(paint_request(ask, CANVAS))
+    assert "end.py" in get_text(paint_request(ask, CANVAS))

@@ -9,7 +9,7 @@ from odin.testing import call, say
 from odin.ui.tui.dialogs.dialog import RequestDialog
 from odin.ui.tui.dialogs.plan import PlanDialog
 from tests.tui.conftest import OpenApp, Stage
-from tests.tui.test_permission_dialog import click_text, last_results_of, wait_for_request, wait_until_closed
+from tests.tui.test_permission_dialog import click_text, list_last_results, wait_for_request, wait_until_closed
 
 TEXT = "## Steps\n\n1. Rename **it**.\n2. Run `make test`.\n"
 LONG = TEXT + "\n".join(f"{number}. Step {number}." for number in range(3, 90))
@@ -30,7 +30,7 @@ async def test_approving_continues_in_edit_mode(open_app: OpenApp) -> None:
         await stage.press("y")
         await stage.shows("Done.")
         await wait_until_closed(stage)
-        assert last_results_of(stage)["h1"].startswith("The user approved the plan")
+        assert list_last_results(stage)["h1"].startswith("The user approved the plan")
         assert stage.app.mode == "edit_mode"
         assert "WriteFile" in stage.server.requests[1].tool_names
 
@@ -46,7 +46,7 @@ async def test_requested_changes_reach_the_model(open_app: OpenApp) -> None:
         await stage.shows("y Approve")
         await stage.press("r", "enter")
         await wait_for_request(stage, "1. Shorter.")
-        assert "The user says: Shorter, please." in last_results_of(stage)["h1"]
+        assert "The user says: Shorter, please." in list_last_results(stage)["h1"]
         await stage.press("escape")
         await wait_until_closed(stage)
         await stage.idle()

@@ -9,7 +9,7 @@ from odin.testing import call, say
 from odin.ui.tui.dialogs.dialog import RequestDialog
 from tests.mcp_client.test_session import call_tiny, make_server_settings
 from tests.tui.conftest import OpenApp, Stage
-from tests.tui.test_permission_dialog import click_text, last_results_of, wait_for_request, wait_until_closed
+from tests.tui.test_permission_dialog import click_text, list_last_results, wait_for_request, wait_until_closed
 
 ONE = {
     "questions": [
@@ -44,7 +44,7 @@ def script_with(args: dict[str, Any]) -> list[Any]:
 async def wait_for_result(stage: Stage) -> str:
     await stage.shows("Done.")
     await wait_until_closed(stage)
-    return last_results_of(stage)["q1"]
+    return list_last_results(stage)["q1"]
 
 
 async def test_enter_takes_the_first_option(open_app: OpenApp) -> None:
@@ -180,10 +180,10 @@ async def test_a_question_of_an_mcp_server(open_app: OpenApp) -> None:
         await stage.press("enter")
         await stage.shows("One.")
         await wait_until_closed(stage)
-        assert '"content": {"name": "Ada"}' in last_results_of(stage)["toolu_q1"]
+        assert '"content": {"name": "Ada"}' in list_last_results(stage)["toolu_q1"]
         await stage.send("Again.")
         await wait_for_request(stage, "Who are you?")
         await stage.press("escape")
         await stage.shows("Two.")
         await wait_until_closed(stage)
-        assert last_results_of(stage)["toolu_q2"] == '{"action": "cancel"}'
+        assert list_last_results(stage)["toolu_q2"] == '{"action": "cancel"}'

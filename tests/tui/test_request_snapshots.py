@@ -60,7 +60,7 @@ QUESTIONS = QuestionsAsked(
 )
 
 
-def snapshot_suffix_of(size: tuple[int, int], theme: str) -> str:
+def get_snapshot_suffix(size: tuple[int, int], theme: str) -> str:
     return f"{size[0]}x{size[1]}-{theme}"
 
 
@@ -86,7 +86,7 @@ async def test_permission_snapshot(size: tuple[int, int], theme: str) -> None:
     async with run_app(sessions_with(EDIT, COMMAND), size=size, settings=settings_with(theme), clock=get_time) as stage:
         await wait_until_ready(stage)
         await stage.shows("Edit greet.py · 1 more waiting")
-        await stage.assert_snapshot(f"permission-{snapshot_suffix_of(size, theme)}")
+        await stage.assert_snapshot(f"permission-{get_snapshot_suffix(size, theme)}")
 
 
 @SIZES_AND_THEMES
@@ -95,7 +95,7 @@ async def test_rule_step_snapshot(size: tuple[int, int], theme: str) -> None:
         await wait_until_ready(stage)
         await stage.press("p")
         await stage.shows("Bash(git push origin main)", "for this project")
-        await stage.assert_snapshot(f"permission-rule-{snapshot_suffix_of(size, theme)}")
+        await stage.assert_snapshot(f"permission-rule-{get_snapshot_suffix(size, theme)}")
 
 
 @SIZES_AND_THEMES
@@ -103,4 +103,4 @@ async def test_questions_snapshot(size: tuple[int, int], theme: str) -> None:
     async with run_app(sessions_with(QUESTIONS), size=size, settings=settings_with(theme), clock=get_time) as stage:
         await wait_until_ready(stage)
         await stage.shows("Which database should the tests use?")
-        await stage.assert_snapshot(f"questions-{snapshot_suffix_of(size, theme)}")
+        await stage.assert_snapshot(f"questions-{get_snapshot_suffix(size, theme)}")

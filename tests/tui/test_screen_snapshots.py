@@ -23,8 +23,8 @@ from tests.tui.test_request_snapshots import (
     COMMAND,
     EDIT,
     QUESTIONS,
+    get_snapshot_suffix,
     settings_with,
-    snapshot_suffix_of,
     wait_until_ready,
 )
 
@@ -276,7 +276,7 @@ async def test_snapshot(name: str, size: tuple[int, int], theme: ThemeSetting, m
     async with run_app(sessions, size=size, settings=settings_with(theme), clock=lambda: START + 60) as stage:
         await stage.until(lambda: len(stage.app.transcript.blocks) >= 5)
         await SCENES[name](SnapshotScene(stage, client))
-        await stage.assert_snapshot(f"{name}-{snapshot_suffix_of(size, theme)}")
+        await stage.assert_snapshot(f"{name}-{get_snapshot_suffix(size, theme)}")
 
 
 async def test_the_screen_behind_a_dialog_is_always_rendered() -> None:

@@ -35,7 +35,7 @@ def sessions_with(count: int = 30) -> FakeSessions:
     return FakeSessions(here, other, summaries=make_summaries(count))
 
 
-def picker_of(stage: Stage) -> SessionPicker:
+def get_picker(stage: Stage) -> SessionPicker:
     screen = stage.app.screen
     assert isinstance(screen, SessionPicker)
     return screen
@@ -43,8 +43,8 @@ def picker_of(stage: Stage) -> SessionPicker:
 
 async def open_picker(stage: Stage, words: str = "") -> SessionPicker:
     await stage.app.run_command("sessions", words)
-    await stage.until(lambda: isinstance(stage.app.screen, SessionPicker) and picker_of(stage).rows.items)
-    return picker_of(stage)
+    await stage.until(lambda: isinstance(stage.app.screen, SessionPicker) and get_picker(stage).rows.items)
+    return get_picker(stage)
 
 
 async def create_two_sessions(stage: Stage) -> tuple[str, str]:
@@ -70,7 +70,7 @@ async def test_resume_without_an_id_opens_the_picker_and_enter_resumes(open_app:
         await stage.send("/resume")
         await stage.shows("Sessions", "Explain parsers", "Explain lexers", "current")
         await stage.type("pars")
-        await stage.until(lambda: [item.id for item in picker_of(stage).rows.items] == [first])
+        await stage.until(lambda: [item.id for item in get_picker(stage).rows.items] == [first])
         await stage.shows("Parsers make trees.")
         await stage.press("enter")
         await stage.until(lambda: stage.app.info is not None and stage.app.info.session == first)
@@ -112,7 +112,7 @@ async def test_the_search_finds_words_in_answers(open_app: OpenApp) -> None:
         first, _ = await create_two_sessions(stage)
         await open_picker(stage)
         await stage.type("trees")
-        await stage.until(lambda: [item.id for item in picker_of(stage).rows.items] == [first])
+        await stage.until(lambda: [item.id for item in get_picker(stage).rows.items] == [first])
         await stage.shows("Found (answer):", "Parsers make trees.")
 
 
@@ -122,22 +122,22 @@ async def test_sessions_are_renamed_and_deleted_except_the_current_one(open_app:
         await open_picker(stage)
         await stage.press("down", "f2")
         await stage.shows("new title")
-        picker_of(stage).entry.value = ""
+        get_picker(stage).entry.value = ""
         await stage.type("Trees and leaves")
         await stage.press("enter")
         await stage.shows("Trees and leaves")
         found = {item.id: item.title for item in await stage.app.sessions.list_sessions()}
         assert found[first] == "Trees and leaves"
-        picker_of(stage).rows.move_to([item.id for item in picker_of(stage).rows.items].index(second))
+        get_picker(stage).rows.move_to([item.id for item in get_picker(stage).rows.items].index(second))
         await stage.press("delete")
         await stage.shows("Delete", "y yes")
         await stage.press("y")
         await stage.shows("The current session cannot be deleted.")
-        picker_of(stage).rows.move_to([item.id for item in picker_of(stage).rows.items].index(first))
+        get_picker(stage).rows.move_to([item.id for item in get_picker(stage).rows.items].index(first))
         await stage.press("delete", "n")
         assert len(await stage.app.sessions.list_sessions()) == 2
         await stage.press("delete", "y")
-        await stage.until(lambda: [item.id for item in picker_of(stage).rows.items] == [second])
+        await stage.until(lambda: [item.id for item in get_picker(stage).rows.items] == [second])
         assert [item.id for item in await stage.app.sessions.list_sessions()] == [second]
 
 
@@ -146,7 +146,7 @@ async def test_f5_copies_the_marked_session(open_app: OpenApp) -> None:
     async with open_app(SCRIPT) as stage:
         first, second = await create_two_sessions(stage)
         await open_picker(stage, "parsers")
-        await stage.until(lambda: picker_of(stage).rows.marked is not None)
+        await stage.until(lambda: get_picker(stage).rows.marked is not None)
         await stage.press("f5", "y")
         await stage.shows("Continuing in a copy.", "Parsers make trees.")
         info = await stage.app.client.get_info()
@@ -175,7 +175,7 @@ async def test_a_fork_at_a_prompt_returns_the_prompt_to_the_composer(open_app: O
 async def test_every_key_of_the_picker(size: tuple[int, int]) -> None:
     async with run_app(sessions_with(), size=size, clock=lambda: START) as stage:
         await open_picker(stage)
-        rows = picker_of(stage).rows
+        rows = get_picker(stage).rows
         await stage.press("down", "down")
         assert rows.mark == 2
         await stage.press("up")
@@ -208,11 +208,11 @@ async def test_letters_are_actions_when_the_list_has_the_focus() -> None:
         await stage.press("escape")
         assert isinstance(stage.app.screen, SessionPicker)
         await stage.press("r")
-        picker_of(stage).entry.value = "Another"
+        get_picker(stage).entry.value = "Another"
         await stage.press("enter")
         await stage.until(lambda: sessions.renamed == {"20260101120000001": "Another"})
         await stage.press("d", "y")
-        await stage.until(lambda: len(picker_of(stage).rows.items) == 2)
+        await stage.until(lambda: len(get_picker(stage).rows.items) == 2)
 
 
 @pytest.mark.slow

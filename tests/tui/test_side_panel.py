@@ -29,7 +29,7 @@ def todos_with(*done: int, now: int = 0) -> TodosChanged:
     )
 
 
-def position_of(stage: Stage, words: str) -> tuple[int, int]:
+def find_position(stage: Stage, words: str) -> tuple[int, int]:
     """Return the column and the row of these words on the screen."""
     for y, line in enumerate(stage.screen().split("\n")):
         if words in line:
@@ -86,8 +86,8 @@ async def test_a_click_on_a_changed_file_shows_its_card(open_app: OpenApp, works
         await stage.shows("Changed file", "+2 -1")
         await stage.shows("Line 59.")
         await stage.idle()
-        await stage.pilot.click(offset=position_of(stage, "Changed file"))
-        x, y = position_of(stage, "Changed file")
+        await stage.pilot.click(offset=find_position(stage, "Changed file"))
+        x, y = find_position(stage, "Changed file")
         await stage.pilot.click(offset=(x, y + 1))
         await stage.until(lambda: "Line 59." not in stage.screen())
         assert stage.app.transcript.cursor is not None
@@ -101,7 +101,7 @@ async def test_a_click_on_an_agent_shows_its_transcript() -> None:
         client.emit(TurnStarted("p", "go", "edit_mode"), AgentStarted("agent-1", "look around", "ask_mode"))
         client.emit(Replied(ReplyMessage((Text("Words of the agent."),))), agent="agent-1")
         await stage.shows("agent-1 look around")
-        await stage.pilot.click(offset=position_of(stage, "• agent-1"))
+        await stage.pilot.click(offset=find_position(stage, "• agent-1"))
         await stage.shows("Words of the agent.")
         assert stage.app.agent == "agent-1"
 
@@ -110,14 +110,14 @@ async def test_the_todo_list_folds_to_one_line() -> None:
     client = FakeClient([TurnStarted("p", "go", "edit_mode"), todos_with(1, 2, now=3)])
     async with run_app(FakeSessions(client), size=(80, 30)) as stage:
         await stage.shows("Tasks 2/12", "▸ Doing 3", "Task 4", "2 done")
-        above = position_of(stage, "Tasks 2/12")[1] - 1
+        above = find_position(stage, "Tasks 2/12")[1] - 1
         assert not stage.screen().split("\n")[above].strip()
         assert "Task 12" not in stage.screen(), "the height of the todo list is limited"
         await stage.press("f9")
         await stage.shows("Tasks 2/12: Doing 3")
         assert "Task 4" not in stage.screen()
         await stage.pilot.pause()
-        await stage.pilot.click(offset=position_of(stage, "2/12"))
+        await stage.pilot.click(offset=find_position(stage, "2/12"))
         await stage.shows("Task 4")
 
 
@@ -155,4 +155,4 @@ async def test_the_panel_shows_the_effort_of_the_focused_agent(open_app: OpenApp
     facts = SessionFacts()
     for agent, effort in (("a", "high"), ("b", ""), ("", "low")):
         facts.apply(Envelope(1, 0.0, "s", EffortChanged(effort), agent))
-    assert [facts.effort_of(agent) for agent in ("a", "b", "c", "")] == ["high", "", "", ""]
+    assert [facts.get_effort(agent) for agent in ("a", "b", "c", "")] == ["high", "", "", ""]

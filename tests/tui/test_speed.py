@@ -142,8 +142,8 @@ WORDS = st.sampled_from(
 @given(st.lists(WORDS, min_size=1, max_size=12))
 def test_plain_text_is_painted_as_if_it_had_been_parsed(words: list[str]) -> None:
     text = "".join(["Words that may have to be wrapped ", *words]).rstrip()
-    assert segments_of(markdown.paint_markdown(text, CANVAS)) == segments_of(markdown.paint_parsed(text, CANVAS))
+    assert list_segments(markdown.paint_markdown(text, CANVAS)) == list_segments(markdown.paint_parsed(text, CANVAS))
 
 
-def segments_of(lines: list[Line]) -> list[list[tuple[str, str]]]:
+def list_segments(lines: list[Line]) -> list[list[tuple[str, str]]]:
     return [[(segment.text, str(segment.style)) for segment in line] for line in lines]

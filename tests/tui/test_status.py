@@ -31,24 +31,24 @@ def lowest_row_with(stage: Stage, word: str) -> str:
     return next((line for line in reversed(stage.screen().split("\n")) if word in line), "")
 
 
-def status_line_of(stage: Stage) -> str:
+def get_status_line(stage: Stage) -> str:
     return stage.screen().split("\n")[-1]
 
 
 async def test_tokens_cost_and_context_match_the_model(open_app: OpenApp) -> None:
     script = [say("One.", usage=Usage(input=1_000, output=200, cache_read=3_000)), say("Two.")]
     async with open_app(script, size=(140, 30)) as stage:
-        await stage.until(lambda: "context" in status_line_of(stage))
-        assert status_line_of(stage).startswith(" edit")
-        before = status_line_of(stage)
+        await stage.until(lambda: "context" in get_status_line(stage))
+        assert get_status_line(stage).startswith(" edit")
+        before = get_status_line(stage)
         await stage.send("first")
         await stage.shows("One.")
-        await stage.until(lambda: "4.2k tokens" in status_line_of(stage))
-        await stage.until(lambda: "cache 75%" in status_line_of(stage))
-        assert "$" in status_line_of(stage)
-        assert status_line_of(stage) != before
+        await stage.until(lambda: "4.2k tokens" in get_status_line(stage))
+        await stage.until(lambda: "cache 75%" in get_status_line(stage))
+        assert "$" in get_status_line(stage)
+        assert get_status_line(stage) != before
         report = await stage.app.client.report_context()
-        await stage.until(lambda: f"context {report.used / report.limit:.0%}" in status_line_of(stage))
+        await stage.until(lambda: f"context {report.used / report.limit:.0%}" in get_status_line(stage))
 
 
 async def test_the_app_shows_that_the_session_is_opening() -> None:
@@ -68,11 +68,11 @@ async def test_the_app_shows_that_the_session_is_opening() -> None:
 
 async def test_the_mode_is_always_visible(open_app: OpenApp) -> None:
     async with open_app(size=(40, 12)) as stage:
-        await stage.until(lambda: status_line_of(stage).startswith(" edit"))
+        await stage.until(lambda: get_status_line(stage).startswith(" edit"))
         await stage.press("f2")
-        await stage.until(lambda: status_line_of(stage).startswith(" ask"))
+        await stage.until(lambda: get_status_line(stage).startswith(" ask"))
         await stage.press("alt+m")
-        await stage.until(lambda: status_line_of(stage).startswith(" plan"))
+        await stage.until(lambda: get_status_line(stage).startswith(" plan"))
 
 
 async def test_the_git_branch_is_shown_and_updated(open_app: OpenApp, workspace: Path) -> None:
@@ -80,11 +80,11 @@ async def test_the_git_branch_is_shown_and_updated(open_app: OpenApp, workspace:
     head = workspace / ".git" / "HEAD"
     head.write_text("ref: refs/heads/feature/one\n")
     async with open_app([say("Done.")], size=(140, 30)) as stage:
-        await stage.until(lambda: "feature/one" in status_line_of(stage))
+        await stage.until(lambda: "feature/one" in get_status_line(stage))
         head.write_text("ref: refs/heads/main\n")
         await stage.send("hello")
         await stage.shows("Done.")
-        await stage.until(lambda: "main" in status_line_of(stage) and "feature" not in status_line_of(stage))
+        await stage.until(lambda: "main" in get_status_line(stage) and "feature" not in get_status_line(stage))
 
 
 async def test_a_streaming_answer_is_shown_and_esc_stops_it(open_app: OpenApp) -> None:
@@ -117,8 +117,8 @@ async def test_a_retry_is_counted_down_on_the_screen() -> None:
         for seconds, words in ((0, "in 3 s"), (1, "in 2 s"), (2, "in 1 s")):
             clock[0] = scheduled_at + seconds
             stage.app.request_frame()
-            await stage.until(lambda words=words: words in activity_line_of(stage))
-            assert "retry 1/6" in activity_line_of(stage)
+            await stage.until(lambda words=words: words in get_activity_line(stage))
+            assert "retry 1/6" in get_activity_line(stage)
 
 
 async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> None:
@@ -134,7 +134,7 @@ async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> No
         await stage.until(lambda: not lowest_row_with(stage, "Esc stops"))
 
 
-def activity_line_of(stage: Stage) -> str:
+def get_activity_line(stage: Stage) -> str:
     place = stage.app.query_one("#activity").region.y
     return stage.screen().split("\n")[place]
 
@@ -148,7 +148,7 @@ async def test_the_activity_line_follows_events() -> None:
             client.emit(*events)
             clock[0] = client.now + later
             stage.app.request_frame()
-            await stage.until(lambda: words in activity_line_of(stage))
+            await stage.until(lambda: words in get_activity_line(stage))
 
         await emit_and_wait(words="F1 help")
         await emit_and_wait(TurnStarted("p", "x", "edit_mode"), words="starting 0 s")
@@ -159,11 +159,11 @@ async def test_the_activity_line_follows_events() -> None:
             CallQueued("c", "Edit"),
             words="running 2 tools",
         )
-        assert "1 waiting" in activity_line_of(stage)
+        assert "1 waiting" in get_activity_line(stage)
         await emit_and_wait(
             RetryScheduled(2, 6, 4.0, "Overloaded.", "overloaded"), TurnEnded("p", "error"), words="failed"
         )
-        assert "!" in activity_line_of(stage)
+        assert "!" in get_activity_line(stage)
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def app_classes() -> Iterator[type[object]]:
 
 
 @cache
-def private_names_of(cls: type[object]) -> frozenset[str]:
+def list_private_names(cls: type[object]) -> frozenset[str]:
     """Return the private names a class defines: its methods, and the attributes set on `self`."""
     found = {name for name in vars(cls) if name.startswith("_") and not name.startswith("__")}
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
@@ -58,10 +58,12 @@ def private_names_of(cls: type[object]) -> frozenset[str]:
     return frozenset(name for name in found if name.startswith("_") and not name.endswith("__"))
 
 
-def overridden_names_of(cls: type[object]) -> set[str]:
+def list_overridden_names(cls: type[object]) -> set[str]:
     """Return the private names of Textual that this class overrides."""
-    theirs = {name for base in cls.__mro__ if base.__module__.startswith("textual") for name in private_names_of(base)}
-    return set(private_names_of(cls)) & theirs - _SET_BY_TEXTUAL
+    theirs = {
+        name for base in cls.__mro__ if base.__module__.startswith("textual") for name in list_private_names(base)
+    }
+    return set(list_private_names(cls)) & theirs - _SET_BY_TEXTUAL
 
 
 _SET_BY_TEXTUAL = frozenset(
@@ -74,11 +76,11 @@ _SET_BY_TEXTUAL = frozenset(
 
 
 def test_no_private_name_is_overridden_by_accident() -> None:
-    found = {cls.__qualname__: overridden_names_of(cls) - set(INTENDED) for cls in app_classes()}
+    found = {cls.__qualname__: list_overridden_names(cls) - set(INTENDED) for cls in app_classes()}
     assert {name: overridden for name, overridden in found.items() if overridden} == {}
 
 
 def test_intended_overrides_still_exist_in_textual() -> None:
     """If Textual removes a name, the override is never called."""
     bases = {base for cls in app_classes() for base in cls.__mro__ if base.__module__.startswith("textual")}
-    assert set(INTENDED) - {name for base in bases for name in private_names_of(base)} == set()
+    assert set(INTENDED) - {name for base in bases for name in list_private_names(base)} == set()

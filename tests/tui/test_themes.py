@@ -10,27 +10,27 @@ from textual.theme import Theme
 
 import odin.ui.tui
 from odin.context.agent_files import COLORS
-from odin.ui.tui.palette import DARK, LIGHT, make_palette, theme_name_of
+from odin.ui.tui.palette import DARK, LIGHT, choose_theme_name, make_palette
 
 TEXTS = ("text", "dim", "strong", "accent", "user", "good", "warn", "bad", "link", "cursor")
 
 
-def contrast_of(one: Color, other: Color) -> float:
+def get_contrast(one: Color, other: Color) -> float:
     """Return the contrast ratio of WCAG 2, from 1 to 21."""
-    lighter, darker = sorted((_luminance_of(one), _luminance_of(other)), reverse=True)
+    lighter, darker = sorted((_get_luminance(one), _get_luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def _luminance_of(color: Color) -> float:
+def _get_luminance(color: Color) -> float:
     parts = [part / 255 for part in color.get_truecolor()]
     red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def styles_of(theme: Theme) -> dict[str, Style]:
+def list_styles(theme: Theme) -> dict[str, Style]:
     palette = make_palette(theme)
     agents = {f"agent {number}": style for number, style in enumerate(palette.agents)}
-    named = {color: palette.style_of_agent("scout-1", color) for color in COLORS}
+    named = {color: palette.get_agent_style("scout-1", color) for color in COLORS}
     return {**{name: getattr(palette, name) for name in TEXTS}, **agents, **named}
 
 
@@ -43,9 +43,9 @@ def styles_of(theme: Theme) -> dict[str, Style]:
 def test_every_text_color_is_readable_on_every_background(theme: Theme, system: ColorSystem, least: float) -> None:
     for background in (theme.background, theme.surface, theme.panel):
         background_color = Color.parse(background or "").downgrade(system)
-        for name, style in styles_of(theme).items():
+        for name, style in list_styles(theme).items():
             assert style.color is not None, name
-            ratio = contrast_of(style.color.downgrade(system), background_color)
+            ratio = get_contrast(style.color.downgrade(system), background_color)
             assert ratio >= least, f"{name} on {background}: {ratio:.2f}"
 
 
@@ -55,17 +55,17 @@ def test_text_is_readable_on_diff_colors(theme: Theme) -> None:
     assert palette.text.color is not None
     for style in (palette.added, palette.removed, palette.added_word, palette.removed_word, palette.code_block):
         assert style.bgcolor is not None
-        assert contrast_of(palette.text.color, style.bgcolor) >= 4.5
+        assert get_contrast(palette.text.color, style.bgcolor) >= 4.5
 
 
 def test_the_theme_follows_colorfgbg() -> None:
-    assert theme_name_of("auto", {"COLORFGBG": "0;15"}) == "odin-light"
-    assert theme_name_of("auto", {"COLORFGBG": "0;default;15"}) == "odin-light"
-    assert theme_name_of("auto", {"COLORFGBG": "15;0"}) == "odin-dark"
-    assert theme_name_of("auto", {"COLORFGBG": "rubbish"}) == "odin-dark"
-    assert theme_name_of("auto", {}) == "odin-dark"
-    assert theme_name_of("light", {"COLORFGBG": "15;0"}) == "odin-light"
-    assert theme_name_of("dark", {"COLORFGBG": "0;15"}) == "odin-dark"
+    assert choose_theme_name("auto", {"COLORFGBG": "0;15"}) == "odin-light"
+    assert choose_theme_name("auto", {"COLORFGBG": "0;default;15"}) == "odin-light"
+    assert choose_theme_name("auto", {"COLORFGBG": "15;0"}) == "odin-dark"
+    assert choose_theme_name("auto", {"COLORFGBG": "rubbish"}) == "odin-dark"
+    assert choose_theme_name("auto", {}) == "odin-dark"
+    assert choose_theme_name("light", {"COLORFGBG": "15;0"}) == "odin-light"
+    assert choose_theme_name("dark", {"COLORFGBG": "0;15"}) == "odin-dark"
 
 
 def test_color_literals_are_only_in_the_palette() -> None:
@@ -78,5 +78,5 @@ def test_color_literals_are_only_in_the_palette() -> None:
 @pytest.mark.parametrize("theme", [DARK, LIGHT], ids=["dark", "light"])
 def test_an_agent_name_never_has_the_background_color(theme: Theme) -> None:
     palette = make_palette(theme)
-    assert palette.style_of_agent("scout-2", theme.background or "") == palette.style_of_agent("scout-2")
-    assert palette.style_of_agent("scout-2") != palette.style_of_agent("scout-1")
+    assert palette.get_agent_style("scout-2", theme.background or "") == palette.get_agent_style("scout-2")
+    assert palette.get_agent_style("scout-2") != palette.get_agent_style("scout-1")

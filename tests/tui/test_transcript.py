@@ -17,7 +17,7 @@ from tests.tui.conftest import OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
 
 
-def events_of_turn(number: int, answer: str = "") -> list[AnyEvent]:
+def make_turn_events(number: int, answer: str = "") -> list[AnyEvent]:
     made = ToolCall(f"c{number}", "Read", {"file_path": f"/p/file{number}.py"})
     output = "\n".join(f"row {row} of file{number}" for row in range(30))
     return [
@@ -30,8 +30,8 @@ def events_of_turn(number: int, answer: str = "") -> list[AnyEvent]:
     ]
 
 
-def events_of_turns(count: int) -> list[AnyEvent]:
-    return [event for number in range(count) for event in events_of_turn(number)]
+def make_turns(count: int) -> list[AnyEvent]:
+    return [event for number in range(count) for event in make_turn_events(number)]
 
 
 def sessions_with(events: list[AnyEvent]) -> tuple[FakeClient, FakeSessions]:
@@ -48,18 +48,18 @@ async def focus_transcript(stage: Stage, count: int) -> TranscriptView:
     return view
 
 
-def rows_of(stage: Stage) -> list[str]:
+def list_rows(stage: Stage) -> list[str]:
     """Return the rows of the transcript without the scroll bar."""
     return [line[:95].rstrip() for line in stage.screen().split("\n")][2:20]
 
 
-def row_of(stage: Stage, words: str) -> int:
+def find_row(stage: Stage, words: str) -> int:
     lines = stage.screen().split("\n")
     return next(number for number, line in enumerate(lines) if words in line)
 
 
 async def test_keys_move_among_the_cards() -> None:
-    _, sessions = sessions_with(events_of_turns(12))
+    _, sessions = sessions_with(make_turns(12))
     async with run_app(sessions) as stage:
         view = await focus_transcript(stage, 60)
         assert isinstance(view.cursor, AnswerBlock) and view.cursor.text == "Answer 11."
@@ -79,7 +79,7 @@ async def test_keys_move_among_the_cards() -> None:
 
 @pytest.mark.slow
 async def test_folding_keeps_the_header_of_the_card_in_place() -> None:
-    _, sessions = sessions_with(events_of_turns(6))
+    _, sessions = sessions_with(make_turns(6))
     async with run_app(sessions) as stage:
         view = await focus_transcript(stage, 30)
         await stage.press("k", "o")
@@ -88,7 +88,7 @@ async def test_folding_keeps_the_header_of_the_card_in_place() -> None:
         await stage.until(lambda: "row 0 of file5" not in stage.screen())
         await stage.press("g", "j", "enter")
         await stage.shows("Thought 0.")
-        assert row_of(stage, "▾ Thought") == 3
+        assert find_row(stage, "▾ Thought") == 3
         await stage.press("O")
         await stage.until(lambda: all(block.folded is False for block in view.blocks if isinstance(block, CallBlock)))
         await stage.press("O")
@@ -97,7 +97,7 @@ async def test_folding_keeps_the_header_of_the_card_in_place() -> None:
 
 @pytest.mark.slow
 async def test_the_search_finds_folded_and_distant_text() -> None:
-    _, sessions = sessions_with(events_of_turns(40))
+    _, sessions = sessions_with(make_turns(40))
     async with run_app(sessions) as stage:
         await focus_transcript(stage, 200)
         await stage.press("g", "slash")
@@ -119,7 +119,7 @@ async def test_the_search_finds_folded_and_distant_text() -> None:
 @pytest.mark.slow
 async def test_a_match_stays_visible_when_the_view_shrinks() -> None:
     """The view also shrinks when the help line appears after the search, however late the layout is."""
-    _, sessions = sessions_with(events_of_turns(40))
+    _, sessions = sessions_with(make_turns(40))
     async with run_app(sessions) as stage:
         await focus_transcript(stage, 200)
         await stage.press("g", "slash")
@@ -129,21 +129,23 @@ async def test_a_match_stays_visible_when_the_view_shrinks() -> None:
         width, height = stage.app.size
         for lines in (height - 3, height - 6, height):
             await stage.pilot.resize_terminal(width, lines)
-            await stage.until(lambda: "row 20 of file30" in text_without_search_of(stage))
+            await stage.until(lambda: "row 20 of file30" in get_text_without_search(stage))
         await stage.press("pageup")
-        await stage.until(lambda: "row 20 of" not in text_without_search_of(stage))
+        await stage.until(lambda: "row 20 of" not in get_text_without_search(stage))
         await stage.pilot.resize_terminal(width, height - 3)
         await stage.pilot.pause()
-        assert "row 20 of" not in text_without_search_of(stage), "the view does not return to the match after scrolling"
+        assert "row 20 of" not in get_text_without_search(stage), (
+            "the view does not return to the match after scrolling"
+        )
 
 
-def text_without_search_of(stage: Stage) -> str:
+def get_text_without_search(stage: Stage) -> str:
     """Return the screen without the search bar."""
     return "\n".join(line for line in stage.screen().split("\n") if not line.lstrip().startswith("/ "))
 
 
 async def test_y_copies_a_card() -> None:
-    _, sessions = sessions_with(events_of_turns(2))
+    _, sessions = sessions_with(make_turns(2))
     async with run_app(sessions) as stage:
         await focus_transcript(stage, 10)
         await stage.press("k", "y")
@@ -152,7 +154,7 @@ async def test_y_copies_a_card() -> None:
 
 
 async def test_other_keys_run_actions_of_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, sessions = sessions_with(events_of_turns(1))
+    _, sessions = sessions_with(make_turns(1))
     done: list[str] = []
     async with run_app(sessions) as stage:
         await focus_transcript(stage, 5)
@@ -179,14 +181,14 @@ async def test_editing_a_prompt_continues_in_a_copy(open_app: OpenApp) -> None:
 
 
 async def test_the_view_follows_the_end_unless_it_is_scrolled_up() -> None:
-    client, sessions = sessions_with(events_of_turns(10))
+    client, sessions = sessions_with(make_turns(10))
     async with run_app(sessions) as stage:
         await stage.shows("Answer 9.")
         await stage.press("pageup")
-        before = rows_of(stage)
+        before = list_rows(stage)
         client.emit(TurnStarted("x", "More?", "edit_mode"), TextStreamed("More.\n\n" * 40))
         await stage.shows("new below")
-        assert rows_of(stage) == before
+        assert list_rows(stage) == before
         await stage.press("ctrl+end")
         await stage.until(lambda: "new below" not in stage.screen() and "More." in stage.screen())
         client.emit(TextStreamed("The last words."))
@@ -194,16 +196,16 @@ async def test_the_view_follows_the_end_unless_it_is_scrolled_up() -> None:
 
 
 async def test_changes_outside_the_view_do_not_scroll_it() -> None:
-    client, sessions = sessions_with([*events_of_turns(10), TurnStarted("x", "More?", "edit_mode")])
+    client, sessions = sessions_with([*make_turns(10), TurnStarted("x", "More?", "edit_mode")])
     async with run_app(sessions) as stage:
         await stage.shows("More?")
         client.emit(TextStreamed("line of the answer\n\n" * 60))
         await stage.shows("line of the answer")
         await stage.press("pageup")
-        before = rows_of(stage)
+        before = list_rows(stage)
         client.emit(Warned("Something happened."))
         await stage.until(lambda: any("happened" in str(getattr(b, "text", "")) for b in stage.app.transcript.blocks))
-        assert rows_of(stage) == before
+        assert list_rows(stage) == before
         client.emit(ReplyRolledBack("again"))
         await stage.shows("More?")
 
@@ -211,7 +213,7 @@ async def test_changes_outside_the_view_do_not_scroll_it() -> None:
 @pytest.mark.slow
 async def test_the_scroll_position_is_kept_when_the_width_changes() -> None:
     _, sessions = sessions_with(
-        [event for n in range(30) for event in events_of_turn(n, f"Answer {n} " + "with many words " * 20)]
+        [event for n in range(30) for event in make_turn_events(n, f"Answer {n} " + "with many words " * 20)]
     )
     async with run_app(sessions) as stage:
         await stage.until(lambda: len(stage.app.transcript.blocks) >= 150)
@@ -238,7 +240,7 @@ async def test_only_visible_blocks_are_painted(monkeypatch: pytest.MonkeyPatch) 
         return paint(self, *args)
 
     monkeypatch.setattr(PaintedBlock, "paint", count_and_paint)
-    _, sessions = sessions_with(events_of_turns(600))
+    _, sessions = sessions_with(make_turns(600))
     async with run_app(sessions) as stage:
         await stage.shows("Answer 599.")
         await stage.press("ctrl+home")
@@ -247,14 +249,14 @@ async def test_only_visible_blocks_are_painted(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_a_click_folds_a_drag_selects_and_a_double_click_selects_a_word() -> None:
-    _, sessions = sessions_with(events_of_turns(2))
+    _, sessions = sessions_with(make_turns(2))
     async with run_app(sessions) as stage:
         view = stage.app.transcript
         await stage.shows("Answer 1.")
-        row = row_of(stage, "Read /p/file1.py")
+        row = find_row(stage, "Read /p/file1.py")
         await stage.pilot.click(view, offset=(5, row))
         await stage.shows("row 3 of file1")
-        row = row_of(stage, "row 3 of file1")
+        row = find_row(stage, "row 3 of file1")
         await stage.pilot.mouse_down(view, offset=(4, row))
         await stage.pilot.hover(view, offset=(6, row + 1))
         await stage.pilot.mouse_up(view, offset=(6, row + 1))
@@ -277,12 +279,12 @@ async def test_one_line_cards_are_adjacent_until_one_is_unfolded() -> None:
     _, sessions = sessions_with(events)
     async with run_app(sessions) as stage:
         await stage.shows("Done.")
-        first = row_of(stage, "Thought")
-        assert [row_of(stage, f"file{number}.py") for number in range(3)] == [first + 1, first + 2, first + 3]
-        assert row_of(stage, "Done.") == first + 5, "other blocks keep an empty row above them"
+        first = find_row(stage, "Thought")
+        assert [find_row(stage, f"file{number}.py") for number in range(3)] == [first + 1, first + 2, first + 3]
+        assert find_row(stage, "Done.") == first + 5, "other blocks keep an empty row above them"
         await stage.pilot.click(stage.app.transcript, offset=(5, first + 2))
         await stage.shows("two")
-        assert row_of(stage, "file1.py") == row_of(stage, "file0.py") + 2
+        assert find_row(stage, "file1.py") == find_row(stage, "file0.py") + 2
         await stage.press("ctrl+up", "k")
         await stage.shows("▌ ✓ Read /p/file0.py")
 
@@ -296,7 +298,7 @@ async def test_copying_across_wrapped_rows_joins_them() -> None:
         client.emit(Replied(ReplyMessage((Text(answer),))), TurnEnded("t", "end_turn"))
         await stage.shows("z")
         view = stage.app.transcript
-        first, last = row_of(stage, "› word0"), row_of(stage, "  z")
+        first, last = find_row(stage, "› word0"), find_row(stage, "  z")
         await stage.pilot.mouse_down(view, offset=(2, first))
         await stage.pilot.hover(view, offset=(60, last))
         await stage.pilot.mouse_up(view, offset=(60, last))
@@ -309,7 +311,7 @@ async def test_copying_across_wrapped_rows_joins_them() -> None:
 async def test_a_selection_moves_with_its_text() -> None:
     client, sessions = sessions_with(
         [
-            *events_of_turns(2),
+            *make_turns(2),
             TurnStarted("x", "More?", "edit_mode"),
         ]
     )
@@ -317,17 +319,17 @@ async def test_a_selection_moves_with_its_text() -> None:
         view = stage.app.transcript
         client.emit(TextStreamed("Selected words\n"))
         await stage.shows("Selected words")
-        row = row_of(stage, "Selected words")
+        row = find_row(stage, "Selected words")
         await stage.pilot.click(view, offset=(4, row), times=2)
         assert stage.app.screen.get_selected_text() == "Selected"
         client.emit(Warned("Something above."))
         await stage.shows("Something above.")
-        assert row_of(stage, "Selected words") != row or not view.following
+        assert find_row(stage, "Selected words") != row or not view.following
         assert stage.app.screen.get_selected_text() == "Selected"
 
 
 async def test_shift_tab_shows_the_transcript_and_usage_of_a_sub_agent() -> None:
-    client, sessions = sessions_with(events_of_turns(1))
+    client, sessions = sessions_with(make_turns(1))
     async with run_app(sessions) as stage:
         client.emit(AgentStarted("agent-1", "Look at the tests", "ask_mode"))
         client.emit(TurnStarted("agent-1", "Look at the tests", "ask_mode"), agent="agent-1")

@@ -55,7 +55,7 @@ from odin.ui.tui.blocks import (
     shorten_output,
 )
 from odin.ui.tui.transcript_model import TranscriptModel, TranscriptModels
-from tests.tui.transcript_comparison import comparable_blocks_of, transcript_of
+from tests.tui.transcript_comparison import list_comparable_blocks, make_transcript
 
 TURN_STARTED = TurnStarted("t1", "Do it.", "edit_mode")
 TURN_ENDED = TurnEnded("t1", "end_turn")
@@ -69,11 +69,11 @@ def tool_call(number: int = 1, **args: Any) -> ToolCall:
     return ToolCall(f"c{number}", "Read", args)
 
 
-def texts_of(transcript: TranscriptModel) -> list[str]:
+def list_texts(transcript: TranscriptModel) -> list[str]:
     return [f"{type(block).__name__[:-5]} {getattr(block, 'text', '')}".strip() for block in transcript.blocks]
 
 
-def call_block_of(transcript: TranscriptModel) -> CallBlock:
+def get_call_block(transcript: TranscriptModel) -> CallBlock:
     return next(block for block in transcript.blocks if isinstance(block, CallBlock))
 
 
@@ -87,70 +87,70 @@ def test_a_streamed_reply_equals_the_finished_reply() -> None:
     ]
     written = [CallStreamed("c1", "Read", chars=12), CallStreamed("c1", "Read", done=True, args={"a": 1})]
     end = replied(Thinking("Hm."), Text("I go"), tool_call(a=1))
-    streamed, read = transcript_of([TURN_STARTED, *live, *written, end]), transcript_of([TURN_STARTED, end])
-    assert comparable_blocks_of(streamed) == comparable_blocks_of(read)
+    streamed, read = make_transcript([TURN_STARTED, *live, *written, end]), make_transcript([TURN_STARTED, end])
+    assert list_comparable_blocks(streamed) == list_comparable_blocks(read)
     thought = streamed.blocks[1]
     assert isinstance(thought, ReasoningBlock) and thought.seconds == 2.0 and not thought.live
 
 
 def test_a_rollback_removes_unfinished_text_and_calls() -> None:
-    transcript = transcript_of(
+    transcript = make_transcript(
         [TURN_STARTED, TextStreamed("half an ans"), CallStreamed("c1", "Read", chars=3), ReplyRolledBack("overloaded")]
     )
-    assert texts_of(transcript) == ["Prompt Do it."]
-    transcript = transcript_of(
+    assert list_texts(transcript) == ["Prompt Do it."]
+    transcript = make_transcript(
         [TURN_STARTED, TextStreamed("half"), ReplyDiscarded("cut off"), TextStreamed("whole"), replied(Text("whole"))]
     )
-    assert texts_of(transcript) == ["Prompt Do it.", "Answer whole"]
+    assert list_texts(transcript) == ["Prompt Do it.", "Answer whole"]
 
 
 def test_unfinished_text_is_removed_when_the_turn_fails() -> None:
-    transcript = transcript_of([TURN_STARTED, TextStreamed("half"), TurnEnded("t1", "error", error="It broke.")])
-    assert texts_of(transcript) == ["Prompt Do it.", "End"]
+    transcript = make_transcript([TURN_STARTED, TextStreamed("half"), TurnEnded("t1", "error", error="It broke.")])
+    assert list_texts(transcript) == ["Prompt Do it.", "End"]
 
 
 def test_the_characters_of_a_call_are_counted_until_its_arguments_are_complete() -> None:
-    transcript = transcript_of([TURN_STARTED, CallStreamed("c1", "WriteFile", chars=1234)])
-    assert (call_block_of(transcript).state, call_block_of(transcript).chars) == ("writing", 1234)
-    done = transcript_of(
+    transcript = make_transcript([TURN_STARTED, CallStreamed("c1", "WriteFile", chars=1234)])
+    assert (get_call_block(transcript).state, get_call_block(transcript).chars) == ("writing", 1234)
+    done = make_transcript(
         [TURN_STARTED, CallStreamed("c1", "WriteFile", chars=1234), CallStreamed("c1", "WriteFile", done=True, args={})]
     )
-    assert call_block_of(done).chars == 0
-    early = transcript_of(
+    assert get_call_block(done).chars == 0
+    early = make_transcript(
         [TURN_STARTED, CallStreamed("c1", "WriteFile", chars=9), CallSpeculated("c1", "WriteFile", {"path": "a"})]
     )
-    assert (call_block_of(early).state, call_block_of(early).chars) == ("running", 0)
+    assert (get_call_block(early).state, get_call_block(early).chars) == ("running", 0)
 
 
 def test_a_queued_call_is_not_running_until_it_starts() -> None:
     events: list[AnyEvent] = [TURN_STARTED, replied(tool_call()), CallQueued("c1", "Read")]
-    assert not call_block_of(transcript_of(events)).is_animated
+    assert not get_call_block(make_transcript(events)).is_animated
     events.append(ToolStarted("c1", "Read", {}))
-    assert call_block_of(transcript_of(events)).is_animated
+    assert get_call_block(make_transcript(events)).is_animated
     events.append(ToolProgressed("c1", "Read", "one\ntwo"))
-    assert call_block_of(transcript_of(events)).tail == ["one", "two"]
+    assert get_call_block(make_transcript(events)).tail == ["one", "two"]
     events.append(ToolEnded("c1", "Read", "success", "text", duration_ms=5))
-    ended = call_block_of(transcript_of(events))
+    ended = get_call_block(make_transcript(events))
     assert (ended.state, ended.tail, ended.result, ended.is_animated) == ("success", [], "text", False)
 
 
 def test_a_denied_call_shows_the_reason() -> None:
     asked: list[AnyEvent] = [TURN_STARTED, replied(tool_call()), PermissionAsked("a", "c1", "Read", {}, "outside")]
-    assert call_block_of(transcript_of(asked)).state == "asking"
+    assert get_call_block(make_transcript(asked)).state == "asking"
     denied = [*asked, PermissionAnswered("a", "c1", False, reason="not that"), ToolEnded("c1", "Read", "denied", "no")]
-    block = call_block_of(transcript_of(denied))
+    block = get_call_block(make_transcript(denied))
     assert (block.state, block.explanation) == ("denied", "denied by you: not that")
     hooked = [TURN_STARTED, replied(tool_call()), HookRan("tool_call", "guard", "denied", "secret", "c1"), denied[-1]]
-    assert call_block_of(transcript_of(hooked)).explanation == "denied by hook guard: secret"
+    assert get_call_block(make_transcript(hooked)).explanation == "denied by hook guard: secret"
     ruled = "Denied by rule Bash(rm:*) (project). Remove the rule to allow it."
     by_rule = [TURN_STARTED, replied(tool_call()), ToolEnded("c1", "Read", "denied", f"{ruled} Nothing was done.")]
-    assert call_block_of(transcript_of(by_rule)).explanation == ruled
+    assert get_call_block(make_transcript(by_rule)).explanation == ruled
 
 
 def test_a_call_records_changed_arguments_and_redactions() -> None:
     audit = Audit({"path": "a"}, {"path": "b"}, "user")
     ended = ToolEnded("c1", "Read", "success", "x", audit=audit, redacted=("a key",))
-    block = call_block_of(transcript_of([TURN_STARTED, replied(tool_call(path="a")), ended]))
+    block = get_call_block(make_transcript([TURN_STARTED, replied(tool_call(path="a")), ended]))
     assert (block.args, block.original_args, block.changed_by, block.redacted) == (
         {"path": "b"},
         {"path": "a"},
@@ -162,7 +162,7 @@ def test_a_call_records_changed_arguments_and_redactions() -> None:
 def test_a_discarded_speculative_call_keeps_its_card() -> None:
     begun = CallSpeculated("c1", "WriteFile", {"path": "a"})
     gone = CallDiscarded("c1", "WriteFile", {"path": "a"}, "rollback")
-    live = transcript_of(
+    live = make_transcript(
         [
             TURN_STARTED,
             TextStreamed("I wr"),
@@ -173,15 +173,15 @@ def test_a_discarded_speculative_call_keeps_its_card() -> None:
             replied(Text("No.")),
         ]
     )
-    log = transcript_of([TURN_STARTED, begun, gone, replied(Text("No."))])
-    assert comparable_blocks_of(live) == comparable_blocks_of(log)
-    assert texts_of(live) == ["Prompt Do it.", "Call", "Answer No."]
-    assert (call_block_of(live).state, call_block_of(live).explanation) == ("discarded", "the reply was restarted")
+    log = make_transcript([TURN_STARTED, begun, gone, replied(Text("No."))])
+    assert list_comparable_blocks(live) == list_comparable_blocks(log)
+    assert list_texts(live) == ["Prompt Do it.", "Call", "Answer No."]
+    assert (get_call_block(live).state, get_call_block(live).explanation) == ("discarded", "the reply was restarted")
 
 
 def test_a_started_speculative_call_becomes_part_of_the_reply() -> None:
     begun = CallSpeculated("c1", "Read", {"path": "a"})
-    transcript = transcript_of(
+    transcript = make_transcript(
         [
             TURN_STARTED,
             TextStreamed("I read"),
@@ -190,38 +190,41 @@ def test_a_started_speculative_call_becomes_part_of_the_reply() -> None:
             ToolStarted("c1", "Read", {}),
         ]
     )
-    assert texts_of(transcript) == ["Prompt Do it.", "Answer I read", "Call"]
-    assert call_block_of(transcript).state == "running"
+    assert list_texts(transcript) == ["Prompt Do it.", "Answer I read", "Call"]
+    assert get_call_block(transcript).state == "running"
 
 
 def test_a_notice_during_a_reply_is_above_it_live_and_from_the_log() -> None:
     rule = RuleAdded("Bash(ls)", "allow")
-    live = transcript_of(
+    live = make_transcript(
         [TURN_STARTED, TextStreamed("I am wri"), rule, TextStreamed("ting"), replied(Text("I am writing"))]
     )
-    assert comparable_blocks_of(live) == comparable_blocks_of(
-        transcript_of([TURN_STARTED, rule, replied(Text("I am writing"))])
+    assert list_comparable_blocks(live) == list_comparable_blocks(
+        make_transcript([TURN_STARTED, rule, replied(Text("I am writing"))])
     )
     assert [type(block) for block in live.blocks] == [PromptBlock, NoticeBlock, AnswerBlock]
 
 
 def test_retries_are_one_notice_that_ends_with_the_outcome() -> None:
     retries = [RetryScheduled(number, 6, 1.0, "Overloaded.", "overloaded") for number in (1, 2, 3)]
-    waiting = transcript_of([TURN_STARTED, *retries])
-    assert texts_of(waiting)[1:] == ["Notice Attempt 3 of 6 failed: Overloaded. Retrying in 1.0 s."]
-    assert texts_of(transcript_of([TURN_STARTED, *retries, replied(Text("Hi"))]))[1:] == [
+    waiting = make_transcript([TURN_STARTED, *retries])
+    assert list_texts(waiting)[1:] == ["Notice Attempt 3 of 6 failed: Overloaded. Retrying in 1.0 s."]
+    assert list_texts(make_transcript([TURN_STARTED, *retries, replied(Text("Hi"))]))[1:] == [
         "Notice The request failed 3 times (Overloaded), then the model answered.",
         "Answer Hi",
     ]
-    assert "gave up" in texts_of(transcript_of([TURN_STARTED, *retries, TurnEnded("t1", "error", error="no")]))[1]
-    assert "then it was stopped" in texts_of(transcript_of([TURN_STARTED, *retries, TurnEnded("t1", "interrupted")]))[1]
+    assert "gave up" in list_texts(make_transcript([TURN_STARTED, *retries, TurnEnded("t1", "error", error="no")]))[1]
+    assert (
+        "then it was stopped"
+        in list_texts(make_transcript([TURN_STARTED, *retries, TurnEnded("t1", "interrupted")]))[1]
+    )
 
 
 def test_calls_that_never_ended_are_cancelled_with_their_turn() -> None:
-    transcript = transcript_of(
+    transcript = make_transcript(
         [TURN_STARTED, replied(tool_call()), ToolStarted("c1", "Read", {}), TurnEnded("t1", "interrupted")]
     )
-    assert call_block_of(transcript).state == "cancelled"
+    assert get_call_block(transcript).state == "cancelled"
 
 
 def test_a_rewind_removes_blocks_and_redo_restores_them() -> None:
@@ -235,14 +238,14 @@ def test_a_rewind_removes_blocks_and_redo_restores_them() -> None:
         TurnEnded("t2", "end_turn"),
     ]
     back = Rewound("r1", "t2", files=True, chat=True)
-    transcript = transcript_of([*events, back])
-    assert texts_of(transcript)[:2] == ["Prompt Do it.", "Answer One"]
-    assert "Answer Two" not in texts_of(transcript) and "no file had changed. /redo" in texts_of(transcript)[-1]
-    redone = transcript_of([*events, back, RuleAdded("x", "allow"), Redone("r1")])
-    assert texts_of(redone)[: len(events)] == texts_of(transcript_of(events))
-    assert not any("/redo" in text for text in texts_of(redone))
-    only_files = transcript_of([*events, Rewound("r1", "t2", files=True, chat=False)])
-    assert "Answer Two" in texts_of(only_files)
+    transcript = make_transcript([*events, back])
+    assert list_texts(transcript)[:2] == ["Prompt Do it.", "Answer One"]
+    assert "Answer Two" not in list_texts(transcript) and "no file had changed. /redo" in list_texts(transcript)[-1]
+    redone = make_transcript([*events, back, RuleAdded("x", "allow"), Redone("r1")])
+    assert list_texts(redone)[: len(events)] == list_texts(make_transcript(events))
+    assert not any("/redo" in text for text in list_texts(redone))
+    only_files = make_transcript([*events, Rewound("r1", "t2", files=True, chat=False)])
+    assert "Answer Two" in list_texts(only_files)
 
 
 def test_the_newest_message_can_be_removed() -> None:
@@ -252,24 +255,26 @@ def test_the_newest_message_can_be_removed() -> None:
         ToolEnded("c1", "Read", "success", "x"),
         TURN_ENDED,
     ]
-    assert texts_of(transcript_of([*events, MessageRemoved()])) == ["Prompt Do it.", "End"]
-    assert texts_of(transcript_of([*events, MessageRemoved(), MessageRemoved()])) == ["End"]
-    assert texts_of(transcript_of([*events, *[MessageRemoved()] * 5])) == ["End"]
+    assert list_texts(make_transcript([*events, MessageRemoved()])) == ["Prompt Do it.", "End"]
+    assert list_texts(make_transcript([*events, MessageRemoved(), MessageRemoved()])) == ["End"]
+    assert list_texts(make_transcript([*events, *[MessageRemoved()] * 5])) == ["End"]
 
 
 def test_an_injected_prompt_is_marked() -> None:
-    transcript = transcript_of([TURN_STARTED, replied(Text("One")), PromptInjected("p2", "Faster!", "edit_mode", "t1")])
+    transcript = make_transcript(
+        [TURN_STARTED, replied(Text("One")), PromptInjected("p2", "Faster!", "edit_mode", "t1")]
+    )
     block = transcript.blocks[-1]
     assert isinstance(block, PromptBlock) and block.is_injected and block.text == "Faster!"
 
 
 def test_a_prompt_is_shown_by_its_display_text() -> None:
-    transcript = transcript_of([TurnStarted("t1", "A long text of a command", "edit_mode", display_text="/review")])
-    assert texts_of(transcript) == ["Prompt /review"]
+    transcript = make_transcript([TurnStarted("t1", "A long text of a command", "edit_mode", display_text="/review")])
+    assert list_texts(transcript) == ["Prompt /review"]
 
 
 def test_processes_and_commands_end_on_their_own_cards() -> None:
-    transcript = transcript_of(
+    transcript = make_transcript(
         [SpawnStarted("spawn-1", "c", "make watch"), SpawnFinished("spawn-1", "failed", 2, "boom")]
     )
     ended = [(b.key, b.status, b.code) for b in transcript.blocks if isinstance(b, ProcessBlock)]
@@ -305,9 +310,9 @@ def test_the_card_of_a_sub_agent_replaces_its_call_and_counts_denied_calls() -> 
         ToolEnded("c1", "Read", "success", "x"),
         TURN_ENDED,
     ]
-    kinds = [type(block).__name__ for block in transcript_of(events).blocks]
+    kinds = [type(block).__name__ for block in make_transcript(events).blocks]
     assert kinds == ["PromptBlock", "AnswerBlock", "AgentBlock", "CallBlock", "EndBlock"]
-    assert [type(block).__name__ for block in transcript_of([*events, MessageRemoved()]).blocks] == [
+    assert [type(block).__name__ for block in make_transcript([*events, MessageRemoved()]).blocks] == [
         "PromptBlock",
         "EndBlock",
     ]
@@ -327,7 +332,7 @@ def test_huge_results_are_shortened() -> None:
 
 
 def test_changes_of_a_transcript_are_reported_once() -> None:
-    transcript = transcript_of([TURN_STARTED])
+    transcript = make_transcript([TURN_STARTED])
     assert transcript.take_changes() == ({transcript.blocks[0]}, False)
     assert transcript.take_changes() == (set(), False)
     transcript.apply(Envelope(9, 9.0, "s", Warned("Mind this.")))
@@ -400,4 +405,4 @@ def test_live_events_and_the_log_give_the_same_transcript(data: st.DataObject) -
             seen, written = data.draw(_reply_events(number * 10 + step))
             live, log = [*live, *seen], [*log, *written]
         live, log = [*live, TurnEnded(f"t{number}", "end_turn")], [*log, TurnEnded(f"t{number}", "end_turn")]
-    assert comparable_blocks_of(transcript_of(live)) == comparable_blocks_of(transcript_of(log))
+    assert list_comparable_blocks(make_transcript(live)) == list_comparable_blocks(make_transcript(log))

@@ -12,7 +12,7 @@ from tests.tui.conftest import SHORT_WAITS, OpenApp, Stage
 SCRIPT = [call("ExecuteCommand", {"command": "touch made"}, id="c1"), say("Done.")]
 
 
-LONG_BURSTS = replace(SHORT_WAITS, burst_s=20.0)
+LONG_BURSTS = replace(SHORT_WAITS, key_debounce_s=20.0)
 """Long enough for a busy machine."""
 
 

@@ -8,7 +8,7 @@ from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.reports import HelpDialog
 from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import run_app
-from tests.tui.key_cases import Scene, cursor_index_of, folds_of
+from tests.tui.key_cases import Scene, get_cursor_index, list_folds
 
 VIM = TuiSettings(bell=False, title=False, side_panel=False, vim=True)
 
@@ -23,9 +23,9 @@ async def test_after_esc_letters_move_in_the_transcript() -> None:
         await stage.press("escape")
         assert view.has_focus and scene.app.composer.text == "a draft"
         await stage.press("g", "g")
-        assert cursor_index_of(scene) == 0 and view.scroll_offset.y == 0
+        assert get_cursor_index(scene) == 0 and view.scroll_offset.y == 0
         await stage.press("j", "j", "k")
-        assert cursor_index_of(scene) == 1
+        assert get_cursor_index(scene) == 1
         await stage.press("G")
         await stage.until(lambda: view.following and "▌ Answer 11." in stage.screen())
         await stage.press("g", "slash")
@@ -48,9 +48,9 @@ async def test_letters_fold_cards_edit_prompts_and_show_help() -> None:
         await scene.wait_until_loaded(stage)
         await stage.press("escape", "k")
         for key in ("o", "enter", "space"):
-            before = folds_of(scene)
+            before = list_folds(scene)
             await stage.press(key)
-            assert folds_of(scene) != before, key
+            assert list_folds(scene) != before, key
         await stage.press("question_mark")
         await stage.until(lambda: isinstance(scene.dialog, HelpDialog))
         await stage.press("escape", "e", "y")

@@ -11,14 +11,14 @@ from odin.ui.tui.transcript_model import TranscriptModel, TranscriptModels
 _FIELDS_NOT_IN_LOG = {"ts", "version", "folded", "seconds", "started", "ended", "printed", "_text", "_chunks"}
 
 
-def transcript_of(events: Iterable[AnyEvent]) -> TranscriptModel:
+def make_transcript(events: Iterable[AnyEvent]) -> TranscriptModel:
     transcript = TranscriptModel()
     for number, event in enumerate(events):
         transcript.apply(Envelope(number, 1_700_000_000.0 + number, "s", event))
     return transcript
 
 
-def comparable_fields_of(block: TranscriptBlock) -> dict[str, Any]:
+def list_comparable_fields(block: TranscriptBlock) -> dict[str, Any]:
     """Return the fields of a block that are the same live and read from the log."""
     found = {field.name: getattr(block, field.name) for field in fields(block) if field.name not in _FIELDS_NOT_IN_LOG}
     if isinstance(block, StreamedBlock):
@@ -28,11 +28,11 @@ def comparable_fields_of(block: TranscriptBlock) -> dict[str, Any]:
     return {"kind": type(block).__name__, **found}
 
 
-def comparable_blocks_of(transcript: TranscriptModel) -> list[dict[str, Any]]:
-    return [comparable_fields_of(block) for block in transcript.blocks]
+def list_comparable_blocks(transcript: TranscriptModel) -> list[dict[str, Any]]:
+    return [list_comparable_fields(block) for block in transcript.blocks]
 
 
-def transcripts_of(envelopes: Iterable[Envelope]) -> TranscriptModels:
+def make_transcripts(envelopes: Iterable[Envelope]) -> TranscriptModels:
     transcripts = TranscriptModels()
     for envelope in envelopes:
         if not isinstance(envelope.event, Warned):
@@ -45,8 +45,8 @@ def find_differences(one: TranscriptModels, other: TranscriptModels) -> list[str
     found: list[str] = []
     for agent in one.keys() | other.keys():
         left, right = (
-            comparable_blocks_of(one[agent]) if agent in one else [],
-            comparable_blocks_of(other[agent]) if agent in other else [],
+            list_comparable_blocks(one[agent]) if agent in one else [],
+            list_comparable_blocks(other[agent]) if agent in other else [],
         )
         for number in range(max(len(left), len(right))):
             a = left[number] if number < len(left) else None

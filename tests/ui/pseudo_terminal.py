@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.fork_server import ForkedProcess, can_fork
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 _TITLE = re.compile(r"\x1b\]0;[^\a]*\a|\x1b\[2[23];0t")
 """Sequences of the window title, which are not on the screen."""
 
@@ -61,7 +61,7 @@ class PseudoTerminal:
         return self._wait(lambda: re.search(pattern, self.shown) is not None, pattern)
 
     def _wait(self, seen: Callable[[], bool], what: str) -> str:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         alive = True
         while not seen():
             assert alive and time.monotonic() < deadline, f"{what!r} is not in {self.shown!r}"
@@ -73,13 +73,13 @@ class PseudoTerminal:
 
     def wait_for_exit(self) -> tuple[int, str]:
         """Wait for the exit, and return the exit code and the standard output."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         reading = threading.Thread(target=self._read_stdout)
         reading.start()
         while self._read(0.05):
             assert time.monotonic() < deadline, f"still running: {self.shown!r}"
-        reading.join(PATIENCE)
-        return self.process.wait(PATIENCE), self._printed.decode()
+        reading.join(TIMEOUT_S)
+        return self.process.wait(TIMEOUT_S), self._printed.decode()
 
     def _read_stdout(self) -> None:
         if self.process.stdout is not None:
@@ -88,7 +88,7 @@ class PseudoTerminal:
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
         os.close(self.keyboard)

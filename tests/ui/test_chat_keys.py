@@ -10,7 +10,7 @@ from typing import Any
 from odin.core.client import SessionSummary
 from odin.testing import ScriptedServer, Turn, say
 from odin.ui.slash_commands.sessions import format_session
-from odin.ui.terminal import width_of
+from odin.ui.terminal import measure_width
 from tests.sandbox.processes import wait_until
 from tests.ui.pseudo_terminal import open_terminal
 
@@ -166,7 +166,7 @@ def test_session_fits_into_one_row_whatever_its_title() -> None:
         locked=owner,
     )
     for columns in (60, 80, 120):
-        assert width_of(format_session(about, columns)) < columns
-        assert width_of(format_session(held, columns)) < columns
+        assert measure_width(format_session(about, columns)) < columns
+        assert measure_width(format_session(held, columns)) < columns
     assert format_session(held, 120).endswith("(1,234 prompts, copy, open: PID 4711)")
     assert format_session(held, 120, here=held.id).endswith("(1,234 prompts, copy, current)")

@@ -76,7 +76,7 @@ def test_fork_puts_the_prompt_into_the_input_line(workspace: Path, home: Path) -
         assert "xbeta and xgamma" in sent
         assert "Answer two." not in sent
         original, copy = _list_session_ids(home, workspace)
-        assert "xgamma" not in (SessionStore(home / ".local/state/odin", str(workspace)).path_of(original)).read_text()
+        assert "xgamma" not in (SessionStore(home / ".local/state/odin", str(workspace)).get_path(original)).read_text()
         _run_command(terminal, "/rename My \x1b[31mtitle", "Renamed this session to My")
         _run_command(terminal, f"/delete {copy}", "The current session cannot be deleted")
         _run_command(terminal, f"/delete {original}", f"Deleted session {original}")

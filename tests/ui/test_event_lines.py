@@ -75,7 +75,7 @@ def test_denial_of_the_user_is_reported_with_the_reason(reason: str, said: str) 
     assert (
         event_lines.format_line(Envelope(1, 0.0, "s", PermissionAnswered("a", "c", allowed=False, reason=reason))) == ""
     )
-    ended = ToolEnded("c", "Bash", "denied", f"The user said no: {reason}\nNothing was done.")
+    ended = ToolEnded("c", "Bash", "denied", f"The user denied this tool call: {reason}\nIt was not run.")
     assert event_lines.format_line(Envelope(2, 0.0, "s", ended)) == f"Bash was not run. {said}"
 
 

@@ -91,6 +91,6 @@ async def test_first_answer_counts_and_the_terminal_names_who_gave_it(workspace:
             ended = await asyncio.wait_for(terminal.turn, 20)
             assert ended.text == "Done."
             await terminal.client.submit(AnswerPermission(second.ask_id, allow=True, by="phone"))
-        assert "The user said no" in server.requests[2].results["c2"]
+        assert "The user denied this tool call" in server.requests[2].results["c2"]
     assert (workspace / "one").exists()
     assert not (workspace / "two").exists()

@@ -22,7 +22,7 @@ from odin.ui.plain.dialogs import (
     parse_scope,
     warn_if_too_tall,
 )
-from odin.ui.terminal import TextPainter, width_of
+from odin.ui.terminal import TextPainter, measure_width
 from tests.table import each
 
 HIDDEN = "\x1b\x07\r\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
@@ -189,7 +189,7 @@ def test_narrow_request_wraps_between_words_and_marks_command_rows() -> None:
         make_request(subject=command, reason=("It is long. " * 20).strip(), sandbox="landlock"), columns=60
     )
     rows = shown.splitlines()
-    assert all(width_of(row) < 60 for row in rows)
+    assert all(measure_width(row) < 60 for row in rows)
     body = [row for row in rows if row.startswith(("  | ", "  : "))]
     assert "".join(row[4:] for row in body) == command
     assert [row[2] for row in body] == ["|", *":" * (len(body) - 1)]

@@ -28,10 +28,10 @@ def read_offered_rule(terminal: PseudoTerminal, number: int = 1) -> str:
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
-        ("n\n", "The user said no. Nothing was done."),
-        ("n use another name\n", "The user said no: use another name"),
-        ("not in here, please\n", "The user said no: not in here, please"),
-        ("\x04", "The user said no. Nothing was done."),
+        ("n\n", "The user denied this tool call. It was not run."),
+        ("n use another name\n", "The user denied this tool call: use another name"),
+        ("not in here, please\n", "The user denied this tool call: not in here, please"),
+        ("\x04", "The user denied this tool call. It was not run."),
     ],
 )
 def test_denial_and_its_reason_reach_the_model_and_the_user(workspace: Path, typed: str, told: str) -> None:

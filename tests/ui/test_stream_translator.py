@@ -174,12 +174,12 @@ def test_permission_denials_are_listed_only_in_their_own_turn() -> None:
     assert [len(result["permission_denials"]) for result in results] == [1, 0]
 
 
-def stream_events_of(messages: list[Raw]) -> list[Raw]:
+def list_stream_events(messages: list[Raw]) -> list[Raw]:
     return [message["event"] for message in messages if message["type"] == "stream_event"]
 
 
 def test_stream_events_need_partial_messages() -> None:
-    assert not stream_events_of(translate(START, TextStreamed("a"), make_reply(Text("a"))))
+    assert not list_stream_events(translate(START, TextStreamed("a"), make_reply(Text("a"))))
 
 
 def assemble(events: list[Raw]) -> list[list[Raw]]:
@@ -240,18 +240,18 @@ def test_interleaved_calls_are_separate_blocks() -> None:
         make_reply(Text("ab"), stop="tool_use"),
         partial=True,
     )
-    (blocks,) = assemble(stream_events_of(found))
+    (blocks,) = assemble(list_stream_events(found))
     assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use", "tool_use", "tool_use"]
     assert blocks[1]["text"] == "ab"
     assert [block["json"] for block in blocks[2:]] == ['{"x":1}', "{}", '{"pattern":"é"}']
     assert found[-1]["type"] == "assistant"
     assert found[1]["event"]["message"]["id"] == found[-1]["message"]["id"]
-    assert stream_events_of(found)[-2]["delta"]["stop_reason"] == "tool_use"
+    assert list_stream_events(found)[-2]["delta"]["stop_reason"] == "tool_use"
 
 
 def test_a_reply_that_was_not_streamed_is_streamed_whole() -> None:
     found = translate(START, make_reply(Text("hi"), ToolCall("c", "LS", {"path": "/w"}), stop="tool_use"), partial=True)
-    (blocks,) = assemble(stream_events_of(found))
+    (blocks,) = assemble(list_stream_events(found))
     assert (blocks[0]["text"], blocks[1]["json"]) == ("hi", '{"path":"/w"}')
 
 
@@ -266,7 +266,7 @@ def test_rollback_is_reported_and_the_reply_starts_again() -> None:
     )
     at = next(index for index, message in enumerate(found) if message.get("subtype") == "reply_discarded")
     assert found[at]["reason"] == "StreamCut"
-    (blocks,) = assemble(stream_events_of(found[at:]))
+    (blocks,) = assemble(list_stream_events(found[at:]))
     assert blocks[0]["text"] == "right"
 
 
@@ -323,7 +323,7 @@ PIECES = st.lists(
 @pytest.mark.slow
 @given(PIECES)
 def test_any_order_of_pieces_gives_well_formed_stream_events(pieces: list[AnyEvent]) -> None:
-    (blocks,) = assemble(stream_events_of(translate(START, *pieces, make_reply(Text("x")), partial=True)))
+    (blocks,) = assemble(list_stream_events(translate(START, *pieces, make_reply(Text("x")), partial=True)))
     texts = "".join(block.get("text", "") for block in blocks)
     assert texts == "".join(piece.text for piece in pieces if isinstance(piece, TextStreamed))
 

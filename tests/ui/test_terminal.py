@@ -64,9 +64,9 @@ def test_a_dumb_terminal_gets_plain_lines(workspace: Path) -> None:
     [
         ("y\n", True, ""),
         ("YES\n", True, ""),
-        ("n\n", False, "said no"),
-        ("\n", False, "said no"),
-        ("\x04", False, "said no"),
+        ("n\n", False, "denied this tool call"),
+        ("\n", False, "denied this tool call"),
+        ("\x04", False, "denied this tool call"),
         ("use another name\n", False, "use another name"),
     ],
 )

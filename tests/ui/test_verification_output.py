@@ -11,7 +11,7 @@ from odin.core.event_values import CheckResult, Verification
 from odin.session.log import read_log
 from odin.session.messages import read_messages
 from odin.testing import ScriptedServer, Turn, call, say
-from odin.ui.exit import describe_verification, exit_code_of
+from odin.ui.exit import describe_verification, get_exit_code
 from odin.ui.tui.blocks import NoticeBlock
 from odin.ui.tui.transcript_model import TranscriptModel
 from tests.conftest import Run
@@ -123,7 +123,7 @@ MIXED = (CheckResult("a", "passed"), CheckResult("b", "failed"), CheckResult("c"
     ],
 )
 def test_verification_gives_a_line_and_an_exit_code(verification: Verification | None, line: str, code: int) -> None:
-    assert (describe_verification(verification), exit_code_of(ended(verification))) == (line, code)
+    assert (describe_verification(verification), get_exit_code(ended(verification))) == (line, code)
 
 
 def test_app_shows_one_notice() -> None:

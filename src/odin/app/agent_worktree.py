@@ -2,7 +2,7 @@
 
     trees = AgentWorktrees(Worktrees(env, config, state_dir), cwd)
     tree = await trees.create(f"{session}-{agent}")    # give the agent tree.root and tree.cwd
-    diff = await tree.collect()                        # everything since the start: commits, other changes, new files
+    diff = await tree.collect_diff()                   # everything since the start: commits, other changes, new files
     result = await tree.apply(write, store)            # a three-way merge into the project
     end = await tree.finish()                          # removes it if its work is in the project, otherwise keeps it
 
@@ -23,7 +23,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.app.worktrees import APPLIED_REFS, START_REFS, GitPlace, Worktrees
-from odin.checkpoints.file_state import LINKED_FOLDER, decode_path, encode_path, is_behind_link, is_same_state, state_of
+from odin.checkpoints.file_state import (
+    LINKED_FOLDER,
+    decode_path,
+    encode_path,
+    is_behind_link,
+    is_same_state,
+    read_file_state,
+)
 from odin.checkpoints.project_listing import hash_file, read_regular_file
 from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, RestoreStep
 from odin.checkpoints.store import CheckpointStore
@@ -177,7 +184,7 @@ class AgentWorktree:
         self._place = place
         self._start = start
 
-    async def collect(self) -> WorktreeDiff:
+    async def collect_diff(self) -> WorktreeDiff:
         """Return all changes since the start, whether committed or not, as one diff. Ignored files are left out."""
         now = await self._trees.write_tree(self._place)
         tree = now.tree
@@ -201,9 +208,9 @@ class AgentWorktree:
     ) -> AppliedWork:
         """Merge the changes into the project. `store` receives the new contents before `write` writes them.
 
-        `tree` are the files to merge, as `collect` returned them; "": as they are now. Later changes are reported and
-        stay in the worktree. A file is skipped and reported if `skip_reason_of` returns a reason for its path in the
-        project. Applying twice is safe: what is in the project already is not changed again.
+        `tree` are the files to merge, as `collect_diff` returned them; "": as they are now. Later changes are reported
+        and stay in the worktree. A file is skipped and reported if `skip_reason_of` returns a reason for its path in
+        the project. Applying twice is safe: what is in the project already is not changed again.
         """
         now = await self._trees.write_tree(self._place)
         tree = tree or now.tree
@@ -213,7 +220,7 @@ class AgentWorktree:
         for name in now.left_out:
             merge.skip(name, f"it is a repository or cannot be read; it is in {self._place.folder / name}")
         outcome = await write(RestorePlan(tuple(merge.steps), ()))
-        failed = tuple(SkippedFile(self._name_of(file.path), file.reason) for file in outcome.kept)
+        failed = tuple(SkippedFile(self._get_name(file.path), file.reason) for file in outcome.kept)
         lost = {file.path for file in failed}
         work = AppliedWork(
             tuple(name for name in merge.names if name not in lost and name not in merge.conflicts),
@@ -228,7 +235,7 @@ class AgentWorktree:
         )
         return replace(work, skipped=(*work.skipped, *late))
 
-    def _name_of(self, path: str) -> str:
+    def _get_name(self, path: str) -> str:
         return os.path.relpath(path, encode_path(str(self._own.folder)))
 
     async def _mark_applied(self, tree: str) -> None:
@@ -288,7 +295,7 @@ class _Merge:
         if is_behind_link(encode_path(path)):
             self.skip(name, LINKED_FOLDER)
             return
-        now = state_of(path, hash_file)
+        now = read_file_state(path, hash_file)
         base = await self._read_version(self._start, old, name, path)
         theirs = await self._read_version(self._tree, new, name, path)
         if base is None or theirs is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from odin import __version__
-from odin.app.agent_places import AgentPlace
+from odin.app.agent_workspaces import AgentWorkspace
 from odin.app.attachments import AttachmentDeps, AttachmentReader
 from odin.app.policy import VisibleTools, find_hidden_tools
 from odin.config import Config, Options, WebSettings, get_config_dir
@@ -35,7 +35,7 @@ from odin.engine.call import CallDeps, CallScope, CallSteps, TurnCalls
 from odin.engine.hooks import HookInbox, TurnHooks
 from odin.engine.turn import NoCompaction, RequestTemplate, TurnDeps, TurnVerifier
 from odin.models.selection import ModelSelector
-from odin.policy.modes import spec_of
+from odin.policy.modes import get_mode_spec
 from odin.policy.paths import open_for_reading
 from odin.providers.tool_adapters import fit_tools
 from odin.sandbox.background import BackgroundProcesses
@@ -45,7 +45,7 @@ from odin.tools.commands import warn_about_late_changes
 from odin.tools.plans import HandoffRoles
 
 if TYPE_CHECKING:
-    from odin.app.compose import SessionComposition
+    from odin.app.compose import SessionServices
     from odin.app.skills import SessionSkills
     from odin.context.agent_definition import AgentDefinition
     from odin.engine.pipeline import CallPipeline
@@ -115,7 +115,7 @@ class RequestTemplates:
         It is made once, so that the cached prefix of requests never changes.
         """
         mode = mode if agent is None else agent.restrict_mode(mode)
-        spec, named = spec_of(mode), () if agent is None else agent.tools or ()
+        spec, named = get_mode_spec(mode), () if agent is None else agent.tools or ()
         offered = registry.list_offered(
             lambda tool: spec.allows_kind(tool.kind) if tool.name in named else spec.allows_tool(tool)
         )
@@ -249,45 +249,45 @@ class WebAccess:
             return None
 
 
-class AgentParts:
+class AgentRuntime:
     """The parts of one agent: its own tools, hooks, call pipeline and file cache. `more` are tools only it has.
 
     Each agent has its own tools, because tools remember what their agent has read. `scope` limits what it may change.
-    `place` is where it works, if not in the project.
+    `workspace` is where it works, if not in the project.
     """
 
     def __init__(
         self,
-        composition: "SessionComposition",
+        services: "SessionServices",
         agent: str,
         *more: Tool[Any],
         scope: WriteScope | None = None,
-        place: AgentPlace | None = None,
+        workspace: AgentWorkspace | None = None,
         definition: "AgentDefinition | None" = None,
         models: ModelSelector | None = None,
     ) -> None:
-        self._composition = composition
+        self._services = services
         self._agent = agent
-        self.place = place or composition.places.main
-        if self.place.runner is not composition.runner:
-            composition.background.add_runner(agent, self.place.runner)
+        self.workspace = workspace or services.workspaces.main
+        if self.workspace.runner is not services.runner:
+            services.background.add_runner(agent, self.workspace.runner)
         self._scope = scope or WriteScope()
         self._type = definition
-        self.models = models or composition.models
+        self.models = models or services.models
         self.system_prompt: str | None = None
         self.limits: AgentLimits | None = None
-        self.turn_limits = composition.limits
-        config = composition.config
+        self.turn_limits = services.limits
+        config = services.config
         self.files = FileCache(
-            config.cache, read_first=config.read_before_edit, writers=composition.writers, agent=agent
+            config.cache, read_first=config.read_before_edit, ownership=services.ownership, agent=agent
         )
-        inbox = HookInbox(composition.recorder, composition.hooks)
-        self._servers, language_servers = self._find_servers(definition), composition.language_servers
-        self._reviewer = None if language_servers is None else language_servers.make_call_reviewer(self.place)
+        inbox = HookInbox(services.recorder, services.hooks)
+        self._servers, language_servers = self._find_servers(definition), services.language_servers
+        self._reviewer = None if language_servers is None else language_servers.make_call_reviewer(self.workspace)
         prepared = tuple(part.prepare_request for part in (self._servers, self._reviewer) if part is not None)
-        self.hooks = TurnHooks(inbox, composition.hook_tasks, agent, source=composition.source, preparations=prepared)
+        self.hooks = TurnHooks(inbox, services.hook_tasks, agent, source=services.source, preparations=prepared)
         self.registry = self._build_registry(inbox, more)
-        self._compaction = composition.compaction.make_budget(agent, inbox, self.files)
+        self._compaction = services.compaction.make_budget(agent, inbox, self.files)
         self._cache_mark = 0
         self._fresh_files: list[CachedFile] = []
         self._inbox = inbox
@@ -299,16 +299,16 @@ class AgentParts:
         from odin.engine.speculation import SpeculationSettings
 
         load_reply_modules()
-        enabled, rollback_files = self._composition.config.speculate, self._composition.checkpoints.rollback_files
+        enabled, rollback_files = self._services.config.speculate, self._services.checkpoints.rollback_files
         speculation = SpeculationSettings(enabled, self.files, rollback_files)
         return CallPipeline(self._make_call_deps(self._inbox), speculation)
 
     def _find_servers(self, definition: "AgentDefinition | None") -> "SessionServers | AgentServers | None":
         if definition is None or not any(definition.servers.values()):
-            return self._composition.servers
+            return self._services.servers
         from odin.app.mcp_servers import make_agent_servers
 
-        return make_agent_servers(self._composition, definition)
+        return make_agent_servers(self._services, definition)
 
     def has_tool(self, name: str) -> bool:
         """True if this agent may use the tool: no rule denies it by name, and its type or role has it."""
@@ -316,116 +316,116 @@ class AgentParts:
         return tool is not None and (definition is None or definition.has_tool(name, tool.server_tool))
 
     def _build_registry(self, hooks: HookInbox, more: Sequence[Tool[Any]]) -> Registry:
-        composition, agent = self._composition, self._agent
+        services, agent = self._services, self._agent
         deps = ToolDeps(
             files=self.files,
-            runner=self.place.runner,
-            session_folder=composition.folder,
-            root=self.place.root,
-            on_instructions_written=composition.templates.mark_stale,
-            small_model=lambda job, text: composition.small_model.ask(job, composition.redact(text).text, agent),
-            fetch=composition.web.fetch,
-            search_engine=composition.web.search,
-            list_collected=lambda: composition.recorder.state.list_collected(agent),
-            ask_user=self._ask_questions if composition.approvals.can_ask else None,
-            ask_plan=self._ask_plan if composition.approvals.can_ask else None,
+            runner=self.workspace.runner,
+            session_folder=services.folder,
+            root=self.workspace.root,
+            on_instructions_written=services.templates.mark_stale,
+            small_model=lambda job, text: services.small_model.ask(job, services.redact(text).text, agent),
+            fetch=services.web.fetch,
+            search_engine=services.web.search,
+            list_collected=lambda: services.recorder.state.list_collected(agent),
+            ask_user=self._ask_questions if services.approvals.can_ask else None,
+            ask_plan=self._ask_plan if services.approvals.can_ask else None,
             handoff_roles=None if agent else self._list_handoff_roles,
-            background=composition.background,
+            background=services.background,
             hooks=hooks,
         )
-        servers = composition.language_servers
-        asking = () if servers is None else servers.make_tools(self.place, self.files)
-        tools = [*build_standard_tools(deps), *asking, *composition.custom.tools, *more]
-        if composition.skills is not None:
-            tools.append(composition.skills.make_tool(composition.recorder, agent, lambda: self._definition))
-        if composition.memory is not None and not agent:
-            from odin.tools.knowledge import MemoryTool
+        servers = services.language_servers
+        asking = () if servers is None else servers.make_tools(self.workspace, self.files)
+        tools = [*build_standard_tools(deps), *asking, *services.custom.tools, *more]
+        if services.skills is not None:
+            tools.append(services.skills.make_tool(services.recorder, agent, lambda: self._definition))
+        if services.memory is not None and not agent:
+            from odin.tools.memory import MemoryTool
 
-            tools.append(MemoryTool(composition.memory))
-        wanted = composition.options.tools
-        disabled = find_hidden_tools(tools, composition.rule_set.deny_rules, wanted)
-        sources = () if self._servers is None else (VisibleTools(self._servers, composition.rule_set),)
+            tools.append(MemoryTool(services.memory))
+        wanted = services.options.tools
+        disabled = find_hidden_tools(tools, services.rule_set.deny_rules, wanted)
+        sources = () if self._servers is None else (VisibleTools(self._servers, services.rule_set),)
         return Registry(tools, disabled=disabled, opted_in=wanted or (), sources=sources)
 
     def _make_call_deps(self, hooks: HookInbox) -> CallDeps:
         from odin.engine.execution import PlaceholderGuard
 
-        composition, reviewer = self._composition, self._reviewer
+        services, reviewer = self._services, self._reviewer
         steps = CallSteps(
-            before=(PlaceholderGuard(composition.redact.find_placeholders), *composition.custom.before_call),
-            around=composition.checkpoints.guard_call,
+            before=(PlaceholderGuard(services.redact.find_placeholders), *services.custom.before_call),
+            around=services.checkpoints.guard_call,
             after=() if reviewer is None else (reviewer.follow_call,),
         )
         return CallDeps(
             registry=self.registry,
             policy=self.make_policy,
-            approvals=composition.approvals,
-            recorder=composition.recorder,
+            approvals=services.approvals,
+            recorder=services.recorder,
             hooks=hooks,
-            redact=composition.redact,
-            rules=composition.rules,
+            redact=services.redact,
+            rules=services.rules,
             preview=_preview_change,
             sandbox=self._describe_sandbox,
             steps=steps,
             take_seen_files=self._take_changed_files,
-            save=partial(_save_output, composition.folder / "outputs"),
-            set_permission_mode=composition.set_permission_mode,
+            save=partial(_save_output, services.folder / "outputs"),
+            set_permission_mode=services.set_permission_mode,
         )
 
     def make_attachments(self) -> AttachmentReader:
         """Return the reader of what prompts to this agent attach."""
-        composition = self._composition
+        services = self._services
         return AttachmentReader(
             AttachmentDeps(
-                cwd=composition.cwd,
-                root=composition.config.root,
-                home=composition.environment.home,
-                session=composition.recorder.state.session,
-                folder=composition.folder,
+                cwd=services.cwd,
+                root=services.config.root,
+                home=services.environment.home,
+                session=services.recorder.state.session,
+                folder=services.folder,
                 files=self.files,
-                runner=composition.runner,
-                policy=lambda: composition.policy,
-                redact=composition.redact,
+                runner=services.runner,
+                policy=lambda: services.policy,
+                redact=services.redact,
                 take_new_files=self.take_new_files,
-                context_window=lambda: composition.models.info.context,
-                sees_images=lambda: composition.models.info.images,
-                resources=composition.servers,
+                context_window=lambda: services.models.info.context,
+                sees_images=lambda: services.models.info.images,
+                resources=services.servers,
             )
         )
 
     def make_policy(self) -> "Policy":
         """Return the session's policy, limited by the role, for the folder this agent works in and its write scope."""
-        policy, place = self._composition.roles.restrict(self._composition.policy), self.place
-        used, skills = self._composition.recorder.state.skills.list_in_use(self._agent), self._composition.skills
+        policy, workspace = self._services.roles.restrict(self._services.policy), self.workspace
+        used, skills = self._services.recorder.state.skills.list_in_use(self._agent), self._services.skills
         if skills is not None and (found := (*used, *skills.list_named(self._definition))):
             policy = policy.with_skills(found)
-        if place is not self._composition.places.main:
-            policy = policy.with_root(place.root, place.environment, place.sandbox)
+        if workspace is not self._services.workspaces.main:
+            policy = policy.with_root(workspace.root, workspace.environment, workspace.sandbox)
         if self.limits is not None:
             policy = policy.restrict(self.limits)
         return policy.with_write_scope(self._scope) if self._scope.is_limited else policy
 
     def _describe_sandbox(self) -> str:
         """Return one line for permission requests: the sandbox, and whether it confines commands to the scope."""
-        sandbox = self.place.sandbox
+        sandbox = self.workspace.sandbox
         if not self._scope.is_limited:
             return sandbox.describe()
         confines = "confined to" if sandbox.can_confine() else "NOT confined to"
         return f"{sandbox.describe()}; commands are {confines} the agent's write scope: {self._scope.describe()}"
 
     async def _ask_questions(self, call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...] | None:
-        return await self._composition.approvals.ask_questions(call_id, questions, self._agent)
+        return await self._services.approvals.ask_questions(call_id, questions, self._agent)
 
     async def _ask_plan(self, call_id: str, plan: PlanProposal) -> AnswerPlan:
-        composition = self._composition
-        clean = replace(plan, text=composition.redact(plan.text).text)
-        answer = await composition.approvals.ask_plan(call_id, clean, self._agent)
+        services = self._services
+        clean = replace(plan, text=services.redact(plan.text).text)
+        answer = await services.approvals.ask_plan(call_id, clean, self._agent)
         if answer.decision == "approve":
-            await composition.switch_role(answer.role)
+            await services.switch_role(answer.role)
         return answer
 
     def _list_handoff_roles(self) -> HandoffRoles:
-        roles = self._composition.roles
+        roles = self._services.roles
         return HandoffRoles(roles.name, roles.list_executors(), roles.only_plans)
 
     def restore(self, files: Iterable[CachedFile], out_of_view: Mapping[str, str]) -> None:
@@ -440,49 +440,47 @@ class AgentParts:
         self._fresh_files.clear()
 
     def make_deps(self, mode: Mode) -> TurnDeps:
-        composition, limits = self._composition, self.turn_limits
+        services, limits = self._services, self.turn_limits
         self.models.begin_prompt()
-        if composition.skills is not None:
-            composition.skills.mark_named(composition.recorder, self._agent, self._definition)
-        role = None if self._agent else composition.roles.definition
+        if services.skills is not None:
+            services.skills.mark_named(services.recorder, self._agent, self._definition)
+        role = None if self._agent else services.roles.definition
         if role is not None and role.max_turns:
             limits = replace(limits, max_turns=role.max_turns)
         return TurnDeps(
-            recorder=composition.recorder,
+            recorder=services.recorder,
             get_pipeline=lambda: self._pipeline,
             limits=limits,
-            retry=composition.retry,
+            retry=services.retry,
             template=self.get_template,
             take_fresh_files=self._take_fresh_files,
             hooks=self.hooks,
-            budget=composition.budget,
+            budget=services.budget,
             compaction=NoCompaction() if self.models.info.strategy == "files" else self._compaction,
             failover=self.models,
-            clock=composition.approvals.measure_work,
+            clock=services.approvals.measure_work,
             take_late_warning=self._take_late_warning,
             make_verifier=self._make_verifier,
         )
 
     def _take_late_warning(self) -> str:
         """Return a warning about protected files that background processes changed since the last one, or ""."""
-        return warn_about_late_changes(self.place.runner.take_late_changes())
+        return warn_about_late_changes(self.workspace.runner.take_late_changes())
 
     def _make_verifier(self, turn: str, scope: CallScope, calls: TurnCalls) -> TurnVerifier | None:
         """Return the verifier of a turn that has changed files; None if it is off or the model takes no reminders."""
-        composition = self._composition
-        if composition.config.verify.mode == "off" or not composition.models.info.takes_instructions:
+        services = self._services
+        if services.config.verify.mode == "off" or not services.models.info.takes_instructions:
             return None
-        return composition.verification.make_verifier(self._pipeline, turn, scope, calls)
+        return services.verification.make_verifier(self._pipeline, turn, scope, calls)
 
     @property
     def _definition(self) -> "AgentDefinition | None":
         """The type of a sub-agent, or the role of the main agent."""
-        return self._type if self._agent else self._composition.roles.definition
+        return self._type if self._agent else self._services.roles.definition
 
     def get_template(self, mode: Mode) -> RequestTemplate:
-        return self._composition.templates.get(
-            mode, self.registry, self.models, self._definition, base=self.system_prompt
-        )
+        return self._services.templates.get(mode, self.registry, self.models, self._definition, base=self.system_prompt)
 
     def offer_only(self, names: Collection[str] | None) -> tuple[str, ...] | None:
         """Offer only these tools from the next request on, None: the usual ones. Return their full names.
@@ -505,7 +503,7 @@ class AgentParts:
         """Add tools, in place of those that have the same name."""
         for tool in tools:
             self.registry.register(tool)
-        self._composition.templates.forget()
+        self._services.templates.forget()
 
     def _take_changed_files(self) -> Sequence[CachedFile]:
         seen = self.take_new_files()
@@ -546,11 +544,11 @@ def build_standard_registry(cwd: str = "", *, read_before_edit: bool = True) -> 
     )
 
 
-async def _preview_change(args: Any, judged: tuple[ResolvedPath, ...]) -> str:
+async def _preview_change(args: Any, resolved_paths: tuple[ResolvedPath, ...]) -> str:
     """Return the preview of a change. Imported with the first permission request."""
     from odin.tools.change_preview import preview_change
 
-    return await preview_change(args, judged)
+    return await preview_change(args, resolved_paths)
 
 
 def _save_output(folder: Path, text: str) -> str:

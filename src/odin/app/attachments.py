@@ -18,8 +18,8 @@ from odin.core.message import MAX_IMAGES, Attachment, Image
 from odin.core.op import Prompt
 from odin.core.path_names import contains
 from odin.core.policy import Redact
-from odin.core.text import to_valid_unicode, typed_text_of
-from odin.core.tool import Subject, ToolContext, ToolOutput, fail
+from odin.core.text import get_typed_text, to_valid_unicode
+from odin.core.tool import Target, ToolContext, ToolOutput, fail
 from odin.engine.prompts import NO_CONTENT, AttachedContent
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.read import FormatReader, ReadArgs, ReadTool
@@ -95,7 +95,7 @@ class AttachmentReader:
         from odin.tools.mentions import find_mentions
 
         found: list[tuple[str, str]] = []
-        for candidates in find_mentions(typed_text_of(prompt.text)):
+        for candidates in find_mentions(get_typed_text(prompt.text)):
             named = (source.find_mentioned(item.path) for item in candidates if not item.first)
             found += [next(filter(None, named), ("", ""))]
         return [item for item in dict.fromkeys(found) if item[0]]
@@ -114,7 +114,7 @@ class AttachmentReader:
 
         images = [item for item in prompt.attachments if has_image_data(item)]
         check_images(
-            (item for item in self._find_attachments(prompt) if not self._judge(item, prompt.mode)[1]), len(images)
+            (item for item in self._find_attachments(prompt) if not self._evaluate(item, prompt.mode)[1]), len(images)
         )
         for item in images:
             validate_image(item.data, Path(item.path).name or "The clipboard")
@@ -158,22 +158,22 @@ class AttachmentReader:
         return AttachedContent(tuple(batch.notes), tuple(batch.images), tuple(batch.warnings), files)
 
     async def _add_item(self, item: Attachment, mode: Mode, batch: "_AttachmentBatch") -> None:
-        subject, why = self._judge(item, mode)
+        target, why = self._evaluate(item, mode)
         if why:
-            batch.skip(_name_of(item), why)
+            batch.skip(_get_name(item), why)
             return
         if batch.chars >= batch.max_chars:
-            batch.skip(_name_of(item), "all attachments together are too large. The model can read the file itself.")
+            batch.skip(_get_name(item), "all attachments together are too large. The model can read the file itself.")
             return
         journal = CacheJournal()
         with record_into(journal):
-            output = await self._read_item(item, subject, mode)
+            output = await self._read_item(item, target, mode)
         if output.is_error:
-            batch.skip(_name_of(item), output.text)
+            batch.skip(_get_name(item), output.text)
         elif len(output.images) + len(batch.images) > MAX_IMAGES:
-            batch.skip(_name_of(item), f"a prompt takes at most {MAX_IMAGES} images.")
+            batch.skip(_get_name(item), f"a prompt takes at most {MAX_IMAGES} images.")
         elif len(output.text) > batch.max_chars:
-            batch.skip(_name_of(item), "it is too long for this model. Attach some lines, e.g. @path:1-200.")
+            batch.skip(_get_name(item), "it is too long for this model. Attach some lines, e.g. @path:1-200.")
         else:
             self._deps.files.commit(journal)
             self._journals.append(journal)
@@ -193,30 +193,38 @@ class AttachmentReader:
         else:
             batch.add(ContextAdded(text, f"{name}:{uri}").note, output.images)
 
-    async def _read_item(self, item: Attachment, subject: Subject, mode: Mode) -> ToolOutput:
+    async def _read_item(self, item: Attachment, target: Target, mode: Mode) -> ToolOutput:
         deps = self._deps
-        judged = subject.resolved
+        resolved_paths = target.resolved
         environment = deps.policy().scope.environment
         ctx = ToolContext(
-            deps.cwd, deps.root, deps.session, "", "", mode, lambda line: None, environment, judged=judged
+            deps.cwd,
+            deps.root,
+            deps.session,
+            "",
+            "",
+            mode,
+            lambda line: None,
+            environment,
+            resolved_paths=resolved_paths,
         )
-        if Path(judged[0].path).is_dir():
+        if Path(resolved_paths[0].path).is_dir():
             return await LSTool(deps.files).run(LSArgs(item.path), ctx)
         count = item.last - max(item.first, 1) + 1 if item.last else None
         args = ReadArgs(item.path, item.first or None, count)
         return await ReadTool(deps.files, FormatReader(deps.folder, deps.runner)).run(args, ctx)
 
-    def _judge(self, item: Attachment, mode: Mode) -> tuple[Subject, str]:
+    def _evaluate(self, item: Attachment, mode: Mode) -> tuple[Target, str]:
         """Return the resolved path to read, and why the attachment is not sent, or ""."""
         policy = self._deps.policy()
-        subject = policy.resolve(Subject(paths=(item.path,)))
-        verdict = policy.judge("Read", "read", subject, mode)
-        if verdict.action == "allow":
-            return subject, ""
-        if verdict.action == "ask" and verdict.rule == _OUTSIDE_PROJECT:
-            named_outside = not contains(policy.root, subject.resolved[0].shown)
-            return subject, "" if named_outside else f"{verdict.reason} {_LINK_HINT}"
-        return subject, f"{verdict.reason} {_SECRET_HINT}" if verdict.action == "ask" else verdict.reason
+        target = policy.resolve(Target(paths=(item.path,)))
+        decision = policy.evaluate("Read", "read", target, mode)
+        if decision.action == "allow":
+            return target, ""
+        if decision.action == "ask" and decision.rule == _OUTSIDE_PROJECT:
+            named_outside = not contains(policy.root, target.resolved[0].shown)
+            return target, "" if named_outside else f"{decision.reason} {_LINK_HINT}"
+        return target, f"{decision.reason} {_SECRET_HINT}" if decision.action == "ask" else decision.reason
 
 
 class _AttachmentBatch:
@@ -239,7 +247,7 @@ class _AttachmentBatch:
         self.notes.append(to_valid_unicode(f"{what}, which the user mentions, was not attached: {why}"))
 
 
-def _name_of(item: Attachment) -> str:
+def _get_name(item: Attachment) -> str:
     return item.name or item.path
 
 

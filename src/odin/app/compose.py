@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from odin import __version__
-from odin.app.agent_places import AgentPlaces
-from odin.app.agents import AgentParts, RequestTemplates, WebAccess
+from odin.app.agent_workspaces import AgentWorkspaces
+from odin.app.agents import AgentRuntime, RequestTemplates, WebAccess
 from odin.app.launcher import Launcher
 from odin.app.policy import (
     HookFacts,
@@ -19,7 +19,7 @@ from odin.app.policy import (
     choose_permission_mode,
     find_changed_plugin,
     load_rule_set,
-    policy_of,
+    make_policy,
     read_stored_keys,
 )
 from odin.app.roles import SessionRoles
@@ -32,14 +32,14 @@ from odin.app.workspace import (
     explain_missing_servers,
     has_language_servers,
     list_skill_folders,
+    make_workspace,
     open_log,
-    workspace_of,
 )
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
 from odin.config import Options
 from odin.config.paths import locate_bytecode
-from odin.context.file_cache import LastWriters
+from odin.context.file_cache import FileOwnership
 from odin.context.system_prompt import SystemPromptSource
 from odin.core.client import AgentSummary, AvailableModel, ContextReport, MemoryFile, ServerScope, SessionInfo
 from odin.core.errors import UsageError
@@ -66,12 +66,12 @@ from odin.engine.turn import RequestTemplate, TurnDeps, TurnLimits
 from odin.engine.user_shell import UserShell
 from odin.models.connector import ModelConnector
 from odin.models.selection import InitialModel, ModelSelector, choose_initial_model, make_retry_policy
-from odin.policy.modes import PermissionMode, mode_of, permission_mode_of
+from odin.policy.modes import PermissionMode, parse_mode, parse_permission_mode
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
 from odin.session.log import read_log
 from odin.session.state import SessionState
-from odin.tools.talk import AgentTool
+from odin.tools.agent import AgentTool
 
 if TYPE_CHECKING:
     from odin.app.git import Git
@@ -108,7 +108,7 @@ async def open_session(
     tool call.
     """
     try:
-        workspace = workspace_of(options)
+        workspace = make_workspace(options)
         opened = opened or open_log(workspace.store, options, workspace.environment.cwd)
         models, choice = _make_selector(workspace, options), InitialModel()
         if provider is not None:
@@ -118,7 +118,7 @@ async def open_session(
         custom = _CustomParts(tools, system_prompt, compactor, before_call)
         roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in tools])
         await roles.open(opened.past, options.role, keep_model=choice.chosen)
-        return SessionComposition(options, workspace, opened, models, choice, custom, roles).client
+        return SessionServices(options, workspace, opened, models, choice, custom, roles).client
     except BaseException:
         if opened is not None:
             opened.log.close()
@@ -143,7 +143,7 @@ class _CustomParts(msgspec.Struct, frozen=True):
     before_call: Sequence[BeforeStep]
 
 
-class SessionComposition:
+class SessionServices:
     """All parts of one session. It is the `SessionHost` of its client."""
 
     def __init__(
@@ -233,7 +233,7 @@ class SessionComposition:
     @cached_property
     def policy(self) -> "Policy":
         readable = (str(self.folder), *(self.skills.list_folders() if self.skills is not None else ()))
-        return policy_of(
+        return make_policy(
             self.config, self.options, self.environment, self.rule_set, self.permission_mode, readable, self.sandbox
         )
 
@@ -274,7 +274,7 @@ class SessionComposition:
             used_ids=self.recorder.state.sub_agents.spawn_count,
             listener=self.job_notifier,
         )
-        self.places = AgentPlaces(self, self.environment)
+        self.workspaces = AgentWorkspaces(self, self.environment)
         self._team_factory = TeamFactory(self)
         self.team: Team = self._team_factory.make_team()
         self.checkpoints = SessionCheckpoints(
@@ -312,10 +312,10 @@ class SessionComposition:
     def _set_up_agents(self) -> None:
         """The MCP servers, and the main agent's parts, with the files the earlier run had read."""
         self.servers = self._make_servers() if self.config.mcp else None
-        self.writers = LastWriters()
+        self.ownership = FileOwnership()
         self.language_servers = self._find_language_servers()
         self.hook_tasks = HookTasks()
-        self.main_agent = AgentParts(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
+        self.main_agent = AgentRuntime(self, "", AgentTool(self.team.run), *self._team_factory.make_tools(""))
         state = self.recorder.state
         self.main_agent.restore(state.files, state.conversation.files_out_of_view)
         if self.options.system_prompt is None:
@@ -343,7 +343,9 @@ class SessionComposition:
     def _make_client(self, resumed: bool) -> LocalClient:
         config, attachments = self.config, self.main_agent.make_attachments()
         agent = Agent(
-            AgentDeps(self.recorder, self._make_main_deps, self.environment, config.root, attachments, self.team.post),
+            AgentDeps(
+                self.recorder, self._make_main_deps, self.environment, config.root, attachments, self.team.router
+            ),
             delivery=config.queue.delivery,
             one_at_a_time=config.queue.steering == "one-at-a-time",
             mode_for=self.restrict_mode,
@@ -374,7 +376,7 @@ class SessionComposition:
             expander=CommandExpander(
                 self._load_command_library, self.recorder, trusted=config.trust.trusted, prompts=self.servers
             ),
-            set_effort=lambda effort, agent: self._team_factory.models_of(agent).set_effort(effort),
+            set_effort=lambda effort, agent: self._team_factory.get_models(agent).set_effort(effort),
             attachments=attachments,
         )
         return LocalClient(deps, self, self._make_opened_event(resumed))
@@ -468,7 +470,7 @@ class SessionComposition:
         return read_log(self._log.path) if self._log.path.exists() else iter(())
 
     def get_default_mode(self) -> Mode:
-        return self.restrict_mode(mode_of(self.config.mode))
+        return self.restrict_mode(parse_mode(self.config.mode))
 
     def describe_session(self) -> SessionInfo:
         from odin.app.session_info import describe_session
@@ -495,7 +497,7 @@ class SessionComposition:
 
     async def set_model(self, name: str, *, check: bool, agent: str = "") -> ModelChanged:
         """Select a model or a pool for an agent; without a name the usual one."""
-        models = self._team_factory.models_of(agent)
+        models = self._team_factory.get_models(agent)
         self.redact.add_secrets(read_stored_keys(self.env))
         note = await models.connector.check_name(name) if check and name not in self.config.model_pools else ""
         await (models.choose(name) if name else models.choose_usual())
@@ -506,13 +508,13 @@ class SessionComposition:
         return ModelChanged(models.selected, pool=models.selection.pool)
 
     def set_system_prompt(self, text: str | None, agent: str = "") -> None:
-        self.get_parts(agent).system_prompt = text
+        self.get_runtime(agent).system_prompt = text
 
     def set_tools(self, names: Collection[str] | None, agent: str = "") -> tuple[str, ...] | None:
-        return self.get_parts(agent).offer_only(names)
+        return self.get_runtime(agent).offer_only(names)
 
     def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
-        self.get_parts(agent).add_tools(tools)
+        self.get_runtime(agent).add_tools(tools)
 
     async def set_role(self, name: str) -> tuple[str, ModelChanged | None]:
         changed = await self.roles.switch(name)
@@ -541,7 +543,7 @@ class SessionComposition:
     def set_permission_mode(self, mode: str) -> str:
         from odin.app.session_info import explain_unusable_auto
 
-        chosen = permission_mode_of(mode)
+        chosen = parse_permission_mode(mode)
         if why := explain_unusable_auto(chosen, self.sandbox):
             raise UsageError(why, "Use acceptEdits to allow edits only.")
         self.permission_mode = chosen
@@ -587,26 +589,26 @@ class SessionComposition:
 
         return SessionVerification(self.config, self.env, self.recorder, self.approvals)
 
-    def get_parts(self, agent: str) -> AgentParts:
-        return self._team_factory.get_parts(agent) if agent else self.main_agent
+    def get_runtime(self, agent: str) -> AgentRuntime:
+        return self._team_factory.get_runtime(agent) if agent else self.main_agent
 
     def make_loop_mode(self, agent: str) -> "LoopMode":
         from odin.engine.loop_mode import DoneTool, LoopMode
 
-        registry = self.get_parts(agent).registry
+        registry = self.get_runtime(agent).registry
 
-        def kind_of(name: str) -> Kind | None:
+        def get_kind(name: str) -> Kind | None:
             tool = registry.get(name)
             return None if tool is None else tool.kind
 
-        loop = LoopMode(self.recorder, kind_of, agent, limit=self.config.loop.max_iterations)
+        loop = LoopMode(self.recorder, get_kind, agent, limit=self.config.loop.max_iterations)
         registry.register(DoneTool(loop))
         return loop
 
     def switch_language_server(self, name: str, action: LanguageServerAction) -> bool:
         if self.language_servers is None:
             raise UsageError(explain_missing_servers(self.config))
-        return self.language_servers.switch(name, action, self.places.main)
+        return self.language_servers.switch(name, action, self.workspaces.main)
 
     async def close(self) -> None:
         if self.language_servers is not None:
@@ -620,7 +622,7 @@ class SessionComposition:
         if self._file_finder is not None:
             await self._file_finder.close()
         await self.runner.close()
-        await self.places.close()
+        await self.workspaces.close()
         await self.checkpoints.close()
         await self.web.close()
         await self.models.connector.close()

@@ -34,7 +34,7 @@ _EXPORT_HEADERS = ("<!-- odin session ", "<!doctype html>\n<!-- odin session ", 
 """The first characters of an export; only such files are overwritten."""
 
 
-def format_of(path: str, form: str = "") -> ExportFormat:
+def choose_format(path: str, form: str = "") -> ExportFormat:
     """Return the format: `form` if given, else from the suffix of the path, else Markdown. Raise UsageError."""
     if form:
         name = {"md": "markdown", "htm": "html"}.get(form, form)
@@ -60,7 +60,7 @@ def export_session(
     environment = environment or make_environment(cwd="/")
     log = Path(log_path)
     session = read_header(log).session
-    chosen = format_of(path, form)
+    chosen = choose_format(path, form)
     target = _resolve_target(session, chosen, environment.expand_home(path or "."))
     if not overwrite:
         _refuse_foreign_file(target)
@@ -100,7 +100,7 @@ def _write_export(
     log: Path, session: str, form: ExportFormat, folder: OpenFolder, name: str, environment: ExecutionEnvironment
 ) -> None:
     about = build_overview(read_log(log))
-    redact = _redactor_of(log, about.cwd, environment.variables)
+    redact = _make_redactor(log, about.cwd, environment.variables)
     about.title, about.cwd, about.model = (redact(text).text for text in (about.title, about.cwd, about.model))
     for turn in about.turns:
         turn.first = redact(turn.first).text
@@ -122,7 +122,7 @@ def _write_export(
         os.fsync(fd)
 
 
-def _redactor_of(log: Path, cwd: str, env: Mapping[str, str]) -> Redact:
+def _make_redactor(log: Path, cwd: str, env: Mapping[str, str]) -> Redact:
     """Return a redactor for the whole export: the log redacts results, but not prompts and arguments."""
     try:
         return build_redactor(load(cwd, env), env, read_log(log))

@@ -88,7 +88,7 @@ def _parse_diff(text: str) -> Iterator[ChangedFile]:
         body = lines[start:]
         hunks = [line for line in body[2:] if not line.startswith("@@")]
         yield ChangedFile(
-            _path_of(head, lines[:start], body),
+            _find_path(head, lines[:start], body),
             "binary" if body and body[0].startswith("Binary ") else status or "modified",
             sum(line.startswith("+") for line in hunks),
             sum(line.startswith("-") for line in hunks),
@@ -96,7 +96,7 @@ def _parse_diff(text: str) -> Iterator[ChangedFile]:
         )
 
 
-def _path_of(head: str, extended: list[str], body: list[str]) -> str:
+def _find_path(head: str, extended: list[str], body: list[str]) -> str:
     """Return the path after the change, or the old one of a deleted file."""
     for line in (*extended, *reversed(body[:2])):
         for mark in ("rename to ", "copy to ", "+++ b/", "--- a/", '+++ "b/', '--- "a/'):

@@ -19,7 +19,7 @@ from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.event_values import LanguageServerState
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.op import LanguageServerAction
 from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.engine.recorder import Recorder
@@ -30,7 +30,7 @@ from odin.lsp.servers import LanguageServers, LateErrors, review_files, warm_up
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
-    from odin.app.agent_places import AgentPlace
+    from odin.app.agent_workspaces import AgentWorkspace
     from odin.context.file_cache import FileCache
 
 PROBE_TIMEOUT_S = 10.0
@@ -82,15 +82,15 @@ class CallReviewer:
     Errors that are known only later are added to its next request (`prepare_request`).
     """
 
-    def __init__(self, session: "SessionLanguageServers", place: "AgentPlace") -> None:
+    def __init__(self, session: "SessionLanguageServers", workspace: "AgentWorkspace") -> None:
         self._session = session
-        self._place = place
+        self._workspace = workspace
         self._late = LateErrors()
 
     async def follow_call(self, tool: Tool[Any], args: Any, output: ToolOutput, context: ToolContext) -> ToolOutput:
         """The step after each call."""
         paths = self._session.select_paths(tool, output, context)
-        servers = self._session.find_servers(self._place) if paths else None
+        servers = self._session.find_servers(self._workspace) if paths else None
         if servers is None:
             return output
         if tool.kind == "read":
@@ -101,13 +101,13 @@ class CallReviewer:
         errors = await review_files(servers, paths, self._late)
         if not errors.count:
             return output
-        note, counted = output.note, count_of(errors.count, "error")
+        note, counted = output.note, pluralize(errors.count, "error")
         note = f"{note[:-1]}, {counted})" if note.endswith(")") else f"{note} ({counted})"
         return replace(output, text=f"{output.text}\n\n{errors.text}", note=note)
 
     async def prepare_request(self, agent: str) -> None:
         self._late.follow_turn(self._session.get_turn(agent))
-        if note := self._late.take_note(self._place.root):
+        if note := self._late.take_note(self._workspace.root):
             self._session.add_note(note, agent)
 
 
@@ -130,8 +130,8 @@ class SessionLanguageServers:
 
     # --- for the agents ---
 
-    def make_call_reviewer(self, place: "AgentPlace") -> CallReviewer:
-        return CallReviewer(self, place)
+    def make_call_reviewer(self, workspace: "AgentWorkspace") -> CallReviewer:
+        return CallReviewer(self, workspace)
 
     def get_turn(self, agent: str) -> str:
         return self._recorder.state.open_work.turns.get(agent, "")
@@ -143,7 +143,7 @@ class SessionLanguageServers:
         """Return the files of a call that a server handles: those it changed, or the one it read before a change."""
         if output.is_error or not (tool.kind == "edit" or tool.name == "Read"):
             return []
-        paths = dict.fromkeys(item.path for item in context.judged or ())
+        paths = dict.fromkeys(item.path for item in context.resolved_paths or ())
         self._has_use = self._has_use or any(
             spec.navigates and spec.covers(path) for path in paths for spec in self.specs
         )
@@ -151,27 +151,27 @@ class SessionLanguageServers:
             return []
         return [path for path in paths if any(spec.covers(path) for spec in self.specs)]
 
-    def make_tools(self, place: "AgentPlace", files: "FileCache") -> tuple[Tool[Any], ...]:
+    def make_tools(self, workspace: "AgentWorkspace", files: "FileCache") -> tuple[Tool[Any], ...]:
         """Return the tools that ask servers, which are offered once the project has use for a server."""
         if not any(spec.navigates for spec in self.specs):
             return ()
         from odin.lsp.tool import make_tools
 
-        return make_tools(lambda: self.find_servers(place), files, lambda: self._has_use)
+        return make_tools(lambda: self.find_servers(workspace), files, lambda: self._has_use)
 
-    def find_servers(self, place: "AgentPlace") -> LanguageServers | None:
+    def find_servers(self, workspace: "AgentWorkspace") -> LanguageServers | None:
         """Return the servers of a folder. More folders than a few have none."""
-        known = self._folders.get(place.root)
+        known = self._folders.get(workspace.root)
         if known is None:
             self._drop_removed_folders()
         if known is None and len(self._folders) < MAX_FOLDERS:
-            known = self._folders[place.root] = LanguageServers(
-                place.root,
-                self._select_specs(place.root),
-                place.runner,
+            known = self._folders[workspace.root] = LanguageServers(
+                workspace.root,
+                self._select_specs(workspace.root),
+                workspace.runner,
                 env=self._env,
-                writable=place.sandbox.writable,
-                is_confined=place.sandbox.can_confine,
+                writable=workspace.sandbox.writable,
+                is_confined=workspace.sandbox.can_confine,
                 take_changes=self._make_change_reader(),
                 on_change=self._announce,
                 timing=self._timing,
@@ -226,12 +226,12 @@ class SessionLanguageServers:
             return main.list_states()
         return tuple(LanguageServerState(spec.name, "idle", file_types=spec.file_types) for spec in self.specs)
 
-    def switch(self, name: str, action: LanguageServerAction, place: "AgentPlace") -> bool:
+    def switch(self, name: str, action: LanguageServerAction, workspace: "AgentWorkspace") -> bool:
         """Restart, disable or enable one server, or all. Return False if nothing changed. Raise UsageError."""
         names = [spec.name for spec in self.specs]
         if name and name not in names:
             raise UsageError(f"There is no language server {name!r} here.", f"One of: {', '.join(names)}.")
-        self.find_servers(place)
+        self.find_servers(workspace)
         changed = False
         for folder in self._folders.values():
             for server in folder.all if not name else filter(None, [folder.find(name)]):

@@ -9,21 +9,21 @@ import msgspec
 from odin.app.policy import list_server_secrets
 from odin.config.mcp_file import read_servers
 from odin.config.settings import McpServerSettings
+from odin.core.background_prompts import BackgroundPrompt
 from odin.core.errors import OdinError
 from odin.core.event import Warned
 from odin.core.policy import mask_logins
-from odin.core.small_jobs import SmallJob
 from odin.mcp.servers import AgentServers, ServerDeps, SessionServers
 
 if TYPE_CHECKING:
-    from odin.app.compose import SessionComposition
+    from odin.app.compose import SessionServices
     from odin.context.agent_definition import AgentDefinition
 
 _MAX_SAMPLE_TOKENS = 4_096
 _SAMPLING = "Answer the request of a program. You have no tools."
 
 
-def make_servers(session: "SessionComposition") -> SessionServers:
+def make_servers(session: "SessionServices") -> SessionServers:
     async def sample(server: str, params: Any) -> Any:
         return await _sample(session, server, params)
 
@@ -41,13 +41,13 @@ def make_servers(session: "SessionComposition") -> SessionServers:
         is_busy=lambda: session.recorder.state.conversation.is_executing,
         ask_user=session.approvals.ask_questions if can_ask else None,
         sample=sample,
-        has_tool=lambda agent, tool: session.get_parts(agent).has_tool(tool),
+        has_tool=lambda agent, tool: session.get_runtime(agent).has_tool(tool),
         is_lazy=session.options.headless,
     )
     return SessionServers(deps, sorted(session.recorder.state.enabled_servers))
 
 
-def make_agent_servers(session: "SessionComposition", definition: "AgentDefinition") -> AgentServers:
+def make_agent_servers(session: "SessionServices", definition: "AgentDefinition") -> AgentServers:
     """Return the servers of a sub-agent whose type brings its own. A server that cannot be used costs a warning."""
     if session.servers is None:
         session.servers = make_servers(session)
@@ -73,7 +73,7 @@ def _convert_scalars(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def _sample(session: "SessionComposition", server: str, params: Any) -> Any:
+async def _sample(session: "SessionServices", server: str, params: Any) -> Any:
     """Answer a sampling request with the small model. The configuration of the server allows it."""
     from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
 
@@ -83,7 +83,7 @@ async def _sample(session: "SessionComposition", server: str, params: Any) -> An
         blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
         said = "\n".join(block.text for block in blocks if block.type == "text")
         texts.append(said if len(params.messages) == 1 else f"{message.role}: {said}")
-    job = SmallJob("sampling", params.system_prompt or _SAMPLING, min(params.max_tokens, _MAX_SAMPLE_TOKENS))
+    job = BackgroundPrompt("sampling", params.system_prompt or _SAMPLING, min(params.max_tokens, _MAX_SAMPLE_TOKENS))
     try:
         text = await session.small_model.ask(job, session.redact("\n\n".join(texts)).text)
     except OdinError as error:

@@ -25,7 +25,7 @@ from odin.core.errors import UsageError
 from odin.core.format import shorten_home
 from odin.core.policy import Redact, redact_nothing
 from odin.core.text import to_valid_unicode
-from odin.tools.knowledge import MemoryScope
+from odin.tools.memory import MemoryScope
 
 MEMORY_NAME = "MEMORY.md"
 MAX_FILE_BYTES = 64 * 1024
@@ -56,7 +56,7 @@ class MemoryFolder:
     def long_term(self) -> Path:
         return self.folder / MEMORY_NAME
 
-    def note_of(self, day: str) -> Path:
+    def get_note_path(self, day: str) -> Path:
         """Return the file of a day's note: 202611/20261116.md for 2026-11-16."""
         digits = day.replace("-", "")
         return self.folder / digits[:6] / f"{digits}.md"
@@ -65,7 +65,7 @@ class MemoryFolder:
         """Return the notes of the last days, newest first, whether they exist or not."""
         now = time.localtime(timestamp)
         noons = (time.mktime((*now[:2], now.tm_mday - back, 12, 0, 0, 0, 0, -1)) for back in range(NOTE_DAYS))
-        return [self.note_of(time.strftime("%Y-%m-%d", time.localtime(noon))) for noon in noons]
+        return [self.get_note_path(time.strftime("%Y-%m-%d", time.localtime(noon))) for noon in noons]
 
     def read(self, path: Path) -> str:
         """Return the start of a file, or "" if it is missing or cannot be used; `problems` then says why."""
@@ -92,7 +92,7 @@ class MemoryFolder:
         Raise UsageError or ConfigError if that is impossible.
         """
         today = time.strftime("%Y-%m-%d")
-        path = self.note_of(today) if daily else self.long_term
+        path = self.get_note_path(today) if daily else self.long_term
         entry = _make_entry(text)
         with lock_file(self.long_term):
             before = self._read_for_change(path)
@@ -236,7 +236,7 @@ class SessionMemory:
 
     def _see(self, folder: MemoryFolder, path: Path) -> str:
         """Return a file without secrets, and remember what the model knows of it."""
-        stamp = _stamp_of(path)
+        stamp = _read_stamp(path)
         text = self._redact(folder.read(path)).text
         self._seen[path] = _SeenFile(stamp, text)
         return text
@@ -253,7 +253,7 @@ class SessionMemory:
         for folder in self._folders.values():
             for path in (folder.long_term, *folder.list_recent_notes()):
                 known = self._seen.get(path, _SeenFile(None, ""))
-                if _stamp_of(path) != known.stamp:
+                if _read_stamp(path) != known.stamp:
                     notes += self._describe_change(folder, path, known.text)
         return "The memory changed:\n" + "\n".join(notes) if notes else ""
 
@@ -295,7 +295,7 @@ class SessionMemory:
         if day and not _DAY.fullmatch(day):
             raise UsageError(f"{day!r} is not a day.", "Write it as YYYY-MM-DD.")
         folder = self._folders[scope]
-        path = folder.note_of(day) if day else folder.long_term
+        path = folder.get_note_path(day) if day else folder.long_term
         text = self._redact(folder.read(path)).text
         return text or f"{shorten_home(str(path), self._home)} is empty or does not exist."
 
@@ -317,7 +317,7 @@ _CHANGED = (0, 0, 0)
 """The stamp of no file: what the model knows of it is compared with its content."""
 
 
-def _stamp_of(path: Path) -> tuple[int, int, int] | None:
+def _read_stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         info = path.stat()
     except OSError:

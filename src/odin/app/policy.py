@@ -17,11 +17,11 @@ from odin.core.call_events import ToolEnded
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
-from odin.core.policy import NO_VERDICT, CallbackHook, HookCall, HookPoint, HookVerdict, Redact, SessionRule
+from odin.core.policy import NO_HOOK_EFFECT, CallbackHook, HookCall, HookEffect, HookPoint, Redact, SessionRule
 from odin.core.text import find_similar
-from odin.core.tool import ALIASES, Tool, ToolSource, canonical_name_of
-from odin.policy.modes import PermissionMode, permission_mode_of
-from odin.policy.rules.rule import Rule, RuleSet, find_objection, rule_of
+from odin.core.tool import ALIASES, Tool, ToolSource, get_canonical_name
+from odin.policy.modes import PermissionMode, parse_permission_mode
+from odin.policy.rules.rule import Rule, RuleSet, find_objection, parse_rule
 from odin.policy.rules.rule_file import RuleFile, RuleReader, build_list_rules
 from odin.policy.secrets import Redactor
 from odin.sandbox.runner import ProcessRunner
@@ -57,7 +57,7 @@ def load_rule_set(
     get_role: Callable[[], str] = lambda: "",
 ) -> RuleSet:
     """Return all permission rules. `session` are rules that an earlier run of this session added."""
-    rules = [rule_of(_USER_MEMORY_RULE, "ask", "default", "built-in")] if has_memory else []
+    rules = [parse_rule(_USER_MEMORY_RULE, "ask", "default", "built-in")] if has_memory else []
     warnings: list[str] = []
     for key, declarations in config.declared.items():
         for declared in declarations:
@@ -109,10 +109,10 @@ def choose_permission_mode(config: Config, options: Options, earlier: str) -> Pe
     It is restored unless this run sets one, except for bypassPermissions, which must be set again each time.
     """
     restored = earlier and earlier != "bypassPermissions" and not options.permission_mode
-    return permission_mode_of(earlier if restored else config.permission_mode)
+    return parse_permission_mode(earlier if restored else config.permission_mode)
 
 
-def policy_of(
+def make_policy(
     config: Config,
     options: Options,
     environment: ExecutionEnvironment,
@@ -123,7 +123,7 @@ def policy_of(
 ) -> "Policy":
     """Return the policy of a session. `readable` are folders of the session and of skills, `confinement` its sandbox.
 
-    It is loaded with the first call that is judged.
+    It is loaded with the first call that is checked.
     """
     from odin.policy.policy import Policy
 
@@ -146,7 +146,7 @@ def find_hidden_tools(tools: Sequence[Tool[Any]], denials: Iterable[Rule], only:
     if "ExecuteCommand" in names:
         names.add("Spawn")
     if only is not None:
-        offered = {canonical_name_of(name) for name in only}
+        offered = {get_canonical_name(name) for name in only}
         names |= {tool.name for tool in tools if tool.name not in offered}
     return names
 
@@ -171,17 +171,19 @@ class VisibleTools:
         return self._source.describe_to_model()
 
 
-def warn_of_unknown_tools(tools: Iterable[Tool[Any]], *given: Iterable[str]) -> list[str]:
+def list_unknown_tool_warnings(tools: Iterable[Tool[Any]], *given: Iterable[str]) -> list[str]:
     """Return a warning for every unknown tool name in the settings."""
     known = {*ALIASES, *(tool.name for tool in tools)}
     named = dict.fromkeys(text.partition("(")[0].strip() for texts in given for text in texts)
-    unknown = [name for name in named if canonical_name_of(name) not in known and "*" not in name and name[:3] != "mcp"]
+    unknown = [
+        name for name in named if get_canonical_name(name) not in known and "*" not in name and name[:3] != "mcp"
+    ]
     return [f"Unknown tool {name!r}; settings that name it have no effect.{_suggest_tool(name)}" for name in unknown]
 
 
 def _suggest_tool(name: str) -> str:
     similar = find_similar(name, (word for tool, aliases in ALIASES.items() for word in (*aliases.split(), tool)))
-    return f" Did you mean {canonical_name_of(similar)}?" if similar else ""
+    return f" Did you mean {get_canonical_name(similar)}?" if similar else ""
 
 
 def build_redactor(config: Config, env: Mapping[str, str], past: Iterable[Envelope]) -> Redactor:
@@ -311,8 +313,8 @@ class HookSet:
     def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         return self._hooks is not None and self._hooks.has_hook_for(point, tool)
 
-    async def fire(self, call: HookCall) -> HookVerdict:
-        return NO_VERDICT if self._hooks is None else await self._hooks.fire(call)
+    async def fire(self, call: HookCall) -> HookEffect:
+        return NO_HOOK_EFFECT if self._hooks is None else await self._hooks.fire(call)
 
     def add(self, hook: CallbackHook) -> None:
         from odin.policy.hook_declaration import make_callback_hook

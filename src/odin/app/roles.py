@@ -84,19 +84,19 @@ def find_rule_problems(rules: Any) -> list[tuple[str, str]]:
     return RuleReader("session", "", only_restrict=True).read(rules).problems
 
 
-def rules_of(definition: "AgentDefinition") -> list[Rule]:
+def make_rules(definition: "AgentDefinition") -> list[Rule]:
     """Return the permission rules of an agent. Invalid entries were reported when its file was read."""
     reader = RuleReader("session", definition.path or definition.source, only_restrict=True)
     return reader.read(definition.rules or []).rules
 
 
-def limits_of(definition: "AgentDefinition", kind: str) -> "AgentLimits":
+def make_limits(definition: "AgentDefinition", kind: str) -> "AgentLimits":
     """Return what a definition permits less than the session. `kind` is `role` or `sub-agent type`."""
     from odin.policy.policy import AgentLimits
 
     return AgentLimits(
         f"The {kind} {definition.name}",
-        RuleSet(rules_of(definition)),
+        RuleSet(make_rules(definition)),
         definition.has_tool,
         definition.permission_mode,
         definition.read_only,
@@ -228,7 +228,7 @@ class SessionRoles:
 
     def list_rules(self) -> tuple[RuleLine, ...]:
         """Return the rules of the role for display."""
-        rules = rules_of(self.definition) if self.definition is not None else ()
+        rules = make_rules(self.definition) if self.definition is not None else ()
         return tuple(RuleLine(0, rule.layer, rule.action, rule.text, rule.source, self.name) for rule in rules)
 
     def restrict(self, policy: "Policy") -> "Policy":
@@ -243,8 +243,8 @@ class SessionRoles:
         is_plain = definition.name == DEFAULT_ROLE and definition.source == "built-in"
         self.definition = None if is_plain else definition
         self._models.role = definition.name
-        self._models.limit = pool_limit_of(definition, "role")
-        self._limits = None if is_plain else limits_of(definition, "role")
+        self._models.limit = make_pool_limit(definition, "role")
+        self._limits = None if is_plain else make_limits(definition, "role")
         self._restricted = None
 
     async def _use_model(self, definition: "AgentDefinition") -> None:
@@ -269,8 +269,8 @@ class SessionRoles:
             self.warning = f"{about} Continuing with {self._models.selected}."
 
 
-def pool_limit_of(definition: "AgentDefinition", kind: str) -> PoolLimit | None:
-    """Return the model pools that a definition permits, None if it permits all. `kind` is as in `limits_of`."""
+def make_pool_limit(definition: "AgentDefinition", kind: str) -> PoolLimit | None:
+    """Return the model pools that a definition permits, None if it permits all. `kind` is as in `make_limits`."""
     if not definition.pools:
         return None
     return PoolLimit(f"The {kind} {definition.name}", definition.pools, definition.path or definition.source)

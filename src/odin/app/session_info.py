@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from odin import __version__
-from odin.app.policy import warn_of_unknown_tools
+from odin.app.policy import list_unknown_tool_warnings
 from odin.app.roles import describe_unused_files
 from odin.app.sandbox import LazySandbox
 from odin.app.workspace import (
-    branch_of,
     explain_missing_servers,
+    find_branch,
     list_project_agent_folders,
     list_project_skill_folders,
 )
 from odin.compaction.measure import build_context_report
 from odin.config.paths import SCRATCH_FOLDER, crash_log_path
 from odin.core.client import ContextReport, PluginSummary, SessionInfo
-from odin.policy.modes import spec_of
+from odin.policy.modes import get_mode_spec
 from odin.session.state import describe_resumed_grants
 
 if TYPE_CHECKING:
-    from odin.app.compose import SessionComposition
+    from odin.app.compose import SessionServices
 
 
 _MAX_PROBLEMS = 10
 """Mistakes in agent files that a session reports."""
 
 
-def describe_session(session: "SessionComposition") -> SessionInfo:
+def describe_session(session: "SessionServices") -> SessionInfo:
     mode = session.get_default_mode()
     return SessionInfo(
         session=session.recorder.state.session,
@@ -39,13 +39,13 @@ def describe_session(session: "SessionComposition") -> SessionInfo:
         version=__version__,
         mode=mode,
         permission_mode=session.permission_mode,
-        tools=tuple(tool.name for tool in session.main_agent.registry.list_offered(spec_of(mode).allows_tool)),
+        tools=tuple(tool.name for tool in session.main_agent.registry.list_offered(get_mode_spec(mode).allows_tool)),
         notice=session.models.notice,
         sandbox=session.sandbox.describe(),
         budget_usd=session.budget.limit,
         warnings=tuple(_list_warnings(session)),
         model_chosen=session.initial_model.chosen,
-        branch=branch_of(session.cwd),
+        branch=find_branch(session.cwd),
         confirm_timeout_s=session.config.confirm_timeout_s,
         question_timeout_s=session.config.question_timeout_s,
         log_file=str(crash_log_path(session.env)),
@@ -72,7 +72,7 @@ def describe_session(session: "SessionComposition") -> SessionInfo:
     )
 
 
-def _list_warnings(session: "SessionComposition") -> Iterator[str]:
+def _list_warnings(session: "SessionServices") -> Iterator[str]:
     yield from (*session.config.warnings, *session.rule_set.warnings, *session.hooks.warnings)
     single = (
         session.templates.instructions.warning,
@@ -89,12 +89,12 @@ def _list_warnings(session: "SessionComposition") -> Iterator[str]:
     tools = [tool for name in registry.list_names() if (tool := registry.get(name))]
     rules = (line.text for line in session.rule_set.list_rules())
     yield from _list_missing_tools(session)
-    yield from filter(None, warn_of_unknown_tools(tools, rules, session.options.tools or ()))
+    yield from filter(None, list_unknown_tool_warnings(tools, rules, session.options.tools or ()))
     yield from _list_agent_warnings(session)
     yield from _list_skill_warnings(session)
 
 
-def _list_missing_tools(session: "SessionComposition") -> Iterator[str]:
+def _list_missing_tools(session: "SessionServices") -> Iterator[str]:
     """Warn if an earlier run limited the tools to some that this one does not have. Those of servers may come later."""
     only, registry = session.recorder.state.tools, session.main_agent.registry
     if only is None or session.options.tools is not None:
@@ -107,7 +107,7 @@ def _list_missing_tools(session: "SessionComposition") -> Iterator[str]:
         )
 
 
-def _list_skill_warnings(session: "SessionComposition") -> Iterator[str]:
+def _list_skill_warnings(session: "SessionServices") -> Iterator[str]:
     config = session.config
     if session.skills is not None:
         yield from session.skills.list_warnings()
@@ -119,7 +119,7 @@ def _list_skill_warnings(session: "SessionComposition") -> Iterator[str]:
         yield from filter(None, [describe_unused_skills(config)])
 
 
-def _list_agent_warnings(session: "SessionComposition") -> Iterator[str]:
+def _list_agent_warnings(session: "SessionServices") -> Iterator[str]:
     config = session.config
     if session.roles.has_own_agents:
         problems = [problem.describe() for problem in session.load_agents().problems]
@@ -130,7 +130,7 @@ def _list_agent_warnings(session: "SessionComposition") -> Iterator[str]:
         yield from filter(None, [describe_unused_files(config)])
 
 
-def report_context(session: "SessionComposition") -> ContextReport:
+def report_context(session: "SessionServices") -> ContextReport:
     template = session.get_template(session.recorder.state.mode)
     limit, threshold, expected = session.compaction.measure_sizes(template)
     report = build_context_report(session.recorder.state, template, limit=limit, threshold=threshold, expected=expected)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from odin.app.compose import open_session
-from odin.app.workspace import OpenedLog, open_log, workspace_of
+from odin.app.workspace import OpenedLog, make_workspace, open_log
 from odin.config import Options, get_state_dir, load
 from odin.config.files import set_key
 from odin.config.paths import find_worktree_origin, make_environment
@@ -236,9 +236,9 @@ class SessionSwitcher:
         return await asyncio.to_thread(preview_session, where, session)
 
     async def report_usage(self, by: UsageGrouping = "day", *, days: int = 0, session: str = "") -> UsageReport:
-        from odin.app.usage import UsagePeriod, period_of_last_days, report_project_usage
+        from odin.app.usage import UsagePeriod, make_recent_period, report_project_usage
 
-        period = period_of_last_days(days) if days else UsagePeriod()
+        period = make_recent_period(days) if days else UsagePeriod()
         return await asyncio.to_thread(report_project_usage, self._store.folder, session=session, period=period, by=by)
 
     async def list_prompts(self, limit: int = 200) -> tuple[str, ...]:
@@ -330,7 +330,7 @@ async def open_switcher(options: Options) -> SessionSwitcher:
 
     On a first run Odin connects to no server before the user has been asked.
     """
-    workspace = workspace_of(options)
+    workspace = make_workspace(options)
     if is_first_run(workspace.env, options):
         options = replace(options, reach_out=False)
     opened = open_log(workspace.store, options, workspace.environment.cwd)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.app.roles import rules_of
+from odin.app.roles import make_rules
 from odin.app.workspace import list_project_skill_folders, list_skill_folders
 from odin.config import Config
 from odin.config.layers import TRUST_HINT
@@ -19,16 +19,16 @@ from odin.core.call_events import SkillUsed
 from odin.core.client import SkillSummary
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.path_names import contains
 from odin.core.text import to_valid_unicode
-from odin.core.tool import Subject
+from odin.core.tool import Target
 from odin.policy.command_scope import CommandScope
 from odin.policy.modes import EDIT
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.rule import Rule
 from odin.policy.rules.skill_rules import explain_no_effect, list_effective_rules
-from odin.tools.knowledge import SkillTool
+from odin.tools.skill import SkillTool
 
 if TYPE_CHECKING:
     from odin.context.agent_definition import AgentDefinition
@@ -116,7 +116,7 @@ class _NamedSkills(Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-def _event_of(skill: Skill) -> SkillUsed:
+def _make_event(skill: Skill) -> SkillUsed:
     return SkillUsed(skill.name, to_valid_unicode(skill.path), rules=skill.allowed_tools)
 
 
@@ -134,7 +134,7 @@ class SessionSkills:
 
     def _is_denied(self, skill: Skill, rules: Iterable[Rule]) -> bool:
         names = dict.fromkeys((skill.name, skill.qualified_name))
-        calls = [PolicyCall("Skill", "talk", Subject(name=name), EDIT, None, self._scope) for name in names]
+        calls = [PolicyCall("Skill", "interactive", Target(name=name), EDIT, None, self._scope) for name in names]
         return any(rule.matches_call(call) for rule in rules for call in calls)
 
     def offer_only(self, names: Collection[str] | None) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class SessionSkills:
     def list_warnings(self) -> list[str]:
         found = [problem.describe() for problem in self.catalog.problems]
         left = len(found) - _MAX_WARNINGS
-        more = [f"{count_of(left, 'more problem')} with skills. See `odin skills list`."] if left > 0 else []
+        more = [f"{pluralize(left, 'more problem')} with skills. See `odin skills list`."] if left > 0 else []
         return [*found[:_MAX_WARNINGS], *more]
 
     def list_folders(self) -> tuple[str, ...]:
@@ -156,11 +156,11 @@ class SessionSkills:
         folders = {skill.folder for skill in self._all.list_skills() if skill.source != "project"}
         return tuple(sorted(folders))
 
-    def catalog_of(self, definition: "AgentDefinition | None") -> SkillCatalog:
+    def get_catalog(self, definition: "AgentDefinition | None") -> SkillCatalog:
         """Return the skills of an agent: those that its definition names and that its own rules do not deny."""
         if definition is None:
             return self.catalog
-        denied = [rule for rule in rules_of(definition) if rule.action == "deny" and rule.matches_tool("Skill")]
+        denied = [rule for rule in make_rules(definition) if rule.action == "deny" and rule.matches_tool("Skill")]
         if definition.skills is None and not denied:
             return self.catalog
         named = definition.skills
@@ -174,7 +174,7 @@ class SessionSkills:
 
         Without the Skill tool (`offered`) there is no summary.
         """
-        catalog = self.catalog_of(definition)
+        catalog = self.get_catalog(definition)
         if definition is None or definition.skills is None:
             summary = catalog.describe_for_prompt(brief=brief) if offered else ""
             return (summary,) if summary else ()
@@ -195,7 +195,7 @@ class SessionSkills:
         texts: list[str] = []
         used: list[SkillUsed] = []
         left = _MAX_PRELOADED_CHARS
-        for skill in self.catalog_of(definition).list_skills():
+        for skill in self.get_catalog(definition).list_skills():
             try:
                 text = fill_skill(skill)
             except UsageError as error:
@@ -207,7 +207,7 @@ class SessionSkills:
                 continue
             left -= len(text)
             texts.append(text)
-            used.append(_event_of(skill))
+            used.append(_make_event(skill))
         about = f"The agent {definition.name}"
         return _NamedSkills(tuple(texts), tuple(used), tuple(f"{about} {problem}" for problem in problems))
 
@@ -234,6 +234,6 @@ class SessionSkills:
         """Return the Skill tool of an agent. Each use is recorded."""
 
         def record(skill: Skill) -> None:
-            recorder.emit(_event_of(skill), agent)
+            recorder.emit(_make_event(skill), agent)
 
-        return SkillTool(lambda: self.catalog_of(get_definition()), record)
+        return SkillTool(lambda: self.get_catalog(get_definition()), record)

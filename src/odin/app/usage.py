@@ -10,7 +10,7 @@ from odin.config import find_project_root, get_state_dir, resolve_folder
 from odin.config.paths import find_worktree_origin
 from odin.core.call_events import USAGE_GROUPINGS, UsageGrouping, UsageReport, UsageRow, UsageTotals
 from odin.core.errors import UsageError
-from odin.session.index import UsageEntry, day_of, read_usage
+from odin.session.index import UsageEntry, format_day, read_usage
 from odin.session.store import SessionStore
 
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "UsagePeriod",
     "UsageReport",
     "UsageRow",
+    "make_recent_period",
     "parse_day",
-    "period_of_last_days",
     "report_project_usage",
     "report_usage",
 ]
@@ -47,11 +47,11 @@ class UsagePeriod(msgspec.Struct, frozen=True):
         return " ".join(filter(None, words)) or "all time"
 
 
-def period_of_last_days(count: int, now: float | None = None) -> UsagePeriod:
+def make_recent_period(count: int, now: float | None = None) -> UsagePeriod:
     """Return the last `count` days, including today."""
     moment = time.time() if now is None else now
     noon = time.mktime((*time.localtime(moment)[:3], 12, 0, 0, 0, 0, -1))
-    return UsagePeriod(day_of(noon - (count - 1) * DAY_S), day_of(noon))
+    return UsagePeriod(format_day(noon - (count - 1) * DAY_S), format_day(noon))
 
 
 def parse_day(text: str) -> str:
@@ -86,15 +86,15 @@ def report_project_usage(
 def _build_report(found: Sequence[UsageEntry], prefix: str, period: UsagePeriod, by: UsageGrouping) -> UsageReport:
     """Build a report of the sessions whose IDs start with `prefix`."""
     counted = [entry for entry in found if period.contains_day(entry.bucket.day) and entry.session.startswith(prefix)]
-    name = _agent_of if by == "agent" and prefix else _GROUP_KEYS[by]
+    name = _get_agent if by == "agent" and prefix else _GROUP_KEYS[by]
     sums: dict[str, UsageTotals] = {}
     titles: dict[str, str] = {}
     for entry in counted:
         key = name(entry)
         sums[key] = sums.get(key, UsageTotals()) + entry.spent
-        titles[key] = _title_of(entry) if by == "session" else ""
+        titles[key] = _get_title(entry) if by == "session" else ""
     rows = [_build_row(key, spent, titles[key]) for key, spent in sums.items()]
-    rows.sort(key=(lambda row: row.name) if by in ("day", "session") else _sort_key_of)
+    rows.sort(key=(lambda row: row.name) if by in ("day", "session") else _get_sort_key)
     total = sum((entry.spent for entry in counted), UsageTotals())
     return UsageReport(period.name, by, tuple(rows), _build_row("total", total))
 
@@ -123,7 +123,7 @@ class TodaysCost:
         self._own_cost_at_check = 0.0
 
     def __call__(self) -> float:
-        day, now = day_of(time.time()), time.monotonic()
+        day, now = format_day(time.time()), time.monotonic()
         if day != self._last_check[0] or now - self._last_check[1] >= REFRESH_S:
             self._last_check = (day, now)
             self._own_cost_at_check = self._own_cost()
@@ -152,30 +152,30 @@ def _open_store(cwd: str, env: Mapping[str, str]) -> SessionStore:
     return SessionStore(state, find_worktree_origin(find_project_root(resolve_folder(cwd), env), state))
 
 
-def _agent_of(entry: UsageEntry) -> str:
+def _get_agent(entry: UsageEntry) -> str:
     return entry.bucket.agent or "main agent"
 
 
-def _kind_of_agent(entry: UsageEntry) -> str:
+def _get_agent_kind(entry: UsageEntry) -> str:
     """Group all sub-agents: their names are only meaningful within one session."""
     return "sub-agents" if entry.bucket.agent else "main agent"
 
 
-def _title_of(entry: UsageEntry) -> str:
+def _get_title(entry: UsageEntry) -> str:
     return f"{entry.title} (deleted)" if entry.deleted else entry.title
 
 
 _GROUP_KEYS: dict[UsageGrouping, Callable[[UsageEntry], str]] = {
     "day": lambda entry: entry.bucket.day,
     "model": lambda entry: entry.bucket.model,
-    "agent": _kind_of_agent,
+    "agent": _get_agent_kind,
     "session": lambda entry: entry.session,
     "purpose": lambda entry: entry.bucket.purpose,
     "project": lambda entry: entry.project,
 }
 
 
-def _sort_key_of(row: UsageRow) -> tuple[float, int, str]:
+def _get_sort_key(row: UsageRow) -> tuple[float, int, str]:
     """Sort by cost, then tokens, highest first."""
     return -row.cost_usd, -(row.input + row.output + row.cache_read + row.cache_write + row.reasoning), row.name
 

@@ -46,7 +46,7 @@ class SessionVerification:
             pipeline=pipeline,
             find_checks=lambda cwd, root: find_project_checks(cwd, root, self._env),
             confirm=lambda checks, ask: self._confirm(checks, ask, scope.agent),
-            is_looping=lambda: self._recorder.state.loop_of(scope.agent).is_active,
+            is_looping=lambda: self._recorder.state.get_loop(scope.agent).is_active,
             runs_checks=settings.mode == "run" and not scope.agent,
             configured=settings.configured,
             timeout_s=settings.timeout_s,

@@ -58,7 +58,7 @@ class Workspace(msgspec.Struct, frozen=True):
         return mode == "on" or (mode == "auto" and any(map(os.path.isdir, self.memory_folders)))
 
 
-def workspace_of(options: Options) -> Workspace:
+def make_workspace(options: Options) -> Workspace:
     environment = make_environment(options.env, options.cwd, options.state_dir, options.timing)
     env, cwd = environment.variables, environment.cwd
     config = load(cwd, env, options.to_flags(), trust=options.trust, plugin_dirs=options.plugin_dirs)
@@ -222,7 +222,7 @@ _MAX_HEAD_CHARS = 1024
 _BRANCH_PREFIX = "refs/heads/"
 
 
-def branch_of(folder: str) -> str:
+def find_branch(folder: str) -> str:
     """Return the branch of the worktree around this folder, the short commit if HEAD is detached, or ""."""
     git = _find_git_folder(Path(folder))
     if git is None:
@@ -322,7 +322,7 @@ async def describe_repository(root: str, git: "Git", limit_s: float) -> str:
             status = await git.run(place, _STATUS_ARGS, max_bytes=_MAX_BYTES)
             log = await git.run(place, _LOG_ARGS, max_bytes=_MAX_BYTES)
     except OdinError:
-        return f"Git branch: {branch_of(root)}" if branch_of(root) else ""
+        return f"Git branch: {find_branch(root)}" if find_branch(root) else ""
     except TimeoutError:
         return ""
     lines = decode_output(status.data).splitlines()

@@ -20,7 +20,7 @@ from odin.config.paths import WORKTREE_FOLDER
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, UsageError
 from odin.sandbox.protected_files import read_first_line
-from odin.session.store import project_key_of
+from odin.session.store import make_project_key
 
 REMOVED_FOLDER = ".removed"
 """Removed worktrees that still contained files are moved here."""
@@ -234,7 +234,7 @@ class Worktrees:
     def _find_folder(self) -> Path:
         """Return the folder of this repository's worktrees, the same from any of them."""
         common = Path(self.find_own_place().common)
-        name = project_key_of(str(common.parent if common.name == ".git" else common))
+        name = make_project_key(str(common.parent if common.name == ".git" else common))
         return Path(os.path.realpath(self._base)) / name
 
     def _list_places(self) -> Iterator[GitPlace]:

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from odin.checkpoints.command_tracker import CommandTracker, RunningCommand
 from odin.checkpoints.file_state import (
-    changed_time_of,
     decode_path,
+    get_changed_time,
     is_same_state,
     list_missing_folders,
-    state_of,
+    read_file_state,
 )
 from odin.checkpoints.project_listing import (
     ListingLimits,
@@ -36,12 +36,12 @@ from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
 from odin.core.event_values import FileChange, FileState
-from odin.core.tool import Subject, Tool, ToolContext
+from odin.core.tool import Target, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import find_crashed_calls
 from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import find_changed_paths, is_read_only
-from odin.policy.paths import resolve_subject
+from odin.policy.paths import resolve_target
 from odin.session.history import SpeculativeChanges, UnfinishedSave
 
 MAX_EDIT_BYTES = 100_000_000
@@ -93,44 +93,44 @@ class Checkpointer:
     async def guard_call(self, tool: Tool[Any], args: Any, context: ToolContext) -> AsyncGenerator[None, None]:
         """Save files before the call and record its changes after it, even if it fails or is interrupted."""
         await self.recover()
-        given = replace(tool.subject_of(args), resolved=context.judged or ())
-        subject = resolve_subject(given, context.cwd, context.environment.home)
+        given = replace(tool.get_target(args), resolved=context.resolved_paths or ())
+        target = resolve_target(given, context.cwd, context.environment.home)
         try:
-            if tool.kind == "edit" and subject.paths:
-                before = await self._save_files(subject, context)
+            if tool.kind == "edit" and target.paths:
+                before = await self._save_files(target, context)
                 for tracker in self._trackers.values():
                     tracker.begin_edit(before)
                 try:
                     yield
                 finally:
-                    changes = _changes_of(before)
+                    changes = _find_changes(before)
                     for tracker in self._trackers.values():
                         tracker.end_edit(before, changes)
                     self._record_changes(context.call_id, changes, context.agent)
-            elif self._may_change_anything(tool, subject, context):
-                command = await self._start_command(subject.command, context)
+            elif self._may_change_anything(tool, target, context):
+                command = await self._start_command(target.command, context)
                 try:
                     yield
                 finally:
                     if command is not None:
-                        await self._tracker_of(os.path.realpath(context.root)).end(command)
+                        await self._get_tracker(os.path.realpath(context.root)).end(command)
             else:
                 yield
         finally:
             self._busy.discard(context.call_id)
 
-    def _may_change_anything(self, tool: Tool[Any], subject: Subject, context: ToolContext) -> bool:
+    def _may_change_anything(self, tool: Tool[Any], target: Target, context: ToolContext) -> bool:
         if tool.kind not in ("edit", "execute"):
             return False
-        return not subject.command or not is_read_only(subject.command, _scope_of(context))
+        return not target.command or not is_read_only(target.command, _make_scope(context))
 
-    async def _save_files(self, subject: Subject, context: ToolContext) -> tuple[FileState, ...]:
+    async def _save_files(self, target: Target, context: ToolContext) -> tuple[FileState, ...]:
         # The paths a call may touch: those it acts on, and missing folders it may create.
         touched: list[str] = []
-        for path in [item.path for item in subject.resolved if not item.fault]:
+        for path in [item.path for item in target.resolved if not item.fault]:
             touched += [*reversed(list(list_missing_folders(path))), path]
         paths = tuple(dict.fromkeys(touched))
-        if any(_size_of(path) > _INLINE_BYTES for path in paths):
+        if any(_get_size(path) > _INLINE_BYTES for path in paths):
             files = await run_in_thread(lambda stopped: self._save_states(paths))
         else:
             files = self._save_states(paths)
@@ -141,7 +141,7 @@ class Checkpointer:
         return files
 
     def _save_states(self, paths: Iterable[str]) -> tuple[FileState, ...]:
-        return tuple(state_of(path, self._keep_content) for path in paths)
+        return tuple(read_file_state(path, self._keep_content) for path in paths)
 
     def _keep_content(self, path: str, info: os.stat_result) -> str:
         data = read_regular_file(path, MAX_EDIT_BYTES)
@@ -157,7 +157,7 @@ class Checkpointer:
         scope = scope if scope is not None and self._can_confine() else None
         is_confined = scope is not None
         if scope is None and text:
-            scope = find_changed_paths(text, _scope_of(context))
+            scope = find_changed_paths(text, _make_scope(context))
         command = RunningCommand(context.call_id, context.agent, scope, is_confined=is_confined)
         saved: list[CheckpointSaved] = []
 
@@ -165,7 +165,7 @@ class Checkpointer:
             manifest = self.store.keep_manifest(listing.to_manifest())
             saved.append(CheckpointSaved(context.call_id, manifest=manifest, skipped=listing.skipped))
 
-        await self._tracker_of(root).start(command, context.progress, save)
+        await self._get_tracker(root).start(command, context.progress, save)
         self._record_saved(saved[0], context.agent)
         if saved[0].skipped:
             limits = self._limits
@@ -177,7 +177,7 @@ class Checkpointer:
             )
         return command
 
-    def _tracker_of(self, root: str) -> CommandTracker:
+    def _get_tracker(self, root: str) -> CommandTracker:
         if root not in self._trackers:
             self._trackers[root] = CommandTracker(
                 self._lister, root, self._recorder.emit, self._running, self._command_turn_s
@@ -206,8 +206,8 @@ class Checkpointer:
 
     def _find_late_changes(self, call: UnfinishedSave) -> tuple[FileChange, ...]:
         """Return the changes of a killed edit. It is quick, so later changes to its files are not its own."""
-        changes = _changes_of(call.saved.files)
-        return tuple(item for item in changes if changed_time_of(item.after) <= call.at + OWN_CHANGE_S)
+        changes = _find_changes(call.saved.files)
+        return tuple(item for item in changes if get_changed_time(item.after) <= call.at + OWN_CHANGE_S)
 
     async def _recover_commands(self, calls: Sequence[UnfinishedSave]) -> None:
         """Record the changes of killed commands. Those that ran at the same time in the same folder share them.
@@ -278,18 +278,18 @@ class Checkpointer:
         self._lister.save_hashes()
 
 
-def _scope_of(context: ToolContext) -> CommandScope:
+def _make_scope(context: ToolContext) -> CommandScope:
     return CommandScope(context.cwd, context.root, context.environment)
 
 
-def _size_of(path: str) -> int:
+def _get_size(path: str) -> int:
     try:
         return Path(path).lstat().st_size
     except OSError:
         return 0
 
 
-def _changes_of(before: Iterable[FileState]) -> tuple[FileChange, ...]:
+def _find_changes(before: Iterable[FileState]) -> tuple[FileChange, ...]:
     """The changes of these paths since `before`."""
-    pairs = ((state, state_of(decode_path(state.path), hash_file)) for state in before)
+    pairs = ((state, read_file_state(decode_path(state.path), hash_file)) for state in before)
     return tuple(FileChange(state, now) for state, now in pairs if not is_same_state(state, now))

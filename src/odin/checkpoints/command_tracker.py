@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from odin.checkpoints.file_state import absent_state_of, decode_path
+from odin.checkpoints.file_state import decode_path, make_absent_state
 from odin.checkpoints.project_listing import (
     ProjectLister,
     ProjectListing,
@@ -258,7 +258,7 @@ class CommandTracker:
         if before is None:
             if now.kind in ("absent", "other") or not was_absent(now.path, self._listing, set()):
                 return None
-            before = absent_state_of(decode_path(now.path))
+            before = make_absent_state(decode_path(now.path))
         if is_unhashed(before) or is_unhashed(now) or not has_changed(before, now):
             return None
         return FileChange(before, now)

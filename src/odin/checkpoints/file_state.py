@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from odin.core.event_values import FileState
 from odin.core.path_names import make_temporary_name
-from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent, status_of
+from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent, read_status
 
 ContentHash = Callable[[str, os.stat_result], str]
 """Returns the SHA-256 of a regular file, or "" if it is unreadable or too large."""
@@ -46,15 +46,15 @@ def _decode_match(found: re.Match[str]) -> str:
     return bytes(ord(char) - _BYTE_BASE for char in found[0]).decode("utf-8", "surrogateescape")
 
 
-def absent_state_of(path: str) -> FileState:
+def make_absent_state(path: str) -> FileState:
     return FileState(encode_path(path), "absent")
 
 
-def state_of(path: str, content: ContentHash) -> FileState:
+def read_file_state(path: str, content: ContentHash) -> FileState:
     try:
-        info = status_of(path)
+        info = read_status(path)
     except (FileNotFoundError, NotADirectoryError):
-        return absent_state_of(path)
+        return make_absent_state(path)
     except OSError:
         return FileState(encode_path(path), "other")
     return describe_path(path, info, content)
@@ -63,7 +63,7 @@ def state_of(path: str, content: ContentHash) -> FileState:
 def is_behind_link(path: str) -> bool:
     """True if a folder above the path of a state is a link."""
     try:
-        status_of(decode_path(path))
+        read_status(decode_path(path))
     except PathChanged:
         return True
     except OSError:
@@ -77,7 +77,7 @@ def describe_path(path: str, info: os.stat_result, content: ContentHash) -> File
         sha256 = content(path, info)
         if sha256:
             return FileState(name, "file", sha256, mode)
-        return FileState(name, "file", signature_of(info), mode, saved=False)
+        return FileState(name, "file", make_signature(info), mode, saved=False)
     if stat.S_ISDIR(info.st_mode):
         return FileState(name, "folder", mode=mode)
     if stat.S_ISLNK(info.st_mode):
@@ -85,11 +85,11 @@ def describe_path(path: str, info: os.stat_result, content: ContentHash) -> File
             with open_parent(path) as folder:
                 return FileState(name, "link", target=encode_path(os.readlink(name_in(path), dir_fd=folder.fd)))
         except OSError:
-            return absent_state_of(path)
+            return make_absent_state(path)
     return FileState(name, "other")
 
 
-def signature_of(info: os.stat_result) -> str:
+def make_signature(info: os.stat_result) -> str:
     return f"{UNHASHED_PREFIX}{info.st_size}:{info.st_mtime_ns}:{info.st_ino}"
 
 
@@ -106,12 +106,12 @@ def list_missing_folders(path: str) -> Iterator[str]:
         folder = os.path.dirname(folder)  # noqa: PTH120
 
 
-def changed_time_of(now: FileState) -> float:
+def get_changed_time(now: FileState) -> float:
     """When the path last changed; 0 if it is absent or a folder, which are always safe to restore."""
     if now.kind not in ("file", "link"):
         return 0.0
     try:
-        return status_of(decode_path(now.path)).st_ctime
+        return read_status(decode_path(now.path)).st_ctime
     except OSError:
         return 0.0
 

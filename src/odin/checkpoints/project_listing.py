@@ -19,17 +19,17 @@ from msgspec import Struct
 
 from odin.checkpoints.file_state import (
     UNHASHED_PREFIX,
-    absent_state_of,
     decode_path,
     describe_path,
     encode_path,
     is_same_state,
-    state_of,
+    make_absent_state,
+    read_file_state,
 )
-from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, sha256_of
+from odin.checkpoints.store import CheckpointManifest, CheckpointStore, HashCache, compute_sha256
 from odin.core.errors import OdinError
 from odin.core.event_values import FileChange, FileState
-from odin.core.path_names import contains, writer_of
+from odin.core.path_names import contains, parse_writer_pid
 from odin.policy.paths import OpenFolder, name_in, open_folder, open_for_reading
 
 CACHE_FOLDERS = frozenset(("node_modules", "__pycache__"))
@@ -136,9 +136,9 @@ class ProjectLister:
         def content(path: str, info: os.stat_result) -> str:
             if before.sha256.startswith(UNHASHED_PREFIX):
                 return ""
-            return self.find_hash(before.path, _stamp_of(info), keep=False) or hash_file(path, info)
+            return self.find_hash(before.path, _make_stamp(info), keep=False) or hash_file(path, info)
 
-        return state_of(decode_path(before.path), content)
+        return read_file_state(decode_path(before.path), content)
 
     def find_changes(self, before: ProjectListing, after: ProjectListing) -> tuple[FileChange, ...]:
         """The changes between two listings, by path. Paths missing in `after` are checked on disk."""
@@ -152,7 +152,7 @@ class ProjectLister:
             now = after.states[path]
             if now.kind != "other" and was_absent(path, before, created):
                 created.add(path)
-                changes.append(FileChange(absent_state_of(decode_path(path)), now))
+                changes.append(FileChange(make_absent_state(decode_path(path)), now))
         return tuple(sorted(changes, key=lambda change: change.before.path))
 
     def find_hash(self, name: str, stamp: Stamp, keep: bool) -> str:
@@ -231,7 +231,7 @@ class _ListingWalk:
                 self._leave_out(folder, len(entries))
                 return False
             for entry in entries:
-                path = opened.path_of(entry.name)
+                path = opened.get_path(entry.name)
                 if entry.name != ".git" and path not in self._lister.excluded and not _is_unfinished_write(entry):
                     self._add(entry, path, opened)
             return True
@@ -262,7 +262,7 @@ class _ListingWalk:
             self._skipped += 1
             return ""
         self._bytes += info.st_size
-        stamp = _stamp_of(info)
+        stamp = _make_stamp(info)
         sha256 = self._lister.find_hash(name, stamp, self._keep)
         if sha256:
             return sha256
@@ -270,7 +270,7 @@ class _ListingWalk:
         if data is None:
             self._skipped += 1
             return ""
-        sha256 = (self._save or sha256_of)(data)
+        sha256 = (self._save or compute_sha256)(data)
         self._lister.remember_hash(name, stamp, sha256, self._keep)
         return sha256
 
@@ -292,10 +292,10 @@ class _ListingWalk:
 
 
 def _is_unfinished_write(entry: os.DirEntry[str]) -> bool:
-    return writer_of(entry.name) is not None and not entry.is_dir(follow_symlinks=False)
+    return parse_writer_pid(entry.name) is not None and not entry.is_dir(follow_symlinks=False)
 
 
-def _stamp_of(info: os.stat_result) -> Stamp:
+def _make_stamp(info: os.stat_result) -> Stamp:
     return info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino
 
 
@@ -331,7 +331,7 @@ MAX_HASHED_BYTES = 200_000_000
 
 def hash_file(path: str, info: os.stat_result) -> str:
     data = read_regular_file(path, MAX_HASHED_BYTES)
-    return "" if data is None else sha256_of(data)
+    return "" if data is None else compute_sha256(data)
 
 
 def read_regular_file(path: str, limit: int) -> bytes | None:

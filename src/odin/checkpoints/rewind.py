@@ -14,15 +14,15 @@ from odin.checkpoints.file_state import (
     LINKED_FOLDER,
     UNHASHED_PREFIX,
     RestoreFailed,
-    changed_time_of,
     decode_path,
+    get_changed_time,
     is_behind_link,
     is_same_state,
     list_missing_folders,
+    make_signature,
+    read_file_state,
     remove_path,
     restore_path,
-    signature_of,
-    state_of,
 )
 from odin.checkpoints.project_listing import hash_file, read_regular_file, run_in_thread
 from odin.checkpoints.store import CheckpointStore
@@ -86,10 +86,10 @@ def plan_agent_restore(
         path = change.change.before.path
         if path in by_path or agent in change.agents:
             by_path.setdefault(path, []).append(change)
-    return _build_plan((_plan_path_of(agent, path, changed) for path, changed in by_path.items()), store, force)
+    return _build_plan((_plan_restore_step(agent, path, changed) for path, changed in by_path.items()), store, force)
 
 
-def _plan_path_of(agent: str, path: str, changes: list[RecordedChange]) -> RestoreStep:
+def _plan_restore_step(agent: str, path: str, changes: list[RecordedChange]) -> RestoreStep:
     step = _plan_path(path, changes)
     others = sorted({other for change in changes for other in change.agents} - {agent})
     if not others:
@@ -111,7 +111,7 @@ def _plan_path(path: str, changes: list[RecordedChange]) -> RestoreStep:
     for change in changes:
         is_foreign = is_foreign or not _is_known_state(change.change.before, known)
         known.append(change.change.after)
-    now = _current_state_of(path, known)
+    now = _read_current_state(path, known)
     if is_same_state(now, target):
         return RestoreStep(now, target)
     if is_foreign or not _is_known_state(now, known):
@@ -145,14 +145,14 @@ def _is_known_state(state: FileState, known: Iterable[FileState]) -> bool:
     return any(is_same_state(state, other) for other in known)
 
 
-def _current_state_of(path: str, known: list[FileState]) -> FileState:
+def _read_current_state(path: str, known: list[FileState]) -> FileState:
     """The current state, hashed or by signature, so that it is comparable with the known states."""
     signatures = {state.sha256 for state in known if state.sha256.startswith(UNHASHED_PREFIX)}
 
     def content(path: str, info: os.stat_result) -> str:
-        return "" if signature_of(info) in signatures else hash_file(path, info)
+        return "" if make_signature(info) in signatures else hash_file(path, info)
 
-    return state_of(decode_path(path), content)
+    return read_file_state(decode_path(path), content)
 
 
 def restore_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOutcome:
@@ -199,7 +199,7 @@ def _restore_step(step: RestoreStep, store: CheckpointStore, cleared: bool, *, s
 
 
 def _check_unchanged(step: RestoreStep) -> None:
-    if not is_same_state(_current_state_of(step.now.path, [step.now]), step.now):
+    if not is_same_state(_read_current_state(step.now.path, [step.now]), step.now):
         raise RestoreFailed("it is being changed by another program")
 
 
@@ -279,7 +279,7 @@ def write_planned_files(plan: RestorePlan, store: CheckpointStore) -> RestoreOut
     folders: dict[str, RestoreStep] = {}
     for step in plan.steps:
         for path in list_missing_folders(decode_path(step.target.path)) if step.target.kind != "absent" else ():
-            now = state_of(path, hash_file)
+            now = read_file_state(path, hash_file)
             folders[path] = RestoreStep(now, FileState(now.path, "folder", mode=_FOLDER_MODE))
     return restore_files(_save_current(RestorePlan((*folders.values(), *plan.steps), plan.kept), store), store)
 
@@ -358,14 +358,14 @@ def _guess_changes(call: SpeculativeChanges, later: Mapping[str, FileState]) -> 
     foreign: list[SkippedFile] = []
     built_on: list[FileChange] = []
     for before in call.saved.files if call.saved else ():
-        now = state_of(decode_path(before.path), hash_file)
+        now = read_file_state(decode_path(before.path), hash_file)
         if is_same_state(before, now):
             continue
         if (found := later.get(before.path)) is not None:
             foreign.append(SkippedFile(before.path, CHANGED_BY_OTHERS))
             if not is_same_state(before, found):
                 built_on.append(FileChange(before, found))
-        elif changed_time_of(now) <= call.saved_at + OWN_CHANGE_S:
+        elif get_changed_time(now) <= call.saved_at + OWN_CHANGE_S:
             own.append(FileChange(before, now))
         else:
             foreign.append(SkippedFile(before.path, CHANGED_BY_OTHERS))

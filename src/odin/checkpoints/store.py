@@ -145,7 +145,7 @@ HashCache = dict[str, tuple[int, int, int, int, str]]
 _store_encoder = msgspec.msgpack.Encoder()
 
 
-def sha256_of(data: bytes) -> str:
+def compute_sha256(data: bytes) -> str:
     import hashlib
 
     return hashlib.sha256(data).hexdigest()
@@ -162,9 +162,9 @@ class CheckpointStore:
 
     def keep(self, data: bytes) -> str:
         """Save the bytes and return their SHA-256."""
-        sha256 = sha256_of(data)
+        sha256 = compute_sha256(data)
         if not self.contains(sha256):
-            self._write(self._object_path_of(sha256), data)
+            self._write(self._get_object_path(sha256), data)
         return sha256
 
     @contextlib.contextmanager
@@ -173,8 +173,8 @@ class CheckpointStore:
         pack = PackFile(self.folder / PACKS)
 
         def keep(data: bytes) -> str:
-            sha256 = sha256_of(data)
-            if sha256 not in pack and sha256 not in self._packed and not self._object_path_of(sha256).exists():
+            sha256 = compute_sha256(data)
+            if sha256 not in pack and sha256 not in self._packed and not self._get_object_path(sha256).exists():
                 try:
                     pack.add(sha256, data)
                 except OSError as error:
@@ -193,10 +193,10 @@ class CheckpointStore:
             raise self._make_write_error(error) from error
         self.bytes_added += pack.size
         for sha256, data in pack.unpacked.items():
-            self._write(self._object_path_of(sha256), data)
+            self._write(self._get_object_path(sha256), data)
 
     def contains(self, sha256: str) -> bool:
-        return self._object_path_of(sha256).exists() or self._locate_packed(sha256) is not None
+        return self._get_object_path(sha256).exists() or self._locate_packed(sha256) is not None
 
     def list_names(self) -> set[str]:
         """The SHA-256 names of all objects."""
@@ -217,16 +217,16 @@ class CheckpointStore:
         """The bytes with that SHA-256, verified. Raise CheckpointLost."""
         try:
             location = self._locate_packed(sha256)
-            data = self._object_path_of(sha256).read_bytes() if location is None else read_blob(location)
+            data = self._get_object_path(sha256).read_bytes() if location is None else read_blob(location)
         except OSError as error:
             raise CheckpointLost("its earlier content is no longer in the checkpoint store") from error
-        if sha256_of(data) != sha256:
+        if compute_sha256(data) != sha256:
             raise CheckpointLost("its earlier content in the checkpoint store is damaged")
         return data
 
     def keep_manifest(self, manifest: CheckpointManifest) -> str:
         data = _store_encoder.encode(manifest)
-        sha256 = sha256_of(data)
+        sha256 = compute_sha256(data)
         path = self.folder / MANIFESTS / sha256
         if path.exists():
             with contextlib.suppress(OSError):
@@ -238,7 +238,7 @@ class CheckpointStore:
     def load_manifest(self, sha256: str) -> CheckpointManifest:
         try:
             data = (self.folder / MANIFESTS / sha256).read_bytes()
-            if sha256_of(data) != sha256:
+            if compute_sha256(data) != sha256:
                 raise CheckpointLost("the list of the project's files in the checkpoint store is damaged")
             return msgspec.msgpack.decode(data, type=CheckpointManifest)
         except (OSError, ValueError, msgspec.MsgspecError) as error:
@@ -268,7 +268,7 @@ class CheckpointStore:
     def _make_write_error(self, error: OSError) -> StateUnwritable:
         return make_write_error("A checkpoint cannot be saved, so nothing was changed", self.folder, error)
 
-    def _object_path_of(self, sha256: str) -> Path:
+    def _get_object_path(self, sha256: str) -> Path:
         return self.folder / OBJECTS / sha256[:2] / sha256
 
     def _write(self, path: Path, data: bytes, *, sync: bool = True) -> None:

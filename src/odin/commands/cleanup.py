@@ -61,7 +61,7 @@ class Retention(Struct, frozen=True):
     newest: int = 0
 
 
-def seconds_of(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Return the seconds in `30d`, `12h` or `2w`; a bare number means days. Raise UsageError."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
@@ -255,7 +255,7 @@ def run_cleanup(argv: list[str]) -> int:
             )
         )
     age = args.older_than or (DEFAULT_AGE if args.what == "sessions" and not args.keep else "0")
-    keep = Retention(seconds_of(age), args.keep)
+    keep = Retention(parse_duration(age), args.keep)
     if args.what == "sessions":
         items = cleanup.find_sessions(keep, everywhere=args.all)
     else:

@@ -14,7 +14,7 @@ from odin.core.lazy_pattern import compile_lazily
 from odin.core.policy import mask_logins
 from odin.core.provider import EFFORTS
 from odin.core.text import list_choices, suggest_similar
-from odin.ui.terminal import escape_hidden, escape_json, shorten, size_of
+from odin.ui.terminal import escape_hidden, escape_json, get_terminal_size, shorten
 
 CLOSE_TIMEOUT_S = 10.0
 """How long running work may take to end when Odin exits."""
@@ -52,7 +52,7 @@ def write_json(value: Any, *, verbatim: bool = False) -> int:
 def write_table(lines: Sequence[Sequence[str]]) -> int:
     """Write lines of cells as columns, on a terminal cut at its width."""
     out = get_stdout()
-    columns = size_of(out)[0] if out.isatty() else REDIRECTED_COLUMNS
+    columns = get_terminal_size(out)[0] if out.isatty() else REDIRECTED_COLUMNS
     cells = [[escape_hidden(cell) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     texts = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)

@@ -47,19 +47,19 @@ def run_completions(argv: list[str]) -> int:
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), metavar="SHELL", help="bash, zsh or fish")
     args = parser.parse_args(argv)
-    commands = [syntax_of("", build_parser()), *list_commands()]
+    commands = [make_syntax("", build_parser()), *list_commands()]
     return write_output({"bash": _format_bash, "zsh": _format_zsh, "fish": _format_fish}[args.shell](commands))
 
 
 def list_commands() -> Iterator[CommandSyntax]:
     for name, module in COMMANDS.items():
-        yield syntax_of(name, parser_of(name, module))
-    main = syntax_of("", build_parser())
+        yield make_syntax(name, capture_parser(name, module))
+    main = make_syntax("", build_parser())
     for name in SHORTHANDS:
         yield CommandSyntax(name, main.flags, (), main.choices)
 
 
-def parser_of(name: str, module: str) -> argparse.ArgumentParser:
+def capture_parser(name: str, module: str) -> argparse.ArgumentParser:
     """Return the parser of a subcommand, intercepted when it starts to parse."""
 
     def take(parser: Parser) -> None:
@@ -77,7 +77,7 @@ def parser_of(name: str, module: str) -> argparse.ArgumentParser:
     raise AssertionError(f"{name} has no parser")
 
 
-def syntax_of(name: str, parser: argparse.ArgumentParser) -> CommandSyntax:
+def make_syntax(name: str, parser: argparse.ArgumentParser) -> CommandSyntax:
     flags: list[CompletionWord] = []
     words: list[CompletionWord] = []
     choices: dict[str, tuple[str, ...]] = {}

@@ -32,7 +32,7 @@ from odin.config.files import ConfigProblem, parse_json_object, read_config_file
 from odin.config.paths import find_worktree_origin, make_environment
 from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.policy import redact_nothing
 from odin.core.profile import OWN, WritableFolders
 from odin.core.text import join_some
@@ -229,11 +229,11 @@ class _Checkup:
         names, unused = [skill.name for skill in catalog.list_skills()], describe_unused_skills(config)
         self._facts["skills"] = {"names": names, "problems": [item.describe() for item in catalog.problems]}
         if names:
-            self._add_finding("skills", f"{count_of(len(names), 'skill')}: {join_some(names, _MAX_NAMED)}")
+            self._add_finding("skills", f"{pluralize(len(names), 'skill')}: {join_some(names, _MAX_NAMED)}")
         for problem in catalog.problems[:_MAX_NAMED]:
             self._add_finding("skills", problem.describe(), "note")
         if len(catalog.problems) > _MAX_NAMED:
-            more = count_of(len(catalog.problems) - _MAX_NAMED, "more problem")
+            more = pluralize(len(catalog.problems) - _MAX_NAMED, "more problem")
             self._add_finding("skills", f"{more}; see `odin skills list`", "note")
         if unused:
             self._add_finding("skills", unused, "note")

@@ -237,7 +237,7 @@ def _choose_tasks(tasks: Sequence[EvalTask], args: argparse.Namespace) -> list[E
 
 
 async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
-    """Run one task in a new folder and judge what is there afterwards."""
+    """Run one task in a new folder and check what is there afterwards."""
     import tempfile
 
     env = dict(os.environ)

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from odin.app.agents import build_standard_registry
-from odin.app.policy import load_rule_set, policy_of
+from odin.app.policy import load_rule_set, make_policy
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output
 from odin.config import Options, load
@@ -20,40 +20,40 @@ from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.policy import Danger, RuleAction
 from odin.core.text import suggest_similar
-from odin.core.tool import Kind, Subject, canonical_name_of
+from odin.core.tool import Kind, Target, get_canonical_name
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
-from odin.policy.modes import mode_of, split_plan_alias
+from odin.policy.modes import parse_mode, split_plan_alias
 from odin.policy.policy import Policy
-from odin.tools.talk import AgentTool
+from odin.tools.agent import AgentTool
 from odin.tools.web import WebFetchTool, WebSearchTool
 from odin.tools.web_page import InvalidUrl, normalize_url
 from odin.ui.terminal import escape_hidden
 
-VerdictName = Literal["auto", "ask", "deny"]
+DecisionName = Literal["auto", "ask", "deny"]
 
-_VERDICT_NAMES: dict[RuleAction, VerdictName] = {"allow": "auto", "ask": "ask", "deny": "deny"}
+_DECISION_NAMES: dict[RuleAction, DecisionName] = {"allow": "auto", "ask": "ask", "deny": "deny"}
 
 
-class PartVerdict(Struct, frozen=True):
+class PartDecision(Struct, frozen=True):
     """One command of a compound command line.
 
-    `inside` marks a command nested in another one; `verdict` is set if the command can be judged on its own.
+    `inside` marks a command nested in another one; `verdict` is set if the command can be checked on its own.
     """
 
     command: str
     inside: bool
-    verdict: VerdictName | None = None
+    verdict: DecisionName | None = None
     reason: str = ""
 
 
 class Explanation(Struct, frozen=True):
-    """The verdict on a call.
+    """The decision on a call.
 
     `unclear` names what cannot be parsed, `effect` what the call would do; `suggestions` are rules that would allow it.
     """
 
-    verdict: VerdictName
+    verdict: DecisionName
     reason: str
     rule: str
     hint: str
@@ -64,7 +64,7 @@ class Explanation(Struct, frozen=True):
     permission_mode: str
     root: str
     cwd: str
-    parts: tuple[PartVerdict, ...] = ()
+    parts: tuple[PartDecision, ...] = ()
     unclear: str = ""
     danger: Danger = "changes_files"
     effect: str = ""
@@ -73,33 +73,33 @@ class Explanation(Struct, frozen=True):
 
 
 def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> Explanation:
-    """Judge a call of `tool` with `text` as its command, path or URL."""
+    """Check a call of `tool` with `text` as its command, path or URL."""
     environment = make_environment(env, options.cwd, options.state_dir)
     cwd = environment.cwd
     config = load(cwd, env, options.to_flags(), trust=options.trust)
     rules = load_rule_set(config, env)
-    policy = policy_of(
+    policy = make_policy(
         config, options, environment, rules, config.permission_mode, confinement=LazySandbox(config, environment)
     )
     name, kind = _resolve_tool(tool, cwd)
-    subject = _subject_of(text, kind, cwd)
-    mode = mode_of(config.mode)
-    verdict = policy.judge(name, kind, subject, mode)
+    subject = _make_target(text, kind, cwd)
+    mode = parse_mode(config.mode)
+    decision = policy.evaluate(name, kind, subject, mode)
     analysis = analyze_command(subject.command) if subject.command else None
     effect = policy.describe_effect(name, kind, subject, mode)
     return Explanation(
-        verdict=_VERDICT_NAMES[verdict.action],
-        reason=verdict.reason,
-        rule=verdict.rule,
-        hint=verdict.hint,
-        builtin=verdict.builtin,
+        verdict=_DECISION_NAMES[decision.action],
+        reason=decision.reason,
+        rule=decision.rule,
+        hint=decision.hint,
+        builtin=decision.builtin,
         tool=name,
         subject=subject.text,
         mode=mode,
         permission_mode=policy.permission_mode,
         root=policy.root,
         cwd=policy.cwd,
-        parts=_judge_parts(analysis, policy, name, mode) if analysis is not None else (),
+        parts=_evaluate_parts(analysis, policy, name, mode) if analysis is not None else (),
         unclear=analysis.reason if analysis is not None and not analysis.is_complete else "",
         danger=effect.danger,
         effect=effect.sentence,
@@ -112,37 +112,37 @@ def _resolve_tool(name: str, cwd: str) -> tuple[str, Kind]:
     registry = build_standard_registry(cwd)
     kinds: dict[str, Kind] = {tool.name: tool.kind for known in registry.list_names() if (tool := registry.get(known))}
     kinds |= {tool.name: tool.kind for tool in (WebFetchTool, WebSearchTool, AgentTool)}
-    canonical = canonical_name_of(name)
+    canonical = get_canonical_name(name)
     if canonical not in kinds:
         raise UsageError(f"Unknown tool {name!r}.{suggest_similar(name, kinds)}", f"The tools are: {', '.join(kinds)}.")
     return canonical, kinds[canonical]
 
 
-def _subject_of(text: str, kind: Kind, cwd: str) -> Subject:
+def _make_target(text: str, kind: Kind, cwd: str) -> Target:
     if kind == "execute":
-        return Subject(command=text)
+        return Target(command=text)
     if kind == "network":
         try:
-            return Subject(url=normalize_url(text))
+            return Target(url=normalize_url(text))
         except InvalidUrl:
-            return Subject(url=text)
-    if kind == "talk" or not text:
-        return Subject()
-    return Subject(paths=(os.path.join(cwd, text),))  # noqa: PTH118 (a Path would normalize the path that is judged)
+            return Target(url=text)
+    if kind == "interactive" or not text:
+        return Target()
+    return Target(paths=(os.path.join(cwd, text),))  # noqa: PTH118 (a Path would normalize the path that is checked)
 
 
-def _judge_parts(analysis: CommandAnalysis, policy: Policy, name: str, mode: Mode) -> tuple[PartVerdict, ...]:
+def _evaluate_parts(analysis: CommandAnalysis, policy: Policy, name: str, mode: Mode) -> tuple[PartDecision, ...]:
     alone = len(analysis.commands) < 2
-    return tuple(_judge_part(part, alone, policy, name, mode) for part in analysis.commands)
+    return tuple(_evaluate_part(part, alone, policy, name, mode) for part in analysis.commands)
 
 
-def _judge_part(part: ExtractedCommand, alone: bool, policy: Policy, name: str, mode: Mode) -> PartVerdict:
+def _evaluate_part(part: ExtractedCommand, alone: bool, policy: Policy, name: str, mode: Mode) -> PartDecision:
     plain = all(word.literal for word in part.words) and part.folder == ""
     shown = shlex.join(part.texts) if plain else " ".join(part.texts)
     if alone or not plain:
-        return PartVerdict(shown, part.is_inner)
-    verdict = policy.judge(name, "execute", Subject(command=shown), mode)
-    return PartVerdict(shown, part.is_inner, _VERDICT_NAMES[verdict.action], verdict.reason)
+        return PartDecision(shown, part.is_inner)
+    decision = policy.evaluate(name, "execute", Target(command=shown), mode)
+    return PartDecision(shown, part.is_inner, _DECISION_NAMES[decision.action], decision.reason)
 
 
 _ABOUT = (
@@ -172,7 +172,7 @@ def run_explain(argv: list[str]) -> int:
     add("--cwd", default="", metavar="DIR", help="folder of the call")
     args = parser.parse_intermixed_args(argv)
     if args.mode:
-        mode_of(args.mode)
+        parse_mode(args.mode)
     args.mode, args.permission_mode = split_plan_alias(args.mode, args.permission_mode)
 
     explanation = explain(

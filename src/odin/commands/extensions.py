@@ -21,7 +21,7 @@ from odin.config import load, resolve_folder
 from odin.config.plugins import add_plugin, load_plugins, read_plugin, read_plugin_store, remove_plugin
 from odin.config.settings import Plugin, PluginFiles
 from odin.core.errors import UsageError
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.policy.hook_declaration import parse_hooks
 
 _ABOUT_SKILLS = """\
@@ -74,8 +74,8 @@ def _check_skills(args: argparse.Namespace) -> int:
             write_message(problem.describe())
         if not skills and not problems:
             write_message(f"There is no SKILL.md in {folder}.")
-        found = count_of(len(problems), "problem") if problems else "no problems"
-        write_output(f"{count_of(len(skills), 'skill')}, {found}\n")
+        found = pluralize(len(problems), "problem") if problems else "no problems"
+        write_output(f"{pluralize(len(skills), 'skill')}, {found}\n")
     return 1 if problems or not skills else 0
 
 

@@ -31,7 +31,7 @@ from odin.core.event_values import Mode
 from odin.core.op import Prompt
 from odin.core.text import append_piped_text, find_similar, to_valid_unicode
 from odin.core.tui_settings import TuiSettings
-from odin.policy.modes import mode_of, split_plan_alias
+from odin.policy.modes import parse_mode, split_plan_alias
 
 _NAMES = (
     "models sessions usage replay undo redo trust rules agents skills plugin explain doctor eval auth provider mcp "
@@ -182,7 +182,7 @@ def _build_options(args: argparse.Namespace) -> Options:
         except (OSError, UnicodeError) as error:
             raise UsageError(f"Cannot read the system prompt file ({error}).") from error
     if args.mode:
-        mode_of(args.mode)
+        parse_mode(args.mode)
     args.mode, args.permission_mode = split_plan_alias(args.mode, args.permission_mode)
     if args.resume == "" or args.resume == PICK_SESSION:
         raise UsageError(
@@ -286,7 +286,7 @@ async def _check_command(client: Any, prompt: str) -> None:
 
 
 async def _resolve_mode(args: argparse.Namespace, client: Any) -> Mode:
-    return mode_of(args.mode) if args.mode else client.get_default_mode()
+    return parse_mode(args.mode) if args.mode else client.get_default_mode()
 
 
 def _make_prompt_id() -> str:

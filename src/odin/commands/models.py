@@ -30,13 +30,13 @@ from odin.core.errors import (
     Unreachable,
     UsageError,
 )
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.message import PromptMessage
 from odin.core.provider import CallChunk, Request, StopChunk, TextChunk, ThinkingChunk, open_stream
-from odin.models.catalog import PRESETS, add_stored_keys, default_ref_of
+from odin.models.catalog import PRESETS, add_stored_keys, find_provider_default
 from odin.models.connector import OVERRIDES_NAME, ModelConnector
 from odin.models.model_lists import ON_THIS_MACHINE
-from odin.ui.terminal import TextPainter, escape_hidden, shorten, size_of, wrap_words
+from odin.ui.terminal import TextPainter, escape_hidden, get_terminal_size, shorten, wrap_words
 
 _HEADINGS = ("MODEL", "CONTEXT", "TOOLS", "INPUT", "OUTPUT", "WHERE")
 
@@ -71,8 +71,8 @@ def _refresh_catalog(source: str, *, as_json: bool) -> int:
     done = asyncio.run(refresh_catalog(source or config.catalog_url, config.providers, os.environ))
     if as_json:
         return write_json(done)
-    skipped = f" {count_of(done.skipped, 'invalid entry', 'invalid entries')} skipped." if done.skipped else ""
-    found = f"{count_of(done.models, 'model')} of {count_of(done.providers, 'provider')}"
+    skipped = f" {pluralize(done.skipped, 'invalid entry', 'invalid entries')} skipped." if done.skipped else ""
+    found = f"{pluralize(done.models, 'model')} of {pluralize(done.providers, 'provider')}"
     return write_output(f"Stored {found} from {escape_hidden(done.source)} in {escape_hidden(done.file)}.{skipped}\n")
 
 
@@ -81,7 +81,7 @@ def _list_models(as_json: bool) -> int:
     if as_json:
         return write_json(rows)
     out = get_stdout()
-    columns = size_of(out)[0] if out.isatty() else REDIRECTED_COLUMNS
+    columns = get_terminal_size(out)[0] if out.isatty() else REDIRECTED_COLUMNS
     painter = TextPainter(out)
     lines = (wrap_words(escape_hidden(line), columns) for line in (*remarks, *_list_hints()))
     notes = "".join(f"{painter.paint(line, 'dim')}\n" for line in lines)
@@ -189,7 +189,7 @@ def collect_probe_refs(config: Config, env: Mapping[str, str]) -> dict[str, str]
             found[ref] = f"{found[ref]}, {why}" if ref in found else why
     settings = add_stored_keys(config.providers, read_auth_file(env))
     for provider in dict.fromkeys([*PRESETS, *settings]):
-        ref = default_ref_of(provider, settings, env)
+        ref = find_provider_default(provider, settings, env)
         if ref and not any(other.startswith(f"{provider}/") for other in found):
             found[ref] = "has a key" if settings.get(provider) is None else "configured"
     return found

@@ -27,7 +27,7 @@ from odin.session.log import read_header, read_log
 from odin.session.messages import (
     ImportedTranscript,
     StoredMessage,
-    events_of,
+    make_events,
     read_export,
     read_json_lines,
     read_messages,
@@ -115,7 +115,7 @@ def _build_envelopes(title: str, messages: list[StoredMessage], session: str) ->
                 events.append((TurnEnded(turn, "interrupted"), message.created))
             turn = message.id
         names |= {call.id: call.name for call in message.calls}
-        events += [(event, message.created) for event in events_of(message, "edit_mode", turn, names)]
+        events += [(event, message.created) for event in make_events(message, "edit_mode", turn, names)]
         ended = message.role == "assistant" and not message.calls
     if not ended:
         events.append((TurnEnded(turn, "interrupted"), messages[-1].created))

@@ -16,7 +16,7 @@ from odin.ui.slash_commands.sessions import (
     format_session,
     list_conversations,
 )
-from odin.ui.terminal import escape_hidden, shorten, size_of
+from odin.ui.terminal import escape_hidden, get_terminal_size, shorten
 
 EPILOG = """\
 commands:
@@ -211,4 +211,4 @@ def _format_line(text: str, columns: int) -> str:
 
 def _count_columns() -> int:
     """Return the width of the terminal, or a generous width if output is redirected."""
-    return size_of(sys.stdout)[0] if getattr(sys.stdout, "isatty", bool)() else 160
+    return get_terminal_size(sys.stdout)[0] if getattr(sys.stdout, "isatty", bool)() else 160

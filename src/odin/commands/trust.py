@@ -249,7 +249,7 @@ def _print_status(args: argparse.Namespace) -> int:
 
     candidate = inspect_folder(args.path, os.environ)
     if args.json:
-        return write_json(_facts_of(candidate), verbatim=True)
+        return write_json(_collect_facts(candidate), verbatim=True)
     if candidate.warning:
         write_message(candidate.warning)
     state = "trusted" if candidate.trusted else "not trusted"
@@ -273,7 +273,7 @@ def _add_folder(args: argparse.Namespace) -> int:
         network = candidate.servers if answer == "network" else network
     grant_trust(candidate, os.environ, network=network, unsandboxed=args.unsandboxed)
     if args.json:
-        return write_json({**_facts_of(candidate), "trusted": True, "changed": []})
+        return write_json({**_collect_facts(candidate), "trusted": True, "changed": []})
     return write_output("Trusted.\n") if args.yes else 0
 
 
@@ -307,6 +307,6 @@ def _list_folders(args: argparse.Namespace) -> int:
     return write_output("".join(f"{escape_hidden(line)}\n" for line in lines) or "No trusted folders.\n")
 
 
-def _facts_of(candidate: TrustCandidate) -> dict[str, Any]:
+def _collect_facts(candidate: TrustCandidate) -> dict[str, Any]:
     names = ("folder", "trusted", "changed", "starts", "allows", "warning")
     return {name: getattr(candidate, name) for name in names}

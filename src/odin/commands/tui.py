@@ -16,7 +16,7 @@ from odin.config import Options
 from odin.core.errors import OdinError
 from odin.core.event_values import Mode
 from odin.core.tui_settings import TuiSettings
-from odin.policy.modes import mode_of
+from odin.policy.modes import parse_mode
 from odin.ui.exit import format_resume_hint
 from odin.ui.tui.app import Connect, OdinApp
 from odin.ui.tui.lifecycle import ExitSignals, ignore_signals, print_transcript
@@ -94,7 +94,7 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
             connect,
             settings,
             first=first,
-            mode=mode_of(mode) if mode else None,
+            mode=parse_mode(mode) if mode else None,
             setup=setup,
             trust=None if options.trust else partial(_check_trust, options.cwd),
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from odin.app.usage import UsagePeriod, parse_day, period_of_last_days, report_usage
+from odin.app.usage import UsagePeriod, make_recent_period, parse_day, report_usage
 from odin.commands.command_line import Parser, write_json, write_output
 from odin.core.call_events import USAGE_GROUPINGS, UsageReport, UsageRow
 from odin.core.errors import UsageError
@@ -40,14 +40,19 @@ def run_usage(argv: list[str]) -> int:
     add("--cwd", default="", metavar="DIR", help="project folder")
     args = parser.parse_args(argv)
     report = report_usage(
-        os.environ, cwd=args.cwd, everywhere=args.everywhere, session=args.session, period=_period_of(args), by=args.by
+        os.environ,
+        cwd=args.cwd,
+        everywhere=args.everywhere,
+        session=args.session,
+        period=_make_period(args),
+        by=args.by,
     )
     if args.json:
         return write_json(report)
     return write_output(format_csv(report) if args.csv else format_table(report))
 
 
-def _period_of(args: argparse.Namespace) -> UsagePeriod:
+def _make_period(args: argparse.Namespace) -> UsagePeriod:
     ranged = args.first is not None or args.last is not None
     chosen = [args.today, args.days is not None, args.all, args.date is not None, ranged]
     if sum(chosen) > 1:
@@ -61,7 +66,7 @@ def _period_of(args: argparse.Namespace) -> UsagePeriod:
         return UsagePeriod()
     if args.days is not None and not 1 <= args.days <= 36_500:
         raise UsageError("--days must be a number from 1 to 36500.")
-    return period_of_last_days(1 if args.today else args.days or DEFAULT_DAYS)
+    return make_recent_period(1 if args.today else args.days or DEFAULT_DAYS)
 
 
 def format_table(report: UsageReport) -> str:

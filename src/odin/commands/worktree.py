@@ -88,7 +88,7 @@ def _describe_changes(item: Worktree) -> str:
 
 def _print_diff(args: argparse.Namespace) -> int:
     async def collect(trees: Worktrees) -> WorktreeDiff:
-        return await (await AgentWorktrees(trees).open(args.name)).collect()
+        return await (await AgentWorktrees(trees).open(args.name)).collect_diff()
 
     diff = _run(args, collect)
     if args.json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.compaction.measure import ContextWindows, TokenEstimator, count_message_tokens, tokens_of
+from odin.compaction.measure import ContextWindows, TokenEstimator, count_message_tokens, estimate_tokens
 from odin.config import Config
 from odin.context.file_cache import FileCache
 from odin.context.settings import CompactionSettings
@@ -86,7 +86,7 @@ class ContextBudget:
 
     @property
     def thread(self) -> Thread:
-        return self.deps.recorder.state.thread_of(self.agent)
+        return self.deps.recorder.state.get_thread(self.agent)
 
     @property
     def is_running(self) -> bool:
@@ -97,45 +97,49 @@ class ContextBudget:
         """The raw size of the next request, not calibrated by what the model reported."""
         max_images = MAX_IMAGES if template.info.images else 0
         summary = self.thread.summary
-        fixed = self.estimator.measure_fixed(template.system, template.tools) + (tokens_of(summary) if summary else 0)
+        fixed = self.estimator.measure_fixed(template.system, template.tools) + (
+            estimate_tokens(summary) if summary else 0
+        )
         return fixed + self.estimator.measure_messages(self.thread.build_history(), max_images)
 
     def estimate_size(self, template: RequestTemplate) -> int:
         return self.estimator.estimate(self.measure_request(template))
 
-    def reply_room_of(self, template: RequestTemplate) -> int:
+    def get_reply_room(self, template: RequestTemplate) -> int:
         """The tokens reserved for a reply at most; 0 if the window is unknown."""
-        window = self.deps.windows.window_of(template.info)
-        return window // (_THINKING_SHARE if self._thinking_of(template) and window >= _ROOMY_WINDOW else _REPLY_SHARE)
+        window = self.deps.windows.get_window(template.info)
+        return window // (
+            _THINKING_SHARE if self._get_thinking_budget(template) and window >= _ROOMY_WINDOW else _REPLY_SHARE
+        )
 
-    def budget_of(self, template: RequestTemplate) -> int:
+    def get_budget(self, template: RequestTemplate) -> int:
         """The tokens a request may have; 0 if the window is unknown."""
-        window = self.deps.windows.window_of(template.info)
+        window = self.deps.windows.get_window(template.info)
         limit = self.deps.max_tokens
-        output = min(limit, template.info.max_output or limit) + self._thinking_of(template)
-        return window - min(output, self.reply_room_of(template)) if window else 0
+        output = min(limit, template.info.max_output or limit) + self._get_thinking_budget(template)
+        return window - min(output, self.get_reply_room(template)) if window else 0
 
-    def _thinking_of(self, template: RequestTemplate) -> int:
+    def _get_thinking_budget(self, template: RequestTemplate) -> int:
         return self.deps.thinking if template.info.thinking else 0
 
-    def free_tokens_of(self, template: RequestTemplate) -> int:
+    def count_free_tokens(self, template: RequestTemplate) -> int:
         """The tokens available to messages. If the window is unknown, the current size counts as the budget."""
-        budget = self.budget_of(template) or self.estimate_size(template)
+        budget = self.get_budget(template) or self.estimate_size(template)
         return max(0, budget - self.estimator.measure_fixed(template.system, template.tools))
 
-    def threshold_of(self, template: RequestTemplate) -> int:
+    def get_threshold(self, template: RequestTemplate) -> int:
         """The size at which compaction starts; 0 if the window is unknown."""
-        return int(self.budget_of(template) * self.deps.settings.threshold)
+        return int(self.get_budget(template) * self.deps.settings.threshold)
 
     def is_crowded(self, template: RequestTemplate, size: int) -> bool:
         """True if the conversation should be shortened at this size."""
-        custom, budget = self.deps.custom_compactor, self.budget_of(template)
+        custom, budget = self.deps.custom_compactor, self.get_budget(template)
         if custom is not None:
-            window = self.deps.windows.window_of(template.info)
+            window = self.deps.windows.get_window(template.info)
             return custom.should_compact(size, window) or bool(budget and size > budget)
         limit = self.deps.settings.max_messages
         is_long = bool(limit and len(self.thread.build_history()) > limit)
-        return is_long or bool(budget and size >= self.threshold_of(template))
+        return is_long or bool(budget and size >= self.get_threshold(template))
 
     async def prepare_request(self, template: RequestTemplate, scope: CallScope) -> None:
         """Apply a finished summary and shorten the conversation if needed, before a request is sent."""
@@ -173,7 +177,7 @@ class ContextBudget:
             return
         if not self._warned and self.estimator.is_truncated(self._raw, real):
             self._warned = True
-            self.deps.recorder.emit(Warned(_truncation_warning_of(template.info, real)), self.agent)
+            self.deps.recorder.emit(Warned(_format_truncation_warning(template.info, real)), self.agent)
         self.estimator.calibrate(self._raw, min(real, self._raw * 3 // 2))
 
     async def handle_overflow(self, template: RequestTemplate, scope: CallScope, error: ContextOverflow) -> bool:
@@ -186,7 +190,7 @@ class ContextBudget:
             self.estimator.calibrate(self._raw, error.size)
             size = error.size
         work = self._get_worker()
-        self.deps.windows.learn(template.info, error.limit or int(size * (0.9 if self.budget_of(template) else 0.75)))
+        self.deps.windows.learn(template.info, error.limit or int(size * (0.9 if self.get_budget(template) else 0.75)))
         if self._overflows > _MAX_OVERFLOW_RETRIES:
             raise work.build_failure(template, str(error))
         await work.ensure_fit(template, scope, "overflow")
@@ -197,7 +201,7 @@ class ContextBudget:
         """Shorten the conversation if a reply was cut off for lack of room. True if it can be sent again."""
         if not self.deps.settings.enabled:
             return False
-        size, budget = self.estimate_size(template), self.budget_of(template)
+        size, budget = self.estimate_size(template), self.get_budget(template)
         if not self.is_crowded(template, size) and not (budget and size >= budget * _CUT_OFF_SHARE):
             return False
         done = await self._get_worker().compact_now(template, scope, "cut_off")
@@ -221,7 +225,7 @@ class ContextBudget:
         return self._worker
 
 
-def _truncation_warning_of(info: ModelInfo, real: int) -> str:
+def _format_truncation_warning(info: ModelInfo, real: int) -> str:
     return (
         f"The server seems to truncate requests: it counted {real:,} tokens, far fewer than were sent to {info.id}. "
         "Increase its context window, or set `context` for this model to the real size."
@@ -300,10 +304,10 @@ class ContextBudgets:
 
     def measure_sizes(self, template: RequestTemplate) -> tuple[int, int, int]:
         """In tokens: the context window, the compaction threshold and the main agent's next request, estimated."""
-        window, main = self.windows.window_of(template.info), self._budgets.get("")
+        window, main = self.windows.get_window(template.info), self._budgets.get("")
         if main is None:
             return window, 0, 0
-        threshold = main.threshold_of(template) if self._config.compaction.enabled else 0
+        threshold = main.get_threshold(template) if self._config.compaction.enabled else 0
         return window, threshold, main.estimate_size(template)
 
     @property

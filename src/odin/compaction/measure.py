@@ -43,7 +43,7 @@ _MAX_CHARS_PER_TOKEN = 8
 """Over a whole conversation, no tokenizer gets more characters into a token."""
 
 
-def tokens_of(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text, rather too high than too low."""
     count = len(text)
     dense = count > _SHORT_CHARS and (text.count(" ") + text.count("\n")) * _DENSE_WORD_CHARS < count
@@ -56,20 +56,22 @@ def tokens_of(text: str) -> int:
 
 def count_message_tokens(message: Message) -> int:
     if isinstance(message, PromptMessage):
-        notes = sum(_PART_TOKENS + tokens_of(note) for note in message.notes)
-        return _MESSAGE_TOKENS + tokens_of(message.text) + notes + IMAGE_TOKENS * len(message.images)
+        notes = sum(_PART_TOKENS + estimate_tokens(note) for note in message.notes)
+        return _MESSAGE_TOKENS + estimate_tokens(message.text) + notes + IMAGE_TOKENS * len(message.images)
     if isinstance(message, ReplyMessage):
         return _MESSAGE_TOKENS + sum(_PART_TOKENS + _count_part_tokens(part) for part in message.parts)
     results = sum(
-        _PART_TOKENS + tokens_of(result.text) + IMAGE_TOKENS * len(result.images) for result in message.results
+        _PART_TOKENS + estimate_tokens(result.text) + IMAGE_TOKENS * len(result.images) for result in message.results
     )
-    return _MESSAGE_TOKENS + results + sum(_PART_TOKENS + tokens_of(note) for note in message.notes)
+    return _MESSAGE_TOKENS + results + sum(_PART_TOKENS + estimate_tokens(note) for note in message.notes)
 
 
 def _count_part_tokens(part: Text | Thinking | ToolCall) -> int:
     if isinstance(part, ToolCall):
-        return tokens_of(part.name) + tokens_of(encode_json_text(part.args)) + tokens_of(part.signature)
-    return tokens_of(part.text) + (tokens_of(part.signature) if isinstance(part, Thinking) else 0)
+        return (
+            estimate_tokens(part.name) + estimate_tokens(encode_json_text(part.args)) + estimate_tokens(part.signature)
+        )
+    return estimate_tokens(part.text) + (estimate_tokens(part.signature) if isinstance(part, Thinking) else 0)
 
 
 def encode_json_text(value: object) -> str:
@@ -79,14 +81,14 @@ def encode_json_text(value: object) -> str:
         return repr(value)
 
 
-def images_of(message: Message) -> tuple[Image, ...]:
+def list_images(message: Message) -> tuple[Image, ...]:
     if isinstance(message, PromptMessage):
         return message.images
     return tuple(image for one in message.results for image in one.images) if isinstance(message, ToolMessage) else ()
 
 
 def _add_size(size: tuple[int, int], message: Message) -> tuple[int, int]:
-    return size[0] + count_message_tokens(message), size[1] + len(images_of(message))
+    return size[0] + count_message_tokens(message), size[1] + len(list_images(message))
 
 
 class TokenEstimator:
@@ -106,11 +108,11 @@ class TokenEstimator:
     def measure_fixed(self, system: tuple[str, ...], tools: tuple[ToolSpec, ...]) -> int:
         """The raw tokens of system blocks and tools, which rarely change."""
         if self._fixed_part[0] is not system or self._fixed_part[1] is not tools:
-            size = sum(_PART_TOKENS + tokens_of(block) for block in system) + sum(
+            size = sum(_PART_TOKENS + estimate_tokens(block) for block in system) + sum(
                 _PART_TOKENS
-                + tokens_of(tool.name)
-                + tokens_of(tool.description)
-                + tokens_of(encode_json_text(tool.schema))
+                + estimate_tokens(tool.name)
+                + estimate_tokens(tool.description)
+                + estimate_tokens(encode_json_text(tool.schema))
                 for tool in tools
             )
             self._fixed_part = (system, tools, size)
@@ -166,13 +168,13 @@ class ContextWindows:
     def __init__(self) -> None:
         self._learned: dict[tuple[str, str], int] = {}
 
-    def window_of(self, info: ModelInfo) -> int:
+    def get_window(self, info: ModelInfo) -> int:
         learned = self._learned.get((info.provider, info.id), 0)
         return min(info.context, learned) if info.context and learned else info.context or learned
 
     def learn(self, info: ModelInfo, limit: int) -> bool:
         """Record that the server refuses longer requests. False if the known window is not larger."""
-        known = self.window_of(info)
+        known = self.get_window(info)
         if limit <= 0 or (known and known <= limit):
             return False
         self._learned[(info.provider, info.id)] = limit
@@ -215,15 +217,19 @@ def _trim_to_last_reply(history: Sequence[Message]) -> Sequence[Message]:
 def _measure_fixed(template: RequestTemplate) -> Iterator[ContextPart]:
     for block in template.system:
         source = next((name for start, name in _HEADINGS.items() if block.startswith(start)), "system prompt")
-        yield ContextPart(source, tokens_of(block))
+        yield ContextPart(source, estimate_tokens(block))
     for tool in template.tools:
-        size = tokens_of(tool.name) + tokens_of(tool.description) + tokens_of(encode_json_text(tool.schema))
+        size = (
+            estimate_tokens(tool.name)
+            + estimate_tokens(tool.description)
+            + estimate_tokens(encode_json_text(tool.schema))
+        )
         yield ContextPart("tools", size)
 
 
 def _measure_summary(state: SessionState) -> Iterator[ContextPart]:
-    if summary := state.thread_of().summary:
-        yield ContextPart("summary", tokens_of(summary))
+    if summary := state.get_thread().summary:
+        yield ContextPart("summary", estimate_tokens(summary))
 
 
 def _measure_messages(messages: Sequence[Message], *, images: bool) -> Iterator[ContextPart]:
@@ -232,25 +238,27 @@ def _measure_messages(messages: Sequence[Message], *, images: bool) -> Iterator[
     names: dict[str, str] = {}
     for index, message in enumerate(messages):
         if isinstance(message, PromptMessage):
-            yield ContextPart("prompts", tokens_of(message.text))
-            yield from (ContextPart("notes and context", tokens_of(note)) for note in message.notes)
+            yield ContextPart("prompts", estimate_tokens(message.text))
+            yield from (ContextPart("notes and context", estimate_tokens(note)) for note in message.notes)
             if images and message.images:
                 yield ContextPart("images", IMAGE_TOKENS * len(message.images), len(message.images))
         elif isinstance(message, ReplyMessage):
             names.update((call.id, call.name) for call in message.calls)
             for part in message.parts:
                 if isinstance(part, Text):
-                    yield ContextPart("answers", tokens_of(part.text))
+                    yield ContextPart("answers", estimate_tokens(part.text))
                 elif isinstance(part, ToolCall):
-                    yield ContextPart("tool calls", tokens_of(part.name) + tokens_of(encode_json_text(part.args)))
+                    yield ContextPart(
+                        "tool calls", estimate_tokens(part.name) + estimate_tokens(encode_json_text(part.args))
+                    )
                 elif index > last:
-                    yield ContextPart("reasoning", tokens_of(part.text))
+                    yield ContextPart("reasoning", estimate_tokens(part.text))
         else:
             for result in message.results:
-                yield ContextPart(f"results of {names.get(result.call_id, 'tools')}", tokens_of(result.text))
+                yield ContextPart(f"results of {names.get(result.call_id, 'tools')}", estimate_tokens(result.text))
                 if images and result.images:
                     yield ContextPart("images", IMAGE_TOKENS * len(result.images), len(result.images))
-            yield from (ContextPart("notes and context", tokens_of(note)) for note in message.notes)
+            yield from (ContextPart("notes and context", estimate_tokens(note)) for note in message.notes)
 
 
 def _sum_by_source(parts: Sequence[ContextPart]) -> list[ContextPart]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from odin.compaction.measure import IMAGE_TOKENS, images_of, tokens_of
+from odin.compaction.measure import IMAGE_TOKENS, estimate_tokens, list_images
 from odin.core.event import ResultsPruned
-from odin.core.message import Message, PromptMessage, ReplyMessage, ToolMessage, ToolResult, failed_calls_of
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolMessage, ToolResult, find_failed_calls
 from odin.core.text import to_valid_unicode
 from odin.engine.turn import RequestTemplate
-from odin.session.history import find_paths_in_view, is_pruned, titles_of
+from odin.session.history import find_paths_in_view, is_pruned, make_call_titles
 
 if TYPE_CHECKING:
     from odin.compaction.context_budget import ContextBudget
@@ -130,14 +130,14 @@ def select_prunable(
         if not isinstance(message, ToolMessage):
             continue
         for result in reversed(message.results):
-            size = tokens_of(result.text)
+            size = estimate_tokens(result.text)
             passed += size
             if message is last or size < MIN_PRUNED_TOKENS or is_gone(result):
                 continue
             if passed > recent or result.call_id in superseded:
                 calls.append(result.call_id)
                 freed += size - MIN_PRUNED_TOKENS // 2
-    paths = [image.path for message in messages for image in images_of(message)]
+    paths = [image.path for message in messages for image in list_images(message)]
     latest = frozenset(paths[len(paths) - images_kept :] if images_kept else ())
     images = tuple(dict.fromkeys(path for path in paths if path not in latest))
     return PruneSelection(tuple(reversed(calls)), images, freed + IMAGE_TOKENS * len(images))
@@ -145,7 +145,7 @@ def select_prunable(
 
 def _find_superseded_reads(messages: Sequence[Message]) -> frozenset[str]:
     """Read calls repeated by a later successful read of the whole file or of the same lines."""
-    failed = failed_calls_of(messages)
+    failed = find_failed_calls(messages)
     whole: set[str] = set()
     parts: set[tuple[str, Any, Any]] = set()
     superseded: list[str] = []
@@ -191,7 +191,7 @@ class Pruner:
 
     def prune_if_worthwhile(self, template: RequestTemplate) -> bool:
         """Prune in one step, but only if it frees enough."""
-        free = self._budget.free_tokens_of(template)
+        free = self._budget.count_free_tokens(template)
         return self.prune(template, int(free * RECENT_SHARE), least=int(free * MIN_FREED_SHARE))
 
     def prune(self, template: RequestTemplate, recent: int, *, least: int = 0, images: int = 4) -> bool:
@@ -208,8 +208,8 @@ class Pruner:
         last = next((item for item in reversed(self._get_messages()) if isinstance(item, ToolMessage)), None)
         if last is None:
             return
-        sizes = {result.call_id: tokens_of(result.text) for result in last.results if not is_pruned(result)}
-        room = int(self._budget.free_tokens_of(template) * GIANT_SHARE)
+        sizes = {result.call_id: estimate_tokens(result.text) for result in last.results if not is_pruned(result)}
+        room = int(self._budget.count_free_tokens(template) * GIANT_SHARE)
         giants: list[str] = []
         while sizes and sum(sizes.values()) > room:
             largest = max(sizes, key=lambda call_id: sizes[call_id])
@@ -220,7 +220,7 @@ class Pruner:
 
     def _apply(self, selection: PruneSelection) -> None:
         messages = self._get_messages()
-        pruned, titles = frozenset(selection.calls), titles_of(messages)
+        pruned, titles = frozenset(selection.calls), make_call_titles(messages)
         results = [
             (result.call_id, titles.get(result.call_id, ""), result.text)
             for message in messages

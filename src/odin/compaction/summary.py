@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-from odin.compaction.measure import tokens_of
+from odin.compaction.measure import estimate_tokens
 from odin.core.event_values import CachedFile, Todo
-from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, failed_calls_of
+from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolMessage, find_failed_calls
 
 HEADINGS = (
     "Goal",
@@ -59,7 +59,7 @@ def find_weakness(text: str, max_tokens: int) -> str:
         return f"it had only {len(sections)} of {len(HEADINGS)} headings"
     if not any(sections.get(name) for name in ("Goal", "Progress", "Next Step")):
         return "its sections were empty"
-    if tokens_of(text) > max_tokens:
+    if estimate_tokens(text) > max_tokens:
         return "it was too long"
     return ""
 
@@ -148,10 +148,10 @@ def split_into_portions(messages: Iterable[Message], room: int, max_portions: in
     used = 0
     for message in messages:
         text = render_message(message)
-        size = tokens_of(text)
+        size = estimate_tokens(text)
         if size > room // 2:
             text = f"{text[:_LINE_CHARS]}\n[the rest of this message, about {size} tokens, is left out]"
-            size = tokens_of(text)
+            size = estimate_tokens(text)
         if used + size > room and portions[-1]:
             portions.append([])
             used = 0
@@ -183,7 +183,7 @@ def build_local_summary(messages: Sequence[Message], facts: SummaryFacts, room: 
     prompts = [message.text for message in messages if isinstance(message, PromptMessage)]
     replies = [message.text for message in messages if isinstance(message, ReplyMessage) and message.text.strip()]
     # One line per call, marked if it failed.
-    failed = failed_calls_of(messages)
+    failed = find_failed_calls(messages)
     lines: list[str] = []
     for message in messages:
         for call in message.calls if isinstance(message, ReplyMessage) else ():
@@ -295,7 +295,7 @@ def collect_quotes(messages: Sequence[Message], room: int) -> str:
     for title, items in groups:
         chosen: list[str] = []
         for item in reversed(items):
-            size = tokens_of(item) + 4
+            size = estimate_tokens(item) + 4
             if size > room:
                 break
             room -= size
@@ -313,11 +313,11 @@ def build_summary_block(summary: str, quotes: str, facts: SummaryFacts, archive:
     return "\n\n".join(block for block in blocks if block)
 
 
-def body_of(text: str) -> str:
+def extract_body(text: str) -> str:
     """The sections of a stored summary, for the next summary to continue from."""
     return render_sections(parse_sections(text.split(f"\n{QUOTES_HEADING}\n", 1)[0]))
 
 
-def quotes_of(text: str) -> str:
+def extract_quotes(text: str) -> str:
     """The verbatim quotes of a stored summary."""
     return text.partition(f"\n{QUOTES_HEADING}\n")[2]

@@ -16,23 +16,24 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from odin.compaction.measure import count_message_tokens, tokens_of
+from odin.compaction.measure import count_message_tokens, estimate_tokens
 from odin.compaction.prune import Pruner, write_history
 from odin.compaction.summary import (
     SummaryFacts,
-    body_of,
     build_local_summary,
     build_summary_block,
     collect_quotes,
+    extract_body,
+    extract_quotes,
     find_tail_start,
     find_weakness,
     merge_facts,
     parse_sections,
-    quotes_of,
     render_sections,
     split_into_portions,
 )
 from odin.context.system_prompt import describe_environment, format_date
+from odin.core.background_prompts import COMPACTION_PROMPT, BackgroundPrompt
 from odin.core.call_events import ActivityChanged
 from odin.core.errors import CompactionFailed, OdinError
 from odin.core.event import AnyEvent, Compacted, CompactionChanged, Warned
@@ -40,7 +41,6 @@ from odin.core.event_values import CompactionProfile, CompactionTrigger
 from odin.core.message import Message, PromptMessage
 from odin.core.policy import HookCall
 from odin.core.provider import Compactor, ModelInfo, Provider
-from odin.core.small_jobs import COMPACTION_JOB, SmallJob
 from odin.engine.call import CallScope
 from odin.engine.stream import SmallModel
 from odin.engine.turn import RequestTemplate
@@ -63,7 +63,7 @@ class PendingSummary(Struct, frozen=True):
     profile: CompactionProfile
 
 
-def facts_of(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
+def collect_facts(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
     state, agent = budget.deps.recorder.state, budget.agent
     agents = {record.id: record for record in state.sub_agents.records}
     own_state = agents.get(agent)
@@ -71,7 +71,7 @@ def facts_of(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
     changed = dict.fromkeys(change.change.before.path for change in state.file_history.list_since(0))
     return SummaryFacts(
         environment=describe_environment(scope.cwd, scope.root, budget.deps.shell, format_date(time.time())),
-        earlier=earlier_summary_of(budget),
+        earlier=get_earlier_summary(budget),
         prompt=budget.thread.prompt,
         todos=(own_state.todos if own_state else ()) if agent else state.conversation.todos,
         agents=others,
@@ -80,27 +80,32 @@ def facts_of(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
     )
 
 
-def earlier_summary_of(budget: "ContextBudget") -> str:
+def get_earlier_summary(budget: "ContextBudget") -> str:
     """The current summary, for the next one to continue from."""
     summary = budget.thread.summary
-    return body_of(summary) if summary and budget.deps.custom_compactor is None else summary
+    return extract_body(summary) if summary and budget.deps.custom_compactor is None else summary
 
 
-def compacted_event_of(
+def make_compacted_event(
     budget: "ContextBudget", ready: PendingSummary, messages: Sequence[Message], scope: CallScope, archive: str = ""
 ) -> Compacted:
     start = find_kept_start(messages, len(messages) - ready.cut)
     older, kept = messages[:start], messages[start:]
-    facts = facts_of(budget, scope)
+    facts = collect_facts(budget, scope)
     prompt = budget.thread.prompt
     is_prompt_kept = any(_is_prompt(message, prompt) for message in kept)
     users = () if is_prompt_kept or not prompt else (prompt,)
-    quotes = collect_quotes([item for item in older if not _is_prompt(item, prompt)], tokens_of(ready.text) // 2)
+    quotes = collect_quotes([item for item in older if not _is_prompt(item, prompt)], estimate_tokens(ready.text) // 2)
     summary = ready.text if budget.deps.custom_compactor is not None else merge_facts(ready.text, facts)
     text = build_summary_block(summary, quotes, facts, archive)
     measure = budget.estimator
-    before = measure.fixed_tokens + sum(map(count_message_tokens, messages)) + tokens_of(budget.thread.summary)
-    after = measure.fixed_tokens + sum(map(count_message_tokens, kept)) + tokens_of(text) + sum(map(tokens_of, users))
+    before = measure.fixed_tokens + sum(map(count_message_tokens, messages)) + estimate_tokens(budget.thread.summary)
+    after = (
+        measure.fixed_tokens
+        + sum(map(count_message_tokens, kept))
+        + estimate_tokens(text)
+        + sum(map(estimate_tokens, users))
+    )
     return Compacted(
         text=text,
         kept_messages=len(kept),
@@ -129,10 +134,10 @@ def make_failure(
     budget: "ContextBudget", template: RequestTemplate, detail: str = "", objection: str = ""
 ) -> CompactionFailed:
     """The error that names the most likely reason why the request cannot fit."""
-    window = budget.deps.windows.window_of(template.info)
+    window = budget.deps.windows.get_window(template.info)
     fixed = budget.estimator.estimate(budget.estimator.measure_fixed(template.system, template.tools))
-    prompt = tokens_of(budget.thread.prompt)
-    limit = budget.budget_of(template)
+    prompt = estimate_tokens(budget.thread.prompt)
+    limit = budget.get_budget(template)
     if fixed > limit:
         cause = f"the system prompt and the tools alone take about {fixed:,} of {window:,} tokens"
     elif fixed + prompt > limit:
@@ -171,9 +176,11 @@ async def summarize(
     provider, info = await budget.deps.connect_summarizer(template)
     if not info.takes_instructions:
         return ""
-    window = budget.deps.windows.window_of(info) or _UNKNOWN_WINDOW
+    window = budget.deps.windows.get_window(info) or _UNKNOWN_WINDOW
     room = max(1_000, min(_MAX_INPUT_TOKENS, window * 6 // 10 - max_tokens))
-    job = msgspec.structs.replace(COMPACTION_JOB, max_tokens=max(512, min(COMPACTION_JOB.max_tokens, window // 4)))
+    job = msgspec.structs.replace(
+        COMPACTION_PROMPT, max_tokens=max(512, min(COMPACTION_PROMPT.max_tokens, window // 4))
+    )
     text = earlier
     for portion in split_into_portions(messages, room, MAX_PORTIONS):
         parts = [f"Write at most {max_tokens * 3 // 4} words."]
@@ -189,7 +196,9 @@ async def summarize(
     return render_sections(parse_sections(text))
 
 
-async def _ask_model(budget: "ContextBudget", provider: Provider, info: ModelInfo, job: SmallJob, text: str) -> str:
+async def _ask_model(
+    budget: "ContextBudget", provider: Provider, info: ModelInfo, job: BackgroundPrompt, text: str
+) -> str:
     async def connect() -> tuple[Provider, ModelInfo]:
         return provider, info
 
@@ -234,7 +243,7 @@ class CompactionWorker:
 
     async def make_room(self, template: RequestTemplate, scope: CallScope, size: int) -> None:
         """Shorten a crowded conversation; if the window is known, the next request fits afterwards."""
-        limit = self._budget.budget_of(template)
+        limit = self._budget.get_budget(template)
         if self._deps.custom_compactor is None:
             self.pruner.prune_if_worthwhile(template)
             size = self._budget.estimate_size(template)
@@ -270,7 +279,7 @@ class CompactionWorker:
         raise self.build_failure(template)
 
     def _fits(self, template: RequestTemplate) -> bool:
-        return self._budget.estimate_size(template) <= self._budget.budget_of(template)
+        return self._budget.estimate_size(template) <= self._budget.get_budget(template)
 
     async def compact_now(self, template: RequestTemplate, scope: CallScope, trigger: CompactionTrigger) -> bool:
         """Compact while the turn waits. True if the next request became smaller."""
@@ -396,17 +405,17 @@ class CompactionWorker:
 
     def _find_cut(self, template: RequestTemplate, tail: float, turns: int) -> int:
         messages = self._get_messages()
-        room = int(self._budget.free_tokens_of(template) * tail)
+        room = int(self._budget.count_free_tokens(template) * tail)
         return find_tail_start(messages, count_message_tokens, room=room, turns=turns)
 
-    def _max_tokens_of(self, template: RequestTemplate) -> int:
+    def _get_max_tokens(self, template: RequestTemplate) -> int:
         """The token limit of a summary."""
-        return max(300, min(4_000, self._budget.free_tokens_of(template) * 15 // 100))
+        return max(300, min(4_000, self._budget.count_free_tokens(template) * 15 // 100))
 
     async def _ask_for_summary(self, template: RequestTemplate, cut: int, focus: str) -> str:
         """The model's summary of the first `cut` messages. Raise OdinError if it fails or is not usable."""
-        older, earlier = self._get_messages()[:cut], earlier_summary_of(self._budget)
-        quotes = quotes_of(self._budget.thread.summary)
+        older, earlier = self._get_messages()[:cut], get_earlier_summary(self._budget)
+        quotes = extract_quotes(self._budget.thread.summary)
         try:
             async with asyncio.timeout(self._deps.settings.timeout_s):
                 if self._deps.custom_compactor is not None:
@@ -414,7 +423,7 @@ class CompactionWorker:
                 else:
                     previous = f"{earlier}\n\n{quotes}" if quotes else earlier
                     text = await summarize(
-                        self._budget, template, older, previous, focus, self._max_tokens_of(template)
+                        self._budget, template, older, previous, focus, self._get_max_tokens(template)
                     )
         except TimeoutError as error:
             raise OdinError(f"The summary took longer than {self._deps.settings.timeout_s:g} s.") from error
@@ -423,7 +432,7 @@ class CompactionWorker:
 
     def _build_local(self, template: RequestTemplate, scope: CallScope, cut: int) -> str:
         return build_local_summary(
-            self._get_messages()[:cut], facts_of(self._budget, scope), self._max_tokens_of(template)
+            self._get_messages()[:cut], collect_facts(self._budget, scope), self._get_max_tokens(template)
         )
 
     async def apply(self, scope: CallScope) -> bool:
@@ -438,17 +447,17 @@ class CompactionWorker:
         if ready is None or ready.lineage != thread.lineage or ready.cut < 1:
             return False
         messages = self._get_messages()
-        sketch = compacted_event_of(self._budget, ready, messages, scope, str(self._deps.folder / "history-1.md"))
+        sketch = make_compacted_event(self._budget, ready, messages, scope, str(self._deps.folder / "history-1.md"))
         if sketch.tokens_after >= sketch.tokens_before:
             self._emit(CompactionChanged("failed", ready.trigger, "The summary is not shorter."))
             return False
         archive = archive_messages(self._budget, messages[: len(messages) - sketch.kept_messages])
-        event = compacted_event_of(self._budget, ready, messages, scope, archive)
+        event = make_compacted_event(self._budget, ready, messages, scope, archive)
         self._emit(event)
         self._is_hook_approved = False
         self._deps.keep_in_view(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))
         self._emit(CompactionChanged("succeeded", ready.trigger))
-        await self._fire_hook("after_compress", scope, event.text, ready.trigger)
+        await self._fire_hook("PostCompact", scope, event.text, ready.trigger)
         return True
 
     async def _check_denied(self, scope: CallScope, focus: str, trigger: CompactionTrigger) -> bool:
@@ -460,7 +469,7 @@ class CompactionWorker:
             return False
         if trigger != "manual" and self._objection and self._is_paused:
             return True
-        self._objection = await self._fire_hook("before_compress", scope, focus, trigger)
+        self._objection = await self._fire_hook("PreCompact", scope, focus, trigger)
         if not self._objection:
             self._is_hook_approved = True
             return False
@@ -478,8 +487,8 @@ class CompactionWorker:
         call = HookCall(point, self._budget.agent, scope.mode, text=text, reason=reason)  # pyright: ignore[reportArgumentType]
         if not self._deps.hook_inbox.has_hook_for(call.point):
             return ""
-        verdict = await self._deps.hook_inbox.fire(call)
-        return (verdict.message or "no reason given.") if verdict.decision == "deny" else ""
+        effect = await self._deps.hook_inbox.fire(call)
+        return (effect.message or "no reason given.") if effect.decision == "deny" else ""
 
     def build_failure(self, template: RequestTemplate, detail: str = "") -> CompactionFailed:
         return make_failure(self._budget, template, detail, self._objection)

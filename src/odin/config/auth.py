@@ -86,7 +86,7 @@ def store_key(provider: str, key: str, env: Mapping[str, str]) -> None:
     provider, key = validate_provider_name(provider), validate_key(key)
 
     def change(entries: dict[str, Any]) -> None:
-        others = [text for text in _key_texts_of(entries.get(provider)) if text != key]
+        others = [text for text in _list_key_texts(entries.get(provider)) if text != key]
         entries[provider] = [key, *others] if others else key
 
     _update_file(env, change)
@@ -97,7 +97,7 @@ def remove_keys(provider: str, env: Mapping[str, str]) -> int:
     gone: list[str] = []
     if not locate_auth_file(env).exists():
         return 0
-    _update_file(env, lambda entries: gone.extend(_key_texts_of(entries.pop(provider, None))))
+    _update_file(env, lambda entries: gone.extend(_list_key_texts(entries.pop(provider, None))))
     return len(gone)
 
 
@@ -193,7 +193,7 @@ def _make_private(path: Path, warnings: list[str]) -> None:
 def _read_keys(path: Path, entries: dict[str, Any], warnings: list[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for provider, value in entries.items():
-        texts = _key_texts_of(value)
+        texts = _list_key_texts(value)
         if provider == "$schema" or value == "" or provider.startswith(TOKENS_PREFIX):
             continue
         if texts:
@@ -209,7 +209,7 @@ def _read_entries(path: Path) -> dict[str, Any]:
     return parse_json_object(raw, path)[0] if raw is not None and raw.strip() else {}
 
 
-def _key_texts_of(value: Any) -> tuple[str, ...]:
+def _list_key_texts(value: Any) -> tuple[str, ...]:
     """Return the keys in a value, or none if it has another type."""
     several = cast("list[Any]", value) if isinstance(value, list) else [value]
     texts = [item.strip() for item in several if isinstance(item, str) and item.strip()]

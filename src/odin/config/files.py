@@ -32,7 +32,7 @@ _SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
 
 
 @functools.cache
-def types_of(shape: type[Struct]) -> Mapping[str, Any]:
+def get_field_types(shape: type[Struct]) -> Mapping[str, Any]:
     """Return the type of every field by its name, with limits. Evaluating the annotations takes long."""
     return get_type_hints(shape, include_extras=True)
 
@@ -76,13 +76,13 @@ def is_deeper_than(levels: int, value: Any) -> bool:
     """True if lists and objects are nested deeper than `levels`. Iterative, so any depth is safe."""
     level: list[Any] = [value]
     for _ in range(levels):
-        level = [inner for item in level for inner in _children_of(item)]
+        level = [inner for item in level for inner in _list_children(item)]
         if not level:
             return False
     return True
 
 
-def _children_of(value: Any) -> Iterable[Any]:
+def _list_children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).values()
     return cast("list[Any]", value) if isinstance(value, list) else ()
@@ -159,7 +159,7 @@ class ConfigValidator:
 
     def validate_keys(self, raw: dict[str, Any], shape: type[Struct], at: str = "") -> dict[str, Any]:
         """Return the valid keys of one object as plain values."""
-        hints = types_of(shape)
+        hints = get_field_types(shape)
         types = {
             key: hints[name] for name, key in zip(shape.__struct_fields__, shape.__struct_encode_fields__, strict=True)
         }

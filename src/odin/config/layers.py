@@ -15,9 +15,9 @@ from odin.config.files import (
     ConfigProblem,
     ConfigValidator,
     VariablePolicy,
+    get_field_types,
     parse_json_object,
     read_config_file,
-    types_of,
 )
 from odin.config.paths import CONFIG_NAME, MCP_NAME, PLUGINS_NAME, find_project_root, get_config_dir
 from odin.config.settings import Config, ConfigKeys, LayerDeclaration, LoopSettings, Plugin, VerifySettings
@@ -26,7 +26,7 @@ from odin.context.settings import CacheSettings
 from odin.core.errors import ConfigError, UsageError
 from odin.core.policy import RuleLayer
 from odin.core.text import describe_mismatch
-from odin.policy.modes import mode_of, permission_mode_of
+from odin.policy.modes import parse_mode, parse_permission_mode
 
 USER_ONLY_KEYS = (
     *("providers", "catalog_url", "web", "checkpoints", "sandbox", "tui", "system_header", "env_passthrough"),
@@ -137,7 +137,7 @@ TIGHTNESS_CHECKS: dict[str, Callable[[Any, Any], bool]] = {
     **dict.fromkeys(("max_turns", "max_budget_usd", "max_budget_usd_per_day", "max_context"), _is_lower_limit),
     **dict.fromkeys(("max_tokens", "thinking"), _is_no_more),
     **dict.fromkeys(("restrict_to_workspace", "read_before_edit"), _is_stricter),
-    "mode": lambda new, old: mode_of(new) in (mode_of(old), "ask_mode", "plan_mode"),
+    "mode": lambda new, old: parse_mode(new) in (parse_mode(old), "ask_mode", "plan_mode"),
     "permission_mode": lambda new, old: _MODE_RANKS[new] <= _MODE_RANKS[old],
     "speculate": lambda new, old: old or not new,
     "cache": _is_stricter_cache,
@@ -169,7 +169,7 @@ class _Layers:
         self.plugins: list[Plugin] = []
         self.trust = TrustStatus()
 
-    def current_value_of(self, key: str) -> Any:
+    def get_current_value(self, key: str) -> Any:
         if key in self.values:
             return self.values[key]
         return msgspec.to_builtins(ConfigKeys()).get(key)
@@ -244,7 +244,7 @@ def load(
         if name not in _KEY_OF:
             raise UsageError(f"Unknown setting {name!r}.")
         layers.set_value(_KEY_OF[name], _validate_value(name, value, f"--{name.replace('_', '-')}"), "session", "flag")
-    values = {**layers.values, "mode": mode_of(layers.current_value_of("mode"))}
+    values = {**layers.values, "mode": parse_mode(layers.get_current_value("mode"))}
     config = msgspec.structs.replace(
         msgspec.convert(values, Config),
         root=layers.root,
@@ -320,7 +320,7 @@ def _needs_trust(layers: _Layers, key: str, value: Any) -> bool:
     """True if a project's value would start programs, allow more, or redirect. Rules are checked one by one."""
     tighter = TIGHTNESS_CHECKS.get(key)
     if tighter is not None:
-        return not tighter(value, layers.current_value_of(key))
+        return not tighter(value, layers.get_current_value(key))
     return key in ("hooks", "mcp", "lsp_servers") and bool(value)
 
 
@@ -336,12 +336,12 @@ def _validate_value(name: str, value: Any, where: str) -> Any:
     """Return a value given explicitly in this run. Raise if it is invalid, instead of ignoring it."""
     if name in ("mode", "permission_mode"):
         try:
-            return mode_of(value) if name == "mode" else permission_mode_of(value)
+            return parse_mode(value) if name == "mode" else parse_permission_mode(value)
         except UsageError as error:
             if where.startswith("--"):
                 raise
             raise ConfigError(f"{where}: {error}", error.hint) from error
-    kind = types_of(ConfigKeys)[name]
+    kind = get_field_types(ConfigKeys)[name]
     try:
         return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
     except msgspec.ValidationError as error:

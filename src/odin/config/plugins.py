@@ -106,7 +106,7 @@ def _check_pins(name: str, pinned: PinnedPlugin) -> None:
     if not os.path.isdir(pinned.folder):  # noqa: PTH112
         raise ConfigError(f"its folder {pinned.folder} does not exist.", f"Run `odin plugin remove {name}`.")
     listed = list_plugin_files(pinned.folder)
-    if pinned.stamp and pinned.stamp == _stamp_of(pinned.folder, listed):
+    if pinned.stamp and pinned.stamp == _make_stamp(pinned.folder, listed):
         return
     now = _hash_files(pinned.folder, listed)
     changed = sorted(path for path in {*now, *pinned.files} if now.get(path) != pinned.files.get(path))
@@ -180,7 +180,7 @@ def _hash_files(folder: str, names: Iterable[str]) -> dict[str, str]:
     return hashes
 
 
-def _stamp_of(folder: str, names: Iterable[str]) -> str:
+def _make_stamp(folder: str, names: Iterable[str]) -> str:
     """Return a hash of what changes whenever a file of the plugin changes."""
     import hashlib
 
@@ -198,7 +198,7 @@ def _stamp_of(folder: str, names: Iterable[str]) -> str:
 def find_changed_files(plugin: Plugin) -> tuple[str, ...]:
     """Return the plugin itself if one of its files changed since it was read, so that no hook of it may run."""
     try:
-        is_same = _stamp_of(plugin.folder, list_plugin_files(plugin.folder)) == plugin.stamp
+        is_same = _make_stamp(plugin.folder, list_plugin_files(plugin.folder)) == plugin.stamp
     except ConfigError:
         is_same = False
     return () if is_same else (f"the plugin {plugin.name}",)
@@ -264,7 +264,7 @@ class _PluginReader:
             hooks=hooks,
             servers=servers,
             written_servers={key: self._written[key.removeprefix(f"plugin_{name}_")] for key in servers},
-            stamp=_stamp_of(self._folder, list_plugin_files(self._folder)),
+            stamp=_make_stamp(self._folder, list_plugin_files(self._folder)),
             problems=tuple(self._problems),
         )
 
@@ -416,9 +416,9 @@ def read_plugin_store(env: Mapping[str, str]) -> dict[str, PinnedPlugin]:
 def add_plugin(plugin: Plugin, env: Mapping[str, str]) -> None:
     """Trust a plugin with the content it has now. Raise ConfigError if it changed since it was read."""
     listed = list_plugin_files(plugin.folder)
-    stamp = _stamp_of(plugin.folder, listed)
+    stamp = _make_stamp(plugin.folder, listed)
     hashes = _hash_files(plugin.folder, listed)
-    if stamp != plugin.stamp or _stamp_of(plugin.folder, listed) != stamp:
+    if stamp != plugin.stamp or _make_stamp(plugin.folder, listed) != stamp:
         raise ConfigError(f"{plugin.folder} changed while you looked at it.", "Run the command again.")
     since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     with lock_file(locate_plugin_store(env)):

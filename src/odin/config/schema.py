@@ -72,13 +72,13 @@ def build_table() -> str:
     rows = ["| key | type | default | environment | project file | meaning |", "|---|---|---|---|---|---|"]
     for key, found in schema["properties"].items():
         if key != "$schema":
-            rows.extend(_format_rows(key, found, schema["$defs"], _variable_of(key), _project_access_of(key)))
+            rows.extend(_format_rows(key, found, schema["$defs"], _format_variable(key), _get_project_access(key)))
     return "\n".join(rows) + "\n"
 
 
 def _format_rows(key: str, found: dict[str, Any], defs: dict[str, Any], variable: str, project: str) -> list[str]:
-    reference = _reference_of(found)
-    inner = _reference_of(found.get("additionalProperties", {}))
+    reference = _get_reference(found)
+    inner = _get_reference(found.get("additionalProperties", {}))
     default = "" if reference or inner else _format_default(found)
     meaning = found["description"].replace("|", "\\|").replace("\n", " ")
     rows = [f"| `{key}` | {_format_type(found)} | {default} | {variable} | {project} | {meaning} |"]
@@ -88,7 +88,7 @@ def _format_rows(key: str, found: dict[str, Any], defs: dict[str, Any], variable
     return rows
 
 
-def _reference_of(found: Any) -> str:
+def _get_reference(found: Any) -> str:
     if not isinstance(found, dict):
         return ""
     node: dict[str, Any] = found  # pyright: ignore[reportUnknownVariableType]
@@ -114,11 +114,11 @@ def _format_type(found: dict[str, Any]) -> str:
     return names.get(found.get("type", ""), "object")
 
 
-def _variable_of(key: str) -> str:
+def _format_variable(key: str) -> str:
     return f"`ODIN_{key.upper()}`" if key in ENVIRONMENT_KEYS else ""
 
 
-def _project_access_of(key: str) -> str:
+def _get_project_access(key: str) -> str:
     """Return what a project's own file may do with a key."""
     if key in USER_ONLY_KEYS:
         return "no"

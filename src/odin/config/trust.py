@@ -284,15 +284,15 @@ class PinnedProject:
         """Return the pin of the current content. Raise ConfigError if the project cannot be pinned."""
         started = time.time_ns()
         files = self._list_files()
-        stamp, digest = _stamp_of(files), self._hash_files(files)
-        if _stamp_of(self._list_files()) != stamp:
+        stamp, digest = _make_stamp(files), self._hash_files(files)
+        if _make_stamp(self._list_files()) != stamp:
             raise ConfigError(f"Files in {self.folder} changed while they were read.", "Try again.")
         is_settled = all(started - info.st_ctime_ns > _UNSETTLED_NS for _, _, info in files)
         return ProjectPin(digest=digest, stamp=stamp if is_settled else "")
 
     def has_content(self, pin: ProjectPin) -> bool:
         try:
-            stamp = _stamp_of(self._list_files())
+            stamp = _make_stamp(self._list_files())
             if stamp in (pin.stamp, self._stamps.get(pin.digest)):
                 return True
             now = self.make_pin()
@@ -356,7 +356,7 @@ class PinnedProject:
 _OWN_SETTINGS = "Put the hook or server into your own settings instead."
 
 
-def _stamp_of(files: list[tuple[str, str, os.stat_result]]) -> str:
+def _make_stamp(files: list[tuple[str, str, os.stat_result]]) -> str:
     import hashlib
 
     digest = hashlib.sha256()

@@ -23,7 +23,7 @@ from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import clip
 from odin.core.path_names import contains
 from odin.core.text import suggest_similar
-from odin.core.tool import canonical_name_of
+from odin.core.tool import get_canonical_name
 
 if TYPE_CHECKING:
     from odin.core.server_tool import ServerTool
@@ -100,7 +100,7 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
 
     def has_tool(self, tool: str, server_tool: "ServerTool | None" = None) -> bool:
         """True if this agent has the tool with this name."""
-        name = canonical_name_of(tool)
+        name = get_canonical_name(tool)
         if name in _TASK_TOOLS:
             return True
         if server_tool is not None:

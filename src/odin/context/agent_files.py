@@ -38,7 +38,7 @@ from odin.context.markdown_folder import (
 )
 from odin.core.team import DelegationLimits
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
-from odin.core.tool import ALIASES, canonical_name_of, user_name_of
+from odin.core.tool import ALIASES, get_canonical_name, get_display_name
 
 COLORS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
 
@@ -235,7 +235,7 @@ class _AgentReader:
         elif base is None:
             self.problems.append(AgentProblem(fields.path, line, "The prompt is empty. This agent is ignored."))
             return
-        found.setdefault("description", "" if base else _first_line_of(prompt))
+        found.setdefault("description", "" if base else _get_first_line(prompt))
         if base is not None:
             kept = {name: value for name, value in found.items() if value != "" or name == "model"}
             yield msgspec.structs.replace(base, **kept, source=source, path=path)
@@ -247,7 +247,7 @@ class _AgentReader:
         self.definitions[key] = definition
 
 
-def _first_line_of(text: str) -> str:
+def _get_first_line(text: str) -> str:
     return next((to_plain_line(line.strip("# \t")) for line in text.splitlines() if line.strip("# \t")), "")
 
 
@@ -362,7 +362,7 @@ class _FieldReader:
                 return None
             at = f"{key}[{number}]"
             match = re.fullmatch(_TOOL, item)
-            name = canonical_name_of(match[1]) if match else ""
+            name = get_canonical_name(match[1]) if match else ""
             if name in self._known.tools:
                 if match and match[2] and name != "AgentTool":
                     pattern = to_plain_line(item)
@@ -372,7 +372,7 @@ class _FieldReader:
             elif name.startswith("mcp__") or name in SERVER_TOOLS:
                 names.append(name)
             elif name.casefold() not in _CLAUDE_TOOLS:
-                hint = suggest_similar(item, (*self._known.tools, *map(user_name_of, self._known.tools)))
+                hint = suggest_similar(item, (*self._known.tools, *map(get_display_name, self._known.tools)))
                 self.report(at, f"Unknown tool {to_plain_line(item)!r} is ignored.{hint}")
         return tuple(dict.fromkeys(names))
 

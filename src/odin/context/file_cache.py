@@ -234,7 +234,7 @@ class FileEntry(Struct):
 MAIN_AGENT = "the main agent"
 
 
-class LastWriters:
+class FileOwnership:
     """Which agent wrote a file last; shared by all agents of a session."""
 
     def __init__(self) -> None:
@@ -296,10 +296,10 @@ class FileCache:
         *,
         read_first: bool = True,
         clock: Callable[[], float] = time.time,
-        writers: LastWriters | None = None,
+        ownership: FileOwnership | None = None,
         agent: str = "",
     ) -> None:
-        self._writers = writers or LastWriters()
+        self._ownership = ownership or FileOwnership()
         self._agent = agent
         self.settings = settings or CacheSettings()
         self.read_first = read_first
@@ -351,7 +351,7 @@ class FileCache:
             entry.original_hash = known.original_hash if known else ""
             entry.keep_whole(text, self._file_limit)
             entry.modified, entry.truncated, entry.written = True, False, written.has_fine_timestamps
-            self._writers.record(entry.path, self._agent, written.sha256)
+            self._ownership.record(entry.path, self._agent, written.sha256)
             self._store_entry(entry)
 
     def forget(self, path: str) -> None:
@@ -540,10 +540,10 @@ class FileCache:
             return "stale"
         return "current" if entry.fingerprint.sha256 == sha256 else "changed"
 
-    def writer_of(self, path: str, sha256: str) -> str:
+    def find_writer(self, path: str, sha256: str) -> str:
         """Return the other agent of this session that wrote this content; empty if none did."""
         # The other agent that wrote this content; empty if it came from outside the session.
-        agent, written = self._writers._last.get(resolve_links(path), (self._agent, ""))
+        agent, written = self._ownership._last.get(resolve_links(path), (self._agent, ""))
         return "" if agent == self._agent or written != sha256 else agent or MAIN_AGENT
 
     def list_unseen(self, path: str) -> list[LineSpan]:

@@ -71,12 +71,12 @@ BUILTIN_COMMANDS: dict[str, dict[str, Any]] = {
 }
 
 
-def text_of(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a front matter value as one line of text."""
     if isinstance(value, list):
-        return f"[{', '.join(text_of(item) for item in cast('list[Any]', value))}]"
+        return f"[{', '.join(format_value(item) for item in cast('list[Any]', value))}]"
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {text_of(item)}" for key, item in cast("dict[Any, Any]", value).items())
+        return ", ".join(f"{key}: {format_value(item)}" for key, item in cast("dict[Any, Any]", value).items())
     return str(value)
 
 
@@ -250,6 +250,6 @@ def _is_from_project(text: CommandText) -> bool:
 
 def _make_text(name: str, values: Mapping[str, Any], body: str, source: CommandSource, path: str) -> CommandText:
     first = next((line.strip("# \t") for line in body.splitlines() if line.strip("# \t")), "")
-    description = to_plain_line(text_of(values.get("description", "")) or first)
-    hint = to_plain_line(text_of(values.get("argument-hint", "") or values.get("hint", "")))
+    description = to_plain_line(format_value(values.get("description", "")) or first)
+    hint = to_plain_line(format_value(values.get("argument-hint", "") or values.get("hint", "")))
     return CommandText(CustomCommand(name, description, hint, source), to_valid_unicode(body), path)

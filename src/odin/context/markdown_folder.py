@@ -92,12 +92,12 @@ class _FrontMatterReader:
         False if it is anything else; then nothing has been read.
         """
         found = [_PLAIN_LINE.fullmatch(line) for line in lines]
-        keys = {_key_of(match[1]) for match in found if match is not None}
+        keys = {_normalize_key(match[1]) for match in found if match is not None}
         if len(keys) < len(lines):
             return False
         for number, match in enumerate(found, first):
             assert match is not None
-            key = _key_of(match[1])
+            key = _normalize_key(match[1])
             self.values[key], self.lines[key] = match[2].strip(), number
         return True
 
@@ -110,7 +110,7 @@ class _FrontMatterReader:
             if text := block[0].strip():
                 self.errors.append((line, f"{to_plain_line(text)!r} is not `key: value`."))
             return
-        key = _key_of(name)
+        key = _normalize_key(name)
         self.values[key] = " ".join(part for text in [start, *block[1:]] if (part := text.strip()))
         self.lines[key] = line
         self.as_text[key] = root if isinstance(root, str) else "it is not a mapping"
@@ -122,7 +122,7 @@ class _FrontMatterReader:
         if not isinstance(root, yaml.MappingNode):
             return False
         for name, node in root.value:
-            key, line = _key_of(str(name.value)), first + name.start_mark.line
+            key, line = _normalize_key(str(name.value)), first + name.start_mark.line
             if key in self.lines:
                 self.errors.append((line, f"{key} is written twice."))
             self.lines[key] = line
@@ -153,7 +153,7 @@ class _FrontMatterReader:
         return node.value
 
 
-def _key_of(name: str) -> str:
+def _normalize_key(name: str) -> str:
     return name.strip().casefold().replace("_", "-")
 
 

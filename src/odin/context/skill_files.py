@@ -179,7 +179,7 @@ class _SkillReader:
         self._report_problem(SkillProblem(to_plain_line(self._path), line, text, fatal, strict))
 
     def _report_at(self, key: str, text: str, *, strict: bool = False) -> None:
-        self.report(self._line_of(key), text, strict=strict)
+        self.report(self._find_line(key), text, strict=strict)
 
     def read(self) -> Skill:
         """Return the skill. Raise _Unusable."""
@@ -245,7 +245,7 @@ class _SkillReader:
         if not _NAME.fullmatch(name):
             if name == own or not _NAME.fullmatch(own):
                 shown = to_plain_line(name)
-                raise _Unusable(f"{shown!r} is not a name: use letters, digits and hyphens.", self._line_of("name"))
+                raise _Unusable(f"{shown!r} is not a name: use letters, digits and hyphens.", self._find_line("name"))
             self._report_at("name", f"{to_plain_line(name)!r} is not a name. The folder's name is used.", strict=True)
             name = own
         if name != own:
@@ -279,7 +279,7 @@ class _SkillReader:
             return default
         return found
 
-    def _line_of(self, key: str) -> int:
+    def _find_line(self, key: str) -> int:
         return self._front.lines.get(key, 1)
 
 

@@ -5,6 +5,7 @@ Token usage and cost, summed up.
 
 from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec import Struct, field
 
 from odin.core.event_values import (
@@ -21,7 +22,7 @@ from odin.core.event_values import (
     Todo,
 )
 from odin.core.message import Image, ReplyMessage, Usage
-from odin.core.policy import Danger, HookPoint, RememberScope, RuleAction
+from odin.core.policy import Danger, RecordedHookPoint, RememberScope, RuleAction
 
 # --- one model request ---
 
@@ -198,7 +199,7 @@ class ToolEnded(Event, frozen=True):
 
 
 class CallQueued(Event, frozen=True):
-    """A call is admitted and waits for a free slot; `ToolStarted` follows."""
+    """A call is authorized and waits for a free slot; `ToolStarted` follows."""
 
     durable = False
     call_id: str
@@ -310,6 +311,10 @@ class PermissionAsked(Event, frozen=True):
     granted_paths: tuple[str, ...] = ()
     granted_network: bool = False
 
+    def __post_init__(self) -> None:
+        if self.danger == "harmless":  # the name in logs of earlier versions
+            msgspec.structs.force_setattr(self, "danger", "read_only")
+
 
 class PermissionAnswered(Event, frozen=True):
     """The answer to a request. `args` are the edited arguments, if any; `rule` is saved for the scope `remember`."""
@@ -344,7 +349,7 @@ class RuleRemoved(Event, frozen=True):
 class HookRan(Event, frozen=True):
     """A hook ran. `outcome` is one word; `detail` is its message or the error."""
 
-    point: HookPoint
+    point: RecordedHookPoint
     hook: str
     outcome: Literal["silent", "allowed", "asked", "denied", "modified", "context", "halted", "failed", "timed_out"]
     detail: str = ""

@@ -148,7 +148,7 @@ class Snapshot(Struct, frozen=True):
     message_count: int
     role: str = DEFAULT_ROLE
     tasks: tuple[TaskRecord, ...] = ()
-    unread_mail: int = 0
+    unread_messages: int = 0
     team_working: bool = False
     used_skills: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 

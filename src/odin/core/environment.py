@@ -1,4 +1,4 @@
-"""The environment of a session: made once, so that what judges a program and what runs it agree, and its waits."""
+"""The environment of a session: made once, so that what checks a program and what runs it agree, and its waits."""
 
 import os
 import time

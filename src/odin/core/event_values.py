@@ -8,7 +8,7 @@ Mode = Literal["ask_mode", "plan_mode", "edit_mode"]
 """Strictest first. Plan mode can lead to edit mode, if the user approves the plan; ask mode cannot."""
 
 
-def strictest_mode_of(mode: Mode, *others: Mode | None) -> Mode:
+def get_strictest_mode(mode: Mode, *others: Mode | None) -> Mode:
     """Return the mode that allows the least. None is no limit."""
     modes: list[Mode] = [mode, *(other for other in others if other is not None)]
     return min(modes, key=get_args(Mode).index)

@@ -50,7 +50,7 @@ def format_age(seconds: float) -> str:
     return "now"
 
 
-def count_of(number: int, one: str, many: str = "") -> str:
+def pluralize(number: int, one: str, many: str = "") -> str:
     """Return `1 line` or `1,200 lines`."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
@@ -77,12 +77,12 @@ def shorten_home(path: str, home: str) -> str:
     return path
 
 
-def permission_mode_label_of(mode: str) -> str:
+def format_permission_mode(mode: str) -> str:
     """Return a permission mode as it is shown to users."""
     return "auto: sandboxed" if mode == "auto" else mode
 
 
-def model_name_of(ref: str) -> str:
+def get_model_name(ref: str) -> str:
     """Return a model ref without its provider: `claude-x@high` for `anthropic/claude-x@high`."""
     return ref.rsplit("/", 1)[-1] or ref
 

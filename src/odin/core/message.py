@@ -196,7 +196,7 @@ def is_extension_of(messages: Sequence[Message], earlier: Sequence[Message]) -> 
     return len(earlier) <= len(messages) and all(map(is_, earlier, messages))
 
 
-def failed_calls_of(messages: Iterable[Message]) -> set[str]:
+def find_failed_calls(messages: Iterable[Message]) -> set[str]:
     """Return the ids of the tool calls whose results are errors."""
     results = (result for message in messages if isinstance(message, ToolMessage) for result in message.results)
     return {result.call_id for result in results if result.is_error}

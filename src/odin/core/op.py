@@ -165,9 +165,9 @@ class SetTitle(Struct, frozen=True, tag=True):
 class AnswerPermission(Struct, frozen=True, tag=True):
     """Answer a permission request. The first answer wins; False if the request is unknown or answered.
 
-    `args` replaces the arguments, which are validated and judged again; `summary` says what was changed. `by` names who
-    answered. `rule` is one of the offered rules or another one; with `remember` it is saved with this answer's action,
-    allow or deny. `permission_mode` is one of the offered modes, which the session then has from now on.
+    `args` replaces the arguments, which are validated and checked again; `summary` says what was changed. `by` names
+    who answered. `rule` is one of the offered rules or another one; with `remember` it is saved with this answer's
+    action, allow or deny. `permission_mode` is one of the offered modes, which the session then has from now on.
     """
 
     ask_id: str

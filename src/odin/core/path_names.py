@@ -293,7 +293,7 @@ def is_temporary(path: str) -> bool:
     return ".odin-" in path and _TEMPORARY_NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
-def writer_of(name: str) -> int | None:
+def parse_writer_pid(name: str) -> int | None:
     """Return the process that writes this temporary file; None if it is a copy or no temporary file."""
     match = _TEMPORARY_NAME.fullmatch(name) if ".odin-" in name else None
     return int(match[2]) if match is not None and not match[1] else None

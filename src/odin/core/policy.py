@@ -22,8 +22,8 @@ RememberScope = Literal["session", "project", "user"]
 """How long an answer is remembered: in this session, in this project, or everywhere."""
 
 
-Danger = Literal["harmless", "changes_files", "hard_to_undo", "outside_project", "network", "credentials"]
-"""The worst that a tool call would do, for permission requests."""
+Danger = Literal["read_only", "changes_files", "hard_to_undo", "outside_project", "network", "credentials", "harmless"]
+"""The worst that a tool call would do, for permission requests. `harmless` is `read_only` in old logs."""
 
 
 class RuleLine(Struct, frozen=True):
@@ -117,6 +117,27 @@ def _list_base64_forms(encoded: str, offset: int, length: int) -> set[str]:
 
 
 HookPoint = Literal[
+    "SessionStart",
+    "SessionEnd",
+    "UserPromptSubmit",
+    "on_before_llm_call",
+    "on_after_llm_call",
+    "PreToolUse",
+    "PostToolUse",
+    "on_before_tool_result_append",
+    "on_tool_batch_complete",
+    "PreCompact",
+    "PostCompact",
+    "on_idle",
+    "PermissionRequest",
+    "on_wait_question",
+    "on_agent_error",
+    "Stop",
+    "SubagentStop",
+]
+"""The events of hooks as settings name them: Claude Code's names, or Odin's where it has none."""
+
+RecordedHookPoint = Literal[
     "session_start",
     "session_end",
     "prompt_submit",
@@ -135,6 +156,27 @@ HookPoint = Literal[
     "stop",
     "subagent_stop",
 ]
+
+RECORDED_POINTS: dict[HookPoint, RecordedHookPoint] = {
+    "SessionStart": "session_start",
+    "SessionEnd": "session_end",
+    "UserPromptSubmit": "prompt_submit",
+    "on_before_llm_call": "before_llm_call",
+    "on_after_llm_call": "after_llm_call",
+    "PreToolUse": "tool_call",
+    "PostToolUse": "tool_result",
+    "on_before_tool_result_append": "before_tool_result_append",
+    "on_tool_batch_complete": "tool_batch_complete",
+    "PreCompact": "before_compress",
+    "PostCompact": "after_compress",
+    "on_idle": "idle",
+    "PermissionRequest": "wait_confirm",
+    "on_wait_question": "wait_question",
+    "on_agent_error": "agent_error",
+    "Stop": "stop",
+    "SubagentStop": "subagent_stop",
+}
+"""The names in logs. With `on_` before them, settings may use them, too, and hooks are told them."""
 
 
 class HookCall(Struct, frozen=True):
@@ -162,7 +204,7 @@ class HookCall(Struct, frozen=True):
     stop_hook_active: bool = False
 
 
-class HookVerdict(Struct, frozen=True):
+class HookEffect(Struct, frozen=True):
     """The combined output of all hooks at one point. The default changes nothing.
 
     `message` is the reason for a denial, for the model. `args` replaces a tool call's arguments, `output` its result.
@@ -180,7 +222,7 @@ class HookVerdict(Struct, frozen=True):
     continue_turn: bool = False
 
 
-NO_VERDICT = HookVerdict()
+NO_HOOK_EFFECT = HookEffect()
 
 
 HookPayload = dict[str, Any]
@@ -212,7 +254,7 @@ class Hooks(Protocol):
         """True if a hook is registered for this point and, if given, this tool."""
         ...
 
-    async def fire(self, call: HookCall) -> HookVerdict: ...
+    async def fire(self, call: HookCall) -> HookEffect: ...
 
 
 class NoHooks:
@@ -221,5 +263,5 @@ class NoHooks:
     def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         return False
 
-    async def fire(self, call: HookCall) -> HookVerdict:
-        return NO_VERDICT
+    async def fire(self, call: HookCall) -> HookEffect:
+        return NO_HOOK_EFFECT

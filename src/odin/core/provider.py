@@ -109,7 +109,7 @@ class ModelInfo(Struct, frozen=True):
         """True if the cost of a request can be computed."""
         return self.free or self.price_input > 0 or self.price_output > 0
 
-    def cost_of(self, usage: Usage) -> float:
+    def calculate_cost(self, usage: Usage) -> float:
         """Return the cost of one request in USD. Cached input is billed at its own price only."""
         return (
             usage.input * self.price_input
@@ -310,10 +310,10 @@ class ReplyBuilder:
         calls = [[call.name, *call.fragments] for call in self._calls.values()]
         return sum(len(fragment) for fragments in (*texts, *calls) for fragment in fragments)
 
-    def arguments_of(self, index: int) -> str:
+    def get_arguments(self, index: int) -> str:
         return "".join(self._calls[index].fragments)
 
-    def name_of_call(self, index: int) -> str:
+    def get_call_name(self, index: int) -> str:
         return self._calls[index].name
 
     def finish(self, *, interrupted: bool = False) -> Reply:
@@ -505,7 +505,7 @@ class SearchHit(Struct, frozen=True):
 class SearchEngine(Protocol):
     """A web search engine."""
 
-    def address_of(self, query: str) -> str:
+    def make_search_url(self, query: str) -> str:
         """Return the URL of the search, without secrets."""
         ...
 

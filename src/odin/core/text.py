@@ -99,7 +99,7 @@ _TYPE_NAMES = {
 }
 
 
-def kind_of(value: Any) -> str:
+def describe_type(value: Any) -> str:
     """Return the kind of a JSON value: `text`, `a number`, `a list`, …"""
     return next((name for kind, name in _KIND_NAMES if isinstance(value, kind)), "null")
 
@@ -120,7 +120,7 @@ def describe_mismatch(value: Any, kind: Any) -> str:
     if limits := next((limits for found in types if (limits := _describe_limits(found, value))), ""):
         return f"must be {limits}, not {_show(value)}."
     expected = list_choices(dict.fromkeys(_TYPE_NAMES.get(type(found).__name__, "an object") for found in types))
-    return f"must be {expected}, not {kind_of(value) if expected == 'text' else _show(value)}."
+    return f"must be {expected}, not {describe_type(value) if expected == 'text' else _show(value)}."
 
 
 def _flatten(found: "inspect.Type") -> "Iterator[inspect.Type]":
@@ -157,7 +157,7 @@ def _show(value: Any) -> str:
 
     if isinstance(value, str | int | float) and len(shown := json.dumps(value, ensure_ascii=False)) <= _MAX_SHOWN:
         return shown
-    return kind_of(value)
+    return describe_type(value)
 
 
 def append_piped_text(prompt: str, piped: str) -> str:
@@ -169,7 +169,7 @@ def append_piped_text(prompt: str, piped: str) -> str:
     return f"{prompt}{_PIPED_START}{name[5:]}>\n{piped.removesuffix(_NEWLINE)}\n</{name}>"
 
 
-def typed_text_of(prompt: str) -> str:
+def get_typed_text(prompt: str) -> str:
     """Return a prompt without the block of text that was piped to Odin."""
     return prompt.partition(_PIPED_START)[0]
 

@@ -1,7 +1,7 @@
 """The tool protocol, and the registry of one agent's tools.
 
 A tool's arguments are a struct whose JSON schema is shown to the model; the class docstring is the model's description;
-`subject_of` returns what permission rules match. Dependencies are passed to the constructor.
+`get_target` returns what permission rules match. Dependencies are passed to the constructor.
 """
 
 from abc import ABC, abstractmethod
@@ -24,18 +24,18 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
+from odin.core.background_prompts import BackgroundPrompt
 from odin.core.environment import ExecutionEnvironment
 from odin.core.event_values import Mode, Question, Todo
 from odin.core.message import Image
 from odin.core.op import AnswerPlan
 from odin.core.profile import PROJECT, ProcessProfile
 from odin.core.provider import ToolSpec
-from odin.core.small_jobs import SmallJob
 
 if TYPE_CHECKING:
     from odin.core.server_tool import ServerTool
 
-Kind = Literal["read", "edit", "execute", "network", "talk"]
+Kind = Literal["read", "edit", "execute", "network", "interactive"]
 
 SideEffect = Literal["none", "read_only", "mutating", "network", "blocking"]
 
@@ -44,7 +44,7 @@ _SIDE_EFFECTS: dict[Kind, SideEffect] = {
     "edit": "mutating",
     "execute": "blocking",
     "network": "network",
-    "talk": "none",
+    "interactive": "none",
 }
 
 
@@ -53,7 +53,7 @@ class Args(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResolvedPath(Struct, frozen=True):
-    """A path as the kernel resolves it, at one moment: what the permission rules judge and what the tool acts on.
+    """A path as the kernel resolves it, at one moment: what the permission rules check and what the tool acts on.
 
     `written` is the path as given. `path` is absolute and contains neither links nor `..`. `target` differs from it
     only for a tool that acts on links themselves: it is where the link leads. `shown` is the name for messages:
@@ -73,11 +73,11 @@ class ResolvedPath(Struct, frozen=True):
         return self.shown if end == self.shown else f"{self.shown} (which leads to {end})"
 
 
-class Subject(Struct, frozen=True):
+class Target(Struct, frozen=True):
     """What a tool call acts on, for permission rules: paths, a command, a URL, or something with a `name`: a skill.
 
     Relative paths start at the working directory. `on_links`: the tool acts on a link, not on what it leads to.
-    `resolved` are the paths as resolved when the call was judged (`Policy.resolve`). `removes` are those of the paths
+    `resolved` are the paths as resolved when the call was checked (`Policy.resolve`). `removes` are those of the paths
     that the call deletes or moves away. `other_name` is another name of the same thing; rules may use either.
     `persists`: what the call writes is given to later sessions.
     `server_tool` is what a call of an MCP server uses.
@@ -108,8 +108,8 @@ class Subject(Struct, frozen=True):
             or ", ".join(self.paths)
         )
 
-    def split_paths(self) -> "tuple[Subject, ...]":
-        """Return one subject for each path."""
+    def split_paths(self) -> "tuple[Target, ...]":
+        """Return one target for each path."""
         return tuple(
             msgspec.structs.replace(self, paths=(path,), resolved=self.resolved[at : at + 1])
             for at, path in enumerate(self.paths)
@@ -167,9 +167,9 @@ class ToolContext(Struct, frozen=True):
     conversation.
 
     `environment` is the one in which the agent runs commands. `is_hidden` returns True for a file that rules keep out
-    of search results. A tool that is cancelled calls `keep_partial` with what it has so far. `judged` are the paths of
-    the call as the permission rules judged them; None if nothing judges the calls, so that the tool resolves its paths
-    itself.
+    of search results. A tool that is cancelled calls `keep_partial` with what it has so far. `resolved_paths` are the
+    paths of the call as the permission rules checked them; None if nothing checks the calls, so that the tool resolves
+    its paths itself.
     """
 
     cwd: str
@@ -185,7 +185,7 @@ class ToolContext(Struct, frozen=True):
     profile: ProcessProfile = PROJECT
     is_hidden: Callable[[str], bool] = hide_nothing
     keep_partial: Callable[[ToolOutput], None] = _drop_output
-    judged: tuple[ResolvedPath, ...] | None = None
+    resolved_paths: tuple[ResolvedPath, ...] | None = None
 
 
 class SubAgentTask(Struct, frozen=True):
@@ -199,7 +199,7 @@ class SubAgentTask(Struct, frozen=True):
     type: str = ""
 
 
-AskSmallModel = Callable[[SmallJob, str], Awaitable[str]]
+AskSmallModel = Callable[[BackgroundPrompt, str], Awaitable[str]]
 """Runs a small job on the small model. Raises ProviderError."""
 
 AskUser = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...], ...] | None]]
@@ -242,8 +242,8 @@ class Tool(ABC, Generic[A]):
     """It runs after all other calls of the same reply."""
     modes: ClassVar[tuple[Mode, ...]] = ()
     """The modes in which it is offered; empty: in every mode that allows its kind."""
-    prepares: ClassVar[bool] = False
-    """`prepare` is called with the arguments before the call is judged."""
+    resolves: ClassVar[bool] = False
+    """`resolve` is called with the arguments before the call is checked."""
     server_tool: "ServerTool | None" = None
     """What the tool is called by the MCP server it belongs to."""
     offered: bool = True
@@ -275,30 +275,30 @@ class Tool(ABC, Generic[A]):
 
     def rename_args(self, raw: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments with aliases replaced."""
-        return {self._own_name_of(name, raw): value for name, value in raw.items()} if self.argument_aliases else raw
+        return {self._resolve_alias(name, raw): value for name, value in raw.items()} if self.argument_aliases else raw
 
-    def _own_name_of(self, name: str, raw: dict[str, Any]) -> str:
+    def _resolve_alias(self, name: str, raw: dict[str, Any]) -> str:
         """Keep the alias if both names are given: then one of them is a mistake and validation rejects it."""
         own = dict(self.argument_aliases).get(name, name)
         return name if own in raw else own
 
-    def find_delegate(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        """Return the tool and the arguments that a call stands for. That call is judged, run and recorded instead."""
+    def redirect(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Return the tool and the arguments that a call stands for. That call is checked, run and recorded instead."""
         return None
 
-    def subject_of(self, args: A) -> Subject:
+    def get_target(self, args: A) -> Target:
         """Return what permission rules match. By default the call touches nothing."""
-        return Subject()
+        return Target()
 
-    async def prepare(self, args: A, ctx: ToolContext) -> None:
-        """Find out what the call will act on, for `subject_of`. Nothing is changed."""
+    async def resolve(self, args: A, ctx: ToolContext) -> None:
+        """Find out what the call will act on, for `get_target`. Nothing is changed."""
         return
 
-    def refusal_of(self, args: A) -> str:
+    def validate(self, args: A) -> str:
         """Return why this call can never make sense, or "". Such a call is refused without asking."""
         return ""
 
-    async def find_failure(self, args: A, ctx: ToolContext) -> ToolOutput | None:
+    async def dry_run(self, args: A, ctx: ToolContext) -> ToolOutput | None:
         """Return the error that this call would give now, or None if it may work. Nothing is changed.
 
         A call that would fail is not asked about; the model reads the error instead.
@@ -312,21 +312,21 @@ class Tool(ABC, Generic[A]):
     def can_speculate(self, args: A) -> bool:
         """Return True if this call may start while the reply is still streaming.
 
-        Only for calls that read, or that change nothing but the files in `subject_of`, because those can be rolled
+        Only for calls that read, or that change nothing but the files in `get_target`, because those can be rolled
         back. A command must also be proven read-only.
         """
         return False
 
-    def title_of(self, args: A) -> str:
+    def get_title(self, args: A) -> str:
         """Return one line that describes this call to the user."""
-        return self.subject_of(args).text
+        return self.get_target(args).text
 
     @abstractmethod
     async def run(self, args: A, ctx: ToolContext) -> ToolOutput: ...
 
     def build_spec(self, brief: bool = False) -> ToolSpec:
         text = self.short if brief else self.description
-        return ToolSpec(self.name, text, schema_of(self.args, brief), self.freeform)
+        return ToolSpec(self.name, text, make_schema(self.args, brief), self.freeform)
 
 
 def _clean_docstring(text: str) -> str:
@@ -336,11 +336,11 @@ def _clean_docstring(text: str) -> str:
     return "\n".join([first.lstrip(), *(line[margin:] for line in rest)]).strip("\n")
 
 
-def schema_of(args: type[Struct], brief: bool = False) -> dict[str, Any]:
+def make_schema(args: type[Struct], brief: bool = False) -> dict[str, Any]:
     """Return the inlined JSON schema of an argument struct without parts a model does not need (titles, null,
     defaults)."""
     try:
-        return _struct_schema_of(args, brief)
+        return _make_struct_schema(args, brief)
     except (TypeError, KeyError, ValueError, AttributeError):
         raw = msgspec.json.schema(args)
         return _slim_schema(raw, raw.get("$defs", {}), brief)
@@ -349,7 +349,7 @@ def schema_of(args: type[Struct], brief: bool = False) -> dict[str, Any]:
 _SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def _struct_schema_of(args: type[Struct], brief: bool) -> dict[str, Any]:
+def _make_struct_schema(args: type[Struct], brief: bool) -> dict[str, Any]:
     """Return the same schema as msgspec for plain argument structs, several times faster: 5 ms of every start.
 
     Raise an error for a type that is not handled here.
@@ -358,7 +358,7 @@ def _struct_schema_of(args: type[Struct], brief: bool) -> dict[str, Any]:
     for base in reversed(args.__mro__):
         kinds |= base.__dict__.get("__annotations__", {})  # noqa: RUF063 (inspect takes long to import)
     fields = tuple(zip(args.__struct_fields__, args.__struct_encode_fields__, strict=True))
-    properties = {shown: _type_schema_of(kinds[name], brief) for name, shown in fields}
+    properties = {shown: _make_type_schema(kinds[name], brief) for name, shown in fields}
     defaults = (msgspec.NODEFAULT,) * (len(fields) - len(args.__struct_defaults__)) + args.__struct_defaults__
     required = [shown for (_, shown), default in zip(fields, defaults, strict=True) if default is msgspec.NODEFAULT]
     schema: dict[str, Any] = {"type": "object", "properties": properties}
@@ -369,21 +369,21 @@ def _struct_schema_of(args: type[Struct], brief: bool) -> dict[str, Any]:
     return schema
 
 
-def _type_schema_of(kind: Any, brief: bool) -> dict[str, Any]:
+def _make_type_schema(kind: Any, brief: bool) -> dict[str, Any]:
     if kind in _SCALARS:
         return {"type": _SCALARS[kind]}
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _add_limits(_type_schema_of(inner[0], brief), inner[1], brief)
+        return _add_limits(_make_type_schema(inner[0], brief), inner[1], brief)
     if origin in (Union, UnionType):
         (only,) = (option for option in inner if option is not NoneType)
-        return _type_schema_of(only, brief)
+        return _make_type_schema(only, brief)
     if origin is Literal and all(isinstance(value, str) for value in inner):
         return {"type": "string", "enum": sorted(inner)}
     if origin in (list, tuple) and (origin is list or inner[1:] == (...,)):
-        return {"type": "array", "items": _type_schema_of(inner[0], brief)}
+        return {"type": "array", "items": _make_type_schema(inner[0], brief)}
     if isinstance(kind, type) and issubclass(kind, Struct):
-        return _struct_schema_of(kind, brief)
+        return _make_struct_schema(kind, brief)
     raise TypeError
 
 
@@ -473,7 +473,7 @@ _CANONICAL: dict[str, str] = {
 }
 
 
-def canonical_name_of(name: str) -> str:
+def get_canonical_name(name: str) -> str:
     """Return Odin's name of a tool. An unknown name is returned unchanged."""
     return _CANONICAL.get(name.casefold(), name)
 
@@ -489,9 +489,9 @@ _USER_NAMES = {
 }
 
 
-def user_name_of(name: str) -> str:
+def get_display_name(name: str) -> str:
     """Return the name of a tool as users know it from permission rules and other agents: `Bash`, `Edit`, `Write`."""
-    canonical = canonical_name_of(name)
+    canonical = get_canonical_name(name)
     return _USER_NAMES.get(canonical, canonical)
 
 
@@ -526,9 +526,9 @@ class Registry:
     ) -> None:
         self.sources = sources
         self._tools: dict[str, Tool[Any]] = {}
-        self._allowed = {canonical_name_of(name) for name in allowed}
-        self._disabled = {canonical_name_of(name) for name in disabled}
-        self._opted_in = {canonical_name_of(name) for name in opted_in}
+        self._allowed = {get_canonical_name(name) for name in allowed}
+        self._disabled = {get_canonical_name(name) for name in disabled}
+        self._opted_in = {get_canonical_name(name) for name in opted_in}
         self._only: frozenset[str] | None = None
         for tool in tools:
             self.register(tool)
@@ -537,7 +537,7 @@ class Registry:
         self._tools[tool.name] = tool
 
     def get(self, name: str) -> Tool[Any] | None:
-        known = self._tools.get(name) or self._tools.get(canonical_name_of(name))
+        known = self._tools.get(name) or self._tools.get(get_canonical_name(name))
         if known is not None or not self.sources:
             return known
         return next((tool for tool in self._list_changing() if tool.name == name), None)
@@ -556,15 +556,15 @@ class Registry:
         return tuple(self._tools)
 
     def is_allowed(self, name: str) -> bool:
-        return canonical_name_of(name) in self._allowed
+        return get_canonical_name(name) in self._allowed
 
     def is_disabled(self, name: str) -> bool:
-        name = canonical_name_of(name)
+        name = get_canonical_name(name)
         return name in self._disabled or (self._only is not None and name not in self._only)
 
     def offer_only(self, names: Iterable[str] | None) -> None:
         """Disable all other tools from now on; None enables them again. A tool that was disabled before stays so."""
-        self._only = None if names is None else frozenset(map(canonical_name_of, names))
+        self._only = None if names is None else frozenset(map(get_canonical_name, names))
 
     def list_safe_tools(self) -> tuple[str, ...]:
         """Return the tools that change nothing and send nothing, for programs that ask before all others."""

@@ -13,7 +13,7 @@ from odin.context.system_prompt import describe_environment, format_date
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
 from odin.core.event import ContextAdded, NoteAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
-from odin.core.event_values import Delivery, Mode, strictest_mode_of
+from odin.core.event_values import Delivery, Mode, get_strictest_mode
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
 from odin.engine.call import CallScope
 from odin.engine.limits import RepetitionGuard
@@ -48,7 +48,7 @@ class LoopController(Protocol):
     def is_own_prompt(self, prompt_id: str) -> bool: ...
 
 
-class TakenMail(Struct, frozen=True):
+class ReceivedMessages(Struct, frozen=True):
     """Mail as one text for the model, with the ids to record with it. `mode` is the strictest mode of its messages."""
 
     text: str = ""
@@ -56,19 +56,19 @@ class TakenMail(Struct, frozen=True):
     mode: Mode | None = None
 
 
-class Mailbox(Protocol):
+class Inbox(Protocol):
     """The mail of the session's agents. The methods are those of an agent without mail."""
 
-    def take(self, agent: str) -> TakenMail:
+    def take(self, agent: str) -> ReceivedMessages:
         """Return all mail for this agent that was not taken yet, the most urgent first."""
-        return TakenMail()
+        return ReceivedMessages()
 
     def should_wake(self, agent: str) -> bool:
         """True if this agent has mail that an idle agent should read now."""
         return False
 
 
-class NoMail(Mailbox):
+class EmptyInbox(Inbox):
     """For an agent alone."""
 
 
@@ -80,7 +80,7 @@ class AgentDeps(Struct, frozen=True):
     environment: ExecutionEnvironment
     root: str
     attachments: Attachments = NoAttachments()
-    mailbox: Mailbox = NoMail()
+    inbox: Inbox = EmptyInbox()
 
 
 class Agent:
@@ -126,7 +126,7 @@ class Agent:
         self._last_date = ""
         self._context = [item.note for item in left.conversation.unsent_context] if left else []
         self._notifications: list[Prompt] = []
-        self._mail_of_prompt: dict[str, tuple[str, ...]] = {}
+        self._messages_by_prompt: dict[str, tuple[str, ...]] = {}
         self.is_held = False
         """While True the agent starts no turn by itself."""
         self._self_started_turns = 0
@@ -157,7 +157,7 @@ class Agent:
             raise SessionBusy
         delivery = prompt.delivery or self._delivery
         self._queue.put(msgspec.structs.replace(prompt, delivery=delivery))
-        self._recorder.emit(_queue_event_of(PromptQueued, prompt, delivery), self.name)
+        self._recorder.emit(_make_queue_event(PromptQueued, prompt, delivery), self.name)
         self._notify_steering()
 
     def _refuse_duplicate_id(self, prompt_id: str) -> None:
@@ -188,7 +188,7 @@ class Agent:
         if changed is None:
             return False
         delivery = changed.delivery or self._delivery
-        self._recorder.emit(_queue_event_of(PromptChanged, changed, delivery), self.name)
+        self._recorder.emit(_make_queue_event(PromptChanged, changed, delivery), self.name)
         if idle and (prompt := self._queue.take()) is not None:
             self._self_started_turns = 0
             self._start_prompt(prompt)
@@ -211,15 +211,15 @@ class Agent:
 
     def wake(self) -> None:
         """Start a turn for new mail if the agent is idle. A busy one reads it with its next request."""
-        if not self.is_busy and not self.is_held and (prompt := self._make_mail_prompt()) is not None:
+        if not self.is_busy and not self.is_held and (prompt := self._make_message_prompt()) is not None:
             self._start_prompt(prompt)
 
-    def _make_mail_prompt(self) -> Prompt | None:
-        if self.is_held or not self._deps.mailbox.should_wake(self.name):
+    def _make_message_prompt(self) -> Prompt | None:
+        if self.is_held or not self._deps.inbox.should_wake(self.name):
             return None
-        taken = self._deps.mailbox.take(self.name)
+        taken = self._deps.inbox.take(self.name)
         prompt = Prompt(taken.ids[0], taken.text, taken.mode or self._current_mode)
-        self._mail_of_prompt[prompt.id] = taken.ids
+        self._messages_by_prompt[prompt.id] = taken.ids
         self._self_started_ids.add(prompt.id)
         return prompt
 
@@ -231,7 +231,7 @@ class Agent:
 
     def _limit_mode(self, notification: Prompt) -> Prompt:
         """Return the notification in a mode that allows no more than the latest turn: the user did not send it."""
-        return msgspec.structs.replace(notification, mode=strictest_mode_of(notification.mode, self._current_mode))
+        return msgspec.structs.replace(notification, mode=get_strictest_mode(notification.mode, self._current_mode))
 
     def take_notifications(self) -> list[Prompt]:
         """Return the notifications the model has not read yet, and forget them."""
@@ -374,7 +374,7 @@ class Agent:
         """Return a prompt made of what came too late for the last turn, if that turn ended well."""
         if self.is_held or ended is None or ended.reason != "end_turn":
             return None
-        return self._make_notification_prompt() or self._make_mail_prompt()
+        return self._make_notification_prompt() or self._make_message_prompt()
 
     def _make_notification_prompt(self) -> Prompt | None:
         if not self._notifications or self._self_started_turns >= MAX_SELF_STARTED_TURNS:
@@ -386,8 +386,8 @@ class Agent:
         return self._limit_mode(Prompt(last.id, "\n\n".join(item.text for item in notifications), last.mode))
 
     def _prepare_turn(self, prompt: Prompt | Continue) -> AgentTurn:
-        mail = self._deps.mailbox.take(self.name)
-        mode = self._mode_for(strictest_mode_of(prompt.mode or self._current_mode, mail.mode))
+        mail = self._deps.inbox.take(self.name)
+        mode = self._mode_for(get_strictest_mode(prompt.mode or self._current_mode, mail.mode))
         continues = isinstance(prompt, Continue)
         asked = Prompt(prompt.id, "") if isinstance(prompt, Continue) else prompt
         # The notes: changes of environment, date and mode, and unsent context.
@@ -413,7 +413,7 @@ class Agent:
             continues,
             asked.display_text,
             attachments=asked.attachments,
-            mail=(*self._mail_of_prompt.pop(prompt.id, ()), *mail.ids),
+            mail=(*self._messages_by_prompt.pop(prompt.id, ()), *mail.ids),
             temperature=asked.temperature,
             max_tokens=asked.max_tokens,
         )
@@ -452,15 +452,15 @@ class Agent:
 
         From here on the turn may do no more than the turns that wrote to it.
         """
-        mail = self._deps.mailbox.take(self.name)
+        mail = self._deps.inbox.take(self.name)
         if mail.mode is not None and self._turn is not None:
-            self.set_mode(strictest_mode_of(mail.mode, self._turn.mode))
+            self.set_mode(get_strictest_mode(mail.mode, self._turn.mode))
         context, self._context = self._context, []
         parts = [*context, *(item.text for item in self.take_notifications()), *filter(None, [mail.text])]
         return NoteAdded("\n\n".join(parts), mail.ids) if parts else None
 
 
-def _queue_event_of(
+def _make_queue_event(
     kind: type[PromptQueued] | type[PromptChanged], prompt: Prompt, delivery: Delivery
 ) -> PromptQueued | PromptChanged:
     return kind(

@@ -30,7 +30,7 @@ from odin.core.policy import HookCall, Hooks, NoHooks, RememberScope, RuleAction
 from odin.core.text import list_choices
 from odin.core.tool import PlanProposal
 from odin.engine.recorder import Recorder
-from odin.policy.rules.rule import RuleSet, scope_of
+from odin.policy.rules.rule import RuleSet, get_scope
 
 PrepareRequest = Callable[[], Awaitable[PermissionAsked | None]]
 """Called when the request can be shown. Returns None if it is no longer needed."""
@@ -80,7 +80,7 @@ class Approvals:
     async def ask(
         self, prepare: PrepareRequest, agent: str, *, handle_answer: HandleAnswer = _keep_answer
     ) -> AnswerPermission | None:
-        """Return the answer, or None if the request was no longer needed when its turn came: judge the call again."""
+        """Return the answer, or None if the request was no longer needed when its turn came: check the call again."""
         self._pending += 1
         try:
             async with self._lock:
@@ -115,7 +115,12 @@ class Approvals:
             self._recorder.emit(asked, agent)
             self._notify_hooks(
                 HookCall(
-                    "wait_confirm", agent, call_id=asked.call_id, tool=asked.name, args=asked.args, text=asked.reason
+                    "PermissionRequest",
+                    agent,
+                    call_id=asked.call_id,
+                    tool=asked.name,
+                    args=asked.args,
+                    text=asked.reason,
                 ),
                 "" if asked.unsandboxed else asked.ask_id,  # hooks cannot answer this, only the user can
             )
@@ -187,7 +192,7 @@ class Approvals:
         self._waiting_since = self._clock()
         try:
             self._recorder.emit(QuestionsAsked(ask_id, call_id, questions), agent)
-            self._notify_hooks(HookCall("wait_question", agent, call_id=call_id, text=questions[0].text))
+            self._notify_hooks(HookCall("on_wait_question", agent, call_id=call_id, text=questions[0].text))
             async with asyncio.timeout(self._question_timeout or None):
                 return await answered
         except TimeoutError:
@@ -226,7 +231,7 @@ class Approvals:
         answer = AnswerPlan(asked.ask_id, "keep_planning", by="timeout")
         try:
             self._recorder.emit(asked, agent)
-            self._notify_hooks(HookCall("wait_question", agent, call_id=asked.call_id, text=asked.title))
+            self._notify_hooks(HookCall("on_wait_question", agent, call_id=asked.call_id, text=asked.title))
             async with asyncio.timeout(self._question_timeout or None):
                 answer = await answered
         except asyncio.CancelledError:
@@ -294,11 +299,11 @@ class Approvals:
             task.add_done_callback(self._hook_tasks.discard)
 
     async def _fire_hook(self, call: HookCall, ask_id: str) -> None:
-        verdict = await self._hooks.fire(call)
-        if ask_id and verdict.decision in ("allow", "deny"):
-            self.answer(AnswerPermission(ask_id, verdict.decision == "allow", verdict.message, verdict.args, by="hook"))
-        if verdict.notice:
-            self._recorder.emit(Warned(verdict.notice), call.agent)
+        effect = await self._hooks.fire(call)
+        if ask_id and effect.decision in ("allow", "deny"):
+            self.answer(AnswerPermission(ask_id, effect.decision == "allow", effect.message, effect.args, by="hook"))
+        if effect.notice:
+            self._recorder.emit(Warned(effect.notice), call.agent)
 
     def _make_id(self) -> str:
         self._count += 1
@@ -357,7 +362,7 @@ class RuleChanges:
     async def remove(self, number: int) -> None:
         async with self._lock:
             rule = await asyncio.to_thread(self._rule_set.remove, number)
-            self._recorder.emit(RuleRemoved(rule.text, rule.action, scope_of(rule), rule.role))
+            self._recorder.emit(RuleRemoved(rule.text, rule.action, get_scope(rule), rule.role))
 
     def list_rules(self) -> tuple[RuleLine, ...]:
         return (*self._rule_set.list_rules(), *self._list_fixed())

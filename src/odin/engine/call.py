@@ -1,6 +1,6 @@
 """One tool call of the model as a value, and everything its way through the pipeline needs.
 
-`Call` carries its stage. The functions that move it on are `admit` (admission.py), `run` and `record` (execution.py);
+`Call` carries its stage. The functions that move it on are `admit` (authorize.py), `run` and `record` (execution.py);
 pipeline.py states their order.
 """
 
@@ -15,12 +15,12 @@ from odin.core.call_events import ToolEnded
 from odin.core.errors import Denied, OdinError
 from odin.core.event_values import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
-from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
+from odin.core.policy import NO_HOOK_EFFECT, HookCall, HookEffect, HookPoint, Redact, redact_nothing
 from odin.core.profile import NO_GRANTS, SandboxGrants
 from odin.core.tool import (
     Registry,
     ResolvedPath,
-    Subject,
+    Target,
     Tool,
     ToolContext,
     ToolOutput,
@@ -30,14 +30,14 @@ from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.hooks import HookInbox
 from odin.engine.limits import RepetitionGuard
 from odin.engine.recorder import Recorder
-from odin.policy.verdict import Verdict
+from odin.policy.decision import Decision
 from odin.session.history import FileHistory
 
 if TYPE_CHECKING:
     from odin.policy.policy import Policy
 
-CallStage = Literal["requested", "judged", "admitted", "refused", "running", "finished", "recorded"]
-"""`judged`: the arguments are valid and no rule denies the call; hooks and the user have not been asked yet."""
+CallStage = Literal["requested", "evaluated", "authorized", "refused", "running", "finished", "recorded"]
+"""`resolved_paths`: the arguments are valid and no rule denies the call; hooks and the user have not been asked yet."""
 
 
 class CallRefusal(Struct, frozen=True):
@@ -72,8 +72,8 @@ class Call(Struct, frozen=True):
     stage: CallStage = "requested"
     registered_tool: Tool[Any] | None = None
     args: Any = None
-    subject: Subject = Subject()
-    verdict: Verdict = Verdict("deny")
+    target: Target = Target()
+    decision: Decision = Decision("deny")
     asked_paths: tuple[str, ...] = ()
     allowed_paths: tuple[str, ...] = ()
     is_asked_by_hook: bool = False
@@ -96,7 +96,7 @@ class Call(Struct, frozen=True):
 
     @property
     def tool(self) -> Tool[Any]:
-        """The tool. Raise LookupError for a call that was not judged."""
+        """The tool. Raise LookupError for a call that was not checked."""
         if self.registered_tool is None:
             raise LookupError(self.request.name)
         return self.registered_tool
@@ -188,7 +188,7 @@ class TurnCalls:
         changed = [item.change.before.path for item in made]
         if not call.is_refused and call.tool.kind == "edit" and ended.status == "success":
             changed += ended.files
-        command = call.subject.command
+        command = call.target.command
         if command or changed:
             files = tuple(dict.fromkeys(changed))
             self.finished.append(FinishedCall(command, ended.status, ended.error_kind, ended.asynchronous, files))
@@ -214,10 +214,10 @@ class CallSteps(Struct, frozen=True):
 
 
 PreviewCall = Callable[[Any, tuple[ResolvedPath, ...]], Awaitable[str]]
-"""Return the change that arguments would make to the judged paths, as text for the user; "" if there is none."""
+"""Return the change that arguments would make to the checked paths, as text for the user; "" if there is none."""
 
 
-async def skip_preview(args: Any, judged: tuple[ResolvedPath, ...]) -> str:
+async def skip_preview(args: Any, resolved_paths: tuple[ResolvedPath, ...]) -> str:
     return ""
 
 
@@ -247,10 +247,10 @@ class CallDeps(Struct, frozen=True):
 
 async def fire_hook(
     point: HookPoint, call: Call, scope: CallScope, deps: CallDeps, output: ToolOutput | None = None
-) -> HookVerdict:
+) -> HookEffect:
     """Fire the hooks of a point that is about one call."""
     if not deps.hooks.has_hook_for(point):
-        return NO_VERDICT
+        return NO_HOOK_EFFECT
     about = HookCall(
         point,
         scope.agent,
@@ -258,16 +258,16 @@ async def fire_hook(
         call_id=call.id,
         tool=call.tool.name,
         args=call.tool.rename_args(call.request.args),
-        paths=paths_of(call),
+        paths=list_paths(call),
     )
     if output is not None:
         about = msgspec.structs.replace(about, output=output.text, is_error=output.is_error)
     return await deps.hooks.fire(about)
 
 
-def paths_of(call: Call) -> tuple[str, ...]:
-    """Return the files a judged call acts on, as absolute paths without links."""
-    return tuple(item.path for item in call.subject.resolved)
+def list_paths(call: Call) -> tuple[str, ...]:
+    """Return the files a checked call acts on, as absolute paths without links."""
+    return tuple(item.path for item in call.target.resolved)
 
 
 def describe_tool_error(tool: Tool[Any], error: Exception) -> str:

@@ -456,7 +456,7 @@ class LocalClient:
 
     async def get_loop_status(self, agent: str = "") -> LoopStatus:
         loop = self._session_ops.loop_modes.get(agent) if self._session_ops is not None else None
-        return loop.get_status() if loop is not None else self._recorder.state.loop_of(agent).status
+        return loop.get_status() if loop is not None else self._recorder.state.get_loop(agent).status
 
     async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
         return await self._host.list_models(servers)

@@ -67,9 +67,9 @@ def _answer_requests(state: SessionState) -> Iterator[ClosingEvent]:
 
 
 def _end_agent(state: SessionState, agent: str) -> Iterator[ClosingEvent]:
-    thread = state.thread_of(agent)
+    thread = state.get_thread(agent)
     for call in thread.open_calls:
-        yield ToolEnded(call.id, call.name, "cancelled", thread.interruption_text_of(call.id)), agent
+        yield ToolEnded(call.id, call.name, "cancelled", thread.get_interruption_text(call.id)), agent
     if agent in state.open_work.turns:
         yield TurnEnded(state.open_work.turns[agent], "aborted", error=CRASH_ERROR), agent
     if agent in state.open_work.agents:

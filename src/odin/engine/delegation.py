@@ -8,7 +8,7 @@ import asyncio
 from typing import Protocol
 
 from odin.core.errors import UsageError
-from odin.core.event_values import Mode, strictest_mode_of
+from odin.core.event_values import Mode, get_strictest_mode
 from odin.core.team import (
     AgentSpec,
     DelegationLimits,
@@ -48,20 +48,20 @@ class AgentTypes(Protocol):
         """Return the name of the type; "" is the default type. Raise UsageError that lists the types."""
         ...
 
-    def write_scope_of(self, name: str) -> WriteScope:
+    def get_write_scope(self, name: str) -> WriteScope:
         """Return what agents of this type may change. Raise UsageError if the type's own scope is invalid."""
         ...
 
-    def isolation_of(self, name: str) -> str:
+    def get_isolation(self, name: str) -> str:
         """Return `worktree` if agents of this type work in a worktree of their own, else ""."""
         ...
 
-    def delegation_limits_of(self, agent: str) -> DelegationLimits:
+    def get_delegation_limits(self, agent: str) -> DelegationLimits:
         """Return how this agent may delegate."""
         ...
 
 
-class TaskDesk:
+class DelegationService:
     """Delegation for one agent (see `core.team.Delegation`) in the project at `root`."""
 
     def __init__(self, team: Team, recorder: Recorder, agent: str, types: AgentTypes, root: str) -> None:
@@ -77,8 +77,8 @@ class TaskDesk:
     # --- as an owner ---
 
     def can_delegate(self) -> bool:
-        limits = self._types.delegation_limits_of(self._agent)
-        return self._team.depth_of(self._agent) < limits.max_depth and bool(self._types.describe_types())
+        limits = self._types.get_delegation_limits(self._agent)
+        return self._team.get_depth(self._agent) < limits.max_depth and bool(self._types.describe_types())
 
     async def delegate(self, request: TaskRequest) -> TaskHandle:
         """Start a sub-agent for a new task and return at once."""
@@ -94,7 +94,7 @@ class TaskDesk:
             read_only=request.read_only,
         )
         own = self._team.find_task(self._agent)
-        limits = [self._types.write_scope_of(kind), *([own.scope] if own is not None else [])]
+        limits = [self._types.get_write_scope(kind), *([own.scope] if own is not None else [])]
         scope = asked
         for limit in limits:
             scope = scope.restrict_to(limit)
@@ -117,9 +117,9 @@ class TaskDesk:
             plan_task=request.plan_task,
             key=request.key,
             scope=scope,
-            depth=self._team.depth_of(self._agent) + 1,
-            joined=self._types.delegation_limits_of(self._agent).child_join,
-            isolation=self._types.isolation_of(kind),
+            depth=self._team.get_depth(self._agent) + 1,
+            joined=self._types.get_delegation_limits(self._agent).child_join,
+            isolation=self._types.get_isolation(kind),
         )
         self._recorder.emit(created, self._agent)
         task = self._recorder.state.board.tasks[created.id]
@@ -133,7 +133,7 @@ class TaskDesk:
             return TaskHandle("depth_limit_reached", message="Agents of this depth may not delegate. Do it yourself.")
         if (refusal := self._find_agent_limit(task_id)) is not None:
             return refusal
-        most = self._types.delegation_limits_of(self._agent).max_children
+        most = self._types.get_delegation_limits(self._agent).max_children
         others = [other for other in self._list_own_tasks() if not other.is_ended and other.id != task_id]
         if len(others) >= most:
             count = "1 open task" if most == 1 else f"{most or 'no'} open tasks"
@@ -241,7 +241,7 @@ class TaskDesk:
         spec = AgentSpec(
             name,
             message,
-            strictest_mode_of(task.mode, mode),
+            get_strictest_mode(task.mode, mode),
             task.description,
             task.type,
             task.id,
@@ -265,7 +265,7 @@ class TaskDesk:
             raise UsageError(f"{task.id} was cancelled before its agent started.")
         mail = self._write(task, name, message, mode)
         self._recorder.emit(TaskChanged(task.id, "running", name, mail=mail), name)
-        self._team.post.announce(mail)
+        self._team.router.announce(mail)
         return name
 
     def _is_over(self, task: TaskRecord) -> bool:
@@ -273,7 +273,7 @@ class TaskDesk:
         return self._recorder.state.board.tasks[task.id].resume_policy == "never"
 
     def _write(self, task: TaskRecord, recipient: str, message: str, mode: Mode) -> MailSent:
-        return self._team.post.write(
+        return self._team.router.write(
             self._agent,
             recipient,
             "message",
@@ -281,7 +281,7 @@ class TaskDesk:
             task_id=task.id,
             priority="urgent",
             in_reply_to=task.last_mail if task.state == "waiting_main" else "",
-            mode=strictest_mode_of(task.mode, mode),
+            mode=get_strictest_mode(task.mode, mode),
         )
 
     def _list_own_tasks(self) -> list[TaskRecord]:
@@ -334,5 +334,5 @@ def _require_text(message: str) -> None:
 
 def _describe_limit(task: TaskRecord, mode: Mode) -> str:
     """Return that the task goes on in a stricter mode than its own, or ""."""
-    strictest = strictest_mode_of(task.mode, mode)
+    strictest = get_strictest_mode(task.mode, mode)
     return "" if strictest == task.mode else f" It works on it in {strictest}, as this turn does."

@@ -209,13 +209,13 @@ def validate_names(names: Collection[str]) -> tuple[BusName, ...]:
     return tuple(name for name in BUS_NAMES if not names or name in names)
 
 
-def name_of(envelope: Envelope) -> BusName | None:
+def get_bus_name(envelope: Envelope) -> BusName | None:
     """Return the name of an event, or None for events that only Odin's own front ends need."""
     naming = EVENT_NAMES.get(type(envelope.event))
     return naming[0](envelope.event, envelope.agent) if isinstance(naming, tuple) else naming
 
 
-def sources_of(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
+def list_sources(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
     """Return the events and ops with this name."""
     events = [kind for kind, how in EVENT_NAMES.items() if name == how or (isinstance(how, tuple) and name in how[1])]
     return events, [kind for kind, op_name in OP_NAMES.items() if op_name == name]
@@ -249,7 +249,7 @@ class Subscription:
         self.dropped = 0
 
     def wants(self, envelope: Envelope) -> bool:
-        if self._names and name_of(envelope) not in self._names:
+        if self._names and get_bus_name(envelope) not in self._names:
             return False
         return self._topic == "all" or isinstance(envelope.event, _TOOL_EVENTS) == (self._topic == "tool")
 
@@ -327,7 +327,7 @@ async def stream_named(subscription: Subscription) -> AsyncIterator[tuple[str, E
     """Yield the events of a subscription with their names; leave out those without one."""
     try:
         async for envelope in subscription:
-            if name := name_of(envelope):
+            if name := get_bus_name(envelope):
                 yield name, envelope
     finally:
         subscription.close()

@@ -1,4 +1,4 @@
-"""Runs an admitted tool call and records its result.
+"""Runs an authorized tool call and records its result.
 
 run:    before steps → around: tool, once more unsandboxed if the user agrees → after steps → tool_result hooks
 record: redact → bound → remarks → before_tool_result_append hooks → events
@@ -21,13 +21,13 @@ from odin.core.call_events import FileCached, TodosChanged, ToolEnded, ToolProgr
 from odin.core.errors import OdinError
 from odin.core.event import ContextSummarized, ModeChanged
 from odin.core.event_values import CallStatus
-from odin.core.policy import HookVerdict
+from odin.core.policy import HookEffect
 from odin.core.profile import UNSANDBOXED, ProcessProfile
 from odin.core.text import join_some, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail, hide_nothing
-from odin.engine.admission import ask_unsandboxed
+from odin.engine.authorize import ask_unsandboxed
 from odin.engine.call import Call, CallDeps, CallScope, describe_change, describe_tool_error, fire_hook
-from odin.policy.modes import spec_of
+from odin.policy.modes import get_mode_spec
 from odin.policy.paths import open_for_reading
 from odin.session.thread import INTERRUPTED
 
@@ -63,7 +63,7 @@ class CallClock:
 
 
 class StartedRun(Protocol):
-    """A run of the tool that began before the call was admitted."""
+    """A run of the tool that began before the call was authorized."""
 
     clock: CallClock
 
@@ -71,11 +71,11 @@ class StartedRun(Protocol):
 
 
 async def run(call: Call, scope: CallScope, deps: CallDeps, started: StartedRun | None = None) -> Call:
-    """Run an admitted call and return it finished. With `started`, use the output of that run instead.
+    """Run an authorized call and return it finished. With `started`, use the output of that run instead.
 
     If it is cancelled, record what it has produced so far.
     """
-    title = to_valid_unicode(deps.redact(_title_of(call)).text)
+    title = to_valid_unicode(deps.redact(_make_title(call)).text)
     deps.recorder.emit(ToolStarted(call.id, call.tool.name, call.request.args, title), scope.agent)
     call = msgspec.structs.replace(call, stage="running")
     clock = CallClock() if started is None else started.clock
@@ -149,7 +149,7 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
 
     policy = deps.policy()
     limits = policy.write_scope
-    writes = spec_of(scope.mode).allows_changes and not limits.read_only
+    writes = get_mode_spec(scope.mode).allows_changes and not limits.read_only
     profile = "read" if not writes else "granted" if call.grants else "project"
     places = limits.list_paths(policy.root) if limits.is_limited else None
     return ToolContext(
@@ -162,23 +162,23 @@ def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock
         progress=report_progress,
         environment=policy.scope.environment,
         profile=ProcessProfile(profile, call.grants, places),
-        is_hidden=_hidden_filter_of(call, scope, deps),
+        is_hidden=_make_hidden_filter(call, scope, deps),
         keep_partial=keep_partial,
-        judged=call.subject.resolved,
+        resolved_paths=call.target.resolved,
     )
 
 
-def _hidden_filter_of(call: Call, scope: CallScope, deps: CallDeps) -> Callable[[str], bool]:
-    """Return the filter for paths a search must not show. Other tools name their paths, which the rules judged."""
+def _make_hidden_filter(call: Call, scope: CallScope, deps: CallDeps) -> Callable[[str], bool]:
+    """Return the filter for paths a search must not show. Other tools name their paths, which the rules checked."""
     if call.tool.kind != "read":
         return hide_nothing
-    found = deps.policy().make_result_filter(call.tool.name, "read", call.subject, scope.mode)
+    found = deps.policy().make_result_filter(call.tool.name, "read", call.target, scope.mode)
     return hide_nothing if found.is_idle else found
 
 
-def _title_of(call: Call) -> str:
+def _make_title(call: Call) -> str:
     try:
-        return call.tool.title_of(call.args)
+        return call.tool.get_title(call.args)
     except Exception:
         return ""
 
@@ -221,18 +221,18 @@ class _UnsandboxedRetry:
 
 async def _fire_tool_result(call: Call, output: ToolOutput, scope: CallScope, deps: CallDeps) -> ToolOutput:
     """Fire `tool_result`. A hook can replace the output; a deny is added to it as an objection."""
-    verdict = await fire_hook("tool_result", call, scope, deps, output)
-    output = _replace_output(output, verdict)
-    if verdict.decision == "deny" and verdict.message:
-        output = msgspec.structs.replace(output, text=f"{output.text}\n\n[A hook objects: {verdict.message}]")
+    effect = await fire_hook("PostToolUse", call, scope, deps, output)
+    output = _replace_output(output, effect)
+    if effect.decision == "deny" and effect.message:
+        output = msgspec.structs.replace(output, text=f"{output.text}\n\n[A hook objects: {effect.message}]")
     return output
 
 
-def _replace_output(output: ToolOutput, verdict: HookVerdict) -> ToolOutput:
+def _replace_output(output: ToolOutput, effect: HookEffect) -> ToolOutput:
     """Return the output with a hook's text. The view for the user showed the old text and goes with it."""
-    if verdict.output is None or verdict.output == output.text:
+    if effect.output is None or effect.output == output.text:
         return output
-    return msgspec.structs.replace(output, text=verdict.output, view="", for_user="")
+    return msgspec.structs.replace(output, text=effect.output, view="", for_user="")
 
 
 class PlaceholderGuard:
@@ -251,7 +251,7 @@ class PlaceholderGuard:
         placeholders = self._find_placeholders("\n".join(_walk_texts(msgspec.to_builtins(args))))
         if not placeholders:
             return None
-        content = b"".join(_read_content(item.path) for item in context.judged or ())
+        content = b"".join(_read_content(item.path) for item in context.resolved_paths or ())
         foreign = [text for text in placeholders if text.encode() not in content]
         if not foreign:
             return None
@@ -297,11 +297,11 @@ async def record(call: Call, scope: CallScope, deps: CallDeps) -> Call:
         output = msgspec.structs.replace(output, text=_add_remarks(output.text, call, secrets, deps))
         if not call.is_refused:
             # Fire `before_tool_result_append`, the last look at a result before it is recorded. A deny withholds it.
-            verdict = await fire_hook("before_tool_result_append", call, scope, deps, output)
-            if verdict.decision != "deny":
-                replaced = _replace_output(output, verdict)
+            effect = await fire_hook("on_before_tool_result_append", call, scope, deps, output)
+            if effect.decision != "deny":
+                replaced = _replace_output(output, effect)
             else:
-                text = f"{WITHHELD_TEXT}: {verdict.message}" if verdict.message else f"{WITHHELD_TEXT}."
+                text = f"{WITHHELD_TEXT}: {effect.message}" if effect.message else f"{WITHHELD_TEXT}."
                 replaced = ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
             if replaced is not output:
                 output, more = _redact_and_bound(replaced, deps)
@@ -321,7 +321,8 @@ def record_interrupted(call: Call, scope: CallScope, deps: CallDeps) -> None:
     """
     output, secrets = _redact_and_bound(call.output, deps)
     if not call.is_refused and (
-        deps.hooks.has_hook_for("tool_result", call.tool.name) or deps.hooks.has_hook_for("before_tool_result_append")
+        deps.hooks.has_hook_for("PostToolUse", call.tool.name)
+        or deps.hooks.has_hook_for("on_before_tool_result_append")
     ):
         output = msgspec.structs.replace(output, text=UNCHECKED_TEXT, view=output.view or output.text)
     if call.stage == "running":
@@ -351,7 +352,7 @@ def _make_event(call: Call, output: ToolOutput, secrets: tuple[str, ...]) -> Too
     return ToolEnded(
         call_id=call.id,
         name=call.name,
-        status=_status_of(call, output),
+        status=_get_status(call, output),
         text=to_valid_unicode(output.text),
         note=to_valid_unicode(output.note),
         display=to_valid_unicode(output.view),
@@ -366,7 +367,7 @@ def _make_event(call: Call, output: ToolOutput, secrets: tuple[str, ...]) -> Too
     )
 
 
-def _status_of(call: Call, output: ToolOutput) -> CallStatus:
+def _get_status(call: Call, output: ToolOutput) -> CallStatus:
     if call.refusal is not None:
         return call.refusal.status
     if call.stage == "running":
@@ -414,7 +415,7 @@ def bound_text(text: str, save: Callable[[str], str] | None = None) -> str:
     # The head, cut at a line end unless that would lose much of it.
     part = "\n".join(text[: int(MAX_CHARS * _HEAD_SHARE)].split("\n")[: int(MAX_LINES * _HEAD_SHARE)])
     end = part.rfind("\n")
-    head, tail = part[:end] if end > len(part) * _LINE_BREAK_SHARE else part, _tail_of(text)
+    head, tail = part[:end] if end > len(part) * _LINE_BREAK_SHARE else part, _cut_tail(text)
     saved = ""
     if save is not None:
         try:
@@ -425,7 +426,7 @@ def bound_text(text: str, save: Callable[[str], str] | None = None) -> str:
     return f"{head}\n\n[... result cut: {shown} ...]\n\n{tail}"
 
 
-def _tail_of(text: str) -> str:
+def _cut_tail(text: str) -> str:
     part = "\n".join(text[-int(MAX_CHARS * (1 - _HEAD_SHARE)) :].split("\n")[-int(MAX_LINES * (1 - _HEAD_SHARE)) :])
     start = part.find("\n") + 1
     return part[start:] if 0 < start < len(part) * (1 - _LINE_BREAK_SHARE) else part

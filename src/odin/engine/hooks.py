@@ -1,6 +1,6 @@
 """The hooks of one agent: their messages to user and model (`HookInbox`), and the hook points of a turn (`TurnHooks`).
 
-The hook points of tool calls are fired where calls pass them: in admission, approvals, execution and pipeline.
+The hook points of tool calls are fired where calls pass them: in authorization, approvals, execution and pipeline.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from odin.core.errors import OdinError, PromptBlocked, TurnHalted
 from odin.core.event import NoteAdded, TurnEnded, Warned
 from odin.core.event_values import Mode
 from odin.core.message import ReplyMessage
-from odin.core.policy import NO_VERDICT, HookCall, HookPoint, Hooks, HookVerdict, NoHooks
+from odin.core.policy import NO_HOOK_EFFECT, HookCall, HookEffect, HookPoint, Hooks, NoHooks
 from odin.engine.recorder import Recorder
 
 HALTED_REASON = "A hook ended the turn."
@@ -34,16 +34,16 @@ class HookInbox:
     def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         return self._hooks.has_hook_for(point, tool)
 
-    async def fire(self, call: HookCall) -> HookVerdict:
-        verdict = await self._hooks.fire(call)
+    async def fire(self, call: HookCall) -> HookEffect:
+        effect = await self._hooks.fire(call)
         # Context that belongs to a prompt the hook blocked is dropped.
-        if verdict.context and not (call.point == "prompt_submit" and verdict.decision == "deny"):
-            self._notes.append(verdict.context)
-        if verdict.notice:
-            self.recorder.emit(Warned(verdict.notice), call.agent)
-        if verdict.halt:
-            self.halt_reason = verdict.message or HALTED_REASON
-        return verdict
+        if effect.context and not (call.point == "UserPromptSubmit" and effect.decision == "deny"):
+            self._notes.append(effect.context)
+        if effect.notice:
+            self.recorder.emit(Warned(effect.notice), call.agent)
+        if effect.halt:
+            self.halt_reason = effect.message or HALTED_REASON
+        return effect
 
     def deliver_notes(self, agent: str) -> None:
         """Add the collected context to the conversation. No call may be open."""
@@ -108,11 +108,11 @@ class TurnHooks:
         """Fire `session_start` before the first turn of a session."""
         if not self._agent and not self._has_started:
             self._has_started = True
-            await self._fire_point("session_start", mode, reason=self._source)
+            await self._fire_point("SessionStart", mode, reason=self._source)
 
     @property
     def has_prompt_hooks(self) -> bool:
-        return not self._agent and self.inbox.has_hook_for("prompt_submit")
+        return not self._agent and self.inbox.has_hook_for("UserPromptSubmit")
 
     async def get_prompt_refusal(self, text: str, mode: Mode) -> str:
         """Fire `prompt_submit` for a prompt to be injected into the running turn; return why it is blocked, or ""."""
@@ -126,22 +126,22 @@ class TurnHooks:
         """Fire `prompt_submit`. Raise PromptBlocked if a hook denies the prompt."""
         if self._agent:
             return
-        verdict = await self._fire_point("prompt_submit", mode, text=text)
-        if verdict.decision == "deny":
-            raise PromptBlocked(verdict.message)
+        effect = await self._fire_point("UserPromptSubmit", mode, text=text)
+        if effect.decision == "deny":
+            raise PromptBlocked(effect.message)
         self.raise_if_halted()
 
     async def fire_before_request(self, mode: Mode) -> None:
         """Fire `before_llm_call`, then add what hooks have said since the last request to the conversation."""
         for prepare in self._preparations:
             await prepare(self._agent)
-        await self._fire_point("before_llm_call", mode)
+        await self._fire_point("on_before_llm_call", mode)
         self.raise_if_halted()
         self.inbox.deliver_notes(self._agent)
 
     async def fire_after_reply(self, message: ReplyMessage, mode: Mode) -> None:
         names = tuple(call.name for call in message.calls)
-        await self._fire_point("after_llm_call", mode, text=message.text, tools=names)
+        await self._fire_point("on_after_llm_call", mode, text=message.text, tools=names)
         self.raise_if_halted()
 
     def raise_if_halted(self) -> None:
@@ -152,37 +152,37 @@ class TurnHooks:
 
     async def should_continue(self, text: str, mode: Mode, times: int) -> bool:
         """Fire `stop`: True if a hook continues the turn after the answer. `times`: how often that has happened."""
-        point: HookPoint = "subagent_stop" if self._agent else "stop"
-        verdict = await self._fire_point(point, mode, text=text, again=times > 0)
-        if verdict.halt:
+        point: HookPoint = "SubagentStop" if self._agent else "Stop"
+        effect = await self._fire_point(point, mode, text=text, again=times > 0)
+        if effect.halt:
             self.inbox.take_halt()
             return False
-        if not verdict.continue_turn:
+        if not effect.continue_turn:
             return False
         if times >= MAX_CONTINUES:
             why = f"Stop hooks continued this turn {times} times. It ends now."
             self.inbox.recorder.emit(Warned(why), self._agent)
             return False
-        self.inbox.recorder.emit(NoteAdded(verdict.message or CONTINUE_NOTE), self._agent)
+        self.inbox.recorder.emit(NoteAdded(effect.message or CONTINUE_NOTE), self._agent)
         return True
 
-    # --- points whose verdict is ignored ---
+    # --- points whose decision is ignored ---
 
     def report_error(self, ended: TurnEnded, mode: Mode) -> None:
         if ended.reason == "error" and ended.error_kind not in _OWN_ERROR_KINDS:
             self._fire_in_background(
-                HookCall("agent_error", self._agent, mode, text=ended.error, reason=ended.error_kind)
+                HookCall("on_agent_error", self._agent, mode, text=ended.error, reason=ended.error_kind)
             )
 
     def report_idle(self, ended: TurnEnded) -> None:
         """Fire `idle`: the agent has answered everything."""
-        self._fire_in_background(HookCall("idle", self._agent, text=ended.text, reason=ended.reason))
+        self._fire_in_background(HookCall("on_idle", self._agent, text=ended.text, reason=ended.reason))
 
     async def end_session(self) -> None:
         """Fire `session_end` after all background hooks, if `session_start` was fired."""
         await self._tasks.wait_all()
-        if self._has_started and self.inbox.has_hook_for("session_end"):
-            await self._fire_quietly(HookCall("session_end", self._agent, reason="exit"))
+        if self._has_started and self.inbox.has_hook_for("SessionEnd"):
+            await self._fire_quietly(HookCall("SessionEnd", self._agent, reason="exit"))
 
     def _fire_in_background(self, call: HookCall) -> None:
         if self.inbox.has_hook_for(call.point):
@@ -202,9 +202,9 @@ class TurnHooks:
         reason: str = "",
         again: bool = False,
         tools: tuple[str, ...] = (),
-    ) -> HookVerdict:
+    ) -> HookEffect:
         if not self.inbox.has_hook_for(point):
-            return NO_VERDICT
+            return NO_HOOK_EFFECT
         return await self.inbox.fire(
             HookCall(point, self._agent, mode, text=text, reason=reason, stop_hook_active=again, tools=tools)
         )

@@ -114,7 +114,7 @@ class RepetitionGuard:
         self._refusals = 0
 
     @property
-    def is_hopeless(self) -> bool:
+    def is_stuck(self) -> bool:
         """True if calls were refused several times and the model still repeats them."""
         return self._refusals >= MAX_REFUSALS
 
@@ -128,7 +128,7 @@ class RepetitionGuard:
             return ""
         self._has_refused = True
         return (
-            f"loop detected: this is the same call for the {_ordinal_of(number)} time, and nothing has changed since. "
+            f"loop detected: this is the same call for the {_to_ordinal(number)} time, and nothing has changed since. "
             "Change something, or answer with what you know."
         )
 
@@ -156,8 +156,8 @@ class RepetitionGuard:
         if self._counts[key] < SAME_NOTED:
             return ""
         return (
-            f"This is the same call for the {_ordinal_of(self._counts[key])} time, with the same result. "
-            f"The {_ordinal_of(SAME_REFUSED)} is refused."
+            f"This is the same call for the {_to_ordinal(self._counts[key])} time, with the same result. "
+            f"The {_to_ordinal(SAME_REFUSED)} is refused."
         )
 
     def raise_if_stuck(self, get_info: Callable[[], ModelInfo]) -> None:
@@ -172,6 +172,6 @@ class RepetitionGuard:
         self._pending.clear()
 
 
-def _ordinal_of(number: int) -> str:
+def _to_ordinal(number: int) -> str:
     words = ("first", "second", "third", "fourth", "fifth")
     return words[number - 1] if number <= len(words) else f"{number}th"

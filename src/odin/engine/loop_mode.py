@@ -32,7 +32,7 @@ MAX_ITERATIONS = 10
 STALLED_ROUNDS = 2
 """Rounds without progress after which the model gets a note."""
 
-HOPELESS_ROUNDS = 3
+MAX_STALLED_ROUNDS = 3
 """Rounds without progress after which the loop ends."""
 
 DEFAULT_GOAL = "Finish the remaining tasks of this session."
@@ -119,7 +119,7 @@ def decide_next(facts: LoopFacts) -> LoopDecision:
     reasons = (*_list_unfinished(facts), *unverified)
     if not reasons:
         return LoopDecision("completed", why=facts.signals.done)
-    if facts.stalled >= HOPELESS_ROUNDS:
+    if facts.stalled >= MAX_STALLED_ROUNDS:
         return LoopDecision("budget_exhausted", why=f"{facts.stalled} rounds in a row made no progress.")
     if facts.iteration >= facts.limit:
         return LoopDecision("budget_exhausted", why=f"All {facts.limit} iterations are used.")
@@ -211,7 +211,7 @@ _OPEN_STATUSES = ("pending", "in_progress")
 
 
 class LoopMode:
-    """Loop mode of one agent. `kind_of` returns the kind of a tool by name; `limit` is the usual one of iterations."""
+    """Loop mode of one agent. `get_kind` returns the kind of a tool by name; `limit` is the usual one of iterations."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class LoopMode:
 
     @property
     def _state(self) -> LoopModeState:
-        return self._recorder.state.loop_of(self.agent)
+        return self._recorder.state.get_loop(self.agent)
 
     def get_status(self) -> LoopStatus:
         spent = self._measure_cost() if self._cost_at_end is None else self._cost_at_end
@@ -404,7 +404,7 @@ class DoneTool(Tool[DoneArgs]):
     """Say that the goal of loop mode is reached, once everything is done and verified."""
 
     name = "Done"
-    kind = "talk"
+    kind = "interactive"
     short = "Say that the goal is reached."
     args = DoneArgs
     exclusive = True
@@ -416,7 +416,7 @@ class DoneTool(Tool[DoneArgs]):
     def offered(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._loop.is_active
 
-    def title_of(self, args: DoneArgs) -> str:
+    def get_title(self, args: DoneArgs) -> str:
         return args.summary
 
     async def run(self, args: DoneArgs, ctx: ToolContext) -> ToolOutput:

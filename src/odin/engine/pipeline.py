@@ -1,10 +1,10 @@
 """Runs the tool calls of one reply. Every call goes the same way:
 
-    repetition → find → parse → mode → rules → tool's own refusal → tool_call hooks → ask     admit   (admission.py)
+    repetition → find → parse → mode → rules → tool's own refusal → tool_call hooks → ask     authorize   (authorize.py)
       → before → around: run → unsandboxed retry → after → tool_result hooks                  run     (execution.py)
       → redact → bound → remarks → before_tool_result_append hooks → events                   record  (execution.py)
 
-A call may already run while its reply is still being streamed (speculation.py). It is admitted like any other, and
+A call may already run while its reply is still being streamed (speculation.py). It is authorized like any other, and
 `run` takes the output it has. After all calls of a reply: `tool_batch_complete` hooks. Whatever goes wrong on the way
 becomes an error result that the model reads; nothing here ends the turn.
 """
@@ -18,8 +18,8 @@ from odin.core.call_events import CallQueued
 from odin.core.errors import AgentShutdown
 from odin.core.message import ToolCall
 from odin.core.policy import HookCall
-from odin.engine.admission import admit
-from odin.engine.call import Call, CallDeps, CallScope, paths_of
+from odin.engine.authorize import authorize
+from odin.engine.call import Call, CallDeps, CallScope, list_paths
 from odin.engine.execution import record, record_interrupted
 from odin.engine.speculation import SpeculationSettings, Speculator, is_read_only_call
 
@@ -47,7 +47,7 @@ class CallPipeline:
         planned on its success. If the session ends meanwhile, raise AgentShutdown after every result is recorded.
         """
         await self.speculator.discard_changed(requests)
-        calls, stop = await self._admit_all(requests, scope)
+        calls, stop = await self._authorize_all(requests, scope)
         reply = _Reply()
         batches = group_calls(calls, self._deps)
         for call in (call for batch in batches[1:] for call in batch):
@@ -68,16 +68,16 @@ class CallPipeline:
         scope.guard.end_round()
         # Fire `tool_batch_complete`, then send the messages of hooks to the model: every call has its result.
         mark, self._batch_mark = self._batch_mark, self._file_history.mark()
-        if reply.calls and self._deps.hooks.has_hook_for("tool_batch_complete"):
+        if reply.calls and self._deps.hooks.has_hook_for("on_tool_batch_complete"):
             edits = [call.output for call in reply.calls if call.tool.kind == "edit" and not call.output.is_error]
             edited = [path for output in edits for path in output.files]
             watched = [change.change.before.path for change in self._file_history.list_made_by(scope.agent, mark)]
             batch = HookCall(
-                "tool_batch_complete",
+                "on_tool_batch_complete",
                 scope.agent,
                 scope.mode,
                 tools=tuple(dict.fromkeys(call.tool.name for call in reply.calls)),
-                paths=tuple(dict.fromkeys(path for call in reply.calls for path in paths_of(call))),
+                paths=tuple(dict.fromkeys(path for call in reply.calls for path in list_paths(call))),
                 changed=tuple(dict.fromkeys([*edited, *watched])),
                 is_error=any(call.output.is_error for call in reply.calls),
             )
@@ -87,8 +87,8 @@ class CallPipeline:
             raise AgentShutdown
         return stop or reply.is_stopped
 
-    async def _admit_all(self, requests: Sequence[ToolCall], scope: CallScope) -> tuple[list[Call], bool]:
-        """Admit the calls in order. Once the user stops the turn or steers it, the remaining ones are refused."""
+    async def _authorize_all(self, requests: Sequence[ToolCall], scope: CallScope) -> tuple[list[Call], bool]:
+        """Authorize the calls in order. Once the user stops the turn or steers it, the remaining ones are refused."""
         stop = False
         calls: list[Call] = []
         for request in requests:
@@ -97,18 +97,18 @@ class CallPipeline:
             elif stop or self._deps.hooks.halt_reason:
                 call = _cancel(request, _USER_STOPPED if stop else "a hook ended this turn.")
             else:
-                call = await self._admit(request, scope)
+                call = await self._authorize(request, scope)
                 stop = call.stops_turn
             calls.append(call)
         return calls, stop
 
-    async def _admit(self, request: ToolCall, scope: CallScope) -> Call:
-        call = await admit(await self.speculator.find_judged(request, scope), scope, self._deps)
+    async def _authorize(self, request: ToolCall, scope: CallScope) -> Call:
+        call = await authorize(await self.speculator.find_evaluated(request, scope), scope, self._deps)
         await self.speculator.settle(call)
         return _skip(request) if scope.is_steered() else call
 
     async def _refuse_if_obsolete(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
-        """Refuse an admitted call that has lost its reason to run since."""
+        """Refuse an authorized call that has lost its reason to run since."""
         if call.is_refused:
             pass
         elif self._deps.approvals.is_closed:
@@ -167,7 +167,7 @@ class CallPipeline:
         return structs.replace(call, output=structs.replace(call.output, text=f"{call.output.text}\n\n[{remark}]"))
 
     def _announce_queued(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
-        """Publish once that an admitted call waits for its turn."""
+        """Publish once that an authorized call waits for its turn."""
         if not call.is_refused and call.id not in reply.queued and not self.speculator.has_started(call.id):
             reply.queued.add(call.id)
             self._deps.recorder.emit(CallQueued(call.id, call.tool.name), scope.agent)
@@ -223,7 +223,7 @@ def _can_run_together(one: Call, other: Call, can_overlap: dict[str, bool]) -> b
     if one.tool.kind != "edit" and other.tool.kind != "edit":
         return True
     if one.tool.kind == "edit" and other.tool.kind == "edit":
-        return set(paths_of(one)).isdisjoint(paths_of(other))
+        return set(list_paths(one)).isdisjoint(list_paths(other))
     return False
 
 

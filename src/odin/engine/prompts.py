@@ -186,7 +186,7 @@ class PromptQueue:
     """
 
     def __init__(self, left: Iterable[QueuedPrompt] = ()) -> None:
-        self._waiting = {item.id: _prompt_of(item) for item in left}
+        self._waiting = {item.id: _make_prompt(item) for item in left}
         self._paused_ids = set(self._waiting)
 
     @property
@@ -268,7 +268,7 @@ class PromptQueue:
             raise QueueFull(MAX_STEERING)
 
 
-def _prompt_of(item: QueuedPrompt) -> Prompt:
+def _make_prompt(item: QueuedPrompt) -> Prompt:
     shown = item.body if item.text else ""
     return Prompt(
         item.id,
@@ -282,7 +282,7 @@ def _prompt_of(item: QueuedPrompt) -> Prompt:
     )
 
 
-JudgePrompt = Callable[[str], Awaitable[str]]
+CheckPrompt = Callable[[str], Awaitable[str]]
 """Return why a prompt is blocked, or ""."""
 
 
@@ -332,11 +332,11 @@ class Steering:
         """True if a steering prompt waits, so that calls which have not started are skipped."""
         return self._queue.find_injectable(self._fits, ("steer",)) is not None
 
-    async def inject_prompts(self, judge: JudgePrompt) -> None:
-        """Inject waiting prompts before a request. While one is judged and read it can still be changed or dropped."""
+    async def inject_prompts(self, check: CheckPrompt) -> None:
+        """Inject waiting prompts before a request. While one is checked and read it can still be changed or dropped."""
         steered = False
         while (prompt := self._find_next(steered)) is not None:
-            refused = await judge(prompt.text)
+            refused = await check(prompt.text)
             brings = not refused and self._attachments.has_attachments(prompt)
             attached = await self._attachments.read(prompt, prompt.mode) if brings else NO_CONTENT
             if self._queue.get(prompt.id) is not prompt:
@@ -348,22 +348,22 @@ class Steering:
                 self._emit(PromptDropped(prompt.id))
                 self._emit(Warned(refused))
             else:
-                self._emit(_injection_event_of(prompt, self._turn, attached))
+                self._emit(_make_injection_event(prompt, self._turn, attached))
                 for event in attached.to_events():
                     self._emit(event)
 
-    def finish_turn(self, reason: ExitReason, *, judged: bool) -> None:
+    def finish_turn(self, reason: ExitReason, *, checked: bool) -> None:
         """Apply the queue policy of an interrupt before the end of the turn is published. An abort pauses the queue.
 
-        Instead of being injected, a prompt is paused if hooks judge prompts (`judged`), because none has seen it, or if
-        it has attachments, which are read when it is sent.
+        Instead of being injected, a prompt is paused if hooks check prompts (`checked`), because none has seen it, or
+        if it has attachments, which are read when it is sent.
         """
         if reason == "aborted":
             self._queue.pause_all()
         policy, prompts = self._leftover.policy, self._leftover.prompts
         if reason != "interrupted" or self._agent or policy == "keep":
             return
-        if policy == "pause" or (policy == "inject" and judged):
+        if policy == "pause" or (policy == "inject" and checked):
             self._queue.pause(prompts)
             return
         if policy == "inject":
@@ -371,7 +371,7 @@ class Steering:
             self._queue.pause([prompt.id for prompt in waiting if self._attachments.has_attachments(prompt)])
         for prompt in self._queue.take_due(prompts):
             with suppress(OdinError):  # the end of the turn reports a log that cannot be written
-                self._emit(_removal_event_of(prompt, injected=policy == "inject"))
+                self._emit(_make_removal_event(prompt, injected=policy == "inject"))
 
     def _find_next(self, steered: bool) -> Prompt | None:
         one = steered and self._one_at_a_time
@@ -381,13 +381,13 @@ class Steering:
         self._recorder.emit(event, self._agent)
 
 
-def _removal_event_of(prompt: Prompt, *, injected: bool) -> PromptInjected | PromptDropped:
+def _make_removal_event(prompt: Prompt, *, injected: bool) -> PromptInjected | PromptDropped:
     if not injected:
         return PromptDropped(prompt.id)
-    return _injection_event_of(prompt, "", NO_CONTENT)
+    return _make_injection_event(prompt, "", NO_CONTENT)
 
 
-def _injection_event_of(prompt: Prompt, turn: str, attached: AttachedContent) -> PromptInjected:
+def _make_injection_event(prompt: Prompt, turn: str, attached: AttachedContent) -> PromptInjected:
     return PromptInjected(
         prompt.id,
         prompt.text,

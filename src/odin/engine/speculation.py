@@ -26,8 +26,8 @@ from odin.core.errors import OdinError
 from odin.core.event_values import DiscardReason, FileState, SkippedFile
 from odin.core.message import ToolCall
 from odin.core.tool import fail
-from odin.engine.admission import is_still_allowed, judge_without_asking
-from odin.engine.call import Call, CallDeps, CallScope, describe_tool_error, paths_of
+from odin.engine.authorize import evaluate_without_asking, is_still_allowed
+from odin.engine.call import Call, CallDeps, CallScope, describe_tool_error, list_paths
 from odin.engine.execution import CallClock, RawOutput, build_context, run, run_tool
 from odin.engine.rollback import NOTHING_RESTORED, RollbackFiles, RollbackResult, record_discard
 from odin.policy.commands.analysis import is_read_only
@@ -58,7 +58,7 @@ class SpeculativeCall:
 
     def __init__(self, call: Call, files: FileCache | None) -> None:
         self.call = call
-        self.paths = named_files_of(call)
+        self.paths = list_named_files(call)
         self.clock = CallClock(is_shown=False)
         self.has_started = False
         self.journal = CacheJournal()
@@ -123,7 +123,7 @@ class Speculator:
                     self._call_completed.clear()
                     await self._call_completed.wait()
                 request = self._complete_calls[self._order[number]]
-                call = self._judge_eligible(request, scope) if request is not None else None
+                call = self._evaluate_eligible(request, scope) if request is not None else None
                 if call is None:
                     return
                 if call.tool.kind == "edit" and not await self._did_succeed():
@@ -140,9 +140,9 @@ class Speculator:
                 if call.tool.kind == "edit":
                     return
 
-    def _judge_eligible(self, request: ToolCall, scope: CallScope) -> Call | None:
-        """Return the judged call if it may start speculatively, otherwise None."""
-        call = judge_without_asking(Call(request), scope, self._deps)
+    def _evaluate_eligible(self, request: ToolCall, scope: CallScope) -> Call | None:
+        """Return the checked call if it may start speculatively, otherwise None."""
+        call = evaluate_without_asking(Call(request), scope, self._deps)
         if call is None or not call.tool.can_speculate(call.args):
             return None
         if call.tool.exclusive and call.tool.kind != "edit":
@@ -150,14 +150,14 @@ class Speculator:
         if not is_read_only_call(call, self._deps) and not self._is_reversible(call):
             return None
         taken = {path for started in self._calls.values() for path in started.paths}
-        return call if taken.isdisjoint(named_files_of(call)) else None
+        return call if taken.isdisjoint(list_named_files(call)) else None
 
     def _is_reversible(self, call: Call) -> bool:
         """True for an edit of files that can be saved first, unless a hook must see the call before it runs."""
-        tool, paths = call.tool, paths_of(call)
+        tool, paths = call.tool, list_paths(call)
         if self._settings.rollback_files is None or tool.kind != "edit" or not paths:
             return False
-        return not self._deps.hooks.has_hook_for("tool_call", tool.name) and all(_is_small(path) for path in paths)
+        return not self._deps.hooks.has_hook_for("PreToolUse", tool.name) and all(_is_small(path) for path in paths)
 
     async def _did_succeed(self) -> bool:
         """Wait for the calls before an edit. False if one of them is a reason not to make it."""
@@ -209,8 +209,8 @@ class Speculator:
     def has_started(self, call_id: str) -> bool:
         return call_id in self._calls
 
-    async def find_judged(self, request: ToolCall, scope: CallScope) -> Call:
-        """Return the call as judged when it started; discard it and return a new call if it is no longer allowed."""
+    async def find_evaluated(self, request: ToolCall, scope: CallScope) -> Call:
+        """Return the call as checked when it started; discard it and return a new call if it is no longer allowed."""
         started = self._calls.get(request.id)
         if started is not None and is_still_allowed(started.call, scope, self._deps):
             return started.call
@@ -219,7 +219,8 @@ class Speculator:
         return Call(request)
 
     async def settle(self, call: Call) -> None:
-        """Discard the speculative call if admission refused it or changed its arguments, and all that started later."""
+        """Discard the speculative call if authorization refused it or changed its arguments, and all that started
+        later."""
         started = self._calls.get(call.id)
         if started is None:
             return
@@ -229,7 +230,7 @@ class Speculator:
             await self._discard_from(started, "args_drift")
 
     async def run(self, call: Call, scope: CallScope, on_queued: Callable[[], None]) -> Call:
-        """`run` for an admitted call. `on_queued` is called if it must wait because too many calls run."""
+        """`run` for an authorized call. `on_queued` is called if it must wait because too many calls run."""
         started = self._calls.pop(call.id, None)
         if started is not None:
             started.clock.is_shown = True
@@ -295,13 +296,13 @@ def is_read_only_call(call: Call, deps: CallDeps) -> bool:
     """True for a tool that only reads, and for a command that provably does nothing else."""
     if call.tool.kind != "execute":
         return call.tool.kind == "read"
-    command = call.tool.subject_of(call.args).command
+    command = call.tool.get_target(call.args).command
     return bool(command) and call.tool.can_speculate(call.args) and is_read_only(command, deps.policy().scope)
 
 
-def named_files_of(call: Call) -> frozenset[str]:
-    """Return the files a judged call names. Directories are left out: any number of calls may read one."""
-    return frozenset(path for path in paths_of(call) if not Path(path).is_dir())
+def list_named_files(call: Call) -> frozenset[str]:
+    """Return the files a checked call names. Directories are left out: any number of calls may read one."""
+    return frozenset(path for path in list_paths(call) if not Path(path).is_dir())
 
 
 def _is_small(path: str) -> bool:

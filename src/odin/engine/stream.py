@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from odin.core.background_prompts import TITLE_PROMPT, BackgroundPrompt
 from odin.core.call_events import (
     ActivityChanged,
     CallStreamed,
@@ -58,7 +59,6 @@ from odin.core.provider import (
     open_stream,
     parse_arguments,
 )
-from odin.core.small_jobs import TITLE_JOB, SmallJob
 from odin.engine.limits import CostBudget
 from odin.engine.recorder import Recorder
 
@@ -75,7 +75,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     max_s: float = 60.0
     grows: bool = True
 
-    def max_attempts_of(self, error: ProviderError) -> int:
+    def get_max_attempts(self, error: ProviderError) -> int:
         """Maximum number of attempts for this kind of error; 0 for no limit."""
         if isinstance(error, EmptyReply):
             return min(self.attempts or self.empty_attempts, self.empty_attempts)
@@ -87,7 +87,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     def compute_delay(self, error: ProviderError, attempt: int) -> float | None:
         """Return the seconds to wait after attempt number `attempt` (from 1) failed, or None to give up."""
-        most = self.max_attempts_of(error)
+        most = self.get_max_attempts(error)
         if not error.retryable or (most and attempt >= most):
             return None
         asked = error.retry_after or 0.0
@@ -278,16 +278,16 @@ class ReplyStream:
                 # Keep the streamed text in case no later attempt has any.
                 self._reasoning.drop()
                 if self._builder.has_started:
-                    self._partial_message = _partial_message_of(self._builder) or self._partial_message
+                    self._partial_message = _make_partial_message(self._builder) or self._partial_message
                     self._emit(ReplyRolledBack(error.kind))
-                await self._wait(error, attempt, self._retry.max_attempts_of(error), delay)
+                await self._wait(error, attempt, self._retry.get_max_attempts(error), delay)
             except asyncio.CancelledError:
                 self._reasoning.end()
                 raise
 
     def take_partial(self) -> ReplyMessage | None:
         """Return the text of an unfinished reply, from the last attempt that had any, and forget it."""
-        message = _partial_message_of(self._builder) or self._partial_message
+        message = _make_partial_message(self._builder) or self._partial_message
         self._builder, self._partial_message = ReplyBuilder(), None
         return message
 
@@ -384,8 +384,8 @@ class ReplyStream:
         elif isinstance(chunk, ThinkingChunk):
             self._reasoning.add_chunk(chunk)
         elif isinstance(chunk, CallChunk):
-            raw = self._builder.arguments_of(chunk.index)
-            name = self._builder.name_of_call(chunk.index)
+            raw = self._builder.get_arguments(chunk.index)
+            name = self._builder.get_call_name(chunk.index)
             if chunk.done:
                 args = parse_arguments(raw)
                 self._emit(CallStreamed(chunk.id, name, chunk.json, 0, True, args or {}))
@@ -423,7 +423,7 @@ class _ReplyProgress:
         return RequestProgressed(self._chunks, self._chars)
 
 
-def _partial_message_of(builder: ReplyBuilder) -> ReplyMessage | None:
+def _make_partial_message(builder: ReplyBuilder) -> ReplyMessage | None:
     message = builder.finish(interrupted=True).message
     return message if message.text.strip() else None
 
@@ -507,7 +507,7 @@ class SmallModel:
         self._recorder = recorder
         self._budget = budget
 
-    async def ask(self, job: SmallJob, text: str, agent: str = "") -> str:
+    async def ask(self, job: BackgroundPrompt, text: str, agent: str = "") -> str:
         provider, info = await self._connect()
         self._budget.check(info)
         request = Request(
@@ -533,7 +533,7 @@ class SmallModel:
             raise
         finally:
             for spent, estimated in usage.list_spent():
-                cost = info.cost_of(spent)
+                cost = info.calculate_cost(spent)
                 name = f"{info.provider}/{info.id}"
                 event = UsageRecorded(name, spent, cost, info.context, job.name, info.free, estimated=estimated)
                 self._recorder.emit(event, agent)
@@ -560,7 +560,7 @@ async def give_title(recorder: Recorder, small_model: SmallModel) -> None:
     if turns and not recorder.state.title:
         first = turns[0].body
         try:
-            title = await small_model.ask(TITLE_JOB, first[:2000])
+            title = await small_model.ask(TITLE_PROMPT, first[:2000])
         except ProviderError:
             title = first
         if not recorder.state.title:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from odin.core.errors import AgentShutdown, OdinError, UsageError
 from odin.core.event import AgentEnded, AgentStarted, PromptDropped, TurnEnded, Warned
 from odin.core.event_values import ExitReason
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.op import CancelTask, Prompt
 from odin.core.team import (
     ACTIVE_STATES,
@@ -33,7 +33,7 @@ from odin.core.text import join_some
 from odin.core.tool import SubAgentTask
 from odin.engine.agent import Agent
 from odin.engine.job_notifier import JobNotifier
-from odin.engine.mail import PostOffice
+from odin.engine.message_router import MessageRouter
 from odin.engine.recorder import Recorder
 
 REPORTED_CHARS = 2000
@@ -69,7 +69,7 @@ class _Member:
             self.timer = None
 
 
-class AgentMaker(Protocol):
+class AgentFactory(Protocol):
     async def make_agent(self, spec: AgentSpec, on_idle: Callable[[TurnEnded], None]) -> Agent:
         """Make a sub-agent; `on_idle` is called when it has nothing more to do."""
         ...
@@ -78,15 +78,15 @@ class AgentMaker(Protocol):
         """Release what was made for an agent that has ended."""
         ...
 
-    def idle_time_of(self, name: str) -> float | None:
+    def get_idle_time(self, name: str) -> float | None:
         """Return the seconds until an agent of this type is reminded, or None for the session's setting."""
         ...
 
-    def model_of(self, agent: str) -> str:
+    def get_model(self, agent: str) -> str:
         """Return the model of an agent that was made."""
         ...
 
-    def color_of(self, name: str) -> str:
+    def get_color(self, name: str) -> str:
         """Return the color of agents of this type, or ""."""
         ...
 
@@ -108,18 +108,18 @@ class AgentMaker(Protocol):
 
 
 class Team:
-    """The live agents. `save` writes an artifact (see `PostOffice`)."""
+    """The live agents. `save` writes an artifact (see `MessageRouter`)."""
 
     def __init__(
         self,
         recorder: Recorder,
-        maker: AgentMaker,
+        maker: AgentFactory,
         notifier: JobNotifier,
         save: Callable[[str, str], str],
         limits: TeamLimits,
     ) -> None:
         self.limits = limits
-        self.post = PostOffice(recorder, save, self._wake)
+        self.router = MessageRouter(recorder, save, self._wake)
         self._recorder = recorder
         self.maker = maker
         self._notifier = notifier
@@ -162,11 +162,11 @@ class Team:
         member = self._members.get(agent)
         return None if member is None else self._recorder.state.board.tasks.get(member.spec.task_id)
 
-    def type_of(self, agent: str) -> str:
+    def get_type(self, agent: str) -> str:
         """Return the type of a live sub-agent; "" for the main agent."""
         return self._members[agent].spec.type if agent in self._members else ""
 
-    def depth_of(self, agent: str) -> int:
+    def get_depth(self, agent: str) -> int:
         return self._members[agent].spec.depth if agent in self._members else 0
 
     def count_running(self) -> int:
@@ -187,8 +187,8 @@ class Team:
     def is_working(self) -> bool:
         """True while delegated work goes on, or while its results wait for the main agent."""
         working = any(member.agent.is_active or member.timer is not None for member in self._members.values())
-        has_mail_to_read = self.main.is_active and self.post.should_wake("")
-        return working or has_mail_to_read or self.post.is_waking or bool(self._ending)
+        has_messages_to_read = self.main.is_active and self.router.should_wake("")
+        return working or has_messages_to_read or self.router.is_waking or bool(self._ending)
 
     def submit(self, prompt: Prompt) -> None:
         """Give a prompt to the agent it names."""
@@ -227,7 +227,7 @@ class Team:
         Raise UsageError if too many agents are running.
         """
         if self.count_running() >= self.limits.agents:
-            most = count_of(self.limits.agents, "running sub-agent")
+            most = pluralize(self.limits.agents, "running sub-agent")
             raise UsageError(f"The limit of {most} is reached.", "Wait until one ends.")
         spec = AgentSpec(
             self.make_name(task.type),
@@ -237,7 +237,7 @@ class Team:
             task.type,
             owner=task.owner,
             call_id=task.call_id,
-            depth=self.depth_of(task.owner) + 1,
+            depth=self.get_depth(task.owner) + 1,
         )
         self._starting += 1
         try:
@@ -276,9 +276,9 @@ class Team:
                 owner=spec.owner,
                 agent_type=spec.type,
                 task_id=spec.task_id,
-                model=self.maker.model_of(spec.name),
+                model=self.maker.get_model(spec.name),
                 continues=spec.continues,
-                color=self.maker.color_of(spec.type),
+                color=self.maker.get_color(spec.type),
             )
         )
         self._notifier.register(agent)
@@ -295,13 +295,13 @@ class Team:
             self._recorder.emit(PromptDropped(item.id), name)
             self._recorder.emit(Warned(f"{name} has ended and did not answer: {item.body}"))
         self._end_later(self.maker.release(name))
-        unread = self._recorder.state.board.list_mail(name)
+        unread = self._recorder.state.board.list_messages(name)
         self._recorder.emit(AgentEnded(name, reason, text[:REPORTED_CHARS]))
         self._notifier.unregister(member.agent)
         for mail in unread:
-            passed_on = self._recorder.state.board.mail[mail.id]
+            passed_on = self._recorder.state.board.messages[mail.id]
             if passed_on.recipient != name:
-                self.post.announce(passed_on)
+                self.router.announce(passed_on)
 
     async def dismiss(self, name: str, why: str) -> None:
         """End an agent that has not started to work."""
@@ -330,7 +330,7 @@ class Team:
             self._settle_completion(member, task)
         elif member.question:
             question, member.question = member.question, ""
-            mail = self.post.write(
+            mail = self.router.write(
                 member.spec.name,
                 self._find_owner(task),
                 "decision_required",
@@ -361,7 +361,7 @@ class Team:
             )
         else:
             self._change(member, task, "idle", summary=ended.text, stall="It stopped without calling Complete.")
-            own = self.maker.idle_time_of(member.spec.type)
+            own = self.maker.get_idle_time(member.spec.type)
             delay = self.limits.idle_s if own is None else own
             member.timer = asyncio.get_running_loop().call_later(delay, self._send_reminder, member)
 
@@ -399,7 +399,7 @@ class Team:
         name = member.spec.name
         task = self.find_task(name) or task
         has_changed = task.is_ended or member.completion is not completion
-        if name in self._members and not (has_changed or member.agent.is_busy or self.post.should_wake(name)):
+        if name in self._members and not (has_changed or member.agent.is_busy or self.router.should_wake(name)):
             completion = replace(completion, files_changed=files)
             self._complete(member, task, completion, f"{completion.describe()}\n{work}")
 
@@ -419,7 +419,7 @@ class Team:
     def _write_report(
         self, member: _Member, task: TaskRecord, text: str, kind: MailKind, *, urgent: bool = False
     ) -> MailSent:
-        return self.post.write(
+        return self.router.write(
             member.spec.name,
             self._find_owner(task),
             kind,
@@ -443,7 +443,7 @@ class Team:
         changed = TaskChanged(task.id, state, member.spec.name, summary, reason, stall, completion, mail)
         self._recorder.emit(changed, member.spec.name)
         if mail is not None:
-            self.post.announce(mail)
+            self.router.announce(mail)
 
     def _finish(self, member: _Member, reason: ExitReason, text: str) -> None:
         """End an agent whose task has ended, and its owner's task if that was waiting only for this one."""
@@ -456,7 +456,7 @@ class Team:
         task = None if owner is None else self.find_task(member.spec.owner)
         if owner is None or task is None or task.state != "waiting_descendant":
             return
-        if not owner.agent.is_busy and not self.post.should_wake(member.spec.owner):
+        if not owner.agent.is_busy and not self.router.should_wake(member.spec.owner):
             self._settle_completion(owner, task)
 
     def _end_later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -510,12 +510,12 @@ class Team:
 
     def report(self, task: TaskRecord, agent: str, text: str, kind: MailKind, priority: MailPriority) -> None:
         """Send what an agent reports while it works to its owner."""
-        mail = self.post.write(agent, self._find_owner(task), kind, text, task_id=task.id, priority=priority)
-        self.post.send(mail)
+        mail = self.router.write(agent, self._find_owner(task), kind, text, task_id=task.id, priority=priority)
+        self.router.send(mail)
 
     def write_to(self, task: TaskRecord, mail: MailSent) -> None:
         """Send mail to the live agent of this task."""
-        self.post.send(mail)
+        self.router.send(mail)
         self.mark_active(task.agent)
 
     async def cancel_task(self, task: TaskRecord, reason: str, said: str = "") -> None:
@@ -554,14 +554,14 @@ class Team:
 
     async def _end_task(self, task: TaskRecord, state: TaskState, reason: str, said: str) -> None:
         member, owner = self._members.get(task.agent), self._find_owner(task)
-        mail = self.post.write(task.agent, owner, "blocked", said, task_id=task.id) if said else None
+        mail = self.router.write(task.agent, owner, "blocked", said, task_id=task.id) if said else None
         self._recorder.emit(TaskChanged(task.id, state, reason=reason, mail=mail), task.agent)
         if member is not None:
             member.stop_timer()
             await member.agent.stop(reason)
             self._remove(member, "interrupted", reason)
         if mail is not None:
-            self.post.announce(mail)
+            self.router.announce(mail)
 
     async def stop_delegated(self, reason: str) -> bool:
         """Cancel every task that has not ended and has a live agent. False if there is none."""
@@ -576,7 +576,7 @@ class Team:
 
     async def close(self) -> None:
         """Stop all sub-agents because the session is closed. Their tasks can be continued in the next run."""
-        self.post.close()
+        self.router.close()
         for member in tuple(self._members.values()):
             member.stop_timer()
             if member.done is None:

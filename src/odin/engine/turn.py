@@ -35,7 +35,7 @@ from odin.engine.limits import CostBudget
 from odin.engine.prompts import NO_CONTENT, AttachedContent, Steering
 from odin.engine.recorder import Recorder
 from odin.engine.stream import ModelFailover, ReplyStream, RetriesExhausted, RetryPolicy
-from odin.policy.modes import spec_of
+from odin.policy.modes import get_mode_spec
 
 if TYPE_CHECKING:
     from odin.engine.pipeline import CallPipeline
@@ -49,7 +49,7 @@ class TurnLimits(msgspec.Struct, frozen=True):
     max_tokens: int = 8192
     temperature: float | None = None
     thinking: int = 0
-    default_response: str = "I have completed processing but have no response to give."
+    default_response: str = ""
 
 
 class RequestTemplate(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class Compaction(Protocol):
     def record_usage(self, template: RequestTemplate, usage: Usage) -> None:
         """Take the measured usage of the last request."""
 
-    def reply_room_of(self, template: RequestTemplate) -> int:
+    def get_reply_room(self, template: RequestTemplate) -> int:
         """Maximum tokens of a reply; 0 if unknown."""
         return 0
 
@@ -319,7 +319,7 @@ class AgentTurn:
             if self._scope.answer:
                 return "end_turn", self._scope.answer
             self._scope.guard.raise_if_stuck(lambda: self._make_template().info)
-            if self._scope.guard.is_hopeless:
+            if self._scope.guard.is_stuck:
                 return "loop_detected", self._text
 
     async def _make_room(self) -> bool:
@@ -356,7 +356,7 @@ class AgentTurn:
 
     async def _verify_changes(self) -> bool:
         """True if the model has to continue because of the checks, or because a prompt came in while they ran."""
-        if not self._calls.has_changes or not spec_of(self._scope.mode).allows_changes:
+        if not self._calls.has_changes or not get_mode_spec(self._scope.mode).allows_changes:
             return False
         self._verifier = self._verifier or self._deps.make_verifier(self._started.id, self._scope, self._calls)
         if self._verifier is None:
@@ -424,13 +424,13 @@ class AgentTurn:
 
     def _build_request(self, template: RequestTemplate) -> Request:
         limits, options = self._deps.limits, template.info.options
-        heats = self._started.temperature, options.temperature, limits.temperature
-        thread = self._deps.recorder.state.thread_of(self._scope.agent)
+        temperatures = self._started.temperature, options.temperature, limits.temperature
+        thread = self._deps.recorder.state.get_thread(self._scope.agent)
         thinking = limits.thinking if template.info.thinking else 0
         thinking = thinking if options.thinking is None else options.thinking
         max_tokens = self._started.max_tokens or options.max_tokens or limits.max_tokens
         max_tokens = min(max_tokens, template.info.max_output or max_tokens)
-        if room := self._deps.compaction.reply_room_of(template):
+        if room := self._deps.compaction.get_reply_room(template):
             thinking, max_tokens = min(thinking, room // 2), min(max_tokens, room)
         return Request(
             model=template.info.id,
@@ -438,7 +438,7 @@ class AgentTurn:
             system=(*template.system, thread.summary) if thread.summary else template.system,
             tools=template.tools,
             max_tokens=max_tokens,
-            temperature=next((heat for heat in heats if heat is not None), None),
+            temperature=next((value for value in temperatures if value is not None), None),
             thinking=thinking,
             images=template.info.images,
             agent=self._scope.agent,
@@ -454,7 +454,7 @@ class AgentTurn:
         info = template.info
         if not estimated:
             self._deps.compaction.record_usage(template, usage)
-        cost = info.cost_of(usage)
+        cost = info.calculate_cost(usage)
         self._usage += usage
         self._cost += cost
         name = f"{info.provider}/{info.id}" if info.provider else info.id
@@ -479,7 +479,7 @@ class AgentTurn:
             self._malformed += 1
             if not calls:
                 self._emit(ReplyDiscarded("the tool call could not be read"))
-                self._emit(NoteAdded(_malformed_note_of(bad)))
+                self._emit(NoteAdded(_format_malformed_note(bad)))
                 return None
         else:
             self._malformed = self._malformed + 1 if message.stop == "unfinished" else 0
@@ -501,13 +501,13 @@ class AgentTurn:
             self._emit_anyway(Replied(partial_message))
 
     def _end_turn(self, reason: ExitReason, text: str = "", error: OdinError | None = None) -> TurnEnded:
-        thread = self._deps.recorder.state.thread_of(self._scope.agent)
+        thread = self._deps.recorder.state.get_thread(self._scope.agent)
         for call in thread.open_calls:
-            self._emit_anyway(ToolEnded(call.id, call.name, "cancelled", thread.interruption_text_of(call.id)))
+            self._emit_anyway(ToolEnded(call.id, call.name, "cancelled", thread.get_interruption_text(call.id)))
         if warning := self._deps.take_late_warning():
             self._emit_anyway(Warned(warning))
         with suppress(OdinError):
-            self._steering.finish_turn(reason, judged=self._deps.hooks.has_prompt_hooks)
+            self._steering.finish_turn(reason, checked=self._deps.hooks.has_prompt_hooks)
         if reason == "end_turn" and not text.strip():
             text = self._deps.limits.default_response
         ended = TurnEnded(
@@ -524,7 +524,7 @@ class AgentTurn:
             hint=error.hint if error else "",
             verification=self._verifier.verification if self._verifier is not None else None,
             plan_path=self._scope.plan_path,
-            **_api_fields_of(error),
+            **_get_api_fields(error),
         )
         self.has_ended = True
         self._emit_anyway(ended)
@@ -551,7 +551,7 @@ _ENDING_TEXTS: dict[str, str] = {
 }
 
 
-def _api_fields_of(error: OdinError | None) -> dict[str, Any]:
+def _get_api_fields(error: OdinError | None) -> dict[str, Any]:
     if not isinstance(error, ProviderError):
         return {}
     return {
@@ -562,7 +562,7 @@ def _api_fields_of(error: OdinError | None) -> dict[str, Any]:
     }
 
 
-def _malformed_note_of(bad: list[MalformedCall]) -> str:
+def _format_malformed_note(bad: list[MalformedCall]) -> str:
     names = ", ".join(sorted({call.name or "?" for call in bad}))
     return (
         f"Your last tool call ({names}) was discarded: its arguments were not a complete JSON object with the required "

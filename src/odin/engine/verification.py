@@ -103,10 +103,10 @@ class ChangeVerifier:
                 if check is not None and call.status in ("success", "error"):
                     is_hidden = check.is_masked or call.asynchronous
                     outcomes.pop(check.label, None)
-                    outcomes[check.label] = "unknown" if is_hidden else _outcome_of(call.status, call.error_kind)
+                    outcomes[check.label] = "unknown" if is_hidden else _get_outcome(call.status, call.error_kind)
             results = tuple(CheckResult(label, outcome) for label, outcome in outcomes.items())
             if results:
-                self.verification = Verification(worst_of(results), results)
+                self.verification = Verification(get_worst_outcome(results), results)
                 return _NO_REVIEW
             self.verification = Verification("not_run", tuple(CheckResult(name, "not_run") for name in checks.commands))
             if self._is_reminded or not can_continue or self._deps.is_looping():
@@ -136,7 +136,7 @@ class ChangeVerifier:
     def _list_changed(self) -> list[str]:
         paths = dict.fromkeys(path for call in self._calls for path in call.changed)
         names = [path for path in paths if is_checked_file(path, self._scope.root)]
-        return [_relative_name_of(path, self._scope.root) for path in names]
+        return [_get_relative_name(path, self._scope.root) for path in names]
 
     # --- run ---
 
@@ -166,7 +166,7 @@ class ChangeVerifier:
             elif ended.text.rstrip().endswith("(exit code 127)"):
                 results[at] = CheckResult(command, "not_run", "The command was not found.")
             else:
-                results[at] = CheckResult(command, _outcome_of(ended.status, ended.error_kind))
+                results[at] = CheckResult(command, _get_outcome(ended.status, ended.error_kind))
             outputs.append(ended.text)
         self._set_results(results)
         failed = any(result.outcome in ("failed", "timed_out") for result in results)
@@ -177,7 +177,7 @@ class ChangeVerifier:
 
     def _set_results(self, results: Iterable[CheckResult]) -> None:
         results = tuple(results)
-        self.verification = Verification(worst_of(results), results, "odin", self._rounds)
+        self.verification = Verification(get_worst_outcome(results), results, "odin", self._rounds)
 
     async def _run_check(self, command: str, folder: str) -> tuple[ToolEnded, bool]:
         """Run one check as a tool call. Return its result, and whether the user stops the turn."""
@@ -216,13 +216,13 @@ def is_checked_file(path: str, root: str) -> bool:
     return not (file.suffix.lower() in _IMAGE_ENDINGS and "docs" in inner.parts)
 
 
-def worst_of(results: Iterable[CheckResult]) -> CheckOutcome:
+def get_worst_outcome(results: Iterable[CheckResult]) -> CheckOutcome:
     """Return the worst outcome; `not_run` if there is none."""
     outcomes: list[CheckOutcome] = [result.outcome for result in results]
     return max(outcomes, key=_OUTCOMES.index) if outcomes else "not_run"
 
 
-def _outcome_of(status: str, error_kind: str) -> CheckOutcome:
+def _get_outcome(status: str, error_kind: str) -> CheckOutcome:
     if status == "success":
         return "passed"
     return "timed_out" if error_kind == CommandTimedOut.__name__ else "failed"
@@ -241,7 +241,7 @@ def _format_failures(results: list[CheckResult], outputs: list[str], rounds: int
     parts = [f"Odin ran the project's checks after your changes (round {rounds} of {MAX_ROUNDS})."]
     for result, output in zip(results, outputs, strict=True):
         if result.outcome in ("failed", "timed_out"):
-            parts.append(f"`{result.command}` {describe_outcome(result.outcome)}:\n{_tail_of(output)}")
+            parts.append(f"`{result.command}` {describe_outcome(result.outcome)}:\n{_cut_tail(output)}")
         else:
             parts.append(f"`{result.command}` {describe_outcome(result.outcome)}.")
     parts.append(f"Fix the cause of what failed. {_REPEAT_ANSWER}")
@@ -252,7 +252,7 @@ def describe_outcome(outcome: CheckOutcome) -> str:
     return {"timed_out": "timed out", "not_run": "was not run", "unknown": "ran"}.get(outcome, outcome)
 
 
-def _tail_of(output: str) -> str:
+def _cut_tail(output: str) -> str:
     text = output.strip()
     if len(text) <= _TAIL_CHARS:
         return text
@@ -260,6 +260,6 @@ def _tail_of(output: str) -> str:
     return "[…]\n" + (tail.partition("\n")[2] or tail)
 
 
-def _relative_name_of(path: str, root: str) -> str:
+def _get_relative_name(path: str, root: str) -> str:
     file = PurePath(path)
     return str(file.relative_to(root)) if file.is_absolute() and file.is_relative_to(root) else path

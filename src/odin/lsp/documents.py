@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from odin.lsp.protocol import PositionEncoding, PositionMap, Range, uri_of
+from odin.lsp.protocol import PositionEncoding, PositionMap, Range, path_to_uri
 from odin.policy.paths import open_for_reading
 from odin.tools.files import decode, to_printable
 
@@ -73,10 +73,10 @@ def read_source(path: str) -> SourceText | None:
     except (OSError, ValueError):
         return None
     decoded = decode(data) if data is not None and len(data) <= MAX_FILE_BYTES else None
-    return None if decoded is None else SourceText(to_printable(decoded.text), file_key_of(info))
+    return None if decoded is None else SourceText(to_printable(decoded.text), make_file_key(info))
 
 
-def file_key_of(info: os.stat_result) -> tuple[int, int, int]:
+def make_file_key(info: os.stat_result) -> tuple[int, int, int]:
     return info.st_ino, info.st_mtime_ns, info.st_size
 
 
@@ -96,7 +96,7 @@ class OpenDocument:
 
     def __init__(self, path: str, source: SourceText) -> None:
         self.path = path
-        self.uri = uri_of(path)
+        self.uri = path_to_uri(path)
         self.source = source
         self.version = 1
         self.is_busy = False
@@ -128,7 +128,7 @@ class OpenDocument:
     def is_current(self) -> bool:
         """True if the diagnostics are about the text that is on the disk."""
         try:
-            return self.is_reviewed and file_key_of(os.lstat(self.path)) == self.source.key
+            return self.is_reviewed and make_file_key(os.lstat(self.path)) == self.source.key
         except OSError:
             return False
 

@@ -289,11 +289,11 @@ def _count_chars(text: str, units: int, encoding: PositionEncoding) -> int:
 # --- addresses ---
 
 
-def uri_of(path: str) -> str:
+def path_to_uri(path: str) -> str:
     return f"file://{quote(os.fsencode(path))}"
 
 
-def path_of(uri: object) -> str:
+def uri_to_path(uri: object) -> str:
     """Return the absolute path of a file address; "" if it is none."""
     if not isinstance(uri, str) or not uri.lower().startswith("file://"):
         return ""

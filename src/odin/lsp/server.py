@@ -25,7 +25,7 @@ from odin.lsp.documents import (
     OpenDocument,
     SourceText,
     WatchedChange,
-    file_key_of,
+    make_file_key,
     parse_diagnostics,
     read_source,
 )
@@ -36,8 +36,8 @@ from odin.lsp.protocol import (
     RequestOvertaken,
     ServerFault,
     UnknownMethod,
-    path_of,
-    uri_of,
+    path_to_uri,
+    uri_to_path,
 )
 from odin.sandbox.output import HeadTailBuffer, InputPipe
 from odin.sandbox.process import RunningProcess, describe_exit
@@ -188,7 +188,7 @@ class LanguageServer:
             self._pipe.write(data)
 
     def _build_initialize(self) -> dict[str, Any]:
-        folder = {"uri": uri_of(self._root), "name": Path(self._root).name}
+        folder = {"uri": path_to_uri(self._root), "name": Path(self._root).name}
         return {
             "processId": None,  # its process namespace is another one
             "clientInfo": {"name": "odin"},
@@ -260,7 +260,9 @@ class LanguageServer:
 
     def report_changes(self, changes: Iterable[WatchedChange]) -> None:
         """Tell the server about files that changed on the disk."""
-        found = [{"uri": uri_of(item.path), "type": item.kind} for item in changes if contains(self._root, item.path)]
+        found = [
+            {"uri": path_to_uri(item.path), "type": item.kind} for item in changes if contains(self._root, item.path)
+        ]
         if found and self._connection is not None:
             self._connection.notify("workspace/didChangeWatchedFiles", {"changes": found})
 
@@ -311,7 +313,7 @@ class LanguageServer:
     def _refresh(self, document: OpenDocument) -> bool:
         """Give the server the text on the disk. True if it is another one."""
         try:
-            if file_key_of(os.lstat(document.path)) == document.source.key:
+            if make_file_key(os.lstat(document.path)) == document.source.key:
                 return False
         except OSError:
             self._close(document)
@@ -447,7 +449,7 @@ class LanguageServer:
         elif method == "textDocument/clangd.fileStatus":
             # clangd first publishes what it finds with the headers as they were, and again when it has read them.
             # Between the two it may be idle for a moment.
-            document = self._documents.get(path_of(fields.get("uri")))
+            document = self._documents.get(uri_to_path(fields.get("uri")))
             if document is not None:
                 document.is_busy = True
                 if document.idle_timer is not None:
@@ -476,7 +478,7 @@ class LanguageServer:
         self._on_change()
 
     def _receive_diagnostics(self, fields: dict[str, Any]) -> None:
-        document = self._documents.get(path_of(fields.get("uri")))
+        document = self._documents.get(uri_to_path(fields.get("uri")))
         items, version = fields.get("diagnostics"), fields.get("version")
         if document is None or not isinstance(items, list):
             return
@@ -501,7 +503,7 @@ class LanguageServer:
                         document.published.set()
                 return None
             case "workspace/workspaceFolders":
-                return [{"uri": uri_of(self._root), "name": Path(self._root).name}]
+                return [{"uri": path_to_uri(self._root), "name": Path(self._root).name}]
             case "workspace/applyEdit":
                 return {"applied": False, "failureReason": "Odin edits files itself."}
             case "window/showDocument":

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from odin.core.environment import DEFAULT_TIMING, Timing
 from odin.core.event_values import LanguageServerState
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.path_names import contains
 from odin.core.profile import WritableFolders
 from odin.lsp.detection import ServerSpec, find_for_project, list_files
@@ -26,7 +26,7 @@ from odin.lsp.server import LanguageServer
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import to_printable
 
-PATIENCE = 3
+MAX_UNANSWERED = 3
 """After this many reviews without an answer in time, a server is not waited for until it answers."""
 
 MAX_ERRORS = 10
@@ -275,7 +275,7 @@ async def _warm_up_server(server: LanguageServer, path: str) -> FoundErrors:
 
 
 def _wait_for(server: LanguageServer) -> float:
-    if server.unanswered >= PATIENCE:
+    if server.unanswered >= MAX_UNANSWERED:
         return 0.0
     return server.timing.lsp_warm_s if server.is_warm else server.timing.lsp_cold_s
 
@@ -316,7 +316,7 @@ def _report_reviews(reviews: Sequence[FileReview], root: str, heading: str) -> E
         return ErrorReport()
     lines = [_format_error(path, item, root, is_new=not old) for old, path, item in found[:MAX_ERRORS]]
     more = len(found) - MAX_ERRORS
-    rest = [f"... and {count_of(more, 'more error')}"] if more > 0 else []
+    rest = [f"... and {pluralize(more, 'more error')}"] if more > 0 else []
     text = "\n".join([heading, *lines, *rest])
     return ErrorReport(text, len(found))
 

@@ -13,12 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from odin.context.file_cache import FileCache, hash_bytes
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.path_names import contains
 from odin.core.tool import ResolvedPath, ToolContext, ToolOutput
 from odin.lsp.detection import SCRIPT_TYPES
 from odin.lsp.documents import OpenDocument, read_source
-from odin.lsp.protocol import Position, PositionMap, Range, ServerFault, path_of
+from odin.lsp.protocol import Position, PositionMap, Range, ServerFault, uri_to_path
 from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers, shorten_path
 from odin.policy.command_scope import CommandScope
@@ -26,7 +26,7 @@ from odin.policy.paths import resolve_given
 from odin.tools.change_preview import preview_diff
 from odin.tools.diff import compare
 from odin.tools.file_patch import PlannedFile, write_all
-from odin.tools.files import Refusal, decode, find_judged, to_printable
+from odin.tools.files import Refusal, decode, find_resolved_path, to_printable
 from odin.tools.patch import FilePatch
 from odin.tools.staleness import read_current_bytes
 
@@ -63,7 +63,7 @@ async def answer(servers: LanguageServers | None, args: "LspArgs", ctx: ToolCont
     try:
         if args.action == "symbols" and not args.path:
             return await _list_project_symbols(servers, args.query, ctx)
-        server, document = await _open_document(servers, find_judged(args.path, ctx))
+        server, document = await _open_document(servers, find_resolved_path(args.path, ctx))
         if not server.supports(_CAPABILITIES[args.action]):
             raise Refusal(f"{server.spec.name} does not support {args.action}.")
         if args.action == "symbols":
@@ -74,7 +74,7 @@ async def answer(servers: LanguageServers | None, args: "LspArgs", ctx: ToolCont
                 span = symbol.selectionRange or symbol.range or (symbol.location.range if symbol.location else None)
                 if span is not None:
                     number = positions.to_place(span.start)[0]
-                    name = f"{'  ' * depth}{symbol.name[:MAX_LINE_CHARS]} ({_kind_of(symbol)})"
+                    name = f"{'  ' * depth}{symbol.name[:MAX_LINE_CHARS]} ({_get_kind(symbol)})"
                     lines.append(f"{shorten_path(document.path, servers.root)}:{number}: {name}")
             return _make_output(_bound(lines) or "No symbols found.", "symbol", len(lines))
         text = document.source.text
@@ -141,7 +141,7 @@ def _find_first_column(line: str) -> int:
 
 
 def _make_output(text: str, what: str, count: int) -> ToolOutput:
-    note = count_of(count, what) if count else f"no {what}"
+    note = pluralize(count, what) if count else f"no {what}"
     return ToolOutput(text=to_printable(text), note=note)
 
 
@@ -159,7 +159,7 @@ def _parse_locations(result: Any) -> Iterator[tuple[str, Range]]:
             raw = msgspec.convert(item, _RawLocation)
         except msgspec.ValidationError:
             continue
-        path, span = path_of(raw.uri or raw.targetUri), raw.range or raw.targetSelectionRange
+        path, span = uri_to_path(raw.uri or raw.targetUri), raw.range or raw.targetSelectionRange
         if path and span is not None:
             yield path, span
 
@@ -214,7 +214,7 @@ def _parse_symbols(result: Any, depth: int = 0) -> Iterator[tuple[int, _RawSymbo
         yield from _parse_symbols(symbol.children, depth + 1)
 
 
-def _kind_of(symbol: _RawSymbol) -> str:
+def _get_kind(symbol: _RawSymbol) -> str:
     return _KINDS[symbol.kind - 1] if 1 <= symbol.kind <= len(_KINDS) else "symbol"
 
 
@@ -250,13 +250,13 @@ async def _find_symbols(servers: LanguageServers, server: LanguageServer, query:
 
 def _format_symbols(symbols: Iterable[_RawSymbol], root: str, ctx: ToolContext) -> Iterator[str]:
     for symbol in symbols:
-        path = path_of(symbol.location.uri if symbol.location else None)
+        path = uri_to_path(symbol.location.uri if symbol.location else None)
         if not path or ctx.is_hidden(path):
             continue
         span = symbol.location.range if symbol.location else None
         line = f":{span.start.line + 1}" if span is not None else ""
         owner = f" in {symbol.containerName[:100]}" if symbol.containerName else ""
-        shown = f"{symbol.name[:MAX_LINE_CHARS]} ({_kind_of(symbol)}{owner})"
+        shown = f"{symbol.name[:MAX_LINE_CHARS]} ({_get_kind(symbol)}{owner})"
         yield f"{shorten_path(path, root)}{line}: {shown}"
 
 
@@ -332,7 +332,7 @@ def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
         pairs = list(cast("dict[str, Any]", fields["changes"]).items())
     edits: dict[str, list[_RawTextEdit]] = {}
     for uri, items in pairs:
-        path = path_of(uri)
+        path = uri_to_path(uri)
         try:
             parsed = msgspec.convert(items, list[_RawTextEdit])
         except msgspec.ValidationError as error:
@@ -397,7 +397,7 @@ def plan_files(plan: RenamePlan, cache: FileCache, ctx: ToolContext) -> list[Pla
 
 
 def _plan_file(file: RenamedFile, cache: FileCache, ctx: ToolContext) -> PlannedFile:
-    place = find_judged(file.path, ctx)
+    place = find_resolved_path(file.path, ctx)
     data = read_current_bytes(cache, place, ctx.cwd, too_large="rename in")
     decoded = decode(data or b"")
     if decoded is None or to_printable(decoded.text) != file.before:
@@ -418,8 +418,8 @@ def write_rename(plan: RenamePlan, args: "RenameArgs", cache: FileCache, ctx: To
         if file.place.path not in seen:
             cache.forget(file.place.path)
     diffs = [compare(file.style.text, file.text, file.name) for file in planned]
-    total = count_of(sum(counts.values()), "place")
-    done = f"Renamed {args.symbol} to {args.new_name}: {total} in {count_of(len(planned), 'file')}"
+    total = pluralize(sum(counts.values()), "place")
+    done = f"Renamed {args.symbol} to {args.new_name}: {total} in {pluralize(len(planned), 'file')}"
     lines = [f"{file.place.shown} ({counts[file.patch.path]})" for file in planned]
     return ToolOutput(
         text=to_printable("\n".join([f"{done}.", *lines])),

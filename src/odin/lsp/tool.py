@@ -1,6 +1,6 @@
 """`lsp` and `lsp_rename`: what the model asks language servers, and a renaming that Odin carries out itself.
 
-`symbols` does the work, imported with the first call. A renaming is planned before the call is judged, so that the
+`symbols` does the work, imported with the first call. A renaming is planned before the call is checked, so that the
 permission rules, the checkpoint and the preview see every file that it changes.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from odin.context.file_cache import FileCache
-from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput
+from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
 from odin.tools.files import FileTool, Refusal
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class LspTool(FileTool[LspArgs]):
     def is_offered(self) -> bool:
         return self._is_offered()
 
-    def subject_of(self, args: LspArgs) -> Subject:
-        return Subject(paths=(args.path or ".",))
+    def get_target(self, args: LspArgs) -> Target:
+        return Target(paths=(args.path or ".",))
 
-    def title_of(self, args: LspArgs) -> str:
+    def get_title(self, args: LspArgs) -> str:
         place = ":".join(filter(None, (args.path, str(args.line or ""))))
         return " ".join(filter(None, (args.action, args.symbol or args.query, place)))
 
-    def refusal_of(self, args: LspArgs) -> str:
+    def validate(self, args: LspArgs) -> str:
         if args.action == "symbols":
             return "" if args.path or args.query else "symbols needs a path, or a query for the whole project."
         return "" if args.path and (args.line or args.symbol) else f"{args.action} needs path, and line or symbol."
@@ -84,7 +84,7 @@ class LspRenameTool(FileTool[RenameArgs]):
     short = "Rename a symbol in all files."
     args = RenameArgs
     exclusive = True
-    prepares = True
+    resolves = True
     argument_aliases = (("file_path", "path"), ("newName", "new_name"))
 
     def __init__(
@@ -98,21 +98,21 @@ class LspRenameTool(FileTool[RenameArgs]):
     def is_offered(self) -> bool:
         return self._is_offered()
 
-    async def prepare(self, args: RenameArgs, ctx: ToolContext) -> None:
+    async def resolve(self, args: RenameArgs, ctx: ToolContext) -> None:
         from odin.lsp.symbols import plan_rename
 
         self._plans[args] = await plan_rename(self._find_servers(), args, ctx)
         while len(self._plans) > _MAX_PLANS:
             self._plans.popitem(last=False)
 
-    def subject_of(self, args: RenameArgs) -> Subject:
+    def get_target(self, args: RenameArgs) -> Target:
         plan = self._plans.get(args)
-        return Subject(paths=tuple(file.path for file in plan.files) if plan and plan.files else (args.path,))
+        return Target(paths=tuple(file.path for file in plan.files) if plan and plan.files else (args.path,))
 
-    def title_of(self, args: RenameArgs) -> str:
+    def get_title(self, args: RenameArgs) -> str:
         return f"{args.symbol} to {args.new_name}"
 
-    def refusal_of(self, args: RenameArgs) -> str:
+    def validate(self, args: RenameArgs) -> str:
         plan = self._plans.get(args)
         return "The renaming was not planned. Repeat the call." if plan is None else plan.failure
 
@@ -129,7 +129,7 @@ class LspRenameTool(FileTool[RenameArgs]):
     def _get_plan(self, args: RenameArgs) -> "RenamePlan":
         plan = self._plans.get(args)
         if plan is None or plan.failure:
-            raise Refusal(self.refusal_of(args))
+            raise Refusal(self.validate(args))
         return plan
 
     async def work(self, args: RenameArgs, ctx: ToolContext) -> ToolOutput:

@@ -31,14 +31,14 @@ class Elicitation:
         if params.mode == "url":
             text += f"\nOpen this address yourself: {clip(params.url, 2000)}"
         else:
-            fields = _fields_of(params.requested_schema)
+            fields = _get_fields(params.requested_schema)
         if len(fields) > _MAX_FIELDS:
             self._warn(
                 f"The MCP server {server} asked for {len(fields)} values at once, and Odin declined: "
                 f"it asks for at most {_MAX_FIELDS}."
             )
             return ElicitResult(action="decline")
-        questions = tuple(_question_of(server, text, name, field) for name, field in fields.items())
+        questions = tuple(_make_field_question(server, text, name, field) for name, field in fields.items())
         call_id = context.call_id if context is not None else ""
         answers = await self._ask(call_id, questions or (_make_question(server, text, _CHOICES),))
         if answers is None:
@@ -49,7 +49,7 @@ class Elicitation:
         content: dict[str, Any] = {}
         for (name, field), answer in zip(fields.items(), answers, strict=True):
             try:
-                value = _value_of(answer, field)
+                value = _parse_value(answer, field)
             except ValueError:
                 self._warn(f"The answer is not a number, so the question of the MCP server {server} was declined.")
                 return ElicitResult(action="decline")
@@ -70,7 +70,7 @@ def _make_question(server: str, text: str, options: tuple[Option, ...], multiple
     return Question(f"MCP server {clip(server, 30)}", f"{warning}\n\n{text}", options, multiple)
 
 
-def _fields_of(schema: Any) -> dict[str, dict[str, Any]]:
+def _get_fields(schema: Any) -> dict[str, dict[str, Any]]:
     raw = cast("dict[str, Any]", schema if isinstance(schema, dict) else schema.model_dump(by_alias=True))
     required = cast("list[Any]", raw.get("required") or [])
     found: dict[str, dict[str, Any]] = {}
@@ -80,14 +80,14 @@ def _fields_of(schema: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _question_of(server: str, message: str, name: str, field: dict[str, Any]) -> Question:
+def _make_field_question(server: str, message: str, name: str, field: dict[str, Any]) -> Question:
     label = str(field.get("title") or name)
     about = f": {field['description']}" if field.get("description") else ""
-    options = [Option(text) for text in _choices_of(field)]
+    options = [Option(text) for text in _list_choices(field)]
     if "default" in field and not options:
         options = [Option(str(field["default"]), "the default")]
     elif "default" in field:
-        options.sort(key=lambda option: option.label != _label_of(field["default"]))
+        options.sort(key=lambda option: option.label != _format_label(field["default"]))
     if not field["required"]:
         options.append(Option(_SKIP))
     return _make_question(
@@ -95,7 +95,7 @@ def _question_of(server: str, message: str, name: str, field: dict[str, Any]) ->
     )
 
 
-def _choices_of(field: dict[str, Any]) -> list[str]:
+def _list_choices(field: dict[str, Any]) -> list[str]:
     if field.get("type") == "boolean":
         return ["Yes", "No"]
     source = cast("dict[str, Any]", field.get("items") or {}) if field.get("type") == "array" else field
@@ -105,11 +105,11 @@ def _choices_of(field: dict[str, Any]) -> list[str]:
     return [str(item) for item in cast("list[Any]", source.get("enum") or [])]
 
 
-def _label_of(value: Any) -> str:
+def _format_label(value: Any) -> str:
     return "Yes" if value is True else "No" if value is False else str(value)
 
 
-def _value_of(answer: tuple[str, ...], field: dict[str, Any]) -> Any:
+def _parse_value(answer: tuple[str, ...], field: dict[str, Any]) -> Any:
     """Return the value of a field, None to leave it out. Raise ValueError if it is no number."""
     words = [word for word in answer if word != _SKIP]
     if field.get("type") == "array":

@@ -72,7 +72,7 @@ class ListingCache:
 
     def read(self, settings: McpServerSettings) -> ServerListing | None:
         try:
-            path = self._path_of(settings)
+            path = self._get_path(settings)
             if path.stat().st_size > MAX_CACHE_BYTES:
                 return None
             listing = msgspec.json.decode(path.read_bytes(), type=ServerListing)
@@ -82,7 +82,7 @@ class ListingCache:
 
     def write(self, settings: McpServerSettings, listing: ServerListing) -> None:
         """Store a listing. A cache that cannot be written is no problem."""
-        path = self._path_of(settings)
+        path = self._get_path(settings)
         data = msgspec.json.encode(listing)
         if len(data) > MAX_CACHE_BYTES:
             return
@@ -92,7 +92,7 @@ class ListingCache:
             part.write_bytes(data)
             part.replace(path)
 
-    def _path_of(self, settings: McpServerSettings) -> Path:
+    def _get_path(self, settings: McpServerSettings) -> Path:
         import hashlib
 
         digest = hashlib.sha256(msgspec.json.encode(settings, order="sorted")).hexdigest()
@@ -127,8 +127,8 @@ async def fetch_listing(client: Any) -> ServerListing:
     resources: Sequence[ListedResource] = await _fetch_resources(client) if capabilities.resources is not None else ()
     info = client.server_info
     return ServerListing(
-        tools=tuple(_tool_of(tool) for tool in tools),
-        prompts=tuple(_prompt_of(prompt) for prompt in prompts),
+        tools=tuple(_make_tool(tool) for tool in tools),
+        prompts=tuple(_make_prompt(prompt) for prompt in prompts),
         resources=tuple(resources),
         has_resources=capabilities.resources is not None,
         instructions=client.instructions or "",
@@ -145,7 +145,7 @@ async def _fetch_resources(client: Any) -> Sequence[ListedResource]:
     ]
 
 
-def _tool_of(tool: Any) -> ListedTool:
+def _make_tool(tool: Any) -> ListedTool:
     hints = tool.annotations
     read_only = None if hints is None else hints.read_only_hint
     if read_only is None and hints is not None and hints.destructive_hint:
@@ -154,7 +154,7 @@ def _tool_of(tool: Any) -> ListedTool:
     return ListedTool(tool.name, tool.description or "", dict(tool.input_schema), title, read_only)
 
 
-def _prompt_of(prompt: Any) -> ListedPrompt:
+def _make_prompt(prompt: Any) -> ListedPrompt:
     arguments = sorted(prompt.arguments or (), key=lambda item: not item.required)
     required = sum(bool(item.required) for item in arguments)
     return ListedPrompt(prompt.name, prompt.description or "", tuple(item.name for item in arguments), required)

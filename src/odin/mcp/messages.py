@@ -84,7 +84,7 @@ def make_error(number: int | str, why: str) -> Any:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=-32000, message=why)))
 
 
-class FloodGate:
+class RateLimiter:
     """Counts the messages of a server. `fault` says that it sent far too many."""
 
     def __init__(self, max_messages: int = MAX_MESSAGES, max_excess: int = _MAX_EXCESS) -> None:
@@ -94,7 +94,7 @@ class FloodGate:
         self._window = (0.0, 0)
         self._excess = 0
 
-    def admit(self, message: Any) -> bool:
+    def allow(self, message: Any) -> bool:
         """False for a notification or request that is dropped. Responses are counted, but never dropped."""
         now = time.monotonic()
         since, count = self._window
@@ -146,9 +146,9 @@ class RepairedStream:
     `on_end` is called when it ends, before the calls that wait for an answer learn of it.
     """
 
-    def __init__(self, stream: Any, gate: FloodGate, on_end: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, limiter: RateLimiter, on_end: Callable[[], None]) -> None:
         self._stream = stream
-        self._gate = gate
+        self._limiter = limiter
         self._on_end = on_end
 
     @property
@@ -169,10 +169,10 @@ class RepairedStream:
         while True:
             item = await self._stream.__anext__()
             message = getattr(item, "message", None)
-            is_admitted = self._gate.admit(message)
-            if self._gate.fault:
+            is_allowed = self._limiter.allow(message)
+            if self._limiter.fault:
                 raise StopAsyncIteration
-            if is_admitted:
+            if is_allowed:
                 repair_lists(message)
                 return item
 

@@ -28,7 +28,7 @@ class SignInRequired(OdinError):
         super().__init__(f"it wants you to sign in: run `odin mcp login {server}`")
 
 
-def key_name_of(server: str, url: str) -> str:
+def make_key_name(server: str, url: str) -> str:
     """Return the name in auth.json of a server's tokens. Another address with the same name has other tokens."""
     import hashlib
 
@@ -39,7 +39,7 @@ class StoredTokens:
     """The tokens and the client registration of one server, as the official package wants to store them."""
 
     def __init__(self, server: str, url: str, env: Mapping[str, str]) -> None:
-        self._name = key_name_of(server, url)
+        self._name = make_key_name(server, url)
         self._env = env
 
     def _read(self) -> dict[str, Any]:

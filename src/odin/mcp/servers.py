@@ -91,7 +91,7 @@ class SessionServers:
         self._told: dict[str, ServerStatus] = {}
         self._warned: set[str] = set()
         self._toolsets: WeakSet[ServerTools] = WeakSet()
-        self._main = self.make_tools_of(())
+        self._main = self.make_tools(())
 
     def _make_connection_deps(self) -> ConnectionDeps:
         deps = self._deps
@@ -250,7 +250,7 @@ class SessionServers:
                 own.append(known)
         return AgentServers(self, own)
 
-    def make_tools_of(self, own: Sequence[ServerConnection]) -> ServerTools:
+    def make_tools(self, own: Sequence[ServerConnection]) -> ServerTools:
         """Return the tools of the session's servers and of these ones."""
         tools = ServerTools(
             lambda: [*(server for _, server in self._list_enabled()), *own],
@@ -336,7 +336,7 @@ class SessionServers:
         """Return the prompts of the servers as slash commands, `/server:prompt`."""
         return [
             CustomCommand(
-                f"{name}:{prompt.name}", clip(" ".join(prompt.description.split()), 200), _hint_of(prompt), "mcp"
+                f"{name}:{prompt.name}", clip(" ".join(prompt.description.split()), 200), _format_hint(prompt), "mcp"
             )
             for name, server in self._list_enabled()
             if server.listing is not None
@@ -360,7 +360,7 @@ class SessionServers:
         if len(words) < prompt.required:
             missing = prompt.arguments[len(words)]
             raise UsageError(
-                f"The argument {missing!r} is missing.", f"Usage: /{server.name}:{prompt.name} {_hint_of(prompt)}"
+                f"The argument {missing!r} is missing.", f"Usage: /{server.name}:{prompt.name} {_format_hint(prompt)}"
             )
         values = dict(zip(prompt.arguments, words, strict=False))
         timing = self._deps.environment.timing
@@ -434,7 +434,7 @@ class AgentServers:
     def __init__(self, session: SessionServers, own: Sequence[ServerConnection]) -> None:
         self._session = session
         self._own = own
-        self._tools = session.make_tools_of(own)
+        self._tools = session.make_tools(own)
         self._is_awaited = False
 
     @property
@@ -458,6 +458,6 @@ class AgentServers:
         self._tools.refresh()
 
 
-def _hint_of(prompt: ListedPrompt) -> str:
+def _format_hint(prompt: ListedPrompt) -> str:
     names = [name if at < prompt.required else f"[{name}]" for at, name in enumerate(prompt.arguments)]
     return " ".join(names)

@@ -9,11 +9,11 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta
 
-from odin.core.format import clip, count_of
+from odin.core.format import clip, pluralize
 from odin.core.provider import ToolSpec
 from odin.core.server_tool import ServerTool
 from odin.core.text import to_valid_unicode
-from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput, fail
 from odin.mcp.connection import ServerConnection, ServerUnavailable
 from odin.mcp.listing import MAX_TOOLS, ListedTool
 from odin.mcp.results import ResultReader
@@ -72,10 +72,10 @@ class McpTool(Tool[McpArguments]):
     def parse(self, raw: dict[str, Any]) -> McpArguments:
         return McpArguments(raw)
 
-    def subject_of(self, args: McpArguments) -> Subject:
-        return Subject(server_tool=self.server_tool)
+    def get_target(self, args: McpArguments) -> Target:
+        return Target(server_tool=self.server_tool)
 
-    def title_of(self, args: McpArguments) -> str:
+    def get_title(self, args: McpArguments) -> str:
         shown = ", ".join(f"{name}: {_show(value)}" for name, value in args.values.items())
         return clip(shown, 200)
 
@@ -131,14 +131,14 @@ class ToolSearchTool(Tool[ToolSearchArgs]):
     """Find tools of MCP servers, with their arguments. Call what you find with McpCall."""
 
     name = SEARCH_TOOL
-    kind = "talk"
+    kind = "interactive"
     short = "Find tools of MCP servers."
     args = ToolSearchArgs
 
     def __init__(self, list_tools: Callable[[str], Sequence[McpTool]]) -> None:
         self._list_tools = list_tools
 
-    def title_of(self, args: ToolSearchArgs) -> str:
+    def get_title(self, args: ToolSearchArgs) -> str:
         return args.query
 
     async def run(self, args: ToolSearchArgs, ctx: ToolContext) -> ToolOutput:
@@ -158,7 +158,7 @@ class ToolSearchTool(Tool[ToolSearchArgs]):
             lines.append(line)
         more = [tool.name for tool in found[len(lines) :]][:20]
         lines += [f"More: {', '.join(more)}"] if more else []
-        return ToolOutput("\n\n".join(lines), note=count_of(len(found), "tool"))
+        return ToolOutput("\n\n".join(lines), note=pluralize(len(found), "tool"))
 
 
 def _select_tools(query: str, tools: Sequence[McpTool]) -> list[McpTool]:
@@ -187,14 +187,14 @@ class McpCallTool(Tool[McpCallArgs]):
     """Call a tool that ToolSearch found."""
 
     name = CALL_TOOL
-    kind = "talk"
+    kind = "interactive"
     short = "Call a tool that ToolSearch found."
     args = McpCallArgs
 
     def __init__(self, has_tool: Callable[[str], bool]) -> None:
         self._has_tool = has_tool
 
-    def find_delegate(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    def redirect(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         name: Any = raw.get("tool")
         arguments: Any = raw.get("arguments", {})
         if isinstance(arguments, str):
@@ -224,7 +224,7 @@ class ListResourcesTool(Tool[ListResourcesArgs]):
     """List the resources of MCP servers."""
 
     name = "ListMcpResources"
-    kind = "talk"
+    kind = "interactive"
     short = "List the resources of MCP servers."
     args = ListResourcesArgs
 
@@ -259,10 +259,10 @@ class ReadResourceTool(Tool[ReadResourceArgs]):
         self._find_server = find_server
         self._folder = folder
 
-    def subject_of(self, args: ReadResourceArgs) -> Subject:
-        return Subject(server_tool=ServerTool(args.server))
+    def get_target(self, args: ReadResourceArgs) -> Target:
+        return Target(server_tool=ServerTool(args.server))
 
-    def title_of(self, args: ReadResourceArgs) -> str:
+    def get_title(self, args: ReadResourceArgs) -> str:
         return f"{args.server}:{args.uri}"
 
     async def run(self, args: ReadResourceArgs, ctx: ToolContext) -> ToolOutput:
@@ -333,7 +333,7 @@ class ServerTools:
             count = sum(tool.is_deferred for tool in self._mcp_tools if tool.server == server.name)
             about = server.listing.instructions if server.listing is not None else ""
             if count or about:
-                hint = f" ({count_of(count, 'tool')}; find them with {SEARCH_TOOL})" if count else ""
+                hint = f" ({pluralize(count, 'tool')}; find them with {SEARCH_TOOL})" if count else ""
                 about = clip(" ".join(about.split()), _INSTRUCTION_CHARS)
                 lines.append(f"- {server.name}{hint}{': ' if about else ''}{about}")
         self._text = "\n".join(["# MCP servers", *lines]) if lines else ""

@@ -15,8 +15,8 @@ from odin.core.environment import DEFAULT_TIMING
 from odin.core.profile import ProgramStart
 from odin.mcp.messages import (
     MAX_MESSAGE_BYTES,
-    FloodGate,
     OversizedLine,
+    RateLimiter,
     RepairedStream,
     find_request_id,
     make_error,
@@ -73,7 +73,7 @@ class StdioTransport:
         self._fault = ""
         self._junk = 0
         self._junk_sample = ""
-        self._gate = FloodGate()
+        self._limiter = RateLimiter()
         self._streams: tuple[Any, ...] = ()
 
     @property
@@ -175,9 +175,9 @@ class StdioTransport:
             self._count_junk(line)
             number = find_request_id(line)
             return None if number is None else make_error(number, f"it sent broken JSON: {_shorten(line)}")
-        is_admitted = self._gate.admit(message)
-        self._fault = self._fault or self._gate.fault
-        if not is_admitted:
+        is_allowed = self._limiter.allow(message)
+        self._fault = self._fault or self._limiter.fault
+        if not is_allowed:
             return None
         repair_lists(message)
         return SessionMessage(message)
@@ -283,18 +283,18 @@ class HttpTransport:
         self._goodbye_s = goodbye_s
         self.is_forgotten = False
         self.open_streams: Callable[[], AbstractAsyncContextManager[Any]] | None = None
-        self._gate = FloodGate()
+        self._limiter = RateLimiter()
         self._streams: AbstractAsyncContextManager[Any] | None = None
 
     @property
     def is_faulty(self) -> bool:
-        return bool(self._gate.fault)
+        return bool(self._limiter.fault)
 
     async def __aenter__(self) -> tuple[Any, Any]:
         assert self.open_streams is not None
         self._streams = self.open_streams()
         read, write = await self._streams.__aenter__()
-        return RepairedStream(read, self._gate, self.closed.set), write
+        return RepairedStream(read, self._limiter, self.closed.set), write
 
     async def __aexit__(self, *error: Any) -> Any:
         """Close the connection. The package says goodbye to the server, which may not answer."""
@@ -307,7 +307,7 @@ class HttpTransport:
 
     def describe_end(self) -> str:
         """Return why the connection ended, "" if only the error that ended it says so."""
-        return self._gate.fault or ("it has ended the session" if self.is_forgotten else "")
+        return self._limiter.fault or ("it has ended the session" if self.is_forgotten else "")
 
     async def check_response(self, response: Any) -> None:
         """Bound a response, and notice that the server does not know the session any more."""

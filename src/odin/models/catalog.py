@@ -168,7 +168,7 @@ def parse_ref(
         return head, rest
     if slash:
         raise make_unknown_provider(head, settings, rest, f"{server}/{text}" if server else "")
-    if text and (owner := _provider_of_family(text) or server):
+    if text and (owner := _find_family_provider(text) or server):
         return owner, text
     raise ConfigError(
         f"The provider of the model {text!r} is unknown.", "Write provider/model, for example ollama/qwen3-coder."
@@ -179,7 +179,7 @@ def make_unknown_provider(name: str, settings: Iterable[str] = (), model: str = 
     """Return the error for an unknown provider. `other` is the full name of the model on the only configured server."""
     known = list(dict.fromkeys([*settings, *PRESETS, *list_plugins()]))
     suggestion = suggest_similar(name, known, f"{{}}/{model}" if model else "{}")
-    if not suggestion and (owner := _provider_of_family(model)):
+    if not suggestion and (owner := _find_family_provider(model)):
         suggestion = f" Did you mean {owner}/{model}?"
     hint = f"For a model of that name on your server, write {other}." if other else f"Known: {', '.join(known)}."
     return ConfigError(f"There is no provider {name!r}.{suggestion}", hint)
@@ -199,7 +199,7 @@ def list_plugins() -> dict[str, str]:
     return plugins.list_plugins()
 
 
-def _provider_of_family(text: str) -> str:
+def _find_family_provider(text: str) -> str:
     return next((owner for start, owner in _MODEL_FAMILIES if text.startswith(start)), "")
 
 
@@ -212,10 +212,10 @@ def _find_only_server(settings: SettingsByProvider, env: Mapping[str, str]) -> s
 def find_default_ref(settings: SettingsByProvider, env: Mapping[str, str]) -> str | None:
     """Return the default model of the first provider with a key or with models of its own, or None."""
     names = dict.fromkeys([*PRESETS, *settings])
-    return next(filter(None, (default_ref_of(name, settings, env) for name in names)), None)
+    return next(filter(None, (find_provider_default(name, settings, env) for name in names)), None)
 
 
-def default_ref_of(provider: str, settings: SettingsByProvider, env: Mapping[str, str]) -> str:
+def find_provider_default(provider: str, settings: SettingsByProvider, env: Mapping[str, str]) -> str:
     """Return a provider's default model; "" if it has no key or no known model."""
     preset, own = PRESETS.get(provider), settings.get(provider, ProviderSettings())
     if own.models and (preset is None or own.base_url or find_keys(provider, own, env)):

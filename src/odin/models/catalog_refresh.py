@@ -100,7 +100,7 @@ async def _download(url: str, env: Mapping[str, str], timeout: float) -> bytes:
     http = HttpClient(env)
     try:
         async with asyncio.timeout(timeout):
-            response = await http.send(await http.lease(address), "GET", address, {})
+            response = await http.send(await http.acquire(address), "GET", address, {})
             body = await response.read_all(timeout, MAX_CATALOG_BYTES + 1)
     except TimeoutError:
         raise make_header_timeout_error(address, timeout) from None
@@ -157,7 +157,7 @@ def _list_rows(entry: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from entry.items()
         return
     named = cast("dict[str, Any]", models)
-    for model in sorted(named, key=lambda name: _released_of(named[name]), reverse=True):
+    for model in sorted(named, key=lambda name: _get_release_date(named[name]), reverse=True):
         item = named[model]
         if not isinstance(item, dict):
             yield model, None
@@ -165,7 +165,7 @@ def _list_rows(entry: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield model, row
 
 
-def _released_of(item: Any) -> str:
+def _get_release_date(item: Any) -> str:
     return str(cast("dict[str, Any]", item).get("release_date", "")) if isinstance(item, dict) else ""
 
 

@@ -160,7 +160,7 @@ class ModelConnector:
         """Return the provider settings: the user's win over discovered ones, with stored keys added."""
         return add_stored_keys({**self._servers, **self.config.providers}, self._auth)
 
-    def _http_of(self, provider: str) -> HttpClient:
+    def _get_http_client(self, provider: str) -> HttpClient:
         """Return the connections of a provider: its own if it has a proxy of its own."""
         proxy = self._settings.get(provider, ProviderSettings()).proxy
         if not proxy:
@@ -243,7 +243,7 @@ class ModelConnector:
 
         def is_listed(model: str) -> bool:
             place = resolve_endpoint(provider, self._settings, self.env)
-            url = open_adapter(place, self._settings, self._http_of(provider), use_first_key(place)).url
+            url = open_adapter(place, self._settings, self._get_http_client(provider), use_first_key(place)).url
             return any(item.id == model for item in self._lists.find(url))
 
         return find_small_ref(provider, self._settings, self.env, is_listed)
@@ -315,7 +315,9 @@ class ModelConnector:
             return f"Odin does not know {provider}/{model}; the package of {provider} is asked when it answers."
         from odin.models.model_lists import is_listed, make_unknown_model
 
-        adapter, _ = connect_model(ref, self._settings, self.env, self._http_of(provider), self._table, self._get_keys)
+        adapter, _ = connect_model(
+            ref, self._settings, self.env, self._get_http_client(provider), self._table, self._get_keys
+        )
         names = [item.id for item in await self._lists.ask_or_find(adapter)] or list(own.models)
         if names and not is_listed(model, names):
             raise make_unknown_model(provider, model, names)
@@ -359,17 +361,17 @@ class ModelConnector:
 
             await KeyStates.get_shared(self.states_path).flush()
 
-    async def connect(self, ref: str, *, warm: bool = True, again: bool = False) -> tuple[Provider, ModelInfo]:
+    async def connect(self, ref: str, *, preconnect: bool = True, again: bool = False) -> tuple[Provider, ModelInfo]:
         """Return a model, or the first one of a pool, connected once, or `again`: its server may have changed."""
         if ref in self.config.model_pools:
             ref = self.pools.list_usable(ref)[0]
         if again or ref not in self._open:
-            made = await self._connect(ref, warm=warm)
+            made = await self._connect(ref, preconnect=preconnect)
             self._replaced += [self._open[ref][0]] if ref in self._open else []
             self._open[ref] = made
         return self._open[ref]
 
-    async def _connect(self, ref: str, *, warm: bool) -> tuple[Provider, ModelInfo]:
+    async def _connect(self, ref: str, *, preconnect: bool) -> tuple[Provider, ModelInfo]:
         name = ref.split("/", 1)[0]
         if name == BUILTIN_MODEL.provider:
             from odin.providers.offline import OfflinePlanner
@@ -382,11 +384,11 @@ class ModelConnector:
             provider, info = connect_foreign_model(ref, self._settings, self.env, self._table)
             info = await self._fit_context(info)
         else:
-            http = self._http_of(parse_ref(ref, self._settings, self.env)[0])
+            http = self._get_http_client(parse_ref(ref, self._settings, self.env)[0])
             provider, info = connect_model(ref, self._settings, self.env, http, self._table, self._get_keys)
             info = await self._fit_context(info, provider.url)
-            if warm:
-                await http.warm(provider.url)
+            if preconnect:
+                await http.preconnect(provider.url)
         if info.strategy == "files":
             from odin.providers.whole_files import WholeFileProvider
 
@@ -454,9 +456,9 @@ class ModelConnector:
         own = self._settings.get(info.provider, ProviderSettings()).models.get(info.id)
         is_known = own is not None and own.context is not None
         if url and not is_known and _is_private_address(url) and not _is_hosted(info.provider):
-            from odin.models.local_servers import context_window_of
+            from odin.models.local_servers import fetch_context_window
 
-            real = await context_window_of(url, info.id, self.env, self._http)
+            real = await fetch_context_window(url, info.id, self.env, self._http)
             context = real or context
         if url and not context and not _is_hosted(info.provider):
             context = next((item.context for item in self._lists.find(url) if item.id == info.id), 0)
@@ -496,7 +498,7 @@ class ModelConnector:
         if not places:
             return {}
         adapters = {
-            place.provider: open_adapter(place, settings, self._http_of(place.provider), self._get_keys(place))
+            place.provider: open_adapter(place, settings, self._get_http_client(place.provider), self._get_keys(place))
             for place in places
         }
         if not ask:

@@ -21,7 +21,7 @@ from odin.core.errors import (
     RateLimited,
 )
 from odin.core.provider import RateLimitChunk
-from odin.models.key_states import MAX_COOLDOWN_S, KeyLimits, KeyState, KeyStates, fingerprint_of
+from odin.models.key_states import MAX_COOLDOWN_S, KeyLimits, KeyState, KeyStates, make_fingerprint
 from odin.providers.settings import KeyOrder, KeyRotation
 from odin.providers.wire import ApiKey, KeyAttempts
 
@@ -41,8 +41,8 @@ _DEAD_PATTERN = (
 )
 _DEAD_CODES = ("authentication_error", "invalid_api_key", "account_deactivated", "API_KEY_INVALID")
 
-Verdict = Literal["rejected", "quota", "limited", "refused"]
-_REASONS: dict[Verdict, str] = {
+KeyFailure = Literal["rejected", "quota", "limited", "refused"]
+_REASONS: dict[KeyFailure, str] = {
     "rejected": "was rejected",
     "refused": "was refused",
     "quota": "has no credit left",
@@ -50,7 +50,7 @@ _REASONS: dict[Verdict, str] = {
 }
 
 
-def judge_failure(error: ProviderError) -> Verdict | None:
+def classify_failure(error: ProviderError) -> KeyFailure | None:
     """Return what a failure says about the key, or None if it says nothing."""
     if isinstance(error, RateLimited):
         return "limited"
@@ -103,13 +103,13 @@ class KeyPool:
         attempts = attempts or KeyAttempts()
         self._states.refresh()
         left = self._list_accepted() or self._keys  # the user may have put one right meanwhile
-        usable = [key for key in left if key not in attempts.failed and not self._cooling_time_of(key)]
+        usable = [key for key in left if key not in attempts.failed and not self._get_cooling_time(key)]
         if not usable:
             raise self._make_cooling_error(left)
         shown = self._find_in_use()
         self._current = self._choose_usable(usable)
         self._skipped = None
-        attempts.marks[self._current] = self._states.mark_of(self._name_of(self._current))
+        attempts.marks[self._current] = self._states.get_failure_mark(self._get_name(self._current))
         if self._current != shown:
             self.on_chosen()
         return self._current
@@ -120,21 +120,21 @@ class KeyPool:
         if isinstance(error, EmptyReply):
             self._skipped = key
             return False
-        verdict = judge_failure(error) if error is not None else None
-        if error is not None and verdict is None:
+        failure = classify_failure(error) if error is not None else None
+        if error is not None and failure is None:
             return False
         self._states.refresh()
-        name = self._name_of(key)
-        is_newest = attempts.marks.get(key) in (None, self._states.mark_of(name))
-        if error is None or verdict is None:
+        name = self._get_name(key)
+        is_newest = attempts.marks.get(key) in (None, self._states.get_failure_mark(name))
+        if error is None or failure is None:
             if is_newest:  # else the key has failed since this request was sent
                 self._states.set(name, None)
             return False
         attempts.failed.add(key)
         # Do not use the key for some time. A failure since this request was sent is the same one: it counts once.
         before = self._states.find(name) or KeyState(self.provider)
-        until = round(self._states.clock() + _compute_cooldown(verdict, error, before.failures if is_newest else 0), 3)
-        rejected = str(error) or error.kind if verdict == "rejected" else ""
+        until = round(self._states.clock() + _compute_cooldown(failure, error, before.failures if is_newest else 0), 3)
+        rejected = str(error) or error.kind if failure == "rejected" else ""
         state = KeyState(
             provider=self.provider,
             tail=key.tail,
@@ -143,14 +143,14 @@ class KeyPool:
             rejected=rejected if is_newest else rejected or before.rejected,
         )
         self._states.set(name, state)
-        usable = [other for other in self._list_accepted() if not self._cooling_time_of(other)]
+        usable = [other for other in self._list_accepted() if not self._get_cooling_time(other)]
         following = [other for other in usable if other not in attempts.failed]
         if not following:
             if len(self._keys) > 1:
                 raise self._make_last_error(error) from error
             return False
         self._warn(
-            f"The key {mask_key(key.value)} of {self.provider} {_REASONS[verdict]}. "
+            f"The key {mask_key(key.value)} of {self.provider} {_REASONS[failure]}. "
             f"Using the next key, {mask_key(self._choose_usable(following).value)}."
         )
         return True
@@ -163,7 +163,7 @@ class KeyPool:
             limits.tokens_left,
             limits.tokens_limit,
         )
-        self._states.set_limits(self._name_of(key), self.provider, key.tail, known)
+        self._states.set_limits(self._get_name(key), self.provider, key.tail, known)
         self.on_limits(limits)
 
     # --- for displays ---
@@ -171,29 +171,29 @@ class KeyPool:
     def count(self) -> KeyPoolChanged:
         """Return how the keys are now, and which one is in use."""
         self._states.refresh()
-        names = [self._name_of(key) for key in self._keys if key.value]
-        healthy = sum(self._states.is_healthy(name) and not self._states.cooling_time_of(name) for name in names)
-        waits = [self._states.cooling_time_of(name) for name in names]
+        names = [self._get_name(key) for key in self._keys if key.value]
+        healthy = sum(self._states.is_healthy(name) and not self._states.get_cooling_time(name) for name in names)
+        waits = [self._states.get_cooling_time(name) for name in names]
         next_s = round(min(filter(None, waits), default=0.0), 1)
         return KeyPoolChanged(self.provider, healthy, len(names), self._find_in_use().tail, next_s)
 
     # --- helpers ---
 
-    def _name_of(self, key: ApiKey) -> str:
+    def _get_name(self, key: ApiKey) -> str:
         if key not in self._names:
-            self._names[key] = fingerprint_of(self.provider, key.value)
+            self._names[key] = make_fingerprint(self.provider, key.value)
         return self._names[key]
 
-    def _cooling_time_of(self, key: ApiKey) -> float:
-        return self._states.cooling_time_of(self._name_of(key))
+    def _get_cooling_time(self, key: ApiKey) -> float:
+        return self._states.get_cooling_time(self._get_name(key))
 
     def _list_accepted(self) -> list[ApiKey]:
         """Return the keys that were not rejected."""
-        return [key for key in self._keys if not self._states.is_rejected(self._name_of(key))]
+        return [key for key in self._keys if not self._states.is_rejected(self._get_name(key))]
 
     def _find_in_use(self) -> ApiKey:
         """Return the key of the last request if it can be used again, else the one that the next request uses."""
-        usable = [key for key in self._list_accepted() if not self._cooling_time_of(key)]
+        usable = [key for key in self._list_accepted() if not self._get_cooling_time(key)]
         if self._current in usable or not usable:
             return self._current or self._keys[0]
         return self._choose_usable(usable)
@@ -210,7 +210,7 @@ class KeyPool:
 
     def _compute_share_left(self, key: ApiKey) -> float:
         """Return how much of its rate limit a key has left, from 0 to 1; 1 if unknown."""
-        state = self._states.find(self._name_of(key))
+        state = self._states.find(self._get_name(key))
         limits = state.limits if state is not None else None
         if limits is None or limits.until <= self._states.clock():
             return 1.0
@@ -225,21 +225,21 @@ class KeyPool:
         return NoUsableKeys(what, error.hint, status=error.status, code=error.code, type=error.type)
 
     def _make_cooling_error(self, left: Sequence[ApiKey]) -> AllKeysCooling:
-        wait = min(map(self._cooling_time_of, left))
+        wait = min(map(self._get_cooling_time, left))
         which = "The only usable key" if len(left) == 1 else f"All {len(left)} usable keys"
         verb = "is" if len(left) == 1 else "are"
         reason = f"{which} of {self.provider} {verb} in cooldown after a rate limit or a refusal."
         return AllKeysCooling(reason, "Try again later.", status=429, retry_after=wait)
 
 
-def _compute_cooldown(verdict: Verdict, error: ProviderError, failures: int) -> float:
+def _compute_cooldown(failure: KeyFailure, error: ProviderError, failures: int) -> float:
     """Return for how many seconds a key is not used; `failures` counts the earlier ones."""
     asked = error.retry_after or 0.0
-    if verdict == "rejected":
+    if failure == "rejected":
         return DAY_S
-    if verdict == "quota":
+    if failure == "quota":
         return min(asked or REFUSED_COOLING_S, MAX_COOLDOWN_S)
-    if verdict == "refused":
+    if failure == "refused":
         return min(asked or REFUSED_COOLING_S, DAY_S)
     usual = min(DEFAULT_COOLING_S * 2 ** min(failures, 6), MAX_DEFAULT_COOLING_S)
     return min(max(asked, usual) if failures or not asked else asked, DAY_S)

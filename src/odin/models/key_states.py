@@ -107,23 +107,23 @@ class KeyStates:
 
     def is_rejected(self, fingerprint: str) -> bool:
         state = self._states.get(fingerprint)
-        return state is not None and bool(state.rejected and self._seconds_left_of(state))
+        return state is not None and bool(state.rejected and self._get_seconds_left(state))
 
     def is_healthy(self, fingerprint: str) -> bool:
         """True unless the key has failed since its last success."""
         state = self._states.get(fingerprint)
         return state is None or not (state.failures or state.rejected)
 
-    def cooling_time_of(self, fingerprint: str) -> float:
+    def get_cooling_time(self, fingerprint: str) -> float:
         """Return the seconds until the key may be used again; 0 for a rejected one."""
         state = self._states.get(fingerprint)
-        return 0.0 if state is None or state.rejected else self._seconds_left_of(state)
+        return 0.0 if state is None or state.rejected else self._get_seconds_left(state)
 
-    def _seconds_left_of(self, state: KeyState) -> float:
+    def _get_seconds_left(self, state: KeyState) -> float:
         left = max(0.0, state.until - self.clock())
         return left if left <= MAX_COOLDOWN_S else 0.0
 
-    def mark_of(self, fingerprint: str) -> FailureMark:
+    def get_failure_mark(self, fingerprint: str) -> FailureMark:
         """Return what changes with every failure of the key."""
         state = self._states.get(fingerprint)
         return (0, 0.0, "") if state is None else (state.failures, state.until, state.rejected)
@@ -244,7 +244,7 @@ def _read_states(path: Path) -> dict[str, KeyState]:
         return {}
 
 
-def fingerprint_of(provider: str, key: str) -> str:
+def make_fingerprint(provider: str, key: str) -> str:
     import hashlib
 
     return hashlib.sha256(f"{provider}\0{key}".encode()).hexdigest()[:20]

@@ -46,7 +46,7 @@ def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, st
     found: list[KeyEntry] = []
     for provider in dict.fromkeys([*PRESETS, *settings, *auth.raw_keys]):
         entries: dict[str, KeyEntry] = {}
-        for key, entry in _list_keys_of(provider, settings, auth, env):
+        for key, entry in _list_keys(provider, settings, auth, env):
             entries.setdefault(key or entry.shown, _add_state(entry, key, states))
         lines = [*entries.values()]
         set_ones = [line for line in lines if line.state != "unset"]
@@ -57,7 +57,7 @@ def list_keys(settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, st
     return found
 
 
-def _list_keys_of(
+def _list_keys(
     provider: str, settings: SettingsByProvider, auth: AuthFile, env: Mapping[str, str]
 ) -> Iterator[tuple[str, KeyEntry]]:
     """Yield a provider's keys in the order of use, each with what is shown of it."""
@@ -82,12 +82,12 @@ def _list_resolved(text: str, entry: KeyEntry, env: Mapping[str, str]) -> Iterat
 
 
 def _add_state(entry: KeyEntry, key: str, states: "KeyStates") -> KeyEntry:
-    from odin.models.key_states import fingerprint_of
+    from odin.models.key_states import make_fingerprint
 
     if not key:
         return replace(entry, state="unset")
-    name = fingerprint_of(entry.provider, key)
-    known, cooldown = states.find(name), states.cooling_time_of(name)
+    name = make_fingerprint(entry.provider, key)
+    known, cooldown = states.find(name), states.get_cooling_time(name)
     if known is None:
         return entry
     if known.limits is not None and known.limits.until > states.clock():
@@ -119,14 +119,14 @@ def add_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[
 
     A key that was rejected before gets another chance.
     """
-    from odin.models.key_states import KeyStates, fingerprint_of
+    from odin.models.key_states import KeyStates, make_fingerprint
 
     name = check_provider(provider, settings)
     store_key(name, key, env)
     states = KeyStates.get_shared(locate_key_states(env))
     states.refresh()
     for value in resolve_keys(key.strip(), env):
-        states.set(fingerprint_of(name, value), None)
+        states.set(make_fingerprint(name, value), None)
     return len(read_auth_file(env).raw_keys.get(name, ()))
 
 

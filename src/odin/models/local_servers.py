@@ -90,21 +90,21 @@ async def probe_server(
     queries = _ServerQueries(origin, client, timeout)
     try:
         async with asyncio.timeout(timeout * 2):
-            entries = _entries_of(await queries.ask("/v1/models"), "data")
+            entries = _get_entries(await queries.ask("/v1/models"), "data")
             owners = {str(entry.get("owned_by", "")) for entry in entries}
             if entries:
-                queries.record_server("local", (_make_model(_id_of(entry), "local", 0) for entry in entries))
+                queries.record_server("local", (_make_model(_get_id(entry), "local", 0) for entry in entries))
             if "llamacpp" in owners:
                 return await _query_llamacpp(queries, entries)
             if "vllm" in owners or any("max_model_len" in entry for entry in entries):
                 return queries.record_server(
-                    "vllm", (_make_model(_id_of(e), "vllm", _parse_count(e.get("max_model_len"))) for e in entries)
+                    "vllm", (_make_model(_get_id(e), "vllm", _parse_count(e.get("max_model_len"))) for e in entries)
                 )
             tags, studio = await asyncio.gather(queries.ask("/api/tags"), queries.ask("/api/v0/models"))
             if isinstance(tags.get("models"), list):
-                return await _query_ollama(queries, _entries_of(tags, "models"), env)
-            if any("max_context_length" in entry for entry in _entries_of(studio, "data")):
-                return queries.record_server("lmstudio", _parse_lmstudio_models(_entries_of(studio, "data")))
+                return await _query_ollama(queries, _get_entries(tags, "models"), env)
+            if any("max_context_length" in entry for entry in _get_entries(studio, "data")):
+                return queries.record_server("lmstudio", _parse_lmstudio_models(_get_entries(studio, "data")))
             props = await queries.ask("/props") if entries else {}
             if "default_generation_settings" in props:
                 return await _query_llamacpp(queries, entries, props)
@@ -119,7 +119,7 @@ async def probe_server(
 _WINDOW_TIMEOUT_S = 1.0
 
 
-async def context_window_of(url: str, model: str, env: Mapping[str, str], http: HttpClient | None = None) -> int:
+async def fetch_context_window(url: str, model: str, env: Mapping[str, str], http: HttpClient | None = None) -> int:
     """Return the context window the server gives to a model; 0 if unknown."""
     base_url = re.sub(r"/(chat/completions|responses|messages)/?$", "", url)
     server = await probe_server(base_url, env, http, timeout=_WINDOW_TIMEOUT_S)
@@ -180,20 +180,20 @@ def _parse_llamacpp_model(entry: dict[str, Any], props: dict[str, Any]) -> Model
     caps = _as_object(props.get("chat_template_caps"))
     vision = _as_object(props.get("modalities")).get("vision") is True
     able = caps.get("supports_tools", True)
-    return _make_model(_id_of(entry), "llamacpp", context, _parse_count(meta.get("n_params")), able, vision)
+    return _make_model(_get_id(entry), "llamacpp", context, _parse_count(meta.get("n_params")), able, vision)
 
 
 async def _query_ollama(queries: _ServerQueries, tags: list[dict[str, Any]], env: Mapping[str, str]) -> LocalServer:
-    names = [_id_of(entry) for entry in tags]
+    names = [_get_id(entry) for entry in tags]
     sizes = {
-        _id_of(entry): parse_parameter_count(_as_object(entry.get("details")).get("parameter_size")) for entry in tags
+        _get_id(entry): parse_parameter_count(_as_object(entry.get("details")).get("parameter_size")) for entry in tags
     }
     usual = _parse_count(env.get("OLLAMA_CONTEXT_LENGTH")) or _OLLAMA_CONTEXT
     queries.record_server("ollama", (_make_model(name, "ollama", usual, sizes[name]) for name in names))
     running, *shown = await asyncio.gather(
         queries.ask("/api/ps"), *(queries.ask("/api/show", {"model": name}) for name in names)
     )
-    loaded = {_id_of(entry): _parse_count(entry.get("context_length")) for entry in _entries_of(running, "models")}
+    loaded = {_get_id(entry): _parse_count(entry.get("context_length")) for entry in _get_entries(running, "models")}
     models: list[ModelInfo] = []
     for name, show in zip(names, shown, strict=True):
         context = loaded.get(name) or _parse_ollama_context(show, usual)
@@ -217,7 +217,7 @@ def _parse_ollama_context(show: dict[str, Any], usual: int) -> int:
 def _parse_lmstudio_models(entries: list[dict[str, Any]]) -> list[ModelInfo]:
     return [
         _make_model(
-            _id_of(entry),
+            _get_id(entry),
             "lmstudio",
             _parse_count(entry.get("loaded_context_length")) or _parse_count(entry.get("max_context_length")),
             calls_tools="tool_use" in _as_list(entry.get("capabilities")) if "capabilities" in entry else True,
@@ -248,16 +248,16 @@ def _make_model(
     )
 
 
-def _id_of(entry: dict[str, Any]) -> str:
+def _get_id(entry: dict[str, Any]) -> str:
     return str(entry.get("id") or entry.get("model") or entry.get("name") or "")
 
 
-def _entries_of(answer: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def _get_entries(answer: dict[str, Any], key: str) -> list[dict[str, Any]]:
     found: Any = answer.get(key)
     if not isinstance(found, list):
         return []
     objects = (_as_object(entry) for entry in cast("list[Any]", found))
-    return [entry for entry in objects if _id_of(entry)]
+    return [entry for entry in objects if _get_id(entry)]
 
 
 def _as_object(value: Any) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class ModelTable:
     def load_with_overrides(cls, path: PathLike[str], catalog: PathLike[str] | None = None) -> "ModelTable":
         """Load the table with the user's file at `path` and the catalog, if they exist."""
         try:
-            written = _bytes_of(path)
+            written = _read_bytes(path)
         except FileNotFoundError:
             return cls(catalog=catalog)
         except OSError as error:
@@ -137,7 +137,7 @@ class ModelTable:
 
     def _load_rows(self) -> TableRows:
         if self._table is None:
-            self._table = _ROWS_DECODER.decode(_bytes_of(_TABLE_PATH))
+            self._table = _ROWS_DECODER.decode(_read_bytes(_TABLE_PATH))
         return self._table
 
     def _load_catalog(self) -> CatalogCopy:
@@ -145,7 +145,7 @@ class ModelTable:
         if self._catalog_path is None:
             return CatalogCopy()
         try:
-            found = msgspec.json.decode(_bytes_of(self._catalog_path, MAX_CATALOG_BYTES), type=CatalogCopy)
+            found = msgspec.json.decode(_read_bytes(self._catalog_path, MAX_CATALOG_BYTES), type=CatalogCopy)
         except FileNotFoundError:
             return CatalogCopy()
         except (OSError, UnicodeError, msgspec.MsgspecError, RecursionError) as error:
@@ -157,6 +157,6 @@ class ModelTable:
         return found if found.time >= TABLE_TIME else CatalogCopy()
 
 
-def _bytes_of(path: str | PathLike[str], limit: int = -1) -> bytes:
+def _read_bytes(path: str | PathLike[str], limit: int = -1) -> bytes:
     with FileIO(path) as file:
         return file.readall() if limit < 0 else file.read(limit)

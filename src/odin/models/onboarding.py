@@ -11,7 +11,7 @@ from odin.config.files import set_key
 from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.setup import ModelOption
-from odin.models.catalog import BUILTIN_MODEL, add_stored_keys, default_ref_of
+from odin.models.catalog import BUILTIN_MODEL, add_stored_keys, find_provider_default
 from odin.models.keys import add_key, list_key_providers, list_keys
 from odin.session.log import scan_logs
 
@@ -105,7 +105,7 @@ class Onboarding:
         settings = add_stored_keys(self._config.providers, auth)
         found: list[ModelOption] = []
         for line in list_keys(self._config.providers, auth, self._env):
-            ref = default_ref_of(line.provider, settings, self._env)
+            ref = find_provider_default(line.provider, settings, self._env)
             if line.used and ref:
                 kind, place = ("stored", AUTH_NAME) if line.kind == "stored" else ("key", line.place)
                 found.append(ModelOption(kind, line.provider, ref, f"{place} ({line.shown})"))

@@ -237,13 +237,13 @@ class ModelSelector:
         if name in connector.config.model_pools:
             self._own = await self._open_pool(name)
             return self.ref
-        warm = bool(name) or connector.is_eager
+        preconnect = bool(name) or connector.is_eager
         if not name:
             name, self.notice = await connector.find_default()
         if not name:
             self.notice = OFFLINE_NOTICE
         try:
-            provider, info = await connector.connect(name or BUILTIN_MODEL.ref, warm=warm, again=True)
+            provider, info = await connector.connect(name or BUILTIN_MODEL.ref, preconnect=preconnect, again=True)
         except ConfigError as error:
             suggestion = "" if "/" in name else suggest_similar(name, connector.config.model_pools)
             if not suggestion:

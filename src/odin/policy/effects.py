@@ -18,7 +18,7 @@ from msgspec import Struct
 from odin.core.format import clip
 from odin.core.path_names import is_secret_path
 from odin.core.policy import Danger
-from odin.core.tool import user_name_of
+from odin.core.tool import get_display_name
 from odin.policy import paths
 from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import find_danger, find_outside_word, is_step_read_only
@@ -26,7 +26,7 @@ from odin.policy.commands.programs import SHELLS, WRAPPERS, is_assignment
 from odin.policy.commands.readonly.git import explain_distrust
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, SimpleCommand, split_names
 from odin.policy.policy_call import PolicyCall
-from odin.policy.rules.ruling import find_sensitive_form
+from odin.policy.rules.evaluation import find_sensitive_form
 
 
 class Effect(Struct, frozen=True):
@@ -91,7 +91,7 @@ DescribeArguments = Callable[[Sequence[ShellWord]], Effect | None]
 """Return the effect of a program with these arguments, or None to use what is known about its verbs."""
 
 
-def _operands_of(words: Sequence[ShellWord]) -> list[str]:
+def _list_operands(words: Sequence[ShellWord]) -> list[str]:
     texts = [word.text for word in words]
     if "--" in texts:
         at = texts.index("--")
@@ -111,20 +111,20 @@ def _has_option(words: Sequence[ShellWord], short: str, *long: str) -> bool:
 
 
 def _describe_removal(words: Sequence[ShellWord]) -> Effect:
-    names = list_names(_operands_of(words)) or "files"
+    names = list_names(_list_operands(words)) or "files"
     how = " recursively" if _has_option(words, "rR", "--recursive") else ""
     return Effect("hard_to_undo", f"Deletes {names}{how}.")
 
 
 def _name_operands(verb: str, danger: Danger = "changes_files") -> DescribeArguments:
-    return lambda words: Effect(danger, f"{verb} {list_names(_operands_of(words)) or 'files'}.")
+    return lambda words: Effect(danger, f"{verb} {list_names(_list_operands(words)) or 'files'}.")
 
 
 def _name_transfer(verb: str) -> DescribeArguments:
     """Describe a program that takes sources and a target."""
 
     def describe(words: Sequence[ShellWord]) -> Effect | None:
-        names = _operands_of(words)
+        names = _list_operands(words)
         if len(names) < 2:
             return None
         return Effect("changes_files", f"{verb} {list_names(names[:-1])} to {shorten(names[-1])}.")
@@ -137,7 +137,7 @@ def _make_constant(danger: Danger, sentence: str) -> DescribeArguments:
 
 
 def _describe_mode_change(words: Sequence[ShellWord]) -> Effect:
-    names = list_names(_operands_of(words)[1:]) or "files"
+    names = list_names(_list_operands(words)[1:]) or "files"
     how = " recursively" if _has_option(words, "R", "--recursive") else ""
     return Effect("changes_files", f"Changes the owner or permissions of {names}{how}.")
 
@@ -145,7 +145,7 @@ def _describe_mode_change(words: Sequence[ShellWord]) -> Effect:
 def _describe_sed(words: Sequence[ShellWord]) -> Effect | None:
     if not any(re.match(r"-[a-zA-Z]*i|--in-place", word.text) for word in words):
         return None
-    names = _operands_of(words)
+    names = _list_operands(words)
     files = names if _has_option(words, "ef", "--expression", "--file") else names[1:]
     return Effect("changes_files", f"Edits {list_names(files) or 'files'} in place.")
 
@@ -153,13 +153,13 @@ def _describe_sed(words: Sequence[ShellWord]) -> Effect | None:
 def _describe_find(words: Sequence[ShellWord]) -> Effect | None:
     texts = [word.text for word in words]
     if "-delete" in texts:
-        return Effect("hard_to_undo", f"Deletes every file that find matches below {_start_of(texts)}.")
+        return Effect("hard_to_undo", f"Deletes every file that find matches below {_format_start(texts)}.")
     if any(text in ("-exec", "-execdir", "-ok", "-okdir") for text in texts):
-        return Effect("changes_files", f"Runs a command for every file that find matches below {_start_of(texts)}.")
+        return Effect("changes_files", f"Runs a command for every file that find matches below {_format_start(texts)}.")
     return None
 
 
-def _start_of(texts: Sequence[str]) -> str:
+def _format_start(texts: Sequence[str]) -> str:
     return shorten(texts[0]) if texts and not texts[0].startswith("-") else "the current folder"
 
 
@@ -172,7 +172,7 @@ def _describe_curl(words: Sequence[ShellWord]) -> Effect:
 
 
 def _describe_remote_copy(words: Sequence[ShellWord]) -> Effect | None:
-    names = _operands_of(words)
+    names = _list_operands(words)
     remote = next((name for name in names if re.match(r"(?:[\w.-]+@)?[\w.-]+:|rsync://", name)), "")
     if remote:
         return Effect("network", f"Copies files to or from {shorten(remote)}.")
@@ -182,7 +182,7 @@ def _describe_remote_copy(words: Sequence[ShellWord]) -> Effect | None:
 
 
 def _describe_ssh(words: Sequence[ShellWord]) -> Effect:
-    host = next(iter(_operands_of(words)), "another machine")
+    host = next(iter(_list_operands(words)), "another machine")
     return Effect("network", f"Runs commands on {shorten(host)}.")
 
 
@@ -262,9 +262,9 @@ def _describe_cloud(words: Sequence[ShellWord]) -> Effect:
 
 def _describe_variables(words: Sequence[ShellWord]) -> Effect:
     if any("=" in word.text for word in words):
-        return Effect("harmless", "Sets variables for the commands after it.")
+        return Effect("read_only", "Sets variables for the commands after it.")
     if any(re.match(r"[-+]\w", word.text) and "p" not in word.text for word in words):
-        return Effect("harmless", "Sets options of the shell or of variables.")
+        return Effect("read_only", "Sets options of the shell or of variables.")
     return Effect("credentials", "Prints environment variables, which may contain secrets.")
 
 
@@ -370,7 +370,7 @@ _VERB_EFFECTS: tuple[tuple[frozenset[str], frozenset[str], Danger, str], ...] = 
 
 
 _WEAKEST_FIRST: tuple[Danger, ...] = (
-    "harmless",
+    "read_only",
     "changes_files",
     "network",
     "outside_project",
@@ -386,17 +386,18 @@ def describe_call(call: PolicyCall) -> Effect:
     if call.analysis is not None and call.command.strip():
         found = list(_describe_command(call.analysis, call.scope))
         return _combine_effects(found) if found else Effect("changes_files", "Sets variables or runs nothing.")
-    if used := call.subject.server_tool:
+    if used := call.target.server_tool:
         does = f"Calls {shorten(used.tool)}" if used.tool else "Reads a resource"
         changes = ", which says that it changes something" if call.kind == "edit" else ""
         return Effect("network", f"{does} of the MCP server {shorten(used.server)}{changes}.")
     if call.kind == "network":
-        return Effect("network", f"Fetches {shorten(call.subject.url)}." if call.subject.url else "Uses the network.")
-    if call.kind == "talk":
-        if call.subject.persists:
+        return Effect("network", f"Fetches {shorten(call.target.url)}." if call.target.url else "Uses the network.")
+    if call.kind == "interactive":
+        if call.target.persists:
             return Effect("changes_files", "Changes what later sessions are told.")
-        return Effect("harmless", "Talks to the user.")
-    given = call.subject.paths
+        asks = call.name == "Question"
+        return Effect("read_only", "Asks the user a question." if asks else "Changes no files itself.")
+    given = call.target.paths
     reads = call.kind == "read"
     verb = "Reads" if reads else "Deletes" if all(map(call.is_removed, call.list_paths())) else "Changes"
     outside = [path for path in given if not paths.is_inside(path, call.root, call.cwd)]
@@ -406,7 +407,7 @@ def describe_call(call: PolicyCall) -> Effect:
     if outside:
         return Effect("outside_project", f"{verb} {list_names(outside)}, outside the project.")
     names = list_names([_shorten_path(call.root, path) for path in given]) or "files"
-    return Effect("harmless" if reads else "changes_files", f"{verb} {names}.")
+    return Effect("read_only" if reads else "changes_files", f"{verb} {names}.")
 
 
 def is_hard_to_undo(call: PolicyCall) -> bool:
@@ -425,7 +426,7 @@ def _combine_effects(effects: Sequence[Effect]) -> Effect:
     """Return the worst danger, with the sentences of all effects that do more than change files, the worst first."""
     ranked = sorted(effects, key=lambda effect: -_WEAKEST_FIRST.index(effect.danger))
     worst = ranked[0]
-    serious = [effect.sentence for effect in ranked if effect.danger not in ("harmless", "changes_files")]
+    serious = [effect.sentence for effect in ranked if effect.danger not in ("read_only", "changes_files")]
     sentences = list(dict.fromkeys(serious)) or [worst.sentence]
     more = f" {len(sentences) - _MAX_SENTENCES} more." if len(sentences) > _MAX_SENTENCES else ""
     return Effect(worst.danger, " ".join(sentences[:_MAX_SENTENCES]) + more)
@@ -433,17 +434,17 @@ def _combine_effects(effects: Sequence[Effect]) -> Effect:
 
 def name_call(call: PolicyCall) -> str:
     """Return a call in a few words: the tool as users know it and its URL, or its file relative to the project."""
-    name, subject = user_name_of(call.name), call.subject
-    if subject.url:
-        return f"{name} {subject.url}"
+    name, target = get_display_name(call.name), call.target
+    if target.url:
+        return f"{name} {target.url}"
     files = [
-        (_shorten_path(call.root, item.shown) + item.text.removeprefix(item.shown)) for item in subject.resolved
-    ] or [_shorten_path(call.root, path) for path in subject.paths]
+        (_shorten_path(call.root, item.shown) + item.text.removeprefix(item.shown)) for item in target.resolved
+    ] or [_shorten_path(call.root, path) for path in target.paths]
     if not files:
         return name
     if len(files) > 1:
         return f"{name} {len(files)} files"
-    creates = name in ("Write", "Append") and not os.path.lexists(paths.join_path(call.cwd, subject.paths[0]))
+    creates = name in ("Write", "Append") and not os.path.lexists(paths.join_path(call.cwd, target.paths[0]))
     return f"{'Create file' if creates else name} {files[0]}"
 
 
@@ -460,7 +461,7 @@ def _describe_command(analysis: CommandAnalysis, scope: CommandScope) -> Iterato
         if part.name in _ELEVATING:
             continue
         if is_step_read_only(SimpleCommand(part.words), scope):
-            yield Effect("harmless", "Only reads.")
+            yield Effect("read_only", "Only reads.")
         elif part.name == "git" and (reason := explain_distrust(part.texts[1:], scope)):
             reason = reason.replace(f"{scope.root}/", "")
             yield Effect("changes_files", f"Runs git in a repository that is not trusted: {reason}.")
@@ -520,4 +521,4 @@ def explain_auto_doubt(call: PolicyCall, analysis: CommandAnalysis, confinement:
     if any(part.name == "git" and "config" in part.texts[1:4] for part in analysis.commands):
         return "The command changes the git configuration, which can make git run programs."
     effect = describe_call(call)
-    return "" if effect.danger in ("harmless", "changes_files") else effect.sentence
+    return "" if effect.danger in ("read_only", "changes_files") else effect.sentence

@@ -64,17 +64,17 @@ def _find_changed_words(analysis: CommandAnalysis, call: PolicyCall) -> Iterator
     """Yield each word of the commands that are not known to only read, with the folder it is relative to."""
     script = analysis.script
     for simple in script.commands if script else ():
-        folder = _folder_of(simple.folder, call.cwd)
+        folder = _resolve_folder(simple.folder, call.cwd)
         if folder:
             yield from ((item.target, folder) for item in simple.redirects if not item.op.startswith("<"))
-            yield from _words_of(simple.words, folder, call)
+            yield from _list_words(simple.words, folder, call)
     for part in analysis.commands:
-        folder = _folder_of(part.folder, call.cwd)
+        folder = _resolve_folder(part.folder, call.cwd)
         if part.is_inner and folder:
-            yield from _words_of(part.words, folder, call)
+            yield from _list_words(part.words, folder, call)
 
 
-def _words_of(words: Sequence[ShellWord], folder: str, call: PolicyCall) -> Iterator[tuple[ShellWord, str]]:
+def _list_words(words: Sequence[ShellWord], folder: str, call: PolicyCall) -> Iterator[tuple[ShellWord, str]]:
     """Yield the arguments, unless the command would only read if its paths were inside the project.
 
     `cd` counts as a command that changes files: those after it may.
@@ -85,7 +85,7 @@ def _words_of(words: Sequence[ShellWord], folder: str, call: PolicyCall) -> Iter
         yield from ((word, folder) for word in words[0 if "=" in name else 1 :])
 
 
-def _folder_of(folder: str | None, cwd: str) -> str:
+def _resolve_folder(folder: str | None, cwd: str) -> str:
     """Return the folder that a command runs in, or "" if it is not known."""
     return "" if folder is None or folder.startswith("~") else paths.resolve_path(folder, cwd) or ""
 

@@ -20,9 +20,9 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from odin.core.format import clip_line
-from odin.core.policy import CallbackHook, HookCall, HookPoint
+from odin.core.policy import RECORDED_POINTS, CallbackHook, HookCall, HookPoint
 from odin.core.text import describe_mismatch, suggest_similar
-from odin.core.tool import ALIASES, canonical_name_of
+from odin.core.tool import ALIASES, get_canonical_name
 
 DEFAULT_TIMEOUT = 30.0
 
@@ -41,19 +41,11 @@ class HookEvent(Struct, frozen=True):
 
 
 HOOK_EVENTS: dict[str, HookEvent] = {
-    "PreToolUse": HookEvent(("tool_call",)),
-    "PostToolUse": HookEvent(("tool_result",), "good"),
-    "PostToolUseFailure": HookEvent(("tool_result",), "bad"),
-    "UserPromptSubmit": HookEvent(("prompt_submit",)),
-    "SessionStart": HookEvent(("session_start",)),
-    "SessionEnd": HookEvent(("session_end",)),
-    "Stop": HookEvent(("stop",)),
-    "SubagentStop": HookEvent(("subagent_stop",)),
-    "PreCompact": HookEvent(("before_compress",)),
-    "PostCompact": HookEvent(("after_compress",)),
-    "PermissionRequest": HookEvent(("wait_confirm",)),
-    "Notification": HookEvent(("wait_confirm", "wait_question", "idle")),
-    **{f"on_{point}": HookEvent((point,), is_claude_name=False) for point in get_args(HookPoint)},
+    **{point: HookEvent((point,), is_claude_name=not point.startswith("on_")) for point in get_args(HookPoint)},
+    "PostToolUse": HookEvent(("PostToolUse",), "good"),
+    "PostToolUseFailure": HookEvent(("PostToolUse",), "bad"),
+    "Notification": HookEvent(("PermissionRequest", "on_wait_question", "on_idle")),
+    **{f"on_{name}": HookEvent((point,), is_claude_name=False) for point, name in RECORDED_POINTS.items()},
 }
 
 
@@ -269,10 +261,14 @@ CLAUDE_NAMES = {
 Claude Code has fewer tools: a hook on `Bash` must also see background commands, one on `Write` also deletions.
 """
 
-NOTIFICATIONS = {"wait_confirm": "permission_prompt", "wait_question": "elicitation_dialog", "idle": "idle_prompt"}
+NOTIFICATIONS = {
+    "PermissionRequest": "permission_prompt",
+    "on_wait_question": "elicitation_dialog",
+    "on_idle": "idle_prompt",
+}
 
 _TOOL_POINTS = frozenset(
-    ("tool_call", "tool_result", "before_tool_result_append", "tool_batch_complete", "wait_confirm")
+    ("PreToolUse", "PostToolUse", "on_before_tool_result_append", "on_tool_batch_complete", "PermissionRequest")
 )
 
 
@@ -284,7 +280,7 @@ def match_hook(hook: HookSpec, call: HookCall, root: str) -> str | None:
         return "" if _matches_name(hook.matcher, NOTIFICATIONS[call.point]) else None
     if call.point in _TOOL_POINTS:
         return _find_first_name(hook, call.tools or (call.tool,))
-    if call.point in ("session_start", "session_end", "before_compress", "after_compress"):
+    if call.point in ("SessionStart", "SessionEnd", "PreCompact", "PostCompact"):
         return "" if _matches_name(hook.matcher, call.reason) else None
     return ""
 
@@ -301,11 +297,11 @@ def _wants_result(hook: HookSpec, call: HookCall) -> bool:
 
 
 def _find_first_name(hook: HookSpec, tools: Iterable[str]) -> str | None:
-    names = (name for tool in tools for name in names_of(tool, claude=hook.kind.is_claude_name))
+    names = (name for tool in tools for name in list_names(tool, claude=hook.kind.is_claude_name))
     return next((name for name in names if _matches_name(hook.matcher, name)), None)
 
 
-def names_of(tool: str, *, claude: bool = False) -> tuple[str, ...]:
+def list_names(tool: str, *, claude: bool = False) -> tuple[str, ...]:
     """Return all names of a tool; with `claude`, Claude Code's name comes first."""
     claude_name = CLAUDE_NAMES.get(tool, tool)
     first = (claude_name, tool) if claude else (tool, claude_name)
@@ -333,7 +329,7 @@ def _fits(filters: HookFilters, call: HookCall, root: str) -> bool:
 
 
 def _is_tool(tool: str, patterns: Iterable[str]) -> bool:
-    return bool(tool) and any(canonical_name_of(name) == tool or fnmatchcase(tool, name) for name in patterns)
+    return bool(tool) and any(get_canonical_name(name) == tool or fnmatchcase(tool, name) for name in patterns)
 
 
 def _is_model(model: str, pattern: str) -> bool:

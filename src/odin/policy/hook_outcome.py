@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from odin.core.policy import NO_VERDICT, HookCall, HookVerdict
+from odin.core.policy import NO_HOOK_EFFECT, HookCall, HookEffect
 from odin.core.text import to_valid_unicode
 from odin.policy.hook_declaration import HookSpec
 from odin.sandbox.runner import CapturedOutput
@@ -26,24 +26,24 @@ BLOCK_EXIT_CODE = 2
 HookOutcome = Literal["silent", "allowed", "asked", "denied", "modified", "context", "halted", "failed", "timed_out"]
 
 _DENYING_POINTS = frozenset(
-    ("tool_call", "tool_result", "before_tool_result_append", "prompt_submit", "wait_confirm", "before_compress")
+    ("PreToolUse", "PostToolUse", "on_before_tool_result_append", "UserPromptSubmit", "PermissionRequest", "PreCompact")
 )
-_STOPPING_POINTS = frozenset(("stop", "subagent_stop"))
-_HALTING_POINTS = frozenset(("before_llm_call", "after_llm_call"))
-_CONTEXT_POINTS = frozenset(("prompt_submit", "session_start"))
+_STOPPING_POINTS = frozenset(("Stop", "SubagentStop"))
+_HALTING_POINTS = frozenset(("on_before_llm_call", "on_after_llm_call"))
+_CONTEXT_POINTS = frozenset(("UserPromptSubmit", "SessionStart"))
 
 
 class HookResult(Struct, frozen=True):
-    """The verdict of one hook and its outcome for the log. `problem` says why the hook failed."""
+    """The decision of one hook and its outcome for the log. `problem` says why the hook failed."""
 
-    verdict: HookVerdict = NO_VERDICT
+    effect: HookEffect = NO_HOOK_EFFECT
     outcome: HookOutcome = "silent"
     problem: str = ""
 
     @property
     def detail(self) -> str:
-        verdict = self.verdict
-        return self.problem or verdict.message or verdict.context or verdict.notice
+        effect = self.effect
+        return self.problem or effect.message or effect.context or effect.notice
 
 
 class InvalidHookOutput(Exception):
@@ -58,7 +58,7 @@ def interpret_program(hook: HookSpec, call: HookCall, done: CapturedOutput) -> H
         return HookResult(outcome="failed", problem=f"it printed more than {MAX_OUTPUT_BYTES:,} bytes and was stopped.")
     if done.code == BLOCK_EXIT_CODE:
         reason = _limit_text(done.errors.strip() or _find_reason(done.data))
-        return _make_result(_make_block_verdict(call, reason or f"The hook {hook.name} gave no reason."))
+        return _make_result(_make_block_effect(call, reason or f"The hook {hook.name} gave no reason."))
     if done.code != 0:
         ending = f"exit code {done.code}" if done.code > 0 else f"killed by signal {-done.code}"
         return HookResult(outcome="failed", problem=f"{ending}. {_limit_text(done.errors.strip(), 500)}".strip())
@@ -85,23 +85,23 @@ def interpret_callback(call: HookCall, value: Any) -> HookResult:
         return HookResult(outcome="failed", problem=f"its output is invalid: {error}.")
 
 
-def merge_verdicts(verdicts: Sequence[HookVerdict]) -> HookVerdict:
+def merge_effects(effects: Sequence[HookEffect]) -> HookEffect:
     """Combine the verdicts of all hooks: deny beats ask beats allow, and the last change wins."""
-    strongest = max(verdicts, key=lambda item: _STRENGTH[item.decision]).decision
+    strongest = max(effects, key=lambda item: _STRENGTH[item.decision]).decision
     deciding = [
-        item for item in verdicts if item.halt or item.continue_turn or (strongest and item.decision == strongest)
+        item for item in effects if item.halt or item.continue_turn or (strongest and item.decision == strongest)
     ]
-    args = [item.args for item in verdicts if item.args is not None]
-    outputs = [item.output for item in verdicts if item.output is not None]
-    return HookVerdict(
+    args = [item.args for item in effects if item.args is not None]
+    outputs = [item.output for item in effects if item.output is not None]
+    return HookEffect(
         decision=strongest,
         message=_join_texts(item.message for item in deciding),
         args=args[-1] if args else None,
         output=outputs[-1] if outputs else None,
-        context=_join_texts(item.context for item in verdicts),
-        notice=_join_texts(item.notice for item in verdicts),
-        halt=any(item.halt for item in verdicts),
-        continue_turn=any(item.continue_turn for item in verdicts),
+        context=_join_texts(item.context for item in effects),
+        notice=_join_texts(item.notice for item in effects),
+        halt=any(item.halt for item in effects),
+        continue_turn=any(item.continue_turn for item in effects),
     )
 
 
@@ -112,12 +112,12 @@ def _join_texts(texts: Any) -> str:
     return "\n\n".join(dict.fromkeys(text for text in texts if text))
 
 
-def _interpret_plain_text(hook: HookSpec, call: HookCall, text: str) -> HookVerdict:
+def _interpret_plain_text(hook: HookSpec, call: HookCall, text: str) -> HookEffect:
     if hook.append == "toast":
-        return HookVerdict(notice=text)
+        return HookEffect(notice=text)
     if hook.append == "context" or call.point in _CONTEXT_POINTS:
-        return HookVerdict(context=text)
-    return NO_VERDICT
+        return HookEffect(context=text)
+    return NO_HOOK_EFFECT
 
 
 def _find_reason(data: bytes) -> str:
@@ -130,20 +130,20 @@ def _find_reason(data: bytes) -> str:
     return output.reason if output else text
 
 
-def _make_result(verdict: HookVerdict) -> HookResult:
-    return HookResult(verdict, _outcome_of(verdict))
+def _make_result(effect: HookEffect) -> HookResult:
+    return HookResult(effect, _make_outcome(effect))
 
 
-def _outcome_of(verdict: HookVerdict) -> HookOutcome:
-    if verdict.halt:
+def _make_outcome(effect: HookEffect) -> HookOutcome:
+    if effect.halt:
         return "halted"
-    if verdict.decision == "deny" or verdict.continue_turn:
+    if effect.decision == "deny" or effect.continue_turn:
         return "denied"
-    if verdict.args is not None or verdict.output is not None:
+    if effect.args is not None or effect.output is not None:
         return "modified"
-    if verdict.decision:
-        return "allowed" if verdict.decision == "allow" else "asked"
-    return "context" if verdict.context or verdict.notice else "silent"
+    if effect.decision:
+        return "allowed" if effect.decision == "allow" else "asked"
+    return "context" if effect.context or effect.notice else "silent"
 
 
 class _HookOutput:
@@ -243,40 +243,40 @@ _DECISIONS = {
 }
 
 
-def _read_verdict(call: HookCall, value: Any) -> HookVerdict:
+def _read_verdict(call: HookCall, value: Any) -> HookEffect:
     answer = _HookOutput(value)
     decision, reason = answer.decision, answer.reason
-    verdict = _make_block_verdict(call, reason) if decision == "deny" else _make_allow_verdict(call, decision, reason)
+    effect = _make_block_effect(call, reason) if decision == "deny" else _make_allow_effect(call, decision, reason)
     if answer.continues is False:
-        verdict = msgspec.structs.replace(verdict, halt=True, continue_turn=False, message=answer.reason)
+        effect = msgspec.structs.replace(effect, halt=True, continue_turn=False, message=answer.reason)
     elif answer.continues and call.point in _STOPPING_POINTS and (reason or answer.notice or not call.stop_hook_active):
-        verdict = HookVerdict(continue_turn=True, message=reason or answer.notice)
+        effect = HookEffect(continue_turn=True, message=reason or answer.notice)
     return msgspec.structs.replace(
-        verdict,
-        args=answer.args if call.point in ("tool_call", "wait_confirm") else None,
-        output=answer.output if call.point in ("tool_result", "before_tool_result_append") else None,
-        context=_join_texts((verdict.context, answer.context, answer.notice)),
-        notice=_join_texts((verdict.notice, answer.notice)),
+        effect,
+        args=answer.args if call.point in ("PreToolUse", "PermissionRequest") else None,
+        output=answer.output if call.point in ("PostToolUse", "on_before_tool_result_append") else None,
+        context=_join_texts((effect.context, answer.context, answer.notice)),
+        notice=_join_texts((effect.notice, answer.notice)),
     )
 
 
-def _make_block_verdict(call: HookCall, reason: str) -> HookVerdict:
-    """Return the verdict for a denial at this point. Where nothing can be blocked, the user sees the reason."""
+def _make_block_effect(call: HookCall, reason: str) -> HookEffect:
+    """Return the decision for a denial at this point. Where nothing can be blocked, the user sees the reason."""
     if call.point in _DENYING_POINTS:
-        return HookVerdict("deny", reason)
+        return HookEffect("deny", reason)
     if call.point in _STOPPING_POINTS:
-        return HookVerdict(message=reason, continue_turn=True)
+        return HookEffect(message=reason, continue_turn=True)
     if call.point in _HALTING_POINTS:
-        return HookVerdict(message=reason, halt=True)
-    return HookVerdict(context=reason) if call.point == "tool_batch_complete" else HookVerdict(notice=reason)
+        return HookEffect(message=reason, halt=True)
+    return HookEffect(context=reason) if call.point == "on_tool_batch_complete" else HookEffect(notice=reason)
 
 
-def _make_allow_verdict(call: HookCall, decision: str, reason: str) -> HookVerdict:
-    if decision == "allow" and call.point in ("tool_call", "wait_confirm"):
-        return HookVerdict("allow", reason)
-    if decision == "ask" and call.point == "tool_call":
-        return HookVerdict("ask", reason)
-    return NO_VERDICT
+def _make_allow_effect(call: HookCall, decision: str, reason: str) -> HookEffect:
+    if decision == "allow" and call.point in ("PreToolUse", "PermissionRequest"):
+        return HookEffect("allow", reason)
+    if decision == "ask" and call.point == "PreToolUse":
+        return HookEffect("ask", reason)
+    return NO_HOOK_EFFECT
 
 
 def _require_object(value: Any, name: str) -> dict[str, Any]:

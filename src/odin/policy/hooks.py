@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from odin.core.call_events import HookRan
 from odin.core.event import AnyEvent, Warned
-from odin.core.policy import NO_VERDICT, HookCall, HookPoint, HookVerdict, Redact, redact_nothing
+from odin.core.policy import NO_HOOK_EFFECT, RECORDED_POINTS, HookCall, HookEffect, HookPoint, Redact, redact_nothing
 from odin.core.profile import ProgramStart
-from odin.policy.hook_declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, match_hook, names_of
-from odin.policy.hook_outcome import MAX_OUTPUT_BYTES, HookResult, interpret_callback, interpret_program, merge_verdicts
+from odin.policy.hook_declaration import MAIN_AGENT, NOTIFICATIONS, HookSpec, is_concerned, list_names, match_hook
+from odin.policy.hook_outcome import MAX_OUTPUT_BYTES, HookResult, interpret_callback, interpret_program, merge_effects
 from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
 
 PlanStart = Callable[[HookSpec], Awaitable[ProgramStart]]
@@ -48,7 +48,7 @@ class HookSession(Struct, frozen=True):
 def build_variables(hook: HookSpec, call: HookCall, tool_name: str, session: HookSession) -> dict[str, str]:
     """Return the environment variables for a hook."""
     return {
-        "ODIN_HOOK_POINT": f"on_{call.point}",
+        "ODIN_HOOK_POINT": f"on_{RECORDED_POINTS[call.point]}",
         "ODIN_HOOK_EVENT": hook.event,
         "ODIN_SESSION_ID": session.id,
         "ODIN_PROJECT_DIR": session.root,
@@ -93,7 +93,7 @@ def _describe_request(call: HookCall, tool_name: str) -> dict[str, Any]:
 def _describe_batch(call: HookCall, tool_name: str) -> dict[str, Any]:
     return {
         "tools": list(call.tools),
-        "tool_names": [names_of(tool, claude=True)[0] for tool in call.tools],
+        "tool_names": [list_names(tool, claude=True)[0] for tool in call.tools],
         "paths": list(call.paths),
         "changed_files": list(call.changed),
         "is_error": call.is_error,
@@ -105,22 +105,22 @@ def _describe_stop(call: HookCall, tool_name: str) -> dict[str, Any]:
 
 
 _FIELDS: dict[HookPoint, Callable[[HookCall, str], dict[str, Any]]] = {
-    "tool_call": _describe_tool,
-    "tool_result": _describe_result,
-    "before_tool_result_append": _describe_result,
-    "tool_batch_complete": _describe_batch,
-    "wait_confirm": _describe_request,
-    "wait_question": lambda call, tool_name: {"message": call.text, "tool_use_id": call.call_id},
-    "prompt_submit": lambda call, tool_name: {"prompt": call.text},
-    "session_start": lambda call, tool_name: {"source": call.reason},
-    "session_end": lambda call, tool_name: {"reason": call.reason},
-    "before_compress": lambda call, tool_name: {"trigger": call.reason, "custom_instructions": call.text},
-    "after_compress": lambda call, tool_name: {"trigger": call.reason, "compact_summary": call.text},
-    "stop": _describe_stop,
-    "subagent_stop": lambda call, tool_name: {**_describe_stop(call, tool_name), "agent_id": call.agent},
-    "after_llm_call": lambda call, tool_name: {"text": call.text, "tools": list(call.tools)},
-    "agent_error": lambda call, tool_name: {"error": call.text, "error_kind": call.reason},
-    "idle": lambda call, tool_name: {"reason": call.reason, "text": call.text},
+    "PreToolUse": _describe_tool,
+    "PostToolUse": _describe_result,
+    "on_before_tool_result_append": _describe_result,
+    "on_tool_batch_complete": _describe_batch,
+    "PermissionRequest": _describe_request,
+    "on_wait_question": lambda call, tool_name: {"message": call.text, "tool_use_id": call.call_id},
+    "UserPromptSubmit": lambda call, tool_name: {"prompt": call.text},
+    "SessionStart": lambda call, tool_name: {"source": call.reason},
+    "SessionEnd": lambda call, tool_name: {"reason": call.reason},
+    "PreCompact": lambda call, tool_name: {"trigger": call.reason, "custom_instructions": call.text},
+    "PostCompact": lambda call, tool_name: {"trigger": call.reason, "compact_summary": call.text},
+    "Stop": _describe_stop,
+    "SubagentStop": lambda call, tool_name: {**_describe_stop(call, tool_name), "agent_id": call.agent},
+    "on_after_llm_call": lambda call, tool_name: {"text": call.text, "tools": list(call.tools)},
+    "on_agent_error": lambda call, tool_name: {"error": call.text, "error_kind": call.reason},
+    "on_idle": lambda call, tool_name: {"reason": call.reason, "text": call.text},
 }
 
 
@@ -134,7 +134,7 @@ async def run_hook(
         "cwd": session.get_folders(call.agent)[0],
         "permission_mode": session.permission_mode(),
         "hook_event_name": hook.event,
-        "point": f"on_{call.point}",
+        "point": f"on_{RECORDED_POINTS[call.point]}",
         "agent": call.agent or MAIN_AGENT,
         "mode": call.mode,
         "model": call.model,
@@ -173,7 +173,7 @@ async def _run_callback(hook: HookSpec, call: HookCall, payload: dict[str, Any])
         return HookResult(outcome="failed", problem=f"{type(error).__name__}: {error}")
 
 
-SEQUENTIAL_POINTS = frozenset(("tool_call", "tool_result", "before_tool_result_append", "wait_confirm"))
+SEQUENTIAL_POINTS = frozenset(("PreToolUse", "PostToolUse", "on_before_tool_result_append", "PermissionRequest"))
 """Points at which hooks run in sequence, because each sees the changes of the one before."""
 
 
@@ -211,12 +211,12 @@ class SessionHooks:
     def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         return point in self._points and (not tool or any(is_concerned(hook, point, tool) for hook in self._hooks))
 
-    async def fire(self, call: HookCall) -> HookVerdict:
+    async def fire(self, call: HookCall) -> HookEffect:
         call = msgspec.structs.replace(call, model=call.model or self._session.model())
         root = self._session.get_folders(call.agent)[1]
         matching = [(hook, name) for hook in self._hooks if (name := match_hook(hook, call, root)) is not None]
         if not matching:
-            return NO_VERDICT
+            return NO_HOOK_EFFECT
         if call.point in SEQUENTIAL_POINTS:
             return await self._run_in_sequence(matching, call)
         if any(hook.project for hook, _ in matching):
@@ -224,18 +224,18 @@ class SessionHooks:
             results = [await self._run_one(hook, name, call) for hook, name in matching]
         else:
             results = await asyncio.gather(*(self._run_one(hook, name, call) for hook, name in matching))
-        return merge_verdicts([result.verdict for result in results])
+        return merge_effects([result.effect for result in results])
 
-    async def _run_in_sequence(self, hooks: Sequence[tuple[HookSpec, str]], call: HookCall) -> HookVerdict:
+    async def _run_in_sequence(self, hooks: Sequence[tuple[HookSpec, str]], call: HookCall) -> HookEffect:
         """Run hooks one after the other, up to the first denial."""
-        verdicts: list[HookVerdict] = []
+        effects: list[HookEffect] = []
         for hook, name in hooks:
-            verdict = (await self._run_one(hook, name, call)).verdict
-            verdicts.append(verdict)
-            if verdict.halt or verdict.decision == "deny":
+            effect = (await self._run_one(hook, name, call)).effect
+            effects.append(effect)
+            if effect.halt or effect.decision == "deny":
                 break
-            call = _apply_changes(call, verdict)
-        return merge_verdicts(verdicts)
+            call = _apply_changes(call, effect)
+        return merge_effects(effects)
 
     async def _run_one(self, hook: HookSpec, tool_name: str, call: HookCall) -> HookResult:
         if hook.plugin and (changed := self._find_changed_plugin(hook.plugin)):
@@ -246,24 +246,24 @@ class SessionHooks:
         result = await run_hook(hook, call, tool_name, self._session, self._runner, self._plan_start)
         if result.outcome != "silent":
             # Redact secrets in the output of a hook: it may repeat parts of a tool result.
-            verdict = msgspec.structs.replace(
-                result.verdict,
-                message=self._redact(result.verdict.message).text,
-                context=self._redact(result.verdict.context).text,
-                notice=self._redact(result.verdict.notice).text,
+            effect = msgspec.structs.replace(
+                result.effect,
+                message=self._redact(result.effect.message).text,
+                context=self._redact(result.effect.context).text,
+                notice=self._redact(result.effect.notice).text,
             )
-            result = msgspec.structs.replace(result, verdict=verdict, problem=self._redact(result.problem).text)
+            result = msgspec.structs.replace(result, effect=effect, problem=self._redact(result.problem).text)
             duration = int((time.monotonic() - started) * 1000)
-            ran = HookRan(call.point, hook.name, result.outcome, result.detail, call.call_id, duration)
+            ran = HookRan(RECORDED_POINTS[call.point], hook.name, result.outcome, result.detail, call.call_id, duration)
             self._emit(ran, call.agent)
         if result.problem:
             self._emit(Warned(f"The {hook.event} hook {hook.name!r} failed: {result.problem}"), call.agent)
         return result
 
 
-def _apply_changes(call: HookCall, verdict: HookVerdict) -> HookCall:
-    if verdict.args is not None:
-        call = msgspec.structs.replace(call, args=verdict.args)
-    if verdict.output is not None:
-        call = msgspec.structs.replace(call, output=verdict.output)
+def _apply_changes(call: HookCall, effect: HookEffect) -> HookCall:
+    if effect.args is not None:
+        call = msgspec.structs.replace(call, args=effect.args)
+    if effect.output is not None:
+        call = msgspec.structs.replace(call, output=effect.output)
     return call

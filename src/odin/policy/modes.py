@@ -18,7 +18,7 @@ PermissionMode = Literal["default", "acceptEdits", "auto", "dontAsk", "bypassPer
 
 PERMISSION_MODES: tuple[PermissionMode, ...] = get_args(PermissionMode)
 
-_BASE_KINDS: tuple[Kind, ...] = ("read", "execute", "network", "talk")
+_BASE_KINDS: tuple[Kind, ...] = ("read", "execute", "network", "interactive")
 
 
 class ModeSpec(Struct, frozen=True):
@@ -49,7 +49,7 @@ MODES: tuple[ModeSpec, ...] = (ASK, PLAN, EDIT)
 _BY_NAME = {name: spec for spec in MODES for name in (spec.mode, spec.short_name)}
 
 
-def spec_of(mode: str) -> ModeSpec:
+def get_mode_spec(mode: str) -> ModeSpec:
     """Return the mode with this wire name (`ask_mode`) or short name (`ask`), in any case."""
     spec = _BY_NAME.get(mode.strip().lower())
     if spec is None:
@@ -57,15 +57,15 @@ def spec_of(mode: str) -> ModeSpec:
     return spec
 
 
-def mode_of(text: str) -> Mode:
+def parse_mode(text: str) -> Mode:
     """Return the wire name of a mode as the user wrote it."""
-    return spec_of(text).mode
+    return get_mode_spec(text).mode
 
 
 _PERMISSION_BY_NAME = {name.lower(): name for name in PERMISSION_MODES}
 
 
-def permission_mode_of(text: str) -> PermissionMode:
+def parse_permission_mode(text: str) -> PermissionMode:
     """Return the permission mode with this name, in any case. Raises UsageError if it is unknown."""
     if is_plan_alias(text):
         raise UsageError("plan is a mode, not a permission mode.", "Use --mode plan, /plan, or the setting mode.")
@@ -90,6 +90,6 @@ def split_plan_alias(mode: str, permission_mode: str) -> tuple[str, str]:
     """
     if not is_plan_alias(permission_mode):
         return mode, permission_mode
-    if mode and spec_of(mode) is not PLAN:
+    if mode and get_mode_spec(mode) is not PLAN:
         raise UsageError(f"--permission-mode plan selects plan mode, but --mode is {mode}.", "Use only one of them.")
     return PLAN.mode, "default"

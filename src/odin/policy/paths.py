@@ -1,12 +1,12 @@
-"""Resolve paths (do they stay inside the project, are they protected or special files?) and open what was judged.
+"""Resolve paths (do they stay inside the project, are they protected or special files?) and open what was checked.
 
 A path is resolved as the kernel does it: component by component, and `..` after the links before it. `resolve_given`
 does that once for a tool call; the permission rules and the tool then use the same result.
 
-A resolved path contains no link. Between the judgement and its use another process may put one there, for example by
+A resolved path contains no link. Between the check and its use another process may put one there, for example by
 exchanging a folder with a link to another place. So a path is opened folder by folder, each relative to the descriptor
 of the folder above it and with O_NOFOLLOW. A link on the way raises `PathChanged`. From then on, everything happens
-relative to the descriptor of the folder: it stays the folder that was judged, whatever its name means by now. macOS
+relative to the descriptor of the folder: it stays the folder that was checked, whatever its name means by now. macOS
 opens a path without links in one call (O_NOFOLLOW_ANY).
 """
 
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
-from odin.core.tool import ResolvedPath, Subject
+from odin.core.tool import ResolvedPath, Target
 
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 _VIRTUAL_TREES = ("/proc", "/sys", "/dev")
@@ -40,17 +40,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _results: ContextVar[dict[Any, Any] | None] = ContextVar("results", default=None)
-"""What one judgement has looked up: where a path leads, which program a name means, whether a command is read-only.
+"""What one check has looked up: where a path leads, which program a name means, whether a command is read-only.
 
-Several rules ask the same. Results are kept only while one call is judged, so the next judgement looks again.
+Several rules ask the same. Results are kept only while one call is checked, so the next check looks again.
 """
 
 
 def keep_lookups(method: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that judges a call: while it runs, each lookup is made once."""
+    """Decorate a function that checks a call: while it runs, each lookup is made once."""
 
     @wraps(method)
-    def judge(*args: P.args, **options: P.kwargs) -> R:
+    def evaluate(*args: P.args, **options: P.kwargs) -> R:
         if _results.get() is not None:
             return method(*args, **options)
         token = _results.set({})
@@ -59,11 +59,11 @@ def keep_lookups(method: Callable[P, R]) -> Callable[P, R]:
         finally:
             _results.reset(token)
 
-    return judge
+    return evaluate
 
 
 def look_up_once(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a lookup with hashable arguments. Outside a judgement it is made every time."""
+    """Decorate a lookup with hashable arguments. Outside a check it is made every time."""
 
     @wraps(function)
     def look_up(*args: P.args, **options: P.kwargs) -> R:
@@ -147,12 +147,12 @@ def resolve_given(path: str, cwd: str, home: str, *, on_links: bool = False) -> 
     return ResolvedPath(path, place, target, shown)
 
 
-def resolve_subject(subject: Subject, cwd: str, home: str) -> Subject:
-    """Return the subject with its paths resolved, once."""
-    if subject.resolved or not subject.paths:
-        return subject
-    found = tuple(resolve_given(path, cwd, home, on_links=subject.on_links) for path in subject.paths)
-    return replace(subject, resolved=found)
+def resolve_target(target: Target, cwd: str, home: str) -> Target:
+    """Return the target with its paths resolved, once."""
+    if target.resolved or not target.paths:
+        return target
+    found = tuple(resolve_given(path, cwd, home, on_links=target.on_links) for path in target.paths)
+    return replace(target, resolved=found)
 
 
 def is_inside(path: str, root: str, cwd: str = "") -> bool:
@@ -174,13 +174,13 @@ def is_stream(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    return stat.S_ISDIR(_mode_of(path))
+    return stat.S_ISDIR(_get_mode(path))
 
 
 def is_special_file(path: str, cwd: str) -> bool:
     """True for pipes, sockets, devices and files in /proc, /sys and /dev: reading them may never end."""
     full = join_path(cwd, path)
-    mode = _mode_of(full)
+    mode = _get_mode(full)
     if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return True
     real = resolve_path(full, "/")
@@ -196,7 +196,7 @@ def has_hard_links(path: str, cwd: str) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
 
-def _mode_of(path: str) -> int:
+def _get_mode(path: str) -> int:
     try:
         return Path(path).stat().st_mode
     except (OSError, ValueError):
@@ -239,7 +239,7 @@ class OpenFolder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         os.close(self.fd)
 
-    def path_of(self, name: str) -> str:
+    def get_path(self, name: str) -> str:
         return f"{self.path.rstrip('/')}/{name}"
 
     def open_file(self, name: str, flags: int, mode: int = 0o666) -> int:
@@ -247,14 +247,14 @@ class OpenFolder:
         try:
             return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=self.fd)
         except OSError as error:
-            raise _explain(error, name, self.fd, self.path_of(name)) from None
+            raise _explain(error, name, self.fd, self.get_path(name)) from None
 
-    def status_of(self, name: str) -> os.stat_result:
+    def read_status(self, name: str) -> os.stat_result:
         """Return the status of the name itself."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except OSError as error:
-            raise _explain(error, name, self.fd, self.path_of(name)) from None
+            raise _explain(error, name, self.fd, self.get_path(name)) from None
 
     def find(self, name: str) -> os.stat_result | None:
         """Return the status of the name itself, or None if it does not exist."""
@@ -378,10 +378,10 @@ def open_for_reading(path: str) -> int:
         return folder.open_file(name_in(path), flags)
 
 
-def status_of(path: str) -> os.stat_result:
+def read_status(path: str) -> os.stat_result:
     """Return the status of a resolved path. Raise PathChanged if a folder in it is a link; the path itself may be."""
     with open_parent(path) as folder:
-        return folder.status_of(name_in(path))
+        return folder.read_status(name_in(path))
 
 
 def _open_whole(path: str, flags: int) -> int:

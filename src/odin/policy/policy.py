@@ -14,9 +14,9 @@ Each call is checked in this order; the first check that applies decides, and th
  8. the ask and allow rules; in ask and plan mode no rule allows a command
  9. protected files, and files that hold secrets: ask
 10. the rules of the skills that the turn uses (see `rules/skill_rules`): allow
-11. the default: reading the project and talking are allowed, everything else asks, and so does talking to later
-    sessions (Memory) in ask and plan mode. acceptEdits also allows changes inside the project, and auto in addition
-    commands that the sandbox confines to the project (see `effects`)
+11. the default: reading the project and interactive tools are allowed, everything else asks, and so does writing
+    for later sessions (Memory) in ask and plan mode. acceptEdits also allows changes inside the project, and auto in
+    addition commands that the sandbox confines to the project (see `effects`)
 12. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
     never allow more. Their ask rules do not count under `--yes` and bypassPermissions
 
@@ -35,7 +35,7 @@ from odin.core.event_values import Mode
 from odin.core.path_names import contains
 from odin.core.policy import RuleAction
 from odin.core.profile import NO_GRANTS, SandboxGrants
-from odin.core.tool import Kind, ResolvedPath, Subject
+from odin.core.tool import Kind, ResolvedPath, Target
 from odin.core.write_scope import WriteScope
 from odin.policy import paths
 from odin.policy.command_scope import resolve_scope
@@ -48,19 +48,19 @@ from odin.policy.commands.analysis import (
     is_too_long_to_scan,
 )
 from odin.policy.commands.syntax import CommandAnalysis
-from odin.policy.modes import ASK, PermissionMode, permission_mode_of, spec_of
+from odin.policy.decision import Decision
+from odin.policy.modes import ASK, PermissionMode, get_mode_spec, parse_permission_mode
 from odin.policy.paths import keep_lookups
 from odin.policy.policy_call import PolicyCall
-from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, find_objection, rule_of
-from odin.policy.rules.ruling import (
+from odin.policy.rules.evaluation import (
     ResultFilter,
-    candidate_rules_of,
     find_deciding_rule,
     find_exact_rule,
     is_allowed_by,
     is_folder_search,
+    list_candidate_rules,
 )
-from odin.policy.verdict import Verdict
+from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, find_objection, parse_rule
 from odin.policy.write_scope import find_outside_redirect
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class AgentLimits(Struct, frozen=True):
     """The restrictions that a role or a type of sub-agent adds to those of the session.
 
     `owner` names it in a sentence: `The role x`. `rule_set` are its own rules. `permission_mode` is the most permissive
-    of default, acceptEdits and auto that it may use; `dontAsk` always applies. With `read_only` calls are judged as in
+    of default, acceptEdits and auto that it may use; `dontAsk` always applies. With `read_only` calls are checked as in
     ask mode.
     """
 
@@ -101,7 +101,7 @@ _WIDER_MODES: tuple[PermissionMode, ...] = ("acceptEdits", "auto")
 
 
 class Policy:
-    """Judges the tool calls of one session, or of one agent of it.
+    """Checks the tool calls of one session, or of one agent of it.
 
     A changed permission mode makes a new policy that shares the rule set, and so does the write scope of an agent.
     """
@@ -126,7 +126,7 @@ class Policy:
         Session logs (`.jsonl`) in them stay closed, because they contain text that was hidden from the model.
         """
         self.scope = resolve_scope(environment.cwd, root, environment)
-        self.permission_mode: PermissionMode = permission_mode_of(permission_mode)
+        self.permission_mode: PermissionMode = parse_permission_mode(permission_mode)
         self.yes = yes
         self.rule_set = rule_set or RuleSet()
         self._limits: tuple[AgentLimits, ...] = ()
@@ -145,12 +145,12 @@ class Policy:
 
     def with_permission_mode(self, mode: str) -> "Policy":
         """Return a policy with the same rules under another permission mode, as far as its limits permit."""
-        allowed = permission_mode_of(mode)
+        allowed = parse_permission_mode(mode)
         for limits in self._limits:
             if limits.permission_mode == "dontAsk":
                 allowed = "dontAsk"
             elif limits.permission_mode in _LIMITED_MODES and allowed in _LIMITED_MODES:
-                limit = permission_mode_of(limits.permission_mode)
+                limit = parse_permission_mode(limits.permission_mode)
                 allowed = allowed if _LIMITED_MODES.index(allowed) <= _LIMITED_MODES.index(limit) else limit
         return self._with(permission_mode=allowed)
 
@@ -178,65 +178,67 @@ class Policy:
         other.__dict__.update(self.__dict__, **changed)
         return other
 
-    def resolve(self, subject: Subject) -> Subject:
-        """Return the subject with its paths resolved. Judge this one, and let the tool act on the same paths."""
-        return paths.resolve_subject(subject, self.cwd, self.scope.environment.home)
+    def resolve(self, target: Target) -> Target:
+        """Return the target with its paths resolved. Check this one, and let the tool act on the same paths."""
+        return paths.resolve_target(target, self.cwd, self.scope.environment.home)
 
     @keep_lookups
-    def judge(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Verdict:
-        return self._judge(self._make_call(name, kind, subject, mode))
+    def evaluate(self, name: str, kind: Kind, target: Target, mode: Mode) -> Decision:
+        return self._evaluate(self._make_call(name, kind, target, mode))
 
     @keep_lookups
-    def describe_effect(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> "Effect":
+    def describe_effect(self, name: str, kind: Kind, target: Target, mode: Mode) -> "Effect":
         """Return what this call would do, and how dangerous that is."""
         from odin.policy.effects import describe_call
 
-        return describe_call(self._make_call(name, kind, subject, mode))
+        return describe_call(self._make_call(name, kind, target, mode))
 
     @keep_lookups
-    def name_call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> str:
+    def name_call(self, name: str, kind: Kind, target: Target, mode: Mode) -> str:
         """Return this call in a few words, for a permission request."""
         from odin.policy.effects import name_call
 
-        return name_call(self._make_call(name, kind, subject, mode))
+        return name_call(self._make_call(name, kind, target, mode))
 
     @keep_lookups
-    def find_grants(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> SandboxGrants:
+    def find_grants(self, name: str, kind: Kind, target: Target, mode: Mode) -> SandboxGrants:
         """Return what the sandbox lets this command do if the user approves it."""
         if kind != "execute":
             return NO_GRANTS
         from odin.policy.grants import find_grants
 
-        grants = find_grants(self._make_call(name, kind, subject, mode), self._list_deny_rules())
+        grants = find_grants(self._make_call(name, kind, target, mode), self._list_deny_rules())
         return replace(grants, paths=(), removes=False) if self.write_scope.is_limited else grants
 
     @keep_lookups
-    def suggest_modes(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[PermissionMode, ...]:
+    def suggest_modes(self, name: str, kind: Kind, target: Target, mode: Mode) -> tuple[PermissionMode, ...]:
         """Return the permission modes of a session that would allow this call without asking, strictest first."""
-        call = self._make_call(name, kind, subject, mode)
-        return tuple(other for other in _WIDER_MODES if self.with_permission_mode(other)._judge(call).action == "allow")
+        call = self._make_call(name, kind, target, mode)
+        return tuple(
+            other for other in _WIDER_MODES if self.with_permission_mode(other)._evaluate(call).action == "allow"
+        )
 
     @keep_lookups
-    def suggest_rules(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> tuple[str, ...]:
+    def suggest_rules(self, name: str, kind: Kind, target: Target, mode: Mode) -> tuple[str, ...]:
         """Return rules that would allow this call, narrowest first; none if no rule can allow it."""
-        call = self._make_call(name, kind, subject, mode)
-        if self._judge(call).action != "ask" or (call.kind != "read" and self._find_sensitive_path(call)):
+        call = self._make_call(name, kind, target, mode)
+        if self._evaluate(call).action != "ask" or (call.kind != "read" and self._find_sensitive_path(call)):
             return ()
         if call.explain_distrust():
             return ()
-        texts = (text for text in dict.fromkeys(candidate_rules_of(call)) if not find_objection(rule_of(text)))
+        texts = (text for text in dict.fromkeys(list_candidate_rules(call)) if not find_objection(parse_rule(text)))
         return tuple(text for text in texts if self._would_allow(text, call))
 
     @keep_lookups
-    def would_decide(self, text: str, action: RuleAction, name: str, kind: Kind, subject: Subject, mode: Mode) -> bool:
+    def would_decide(self, text: str, action: RuleAction, name: str, kind: Kind, target: Target, mode: Mode) -> bool:
         """True if this rule would decide the call. Raises UsageError if the rule may not be added."""
-        call = self._make_call(name, kind, subject, mode)
+        call = self._make_call(name, kind, target, mode)
         rule = self.rule_set.check(text, action)
         return self._would_allow(text, call) if action == "allow" else rule.matches_call(call)
 
-    def make_result_filter(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> ResultFilter:
+    def make_result_filter(self, name: str, kind: Kind, target: Target, mode: Mode) -> ResultFilter:
         """Return a filter for the files that an allowed search must not show."""
-        call = self._make_call(name, kind, subject, mode)
+        call = self._make_call(name, kind, target, mode)
         bypass = self._allows_everything()
         return ResultFilter(call, self._list_deny_rules(), self.rule_set.ask_allow_rules, bypass=bypass)
 
@@ -244,57 +246,57 @@ class Policy:
         return tuple(rule for source in (self, *self._limits) for rule in source.rule_set.deny_rules)
 
     def _would_allow(self, text: str, call: PolicyCall) -> bool:
-        rules = self.rule_set.with_rule(rule_of(text))
-        return self._with(rule_set=rules)._judge(call).action == "allow"
+        rules = self.rule_set.with_rule(parse_rule(text))
+        return self._with(rule_set=rules)._evaluate(call).action == "allow"
 
-    def _make_call(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> PolicyCall:
-        spec = spec_of(mode)
+    def _make_call(self, name: str, kind: Kind, target: Target, mode: Mode) -> PolicyCall:
+        spec = get_mode_spec(mode)
         if spec.allows_changes and any(limits.read_only for limits in self._limits):
             spec = ASK
-        analysis = analyze_command(subject.command) if subject.command else None
-        return PolicyCall(name, kind, self.resolve(subject), spec, analysis, self.scope)
+        analysis = analyze_command(target.command) if target.command else None
+        return PolicyCall(name, kind, self.resolve(target), spec, analysis, self.scope)
 
-    def _judge(self, call: PolicyCall) -> Verdict:
-        verdict = self._judge_in_session(call)
+    def _evaluate(self, call: PolicyCall) -> Decision:
+        decision = self._evaluate_in_session(call)
         for limits in self._limits:
-            verdict = self._apply_limits(call, verdict, limits)
-        return verdict
+            decision = self._apply_limits(call, decision, limits)
+        return decision
 
-    def _apply_limits(self, call: PolicyCall, verdict: Verdict, limits: AgentLimits) -> Verdict:
-        """Return the stricter of a verdict and what the limits say."""
-        if verdict.action == "deny":
-            return verdict
-        if not limits.has_tool(call.name, call.subject.server_tool):
-            return Verdict("deny", f"{limits.owner} does not have {call.name}.", rule=limits.owner)
+    def _apply_limits(self, call: PolicyCall, decision: Decision, limits: AgentLimits) -> Decision:
+        """Return the stricter of a decision and what the limits say."""
+        if decision.action == "deny":
+            return decision
+        if not limits.has_tool(call.name, call.target.server_tool):
+            return Decision("deny", f"{limits.owner} does not have {call.name}.", rule=limits.owner)
         own = self._with(rule_set=limits.rule_set)
         found = own._check_denials(call)
         doubt = own._check_uncertainty(call) if found is None else None
-        if doubt is not None and (doubt.action == "deny" or verdict.action == "allow"):
+        if doubt is not None and (doubt.action == "deny" or decision.action == "allow"):
             found = self._apply_dont_ask(doubt)
-        if found is None and verdict.action == "allow" and not self._allows_everything():
+        if found is None and decision.action == "allow" and not self._allows_everything():
             rule = find_deciding_rule(call, limits.rule_set.ask_allow_rules)
             if rule is not None and rule.action == "ask":
                 found = self._apply_dont_ask(
-                    Verdict("ask", f"The rule {rule.text!r} asks for approval.", rule=rule.label)
+                    Decision("ask", f"The rule {rule.text!r} asks for approval.", rule=rule.label)
                 )
-        return verdict if found is None else replace(found, hint="", reason=f"{found.reason} ({limits.owner})")
+        return decision if found is None else replace(found, hint="", reason=f"{found.reason} ({limits.owner})")
 
-    def _judge_in_session(self, call: PolicyCall) -> Verdict:
-        verdict = (
+    def _evaluate_in_session(self, call: PolicyCall) -> Decision:
+        decision = (
             self._check_builtin(call)
             or self._check_denials(call)
             or self._check_mode(call)
             or self._check_workspace(call)
             or self._check_write_scope(call)
         )
-        if verdict is not None:
-            return verdict
+        if decision is not None:
+            return decision
         doubt = self._check_uncertainty(call)
         if doubt is not None:
             return self._apply_dont_ask(doubt)
         if self._allows_everything():
             source = self._name_bypass()
-            allowed = Verdict("allow", f"{source} allows everything.", rule=f"{source[0].lower()}{source[1:]}")
+            allowed = Decision("allow", f"{source} allows everything.", rule=f"{source[0].lower()}{source[1:]}")
             return self._check_private_address(call) or allowed
         return self._apply_dont_ask(
             self._check_rules(call)
@@ -309,25 +311,25 @@ class Policy:
     def _name_bypass(self) -> str:
         return "--yes" if self.yes else "The permission mode bypassPermissions"
 
-    def _apply_dont_ask(self, verdict: Verdict) -> Verdict:
-        if verdict.action != "ask" or self.permission_mode != "dontAsk":
-            return verdict
+    def _apply_dont_ask(self, decision: Decision) -> Decision:
+        if decision.action != "ask" or self.permission_mode != "dontAsk":
+            return decision
         return replace(
-            verdict,
+            decision,
             action="deny",
-            reason=f"{verdict.reason} The permission mode dontAsk denies every call that needs approval.",
+            reason=f"{decision.reason} The permission mode dontAsk denies every call that needs approval.",
         )
 
     # --- built-in and rule denials ---
 
-    def _check_builtin(self, call: PolicyCall) -> Verdict | None:
+    def _check_builtin(self, call: PolicyCall) -> Decision | None:
         if call.analysis is not None:
             why = find_critical_harm(call.command, call.analysis, self.scope)
             if why:
                 hint = "Name the exact files to remove, or run it yourself."
                 return _deny_always(f"This command is always denied: {why}.", "destructive commands", hint)
-        if call.kind == "network" and call.subject.url.casefold().startswith("file:"):
-            why = f"{call.subject.url} is a file, and {call.name} reads only http and https addresses."
+        if call.kind == "network" and call.target.url.casefold().startswith("file:"):
+            why = f"{call.target.url} is a file, and {call.name} reads only http and https addresses."
             return _deny_always(why, "file addresses", "Use Read with the path.")
         for item in call.list_paths() if call.kind in ("read", "edit") else ():
             if item.fault:
@@ -340,20 +342,20 @@ class Policy:
                 return _deny_always(why, "folders", "Name a file in the project.")
         return None
 
-    def _check_denials(self, call: PolicyCall) -> Verdict | None:
+    def _check_denials(self, call: PolicyCall) -> Decision | None:
         for rule in self.rule_set.deny_rules:
             if not rule.matches_call(call) or (rule.exceptions and is_allowed_by(call, rule.exceptions)):
                 continue
-            return Verdict("deny", f"The rule {rule.text!r} denies it.", "Remove the rule to allow it.", rule.label)
+            return Decision("deny", f"The rule {rule.text!r} denies it.", "Remove the rule to allow it.", rule.label)
         return None
 
-    def _check_uncertainty(self, call: PolicyCall) -> Verdict | None:
+    def _check_uncertainty(self, call: PolicyCall) -> Decision | None:
         """Ask about a command that may do something that a rule denies; where Odin does not ask, deny it."""
         if call.analysis is None:
             return None
         if is_too_long_to_scan(call.command, call.analysis):
             why = "The command is too long to check, so it could hide anything."
-            return Verdict("ask", why, "Write it to a script file and run that.", "overlong commands")
+            return Decision("ask", why, "Write it to a script file and run that.", "overlong commands")
         doubt = self._check_possible_denial(call) or self._check_folder_search(call)
         exact = find_exact_rule(call, self.rule_set.ask_allow_rules) if doubt is not None else None
         if doubt is None or (exact is not None and exact.action == "allow"):
@@ -362,7 +364,7 @@ class Policy:
             return replace(doubt, action="deny", reason=f"{doubt.reason} {self._name_bypass()} does not override that.")
         return doubt
 
-    def _check_private_address(self, call: PolicyCall) -> Verdict | None:
+    def _check_private_address(self, call: PolicyCall) -> Decision | None:
         """Deny a private address that no rule names, where Odin does not ask: a page could send the model there."""
         if not call.is_private_fetch():
             return None
@@ -370,10 +372,10 @@ class Policy:
         if rule is not None and rule.action == "allow":
             return None
         bypass = self._name_bypass()
-        why = f"{call.subject.url} is on this machine or in a private network, which {bypass} does not cover."
-        return Verdict("deny", why, self._suggest_hint(call), "private addresses")
+        why = f"{call.target.url} is on this machine or in a private network, which {bypass} does not cover."
+        return Decision("deny", why, self._suggest_hint(call), "private addresses")
 
-    def _check_possible_denial(self, call: PolicyCall) -> Verdict | None:
+    def _check_possible_denial(self, call: PolicyCall) -> Decision | None:
         if not self.rule_set.deny_rules:
             return None
         from odin.policy.rules.denial import find_possible_denial
@@ -382,39 +384,39 @@ class Policy:
         if found is None:
             return None
         why = f"The rule {found.rule.text!r} may deny it: {found.doubt}."
-        return Verdict("ask", why, "Write every word out, as simple commands.", found.rule.label, may_be_denied=True)
+        return Decision("ask", why, "Write every word out, as simple commands.", found.rule.label, may_be_denied=True)
 
-    def _check_folder_search(self, call: PolicyCall) -> Verdict | None:
+    def _check_folder_search(self, call: PolicyCall) -> Decision | None:
         """Ask about a command that opens every file of a folder while deny rules for reading exist."""
         rule = next((rule for rule in self.rule_set.deny_rules if rule.tool == "Read" and not rule.bare), None)
         if rule is None or call.analysis is None or not any(is_folder_search(part) for part in call.analysis.commands):
             return None
         why = f"It opens every file below a folder, and the rule {rule.text!r} may deny some of them."
-        return Verdict("ask", why, "Use Grep, which skips denied files.", rule.label, may_be_denied=True)
+        return Decision("ask", why, "Use Grep, which skips denied files.", rule.label, may_be_denied=True)
 
     # --- the mode and the workspace ---
 
-    def _check_mode(self, call: PolicyCall) -> Verdict | None:
+    def _check_mode(self, call: PolicyCall) -> Decision | None:
         spec = call.spec
         name = f"{spec.short_name} mode"
         if not spec.allows_kind(call.kind):
             why = f"{call.name} changes files, which {spec.mode} does not allow."
-            return Verdict("deny", why, _EDIT_MODE_HINT, name)
+            return Decision("deny", why, _EDIT_MODE_HINT, name)
         if call.kind == "execute" and not spec.allows_changes and call.analysis is not None and call.analysis.writes:
             target = call.analysis.writes[0].target.text
             why = f"The command redirects output to {target!r}, and {spec.mode} does not allow changes."
-            return Verdict("deny", why, _EDIT_MODE_HINT, name)
+            return Decision("deny", why, _EDIT_MODE_HINT, name)
         return None
 
-    def _check_workspace(self, call: PolicyCall) -> Verdict | None:
+    def _check_workspace(self, call: PolicyCall) -> Decision | None:
         outside = self._find_outside_path(call) if self._restricted else ""
         if not outside:
             return None
         why = f"{outside} is outside the project {self.root}, and restrict_to_workspace is on."
         hint = "Turn restrict_to_workspace off in your user configuration to be asked instead."
-        return Verdict("deny", why, hint, "restrict_to_workspace")
+        return Decision("deny", why, hint, "restrict_to_workspace")
 
-    def _check_write_scope(self, call: PolicyCall) -> Verdict | None:
+    def _check_write_scope(self, call: PolicyCall) -> Decision | None:
         """Deny an edit outside the agent's write scope, and a command that redirects its output there."""
         scope = self.write_scope
         if not scope.is_limited or call.kind not in ("edit", "execute"):
@@ -428,8 +430,8 @@ class Policy:
             outside = next((item.shown for item in items if not self._is_in_scope(item)), "")
         else:
             why = f"{call.name} does not name the files it changes, so it cannot be checked against {what}."
-            return Verdict("deny", why, hint, "the write scope")
-        return Verdict("deny", f"{outside} is outside {what}.", hint, "the write scope") if outside else None
+            return Decision("deny", why, hint, "the write scope")
+        return Decision("deny", f"{outside} is outside {what}.", hint, "the write scope") if outside else None
 
     def _is_in_scope(self, item: ResolvedPath) -> bool:
         return all(self.write_scope.allows(path, self.root) for path in {item.path, item.target})
@@ -453,35 +455,35 @@ class Policy:
 
     # --- rules and defaults ---
 
-    def _check_rules(self, call: PolicyCall) -> Verdict | None:
+    def _check_rules(self, call: PolicyCall) -> Decision | None:
         """Apply the ask and allow rules. In ask and plan mode no rule allows a command."""
         rule = find_deciding_rule(call, self.rule_set.ask_allow_rules)
         if rule is None:
             return None
         if rule.action == "ask":
-            return Verdict("ask", f"The rule {rule.text!r} asks for approval.", self._suggest_hint(call), rule.label)
+            return Decision("ask", f"The rule {rule.text!r} asks for approval.", self._suggest_hint(call), rule.label)
         if call.kind == "execute" and not call.spec.allows_changes:
             return None
         return self._allow_by(rule, call)
 
-    def _allow_by(self, rule: Rule, call: PolicyCall) -> Verdict:
+    def _allow_by(self, rule: Rule, call: PolicyCall) -> Decision:
         exact = call.analysis is None or rule.is_exactly(call)
         amended = None if exact else call.leave_out_secrets()
-        return Verdict("allow", f"The rule {rule.text!r} allows it.", rule=rule.label, amended=amended)
+        return Decision("allow", f"The rule {rule.text!r} allows it.", rule=rule.label, amended=amended)
 
     def _find_sensitive_path(self, call: PolicyCall) -> ResolvedPath | None:
         return next((item for item in call.list_paths() if explain_sensitivity(item, call)), None)
 
-    def _check_protected(self, call: PolicyCall) -> Verdict | None:
+    def _check_protected(self, call: PolicyCall) -> Decision | None:
         item = self._find_sensitive_path(call)
         if item is None:
             return None
         reads = call.kind == "read"
         name, hint = ("secret files", self._suggest_hint(call)) if reads else ("protected files", _YES_HINT)
-        return Verdict("ask", f"{item.text} {explain_sensitivity(item, call)}.", hint, name)
+        return Decision("ask", f"{item.text} {explain_sensitivity(item, call)}.", hint, name)
 
-    def _check_skill_rules(self, call: PolicyCall) -> Verdict | None:
-        is_lasting = call.kind == "execute" or call.subject.persists
+    def _check_skill_rules(self, call: PolicyCall) -> Decision | None:
+        is_lasting = call.kind == "execute" or call.target.persists
         if not self._skill_rules or (is_lasting and not call.spec.allows_changes):
             return None
         from odin.policy.rules.skill_rules import find_skill_rule
@@ -489,31 +491,31 @@ class Policy:
         rule = find_skill_rule(call, self._skill_rules)
         return None if rule is None else replace(self._allow_by(rule, call), rule="allowed-tools of a skill")
 
-    def _decide_default(self, call: PolicyCall) -> Verdict:
-        if call.subject.persists and not call.spec.allows_changes:
+    def _decide_default(self, call: PolicyCall) -> Decision:
+        if call.target.persists and not call.spec.allows_changes:
             why = f"Later sessions would be told this, and {call.spec.mode} keeps nothing for them without approval."
-            return Verdict("ask", why, self._suggest_hint(call), "memory")
-        if call.kind == "talk":
+            return Decision("ask", why, self._suggest_hint(call), "memory")
+        if call.kind == "interactive":
             return _allow_freely("It only talks to the user.", "talking")
         if call.kind == "network":
-            return Verdict("ask", _describe_effect(call), self._suggest_hint(call), "the network")
+            return Decision("ask", _describe_effect(call), self._suggest_hint(call), "the network")
         if call.kind == "execute":
             return self._decide_command(call)
         outside = self._find_outside_path(call)
         if outside:
             why = f"{outside} is outside the project {self.root}."
-            return Verdict("ask", why, self._suggest_hint(call), "outside the project")
+            return Decision("ask", why, self._suggest_hint(call), "outside the project")
         if call.kind == "read":
             return _allow_freely("It reads inside the project.", "reading the project")
-        if self.permission_mode in ("acceptEdits", "auto") and call.subject.paths:
+        if self.permission_mode in ("acceptEdits", "auto") and call.target.paths:
             mode = self.permission_mode
             return _allow_freely(f"It changes files inside the project, and {mode} allows that.", mode)
-        return Verdict("ask", _describe_effect(call), self._suggest_hint(call), "changes")
+        return Decision("ask", _describe_effect(call), self._suggest_hint(call), "changes")
 
-    def _decide_command(self, call: PolicyCall) -> Verdict:
+    def _decide_command(self, call: PolicyCall) -> Decision:
         analysis = call.analysis
         if analysis is None or not call.command.strip():
-            return Verdict("ask", f"{call.name} runs a program.", self._suggest_hint(call), "programs")
+            return Decision("ask", f"{call.name} runs a program.", self._suggest_hint(call), "programs")
         if call.is_read_only():
             return _allow_freely("The command is read-only and stays inside the project.", "read-only commands")
         amended = call.leave_out_secrets()
@@ -523,15 +525,15 @@ class Policy:
         outside = find_outside_word(analysis, self.scope)
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
-            return Verdict("ask", why, self._suggest_hint(call), "outside the project")
+            return Decision("ask", why, self._suggest_hint(call), "outside the project")
         if self.permission_mode == "auto" and call.spec.allows_changes:
             from odin.policy.effects import explain_auto_doubt
 
             doubt = explain_auto_doubt(call, analysis, self._confinement)
             if doubt:
-                return Verdict("ask", doubt, self._suggest_hint(call), "commands")
+                return Decision("ask", doubt, self._suggest_hint(call), "commands")
             return _allow_freely("The sandbox confines it to the project, and auto allows that.", "auto")
-        return Verdict("ask", self._explain_command(call, analysis), self._suggest_hint(call), "commands")
+        return Decision("ask", self._explain_command(call, analysis), self._suggest_hint(call), "commands")
 
     def _explain_command(self, call: PolicyCall, analysis: CommandAnalysis) -> str:
         """Return why a command that stays inside the project needs approval."""
@@ -549,15 +551,15 @@ class Policy:
         return _describe_effect(call)
 
     def _suggest_hint(self, call: PolicyCall) -> str:
-        if call.kind == "edit" and call.subject.paths and not self._find_outside_path(call):
+        if call.kind == "edit" and call.target.paths and not self._find_outside_path(call):
             return "Allow it with --permission-mode acceptEdits, or everything with --yes."
         if call.kind == "execute" and not call.spec.allows_changes:
             return "Allow it with --yes, or use --mode edit."
         if call.explain_distrust():
             return "Look at the configuration of the repository first. Allow it with --yes."
         if call.is_private_fetch():
-            return f"Allow it with --allowedTools '{next(candidate_rules_of(call), call.name)}'."
-        text = next(candidate_rules_of(call), "")
+            return f"Allow it with --allowedTools '{next(list_candidate_rules(call), call.name)}'."
+        text = next(list_candidate_rules(call), "")
         return (
             f"Allow it with --allowedTools '{text}', or everything with --yes."
             if text and "'" not in text
@@ -571,9 +573,9 @@ def _describe_effect(call: PolicyCall) -> str:
     return describe_call(call).sentence
 
 
-def _deny_always(reason: str, rule: str, hint: str = "") -> Verdict:
-    return Verdict("deny", reason, hint, rule, builtin=True)
+def _deny_always(reason: str, rule: str, hint: str = "") -> Decision:
+    return Decision("deny", reason, hint, rule, builtin=True)
 
 
-def _allow_freely(reason: str, rule: str) -> Verdict:
-    return Verdict("allow", reason, rule=rule)
+def _allow_freely(reason: str, rule: str) -> Decision:
+    return Decision("allow", reason, rule=rule)

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from odin.core.lazy_pattern import compile_lazily
-from odin.core.tool import Kind, ResolvedPath, Subject, canonical_name_of
+from odin.core.tool import Kind, ResolvedPath, Target, get_canonical_name
 from odin.policy import paths
 from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import AmendedCommand, is_step_read_only, leave_out_secrets, locate_steps
@@ -23,14 +23,14 @@ _CLIMBING = compile_lazily(r"(?<![^/])\.(?:\.?\*|\?|\[[^/]*\]\*?)(?![^/])")
 
 
 class PolicyCall(Struct, frozen=True):
-    """A tool call: the tool, its subject, the mode, and for a command the `analysis` of what it would run.
+    """A tool call: the tool, its target, the mode, and for a command the `analysis` of what it would run.
 
     `cache` stores results that several rules need.
     """
 
     name: str
     kind: Kind
-    subject: Subject
+    target: Target
     spec: ModeSpec
     analysis: CommandAnalysis | None
     scope: CommandScope
@@ -46,20 +46,20 @@ class PolicyCall(Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        return self.subject.command
+        return self.target.command
 
     def list_paths(self) -> tuple[ResolvedPath, ...]:
-        """Return the paths of the subject, resolved once for all rules."""
+        """Return the paths of the target, resolved once for all rules."""
         if "paths" not in self.cache:
-            self.cache["paths"] = paths.resolve_subject(self.subject, self.cwd, self.scope.environment.home).resolved
+            self.cache["paths"] = paths.resolve_target(self.target, self.cwd, self.scope.environment.home).resolved
         return self.cache["paths"]
 
     def is_removed(self, item: ResolvedPath) -> bool:
-        """True if the call deletes this path of its subject or moves it away."""
-        return item.written in self.subject.removes or canonical_name_of(self.name) == "Delete"
+        """True if the call deletes this path of its target or moves it away."""
+        return item.written in self.target.removes or get_canonical_name(self.name) == "Delete"
 
-    def forms_of(self, item: ResolvedPath) -> tuple[str, ...]:
-        """Return a path of the subject as written and resolved: a deny rule applies to each form."""
+    def list_forms(self, item: ResolvedPath) -> tuple[str, ...]:
+        """Return a path of the target as written and resolved: a deny rule applies to each form."""
         return (os.path.normpath(paths.join_path(self.cwd, item.written)), item.shown, item.path, item.target)
 
     def find_steps(self, homes: tuple[str, ...] = ()) -> list[CommandStep]:
@@ -96,7 +96,7 @@ class PolicyCall(Struct, frozen=True):
 
         WebSearch is exempt: it asks only the server that the user configured.
         """
-        return canonical_name_of(self.name) == "WebFetch" and is_private_url(self.subject.url)
+        return get_canonical_name(self.name) == "WebFetch" and is_private_url(self.target.url)
 
     def explain_distrust(self) -> str:
         """Return why a git command that only reads needs approval in this repository, or ""."""
@@ -125,12 +125,12 @@ class PolicyCall(Struct, frozen=True):
     def list_path_forms(self) -> list[str]:
         """Return every path the call may refer to, as written and resolved. Errs on the side of too many."""
         if "forms" not in self.cache and self.analysis is None:
-            forms = (form for item in self.list_paths() for form in self.forms_of(item))
+            forms = (form for item in self.list_paths() for form in self.list_forms(item))
             self.cache["forms"] = list(dict.fromkeys(forms))
         if "forms" not in self.cache:
             mentioned = list(self._find_mentions())
             real_folders = {folder: paths.resolve_path(folder, "/") or folder for _, folder in mentioned}
-            forms = (form for text, folder in mentioned for form in path_forms_of(text, folder, real_folders[folder]))
+            forms = (form for text, folder in mentioned for form in find_path_forms(text, folder, real_folders[folder]))
             self.cache["forms"] = list(dict.fromkeys(forms))
         return self.cache["forms"]
 
@@ -143,7 +143,7 @@ class PolicyCall(Struct, frozen=True):
         words += [redirect.target for redirect in self.analysis.redirects]
         if self.analysis.script is not None:
             words += [word for simple in self.analysis.script.commands for word in simple.words if "=" in word.text]
-        texts = list(dict.fromkeys(text for word in words for text in spellings_of(word)))
+        texts = list(dict.fromkeys(text for word in words for text in list_spellings(word)))
         for folder in self._list_folders(texts):
             yield from ((text, folder) for text in texts)
             yield from ((name, folder) for word in words if word.glob for name in _expand_glob(word.text, folder))
@@ -155,7 +155,7 @@ class PolicyCall(Struct, frozen=True):
         return list(dict.fromkeys(folders))[:_MAX_FOLDERS]
 
 
-def path_forms_of(path: str, folder: str, real_folder: str = "") -> tuple[str, ...]:
+def find_path_forms(path: str, folder: str, real_folder: str = "") -> tuple[str, ...]:
     """Return a path as written and resolved: a deny rule applies to both. `real_folder` is the resolved folder."""
     written = os.path.normpath(paths.join_path(folder, path))
     if real_folder and "/" not in path and path not in (".", "..") and not os.path.islink(written):  # noqa: PTH114
@@ -163,7 +163,7 @@ def path_forms_of(path: str, folder: str, real_folder: str = "") -> tuple[str, .
     return (written, paths.resolve_path(path, folder) or written)
 
 
-def spellings_of(word: ShellWord) -> list[str]:
+def list_spellings(word: ShellWord) -> list[str]:
     """Return a word and its parts that may be paths: after an option letter, after `=` and after `@`."""
     text = word.text
     forms = [] if text.startswith("-") else [text]

@@ -3,7 +3,7 @@
     scope = parse_write_scope(root, files=["README.md"], path_prefixes=["src/api"], modules=["app.users"])
     if scope.conflicts_with(other): ...
 
-`AgentParts(composition, name, scope=scope)` then enforces it for one agent.
+`AgentRuntime(composition, name, scope=scope)` then enforces it for one agent.
 """
 
 import os
@@ -36,16 +36,20 @@ def parse_write_scope(
 
     A prefix is a file or a folder with everything below it. A module is a path or a dotted name such as `app.users`.
     """
-    names = [_name_of(text, root) for text in files]
+    names = [_get_relative_name(text, root) for text in files]
     folders = [text for text in names if os.path.isdir(os.path.join(root, text))]  # noqa: PTH112, PTH118
-    prefixes = [*folders, *(_name_of(text, root) for text in path_prefixes), *(_find_module(m, root) for m in modules)]
+    prefixes = [
+        *folders,
+        *(_get_relative_name(text, root) for text in path_prefixes),
+        *(_find_module(m, root) for m in modules),
+    ]
     kept = tuple(dict.fromkeys(name for name in names if name not in folders))
     if read_only and (kept or prefixes):
         raise UsageError("A write scope is either read-only or names what may be changed, not both.")
     return WriteScope(kept, tuple(dict.fromkeys(prefixes)), read_only)
 
 
-def _name_of(text: str, root: str) -> str:
+def _get_relative_name(text: str, root: str) -> str:
     """Return a path relative to the project, with links resolved."""
     given = text.strip()
     for end in _PATTERN_ENDS:
@@ -65,12 +69,12 @@ def _find_module(text: str, root: str) -> str:
     """Return the file or folder of a module."""
     given = text.strip()
     if "/" in given or os.path.lexists(os.path.join(root, given)):  # noqa: PTH118
-        return _name_of(given, root)
+        return _get_relative_name(given, root)
     path = given.replace("::", "/").replace(".", "/")
     for folder in _MODULE_FOLDERS:
         for end in ("", ".py"):
             if path and os.path.exists(os.path.join(root, f"{folder}{path}{end}")):  # noqa: PTH110, PTH118
-                return _name_of(f"{folder}{path}{end}", root)
+                return _get_relative_name(f"{folder}{path}{end}", root)
     raise UsageError(f"There is no module {text!r} in the project.", "Name its files or folders in path_prefixes.")
 
 

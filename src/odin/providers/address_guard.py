@@ -1,6 +1,6 @@
 """Keeps web pages from leading into private networks.
 
-Permission rules judge the name in a URL, but a name can resolve to anything: to this machine, to a device at home or to
+Permission rules check the name in a URL, but a name can resolve to anything: to this machine, to a device at home or to
 the metadata service of a cloud machine. So names are resolved here, private addresses are refused, and the connection
 goes to an address that was checked. A URL that itself names a private address shows what it is, so it is the permission
 rules' decision.
@@ -68,7 +68,7 @@ class AddressGuard:
             return ip.is_loopback
         if host.lower() != str(ip) or str(ip) in _METADATA:
             return False
-        is_odd = ip.is_link_local or ip.is_multicast or ip.is_unspecified or _embedded_address_of(ip) is not None
+        is_odd = ip.is_link_local or ip.is_multicast or ip.is_unspecified or _find_embedded_address(ip) is not None
         return not is_odd and (ip.is_private or ip in _SHARED)
 
 
@@ -80,13 +80,13 @@ def _parse_ip(text: str) -> IpAddress | None:
 
 
 def _is_public(ip: IpAddress) -> bool:
-    inner = _embedded_address_of(ip)
+    inner = _find_embedded_address(ip)
     if inner is not None:
         return False
     return ip.is_global and not ip.is_multicast and ip not in _SHARED and str(ip) not in _METADATA
 
 
-def _embedded_address_of(ip: IpAddress) -> IpAddress | None:
+def _find_embedded_address(ip: IpAddress) -> IpAddress | None:
     """Return the IPv4 address that an IPv6 address stands for, or None."""
     if isinstance(ip, ipaddress.IPv4Address):
         return None

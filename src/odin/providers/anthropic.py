@@ -26,7 +26,7 @@ from odin.core.message import (
 )
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
-from odin.providers.errors import ApiErrorInfo, Peer
+from odin.providers.errors import ApiErrorInfo, ErrorContext
 from odin.providers.payload import (
     NO_OUTPUT,
     CallIdMap,
@@ -35,13 +35,13 @@ from odin.providers.payload import (
     ImageSelection,
     ShownContent,
     append_items,
+    choose_effort,
     choose_history,
     decode_event,
-    effort_of,
     encode_body,
+    get_reply_model,
     make_legal_name,
     may_replay,
-    model_of_reply,
 )
 from odin.providers.wire import ServerEvent, WireProvider, WireReader
 
@@ -67,8 +67,8 @@ class AnthropicProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.name, self._options.prompt_caching, images, history)
 
-    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
-        return _AnthropicReader(peer)
+    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
+        return _AnthropicReader(context)
 
 
 # --- request ---
@@ -107,7 +107,7 @@ def _encode_tools(request: Request) -> dict[str, Any]:
     if request.tools:
         offered = [{"name": t.name, "description": t.description, "input_schema": t.schema} for t in request.tools]
         return {"tools": offered}
-    called = dict.fromkeys(make_legal_name(call.name) for message in request.messages for call in _calls_of(message))
+    called = dict.fromkeys(make_legal_name(call.name) for message in request.messages for call in _list_calls(message))
     if not called:
         return {}
     return {
@@ -116,7 +116,7 @@ def _encode_tools(request: Request) -> dict[str, Any]:
     }
 
 
-def _calls_of(message: Message) -> tuple[ToolCall, ...]:
+def _list_calls(message: Message) -> tuple[ToolCall, ...]:
     return message.calls if isinstance(message, ReplyMessage) else ()
 
 
@@ -138,7 +138,7 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
     if not request.thinking:
         return {"thinking": {"type": "adaptive", **shown}} if version >= (5, 0) else {}
     if version >= (4, 6):
-        effort = effort_of(request, "low")
+        effort = choose_effort(request, "low")
         return {"thinking": {"type": "adaptive", **shown}, "output_config": {"effort": effort}}
     budget, room = max(_MIN_BUDGET, request.thinking), request.max_tokens
     if room <= budget:  # the limit of the output includes the thinking
@@ -304,8 +304,8 @@ class _OpenBlock(Struct):
 
 
 class _AnthropicReader(WireReader):
-    def __init__(self, peer: Peer) -> None:
-        super().__init__(peer)
+    def __init__(self, context: ErrorContext) -> None:
+        super().__init__(context)
         self._open: dict[int, _OpenBlock] = {}
         self._calls = 0
         self._usage = _AnthropicUsage()
@@ -320,7 +320,7 @@ class _AnthropicReader(WireReader):
             yield from self._end_block(found.index)
         elif found.type == "message_start":
             if found.message is not None:
-                self._model = model_of_reply(found.message.model, self._peer.model)
+                self._model = get_reply_model(found.message.model, self._context.model)
                 self._add_usage(found.message.usage)
                 yield UsageChunk(self._build_usage())
         elif found.type == "message_delta":
@@ -334,7 +334,7 @@ class _AnthropicReader(WireReader):
             self.settled = self.done = True
         elif found.type == "error" or found.error is not None:
             error = found.error or _AnthropicError()
-            raise errors.make_reported_error(self._peer, ApiErrorInfo(error.message or "", error.type or ""))
+            raise errors.make_reported_error(self._context, ApiErrorInfo(error.message or "", error.type or ""))
 
     def finish(self) -> Iterator[Chunk]:
         yield UsageChunk(self._build_usage())

@@ -89,7 +89,7 @@ def _find_first_number(patterns: tuple[str, ...], text: str) -> int:
     return 0
 
 
-class Peer(Struct, frozen=True):
+class ErrorContext(Struct, frozen=True):
     """The server as named in messages. `key_places` says where its key can be set."""
 
     name: str
@@ -118,7 +118,7 @@ def make_unreachable_error(route: Route, error: BaseException) -> ProviderError:
     """Return a connection error that names the proxy, if there is one, or the address."""
     if (tls_error := make_tls_error(route, error)) is not None:
         return tls_error
-    why = _connect_reason_of(error)
+    why = _explain_connect_error(error)
     if route.proxy is not None:
         return Unreachable(
             f"Cannot reach the proxy {route.proxy.origin}: {why}.",
@@ -129,7 +129,7 @@ def make_unreachable_error(route: Route, error: BaseException) -> ProviderError:
     return Unreachable(f"Cannot reach {route.to.origin}: {why}.", "Check the network, the base URL and HTTPS_PROXY.")
 
 
-def _connect_reason_of(error: BaseException) -> str:
+def _explain_connect_error(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     if isinstance(error, ConnectionRefusedError):
@@ -214,39 +214,39 @@ def make_protocol_error(address: Address, what: str) -> BadReply:
 # --- responses that are not event streams ---
 
 
-def make_status_error(peer: Peer, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
+def make_status_error(context: ErrorContext, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
     """Return the error for a response whose status is not 200."""
     if 300 <= status < 400:
         target = headers.get("location", "")
-        place = hide_key(target.partition("://")[2].partition("/")[0].rpartition("@")[2], peer.key) or "another path"
+        place = hide_key(target.partition("://")[2].partition("/")[0].rpartition("@")[2], context.key) or "another path"
         return BadReply(
-            f"{peer.name} at {peer.url} redirects to {place}.",
+            f"{context.name} at {context.url} redirects to {place}.",
             "Odin does not follow redirects: set the base URL to the final address.",
             status=status,
         )
     page = "html" in headers.get("content-type", "").lower() or is_web_page(body)
     if page and (status < 500 and status != 429):
-        return make_web_page_error(peer, status)
+        return make_web_page_error(context, status)
     rendered = ApiErrorInfo() if page else parse_error_body(body)
     wait = parse_retry_after(headers, time.time())
-    return make_api_error(peer, rendered, status, rendered.wait if wait is None else wait)
+    return make_api_error(context, rendered, status, rendered.wait if wait is None else wait)
 
 
-def make_web_page_error(peer: Peer, status: int = 200) -> BadReply:
+def make_web_page_error(context: ErrorContext, status: int = 200) -> BadReply:
     return BadReply(
-        f"{peer.name} at {peer.url} answered with a web page, not the model API (status {status}).",
+        f"{context.name} at {context.url} answered with a web page, not the model API (status {status}).",
         "Check the base URL, and whether a proxy or a login page stands in between.",
         status=status,
     )
 
 
-def make_not_streamed_error(peer: Peer, body: bytes) -> ProviderError:
+def make_not_streamed_error(context: ErrorContext, body: bytes) -> ProviderError:
     """Return the error for status 200 with one JSON object: a late error, or a server that cannot stream."""
     rendered = parse_error_body(body)
     if rendered.message or rendered.type or rendered.code:
-        return make_api_error(peer, rendered, 0, rendered.wait)
+        return make_api_error(context, rendered, 0, rendered.wait)
     return BadReply(
-        f"{peer.name} at {peer.url} did not stream its answer.", "Check that the base URL is that of a model API."
+        f"{context.name} at {context.url} did not stream its answer.", "Check that the base URL is that of a model API."
     )
 
 
@@ -261,21 +261,21 @@ def parse_error_text(text: str) -> ApiErrorInfo | None:
     error = cast("dict[str, Any]", value).get("error")
     fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
     named = isinstance(fields.get("message"), str) and ("type" in fields or "code" in fields)
-    return error_info_of(cast("Any", value)) if named else None
+    return parse_error_info(cast("Any", value)) if named else None
 
 
 _ERROR_KEYS = {"type", "error", "request_id", "status", "code"}
 
 
-def make_bad_event_error(peer: Peer, data: bytes) -> BadReply:
+def make_bad_event_error(context: ErrorContext, data: bytes) -> BadReply:
     start = clip_line(data[:80].decode("utf-8", "replace"))
     return BadReply(
-        f"{peer.name} sent something that is not its API: {start!r}.", "Check the base URL and the provider's type."
+        f"{context.name} sent something that is not its API: {start!r}.", "Check the base URL and the provider's type."
     )
 
 
-def make_incomplete_error(peer: Peer) -> StreamCut:
-    return StreamCut(f"The answer of {peer.name} ended before it was complete.", _CUT_HINT)
+def make_incomplete_error(context: ErrorContext) -> StreamCut:
+    return StreamCut(f"The answer of {context.name} ended before it was complete.", _CUT_HINT)
 
 
 # --- API errors ---
@@ -314,15 +314,15 @@ _STATUS_BY_CODE = {code: status for status, codes in _CODES.items() for code in 
 """What error codes and types of the APIs mean. Those in capitals are Google's."""
 
 
-def make_reported_error(peer: Peer, rendered: ApiErrorInfo) -> ProviderError:
+def make_reported_error(context: ErrorContext, rendered: ApiErrorInfo) -> ProviderError:
     """Return the error for an error event in the middle of a stream."""
-    return make_api_error(peer, rendered, 0, rendered.wait)
+    return make_api_error(context, rendered, 0, rendered.wait)
 
 
-def make_api_error(peer: Peer, rendered: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
+def make_api_error(context: ErrorContext, rendered: ApiErrorInfo, status: int, wait: float | None) -> ProviderError:
     """Choose the error by what the API reported, then by status."""
-    kind, message, hint = _classify_error(peer, rendered, status, wait)
-    code, type_ = (hide_key(text, peer.key) for text in (rendered.code, rendered.type))
+    kind, message, hint = _classify_error(context, rendered, status, wait)
+    code, type_ = (hide_key(text, context.key) for text in (rendered.code, rendered.type))
     error = kind(message, hint, status=status, code=code, type=type_, retry_after=wait)
     if isinstance(error, ContextOverflow):
         error.limit, error.size = parse_context_limit(rendered.message), parse_request_size(rendered.message)
@@ -330,32 +330,32 @@ def make_api_error(peer: Peer, rendered: ApiErrorInfo, status: int, wait: float 
 
 
 def _classify_error(
-    peer: Peer, rendered: ApiErrorInfo, status: int, wait: float | None
+    context: ErrorContext, rendered: ApiErrorInfo, status: int, wait: float | None
 ) -> tuple[type[ProviderError], str, str]:
     meant = _STATUS_BY_CODE.get(rendered.code) or _STATUS_BY_CODE.get(rendered.type) or 0
     if rendered.code.isdigit() and 400 <= int(rendered.code) < 600:
         meant = meant or int(rendered.code)
     code = status or meant or 500
-    said = clip_line(hide_key(rendered.message, peer.key)).rstrip(".")
+    said = clip_line(hide_key(rendered.message, context.key)).rstrip(".")
     tail = f": {said}" if said else ""
     if 413 in (code, meant) or (code in (400, 422, 500) and _has_pattern(TOO_LONG_PATTERN, rendered.message)):
-        model = peer.model or peer.name
+        model = context.model or context.name
         hint = "Start a new session, or ask for less at once."
         return ContextOverflow, f"The conversation is too long for {model}{tail}.", hint
     if 402 in (code, meant) or (code in (400, 403, 429) and _is_quota_spent(rendered, is_limit=meant == 429)):
-        return QuotaExhausted, f"The quota or credit at {peer.name} is used up{tail}.", "Check the billing there."
+        return QuotaExhausted, f"The quota or credit at {context.name} is used up{tail}.", "Check the billing there."
     if code in (401, 403) or meant == 401 or (code == 400 and _has_pattern(_BAD_KEY_PATTERN, rendered.message)):
-        return AuthFailed, *_describe_auth_error(peer, tail)
+        return AuthFailed, *_describe_auth_error(context, tail)
     if code == 429:
-        return RateLimited, *_describe_rate_limit(peer, tail, wait)
+        return RateLimited, *_describe_rate_limit(context, tail, wait)
     if code == 404 or (code == 400 and _has_pattern(_NO_MODEL_PATTERN, rendered.message)):
-        return ModelNotFound, *_describe_not_found(peer, tail)
+        return ModelNotFound, *_describe_not_found(context, tail)
     if code >= 500 or code in (408, 425):
-        return Overloaded, f"{peer.name} is overloaded or failing (status {code}){tail}.", "Try again in a moment."
+        return Overloaded, f"{context.name} is overloaded or failing (status {code}){tail}.", "Try again in a moment."
     hint = "Check what it names: the model, max_tokens, thinking, or the tools setting of this model."
     if "cache_control" in rendered.message:
-        hint = f"Set providers.{peer.name}.prompt_caching to false."
-    return BadRequest, f"{peer.name} refused the request (status {code}){tail}.", hint
+        hint = f"Set providers.{context.name}.prompt_caching to false."
+    return BadRequest, f"{context.name} refused the request (status {code}){tail}.", hint
 
 
 def _is_quota_spent(rendered: ApiErrorInfo, *, is_limit: bool) -> bool:
@@ -370,25 +370,25 @@ def _is_quota_spent(rendered: ApiErrorInfo, *, is_limit: bool) -> bool:
     return _has_pattern(_QUOTA_PATTERN, rendered.message)
 
 
-def _describe_auth_error(peer: Peer, tail: str) -> tuple[str, str]:
-    places = peer.key_places or f"providers.{peer.name}.api_key"
-    if peer.key:
-        return f"{peer.name} refused the key{tail}.", f"Check {places}."
-    return f"{peer.name} requires an API key{tail}.", f"Set {places}."
+def _describe_auth_error(context: ErrorContext, tail: str) -> tuple[str, str]:
+    places = context.key_places or f"providers.{context.name}.api_key"
+    if context.key:
+        return f"{context.name} refused the key{tail}.", f"Check {places}."
+    return f"{context.name} requires an API key{tail}.", f"Set {places}."
 
 
-def _describe_rate_limit(peer: Peer, tail: str, wait: float | None) -> tuple[str, str]:
+def _describe_rate_limit(context: ErrorContext, tail: str, wait: float | None) -> tuple[str, str]:
     if wait:
-        limited = f"{peer.name}: rate limit reached, retry after {math.ceil(wait)} s{tail}."
+        limited = f"{context.name}: rate limit reached, retry after {math.ceil(wait)} s{tail}."
         return limited, "Try again after that, or use another model."
-    return f"{peer.name}: rate limit reached{tail}.", "Try again in a moment, or use another model."
+    return f"{context.name}: rate limit reached{tail}.", "Try again in a moment, or use another model."
 
 
-def _describe_not_found(peer: Peer, tail: str) -> tuple[str, str]:
-    hint = f"Run `odin models` to see what there is, and check the base URL {peer.url}."
-    if peer.model:
-        return f"{peer.name} has no model {peer.model!r}{tail}.", hint
-    return f"{peer.name} does not know that address{tail}.", hint
+def _describe_not_found(context: ErrorContext, tail: str) -> tuple[str, str]:
+    hint = f"Run `odin models` to see what there is, and check the base URL {context.url}."
+    if context.model:
+        return f"{context.name} has no model {context.model!r}{tail}.", hint
+    return f"{context.name} does not know that address{tail}.", hint
 
 
 def parse_error_body(body: bytes) -> ApiErrorInfo:
@@ -396,34 +396,34 @@ def parse_error_body(body: bytes) -> ApiErrorInfo:
     try:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError):
-        return ApiErrorInfo(_message_of(body[:_MAX_JUDGED_CHARS].decode("utf-8", "replace")))
-    return error_info_of(value)
+        return ApiErrorInfo(_get_message(body[:_MAX_JUDGED_CHARS].decode("utf-8", "replace")))
+    return parse_error_info(value)
 
 
-def error_info_of(value: Any) -> ApiErrorInfo:
+def parse_error_info(value: Any) -> ApiErrorInfo:
     if isinstance(value, list) and value:
-        return error_info_of(cast("list[Any]", value)[0])
+        return parse_error_info(cast("list[Any]", value)[0])
     if isinstance(value, str):
-        return ApiErrorInfo(_message_of(value))
+        return ApiErrorInfo(_get_message(value))
     if not isinstance(value, dict):
         return ApiErrorInfo()
     found = cast("dict[str, Any]", value)
     inner = found.get("error")
     if isinstance(inner, str) and inner:
-        return ApiErrorInfo(_message_of(inner), _text_of(found.get("type")), _text_of(found.get("code")))
+        return ApiErrorInfo(_get_message(inner), _get_text(found.get("type")), _get_text(found.get("code")))
     if isinstance(inner, dict):
         found = cast("dict[str, Any]", inner)
     elif found.get("object") != "error" and found.get("type") != "error" and "detail" not in found:
         return (
             ApiErrorInfo()
             if "message" not in found or "choices" in found
-            else ApiErrorInfo(_message_of(found["message"]))
+            else ApiErrorInfo(_get_message(found["message"]))
         )
-    message = _message_of(found.get("message") or found.get("detail") or "")
+    message = _get_message(found.get("message") or found.get("detail") or "")
     if isinstance(found.get("status"), str) and "type" not in found:
         return _read_google_error(found, message)
-    kind = _text_of(found.get("type"))
-    outer = ApiErrorInfo(message, "" if kind == "error" else kind, _text_of(found.get("code")))
+    kind = _get_text(found.get("type"))
+    outer = ApiErrorInfo(message, "" if kind == "error" else kind, _get_text(found.get("code")))
     details = found.get("metadata")
     raw = cast("dict[str, Any]", details).get("raw") if isinstance(details, dict) else None
     return _read_wrapped_error(outer, cast("dict[str, Any]", details), raw) if raw else outer
@@ -431,12 +431,12 @@ def error_info_of(value: Any) -> ApiErrorInfo:
 
 def _read_wrapped_error(outer: ApiErrorInfo, details: dict[str, Any], raw: Any) -> ApiErrorInfo:
     """Return what the provider behind a gateway reported: OpenRouter passes it on as JSON text, or as a sentence."""
-    inner = parse_error_body(raw.encode()) if isinstance(raw, str) else error_info_of(raw)
+    inner = parse_error_body(raw.encode()) if isinstance(raw, str) else parse_error_info(raw)
     if not inner.message:
         return outer
-    name = _text_of(details.get("provider_name"))
+    name = _get_text(details.get("provider_name"))
     return ApiErrorInfo(
-        _message_of(f"{name}: {inner.message}" if name else inner.message),
+        _get_message(f"{name}: {inner.message}" if name else inner.message),
         inner.type or outer.type,
         inner.code or outer.code,
         inner.wait,
@@ -449,19 +449,19 @@ def _read_google_error(found: dict[str, Any], message: str) -> ApiErrorInfo:
     for detail in cast("list[Any]", found["details"]) if isinstance(found.get("details"), list) else []:
         fields = cast("dict[str, Any]", detail) if isinstance(detail, dict) else {}
         violations = cast("list[Any]", fields.get("violations")) if isinstance(fields.get("violations"), list) else []
-        quotas = [_text_of(cast("dict[str, Any]", one).get("quotaId")) for one in violations if isinstance(one, dict)]
-        code = code or _text_of(fields.get("reason")) or next((one for one in quotas if "PerDay" in one), "")
+        quotas = [_get_text(cast("dict[str, Any]", one).get("quotaId")) for one in violations if isinstance(one, dict)]
+        code = code or _get_text(fields.get("reason")) or next((one for one in quotas if "PerDay" in one), "")
         code = code or next(iter(quotas), "")
         delay = fields.get("retryDelay")
         wait = parse_reset_delay(delay, 0.0) if isinstance(delay, str) else wait
-    return ApiErrorInfo(message, found["status"], code or _text_of(found.get("code")), wait)
+    return ApiErrorInfo(message, found["status"], code or _get_text(found.get("code")), wait)
 
 
-def _message_of(value: Any) -> str:
-    return clip_line(_text_of(value), _MAX_JUDGED_CHARS)
+def _get_message(value: Any) -> str:
+    return clip_line(_get_text(value), _MAX_JUDGED_CHARS)
 
 
-def _text_of(value: Any) -> str:
+def _get_text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -27,7 +27,7 @@ from odin.core.message import (
 )
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
-from odin.providers.errors import ApiErrorInfo, Peer
+from odin.providers.errors import ApiErrorInfo, ErrorContext
 from odin.providers.payload import (
     IMAGES_INTRO,
     NO_OUTPUT,
@@ -37,13 +37,13 @@ from odin.providers.payload import (
     ImageSelection,
     ShownContent,
     append_items,
+    choose_effort,
     choose_history,
     decode_event,
-    effort_of,
     encode_arguments,
+    get_reply_model,
     make_legal_name,
     may_replay,
-    model_of_reply,
 )
 from odin.providers.wire import ApiKey, ListedModel, ServerEvent, WireProvider, WireReader
 
@@ -71,9 +71,9 @@ class GeminiProvider(WireProvider):
     def build_headers(self, key: str, bearer: bool) -> dict[str, str]:
         return super().build_headers(key, bearer) if bearer or not key else {"x-goog-api-key": key}
 
-    def make_peer(self, model: str, key: ApiKey) -> Peer:
+    def make_error_context(self, model: str, key: ApiKey) -> ErrorContext:
         url = f"{self.url}/models/{_quote(model.removeprefix('models/'))}:streamGenerateContent?alt=sse"
-        return Peer(self.name, url, model, key.value, self._options.key_places)
+        return ErrorContext(self.name, url, model, key.value, self._options.key_places)
 
     def parse_models(self, body: bytes) -> tuple[ListedModel, ...]:
         listed = msgspec.json.decode(body, type=_GeminiModelList).models
@@ -86,8 +86,8 @@ class GeminiProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.name, images, history)
 
-    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
-        return _GeminiReader(peer, earlier_calls)
+    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
+        return _GeminiReader(context, earlier_calls)
 
 
 def _quote(model: str) -> str:
@@ -157,7 +157,7 @@ def _encode_thinking(request: Request, version: tuple[int, int]) -> dict[str, An
         if not (request.thinking or request.effort):
             return {}
         least = "minimal" if version < (4, 0) and "flash" in request.model else "low"
-        return {"includeThoughts": True, "thinkingLevel": effort_of(request, least, "high").upper()}
+        return {"includeThoughts": True, "thinkingLevel": choose_effort(request, least, "high").upper()}
     if version < (2, 5):
         return {}
     name = request.model
@@ -362,8 +362,8 @@ _BLOCK_REASONS = {
 class _GeminiReader(WireReader):
     """A response ends with its body: no event says that it is the last."""
 
-    def __init__(self, peer: Peer, earlier_calls: int) -> None:
-        super().__init__(peer)
+    def __init__(self, context: ErrorContext, earlier_calls: int) -> None:
+        super().__init__(context)
         self._earlier = earlier_calls
         self._calls = 0
         self._has_text = False
@@ -373,15 +373,15 @@ class _GeminiReader(WireReader):
     def feed(self, event: ServerEvent) -> Iterator[Chunk]:
         chunk = decode_event(_DECODER, event.data)
         if chunk.error:
-            raise errors.make_reported_error(self._peer, errors.parse_error_body(event.data))
-        if chunk.model_version and not self._peer.model.endswith("-latest"):
-            self._model = model_of_reply(chunk.model_version, self._peer.model)
+            raise errors.make_reported_error(self._context, errors.parse_error_body(event.data))
+        if chunk.model_version and not self._context.model.endswith("-latest"):
+            self._model = get_reply_model(chunk.model_version, self._context.model)
         if chunk.usage_metadata is not None:
             self._usage = chunk.usage_metadata
             if not self.settled:
                 yield UsageChunk(_build_usage(self._usage))
         if chunk.prompt_feedback and chunk.prompt_feedback.block_reason:
-            raise _make_block_error(self._peer, "prompt", chunk.prompt_feedback.block_reason)
+            raise _make_block_error(self._context, "prompt", chunk.prompt_feedback.block_reason)
         for candidate in (chunk.candidates or ())[:1]:
             for part in (candidate.content and candidate.content.parts) or ():
                 yield from self._handle_part(part)
@@ -420,20 +420,20 @@ class _GeminiReader(WireReader):
             found = re.search(r"default_api\.(\w+)", message)
             yield self._make_call(_GeminiCall(name=found[1] if found else "", args=message or reason), "")
         elif reason == "MALFORMED_RESPONSE":
-            raise errors.make_reported_error(self._peer, ApiErrorInfo("the model's reply was malformed", "INTERNAL"))
+            raise errors.make_reported_error(self._context, ApiErrorInfo("the model's reply was malformed", "INTERNAL"))
         elif reason in _BLOCK_REASONS:
             if self._calls or not self._has_text:
-                raise _make_block_error(self._peer, "reply", reason)
+                raise _make_block_error(self._context, "reply", reason)
             why = f"{_BLOCK_REASONS[reason]} matched ({reason})"
-            self._stop, self._note = "refusal", f"{self._peer.name} ended the reply early: {why}."
+            self._stop, self._note = "refusal", f"{self._context.name} ended the reply early: {why}."
         else:
             self._stop = _STOP_REASONS.get(reason, "end_turn")
 
 
-def _make_block_error(peer: Peer, what: str, reason: str) -> ReplyBlocked:
+def _make_block_error(context: ErrorContext, what: str, reason: str) -> ReplyBlocked:
     by = _BLOCK_REASONS.get(reason, "one of its filters")
     return ReplyBlocked(
-        f"{peer.name} blocked the {what}: {by} matched ({reason}).",
+        f"{context.name} blocked the {what}: {by} matched ({reason}).",
         "Rephrase the prompt, or use another model.",
         type=reason,
     )

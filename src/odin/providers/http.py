@@ -141,13 +141,19 @@ class HttpResponse:
     """A response whose headers have arrived. Once the body is read to its end, the connection can be reused."""
 
     def __init__(
-        self, http: "HttpClient", route: Route, wire: HttpConnection, status: int, headers: dict[str, str], keep: bool
+        self,
+        http: "HttpClient",
+        route: Route,
+        connection: HttpConnection,
+        status: int,
+        headers: dict[str, str],
+        keep: bool,
     ) -> None:
         self.status = status
         self.headers = headers
         self._http = http
         self._route = route
-        self._wire = wire
+        self._connection = connection
         self._keep = keep
         self._ended = False
         self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
@@ -204,19 +210,19 @@ class HttpResponse:
         """Keep the connection for the next request if both sides allow it. Call after reading the body."""
         if not self._ended:
             self._ended = True
-            self._http.return_connection(self._route, self._wire, self._keep)
+            self._http.return_connection(self._route, self._connection, self._keep)
 
     def discard(self) -> None:
         """Close the connection, unless the body was read to its end."""
         if not self._ended:
             self._ended = True
-            self._wire.abort()
+            self._connection.abort()
 
     def release(self) -> None:
         """Keep the connection. If the body has not ended yet, its rest is read in the background first."""
         if self._ended:
             return
-        if self._chunked and self._bytes_left == 0 and self._wire.take_last_chunk():
+        if self._chunked and self._bytes_left == 0 and self._connection.take_last_chunk():
             self.finish()
         else:
             self._http.drain(self)
@@ -234,13 +240,13 @@ class HttpResponse:
             return b""
         if self._bytes_left == 0:
             return b""
-        data = await self._wire.read_some(self._bytes_left or _HIGH_WATER)
+        data = await self._connection.read_some(self._bytes_left or _HIGH_WATER)
         if not data and self._bytes_left is not None:
             raise errors.make_cut_error(self._route.to)
         if self._bytes_left is not None:
             self._bytes_left -= len(data)
         if self._chunked and self._bytes_left == 0:
-            data += self._wire.take_chunks()
+            data += self._connection.take_chunks()
         return data
 
     async def _begin_chunk(self) -> bool:
@@ -262,7 +268,7 @@ class HttpResponse:
         return True
 
     async def _read_line(self) -> bytes:
-        line = await self._wire.read_line(MAX_HEAD)
+        line = await self._connection.read_line(MAX_HEAD)
         if line is None:
             raise errors.make_cut_error(self._route.to)
         return line
@@ -289,28 +295,28 @@ class HttpClient:
         self._user_agent = user_agent
         self._guard = guard
         self._idle: dict[str, list[HttpConnection]] = {}
-        self._warming: dict[str, asyncio.Task[HttpConnection]] = {}
+        self._preconnecting: dict[str, asyncio.Task[HttpConnection]] = {}
         self._draining: dict[asyncio.Task[None], HttpResponse] = {}
         self._tls: asyncio.Task[ssl.SSLContext] | None = None
 
-    async def warm(self, url: str) -> None:
+    async def preconnect(self, url: str) -> None:
         """Start connecting in the background while the request is being built. Never fails."""
         try:
             route = find_route(parse_address(url), self._env)
         except ConfigError:
             return
-        if route.key in self._warming or any(wire.is_alive for wire in self._idle.get(route.key, ())):
+        if route.key in self._preconnecting or any(connection.is_alive for connection in self._idle.get(route.key, ())):
             return
         task = asyncio.ensure_future(self._open(route))
-        self._warming[route.key] = task
+        self._preconnecting[route.key] = task
         task.add_done_callback(lambda done: self._forget_failure(route.key, done))
 
-    def _forget_failure(self, key: str, warming: "asyncio.Task[HttpConnection]") -> None:
-        failed = warming.cancelled() or warming.exception() is not None
-        if failed and self._warming.get(key) is warming:  # it may work later
-            del self._warming[key]
+    def _forget_failure(self, key: str, preconnecting: "asyncio.Task[HttpConnection]") -> None:
+        failed = preconnecting.cancelled() or preconnecting.exception() is not None
+        if failed and self._preconnecting.get(key) is preconnecting:  # it may work later
+            del self._preconnecting[key]
 
-    async def lease(self, address: Address) -> HttpConnection:
+    async def acquire(self, address: Address) -> HttpConnection:
         """Return a reused, warmed or new connection. It belongs to the caller until `send` takes it."""
         route = find_route(address, self._env)
         if self._draining and not self._idle.get(route.key):
@@ -318,18 +324,18 @@ class HttpClient:
         kept = self._take_idle(route)
         if kept is not None:
             return kept
-        warming = self._warming.pop(route.key, None)
-        if warming is not None:
-            wire = await warming
-            wire.is_reused = True
-            if self._is_fresh(wire):
-                return wire
-            wire.abort()
+        preconnecting = self._preconnecting.pop(route.key, None)
+        if preconnecting is not None:
+            connection = await preconnecting
+            connection.is_reused = True
+            if self._is_fresh(connection):
+                return connection
+            connection.abort()
         return await self._open(route)
 
     async def send(
         self,
-        wire: HttpConnection,
+        connection: HttpConnection,
         method: str,
         address: Address,
         headers: Mapping[str, str],
@@ -347,22 +353,22 @@ class HttpClient:
         try:
             head = self._encode_head(method, route, headers, len(body))
             async with asyncio.timeout(limit):
-                wire.write(head + body)
-                first = await self._read_status_line(wire, route)
-                if first is None and wire.is_reused:
-                    wire.abort()
-                    wire = await self._open(route)
-                    wire.write(head + body)
-                    first = await self._read_status_line(wire, route)
-                return await self._read_response(wire, route, first)
+                connection.write(head + body)
+                first = await self._read_status_line(connection, route)
+                if first is None and connection.is_reused:
+                    connection.abort()
+                    connection = await self._open(route)
+                    connection.write(head + body)
+                    first = await self._read_status_line(connection, route)
+                return await self._read_response(connection, route, first)
         except TimeoutError:
-            wire.abort()
+            connection.abort()
             raise errors.make_header_timeout_error(address, limit) from None
         except ValueError as error:
-            wire.abort()
+            connection.abort()
             raise errors.make_protocol_error(address, str(error)) from None
         except BaseException:
-            wire.abort()
+            connection.abort()
             raise
 
     async def fetch(
@@ -373,8 +379,8 @@ class HttpClient:
         method = "GET" if body is None else "POST"
         try:
             async with asyncio.timeout(timeout):
-                wire = await self.lease(address)
-                response = await self.send(wire, method, address, headers or {}, body or b"")
+                connection = await self.acquire(address)
+                response = await self.send(connection, method, address, headers or {}, body or b"")
                 return response.status, await response.read_all(timeout)
         except TimeoutError:
             raise errors.make_header_timeout_error(address, timeout) from None
@@ -382,27 +388,27 @@ class HttpClient:
     async def close(self) -> None:
         for response in self._draining.values():
             response.discard()
-        for task in (*self._warming.values(), *self._draining):
+        for task in (*self._preconnecting.values(), *self._draining):
             task.cancel()
-        for task in tuple(self._warming.values()):
+        for task in tuple(self._preconnecting.values()):
             with suppress(asyncio.CancelledError, ProviderError):
                 (await task).abort()
-        for wires in self._idle.values():
-            for wire in wires:
-                wire.abort()
-        self._warming.clear()
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.abort()
+        self._preconnecting.clear()
         self._idle.clear()
         await asyncio.sleep(0)
 
     # --- connections ---
 
-    def return_connection(self, route: Route, wire: HttpConnection, keep: bool) -> None:
-        if not keep or not wire.is_alive:
-            wire.abort()
+    def return_connection(self, route: Route, connection: HttpConnection, keep: bool) -> None:
+        if not keep or not connection.is_alive:
+            connection.abort()
             return
-        wire.is_reused = True
-        wire.idle_since = asyncio.get_running_loop().time()
-        self._idle.setdefault(route.key, []).append(wire)
+        connection.is_reused = True
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.setdefault(route.key, []).append(connection)
 
     def drain(self, response: HttpResponse) -> None:
         task = asyncio.ensure_future(_drain_response(response))
@@ -410,44 +416,44 @@ class HttpClient:
         task.add_done_callback(self._draining.pop)
 
     def _take_idle(self, route: Route) -> HttpConnection | None:
-        wires = self._idle.get(route.key, [])
-        while wires:
-            wire = wires.pop()
-            if self._is_fresh(wire):
-                return wire
-            wire.abort()
+        connections = self._idle.get(route.key, [])
+        while connections:
+            connection = connections.pop()
+            if self._is_fresh(connection):
+                return connection
+            connection.abort()
         return None
 
-    def _is_fresh(self, wire: HttpConnection) -> bool:
+    def _is_fresh(self, connection: HttpConnection) -> bool:
         """False if a router on the way may have forgotten the connection."""
-        return wire.is_alive and asyncio.get_running_loop().time() - wire.idle_since <= self._keep_alive
+        return connection.is_alive and asyncio.get_running_loop().time() - connection.idle_since <= self._keep_alive
 
     async def _open(self, route: Route) -> HttpConnection:
-        wire: HttpConnection | None = None
+        connection: HttpConnection | None = None
         try:
             async with asyncio.timeout(self._connect_timeout):
                 to = route.proxy or route.to
                 if self._guard is not None and route.proxy is not None:
                     await self._guard.check_for_proxy(route.to.host, route.to.port)
-                wire = await self._dial(to, await self._get_tls_context(to), guarded=route.proxy is None)
+                connection = await self._connect(to, await self._get_tls_context(to), guarded=route.proxy is None)
                 if route.proxy is not None and route.to.scheme == "https":
                     # Ask the proxy to connect, then start TLS with the server.
                     host = f"[{route.to.host}]" if ":" in route.to.host else route.to.host
                     place = f"{host}:{route.to.port}"
                     lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *build_proxy_login(route.proxy), "", ""]
-                    wire.write("\r\n".join(lines).encode("latin-1"))
-                    await self._await_tunnel(wire, route)
-                    await self._start_tls(wire, route.to)
-                wire.idle_since = asyncio.get_running_loop().time()
-                return wire
+                    connection.write("\r\n".join(lines).encode("latin-1"))
+                    await self._await_tunnel(connection, route)
+                    await self._start_tls(connection, route.to)
+                connection.idle_since = asyncio.get_running_loop().time()
+                return connection
         except BaseException as error:
-            if wire is not None:
-                wire.abort()
+            if connection is not None:
+                connection.abort()
             if isinstance(error, OSError | UnicodeError):
                 raise errors.make_unreachable_error(route, error) from None
             raise
 
-    async def _dial(self, to: Address, context: "ssl.SSLContext | None", *, guarded: bool) -> HttpConnection:
+    async def _connect(self, to: Address, context: "ssl.SSLContext | None", *, guarded: bool) -> HttpConnection:
         """Connect to a host; if it is guarded, to an address of it that was checked."""
         loop = asyncio.get_running_loop()
         named = to.host if context is not None else None
@@ -456,16 +462,16 @@ class HttpClient:
         for left, host in enumerate(hosts, 1 - len(hosts)):
             with suppress(*([OSError] if left else [])):
                 async with asyncio.timeout(_NEXT_ADDRESS_SECONDS if left else None):
-                    _, wire = await loop.create_connection(
+                    _, connection = await loop.create_connection(
                         HttpConnection, host, to.port, ssl=context, server_hostname=named, happy_eyeballs_delay=race
                     )
-                    return wire
+                    return connection
         raise OSError("it has no address")
 
-    async def _await_tunnel(self, wire: HttpConnection, route: Route) -> None:
+    async def _await_tunnel(self, connection: HttpConnection, route: Route) -> None:
         try:
-            first = await wire.read_line(MAX_HEAD)
-            while first is not None and await wire.read_line(MAX_HEAD):
+            first = await connection.read_line(MAX_HEAD)
+            while first is not None and await connection.read_line(MAX_HEAD):
                 pass
             status, reason = _parse_status(first or b"")
         except ValueError:
@@ -473,15 +479,15 @@ class HttpClient:
         if not 200 <= status < 300:
             raise errors.make_proxy_error(route, status, reason)
 
-    async def _start_tls(self, wire: HttpConnection, to: Address) -> None:
+    async def _start_tls(self, connection: HttpConnection, to: Address) -> None:
         context = await self._get_tls_context(to)
-        assert wire.transport is not None
+        assert connection.transport is not None
         assert context is not None
         loop = asyncio.get_running_loop()
-        secured = await loop.start_tls(wire.transport, wire, context, server_hostname=to.host)
+        secured = await loop.start_tls(connection.transport, connection, context, server_hostname=to.host)
         if secured is None:
             raise ConnectionResetError
-        wire.transport = secured
+        connection.transport = secured
 
     async def _get_tls_context(self, to: Address) -> "ssl.SSLContext | None":
         """Return the TLS context, built once in a thread because loading certificates is slow."""
@@ -518,34 +524,34 @@ class HttpClient:
             raise ConfigError("A key or header has a line break in it.", "Remove the line break.")
         return head + b"\r\n\r\n"
 
-    async def _read_status_line(self, wire: HttpConnection, route: Route) -> bytes | None:
+    async def _read_status_line(self, connection: HttpConnection, route: Route) -> bytes | None:
         """Return the status line, or None if the connection ends before its first byte."""
-        line = await wire.read_line(MAX_HEAD)
-        if line is None and await wire.read_some():
+        line = await connection.read_line(MAX_HEAD)
+        if line is None and await connection.read_some():
             raise errors.make_cut_error(route.to)
         return line
 
-    async def _read_response(self, wire: HttpConnection, route: Route, first: bytes | None) -> HttpResponse:
+    async def _read_response(self, connection: HttpConnection, route: Route, first: bytes | None) -> HttpResponse:
         if first is None:
             raise errors.make_closed_error(route.to)
         status, _ = _parse_status(first)
-        headers = await self._read_headers(wire, route)
+        headers = await self._read_headers(connection, route)
         while 100 <= status < 200:
-            line = await wire.read_line(MAX_HEAD)
+            line = await connection.read_line(MAX_HEAD)
             if line is None:
                 raise errors.make_cut_error(route.to)
             first = line
             status, _ = _parse_status(first)
-            headers = await self._read_headers(wire, route)
+            headers = await self._read_headers(connection, route)
         wanted = headers.get("connection", "").lower()
         keep = "close" not in wanted and (first.startswith(b"HTTP/1.1") or "keep-alive" in wanted)
-        return HttpResponse(self, route, wire, status, headers, keep)
+        return HttpResponse(self, route, connection, status, headers, keep)
 
-    async def _read_headers(self, wire: HttpConnection, route: Route) -> dict[str, str]:
+    async def _read_headers(self, connection: HttpConnection, route: Route) -> dict[str, str]:
         headers: dict[str, str] = {}
         size = 0
         while True:
-            line = await wire.read_line(MAX_HEAD)
+            line = await connection.read_line(MAX_HEAD)
             if line is None:
                 raise errors.make_cut_error(route.to)
             if not line:

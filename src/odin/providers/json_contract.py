@@ -28,7 +28,7 @@ from odin.core.provider import (
     WaitChunk,
     open_stream,
 )
-from odin.providers.payload import render_without_images, written_id_prefix_of
+from odin.providers.payload import get_written_id_prefix, render_without_images
 from odin.providers.text_calls import (
     TextCallFilter,
     find_calls,
@@ -275,9 +275,9 @@ def find_repeated_tools(messages: tuple[Message, ...]) -> set[str]:
 
     A small model that starts repeating itself continues to. It cannot choose these tools for one reply.
     """
-    calls = [(call.name, call.args) for reply in _replies_of_turn(messages) for call in reply.calls]
+    calls = [(call.name, call.args) for reply in _list_turn_replies(messages) for call in reply.calls]
     twice = [made for at, made in enumerate(calls) if made in calls[:at]]
-    newest = next(reversed(_replies_of_turn(messages)), ReplyMessage(()))
+    newest = next(reversed(_list_turn_replies(messages)), ReplyMessage(()))
     stuck = any((call.name, call.args) in twice for call in newest.calls)
     return {name for name, _ in twice} if stuck else set()
 
@@ -287,7 +287,7 @@ def list_editable_lines(messages: tuple[Message, ...]) -> tuple[str, ...]:
 
     Exact copying with escaped quotes is what small models do worst, and a grammar does it for them.
     """
-    calls = {call.id: call.args for reply in _replies_of_turn(messages) for call in reply.calls}
+    calls = {call.id: call.args for reply in _list_turn_replies(messages) for call in reply.calls}
     results = [result for message in messages if isinstance(message, ToolMessage) for result in message.results]
     path, failed = None, False
     for result in results:
@@ -300,7 +300,7 @@ def list_editable_lines(messages: tuple[Message, ...]) -> tuple[str, ...]:
     return tuple(lines) if len(lines) <= _MAX_EDITABLE_LINES else ()
 
 
-def _replies_of_turn(messages: tuple[Message, ...]) -> list[ReplyMessage]:
+def _list_turn_replies(messages: tuple[Message, ...]) -> list[ReplyMessage]:
     """Return the replies since the last prompt."""
     replies: list[ReplyMessage] = []
     for message in reversed(messages):
@@ -377,7 +377,7 @@ def _decode_unicode_escape(first: str, second: str | None) -> str:
 
 def make_call_id(model: str) -> str:
     """Return a new id that names the model that wrote the call as text, so that a resumed session knows it."""
-    return written_id_prefix_of(model) + os.urandom(6).hex()
+    return get_written_id_prefix(model) + os.urandom(6).hex()
 
 
 class ContractReply(Struct, frozen=True):

@@ -14,7 +14,7 @@ from msgspec import Struct
 from odin.core.message import Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, UsageChunk
 from odin.providers import errors
-from odin.providers.errors import Peer
+from odin.providers.errors import ErrorContext
 from odin.providers.payload import (
     IMAGES_INTRO,
     CallIdMap,
@@ -25,21 +25,21 @@ from odin.providers.payload import (
     TokenDetails,
     accepts_effort,
     append_items,
+    choose_effort,
     choose_history,
     decode_event,
-    effort_of,
     encode_arguments,
     encode_body,
     format_result,
+    get_lowest_effort,
+    get_reasoning_room,
+    get_reply_model,
     is_reasoning_model,
-    least_effort_of,
     make_data_url,
     make_legal_id,
     make_legal_name,
     make_short_id,
     may_replay,
-    model_of_reply,
-    reasoning_room_of,
 )
 from odin.providers.wire import ServerEvent, WireProvider, WireReader
 
@@ -52,8 +52,8 @@ class ChatProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.url, self.name, images, history)
 
-    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
-        return _ChatReader(peer, earlier_calls)
+    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
+        return _ChatReader(context, earlier_calls)
 
 
 # --- request ---
@@ -74,15 +74,15 @@ def encode_request(
         "model": request.model,
         "stream": True,
         "stream_options": {"include_usage": True},
-        limit: request.max_tokens + reasoning_room_of(request),
+        limit: request.max_tokens + get_reasoning_room(request),
     }
     if request.temperature is not None and not reasoner:
         body["temperature"] = request.temperature
     if _is_deepseek(url):
         body["thinking"] = {"type": "enabled" if request.thinking else "disabled"}
     if (request.thinking or (request.effort and not _is_deepseek(url))) and accepts_effort(request.model):
-        body["reasoning_effort"] = effort_of(request)
-    elif request.brief and (least := least_effort_of(request.model)):
+        body["reasoning_effort"] = choose_effort(request)
+    elif request.brief and (least := get_lowest_effort(request.model)):
         body["reasoning_effort"] = least
     if request.service_tier:
         body["service_tier"] = request.service_tier
@@ -332,8 +332,8 @@ class _CallTracker:
 
 
 class _ChatReader(WireReader):
-    def __init__(self, peer: Peer, earlier_calls: int) -> None:
-        super().__init__(peer)
+    def __init__(self, context: ErrorContext, earlier_calls: int) -> None:
+        super().__init__(context)
         self._calls = _CallTracker(earlier_calls)
         self._usage: _ChatUsage | None = None
         self._has_received = False
@@ -346,8 +346,8 @@ class _ChatReader(WireReader):
         self._has_received = True
         chunk = decode_event(_DECODER, event.data)
         if chunk.error or event.name == "error":
-            raise errors.make_reported_error(self._peer, errors.parse_error_body(event.data))
-        self._model = model_of_reply(chunk.model, self._peer.model) if chunk.model else self._model
+            raise errors.make_reported_error(self._context, errors.parse_error_body(event.data))
+        self._model = get_reply_model(chunk.model, self._context.model) if chunk.model else self._model
         if chunk.usage is not None:
             self._usage = chunk.usage
         for choice in (chunk.choices or ())[:1]:
@@ -369,7 +369,7 @@ class _ChatReader(WireReader):
         yield StopChunk("refusal" if self._refused and reason == "end_turn" else reason, self._model)
 
     def _handle_delta(self, delta: _ChatDelta) -> Iterator[Chunk]:
-        thought = _text_of(delta.reasoning_content) or _text_of(delta.reasoning)
+        thought = _get_text(delta.reasoning_content) or _get_text(delta.reasoning)
         if thought:
             yield ThinkingChunk(thought)
         if isinstance(delta.content, str):
@@ -387,14 +387,14 @@ class _ChatReader(WireReader):
 
     def _settle(self, reason: str) -> Iterator[Chunk]:
         if reason == "error":
-            raise errors.make_reported_error(self._peer, errors.ApiErrorInfo("the model failed", "server_error"))
+            raise errors.make_reported_error(self._context, errors.ApiErrorInfo("the model failed", "server_error"))
         self.settled = True
         self._stop = _STOP_REASONS.get(reason, "end_turn")
         if self._stop != "max_tokens":
             yield from self._calls.end()
 
 
-def _text_of(value: Any) -> str:
+def _get_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 

@@ -14,7 +14,7 @@ from odin.core.message import Message, PromptMessage, ReplyMessage, Text, Thinki
 from odin.core.provider import CallChunk, Chunk, Request, StopChunk, TextChunk, ThinkingChunk, ToolSpec, UsageChunk
 from odin.core.text import to_valid_unicode
 from odin.providers import errors
-from odin.providers.errors import ApiErrorInfo, Peer
+from odin.providers.errors import ApiErrorInfo, ErrorContext
 from odin.providers.payload import (
     CallIdMap,
     EncodedHistory,
@@ -24,18 +24,18 @@ from odin.providers.payload import (
     TokenDetails,
     accepts_effort,
     append_items,
+    choose_effort,
     choose_history,
     decode_event,
-    effort_of,
     encode_arguments,
     format_result,
+    get_lowest_effort,
+    get_reasoning_room,
+    get_reply_model,
     is_reasoning_model,
-    least_effort_of,
     make_data_url,
     make_legal_name,
     may_replay,
-    model_of_reply,
-    reasoning_room_of,
 )
 from odin.providers.wire import ServerEvent, WireProvider, WireReader
 
@@ -51,8 +51,8 @@ class ResponsesProvider(WireProvider):
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         return encode_request(request, self.name, images, history)
 
-    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
-        return _ResponsesReader(peer, earlier_calls, _find_freeform(request))
+    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
+        return _ResponsesReader(context, earlier_calls, _find_freeform(request))
 
 
 # --- request ---
@@ -74,12 +74,12 @@ def encode_request(
     body: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
     if reasons:
         body["include"] = ["reasoning.encrypted_content"]
-    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens) + reasoning_room_of(request)
+    body["max_output_tokens"] = max(_MIN_OUTPUT_TOKENS, request.max_tokens) + get_reasoning_room(request)
     if request.temperature is not None and not reasons:
         body["temperature"] = request.temperature
     if asked and reasons:
-        body["reasoning"] = {"effort": effort_of(request), "summary": "auto"}
-    elif request.brief and (least := least_effort_of(request.model)):
+        body["reasoning"] = {"effort": choose_effort(request), "summary": "auto"}
+    elif request.brief and (least := get_lowest_effort(request.model)):
         body["reasoning"] = {"effort": least}
     if request.service_tier:
         body["service_tier"] = request.service_tier
@@ -266,8 +266,8 @@ _DELTAS = (
 
 
 class _ResponsesReader(WireReader):
-    def __init__(self, peer: Peer, earlier_calls: int, freeform: Mapping[str, str]) -> None:
-        super().__init__(peer)
+    def __init__(self, context: ErrorContext, earlier_calls: int, freeform: Mapping[str, str]) -> None:
+        super().__init__(context)
         self._earlier = earlier_calls
         self._freeform = freeform
         self._calls: dict[int, int] = {}
@@ -358,10 +358,10 @@ class _ResponsesReader(WireReader):
         if event.type in ("error", "response.failed", "response.error", "response.cancelled"):
             error = event.error or response.error or _ResponsesError(event.message, event.code)
             raise errors.make_reported_error(
-                self._peer, ApiErrorInfo(error.message or "", error.type or "", error.code or "")
+                self._context, ApiErrorInfo(error.message or "", error.type or "", error.code or "")
             )
         self.settled = self.done = True
-        self._model = model_of_reply(response.model, self._peer.model)
+        self._model = get_reply_model(response.model, self._context.model)
         # Usage without overlaps: cached tokens are subtracted from input, reasoning from output.
         usage = response.usage or _ResponsesUsage()
         details = usage.input_tokens_details or TokenDetails()

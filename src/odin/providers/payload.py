@@ -74,7 +74,7 @@ class ImageSelection:
 
     @property
     def chars(self) -> int:
-        return _size_of(self._shown)
+        return _get_size(self._shown)
 
     @property
     def is_single(self) -> bool:
@@ -116,7 +116,7 @@ class ImageBudget:
                 refused = image.path in self._refused
                 why[place] = "the model's API refused it" if refused else "its file is gone"
                 continue
-            if len(shown) >= MAX_IMAGES or _size_of(shown) + len(data) > self._room:
+            if len(shown) >= MAX_IMAGES or _get_size(shown) + len(data) > self._room:
                 for old in _pick_oldest(shown, len(data), self._room):
                     del shown[old]
                     why[old] = "there are newer ones; read the file again to see it"
@@ -170,13 +170,13 @@ def _list_images(request: Request) -> Iterator[tuple[ImageKey, Image]]:
                     yield from (((id(result), at), image) for at, image in enumerate(result.images))
 
 
-def _size_of(shown: dict[ImageKey, str]) -> int:
+def _get_size(shown: dict[ImageKey, str]) -> int:
     return sum(map(len, shown.values()))
 
 
 def _pick_oldest(shown: dict[ImageKey, str], coming: int, room: int) -> list[ImageKey]:
     """Return the oldest images to drop so that half of the budget is free."""
-    left, size = len(shown), _size_of(shown)
+    left, size = len(shown), _get_size(shown)
     gone: list[ImageKey] = []
     for place, data in shown.items():
         if left <= MAX_IMAGES // 2 and size + coming <= max(room // 2, coming):
@@ -250,7 +250,7 @@ def make_legal_id(call_id: str) -> str:
     return f"{_replace_illegal(call_id)[:31]}_{crc32(call_id.encode('utf-8', 'replace')):08x}"
 
 
-def written_id_prefix_of(model: str) -> str:
+def get_written_id_prefix(model: str) -> str:
     """Return how the ids of calls start that this model wrote as text."""
     return f"json_{crc32(model.encode()):08x}_"
 
@@ -392,13 +392,13 @@ def may_replay(message: ReplyMessage, provider: str, model: str) -> bool:
     return message.provider == provider and message.model == model
 
 
-def model_of_reply(reported: str | None, requested: str) -> str:
+def get_reply_model(reported: str | None, requested: str) -> str:
     """Return the model of a reply. An API may report the exact version of the requested name."""
     reported = reported or requested
     return requested if reported.startswith(requested.removesuffix("-latest")) else reported
 
 
-def effort_of(request: Request, least: str = EFFORTS[0], most: str = EFFORTS[-1]) -> str:
+def choose_effort(request: Request, least: str = EFFORTS[0], most: str = EFFORTS[-1]) -> str:
     """Return the effort that the request names, or its thinking budget as low, medium or high.
 
     `least` and `most` are the lowest and the highest effort that the API knows.
@@ -435,7 +435,7 @@ _REASONER_PATTERN = (
 """Models that reason unless told otherwise, besides those of OpenAI."""
 
 
-def least_effort_of(model: str) -> str:
+def get_lowest_effort(model: str) -> str:
     """Return the lowest effort that a model takes which reasons unless told otherwise; "" if that is not known."""
     name = model.rpartition("/")[2]
     if name.startswith("gpt-oss"):
@@ -447,9 +447,9 @@ def least_effort_of(model: str) -> str:
     return "minimal" if re.match(r"gpt-5(?!\.)", name) else "none"
 
 
-def reasoning_room_of(request: Request) -> int:
+def get_reasoning_room(request: Request) -> int:
     """Return the tokens that a brief request needs besides those of the answer, at an API that takes an effort."""
-    if not request.brief or least_effort_of(request.model) == "none":
+    if not request.brief or get_lowest_effort(request.model) == "none":
         return 0
     reasons = is_reasoning_model(request.model) or re.search(_REASONER_PATTERN, request.model, re.IGNORECASE)
     return REASONING_ROOM if reasons else 0

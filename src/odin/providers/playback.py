@@ -74,7 +74,7 @@ class RecordedProvider:
         first = request.system[0] if request.system else ""
         job = first.split("\n", 1)[0].removeprefix(JOB_MARKER) if first.startswith(JOB_MARKER) else ""
         if job:
-            async for chunk in self._stream_small_job(job, request):
+            async for chunk in self._stream_background_prompt(job, request):
                 yield chunk
             return
         agent = request.agent
@@ -87,7 +87,7 @@ class RecordedProvider:
             return
         speech = left.popleft()
         await self._hooks.wait_ready(speech.seq)
-        for chunk in _chunks_of(speech):
+        for chunk in _make_chunks(speech):
             yield chunk
         if speech.is_unfinished:
             await self._wait_for_interrupt(turn)
@@ -100,7 +100,7 @@ class RecordedProvider:
         self._hooks.on_silence(turn)
         await asyncio.Event().wait()
 
-    async def _stream_small_job(self, job: str, request: Request) -> AsyncIterator[Chunk]:
+    async def _stream_background_prompt(self, job: str, request: Request) -> AsyncIterator[Chunk]:
         answers = self._jobs.get(job)
         if answers:
             yield TextChunk(answers.popleft())
@@ -110,7 +110,7 @@ class RecordedProvider:
             yield chunk
 
 
-def _chunks_of(speech: RecordedReply) -> Iterable[Chunk]:
+def _make_chunks(speech: RecordedReply) -> Iterable[Chunk]:
     """Yield the reply as streamed chunks, then raise its failure, if any."""
     if speech.message is not None:
         index = 0

@@ -60,7 +60,7 @@ def _find_entry_points(path: tuple[str, ...]) -> "dict[str, EntryPoint]":
 
 def list_plugins() -> dict[str, str]:
     """Return the names of the installed providers, each with its package. Nothing of them is imported."""
-    return {name: _package_of(point) for name, point in _find_entry_points(tuple(sys.path)).items()}
+    return {name: _get_package(point) for name, point in _find_entry_points(tuple(sys.path)).items()}
 
 
 def has_plugin(name: str) -> bool:
@@ -70,7 +70,7 @@ def has_plugin(name: str) -> bool:
 def load_plugin(name: str) -> ProviderPlugin:
     """Import the package that provides `name`. Raise ConfigError if that fails."""
     point = _find_entry_points(tuple(sys.path))[name]
-    package = _package_of(point)
+    package = _get_package(point)
     try:
         found: Any = point.load()
         models: dict[str, Any] = dict(getattr(found, "models", {}))
@@ -86,7 +86,7 @@ def load_plugin(name: str) -> ProviderPlugin:
 _HINT = "Update or uninstall the package, or choose another model."
 
 
-def _package_of(point: "EntryPoint") -> str:
+def _get_package(point: "EntryPoint") -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from odin.core.provider import ToolSpec
-from odin.core.tool import canonical_name_of
+from odin.core.tool import get_canonical_name
 
 _JSON_DECODER = json.JSONDecoder(strict=False)
 _JSON_STRING = r'"(?:[^"\\]|\\.)*"'
@@ -187,7 +187,7 @@ class _CallBlockReader:
         self._tries = _MAX_JSON_TRIES
         for tool in offered:
             name = tool if isinstance(tool, str) else tool.name
-            self._names[canonical_name_of(name).casefold()] = name
+            self._names[get_canonical_name(name).casefold()] = name
             self._schemas[name] = {} if isinstance(tool, str) else tool.schema
 
     def read(self, text: str, opener: re.Match[str]) -> _CallBlock | None:
@@ -225,7 +225,7 @@ class _CallBlockReader:
         if not isinstance(name, str):
             return None
         plain = name.strip().removeprefix("functions.").removeprefix("default_api.")
-        return self._names.get(canonical_name_of(plain).casefold())
+        return self._names.get(get_canonical_name(plain).casefold())
 
     def _read_fenced(self, text: str, start: int, fence: str, language: str) -> _CallBlock | None:
         if language.casefold() not in FENCE_LANGUAGES:

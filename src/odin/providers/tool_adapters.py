@@ -31,7 +31,7 @@ from odin.core.provider import (
     WaitChunk,
     open_stream,
 )
-from odin.providers.payload import encode_arguments, written_id_prefix_of
+from odin.providers.payload import encode_arguments, get_written_id_prefix
 
 if TYPE_CHECKING:
     from odin.providers.json_contract import JsonContract
@@ -78,7 +78,7 @@ class AdaptiveTools:
     async def close(self) -> None:
         await self._provider.close()
 
-    def style_of(self, request: Request) -> ToolStyle:
+    def choose_style(self, request: Request) -> ToolStyle:
         """Return the style for this request, from the model's properties and its earlier replies."""
         if self._style != "auto":
             return self._style
@@ -86,10 +86,10 @@ class AdaptiveTools:
 
     def _has_written_calls(self, request: Request) -> bool:
         """True if this model wrote a tool call as text earlier in the conversation."""
-        return written_id_prefix_of(request.model) in self._id_prefixes.update(request.messages)
+        return get_written_id_prefix(request.model) in self._id_prefixes.update(request.messages)
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk]:
-        if self.style_of(request) == "native":
+        if self.choose_style(request) == "native":
             watched = self._style == "auto" and bool(request.tools)
             rendered = False
             try:

@@ -99,9 +99,9 @@ class WebFetcher:
                     f"{address.origin} redirects more than {MAX_HOPS} times.", "This page cannot be read this way."
                 )
             seen.append(address.url)
-            wire = await self._http.lease(address)
-            response = await self._http.send(wire, "GET", address, headers, header_timeout=self._timeout)
-            target = _redirect_target_of(response, address)
+            connection = await self._http.acquire(address)
+            response = await self._http.send(connection, "GET", address, headers, header_timeout=self._timeout)
+            target = _find_redirect_target(response, address)
             if target is None:
                 return await _read_page(response, address, self._timeout, limit)
             response.discard()
@@ -130,7 +130,7 @@ async def _read_page(response: HttpResponse, address: Address, timeout: float, l
     )
 
 
-def _redirect_target_of(response: HttpResponse, address: Address) -> Address | None:
+def _find_redirect_target(response: HttpResponse, address: Address) -> Address | None:
     """Return where a redirect points, or None if the response is not a redirect."""
     location = response.headers.get("location", "")
     if response.status not in _REDIRECT_STATUSES or not location:
@@ -189,7 +189,7 @@ class WebSearchEngine:
         self._url = url
         self._key = key
 
-    def address_of(self, query: str) -> str:
+    def make_search_url(self, query: str) -> str:
         return f"{self._url}?{urlencode(self.build_query(query, 0))}"
 
     async def search(self, query: str, count: int) -> tuple[SearchHit, ...]:

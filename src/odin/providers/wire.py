@@ -35,7 +35,7 @@ from odin.core.provider import (
 )
 from odin.providers import errors
 from odin.providers.address import parse_address
-from odin.providers.errors import Peer, parse_reset_delay
+from odin.providers.errors import ErrorContext, parse_reset_delay
 from odin.providers.http import HttpClient, HttpResponse
 from odin.providers.payload import EncodedHistory, ImageBudget, ImageSelection, is_about_images
 from odin.providers.settings import DEFAULT_HEADER_TIMEOUT, DEFAULT_IDLE_TIMEOUT
@@ -167,11 +167,11 @@ class WireReader:
     the last chunks: usage, then the stop.
     """
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, context: ErrorContext) -> None:
         self.settled = False
         self.done = False
-        self._peer = peer
-        self._model = peer.model
+        self._context = context
+        self._model = context.model
         self._stop: StopReason = "end_turn"
 
     def feed(self, event: ServerEvent) -> Iterable[Chunk]:
@@ -184,7 +184,7 @@ class WireReader:
 class WireRequest(Struct, frozen=True):
     """One POST to `peer.url`."""
 
-    peer: Peer
+    context: ErrorContext
     headers: dict[str, str]
     body: bytes
     idle_timeout: float
@@ -323,7 +323,7 @@ class WireProvider:
     async def list_models(self, timeout: float) -> tuple[ListedModel, ...]:
         """Return the models that the server lists. Raise ProviderError if it gives no list."""
         url = f"{self.url.removesuffix(self.path)}{self.list_path}"
-        status, body = await self._http.fetch(url, headers=self._headers_of(self._keys.choose()), timeout=timeout)
+        status, body = await self._http.fetch(url, headers=self._make_headers(self._keys.choose()), timeout=timeout)
         try:
             models = self.parse_models(body) if status == 200 else ()
         except (msgspec.MsgspecError, UnicodeError) as error:
@@ -335,16 +335,16 @@ class WireProvider:
     def parse_models(self, body: bytes) -> tuple[ListedModel, ...]:
         return parse_model_list(body)
 
-    def make_peer(self, model: str, key: ApiKey) -> Peer:
-        return Peer(self.name, self.url, model, key.value, self._options.key_places)
+    def make_error_context(self, model: str, key: ApiKey) -> ErrorContext:
+        return ErrorContext(self.name, self.url, model, key.value, self._options.key_places)
 
-    def _headers_of(self, key: ApiKey) -> dict[str, str]:
+    def _make_headers(self, key: ApiKey) -> dict[str, str]:
         if key not in self._headers:
             own = {"content-type": "application/json", **self.build_headers(key.value, key.bearer)}
             self._headers[key] = own | self._own_headers
         return self._headers[key]
 
-    def history_of(self, messages: tuple[Message, ...]) -> EncodedHistory:
+    def get_history(self, messages: tuple[Message, ...]) -> EncodedHistory:
         """Return the encoded history that these messages extend, or a new one. Only the latest are kept."""
         history = next((one for one in self._histories if one.extend(messages)), None)
         others = [one for one in self._histories if one is not history]
@@ -356,7 +356,7 @@ class WireProvider:
     def encode(self, request: Request, images: ImageSelection, history: EncodedHistory) -> bytes:
         raise NotImplementedError
 
-    def make_reader(self, peer: Peer, request: Request, earlier_calls: int) -> WireReader:
+    def make_reader(self, context: ErrorContext, request: Request, earlier_calls: int) -> WireReader:
         """Return the reader of one response. `earlier_calls` counts the tool calls of the conversation."""
         raise NotImplementedError
 
@@ -367,18 +367,20 @@ class WireProvider:
         the key, send it with the next one; what has been yielded then no longer counts.
         """
         options, attempts = self._options, KeyAttempts()
-        history = self.history_of(request.messages)
+        history = self.get_history(request.messages)
         calls = history.calls
         while True:
             key = self._keys.choose(attempts)
-            peer = self.make_peer(request.model, key)
+            context = self.make_error_context(request.model, key)
             images, silent, empty = self._image_budget.select_images(request, history.has_images), True, True
-            headers = self._headers_of(key)
+            headers = self._make_headers(key)
             call = WireRequest(
-                peer, headers, self.encode(request, images, history), options.idle_timeout, options.header_timeout
+                context, headers, self.encode(request, images, history), options.idle_timeout, options.header_timeout
             )
             try:
-                async with aclosing(stream_request(self._http, call, self.make_reader(peer, request, calls))) as chunks:
+                async with aclosing(
+                    stream_request(self._http, call, self.make_reader(context, request, calls))
+                ) as chunks:
                     async for chunk in chunks:
                         silent = silent and isinstance(chunk, WaitChunk)
                         empty = empty and not isinstance(chunk, TextChunk | CallChunk)
@@ -415,14 +417,16 @@ class WireProvider:
 
 async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader) -> AsyncGenerator[Chunk]:
     """Send the request and yield the chunks of the response, the stop last. Raise a named error on failure."""
-    address = parse_address(call.peer.url)
+    address = parse_address(call.context.url)
     yield WaitChunk("connecting")
-    wire = await http.lease(address)
+    connection = await http.acquire(address)
     try:
         yield WaitChunk("waiting_headers")
-        response = await http.send(wire, "POST", address, call.headers, call.body, header_timeout=call.header_timeout)
+        response = await http.send(
+            connection, "POST", address, call.headers, call.body, header_timeout=call.header_timeout
+        )
     except BaseException:
-        wire.abort()
+        connection.abort()
         raise
     try:
         await _check_status(call, response)
@@ -430,7 +434,7 @@ async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader
         events, error_in_text = _EventStream(response, call, reader), _ErrorInText()
         while not (reader.done or events.ended):
             for event in await events.read_more():
-                for chunk in _feed_event(call.peer, reader, event, events.ended):
+                for chunk in _feed_event(call.context, reader, event, events.ended):
                     error_in_text.add(chunk)
                     yield chunk
     except BaseException:
@@ -438,8 +442,8 @@ async def stream_request(http: HttpClient, call: WireRequest, reader: WireReader
         raise
     response.release()
     if not (reader.done or reader.settled):
-        raise errors.make_incomplete_error(call.peer)
-    error_in_text.check(call.peer)
+        raise errors.make_incomplete_error(call.context)
+    error_in_text.check(call.context)
     if limits := parse_rate_limits(response.headers, time.time()):
         yield limits
     for chunk in reader.finish():
@@ -464,9 +468,9 @@ class _ErrorInText:
             self._possible = False
         self._possible = self._possible and self._text.lstrip()[:1] in ("", "{")
 
-    def check(self, peer: Peer) -> None:
+    def check(self, context: ErrorContext) -> None:
         if self._possible and self._text and (rendered := errors.parse_error_text(self._text)):
-            raise errors.make_reported_error(peer, rendered)
+            raise errors.make_reported_error(context, rendered)
 
 
 async def _check_status(call: WireRequest, response: HttpResponse) -> None:
@@ -476,16 +480,16 @@ async def _check_status(call: WireRequest, response: HttpResponse) -> None:
         body = await response.read_all(call.idle_timeout)
     except ProviderError:
         body = b""
-    raise errors.make_status_error(call.peer, response.status, response.headers, body)
+    raise errors.make_status_error(call.context, response.status, response.headers, body)
 
 
-def _feed_event(peer: Peer, reader: WireReader, event: ServerEvent, ended: bool) -> Iterator[Chunk]:
+def _feed_event(context: ErrorContext, reader: WireReader, event: ServerEvent, ended: bool) -> Iterator[Chunk]:
     try:
         yield from reader.feed(event)
     except msgspec.MsgspecError:
         if ended:
-            raise errors.make_incomplete_error(peer) from None
-        raise errors.make_bad_event_error(peer, event.data) from None
+            raise errors.make_incomplete_error(context) from None
+        raise errors.make_bad_event_error(context, event.data) from None
 
 
 class _EventStream:
@@ -535,7 +539,7 @@ class _EventStream:
         except StreamStalled:
             if quiet >= idle:
                 raise
-            raise errors.make_idle_timeout_error(parse_address(self._call.peer.url), QUIET_FACTOR * idle) from None
+            raise errors.make_idle_timeout_error(parse_address(self._call.context.url), QUIET_FACTOR * idle) from None
 
     async def _check_start(self, data: bytes) -> None:
         """Reject a response that does not start like an event stream: a page, a JSON object or a sentence."""
@@ -544,8 +548,8 @@ class _EventStream:
         if not errors.is_web_page(data):
             data += await self._response.read_all(self._call.idle_timeout)
         if errors.is_web_page(data):
-            raise errors.make_web_page_error(self._call.peer, self._response.status)
-        raise errors.make_not_streamed_error(self._call.peer, data)
+            raise errors.make_web_page_error(self._call.context, self._response.status)
+        raise errors.make_not_streamed_error(self._call.context, data)
 
 
 _SSE_FIELDS = (b"data", b"event", b"id", b"retry", b":")

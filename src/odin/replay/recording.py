@@ -15,10 +15,10 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from odin.app.workspace import workspace_of
+from odin.app.workspace import make_workspace
 from odin.checkpoints.file_state import RestoreFailed, decode_path, encode_path, remove_path, restore_path
 from odin.checkpoints.project_listing import ProjectListing, read_regular_file
-from odin.checkpoints.store import CheckpointLost, CheckpointStore, sha256_of
+from odin.checkpoints.store import CheckpointLost, CheckpointStore, compute_sha256
 from odin.config import Options
 from odin.config.paths import make_environment
 from odin.core.call_events import ToolEnded, ToolStarted
@@ -36,7 +36,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import FileState
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.path_names import is_secret_path
 from odin.core.text import join_some
 from odin.policy.secrets import Redactor
@@ -77,7 +77,7 @@ def find_recording(where: str, cwd: str = "", prompts: int = 0) -> Recording:
     if path.is_dir() and (path / RECORDING_LOG).is_file():
         return _read_recording(path / RECORDING_LOG, prompts, folder=SESSION_PATH, files=path / RECORDING_FILES)
     if not path.is_file():
-        sessions = workspace_of(Options(cwd=cwd)).store
+        sessions = make_workspace(Options(cwd=cwd)).store
         path = sessions.open(sessions.find(where)).path
     folder = path.resolve().parent
     store = folder.parent.parent.parent / "checkpoints" / folder.parent.name
@@ -253,7 +253,7 @@ def _restore(copy: Path, state: FileState, store: CheckpointStore) -> bool:
     if state.kind in ("absent", "other") or (state.kind == "folder" and copy.is_dir()):
         return True
     data = read_regular_file(str(copy), _MAX_FILE_BYTES) if state.kind == "file" else None
-    if data is not None and sha256_of(data) == state.sha256:
+    if data is not None and compute_sha256(data) == state.sha256:
         copy.chmod(state.mode)
         return True
     try:
@@ -296,4 +296,4 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
     if names:
         notes.append(f"Check these files before you share the recording: {join_some(names, _MAX_NAMED)}.")
     count = sum(isinstance(item.event, TurnStarted) and not item.agent for item in recording.envelopes)
-    return "".join(f"note: {note}\n" for note in notes) + f"Recorded in {target}: {count_of(count, 'prompt')}.\n"
+    return "".join(f"note: {note}\n" for note in notes) + f"Recorded in {target}: {pluralize(count, 'prompt')}.\n"

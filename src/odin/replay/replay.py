@@ -28,11 +28,11 @@ from odin.core.call_events import (
 from odin.core.client import Client
 from odin.core.errors import LogDamaged, OdinError
 from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Envelope, TurnStarted
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.private_folders import open_scratch
 from odin.core.provider import ModelInfo
 from odin.core.server_tool import PREFIX, ServerTool
-from odin.core.tool import Args, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput, fail
 from odin.models.catalog import lookup_model
 from odin.providers.playback import RecordedProvider
 from odin.replay.comparison import Difference, compare_logs
@@ -76,13 +76,13 @@ class RecordedTool(Tool[_RecordedArgs]):
             server, _, tool = name.removeprefix(PREFIX).partition("__")
             self.server_tool = ServerTool(server, tool)
 
-    def subject_of(self, args: _RecordedArgs) -> Subject:
-        return Subject(server_tool=self.server_tool)
+    def get_target(self, args: _RecordedArgs) -> Target:
+        return Target(server_tool=self.server_tool)
 
     def parse(self, raw: dict[str, Any]) -> _RecordedArgs:
         return _RecordedArgs(raw)
 
-    def find_delegate(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    def redirect(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         tool = str(raw.get("tool", ""))
         if self.name != "McpCall" or tool not in self._known:
             return None
@@ -139,7 +139,7 @@ class SkippedCalls:
             if context.profile.grants:
                 return "commands that may use the network or files outside the project"
             return "" if self._commands else "commands, because no sandbox is available"
-        paths = [Path(item.path) for item in context.judged or ()]
+        paths = [Path(item.path) for item in context.resolved_paths or ()]
         is_inside = all(any(path.is_relative_to(folder) for folder in self._folders) for path in paths)
         return "" if is_inside else "calls on files outside the project"
 
@@ -208,7 +208,7 @@ async def _replay_in_copy(
     """Replay in `project`; the state and the configuration are in `private`, where the commands cannot write."""
     notes = make_scratch(recording, project)
     mark_root(recording, project)
-    session = SessionStore(private / "state", str(project)).path_of(recording.header.session).parent
+    session = SessionStore(private / "state", str(project)).get_path(recording.header.session).parent
     played = move_recording(recording, {recording.root: str(project), recording.folder: str(session)})
     env = _write_config(played, private)
     if not Path(os.path.realpath(find_project_root(played.cwd, env))).is_relative_to(project):
@@ -323,7 +323,7 @@ def format_report(report: ReplayReport, *, verbose: bool = False) -> str:
     lines = [f"note: {note}" for note in report.notes]
     if report.scratch:
         lines.append(f"The copy is in {report.scratch}.")
-    counted = f"{count_of(report.prompts, 'prompt')}, {count_of(report.calls, 'call')}"
+    counted = f"{pluralize(report.prompts, 'prompt')}, {pluralize(report.calls, 'call')}"
     if report.same:
         return "\n".join([*lines, f"the same: {counted}"]) + "\n"
     shown = report.differences if verbose else report.differences[:1]
@@ -334,6 +334,6 @@ def format_report(report: ReplayReport, *, verbose: bool = False) -> str:
             lines.append(f"  {name}: {'' if text else '(nothing)'}")
             lines += [f"  | {line}" for line in text.split("\n") if text]
     more = len(report.differences) - len(shown)
-    rest = f" ({count_of(more, 'more difference')}; see --verbose or --json)" if more else ""
+    rest = f" ({pluralize(more, 'more difference')}; see --verbose or --json)" if more else ""
     lines.append(f"different: {counted} replayed{rest}")
     return "\n".join(lines) + "\n"

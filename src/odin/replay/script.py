@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from odin.compaction.summary import body_of
+from odin.compaction.summary import extract_body
 from odin.core import op as ops
 from odin.core.call_events import (
     AnswerEvent,
@@ -282,7 +282,7 @@ class ReplayScript:
             case ContextSummarized():
                 self.jobs.setdefault("context-summary", []).append(event.text)
             case Compacted():
-                self.jobs.setdefault("compaction", []).append(body_of(event.text))
+                self.jobs.setdefault("compaction", []).append(extract_body(event.text))
             case SpawnStarted():
                 self._expected.add(f"{event.id}-ended")
             case PromptInjected() if not event.turn:

@@ -218,7 +218,7 @@ def list_group_members(pgid: int) -> dict[int, int]:
     return members
 
 
-def _start_time_of(pid: int) -> int:
+def _read_start_time(pid: int) -> int:
     if not _HAS_PROC:
         return 0 if is_group_alive(pid) else -1
     fields = _read_stat(pid)
@@ -334,10 +334,10 @@ def _close_pipe(pipe: int, popen: "subprocess.Popen[bytes]") -> None:
 
 def describe_exit(code: int) -> str:
     """Return for example `exit code 3` or `killed by signal SIGTERM`."""
-    return f"exit code {code}" if code >= 0 else f"killed by signal {signal_name_of(-code)}"
+    return f"exit code {code}" if code >= 0 else f"killed by signal {get_signal_name(-code)}"
 
 
-def signal_name_of(number: int) -> str:
+def get_signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -545,7 +545,7 @@ class RunningProcess:
 
     def has_survivors(self) -> bool:
         """True if group members outlived the leader. Checked by start time, because a pid may be reused."""
-        return any(_start_time_of(pid) == start_time for pid, start_time in self.survivors.items())
+        return any(_read_start_time(pid) == start_time for pid, start_time in self.survivors.items())
 
     def is_alive(self) -> bool:
         return not self.exited or self.has_survivors() or bool(find_marked(self.mark))

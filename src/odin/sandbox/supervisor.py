@@ -116,7 +116,7 @@ class SandboxSupervisor:
     @property
     def pid(self) -> int:
         """The pid of the init program as seen from outside."""
-        return _pid_of(self._pidfd)
+        return _read_pid(self._pidfd)
 
     def start(
         self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, *more: int, stdin: int = -1
@@ -128,7 +128,7 @@ class SandboxSupervisor:
             given = [stdin] if stdin >= 0 else []
             pidfd = self._request_start(CONNECT if given else START, words, [*given, out, err, write_end, *more])
             try:
-                return SandboxedChild(_pid_of(pidfd), pidfd, read_end)
+                return SandboxedChild(_read_pid(pidfd), pidfd, read_end)
             finally:
                 with suppress(OSError):
                     self._channel.sendall(len(SEEN).to_bytes(4, "big") + SEEN)
@@ -265,7 +265,7 @@ def _read_complaint(fd: int) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _pid_of(pidfd: int) -> int:
+def _read_pid(pidfd: int) -> int:
     """Return the pid in our namespace, which differs from the pid inside the sandbox."""
     for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
         if line.startswith("Pid:"):

@@ -134,7 +134,7 @@ class TerminalPrograms(Struct, frozen=True):
         return await asyncio.create_subprocess_exec(program, *argv[1:], env=self._build_environment(), **options)
 
 
-def programs_of(info: SessionInfo | None, env: Mapping[str, str]) -> TerminalPrograms:
+def make_terminal_programs(info: SessionInfo | None, env: Mapping[str, str]) -> TerminalPrograms:
     """Return what starts the user's programs; before the session is open (None), only those of the system."""
     if info is None:
         return TerminalPrograms({**env, "PATH": SYSTEM_PATH}, WritableFolders())

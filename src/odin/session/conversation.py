@@ -249,16 +249,16 @@ class MainConversation:
 
     @property
     def context_events(self) -> tuple[ContextAdded, ...]:
-        return tuple(_context_event_of(item) for item in self.context)
+        return tuple(_make_context_event(item) for item in self.context)
 
     @property
     def unsent_context(self) -> tuple[ContextAdded, ...]:
         """Context added after the last prompt, which no message contains yet."""
         sent = self.turns[-1].context_count if self.turns else 0
-        return tuple(_context_event_of(item) for item in self.context[sent:])
+        return tuple(_make_context_event(item) for item in self.context[sent:])
 
     def find_turn(self, turn: str) -> PastTurn | None:
-        index = self._index_of_turn(turn)
+        index = self._find_turn_index(turn)
         return None if index is None else self.turns[index]
 
     def record_file_changes(self, changes: tuple[FileChange, ...]) -> None:
@@ -266,7 +266,7 @@ class MainConversation:
         if self.turns and changes:
             self.turns[-1].add_changed_paths(change.before.path for change in changes)
 
-    def _index_of_turn(self, turn: str) -> int | None:
+    def _find_turn_index(self, turn: str) -> int | None:
         indexes = [index for index, item in enumerate(self.turns) if item.id == turn]
         return indexes[-1] if indexes else None
 
@@ -295,7 +295,7 @@ class MainConversation:
     def _rewind(self, event: Rewound, seq: int) -> None:
         """Keep everything a redo needs; the next prompt discards it. The model must read all files again."""
         self._forget_files()
-        index = self._index_of_turn(event.turn)
+        index = self._find_turn_index(event.turn)
         now, turns = self._capture_rewind_point(seq), tuple(self.turns)
         thread = self.thread.copy() if event.chat else None
         if event.chat and index is not None:
@@ -348,7 +348,7 @@ _SHORTENING_EVENTS = (Compacted, ContextSummarized, MessageRemoved, Redone, Resu
 """Events after which the size the model last reported no longer applies."""
 
 
-def _context_event_of(item: ContextItem) -> ContextAdded:
+def _make_context_event(item: ContextItem) -> ContextAdded:
     return ContextAdded(item.content, item.path, item.command)
 
 

@@ -74,7 +74,7 @@ class TurnLine(Struct):
     usage: Usage = Usage()
     cost_usd: float = 0.0
     duration_ms: int = 0
-    taken_back: bool = False
+    rewound: bool = False
 
 
 class SessionOverview(Struct):
@@ -142,21 +142,21 @@ class _RewindTracker:
             self._undone.append(self._mark_rewound(event) if event.chat else [])
         elif isinstance(event, Redone) and self._undone:
             for turn in self._undone.pop():
-                turn.taken_back = False
+                turn.rewound = False
 
     def _on_turn_ended(self, event: TurnEnded) -> None:
         turn = next((turn for turn in reversed(self._turns) if turn.id == event.id), None)
         if turn is not None:
             turn.reason, turn.steps, turn.usage = event.reason, event.steps, event.usage
             turn.cost_usd, turn.duration_ms = event.cost_usd, event.duration_ms
-            turn.taken_back = event.error_kind == PromptBlocked.__name__
+            turn.rewound = event.error_kind == PromptBlocked.__name__
 
     def _mark_rewound(self, event: Rewound) -> list[TurnLine]:
-        current = [turn for turn in self._turns if not turn.taken_back]
+        current = [turn for turn in self._turns if not turn.rewound]
         indexes = [index for index, turn in enumerate(current) if turn.id == event.turn]
         removed = current[indexes[-1] :] if indexes else []
         for turn in removed:
-            turn.taken_back = True
+            turn.rewound = True
         return removed
 
 
@@ -168,7 +168,7 @@ class PromptEntry(Struct, frozen=True, tag="prompt"):
     text: str
     mode: Mode
     ts: float
-    taken_back: bool = False
+    rewound: bool = False
     continues: bool = False
     images: tuple[Image, ...] = ()
 
@@ -314,10 +314,10 @@ class _EntryBuilder:
         self._number += 1
         self._open_calls.clear()
         turn = self._turns.get(envelope.seq)
-        taken_back = turn is not None and turn.taken_back
+        rewound = turn is not None and turn.rewound
         text = self._redact_text(event.display_text or event.text)
         images = self._filter_images(event.images)
-        return PromptEntry(self._number, event.id, text, event.mode, envelope.ts, taken_back, event.continues, images)
+        return PromptEntry(self._number, event.id, text, event.mode, envelope.ts, rewound, event.continues, images)
 
     def _filter_images(self, images: tuple[Image, ...]) -> tuple[Image, ...]:
         """Leave out images whose name or path contains a secret."""
@@ -420,7 +420,7 @@ def strip_control_codes(text: str) -> str:
     return _CONTROL_CODES.sub("", text.replace("\r\n", "\n"))
 
 
-def image_name_of(image: Image) -> str:
+def get_image_name(image: Image) -> str:
     return image.name or image.path.rpartition("/")[2]
 
 
@@ -450,7 +450,7 @@ def describe_end(entry: EndEntry) -> str:
     return " · ".join(facts)
 
 
-def language_of(view: str) -> str:
+def get_language(view: str) -> str:
     """The language for syntax highlighting: "diff" or ""."""
     return "diff" if view.startswith(("--- ", "@@ ", "diff ")) or "\n@@ " in view[:2000] else ""
 

@@ -29,7 +29,7 @@ from odin.session.export_entries import (
     describe_end,
     format_duration,
     format_tokens,
-    language_of,
+    get_language,
     strip_control_codes,
 )
 
@@ -92,17 +92,17 @@ def _render_image_text(renderer: Any, tokens: "Sequence[Token]", index: int, *_:
 
 
 def _render_link_open(renderer: Any, tokens: "Sequence[Token]", index: int, *_: Any) -> str:
-    target = _link_target_of(tokens[index])
+    target = _get_link_target(tokens[index])
     return f'<a href="{escape(target)}" rel="noopener noreferrer nofollow">' if _SAFE_LINK.match(target) else ""
 
 
 def _render_link_close(renderer: Any, tokens: "Sequence[Token]", index: int, *_: Any) -> str:
     opening = next(token for token in reversed(tokens[:index]) if token.type == "link_open")
-    target = _link_target_of(opening)
+    target = _get_link_target(opening)
     return "</a>" if _SAFE_LINK.match(target) else f" ({escape(target)})"
 
 
-def _link_target_of(token: "Token") -> str:
+def _get_link_target(token: "Token") -> str:
     return str(token.attrGet("href") or "")
 
 
@@ -283,9 +283,9 @@ def _render_details(summary: str, body: str) -> str:
 def _render_prompt(entry: PromptEntry, images: str) -> str:
     mode = entry.mode.removesuffix("_mode")
     head = "Continued" if entry.continues else (f"Prompt {entry.number}" if entry.number else "Prompt during the turn")
-    rewound = " · rewound" if entry.taken_back else ""
+    rewound = " · rewound" if entry.rewound else ""
     text = "" if entry.continues else f"<p>{_escape_text(entry.text)}</p>"
-    kind = "prompt back" if entry.taken_back else "prompt"
+    kind = "prompt back" if entry.rewound else "prompt"
     when = f'<span class="when">{mode} · {format_time(entry.ts)}{rewound}</span>'
     return f'<section class="{kind}"><h2>{head}</h2>{when}{text}{images}</section>\n'
 
@@ -304,7 +304,7 @@ def _render_answer(entry: AnswerEntry) -> str:
 
 
 def _render_view(entry: CallEntry) -> str:
-    if language_of(entry.view) != "diff":
+    if get_language(entry.view) != "diff":
         return f'<pre class="wrap">{_escape_text(entry.view)}</pre>'
     lines = "".join(_render_diff_line(line) for line in strip_control_codes(entry.view).rstrip("\n").split("\n"))
     return f'<pre class="diff">{lines}</pre>'

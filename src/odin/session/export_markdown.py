@@ -16,8 +16,8 @@ from odin.session.export_entries import (
     TranscriptEntry,
     describe_end,
     format_tokens,
-    image_name_of,
-    language_of,
+    get_image_name,
+    get_language,
     strip_control_codes,
 )
 
@@ -53,12 +53,12 @@ def _render_facts(overview: SessionOverview) -> str:
 def _render_entry(entry: TranscriptEntry) -> str:
     if isinstance(entry, PromptEntry):
         mode = entry.mode.removesuffix("_mode")
-        rewound = " · rewound" if entry.taken_back else ""
+        rewound = " · rewound" if entry.rewound else ""
         if entry.continues:
             return f"## {entry.number}. Continued ({mode}, {format_time(entry.ts)}{rewound})\n\n"
         head = f"## {entry.number}. Prompt" if entry.number else "### Prompt during the turn"
         quoted = "\n".join(f"> {line}".rstrip() for line in strip_control_codes(entry.text).split("\n"))
-        images = "".join(f"\\[image: {_escape_line(image_name_of(image))}\\]\n\n" for image in entry.images)
+        images = "".join(f"\\[image: {_escape_line(get_image_name(image))}\\]\n\n" for image in entry.images)
         return f"{head} ({mode}, {format_time(entry.ts)}{rewound})\n\n{quoted}\n\n{images}"
     if isinstance(entry, AnswerEntry):
         parts: list[str] = []
@@ -73,7 +73,7 @@ def _render_entry(entry: TranscriptEntry) -> str:
         args = msgspec.json.format(msgspec.json.encode(entry.args), indent=2).decode()
         body = _render_fenced(args, "json")
         if entry.view:
-            body += _render_fenced(entry.view, language_of(entry.view))
+            body += _render_fenced(entry.view, get_language(entry.view))
         body += _render_fenced(entry.text)
         body += "".join(f"Image: `{_escape_line(image.path)}`\n\n" for image in entry.images)
         title = _escape_line(entry.title)[:120]

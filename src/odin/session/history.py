@@ -199,7 +199,7 @@ _MAX_PATH_CHARS = 4096
 def prune_results(messages: Sequence[Message], event: ResultsPruned) -> list[Message]:
     """Replace the event's results by one line each and remove its images."""
     calls, images = frozenset(event.calls), frozenset(event.images)
-    titles = titles_of(messages) if calls else {}
+    titles = make_call_titles(messages) if calls else {}
     return [_prune_message(message, calls, images, titles, event.archive) for message in messages]
 
 
@@ -238,17 +238,17 @@ def _remove_result_images(result: ToolResult, gone: Collection[str]) -> ToolResu
     return msgspec.structs.replace(result, text=f"{result.text}\n{IMAGE_REMOVED}", images=kept)
 
 
-def titles_of(messages: Iterable[Message]) -> dict[str, str]:
+def make_call_titles(messages: Iterable[Message]) -> dict[str, str]:
     """Map each call id to a short title: the tool and its first text argument."""
     return {
-        call.id: call_title_of(call)
+        call.id: make_call_title(call)
         for message in messages
         if isinstance(message, ReplyMessage)
         for call in message.calls
     }
 
 
-def call_title_of(call: ToolCall) -> str:
+def make_call_title(call: ToolCall) -> str:
     first = next((value for value in call.args.values() if isinstance(value, str)), "")
     line = " ".join(first.split())
     return (
@@ -294,7 +294,7 @@ def find_paths_in_view(messages: Sequence[Message], paths: Iterable[str]) -> fro
         for value in _walk_strings(call.args)
     }
     named.update(_find_attached_paths(messages))
-    return frozenset(path for path in paths if any(end in named for end in _path_suffixes_of(path)))
+    return frozenset(path for path in paths if any(end in named for end in _list_path_suffixes(path)))
 
 
 def _find_attached_paths(messages: Iterable[Message]) -> Iterator[str]:
@@ -322,7 +322,7 @@ def _walk_strings(value: Any) -> Iterator[str]:
             yield from _walk_strings(item)
 
 
-def _path_suffixes_of(path: str) -> Iterator[str]:
+def _list_path_suffixes(path: str) -> Iterator[str]:
     """All forms in which a call may name the path: absolute, or relative to any folder above it."""
     yield path
     slash = path.find("/")
@@ -389,7 +389,7 @@ def _apply_to_message(message: Message, summaries: Sequence[ContextSummary]) -> 
     return message
 
 
-def results_of(messages: Iterable[Message]) -> Iterator[CollectedItem]:
+def list_results(messages: Iterable[Message]) -> Iterator[CollectedItem]:
     """The results of finished calls with their call titles, oldest first."""
     titles: dict[str, str] = {}
     for message in messages:

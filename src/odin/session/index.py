@@ -36,7 +36,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import Usage
-from odin.session.lock import lock_holder_of
+from odin.session.lock import describe_lock_holder
 from odin.session.log import LOG_FORMAT, LogHeader, is_session_id, scan_logs
 
 UsageByBucket = dict[str, UsageTotals]
@@ -57,7 +57,7 @@ def parse_bucket(key: str) -> UsageBucket:
     return UsageBucket(*fields, *("" for _ in range(4 - len(fields))))
 
 
-def day_of(timestamp: float) -> str:
+def format_day(timestamp: float) -> str:
     return time.strftime("%Y-%m-%d", time.localtime(timestamp))
 
 
@@ -193,7 +193,7 @@ class _IndexEntryFold:
         self._entry.usage += event.usage
         self._entry.cost_usd += event.cost_usd
         if envelope.seq > self._entry.forked_seq:
-            fields = (day_of(envelope.ts), event.model, envelope.agent, event.purpose)
+            fields = (format_day(envelope.ts), event.model, envelope.agent, event.purpose)
             key = "\t".join(field.replace("\t", " ") for field in fields)
             self._entry.spending[key] = self._entry.spending.get(key, UsageTotals()) + UsageTotals.from_event(event)
 
@@ -228,7 +228,7 @@ def make_preview(text: str) -> str:
     return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 1] + "…"
 
 
-def index_entry_of(
+def read_index_entry(
     session: str, path: str | Path, size: int, mtime_ns: int, known: IndexEntry | None = None
 ) -> IndexEntry:
     """Return the entry of a log as it is now. Reads only the new part if the log grew since `known`."""
@@ -320,7 +320,7 @@ class SessionIndex:
                 continue
             row = known.pop(session, None)
             if row is None or row.size != info.st_size or row.mtime_ns != info.st_mtime_ns:
-                row = index_entry_of(session, path, info.st_size, info.st_mtime_ns, row)
+                row = read_index_entry(session, path, info.st_size, info.st_mtime_ns, row)
                 is_stale = True
             rows.append(row)
         if is_stale or known:
@@ -348,7 +348,7 @@ class SessionIndex:
             counts[title] = counts.get(title, 0) + 1
             copy = counts[title] - 1 if row.forked_from and title else 0
             titles[row.id] = f"{title} (copy{f' {copy}' if copy > 1 else ''})" if copy else title
-        return tuple(_session_summary_of(row, titles[row.id], holders.get(row.id, "")) for row in rows)
+        return tuple(_make_session_summary(row, titles[row.id], holders.get(row.id, "")) for row in rows)
 
     def _find_lock_holders(self) -> dict[str, str]:
         """Map each session that has a lock file to its lock holder."""
@@ -357,11 +357,11 @@ class SessionIndex:
             for entry in entries:
                 session, _, suffix = entry.name.partition(".")
                 if suffix == "lock" and session:
-                    holders[session] = lock_holder_of(self._folder / session / "log")
+                    holders[session] = describe_lock_holder(self._folder / session / "log")
         return holders
 
 
-def _session_summary_of(row: IndexEntry, title: str, locked: str) -> SessionSummary:
+def _make_session_summary(row: IndexEntry, title: str, locked: str) -> SessionSummary:
     return SessionSummary(
         id=row.id,
         modified=row.mtime_ns / 1e9,
@@ -411,17 +411,17 @@ def read_usage(folder: Path) -> Iterator[UsageEntry]:
     """Yield the usage of all sessions in a project's session folder, including deleted ones."""
     rows = SessionIndex(folder).list_entries()
     for row in rows:
-        yield from _entries_of(_ledger_line_of(row), deleted=False)
+        yield from _make_usage_entries(_make_ledger_line(row), deleted=False)
     present = {row.id for row in rows}
     for line in _read_ledger(folder).values():
         if line.session not in present:
-            yield from _entries_of(line, deleted=True)
+            yield from _make_usage_entries(line, deleted=True)
 
 
-def usage_of(log: Path) -> LedgerLine:
+def read_ledger_line(log: Path) -> LedgerLine:
     """The ledger line for a session that is about to be deleted. Raise OSError."""
     info = log.stat()
-    return _ledger_line_of(index_entry_of(log.parent.name, log, info.st_size, info.st_mtime_ns))
+    return _make_ledger_line(read_index_entry(log.parent.name, log, info.st_size, info.st_mtime_ns))
 
 
 def record_deleted_usage(folder: Path, usage: LedgerLine) -> bool:
@@ -440,11 +440,11 @@ def record_deleted_usage(folder: Path, usage: LedgerLine) -> bool:
     return is_complete
 
 
-def _ledger_line_of(row: IndexEntry) -> LedgerLine:
+def _make_ledger_line(row: IndexEntry) -> LedgerLine:
     return LedgerLine(row.id, row.title or row.original, row.cwd, row.spending)
 
 
-def _entries_of(line: LedgerLine, *, deleted: bool) -> Iterator[UsageEntry]:
+def _make_usage_entries(line: LedgerLine, *, deleted: bool) -> Iterator[UsageEntry]:
     for key, spent in line.spending.items():
         yield UsageEntry(line.session, line.title, line.project, parse_bucket(key), spent, deleted)
 

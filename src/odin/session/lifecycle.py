@@ -16,8 +16,8 @@ import msgspec
 from odin.core.client import TurnRecord
 from odin.core.errors import OdinError, SessionNotFound, StateUnwritable, UsageError
 from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnStarted
-from odin.session.index import record_deleted_usage, usage_of
-from odin.session.lock import LOCK_SUFFIX, lock_file_of, lock_holder_of, read_lock_holder
+from odin.session.index import read_ledger_line, record_deleted_usage
+from odin.session.lock import LOCK_SUFFIX, describe_lock_holder, get_lock_path, read_lock_holder
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, SessionLog, is_session_id, make_write_error, read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore, is_log_started
@@ -136,7 +136,7 @@ _TEMPORARY_NAME = re.compile(r"\.(?:index|.+\.lock)-\d+-[0-9a-f]+")
 
 def delete_session(store: SessionStore, session: str) -> None:
     """Delete a session of this project. Raise SessionLocked if it is open, SessionNotFound if it does not exist."""
-    log = store.path_of(session)
+    log = store.get_path(session)
     folder = log.parent
     if folder.parent != store.folder or not log.exists():
         raise SessionNotFound(f"There is no session {session} in this project.")
@@ -145,7 +145,7 @@ def delete_session(store: SessionStore, session: str) -> None:
     locked_log = SessionLog(log, LogHeader(LOG_FORMAT, session, "", 0.0))
     locked_log.hold()
     try:
-        usage = usage_of(log)
+        usage = read_ledger_line(log)
         is_recorded = record_deleted_usage(store.folder, usage)
         trash = folder.with_name(f"{DELETED_PREFIX}{session}")
         _remove_tree(trash)
@@ -159,7 +159,7 @@ def delete_session(store: SessionStore, session: str) -> None:
         locked_log.close()
         if not log.exists():
             with contextlib.suppress(OSError):
-                lock_file_of(log).unlink()
+                get_lock_path(log).unlink()
 
 
 def sweep_leftovers(store: SessionStore) -> None:
@@ -181,7 +181,7 @@ def _is_leftover(store: SessionStore, path: Path) -> bool:
     if path.suffix not in ("", LOCK_SUFFIX) or not is_session_id(path.stem) or path.is_symlink():
         return False
     log = store.folder / path.stem / LOG_NAME
-    return not is_log_started(log) and (not lock_holder_of(log) or not _has_holder(lock_file_of(log)))
+    return not is_log_started(log) and (not describe_lock_holder(log) or not _has_holder(get_lock_path(log)))
 
 
 def _has_holder(lock_file: Path) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from odin.core.errors import OdinError, SessionLockCorrupt, SessionLocked, SessionNotFound
 
 LOCK_SUFFIX = ".lock"
-_PATIENCE_S = 1.0
+_LOCK_TIMEOUT_S = 1.0
 _PAUSE_S = 0.025
 """How long, and how often, to retry while the lock holder is dead or not named: it is just exiting or starting."""
 
@@ -49,7 +49,7 @@ def get_host_name() -> str:
     return os.uname().nodename if hasattr(os, "uname") else "this computer"
 
 
-def birth_of(pid: int) -> str:
+def read_start_time(pid: int) -> str:
     """The start time of a process in the kernel's units; "" if unknown."""
     return _read_process_stat(pid)[1]
 
@@ -87,7 +87,7 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def lock_file_of(log: Path) -> Path:
+def get_lock_path(log: Path) -> Path:
     folder = log.parent
     return folder.with_name(f"{folder.name}{LOCK_SUFFIX}")
 
@@ -106,10 +106,10 @@ def read_lock_holder(path: Path) -> LockHolder | None:
         raise ValueError(str(error)) from error
 
 
-def lock_holder_of(log: Path) -> str:
+def describe_lock_holder(log: Path) -> str:
     """Describe the process that has the session open; "" if none does. Does not touch the lock."""
     try:
-        holder = read_lock_holder(lock_file_of(log))
+        holder = read_lock_holder(get_lock_path(log))
     except ValueError:
         return "unknown process"
     return str(holder) if holder is not None and holder.is_alive else ""
@@ -121,8 +121,8 @@ class SessionLock:
     def __init__(self, log: Path, session: str) -> None:
         self._log = log
         self._session = session
-        self._file = lock_file_of(log)
-        self._holder = LockHolder(os.getpid(), get_host_name(), time.time(), birth_of(os.getpid()))
+        self._file = get_lock_path(log)
+        self._holder = LockHolder(os.getpid(), get_host_name(), time.time(), read_start_time(os.getpid()))
         self._is_signed = False
 
     def acquire(self, fd: int) -> None:
@@ -137,7 +137,7 @@ class SessionLock:
                 except FileExistsError:
                     self._take_over()
             return
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -96,7 +96,7 @@ def _is_called(messages: list[StoredMessage], call_id: str) -> bool:
     return reply is not None and any(call.id == call_id for call in reply.calls)
 
 
-def events_of(message: StoredMessage, mode: Mode, turn: str, names: dict[str, str]) -> list[AnyEvent]:
+def make_events(message: StoredMessage, mode: Mode, turn: str, names: dict[str, str]) -> list[AnyEvent]:
     """The log events of a message. `turn` is the turn it belongs to; `names` maps call ids to tool names."""
     if message.role == "user":
         return [TurnStarted(message.id, message.content, mode, images=message.images)]
@@ -215,7 +215,7 @@ def read_export(document: dict[str, Any]) -> ImportedTranscript:
     for entry in _as_objects(document.get("messages")):
         kind, ts = _as_text(entry.get("type")), _as_number(entry.get("ts"))
         if kind == "prompt":
-            is_rewound = entry.get("taken_back") is True
+            is_rewound = True in (entry.get("rewound"), entry.get("taken_back"))  # the old name
         if is_rewound:
             transcript.skipped["rewound entries"] += 1
         elif entry.get("agent"):
@@ -270,10 +270,10 @@ def _add_user_line(transcript: ImportedTranscript, content: Any, ts: float) -> N
     for block in _as_objects(content):
         if block.get("type") == "tool_result":
             failed = block.get("is_error") is True
-            text = _block_text_of(transcript, block.get("content"))
+            text = _extract_block_text(transcript, block.get("content"))
             transcript.add_result(ToolResult(_as_text(block.get("tool_use_id")), text, failed), ts)
         else:
-            texts.append(_block_text_of(transcript, [block]))
+            texts.append(_extract_block_text(transcript, [block]))
     transcript.add_prompt("\n\n".join(filter(None, texts)), ts)
 
 
@@ -291,14 +291,14 @@ def _add_reply_line(transcript: ImportedTranscript, message: dict[str, Any], ts:
                 ToolCall(_as_text(block.get("id")), _as_text(block.get("name")), _as_object(block.get("input")))
             )
         else:
-            texts.append(_block_text_of(transcript, [block]))
+            texts.append(_extract_block_text(transcript, [block]))
     transcript.model = transcript.model or _as_text(message.get("model"))
     text, thinking = ("\n\n".join(filter(None, parts)) for parts in (texts, thoughts))
     calls = [call for call in calls if call.id and call.name]
     transcript.add_reply(text, thinking, calls, ts, _as_text(message.get("id")))
 
 
-def _block_text_of(transcript: ImportedTranscript, content: Any) -> str:
+def _extract_block_text(transcript: ImportedTranscript, content: Any) -> str:
     """The text of some blocks. Other blocks are counted and leave a mark such as `[image]`."""
     if isinstance(content, str):
         return content

@@ -58,13 +58,13 @@ _envelope_decoder = msgspec.json.Decoder(Envelope)
 MAX_MATCHES = 100
 
 
-def words_of(query: str) -> list[str]:
+def split_words(query: str) -> list[str]:
     return list(dict.fromkeys(word.lower() for word in query.split()))[:MAX_WORDS]
 
 
 def search_sessions(folder: Path, query: str, *, ripgrep: str = "") -> tuple[SessionMatch, ...]:
     """Return the sessions that contain all words of the query, latest first, each with its best match."""
-    words = words_of(query)
+    words = split_words(query)
     if not words:
         return ()
     candidates = _find_candidates(folder, words, ripgrep)
@@ -93,7 +93,7 @@ def search_sessions(folder: Path, query: str, *, ripgrep: str = "") -> tuple[Ses
 
 def _find_candidates(folder: Path, words: Sequence[str], ripgrep: str) -> set[str] | None:
     """Return the sessions whose logs contain the two longest word parts, or None if ripgrep could not be used."""
-    parts = sorted(map(_verbatim_part_of, words), key=len, reverse=True)
+    parts = sorted(map(_find_verbatim_part, words), key=len, reverse=True)
     candidates: set[str] | None = None
     for part in parts[:2]:
         if not part or not ripgrep:
@@ -105,7 +105,7 @@ def _find_candidates(folder: Path, words: Sequence[str], ripgrep: str) -> set[st
     return candidates
 
 
-def _verbatim_part_of(word: str) -> str:
+def _find_verbatim_part(word: str) -> str:
     """Return the longest part of the word that JSON writes unescaped."""
     return max(_VERBATIM_CHARS.findall(word), key=len, default="")
 
@@ -125,7 +125,7 @@ def _find_logs_with(folder: Path, part: str, ripgrep: str) -> set[str] | None:
 
 def _read_texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, MatchField, str]]:
     """Yield the texts of the log that may contain one of the words."""
-    plain = [_verbatim_part_of(word).encode() for word in words]
+    plain = [_find_verbatim_part(word).encode() for word in words]
     with contextlib.suppress(OSError), log.open("rb") as lines:
         for line in lines:
             mark = line.find(_TYPE_MARK, 0, 400)
@@ -137,7 +137,7 @@ def _read_texts(log: Path, words: Sequence[str]) -> Iterator[tuple[int, MatchFie
                 envelope = _envelope_decoder.decode(line)
             except (msgspec.MsgspecError, UnicodeError):
                 continue
-            text = _text_of_event(envelope.event)
+            text = _get_event_text(envelope.event)
             if text:
                 yield envelope.seq, field, text
 
@@ -148,7 +148,7 @@ def _may_contain(line: bytes, plain: Iterable[bytes]) -> bool:
     return any(not part.isascii() or part in lowered for part in plain)
 
 
-def _text_of_event(event: AnyEvent) -> str:
+def _get_event_text(event: AnyEvent) -> str:
     if isinstance(event, Replied):
         return event.message.text
     if isinstance(event, TitleSet):
@@ -295,14 +295,14 @@ def _read_prompts(path: str, size: int) -> Iterator[str]:
                 file.seek(size - TAIL_BYTES, os.SEEK_SET)
                 file.readline(TAIL_BYTES)
             for line in file.read(TAIL_BYTES).split(b"\n"):
-                prompt = _prompt_of(line)
+                prompt = _extract_prompt(line)
                 if prompt:
                     yield prompt
     except OSError:
         return
 
 
-def _prompt_of(line: bytes) -> str:
+def _extract_prompt(line: bytes) -> str:
     """Return the user's prompt in this log line, or ""."""
     if len(line) > 4 * MAX_PROMPT_CHARS or not any(mark in line[:_MARK_WITHIN_BYTES] for mark in _PROMPT_MARKS):
         return ""

@@ -61,7 +61,7 @@ from odin.core.message import Message, Usage
 from odin.core.policy import SessionRule
 from odin.core.tool import CollectedItem
 from odin.session.conversation import MainConversation, ReadLog, UsedSkills
-from odin.session.history import FileHistory, RecordedChange, results_of
+from odin.session.history import FileHistory, RecordedChange, list_results
 from odin.session.log import pause_collection
 from odin.session.team import SubAgentThreads, TaskBoard
 from odin.session.thread import Thread
@@ -204,10 +204,10 @@ class PromptQueueState:
         event = envelope.event
         match event:
             case PromptQueued():
-                self._prompts[event.id] = _queued_prompt_of(event, envelope.ts, envelope.agent)
+                self._prompts[event.id] = _make_queued_prompt(event, envelope.ts, envelope.agent)
             case PromptChanged() if event.id in self._prompts:
                 queued = self._prompts[event.id]
-                self._prompts[event.id] = _queued_prompt_of(event, queued.timestamp, queued.agent)
+                self._prompts[event.id] = _make_queued_prompt(event, queued.timestamp, queued.agent)
             case PromptDropped() | PromptInjected():
                 self._prompts.pop(event.id, None)
             case TurnStarted() if event.id in self._prompts and self._prompts[event.id].agent == envelope.agent:
@@ -216,7 +216,7 @@ class PromptQueueState:
                 pass
 
 
-def _queued_prompt_of(event: PromptQueued | PromptChanged, queued_at: float, agent: str) -> QueuedPrompt:
+def _make_queued_prompt(event: PromptQueued | PromptChanged, queued_at: float, agent: str) -> QueuedPrompt:
     """The user sees and edits the typed text; the expanded text for the model is kept next to it."""
     expanded = event.text if event.display_text else ""
     return QueuedPrompt(
@@ -450,7 +450,7 @@ class SessionState:
         if envelope.agent or kind in SubAgentThreads.EVENTS:
             self.sub_agents.apply(envelope)
         if envelope.agent and isinstance(event, LoopChanged):
-            self.loop_of(envelope.agent)
+            self.get_loop(envelope.agent)
         for loop in self._agent_loops.values():
             loop.apply(envelope)
         if kind in self.EVENTS:
@@ -488,12 +488,12 @@ class SessionState:
             case _:
                 pass
 
-    def loop_of(self, agent: str) -> LoopModeState:
+    def get_loop(self, agent: str) -> LoopModeState:
         """The state of an agent's loop mode."""
         return self._agent_loops.setdefault(agent, LoopModeState(agent)) if agent else self.loop
 
-    def thread_of(self, agent: str = "") -> Thread:
-        return self.sub_agents.thread_of(agent) if agent else self.conversation.thread
+    def get_thread(self, agent: str = "") -> Thread:
+        return self.sub_agents.get_thread(agent) if agent else self.conversation.thread
 
     @property
     def open_threads(self) -> tuple[str, ...]:
@@ -503,13 +503,13 @@ class SessionState:
 
     def build_history(self, agent: str = "") -> tuple[Message, ...]:
         """A copy of the messages to send to the model, valid for every provider."""
-        return self.thread_of(agent).build_history()
+        return self.get_thread(agent).build_history()
 
     def list_collected(self, agent: str = "") -> tuple[CollectedItem, ...]:
         """The context (main agent only) and the tool results that an agent has collected."""
         added = () if agent else self.conversation.context_events
         context = (CollectedItem(item.source, item.content) for item in added)
-        return (*context, *results_of(self.thread_of(agent).build_finished_history()))
+        return (*context, *list_results(self.get_thread(agent).build_finished_history()))
 
     @property
     def turns(self) -> tuple[TurnRecord, ...]:
@@ -565,12 +565,12 @@ class SessionState:
             message_count=len(self.build_history()) if conversation.turns else -1,
             role=self.role,
             tasks=tuple(self.board.tasks.values()),
-            unread_mail=len(self.board.list_mail("")),
+            unread_messages=len(self.board.list_messages("")),
             used_skills={agent: tuple(names) for agent, names in self.skills.by_agent.items()},
         )
 
     def _describe_sub_agent(self, record: SubAgentRecord) -> SubAgentRecord:
-        mail = self.board.list_mail(record.id)
+        mail = self.board.list_messages(record.id)
         record = msgspec.structs.replace(
             record,
             message_count=len(self.build_history(record.id)),

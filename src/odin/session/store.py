@@ -9,7 +9,7 @@ import msgspec
 
 from odin.core.errors import LogDamaged, LogTooNew, LogTooOld, SessionNotFound, UsageError
 from odin.core.text import to_valid_unicode
-from odin.session.lock import lock_holder_of
+from odin.session.lock import describe_lock_holder
 from odin.session.log import (
     ID_CHARS,
     LOG_FORMAT,
@@ -32,7 +32,7 @@ class SessionFile(msgspec.Struct, frozen=True):
     modified: float
 
 
-def project_key_of(root: str) -> str:
+def make_project_key(root: str) -> str:
     """A readable folder name for a project, made unique by a checksum of the full path."""
     name = "".join(char if char in ID_CHARS else "-" for char in root).strip("-")[-60:]
     return f"{name or 'root'}-{zlib.crc32(root.encode('utf-8', 'surrogateescape')):08x}"
@@ -48,7 +48,7 @@ class SessionStore:
     """The sessions of one project."""
 
     def __init__(self, state_dir: str | Path, root: str) -> None:
-        self.folder = Path(state_dir) / "sessions" / project_key_of(root)
+        self.folder = Path(state_dir) / "sessions" / make_project_key(root)
 
     @classmethod
     def from_folder(cls, folder: Path) -> "SessionStore":
@@ -57,7 +57,7 @@ class SessionStore:
         store.folder = folder
         return store
 
-    def path_of(self, session: str) -> Path:
+    def get_path(self, session: str) -> Path:
         if not is_session_id(session):
             raise UsageError(f"{session!r} is not a session id.", "Ids consist of letters, digits, '-' and '_'.")
         return self.folder / session / LOG_NAME
@@ -73,7 +73,7 @@ class SessionStore:
         requested = session
         while True:
             session = requested or make_session_id(now)
-            path = self.path_of(session)
+            path = self.get_path(session)
             fields = msgspec.structs.asdict(copied) if copied is not None else {}
             fields |= {
                 "odin_log": LOG_FORMAT,
@@ -83,7 +83,7 @@ class SessionStore:
             }
             log = SessionLog(path, LogHeader(**fields))
             log.prepare()
-            is_reserved = log.reserve() or (requested and not lock_holder_of(path))
+            is_reserved = log.reserve() or (requested and not describe_lock_holder(path))
             if is_reserved and not is_log_started(path):
                 return log
             log.close()
@@ -102,7 +102,7 @@ class SessionStore:
 
     def find_log(self, session: str) -> Path | None:
         """The log with this id, in this project or another; None if it does not exist."""
-        path = self.path_of(session)
+        path = self.get_path(session)
         if path.is_file():
             return path
         return next((path for path in self.folder.parent.glob(f"*/{session}/{LOG_NAME}") if path.is_file()), None)
@@ -123,7 +123,7 @@ class SessionStore:
             listed = ", ".join(matches[:_MAX_NAMED_SESSIONS]) + (", …" if len(matches) > _MAX_NAMED_SESSIONS else "")
             raise SessionNotFound(f"{name!r} matches {len(matches)} sessions.", f"Be more specific: {listed}.")
         if not is_session_id(name) and " " not in name:
-            self.path_of(name)
+            self.get_path(name)
         raise SessionNotFound(f"There is no session {name}.", self._suggest_sessions())
 
     def _find_by_title(self, query: str) -> list[str]:
@@ -148,7 +148,7 @@ class SessionStore:
                 continue
             if not _has_prompt(entry.path):
                 continue
-            if unlocked and (holder := lock_holder_of(entry.path)):
+            if unlocked and (holder := describe_lock_holder(entry.path)):
                 locked = locked or f"{entry.id} is open in another process ({holder}). "
                 continue
             return entry.id

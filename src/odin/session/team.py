@@ -70,7 +70,7 @@ class SubAgentThreads:
     def get(self, agent: str) -> SubAgentRecord | None:
         return self._records.get(agent)
 
-    def thread_of(self, agent: str) -> Thread:
+    def get_thread(self, agent: str) -> Thread:
         thread = self.threads.get(agent)
         if thread is None:
             thread = self.threads[agent] = Thread()
@@ -89,9 +89,9 @@ class SubAgentThreads:
     def apply(self, envelope: Envelope) -> None:
         event, agent = envelope.event, envelope.agent
         if agent:
-            self.agent_count = max(self.agent_count, _number_of(agent))
+            self.agent_count = max(self.agent_count, _parse_number(agent))
             if type(event) in Thread.EVENTS and agent not in self._unloaded:
-                self.thread_of(agent).apply(event)
+                self.get_thread(agent).apply(event)
         match event:
             case SessionOpened():
                 self._records.clear()
@@ -117,12 +117,12 @@ class SubAgentThreads:
                     self._records[agent], model=event.model, selected_model=event.selected or event.model
                 )
             case SpawnStarted():
-                self.spawn_count = max(self.spawn_count, _number_of(event.id))
+                self.spawn_count = max(self.spawn_count, _parse_number(event.id))
             case _:
                 pass
 
     def _start(self, event: AgentStarted, started: float) -> None:
-        self.agent_count = max(self.agent_count + 1, _number_of(event.id))
+        self.agent_count = max(self.agent_count + 1, _parse_number(event.id))
         if event.continues:
             self._continued[event.id] = event.continues
             if self._is_loading_late:
@@ -167,7 +167,7 @@ class SubAgentThreads:
         return sources
 
 
-def _number_of(name: str) -> int:
+def _parse_number(name: str) -> int:
     """The number at the end of an id. Counting by it keeps new ids unique even if the log lost a line."""
     number = name.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
@@ -187,14 +187,14 @@ class TaskBoard:
 
     def __init__(self) -> None:
         self.tasks: dict[str, TaskRecord] = {}
-        self.mail: dict[str, MailSent] = {}
+        self.messages: dict[str, MailSent] = {}
         self.task_count = 0
-        self.mail_count = 0
+        self.message_count = 0
         self._turn = ""
 
-    def list_mail(self, recipient: str) -> list[MailSent]:
+    def list_messages(self, recipient: str) -> list[MailSent]:
         """Return the undelivered mail for this agent, oldest first."""
-        return [mail for mail in self.mail.values() if mail.recipient == recipient]
+        return [mail for mail in self.messages.values() if mail.recipient == recipient]
 
     def list_children(self, owner: str, owner_task: str) -> list[TaskRecord]:
         """Return the tasks of this owner. A sub-agent owns those of its task, whichever agent worked on it."""
@@ -242,8 +242,8 @@ class TaskBoard:
                 if task is not None:
                     owner = self.tasks.get(task.owner_task)
                     to = owner.agent if owner is not None and not owner.is_ended else ""
-                    for mail in [mail for mail in self.list_mail(event.id) if mail.kind != "message"]:
-                        self.mail[mail.id] = replace(mail, recipient=to)
+                    for mail in [mail for mail in self.list_messages(event.id) if mail.kind != "message"]:
+                        self.messages[mail.id] = replace(mail, recipient=to)
             case SessionOpened():
                 self._cut_off(envelope.ts)
             case _:
@@ -251,10 +251,10 @@ class TaskBoard:
 
     def _deliver(self, ids: Iterable[str]) -> None:
         for mail in ids:
-            self.mail.pop(mail, None)
+            self.messages.pop(mail, None)
 
     def _create(self, event: TaskCreated, now: float) -> None:
-        self.task_count = max(self.task_count, _number_of(event.id))
+        self.task_count = max(self.task_count, _parse_number(event.id))
         self.tasks[event.id] = TaskRecord(
             event.id,
             event.agent_type,
@@ -280,8 +280,8 @@ class TaskBoard:
         task = self.tasks[event.id]
         agents = task.agents if not event.agent or event.agent in task.agents else (*task.agents, event.agent)
         if event.agent and event.agent not in task.agents:
-            for mail in [mail for mail in self.mail.values() if mail.recipient in task.agents]:
-                self.mail[mail.id] = replace(mail, recipient=event.agent)
+            for mail in [mail for mail in self.messages.values() if mail.recipient in task.agents]:
+                self.messages[mail.id] = replace(mail, recipient=event.agent)
         if event.mail is not None:
             self._send(event.mail, now)
             task = self.tasks[event.id]
@@ -301,12 +301,12 @@ class TaskBoard:
         )
 
     def _send(self, event: MailSent, now: float) -> None:
-        self.mail_count = max(self.mail_count, _number_of(event.id))
+        self.message_count = max(self.message_count, _parse_number(event.id))
         if event.kind == "progress":
-            for old in [old for old in self.list_mail(event.recipient) if old.kind == "progress"]:
+            for old in [old for old in self.list_messages(event.recipient) if old.kind == "progress"]:
                 if old.sender == event.sender:
-                    del self.mail[old.id]
-        self.mail[event.id] = event
+                    del self.messages[old.id]
+        self.messages[event.id] = event
         task = self.tasks.get(event.task_id)
         if task is None:
             return

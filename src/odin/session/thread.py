@@ -254,11 +254,11 @@ class Thread:
     def _build_tool_message(self) -> ToolMessage:
         return ToolMessage(
             tuple(
-                self._results.get(call.id) or ToolResult(call.id, self.interruption_text_of(call.id), True)
+                self._results.get(call.id) or ToolResult(call.id, self.get_interruption_text(call.id), True)
                 for call in self._calls_of_reply
             )
         )
 
-    def interruption_text_of(self, call_id: str) -> str:
+    def get_interruption_text(self, call_id: str) -> str:
         """The result text for an open call whose turn is over."""
         return INTERRUPTED if call_id in self._started_calls else NOT_STARTED

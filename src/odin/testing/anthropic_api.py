@@ -218,7 +218,7 @@ def check_request(body: dict[str, Any], memory: IssuedIds, accepts: Collection[s
     # Every image whose bytes are in the request, including those inside results.
     blocks = [(place, block) for _, _, place, block in _list_blocks(turns)]
     for place, block in list(blocks):
-        blocks += [(f"{place}.tool_result.content.{n}", part) for n, part in _parts_of_result(block)]
+        blocks += [(f"{place}.tool_result.content.{n}", part) for n, part in _list_result_parts(block)]
     found = [(place, check_source(block, f"{place}.image")) for place, block in blocks if block["type"] == "image"]
     check_sizes([(place, picture) for place, picture in found if picture is not None])
     _check_thoughts(body, turns, memory)
@@ -443,7 +443,7 @@ def _check_tool_result(block: ContentBlock, where: str, accepts: Collection[str]
         _check_block(part, f"{where}.content.{at}", "user", accepts)
 
 
-def _parts_of_result(block: ContentBlock) -> list[tuple[int, ContentBlock]]:
+def _list_result_parts(block: ContentBlock) -> list[tuple[int, ContentBlock]]:
     return list(enumerate(as_list(block.get("content")) or [])) if block["type"] == "tool_result" else []
 
 

@@ -100,13 +100,13 @@ def make_signature(model: str, number: int, name: str) -> str:
     return b64encode(seal_reasoning(model, f"{number}:{name}").encode()).decode()
 
 
-def version_of(model: str) -> tuple[int, int]:
+def parse_version(model: str) -> tuple[int, int]:
     found = re.search(r"gemini-(\d+)(?:\.(\d+))?", model)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
 def _is_signed(rendered: RenderedReply) -> bool:
-    return bool(rendered.thinking) or version_of(rendered.model) >= (3, 0)
+    return bool(rendered.thinking) or parse_version(rendered.model) >= (3, 0)
 
 
 def _build_parts(rendered: RenderedReply, split: Callable[[str], list[str]]) -> list[dict[str, Any]]:
@@ -246,7 +246,7 @@ def _check_thinking(model: str, thinking: dict[str, Any], accepts: Collection[st
     known = ("includeThoughts", "thinkingBudget", "thinkingLevel")
     _check_keys(thinking, known, "generation_config.thinking_config", accepts)
     level, budget = thinking.get("thinkingLevel"), thinking.get("thinkingBudget")
-    version = version_of(model)
+    version = parse_version(model)
     if level is not None and budget is not None:
         raise RequestRefused("You can only set only one of thinking budget and thinking level.")
     if level is not None and (version < (3, 0) or str(level).upper() not in ("MINIMAL", "LOW", "MEDIUM", "HIGH")):
@@ -379,7 +379,7 @@ def _check_turns(contents: list[Content]) -> None:
 
 def _check_signatures(model: str, contents: list[Content]) -> None:
     """Every signature is that of this model and of its part; the first call of each step needs one."""
-    strict = version_of(model) >= (3, 0)
+    strict = parse_version(model) >= (3, 0)
     start = max((at for at, (role, parts) in enumerate(contents) if role == "user" and _has_words(parts)), default=0)
     for at, (_, parts) in enumerate(contents):
         is_first = True

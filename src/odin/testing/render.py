@@ -47,7 +47,7 @@ class MeteredPrompt(Struct, frozen=True):
         return count_tokens(len(self.data))
 
 
-def prompt_of(api: Api, body: dict[str, Any]) -> MeteredPrompt:
+def extract_prompt(api: Api, body: dict[str, Any]) -> MeteredPrompt:
     """Return tools, system and messages as bytes, without cache markers, which move between requests."""
     system_key, conversation_key = _PROMPT_KEYS.get(api, ("instructions", "messages"))
     system, conversation = body.get(system_key), body.get(conversation_key)

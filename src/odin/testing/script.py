@@ -63,13 +63,13 @@ class SeenRequest(Struct):
 def _list_results(api: Api, messages: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     for message in messages:
         if api == "chat" and message.get("role") == "tool":
-            yield str(message.get("tool_call_id")), text_of_content(message.get("content"))
+            yield str(message.get("tool_call_id")), get_content_text(message.get("content"))
         elif api == "responses" and message.get("type") in ("function_call_output", "custom_tool_call_output"):
-            yield str(message.get("call_id")), text_of_content(message.get("output"))
+            yield str(message.get("call_id")), get_content_text(message.get("output"))
         elif api == "anthropic" and isinstance(message.get("content"), list):
             for block in message["content"]:
                 if block.get("type") == "tool_result":
-                    yield str(block.get("tool_use_id")), text_of_content(block.get("content"))
+                    yield str(block.get("tool_use_id")), get_content_text(block.get("content"))
         elif api == "gemini":
             answers = [part["functionResponse"] for part in message.get("parts", ()) if "functionResponse" in part]
             for answer in answers:
@@ -77,7 +77,7 @@ def _list_results(api: Api, messages: list[dict[str, Any]]) -> Iterator[tuple[st
                 yield str(answer.get("id")), str(told.get("output", told.get("error", "")))
 
 
-def text_of_content(content: Any) -> str:
+def get_content_text(content: Any) -> str:
     """Return the text of a content field, which is a string or a list of parts."""
     if isinstance(content, list):
         parts = cast("list[dict[str, Any]]", content)

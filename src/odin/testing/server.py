@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.testing import anthropic_api, chat_api, gemini_api, responses_api, strict
-from odin.testing.render import CacheMeter, MeteredPrompt, prompt_of, render_reply, wants_contract
+from odin.testing.render import CacheMeter, MeteredPrompt, extract_prompt, render_reply, wants_contract
 from odin.testing.script import Api, EmulatedLocal, EmulatedServer, Player, Script, SeenRequest, Turn
 from odin.testing.strict import IssuedIds, RequestRefused
 from odin.testing.transport import ClientConnection, RawRequest, ServerAnswer
@@ -94,7 +94,7 @@ def _build_ollama_page(
         return {"models": [{**entry, "context_length": size} for entry in listed]}
     if (seen.method, path) != ("POST", "/api/show"):
         return None
-    wanted = _requested_model_of(seen.body)
+    wanted = _get_requested_model(seen.body)
     if wanted not in names:
         raise RequestRefused(f"model '{wanted}' not found", status=404)
     return {
@@ -107,7 +107,7 @@ def _build_ollama_page(
     }
 
 
-def _requested_model_of(body: bytes) -> str:
+def _get_requested_model(body: bytes) -> str:
     try:
         asked: Any = msgspec.json.decode(body)
         return str(asked.get("model") or asked.get("name"))
@@ -219,7 +219,7 @@ class Router:
             raise RequestRefused("Request exceeds the maximum size", status=413)
         if not seen.json:
             strict.parse_body(seen.body)
-        prompt = prompt_of(seen.api, seen.json)
+        prompt = extract_prompt(seen.api, seen.json)
         if behavior.strict:
             _WIRE_FORMATS[seen.api].check_request(seen.json, self._memory, None if behavior.local else behavior.accepts)
         strict.check_model(seen.api, seen.json, behavior.models)

@@ -18,9 +18,10 @@ from odin.tools.context_summarizer import ContextSummarizerTool
 from odin.tools.edit import ApplyPatchTool, EditTool, MultiEditTool
 from odin.tools.init_tool import InitTool
 from odin.tools.plans import HandoffRoles, HandoffTool, PlanFolder
+from odin.tools.question import QuestionTool
 from odin.tools.read import FormatReader, ReadTool
 from odin.tools.search_tools import GlobTool, GrepTool, LSTool
-from odin.tools.talk import QuestionTool, TodoWriteTool
+from odin.tools.todo_write import TodoWriteTool
 from odin.tools.web import WebFetchTool, WebSearchTool
 from odin.tools.whole_file import AppendFileTool, DeleteTool, WriteFileTool
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from odin.context.file_cache import count_lines
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.tool import Args, ToolContext, ToolOutput
 from odin.tools.files import LINES, FileTool, Refusal, number_lines, to_printable
 
@@ -23,7 +23,7 @@ class ArtifactFolder:
     def __init__(self, session_folder: Path) -> None:
         self.folder = session_folder / "artifacts"
 
-    def path_of(self, name: str) -> str:
+    def get_path(self, name: str) -> str:
         """Return the real path of an artifact. Raise Refusal if it would lie outside the folder."""
         parts = name.split("/")
         if "\0" in name or not all(parts) or {".", ".."} & set(parts):
@@ -42,7 +42,7 @@ class ArtifactFolder:
         """Write an artifact atomically; return True if it replaces one. Raise Refusal if the name is not valid."""
         from odin.tools.atomic_write import replace_file
 
-        path = Path(self.path_of(name))
+        path = Path(self.get_path(name))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = path.read_bytes() if path.exists() else None
         replace_file(str(path), data, before)
@@ -58,18 +58,18 @@ class SaveArtifactTool(FileTool[SaveArtifactArgs]):
     """Save a text with the session, outside the project."""
 
     name = "SaveArtifact"
-    kind = "talk"
+    kind = "interactive"
     short = "Save a text with the session."
     args = SaveArtifactArgs
 
     def __init__(self, artifacts: ArtifactFolder) -> None:
         self._artifacts = artifacts
 
-    def title_of(self, args: SaveArtifactArgs) -> str:
+    def get_title(self, args: SaveArtifactArgs) -> str:
         return args.name
 
     async def work(self, args: SaveArtifactArgs, ctx: ToolContext) -> ToolOutput:
-        path = Path(self._artifacts.path_of(args.name))
+        path = Path(self._artifacts.get_path(args.name))
         try:
             data = args.content.encode()
         except UnicodeEncodeError:
@@ -79,7 +79,7 @@ class SaveArtifactTool(FileTool[SaveArtifactArgs]):
                 f"The content has {len(data)} bytes and an artifact at most {MAX_BYTES}. Save it in several parts."
             )
         is_replaced = self._artifacts.save(args.name, data)
-        lines = count_of(count_lines(data), "line")
+        lines = pluralize(count_lines(data), "line")
         done = f"{'Replaced' if is_replaced else 'Saved'} the artifact {args.name} ({lines})"
         return ToolOutput(text=to_printable(f"{done}. It is at {path}."), note=to_printable(done))
 
@@ -94,20 +94,20 @@ class ReadArtifactTool(FileTool[ReadArtifactArgs]):
     """Read an artifact; without a name list them."""
 
     name = "ReadArtifact"
-    kind = "talk"
+    kind = "interactive"
     short = "Read an artifact or list them."
     args = ReadArtifactArgs
 
     def __init__(self, artifacts: ArtifactFolder) -> None:
         self._artifacts = artifacts
 
-    def title_of(self, args: ReadArtifactArgs) -> str:
+    def get_title(self, args: ReadArtifactArgs) -> str:
         return args.name or "the list"
 
     async def work(self, args: ReadArtifactArgs, ctx: ToolContext) -> ToolOutput:
         if not args.name:
             return self._list_artifacts()
-        path = Path(self._artifacts.path_of(args.name))
+        path = Path(self._artifacts.get_path(args.name))
         if not path.is_file():
             raise Refusal(f"There is no artifact {args.name}. {self._list_artifacts().text}")
         text = path.read_text("utf-8", "replace")

@@ -16,7 +16,7 @@ import stat
 import sys
 
 from odin.core.errors import ExternalModification
-from odin.core.path_names import make_copy_name, make_temporary_name, writer_of
+from odin.core.path_names import make_copy_name, make_temporary_name, parse_writer_pid
 from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent
 from odin.sandbox.process import open_filled_file, run_own
 from odin.tools.files import Refusal
@@ -71,7 +71,7 @@ def sweep_leftovers(folder: OpenFolder) -> None:
     _swept.add(folder.path)
     with contextlib.suppress(OSError):
         for name in folder.list_names()[:_MAX_ENTRIES]:
-            pid = writer_of(name)
+            pid = parse_writer_pid(name)
             if pid is not None and not _is_alive(pid):
                 with contextlib.suppress(OSError):
                     fd = folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)
@@ -123,7 +123,7 @@ class _Replacement:
     def __init__(self, folder: OpenFolder, name: str, before: bytes | None) -> None:
         self._folder = folder
         self._name = name
-        self._target = folder.path_of(name)
+        self._target = folder.get_path(name)
         self._before = before
 
     def write(self, data: bytes) -> os.stat_result:
@@ -235,7 +235,7 @@ class _Replacement:
         the model and must not end with the session.
         """
         folder, copy = self._folder, make_copy_name(temporary) if temporary else ""
-        kept = f" The complete new text is in {folder.path_of(copy)}." if copy else ""
+        kept = f" The complete new text is in {folder.get_path(copy)}." if copy else ""
         program = ["/bin/sh", "-c", _REWRITE_SCRIPT, "sh"]
         if not _HAS_PROC:
             program = [sys.executable, "-I", "-S", "-c", _REWRITE_PROGRAM]

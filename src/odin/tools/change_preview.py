@@ -8,7 +8,7 @@ from typing import Any
 
 from odin.core.errors import OdinError
 from odin.core.tool import ResolvedPath
-from odin.policy.paths import name_in, open_parent, status_of
+from odin.policy.paths import name_in, open_parent, read_status
 from odin.tools.diff import compare
 from odin.tools.edit import EditArgs, MultiEditArgs, PatchArgs
 from odin.tools.files import DecodedText, Refusal, decode, is_crlf, open_regular, to_printable
@@ -25,9 +25,9 @@ MAX_BYTES = 2_000_000
 PREVIEW_TIMEOUT_S = 5.0
 
 
-async def preview_change(args: Any, judged: Sequence[ResolvedPath]) -> str:
-    """Return the change of the judged paths as text. Never raises."""
-    return await preview_diff(asyncio.to_thread(_describe_change, args, judged))
+async def preview_change(args: Any, resolved_paths: Sequence[ResolvedPath]) -> str:
+    """Return the change of the checked paths as text. Never raises."""
+    return await preview_diff(asyncio.to_thread(_describe_change, args, resolved_paths))
 
 
 async def preview_diff(work: Awaitable[str]) -> str:
@@ -47,24 +47,24 @@ async def preview_diff(work: Awaitable[str]) -> str:
     return to_printable(_truncate_diff(text))
 
 
-def _describe_change(args: Any, judged: Sequence[ResolvedPath]) -> str:
+def _describe_change(args: Any, resolved_paths: Sequence[ResolvedPath]) -> str:
     match args:
         case WriteArgs():
-            return _diff_rewrite(judged[0], lambda old: args.content, creates=True)
+            return _diff_rewrite(resolved_paths[0], lambda old: args.content, creates=True)
         case AppendArgs():
-            return _diff_rewrite(judged[0], lambda old: old.text + args.content, creates=True)
+            return _diff_rewrite(resolved_paths[0], lambda old: old.text + args.content, creates=True)
         case EditArgs():
-            return _diff_edits(judged[0], [Edit(args.old_string, args.new_string, args.replace_all)])
+            return _diff_edits(resolved_paths[0], [Edit(args.old_string, args.new_string, args.replace_all)])
         case MultiEditArgs():
             return _diff_edits(
-                judged[0], [Edit(item.old_string, item.new_string, item.replace_all) for item in args.edits]
+                resolved_paths[0], [Edit(item.old_string, item.new_string, item.replace_all) for item in args.edits]
             )
         case DeleteArgs():
-            return "\n".join(_describe_removal(place) for place in dict.fromkeys(judged))
+            return "\n".join(_describe_removal(place) for place in dict.fromkeys(resolved_paths))
         case PatchArgs():
             from odin.tools.patch import FilePatch, apply_hunks, parse_patch
 
-            places = {place.written: place for place in judged}
+            places = {place.written: place for place in resolved_paths}
 
             def describe(patch: FilePatch) -> str:
                 def change(old: DecodedText) -> str:
@@ -113,7 +113,7 @@ def _diff_edits(place: ResolvedPath, edits: Sequence[Edit]) -> str:
 def _describe_removal(place: ResolvedPath) -> str:
     path = place.shown
     try:
-        mode = status_of(place.path).st_mode
+        mode = read_status(place.path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return f"({path} does not exist.)"
     if stat.S_ISLNK(mode):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from odin.core.errors import CommandTimedOut
 from odin.core.text import join_some
-from odin.core.tool import Args, SideEffect, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, SideEffect, Target, Tool, ToolContext, ToolOutput, fail
 from odin.sandbox.background import MAX_SECONDS, BackgroundProcess, BackgroundProcesses, SpawnRefused, SpawnRequest
 from odin.sandbox.output import decode_output, strip_ansi
 from odin.sandbox.process import describe_exit
@@ -43,10 +43,10 @@ class SpawnTool(Tool[SpawnArgs]):
     def __init__(self, background: BackgroundProcesses) -> None:
         self._background = background
 
-    def subject_of(self, args: SpawnArgs) -> Subject:
-        return Subject(command=args.command)
+    def get_target(self, args: SpawnArgs) -> Target:
+        return Target(command=args.command)
 
-    def refusal_of(self, args: SpawnArgs) -> str:
+    def validate(self, args: SpawnArgs) -> str:
         return explain_not_runnable(args.command)
 
     async def run(self, args: SpawnArgs, ctx: ToolContext) -> ToolOutput:
@@ -123,7 +123,7 @@ class SpawnStatusTool(Tool[SpawnStatusArgs]):
     def is_offered(self) -> bool:
         return bool(self._background.list_all())
 
-    def title_of(self, args: SpawnStatusArgs) -> str:
+    def get_title(self, args: SpawnStatusArgs) -> str:
         return args.id
 
     async def run(self, args: SpawnStatusArgs, ctx: ToolContext) -> ToolOutput:
@@ -175,7 +175,7 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
     """Stop a background process."""
 
     name = "SpawnStop"
-    kind = "talk"  # it only undoes what Spawn was allowed to do, so it needs no permission
+    kind = "interactive"  # it only undoes what Spawn was allowed to do, so it needs no permission
     short = "Stop a spawned process."
     args = SpawnStopArgs
     exclusive = True
@@ -190,7 +190,7 @@ class SpawnStopTool(Tool[SpawnStopArgs]):
     def side_effect(self) -> SideEffect:
         return "blocking"
 
-    def title_of(self, args: SpawnStopArgs) -> str:
+    def get_title(self, args: SpawnStopArgs) -> str:
         return args.id
 
     async def run(self, args: SpawnStopArgs, ctx: ToolContext) -> ToolOutput:
@@ -262,13 +262,13 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
         self._runner = runner
         self._background = background
 
-    def subject_of(self, args: ExecuteArgs) -> Subject:
-        return Subject(command=args.command)
+    def get_target(self, args: ExecuteArgs) -> Target:
+        return Target(command=args.command)
 
     def can_speculate(self, args: ExecuteArgs) -> bool:
         return not args.run_in_background
 
-    def refusal_of(self, args: ExecuteArgs) -> str:
+    def validate(self, args: ExecuteArgs) -> str:
         return explain_not_runnable(args.command)
 
     async def run(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:

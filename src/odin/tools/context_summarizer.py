@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from odin.context.file_cache import FileCache
+from odin.core.background_prompts import CONTEXT_SUMMARY_PROMPT, CollectedContext
 from odin.core.errors import OdinError
 from odin.core.policy import HookCall, Hooks, NoHooks
-from odin.core.small_jobs import CONTEXT_SUMMARY_JOB, CollectedContext
 from odin.core.text import join_some
 from odin.core.tool import Args, AskSmallModel, CollectedItem, Tool, ToolContext, ToolOutput, fail
 
@@ -49,7 +49,7 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
     """Replace older results by a summary when the context fills up."""
 
     name = "ContextSummarizer"
-    kind = "talk"
+    kind = "interactive"
     short = "Replace older results and context by a summary."
     args = SummarizerArgs
     exclusive = True
@@ -66,7 +66,7 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
         self._small_model = small_model
         self._files = files
 
-    def title_of(self, args: SummarizerArgs) -> str:
+    def get_title(self, args: SummarizerArgs) -> str:
         return args.focus
 
     async def run(self, args: SummarizerArgs, ctx: ToolContext) -> ToolOutput:
@@ -75,22 +75,20 @@ class ContextSummarizerTool(Tool[SummarizerArgs]):
             return ToolOutput(
                 text="Nothing has been collected that a summary would shorten.", note="Nothing to summarize"
             )
-        result = await self._hooks.fire(
-            HookCall("before_compress", ctx.agent, ctx.mode, text=args.focus, reason="auto")
-        )
+        result = await self._hooks.fire(HookCall("PreCompact", ctx.agent, ctx.mode, text=args.focus, reason="auto"))
         if result.decision == "deny":
             return fail(f"A hook stopped the summary: {result.message} Nothing was replaced.")
         collected = CollectedContext(args.focus.strip(), tuple((item.title, item.text) for item in chosen.items))
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                summary = await self._small_model(CONTEXT_SUMMARY_JOB, collected.render())
+                summary = await self._small_model(CONTEXT_SUMMARY_PROMPT, collected.render())
         except (OdinError, TimeoutError) as error:
             timeout = f"It did not answer within {_ANSWER_SECONDS:g} s."
             reason = error.describe() if isinstance(error, OdinError) else timeout
             return fail(f"The small model could not summarize: {reason} Nothing was replaced.")
         if len(summary) >= chosen.size:
             return ToolOutput(text="A summary would be longer than what it replaces. Nothing was replaced.")
-        await self._hooks.fire(HookCall("after_compress", ctx.agent, ctx.mode, text=summary, reason="auto"))
+        await self._hooks.fire(HookCall("PostCompact", ctx.agent, ctx.mode, text=summary, reason="auto"))
         calls = tuple(item.call_id for item in chosen.items if item.call_id)
         counts = f"{len(calls)} results and {len(chosen.items) - len(calls)} pieces of context"
         size = f"{chosen.size:,} characters became {len(summary):,}"

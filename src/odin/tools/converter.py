@@ -92,11 +92,11 @@ def convert_html(address: str, limit: int) -> None:
     )
     html = sys.stdin.buffer.read().decode("utf-8")
     text = (convert(html, options).content or "").strip()
-    result = json.dumps({"title": title_of(html), "text": text[:limit], "total": len(text)}, ensure_ascii=False)
+    result = json.dumps({"title": find_title(html), "text": text[:limit], "total": len(text)}, ensure_ascii=False)
     sys.stdout.buffer.write(result.encode("utf-8", "replace"))
 
 
-def title_of(html: str) -> str:
+def find_title(html: str) -> str:
     match = re.search(r"(?is)<title[^<>]{0,500}>(.{0,2000}?)</title", html)
     return " ".join(unescape(match[1]).split()) if match else ""
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from odin.core.errors import OdinError, UsageError
 from odin.core.team import Delegation, ReportKind, TaskHandle, TaskReport, TaskRequest
-from odin.core.tool import A, Args, SideEffect, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import A, Args, SideEffect, Target, Tool, ToolContext, ToolOutput, fail
 
 _REFUSED = ("depth_limit_reached", "agent_limit_reached", "child_limit_reached", "already_exists", "scope_conflict")
 
@@ -15,7 +15,7 @@ NonEmpty = Annotated[str, Meta(min_length=1)]
 
 
 class _TeamTool(Tool[A]):
-    kind = "talk"
+    kind = "interactive"
 
     def __init__(self, delegation: Delegation) -> None:
         self._delegation = delegation
@@ -54,7 +54,7 @@ class DelegateTool(_TeamTool[DelegateArgs]):
     def description(self) -> str:
         return f"{super().description} Types: {self._delegation.describe_types()}"
 
-    def title_of(self, args: DelegateArgs) -> str:
+    def get_title(self, args: DelegateArgs) -> str:
         return args.description.split("\n", 1)[0]
 
     async def run(self, args: DelegateArgs, ctx: ToolContext) -> ToolOutput:
@@ -92,7 +92,7 @@ class NotifyTool(_TeamTool[NotifyArgs]):
     def is_offered(self) -> bool:
         return self._delegation.has_tasks()
 
-    def title_of(self, args: NotifyArgs) -> str:
+    def get_title(self, args: NotifyArgs) -> str:
         return f"{args.task_id}: {args.message}"
 
     async def run(self, args: NotifyArgs, ctx: ToolContext) -> ToolOutput:
@@ -114,7 +114,7 @@ class ReportTool(_TeamTool[ReportArgs]):
     short = "Report to your owner."
     args = ReportArgs
 
-    def title_of(self, args: ReportArgs) -> str:
+    def get_title(self, args: ReportArgs) -> str:
         return f"{args.kind}: {args.message}"
 
     async def run(self, args: ReportArgs, ctx: ToolContext) -> ToolOutput:
@@ -139,7 +139,7 @@ class CancelTool(_TeamTool[CancelArgs]):
     def is_offered(self) -> bool:
         return self._delegation.has_tasks()
 
-    def title_of(self, args: CancelArgs) -> str:
+    def get_title(self, args: CancelArgs) -> str:
         return args.task_id
 
     async def run(self, args: CancelArgs, ctx: ToolContext) -> ToolOutput:
@@ -165,14 +165,14 @@ class ApplyTool(_TeamTool[ApplyArgs]):
     def is_offered(self) -> bool:
         return self._delegation.has_worktrees()
 
-    def title_of(self, args: ApplyArgs) -> str:
+    def get_title(self, args: ApplyArgs) -> str:
         return args.task_id
 
-    def refusal_of(self, args: ApplyArgs) -> str:
+    def validate(self, args: ApplyArgs) -> str:
         return self._delegation.find_apply_problem(args.task_id)
 
-    def subject_of(self, args: ApplyArgs) -> Subject:
-        return Subject(paths=self._delegation.list_work(args.task_id))
+    def get_target(self, args: ApplyArgs) -> Target:
+        return Target(paths=self._delegation.list_work(args.task_id))
 
     async def preview(self, args: ApplyArgs) -> str:
         return await self._delegation.preview_work(args.task_id)
@@ -202,7 +202,7 @@ class CompleteTool(_TeamTool[CompleteArgs]):
     short = "End your task with a summary."
     args = CompleteArgs
 
-    def title_of(self, args: CompleteArgs) -> str:
+    def get_title(self, args: CompleteArgs) -> str:
         return args.summary.split("\n", 1)[0]
 
     async def run(self, args: CompleteArgs, ctx: ToolContext) -> ToolOutput:
@@ -224,7 +224,7 @@ class EscalateTool(_TeamTool[EscalateArgs]):
     short = "Ask your owner for a decision."
     args = EscalateArgs
 
-    def title_of(self, args: EscalateArgs) -> str:
+    def get_title(self, args: EscalateArgs) -> str:
         return args.question.split("\n", 1)[0]
 
     async def run(self, args: EscalateArgs, ctx: ToolContext) -> ToolOutput:

@@ -31,8 +31,8 @@ def compare(before: str, after: str, path: str) -> Diff:
     """Diff two texts. Only the part between the first and last difference is compared, so small edits are fast."""
     head, tail = _measure_common_lines(before, after)
     lead, trail = _take_last_lines(before[:head]), _take_first_lines(before[len(before) - tail :])
-    old = lead + lines_of(before[head : len(before) - tail]) + trail
-    new = lead + lines_of(after[head : len(after) - tail]) + trail
+    old = lead + split_lines(before[head : len(before) - tail]) + trail
+    new = lead + split_lines(after[head : len(after) - tail]) + trail
     base = before.count("\n", 0, head) - len(lead)
     ops = _find_changes(old, new)
     text = "".join(_render_hunks(old, new, ops, base, path))
@@ -42,7 +42,7 @@ def compare(before: str, after: str, path: str) -> Diff:
     return Diff(text, added, removed, base + 1, new)
 
 
-def lines_of(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """Split into lines with their line ends. Only LF ends a line, as in all tools."""
     parts = [f"{part}\n" for part in text.split("\n")]
     parts[-1] = parts[-1][:-1]
@@ -77,14 +77,14 @@ def _take_last_lines(text: str) -> list[str]:
     for _ in range(_CONTEXT):
         if start:
             start = text.rfind("\n", 0, start - 1) + 1
-    return lines_of(text[start:])
+    return split_lines(text[start:])
 
 
 def _take_first_lines(text: str) -> list[str]:
     end = 0
     for _ in range(_CONTEXT):
         end = text.find("\n", end) + 1 or len(text)
-    return lines_of(text[:end])
+    return split_lines(text[:end])
 
 
 def _find_changes(old: list[str], new: list[str]) -> list[_Op]:

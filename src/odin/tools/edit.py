@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from odin.context.file_cache import FileCache
-from odin.core.tool import A, Args, AskSmallModel, Subject, ToolContext, ToolOutput
+from odin.core.tool import A, Args, AskSmallModel, Target, ToolContext, ToolOutput
 from odin.tools.files import FileTool, Refusal
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class EditTool(_ReplacementTool[EditArgs]):
     args = EditArgs
     argument_aliases = (("path", "file_path"), ("old_text", "old_string"), ("new_text", "new_string"))
 
-    def subject_of(self, args: EditArgs) -> Subject:
-        return Subject(paths=(args.file_path,))
+    def get_target(self, args: EditArgs) -> Target:
+        return Target(paths=(args.file_path,))
 
     def plan(self, args: EditArgs, ctx: ToolContext) -> object:
-        return self.plan_edits(args.file_path, _edits_of(args), ctx)
+        return self.plan_edits(args.file_path, _make_edits(args), ctx)
 
     async def work(self, args: EditArgs, ctx: ToolContext) -> ToolOutput:
-        return await self.edit(args.file_path, _edits_of(args), ctx)
+        return await self.edit(args.file_path, _make_edits(args), ctx)
 
 
 class MultiEditTool(_ReplacementTool[MultiEditArgs]):
@@ -85,14 +85,14 @@ class MultiEditTool(_ReplacementTool[MultiEditArgs]):
     short = "Make several replacements in one file, all or none."
     args = MultiEditArgs
 
-    def subject_of(self, args: MultiEditArgs) -> Subject:
-        return Subject(paths=(args.file_path,))
+    def get_target(self, args: MultiEditArgs) -> Target:
+        return Target(paths=(args.file_path,))
 
     def plan(self, args: MultiEditArgs, ctx: ToolContext) -> object:
-        return self.plan_edits(args.file_path, _edits_of(*args.edits), ctx)
+        return self.plan_edits(args.file_path, _make_edits(*args.edits), ctx)
 
     async def work(self, args: MultiEditArgs, ctx: ToolContext) -> ToolOutput:
-        return await self.edit(args.file_path, _edits_of(*args.edits), ctx)
+        return await self.edit(args.file_path, _make_edits(*args.edits), ctx)
 
 
 class PatchArgs(Args, frozen=True):
@@ -120,18 +120,18 @@ class ApplyPatchTool(_ReplacementTool[PatchArgs]):
     freeform = "input"
     argument_aliases = (("patch", "input"), ("patch_text", "input"))
 
-    def subject_of(self, args: PatchArgs) -> Subject:
+    def get_target(self, args: PatchArgs) -> Target:
         from odin.tools.patch import parse_patch
 
         try:
             files = parse_patch(args.input)
         except Refusal:
-            return Subject()
+            return Target()
         paths = [path for file in files for path in (file.path, file.move_to) if path]
         removed = tuple(file.path for file in files if file.action == "delete" or file.move_to)
-        return Subject(paths=tuple(paths), removes=removed)
+        return Target(paths=tuple(paths), removes=removed)
 
-    def refusal_of(self, args: PatchArgs) -> str:
+    def validate(self, args: PatchArgs) -> str:
         from odin.tools.patch import parse_patch
 
         try:
@@ -151,7 +151,7 @@ class ApplyPatchTool(_ReplacementTool[PatchArgs]):
         return await apply_patch(self._files, args.input, ctx, self._reviewer)
 
 
-def _edits_of(*items: EditArgs | EditItem) -> "list[Edit]":
+def _make_edits(*items: EditArgs | EditItem) -> "list[Edit]":
     from odin.tools.replacement import Edit
 
     return [Edit(item.old_string, item.new_string, item.replace_all) for item in items]

@@ -12,15 +12,15 @@ import msgspec
 from msgspec import Struct, structs
 
 from odin.context.file_cache import FileCache, LineSpan, SeenPart, hash_bytes
-from odin.core.errors import BadRequest, OdinError, UnreadFile
-from odin.core.small_jobs import (
-    SUFFICIENCY_JOB,
-    EditReview,
+from odin.core.background_prompts import (
+    EDIT_CONTEXT_PROMPT,
+    EditContextCheck,
+    EditContextRequest,
     PlannedEdit,
-    Sufficiency,
     add_line_headers,
-    parse_sufficiency,
+    parse_edit_context_check,
 )
+from odin.core.errors import BadRequest, OdinError, UnreadFile
 from odin.core.tool import AskSmallModel, ResolvedPath, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import Diff, compare
@@ -28,7 +28,7 @@ from odin.tools.files import (
     DecodedText,
     Refusal,
     decode,
-    find_judged,
+    find_resolved_path,
     number_lines,
     open_regular,
     read_whole,
@@ -69,7 +69,7 @@ class EditReviewer:
         self._files = files
         self._small_model = small_model
         self._seconds = seconds
-        self._job = SUFFICIENCY_JOB
+        self._job = EDIT_CONTEXT_PROMPT
         self._required: OrderedDict[int, _RequiredLines] = OrderedDict()
 
     async def review(self, path: str, text: str, edits: Sequence[Edit]) -> str:
@@ -113,7 +113,7 @@ class EditReviewer:
             f"Use Read with {calls}, then repeat the same edit."
         )
 
-    def _build_review(self, path: str, text: str, edits: Sequence[Edit]) -> EditReview | None:
+    def _build_review(self, path: str, text: str, edits: Sequence[Edit]) -> EditContextRequest | None:
         """Return the input of the review, or None if the review is off, unnecessary or too large."""
         entry = self._files.find(path)
         validation = self._files.settings.validation
@@ -135,7 +135,7 @@ class EditReviewer:
         shown = parts if _count_chars(parts) <= CONTENT_CHARS else []
         if not shown or sum(len(edit.old) + len(edit.new) for edit in edits) > EDIT_CHARS:
             return None
-        return EditReview(
+        return EditContextRequest(
             file_path=to_printable(path),
             edits=tuple(
                 PlannedEdit(_trim_final_newline(text, edit.old), to_printable(edit.new), edit.replace_all)
@@ -147,23 +147,23 @@ class EditReviewer:
             total_lines=entry.fingerprint.lines,
         )
 
-    async def _ask(self, review: EditReview) -> Sufficiency | None:
+    async def _ask(self, review: EditContextRequest) -> EditContextCheck | None:
         """Return the model's answer, or None if it failed or took too long."""
         assert self._small_model is not None
         text = msgspec.json.encode(review).decode()
         try:
             async with asyncio.timeout(self._seconds):
                 try:
-                    return parse_sufficiency(await self._small_model(self._job, text))
+                    return parse_edit_context_check(await self._small_model(self._job, text))
                 except BadRequest:
                     if self._job.schema is None:
                         raise
                     self._job = structs.replace(self._job, schema=None)
-                    return parse_sufficiency(await self._small_model(self._job, text))
+                    return parse_edit_context_check(await self._small_model(self._job, text))
         except (OdinError, TimeoutError):
             return None
 
-    def _select_ranges(self, path: str, answer: Sufficiency, total: int) -> tuple[LineSpan, ...]:
+    def _select_ranges(self, path: str, answer: EditContextCheck, total: int) -> tuple[LineSpan, ...]:
         """Return the suggested ranges that exist and were not read, merged and limited in number and length."""
         gaps = self._files.list_unseen(path)
         clipped = [(max(1, at.start_line), min(total, at.end_line)) for at in answer.suggested_line_ranges]
@@ -227,7 +227,7 @@ class OpenedFile(Struct, frozen=True):
 
 def read_for_edit(files: FileCache, file_path: str, edits: Sequence[Edit], ctx: ToolContext) -> OpenedFile:
     """Read a text file. Raise Refusal if it is none, or if the model might not know what it changes."""
-    place = find_judged(file_path, ctx)
+    place = find_resolved_path(file_path, ctx)
     file, info = open_regular(place, ctx.cwd)
     with file:
         data = read_whole(file, info)

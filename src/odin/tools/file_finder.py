@@ -388,7 +388,11 @@ class FileFinder:
         start, now = time.monotonic(), time.time()
         ranked: list[tuple[int, int, int, int, str]] = []
         for kind, length, path in hits:
-            age = _age_of(Path(self._cwd, path), now) if time.monotonic() - start < _STAT_BUDGET_S else _UNKNOWN_AGE
+            age = (
+                _get_age_bucket(Path(self._cwd, path), now)
+                if time.monotonic() - start < _STAT_BUDGET_S
+                else _UNKNOWN_AGE
+            )
             if age is not None and _is_valid_text(path):
                 ranked.append((kind, session_files.get(path, len(session_files)), age, length, path))
         return [path for *_, path in sorted(ranked)[:limit]]
@@ -421,7 +425,7 @@ class FileFinder:
         return [path for path in sorted(found) if _is_valid_text(path) and "\n" not in path][:limit]
 
 
-def _age_of(path: Path, now: float) -> int | None:
+def _get_age_bucket(path: Path, now: float) -> int | None:
     """Return 0 for a file changed within the hour, 1 within the day, 2 before; None if it is gone."""
     try:
         age = now - path.lstat().st_mtime

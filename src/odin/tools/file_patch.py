@@ -11,7 +11,7 @@ from odin.policy.paths import PathChanged, name_in, open_parent
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import compare
 from odin.tools.file_edit import EditReviewer, format_remark, format_snippet, read_for_edit
-from odin.tools.files import DecodedText, Refusal, decode, find_judged, to_printable
+from odin.tools.files import DecodedText, Refusal, decode, find_resolved_path, to_printable
 from odin.tools.patch import FilePatch, apply_hunks, parse_patch
 from odin.tools.replacement import EditBuffer
 from odin.tools.staleness import exists, read_current_bytes, remember_write
@@ -45,7 +45,7 @@ def plan_patch(files: FileCache, text: str, ctx: ToolContext) -> list[PlannedFil
 
 
 def _plan_file(files: FileCache, patch: FilePatch, ctx: ToolContext) -> PlannedFile:
-    place = find_judged(patch.path, ctx)
+    place = find_resolved_path(patch.path, ctx)
     match patch.action:
         case "add":
             if exists(place):
@@ -76,7 +76,7 @@ def _plan_update(files: FileCache, patch: FilePatch, place: ResolvedPath, ctx: T
     target = None
     if patch.move_to:
         _refuse_link(place)
-        target = find_judged(patch.move_to, ctx)
+        target = find_resolved_path(patch.move_to, ctx)
         if exists(target):
             raise Refusal(f"{target.shown} exists, so {place.shown} cannot be moved there. Nothing was written.")
     return PlannedFile(patch, place, opened.data, decoded, buffer.text, target)

@@ -1,4 +1,4 @@
-"""What the file tools share: finding the judged path, opening it, and decoding files without loss.
+"""What the file tools share: finding the checked path, opening it, and decoding files without loss.
 
 Bytes that are not valid UTF-8 are decoded as lone surrogates, so encoding the text again gives the same bytes. A byte
 order mark is stored separately. UTF-16 and UTF-32 are recognized by it, some East Asian encodings by their content.
@@ -73,7 +73,7 @@ class FileTool(Tool[A]):
     @abstractmethod
     async def work(self, args: A, ctx: ToolContext) -> ToolOutput: ...
 
-    async def find_failure(self, args: A, ctx: ToolContext) -> ToolOutput | None:
+    async def dry_run(self, args: A, ctx: ToolContext) -> ToolOutput | None:
         try:
             self.plan(args, ctx)
         except (Refusal, OSError) as error:
@@ -99,12 +99,12 @@ def to_printable(text: str) -> str:
     return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def find_judged(path: str, ctx: ToolContext, *, on_links: bool = False) -> ResolvedPath:
-    """Return a path of the call as it was judged. Raise Refusal if it leads nowhere.
+def find_resolved_path(path: str, ctx: ToolContext, *, on_links: bool = False) -> ResolvedPath:
+    """Return a path of the call as it was checked. Raise Refusal if it leads nowhere.
 
-    Without a judge the path is resolved now.
+    Without a check the path is resolved now.
     """
-    known = ctx.judged
+    known = ctx.resolved_paths
     found = next((item for item in known or () if item.written == path), None)
     if found is None:
         if known is not None:
@@ -118,7 +118,11 @@ def find_judged(path: str, ctx: ToolContext, *, on_links: bool = False) -> Resol
 def find_working_folder(ctx: ToolContext) -> ResolvedPath:
     """Return the working directory, which a call without a path uses. It was resolved when the session started."""
     cwd = ctx.cwd
-    return resolve_given(cwd, "/", ctx.environment.home) if ctx.judged is None else ResolvedPath(cwd, cwd, cwd, cwd)
+    return (
+        resolve_given(cwd, "/", ctx.environment.home)
+        if ctx.resolved_paths is None
+        else ResolvedPath(cwd, cwd, cwd, cwd)
+    )
 
 
 def make_missing_refusal(place: ResolvedPath, cwd: str) -> Refusal:
@@ -168,7 +172,7 @@ def open_regular(place: ResolvedPath, cwd: str) -> tuple[FileIO, os.stat_result]
     try:
         with open_parent(place.path) as folder:
             name = name_in(place.path)
-            kind = folder.status_of(name).st_mode
+            kind = folder.read_status(name).st_mode
             if stat.S_ISREG(kind):
                 file = FileIO(folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK))
                 info = os.fstat(file.fileno())

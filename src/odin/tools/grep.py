@@ -11,7 +11,7 @@ from odin.context.file_cache import FileCache
 from odin.core.text import join_some
 from odin.core.tool import ToolContext, ToolOutput, hide_nothing
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.files import Refusal, find_judged, find_working_folder, to_printable
+from odin.tools.files import Refusal, find_resolved_path, find_working_folder, to_printable
 from odin.tools.ripgrep import SearchQuery, find_ripgrep
 from odin.tools.search import (
     MAX_NAMED,
@@ -48,7 +48,7 @@ class GrepSearch:
         self._rg = rg or find_ripgrep
 
     async def find_matches(self, args: "GrepArgs", ctx: ToolContext) -> ToolOutput:
-        place = find_judged(args.path, ctx) if args.path is not None else find_working_folder(ctx)
+        place = find_resolved_path(args.path, ctx) if args.path is not None else find_working_folder(ctx)
         with open_source(place, ctx.cwd) as source:
             for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
                 if "\0" in text or to_printable(text) != text or (name == "pattern" and not text):

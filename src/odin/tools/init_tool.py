@@ -6,8 +6,8 @@ from pathlib import Path
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes, take_fingerprint
 from odin.context.system_prompt import ODIN_MD
-from odin.core.tool import Args, AskSmallModel, ResolvedPath, Subject, ToolContext, ToolOutput
-from odin.tools.files import FileTool, Refusal, find_judged, open_regular, read_whole, to_printable
+from odin.core.tool import Args, AskSmallModel, ResolvedPath, Target, ToolContext, ToolOutput
+from odin.tools.files import FileTool, Refusal, find_resolved_path, open_regular, read_whole, to_printable
 
 
 class InitArgs(Args, frozen=True):
@@ -35,15 +35,15 @@ class InitTool(FileTool[InitArgs]):
         self._root = root
         self._on_written = on_written
 
-    def subject_of(self, args: InitArgs) -> Subject:
-        return Subject(paths=(self._path,))
+    def get_target(self, args: InitArgs) -> Target:
+        return Target(paths=(self._path,))
 
     async def work(self, args: InitArgs, ctx: ToolContext) -> ToolOutput:
         from odin.tools.atomic_write import replace_file
         from odin.tools.diff import compare
         from odin.tools.project_page import write_project_page
 
-        place = find_judged(self._path, ctx)
+        place = find_resolved_path(self._path, ctx)
         before = self._read_current(place, ctx.cwd)
         part = await write_project_page(Path(self._root), ctx.is_hidden, self._small_model)
         after = _insert_part(before, part.encode("utf-8", "replace"), self._path)

@@ -23,7 +23,7 @@ from odin.policy.paths import FolderCursor, OpenFolder
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import (
     Refusal,
-    find_judged,
+    find_resolved_path,
     find_working_folder,
     open_listed_folder,
     to_printable,
@@ -47,7 +47,7 @@ _SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
 async def list_folder(args: "LSArgs", ctx: ToolContext, files: FileCache) -> ToolOutput:
-    place = find_judged(args.path, ctx)
+    place = find_resolved_path(args.path, ctx)
     folder = place.shown
     ignored = [compile_glob(glob) for glob in args.ignore]
     with open_listed_folder(place, ctx.cwd) as opened:
@@ -68,7 +68,7 @@ def _format_entry(entry: "os.DirEntry[str]", folder: OpenFolder, files: FileCach
             return f"  {entry.name}"
     if entry.is_dir():
         return f"  {entry.name}/"
-    cached = files.get_cached_file(folder.path_of(entry.name))
+    cached = files.get_cached_file(folder.get_path(entry.name))
     if cached is None:
         return f"  {entry.name}"
     return f"  {entry.name} [{'cached, modified' if cached.modified else 'cached'}]"
@@ -159,7 +159,7 @@ class GlobSearch:
         pattern, path = args.pattern, args.path
         if pattern.startswith("/"):
             path, pattern = split_pattern(pattern)
-        place = find_working_folder(ctx) if path is None else find_judged(path, ctx)
+        place = find_working_folder(ctx) if path is None else find_resolved_path(path, ctx)
         if not pattern or "\0" in pattern or to_printable(pattern) != pattern:
             raise Refusal("pattern is empty or contains characters that no file name can contain.")
         withheld: list[str] = []
@@ -167,7 +167,7 @@ class GlobSearch:
             source = SearchSource(place, folder)
             seconds = ctx.environment.timing.search_s
             found = await self._find_newest(source, folder, pattern, source.hide(ctx.is_hidden), withheld, seconds)
-            lines = [source.path_of(name) for name in found.list_newest(MAX_SHOWN)]
+            lines = [source.get_path(name) for name in found.list_newest(MAX_SHOWN)]
         note = to_printable(f"Found {found.total} files for {args.pattern}")
         if not lines:
             return ToolOutput(text=to_printable("\n".join(["No files found", *describe_hidden(withheld)])), note=note)
@@ -200,7 +200,7 @@ class GlobSearch:
             else:  # no part of the path starts with a dot
                 visible = [name for name in found if name[0] != "." and "/." not in name]
             matching = visible if exact else [name for name in visible if matches(name)]
-            chosen, rest = split_hidden(matching, source.path_of, is_hidden)
+            chosen, rest = split_hidden(matching, source.get_path, is_hidden)
             withheld.extend(rest)
             return chosen
 

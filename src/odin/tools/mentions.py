@@ -18,7 +18,7 @@ from odin.core.errors import UsageError
 from odin.core.image_header import BrokenImage
 from odin.core.message import MAX_IMAGE_BYTES, MAX_IMAGES, Attachment, detect_image_kind
 from odin.core.op import Prompt
-from odin.core.text import typed_text_of
+from odin.core.text import get_typed_text
 from odin.policy import paths
 from odin.tools.images import CheckedImage, check_image, format_size, store_image
 
@@ -93,7 +93,7 @@ def find_attachments(prompt: Prompt, base: PathBase) -> list[Attachment]:
     that was piped to Odin mentions nothing: it may be anyone's.
     """
     found = [structs.replace(item, path=base.resolve(item.path)) for item in prompt.attachments if not item.data]
-    found += _find_mentioned(typed_text_of(prompt.text), base, typed_text_of(prompt.display_text))
+    found += _find_mentioned(get_typed_text(prompt.text), base, get_typed_text(prompt.display_text))
     return list(dict.fromkeys(found))
 
 

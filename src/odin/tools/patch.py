@@ -23,7 +23,7 @@ from typing import Literal
 from msgspec import Struct
 
 from odin.tools.files import Refusal
-from odin.tools.replacement import Edit, EditBuffer, Span, describe_places, line_number_of
+from odin.tools.replacement import Edit, EditBuffer, Span, describe_places, get_line_number
 
 PatchAction = Literal["add", "update", "delete"]
 
@@ -198,7 +198,7 @@ def _choose(text: str, spans: list[Span], hunk: Hunk, cursor: int) -> Span:
     """Return the only place of a hunk."""
     places = [span for span in spans if span[0] >= cursor]
     if not places:
-        after = line_number_of(text, cursor)
+        after = get_line_number(text, cursor)
         raise Refusal(f"its lines were found only above line {after}. The hunks of a file must be in its order.")
     if hunk.at_end:
         places = [span for span in places if span[1] == len(text)]
@@ -229,13 +229,13 @@ def _is_inside(text: str, position: int, headers: tuple[str, ...]) -> bool:
     first = next((line for line in text[position:].splitlines() if line.strip()), "")
     if first.strip() == remaining[-1]:
         remaining.pop()
-    limit = _indent_of(first)
+    limit = _count_indent(first)
     for line in reversed(text[:position].split("\n")[:-1]):
         if not remaining:
             break
         if not line.strip() or line.strip().startswith(_OPENING):
             continue
-        indent = _indent_of(line)
+        indent = _count_indent(line)
         if indent >= limit:
             continue
         limit = indent
@@ -244,7 +244,7 @@ def _is_inside(text: str, position: int, headers: tuple[str, ...]) -> bool:
     return not remaining
 
 
-def _indent_of(line: str) -> int:
+def _count_indent(line: str) -> int:
     line = line.expandtabs(8)
     return len(line) - len(line.lstrip())
 

@@ -58,7 +58,7 @@ class PlanFolder:
             numbers = self._list_numbers()
             if not numbers:
                 raise Refusal(f"There is no plan in {PLANS} yet.")
-            return self._path_of(max(numbers))
+            return self._get_path(max(numbers))
         folder = self.path if "/" not in name else os.path.realpath(cwd)
         path = os.path.normpath(str(Path(folder, name)))
         if str(Path(path).parent) != self.path or "\0" in name:
@@ -82,7 +82,7 @@ class PlanFolder:
 
         data = _encode(text)
         for number in range(max(self._list_numbers(), default=0) + 1, 10**9)[:_MAX_ATTEMPTS]:
-            path = self._path_of(number)
+            path = self._get_path(number)
             try:
                 return path, replace_file(path, data, None)
             except Refusal as error:
@@ -106,7 +106,7 @@ class PlanFolder:
         try:
             with open_parent(path) as folder:
                 name = name_in(path)
-                kind = folder.status_of(name).st_mode
+                kind = folder.read_status(name).st_mode
                 if stat.S_ISDIR(kind):
                     raise Refusal(f"{self._shorten(path)} is a directory, not a plan.")
                 if not stat.S_ISREG(kind):
@@ -127,7 +127,7 @@ class PlanFolder:
             return []
         return [int(found[1]) for name in names if (found := _NUMBERED.fullmatch(name))]
 
-    def _path_of(self, number: int) -> str:
+    def _get_path(self, number: int) -> str:
         return f"{self.path}/plan-{number:03}.md"
 
     def _shorten(self, path: str) -> str:
@@ -171,7 +171,7 @@ class HandoffTool(FileTool[HandoffArgs]):
     Call it when the plan is complete, and again with plan_path after changes."""
 
     name = "Handoff"
-    kind = "talk"
+    kind = "interactive"
     short = "Save a plan and present it to the user for approval."
     args = HandoffArgs
     exclusive = True
@@ -185,7 +185,7 @@ class HandoffTool(FileTool[HandoffArgs]):
         self._ask = ask
         self._roles = roles
 
-    def title_of(self, args: HandoffArgs) -> str:
+    def get_title(self, args: HandoffArgs) -> str:
         return args.title or Plan(args.plan_path or "the last plan", args.plan).title
 
     async def work(self, args: HandoffArgs, ctx: ToolContext) -> ToolOutput:
@@ -223,7 +223,9 @@ class HandoffTool(FileTool[HandoffArgs]):
             # Save the text as the user edited it. The user has just seen the plan, so it need not be read again.
             info = self._folder.rewrite(plan.path, answer.text, lambda data: True)
             plan = self._remember(plan.path, answer.text.strip(), info)
-        return _describe_answer(plan, answer, name, edited=plan.text != proposal.text, role=_new_role_of(answer, roles))
+        return _describe_answer(
+            plan, answer, name, edited=plan.text != proposal.text, role=_get_new_role(answer, roles)
+        )
 
     def _save(self, args: HandoffArgs, ctx: ToolContext) -> Plan:
         text = args.plan.strip()
@@ -256,7 +258,7 @@ def _end_turn(plan: Plan, name: str, outcome: str, text: str) -> ToolOutput:
     return replace(_make_output(plan, name, outcome, text), answer=plan.text.strip())
 
 
-def _new_role_of(answer: AnswerPlan, roles: HandoffRoles) -> str:
+def _get_new_role(answer: AnswerPlan, roles: HandoffRoles) -> str:
     """Return the new role of the agent that carries out the plan here; "" if it stays the same."""
     return answer.role if answer.decision == "approve" and answer.role != roles.current else ""
 

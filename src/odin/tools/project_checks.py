@@ -58,7 +58,7 @@ def find_folder_checks(folder: Path, env: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_use_environment(check, folder) for check in checks))[:MAX_CHECKS]
 
 
-def _task_of(command: str) -> str:
+def _find_task(command: str) -> str:
     """Return the name of the task that a task runner runs, or ""."""
     match = _TASK.fullmatch(command)
     return match[1] if match else ""
@@ -67,7 +67,7 @@ def _task_of(command: str) -> str:
 def _choose_tests(found: Sequence[ProjectCommand]) -> list[str]:
     """Return the test command of the task runner, or else those of every language of the project."""
     for runner in _TASK_RUNNERS:
-        tasks = {_task_of(command.text): command.text for command in found if command.text.startswith(runner)}
+        tasks = {_find_task(command.text): command.text for command in found if command.text.startswith(runner)}
         name = next((name for name in _TEST_TASKS if name in tasks), "")
         if name:
             return [tasks[name]]
@@ -76,7 +76,7 @@ def _choose_tests(found: Sequence[ProjectCommand]) -> list[str]:
         for command in found
         if command.use == "Test"
         and not command.text.startswith(_TASK_RUNNERS)
-        and _task_of(command.text) in ("", *_TEST_TASKS)
+        and _find_task(command.text) in ("", *_TEST_TASKS)
     ]
     own = [command for command in others if not command.startswith(_ENVIRONMENT_RUNNERS)]
     return own or others[:1]
@@ -84,9 +84,9 @@ def _choose_tests(found: Sequence[ProjectCommand]) -> list[str]:
 
 def _choose_lints(found: Sequence[ProjectCommand]) -> list[str]:
     checks = [command.text for command in found if command.use == "Check"]
-    tasks = [command for command in checks if _task_of(command) in _LINT_TASKS]
+    tasks = [command for command in checks if _find_task(command) in _LINT_TASKS]
     of_runner = [command for command in tasks if command.startswith(_TASK_RUNNERS)]
-    return of_runner or [command for command in checks if command in tasks or not _task_of(command)]
+    return of_runner or [command for command in checks if command in tasks or not _find_task(command)]
 
 
 def _find_ci_checks(folder: Path) -> list[str]:

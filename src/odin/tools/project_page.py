@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import get_args
 
 from odin.context.system_prompt import ODIN_MD
+from odin.core.background_prompts import PROJECT_PAGE_HEADINGS, PROJECT_PAGE_JOB
 from odin.core.errors import OdinError
-from odin.core.format import count_of
-from odin.core.small_jobs import PROJECT_PAGE_HEADINGS, PROJECT_PAGE_JOB
+from odin.core.format import pluralize
 from odin.core.text import join_some
 from odin.core.tool import AskSmallModel
 from odin.tools.files import Refusal
@@ -112,9 +112,9 @@ def list_project_facts(root: Path, files: Sequence[str]) -> str:
     folders = Counter(path.split("/")[0] for path in files if "/" in path and not path.startswith("."))
     components = sorted(filter(_get_component, files), key=lambda path: (path.count("/"), path))
     commands = find_commands(root)
-    lines = [f"# {_to_one_line(root.name)}", "", _to_one_line(about), "", f"- {count_of(len(files), 'file')}{kinds}"]
+    lines = [f"# {_to_one_line(root.name)}", "", _to_one_line(about), "", f"- {pluralize(len(files), 'file')}{kinds}"]
     lines += ["", "## Architecture", ""]
-    lines += _limit_lines([f"- `{folder}/` ({count_of(folders[folder], 'file')})" for folder in sorted(folders)])
+    lines += _limit_lines([f"- `{folder}/` ({pluralize(folders[folder], 'file')})" for folder in sorted(folders)])
     lines += [] if folders else ["All files are at the root."]
     lines += ["", "## Components and technology", ""]
     lines += _limit_lines([f"- `{path}`: {_get_component(path)}" for path in components])

@@ -14,8 +14,8 @@ from msgspec import Meta, structs
 
 from odin.context.file_cache import HEAD_BYTES, CachedLines, FileCache, Fingerprint, take_fingerprint
 from odin.core.message import detect_image_kind
-from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
-from odin.policy.paths import status_of
+from odin.core.tool import Args, ResolvedPath, Target, ToolContext, ToolOutput
+from odin.policy.paths import read_status
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import (
     LINE_CHARS,
@@ -25,7 +25,7 @@ from odin.tools.files import (
     NumberedLines,
     Refusal,
     decode,
-    find_judged,
+    find_resolved_path,
     number_lines,
     open_regular,
     read_whole,
@@ -100,14 +100,14 @@ class ReadTool(FileTool[ReadArgs]):
         self._files = files
         self._formats = formats
 
-    def subject_of(self, args: ReadArgs) -> Subject:
-        return Subject(paths=(args.file_path,))
+    def get_target(self, args: ReadArgs) -> Target:
+        return Target(paths=(args.file_path,))
 
     def can_speculate(self, args: ReadArgs) -> bool:
         return True
 
     async def work(self, args: ReadArgs, ctx: ToolContext) -> ToolOutput:
-        place = find_judged(args.file_path, ctx)
+        place = find_resolved_path(args.file_path, ctx)
         path = place.shown
         first = max(1, args.offset or 1)
         count = args.limit if args.limit is not None and args.limit > 0 else LINES
@@ -143,7 +143,7 @@ class ReadTool(FileTool[ReadArgs]):
         if self._files.find(place.path) is None:
             return None
         try:
-            info = status_of(place.path)
+            info = read_status(place.path)
         except OSError:
             return None
         huge = info.st_size > WHOLE_BYTES

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from odin.tools.diff import lines_of
+from odin.tools.diff import split_lines
 from odin.tools.files import Refusal, number_lines
 
 _MAX_OLD_LINES = 60
@@ -74,7 +74,8 @@ def find_nearest(text: str, old: str) -> SimilarBlock | None:
 
 
 def _rank_by_lines(file_lines: list[str], old_lines: list[str]) -> list[int]:
-    """Return possible starts of the block, best first, judged by lines that are equal except for surrounding spaces."""
+    """Return possible starts of the block, best first, checked by lines that are equal except for surrounding
+    spaces."""
     occurrences: defaultdict[str, list[int]] = defaultdict(list)
     distinct = {line for line in old_lines if line}
     for number, line in enumerate(file_lines):
@@ -89,7 +90,7 @@ def _rank_by_lines(file_lines: list[str], old_lines: list[str]) -> list[int]:
 
 
 def _rank_by_words(file_lines: list[str], old_lines: list[str]) -> list[int]:
-    """Return possible starts of the block, best first, judged by common words; rare words weigh more."""
+    """Return possible starts of the block, best first, checked by common words; rare words weigh more."""
     offsets: dict[str, int] = {}
     for offset, line in enumerate(old_lines):
         for word in _WORD.findall(line):
@@ -249,7 +250,7 @@ class EditBuffer:
         for start, _ in spans if self._is_encoding_unknown and len(old) < _MIN_CERTAIN_CHARS else ():
             if start and "\udc80" <= self.text[start - 1] <= "\udcff" and _is_half_character(self.text, start):
                 raise Refusal(
-                    f"The match on line {line_number_of(self.text, start)} begins right after a byte of "
+                    f"The match on line {get_line_number(self.text, start)} begins right after a byte of "
                     "unknown encoding, and may be the second half of a character. Use a longer old_string."
                 )
 
@@ -367,11 +368,11 @@ def _fit_line_endings(fragment: str, edit: Edit, occurrences: Occurrences, endin
     """Return the new text for one match, with the line endings used there."""
     if not occurrences.loose and ("\r" in edit.old or "\r" in edit.new):
         return edit.new
-    old, new = lines_of(edit.old.replace("\r\n", "\n")), lines_of(edit.new.replace("\r\n", "\n"))
+    old, new = split_lines(edit.old.replace("\r\n", "\n")), split_lines(edit.new.replace("\r\n", "\n"))
     if occurrences.unended:
         old[-1] = old[-1].removesuffix("\n")
         new[-1:] = [new[-1].removesuffix("\n")] if new else []
-    actual = re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", fragment) if "\r" in fragment else lines_of(fragment)
+    actual = re.findall(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+", fragment) if "\r" in fragment else split_lines(fragment)
     shorter = min(len(old), len(new)) if len(actual) == len(old) else 0
     head = next((i for i in range(shorter) if old[i] != new[i]), shorter)
     tail = next((i for i in range(shorter - head) if old[-1 - i] != new[-1 - i]), shorter - head)
@@ -412,13 +413,13 @@ def _to_char_spans(text: str, lines: list[tuple[int, int]]) -> list[Span]:
     if not lines:
         return []
     starts = [0]
-    for line in lines_of(text):
+    for line in split_lines(text):
         starts.append(starts[-1] + len(line))
     last = len(starts) - 1
     return [(starts[min(first - 1, last)], starts[min(end, last)]) for first, end in lines]
 
 
-def line_number_of(text: str, position: int) -> int:
+def get_line_number(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
@@ -431,7 +432,7 @@ def _is_half_character(text: str, position: int) -> bool:
 
 def describe_places(text: str, spans: list[Span]) -> str:
     """Return how often something occurs and on which lines, as the end of a sentence."""
-    shown = ", ".join(str(line_number_of(text, start)) for start, _ in spans[:20])
+    shown = ", ".join(str(get_line_number(text, start)) for start, _ in spans[:20])
     more = ", ..." if len(spans) > 20 else ""
     return f"occurs {len(spans)} times (lines {shown}{more})."
 
@@ -453,7 +454,7 @@ def _format_occurrence(text: str, start: int) -> str:
     below = text.find("\n", end + 1) if end >= 0 else -1
     tail = min(below if below >= 0 else len(text), start + 2 * _CONTEXT_CHARS)
     lines = text[above:tail].removesuffix("\n").split("\n")
-    return number_lines(lines, line_number_of(text, above), 3 * _CONTEXT_CHARS + 100).text
+    return number_lines(lines, get_line_number(text, above), 3 * _CONTEXT_CHARS + 100).text
 
 
 def _suggest_match(text: str, old: str) -> str:
@@ -484,6 +485,6 @@ def _describe_divergence(text: str, old: str) -> str:
         return ""
     at = text.find(old[:same]) + same
     return (
-        f" Its first {same} characters are on line {line_number_of(text, at - same)}, but then the file continues "
+        f" Its first {same} characters are on line {get_line_number(text, at - same)}, but then the file continues "
         f"with {text[at : at + 60]!r} and not with {old[same : same + 60]!r}."
     )

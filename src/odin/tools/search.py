@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from odin.core.profile import OWN
 from odin.core.text import join_some
 from odin.core.tool import ResolvedPath, hide_nothing
-from odin.policy.paths import FolderCursor, OpenFolder, open_folder, status_of
+from odin.policy.paths import FolderCursor, OpenFolder, open_folder, read_status
 from odin.sandbox.runner import CapturedOutput, ProcessRunner
 from odin.tools.files import Refusal, open_listed_folder, open_regular
 from odin.tools.ripgrep import HERE, INPUT, SearchMode, SearchQuery, build_ripgrep_argv
@@ -75,11 +75,11 @@ class SearchSource:
         self._file.seek(0)
         return self._file.fileno()
 
-    def path_of(self, printed: str) -> str:
+    def get_path(self, printed: str) -> str:
         """Return the path to show for a name that the program printed."""
         return self.place.shown if self.is_file else f"{self._shown_top}/{printed.removeprefix(HERE)}"
 
-    def real_path_of(self, shown: str) -> str:
+    def get_real_path(self, shown: str) -> str:
         """Return the path without links of a path to show."""
         return self.place.path if self.is_file else f"{self._real_top}{shown[len(self._shown_top) :]}"
 
@@ -92,7 +92,7 @@ class SearchSource:
             return True
         folders = {self._real_top}
         for path in shown:
-            folder = self.real_path_of(path).rpartition("/")[0]
+            folder = self.get_real_path(path).rpartition("/")[0]
             while folder not in folders:
                 folders.add(folder)
                 folder = folder.rpartition("/")[0]
@@ -111,13 +111,13 @@ class SearchSource:
         """Return the filter for paths to show, which also applies to the paths without links."""
         if self._shown_top == self._real_top or is_hidden is hide_nothing:
             return is_hidden
-        return lambda shown: is_hidden(shown) or is_hidden(self.real_path_of(shown))
+        return lambda shown: is_hidden(shown) or is_hidden(self.get_real_path(shown))
 
 
 def open_source(place: ResolvedPath, cwd: str) -> SearchSource:
     """Open what is to be searched. Raise Refusal for a missing, unreadable, special or binary file."""
     try:
-        mode = status_of(place.path).st_mode
+        mode = read_status(place.path).st_mode
     except OSError:
         mode = 0
     if stat.S_ISDIR(mode):
@@ -178,7 +178,7 @@ class SearchProgram(Struct, frozen=True):
 async def find_lines(query: SearchQuery, program: SearchProgram) -> SearchResult:
     """Return the matching lines. Ripgrep prints files in no order; if there are too many matches to read, it is
     run again with sorting, so that the same search gives the same first lines."""
-    path_of = program.source.path_of
+    path_of = program.source.get_path
     output = await _run_search(query, "lines", program, _LINES_BYTES)
     if not output.stopped:
         return SearchResult(parse_lines(output.data, query.context, path_of))
@@ -214,12 +214,12 @@ async def count_matches(query: SearchQuery, program: SearchProgram) -> FileCount
         lines = await find_lines(replace(query, before=0, after=0), program)
         return FileCounts([(file.path, file.matches) for file in lines.files], lines.complete)
     output = await _run_search(query, "counts", program, _PATHS_BYTES)
-    return FileCounts(parse_counts(output.data, program.source.path_of), not output.stopped)
+    return FileCounts(parse_counts(output.data, program.source.get_path), not output.stopped)
 
 
 async def find_paths(query: SearchQuery, program: SearchProgram) -> FileCounts:
     output = await _run_search(query, "paths", program, _PATHS_BYTES)
-    return FileCounts(parse_paths(output.data, program.source.path_of), not output.stopped)
+    return FileCounts(parse_paths(output.data, program.source.get_path), not output.stopped)
 
 
 def _sort_by_path(found: Iterable[tuple[bytes, T]]) -> list[tuple[bytes, T]]:
@@ -276,7 +276,7 @@ def _keep_path(printed: str) -> str:
 
 
 def parse_counts(data: bytes, path_of: Callable[[str], str] = _keep_path) -> list[tuple[str, int]]:
-    """Parse the output. `path_of` returns the path for a name that the program printed."""
+    """Parse the output. `get_path` returns the path for a name that the program printed."""
     pairs = re.findall(rb"([^\0]+)\0(\d+)\r?\n", data)
     return [(path_of(os.fsdecode(path)), int(count)) for path, count in _sort_by_path(pairs)]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from odin.context.file_cache import FileCache
-from odin.core.tool import Args, Subject, ToolContext, ToolOutput
+from odin.core.tool import Args, Target, ToolContext, ToolOutput
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import FileTool
 
@@ -30,8 +30,8 @@ class LSTool(FileTool[LSArgs]):
     def __init__(self, files: FileCache) -> None:
         self._files = files
 
-    def subject_of(self, args: LSArgs) -> Subject:
-        return Subject(paths=(args.path,))
+    def get_target(self, args: LSArgs) -> Target:
+        return Target(paths=(args.path,))
 
     def can_speculate(self, args: LSArgs) -> bool:
         return True
@@ -59,16 +59,16 @@ class GlobTool(FileTool[GlobArgs]):
         self._runner = runner
         self._rg = rg
 
-    def subject_of(self, args: GlobArgs) -> Subject:
+    def get_target(self, args: GlobArgs) -> Target:
         from odin.tools.listing import split_pattern
 
         folder = split_pattern(args.pattern)[0] if args.pattern.startswith("/") else args.path
-        return Subject(paths=(folder,) if folder else ())
+        return Target(paths=(folder,) if folder else ())
 
     def can_speculate(self, args: GlobArgs) -> bool:
         return True
 
-    def title_of(self, args: GlobArgs) -> str:
+    def get_title(self, args: GlobArgs) -> str:
         return f"{args.pattern} in {args.path}" if args.path else args.pattern
 
     async def work(self, args: GlobArgs, ctx: ToolContext) -> ToolOutput:
@@ -110,13 +110,13 @@ class GrepTool(FileTool[GrepArgs]):
         self._runner = runner
         self._rg = rg
 
-    def subject_of(self, args: GrepArgs) -> Subject:
-        return Subject(paths=(args.path,) if args.path else ())
+    def get_target(self, args: GrepArgs) -> Target:
+        return Target(paths=(args.path,) if args.path else ())
 
     def can_speculate(self, args: GrepArgs) -> bool:
         return True
 
-    def title_of(self, args: GrepArgs) -> str:
+    def get_title(self, args: GrepArgs) -> str:
         return f"{args.pattern} in {args.path}" if args.path else args.pattern
 
     async def work(self, args: GrepArgs, ctx: ToolContext) -> ToolOutput:

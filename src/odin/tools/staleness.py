@@ -9,8 +9,8 @@ from io import BufferedReader, FileIO
 from odin.context.file_cache import FileCache, LineSpan, SeenPart, hash_bytes, take_fingerprint
 from odin.core.errors import Conflict, ExternalModification
 from odin.core.tool import ResolvedPath
-from odin.policy.paths import open_for_reading, status_of
-from odin.tools.diff import compare, lines_of
+from odin.policy.paths import open_for_reading, read_status
+from odin.tools.diff import compare, split_lines
 from odin.tools.files import DecodedText, Refusal, decode, open_regular, read_whole
 from odin.tools.search import LineHit, SearchSource
 
@@ -28,7 +28,7 @@ _MAX_SCANNED_BYTES = 1_000_000_000
 
 def make_stale_refusal(files: FileCache, path: str, sha256: str, message: str) -> Refusal:
     """Return the refusal for a file that changed since it was read; it names the other agent that changed it."""
-    writer = files.writer_of(path, sha256)
+    writer = files.find_writer(path, sha256)
     if writer:
         return Refusal(f"{message} (It was changed by {writer}.)", Conflict)
     return Refusal(message, ExternalModification)
@@ -91,7 +91,7 @@ def read_current_bytes(files: FileCache, place: ResolvedPath, cwd: str, *, too_l
 
 def exists(place: ResolvedPath) -> bool:
     try:
-        status_of(place.path)
+        read_status(place.path)
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
@@ -101,7 +101,7 @@ def remember_write(
     files: FileCache, target: str, data: bytes, info: os.stat_result, style: DecodedText, text: str
 ) -> None:
     """Record in the cache that `data` was written, which is `text` in the encoding of `style`."""
-    lines = None if style.codec == "utf-8" else len(lines_of(text))
+    lines = None if style.codec == "utf-8" else len(split_lines(text))
     files.record_write(target, take_fingerprint(data, info, lines=lines, valid=style.valid), text=text)
 
 
@@ -117,7 +117,7 @@ def confirm_lines(files: FileCache, source: SearchSource, hits: Iterable[LineHit
     changed: set[str] = set()
     budget = _MAX_TOTAL_BYTES
     for shown, lines in by_path.items():
-        found = _FoundLines(files, source.real_path_of(shown), lines)
+        found = _FoundLines(files, source.get_real_path(shown), lines)
         try:
             budget -= found.check(line_chars, budget, has_proof=source.is_file)
         except OSError:
@@ -167,8 +167,8 @@ class _FoundLines:
 
     def _record(self, data: bytes, info: os.stat_result, line_chars: int, started: float) -> None:
         decoded = decode(data)
-        printed = _printed_text_of(data, decoded).split("\n")
-        same = [hit for hit in self._hits if _line_of(printed, hit.line) == hit.text]
+        printed = _get_printed_text(data, decoded).split("\n")
+        same = [hit for hit in self._hits if _get_line(printed, hit.line) == hit.text]
         self.are_there = len(same) == len(self._hits)
         if decoded is None or not same:
             return
@@ -195,14 +195,14 @@ class _FoundLines:
         return not wanted
 
 
-def _printed_text_of(data: bytes, decoded: DecodedText | None) -> str:
+def _get_printed_text(data: bytes, decoded: DecodedText | None) -> str:
     """Return the text of a file as search programs print it: as UTF-8, unless a byte order mark says otherwise."""
     if decoded is not None and (decoded.codec == "utf-8" or decoded.is_wide):
         return decoded.text
     return data.decode("utf-8", "surrogateescape")
 
 
-def _line_of(lines: list[str], number: int) -> str | None:
+def _get_line(lines: list[str], number: int) -> str | None:
     return lines[number - 1].removesuffix("\r") if number <= len(lines) else None
 
 

@@ -7,7 +7,7 @@ from msgspec import Meta
 from odin.core.errors import OdinError
 from odin.core.format import clip
 from odin.core.provider import Fetch, SearchEngine
-from odin.core.tool import Args, AskSmallModel, Subject, Tool, ToolContext, ToolOutput, fail
+from odin.core.tool import Args, AskSmallModel, Target, Tool, ToolContext, ToolOutput, fail
 from odin.sandbox.runner import ProcessRunner
 
 MAX_RESULTS = 5
@@ -32,13 +32,13 @@ class WebFetchTool(Tool[WebFetchArgs]):
         self._small_model = small_model
         self._runner = runner
 
-    def subject_of(self, args: WebFetchArgs) -> Subject:
+    def get_target(self, args: WebFetchArgs) -> Target:
         from odin.tools.web_page import InvalidUrl, normalize_url
 
         try:
-            return Subject(url=normalize_url(args.url))
+            return Target(url=normalize_url(args.url))
         except InvalidUrl:
-            return Subject(url=args.url)
+            return Target(url=args.url)
 
     async def run(self, args: WebFetchArgs, ctx: ToolContext) -> ToolOutput:
         from odin.tools.web_page import answer_about_page
@@ -62,10 +62,10 @@ class WebSearchTool(Tool[WebSearchArgs]):
     def __init__(self, engine: SearchEngine) -> None:
         self._engine = engine
 
-    def subject_of(self, args: WebSearchArgs) -> Subject:
-        return Subject(url=self._engine.address_of(args.query))
+    def get_target(self, args: WebSearchArgs) -> Target:
+        return Target(url=self._engine.make_search_url(args.query))
 
-    def title_of(self, args: WebSearchArgs) -> str:
+    def get_title(self, args: WebSearchArgs) -> str:
         return args.query
 
     async def run(self, args: WebSearchArgs, ctx: ToolContext) -> ToolOutput:

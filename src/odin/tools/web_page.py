@@ -16,10 +16,10 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import msgspec
 from msgspec import Struct
 
+from odin.core.background_prompts import WEB_ANSWER_PROMPT, PageQuestion, extract_excerpt
 from odin.core.errors import OdinError
 from odin.core.profile import READ
 from odin.core.provider import Fetch, FetchResponse
-from odin.core.small_jobs import WEB_ANSWER_JOB, PageQuestion, extract_excerpt
 from odin.core.tool import AskSmallModel, ToolOutput, fail
 from odin.sandbox.runner import ProcessRunner
 
@@ -236,7 +236,7 @@ async def _ask_small_model(
     question = PageQuestion(fetched.url, args.prompt, shown, page.title)
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            answer = await small_model(WEB_ANSWER_JOB, question.render())
+            answer = await small_model(WEB_ANSWER_PROMPT, question.render())
         notes: list[str] = []
     except (OdinError, TimeoutError) as error:
         reason = str(error) or f"no answer within {_ANSWER_SECONDS:g} s"

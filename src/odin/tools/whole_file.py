@@ -9,15 +9,15 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta, Struct
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes
-from odin.core.format import count_of
-from odin.core.tool import Args, ResolvedPath, Subject, ToolContext, ToolOutput
+from odin.core.format import pluralize
+from odin.core.tool import Args, ResolvedPath, Target, ToolContext, ToolOutput
 from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent
 from odin.tools.files import (
     DecodedText,
     FileTool,
     Refusal,
     decode,
-    find_judged,
+    find_resolved_path,
     is_crlf,
     to_printable,
 )
@@ -53,19 +53,19 @@ class WriteFileTool(FileTool[WriteArgs]):
     def __init__(self, files: FileCache) -> None:
         self._files = files
 
-    def subject_of(self, args: WriteArgs) -> Subject:
-        return Subject(paths=(args.file_path,))
+    def get_target(self, args: WriteArgs) -> Target:
+        return Target(paths=(args.file_path,))
 
     def can_speculate(self, args: WriteArgs) -> bool:
         return True
 
-    def title_of(self, args: WriteArgs) -> str:
+    def get_title(self, args: WriteArgs) -> str:
         return args.file_path
 
     def plan(self, args: WriteArgs, ctx: ToolContext) -> "_NewContent":
         from odin.tools.staleness import read_current_bytes
 
-        place = find_judged(args.file_path, ctx)
+        place = find_resolved_path(args.file_path, ctx)
         before = read_current_bytes(self._files, place, ctx.cwd, too_large="overwrite safely; remove it first")
         old = decode(before) if before is not None else DecodedText("")
         text, remark = _match_style(old, args.content)
@@ -125,8 +125,8 @@ class AppendFileTool(FileTool[AppendArgs]):
     def __init__(self, files: FileCache) -> None:
         self._files = files
 
-    def subject_of(self, args: AppendArgs) -> Subject:
-        return Subject(paths=(args.file_path,))
+    def get_target(self, args: AppendArgs) -> Target:
+        return Target(paths=(args.file_path,))
 
     def can_speculate(self, args: AppendArgs) -> bool:
         return True
@@ -134,7 +134,7 @@ class AppendFileTool(FileTool[AppendArgs]):
     def plan(self, args: AppendArgs, ctx: ToolContext) -> _NewContent:
         from odin.tools.staleness import read_current_bytes
 
-        place = find_judged(args.file_path, ctx)
+        place = find_resolved_path(args.file_path, ctx)
         path = place.shown
         before = read_current_bytes(self._files, place, ctx.cwd, too_large="append to safely; use a command instead")
         old = decode(before) if before is not None else DecodedText("")
@@ -162,7 +162,7 @@ class AppendFileTool(FileTool[AppendArgs]):
             self._files.forget(target)
         diff = compare(old.text, text, path)
         done = f"Created {path}" if before is None else f"Appended to {path}"
-        lines = count_of(count_lines(after), "line")
+        lines = pluralize(count_lines(after), "line")
         # Remarks about missing newlines before and at the end of the appended text.
         remarks = ""
         if old.text and not old.text.endswith("\n"):
@@ -205,8 +205,8 @@ class DeleteTool(FileTool[DeleteArgs]):
     def __init__(self, files: FileCache) -> None:
         self._files = files
 
-    def subject_of(self, args: DeleteArgs) -> Subject:
-        return Subject(paths=args.paths, on_links=True, removes=args.paths)
+    def get_target(self, args: DeleteArgs) -> Target:
+        return Target(paths=args.paths, on_links=True, removes=args.paths)
 
     def can_speculate(self, args: DeleteArgs) -> bool:
         return True
@@ -216,7 +216,7 @@ class DeleteTool(FileTool[DeleteArgs]):
         refusals: list[str] = []
         for path in dict.fromkeys(args.paths):
             try:
-                place = find_judged(path, ctx, on_links=True)
+                place = find_resolved_path(path, ctx, on_links=True)
                 with open_parent(place.path) as folder:
                     check_deletable(self._files, folder, place)
             except Refusal as refusal:
@@ -252,7 +252,7 @@ class DeleteTool(FileTool[DeleteArgs]):
     def _delete(self, given_path: str, ctx: ToolContext) -> tuple[_DeleteStatus, str]:
         """Delete one path. Return its status and the line about it."""
         try:
-            place = find_judged(given_path, ctx, on_links=True)
+            place = find_resolved_path(given_path, ctx, on_links=True)
             with open_parent(place.path) as folder:
                 is_link = check_deletable(self._files, folder, place)
                 folder.unlink(name_in(place.path))
@@ -273,7 +273,7 @@ class DeleteTool(FileTool[DeleteArgs]):
 
 def check_deletable(files: FileCache, folder: OpenFolder, place: ResolvedPath) -> bool:
     """Raise Refusal if this may not be deleted. Return whether it is a link."""
-    info = folder.status_of(name_in(place.path))
+    info = folder.read_status(name_in(place.path))
     path = place.shown
     if any(part.casefold() == ".git" for form in (path, place.path) for part in form.split("/")):
         raise Refusal(f"{path} belongs to git. Use git itself for that.")
@@ -299,7 +299,7 @@ def _check_unchanged(files: FileCache, folder: OpenFolder, place: ResolvedPath) 
     with FileIO(folder.open_file(name, os.O_RDONLY | os.O_NONBLOCK)) as file:
         opened = os.fstat(file.fileno())
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    now = folder.status_of(name)
+    now = folder.read_status(name)
     moved = (now.st_ino, now.st_mtime_ns, now.st_size) != (opened.st_ino, opened.st_mtime_ns, opened.st_size)
     if moved or files.compare(place.path, sha256) == "changed":
         message = f"{place.shown} changed on disk since you read it. Read it again, then decide."

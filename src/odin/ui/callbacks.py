@@ -81,7 +81,7 @@ def _parse_sdk_answer(question: Question, given: Any) -> tuple[str, ...]:
 
 
 class Allow(Struct, frozen=True):
-    """Allow the call. `updated_input` replaces its arguments, which are then judged again.
+    """Allow the call. `updated_input` replaces its arguments, which are then checked again.
 
     `remember` adds an allow rule: `rule`, or else the narrowest rule that the request offers. `permission_mode` is one
     of the modes that the request offers; the session then has it from now on.
@@ -149,12 +149,12 @@ def _make_async(hook: Hook) -> Callable[[HookPayload], Awaitable[HookPayload | N
 
 
 async def _ask_checker(checker: CanUseTool | None, name: str, args: dict[str, Any], ask: AskEvent) -> Permission:
-    """Return the checker's verdict. A checker that raises denies the call."""
+    """Return the checker's decision. A checker that raises denies the call."""
     if checker is None:
         return Deny("No permission callback is set.")
     try:
-        verdict = checker(name, args, ask) if _accepts_event(checker) else checker(name, args)
-        return await verdict if inspect.isawaitable(verdict) else verdict
+        decision = checker(name, args, ask) if _accepts_event(checker) else checker(name, args)
+        return await decision if inspect.isawaitable(decision) else decision
     except Exception as error:  # user code: any exception denies the call
         return Deny(f"The permission check failed: {error}")
 
@@ -167,44 +167,44 @@ def _accepts_event(checker: CanUseTool) -> bool:
     return True
 
 
-def _make_permission_answer(ask: PermissionAsked, verdict: Permission) -> Op:
-    if not isinstance(verdict, Allow | Deny):
-        return AnswerPermission(ask.ask_id, allow=verdict is True, by="api")
-    rule = (verdict.rule or next(iter(ask.rules), "")) if verdict.remember else ""
-    if isinstance(verdict, Allow):
+def _make_permission_answer(ask: PermissionAsked, decision: Permission) -> Op:
+    if not isinstance(decision, Allow | Deny):
+        return AnswerPermission(ask.ask_id, allow=decision is True, by="api")
+    rule = (decision.rule or next(iter(ask.rules), "")) if decision.remember else ""
+    if isinstance(decision, Allow):
         return AnswerPermission(
             ask.ask_id,
             allow=True,
-            args=verdict.updated_input,
+            args=decision.updated_input,
             by="api",
             rule=rule,
-            remember=verdict.remember,
-            permission_mode=verdict.permission_mode,
+            remember=decision.remember,
+            permission_mode=decision.permission_mode,
         )
     return AnswerPermission(
         ask.ask_id,
         allow=False,
-        reason=verdict.message,
+        reason=decision.message,
         by="api",
-        interrupt=verdict.interrupt,
+        interrupt=decision.interrupt,
         rule=rule,
-        remember=verdict.remember,
+        remember=decision.remember,
     )
 
 
-def _make_questions_answer(ask: QuestionsAsked, verdict: Permission) -> Op:
+def _make_questions_answer(ask: QuestionsAsked, decision: Permission) -> Op:
     """Take the answers from the changed input; if allowed without one, every question takes its default."""
-    if isinstance(verdict, Deny) and verdict.interrupt:
+    if isinstance(decision, Deny) and decision.interrupt:
         return Interrupt("keep")
-    changed = verdict.updated_input if isinstance(verdict, Allow) else None
-    cancelled = not isinstance(verdict, Allow) and verdict is not True
+    changed = decision.updated_input if isinstance(decision, Allow) else None
+    cancelled = not isinstance(decision, Allow) and decision is not True
     return AnswerQuestions(ask.ask_id, parse_sdk_answers(ask.questions, changed), cancelled, by="api")
 
 
-def _make_plan_answer(ask: PlanAsked, verdict: Permission) -> Op:
-    allow = isinstance(verdict, Allow) or verdict is True
-    denial = verdict if isinstance(verdict, Deny) else Deny()
-    changed = verdict.updated_input if isinstance(verdict, Allow) else None
+def _make_plan_answer(ask: PlanAsked, decision: Permission) -> Op:
+    allow = isinstance(decision, Allow) or decision is True
+    denial = decision if isinstance(decision, Deny) else Deny()
+    changed = decision.updated_input if isinstance(decision, Allow) else None
     return make_plan_answer(
         ask, allow=allow, message=denial.message, changed=changed, interrupt=denial.interrupt, by="api"
     )

@@ -50,7 +50,7 @@ _ENDING_SENTENCES: dict[ExitReason, str] = {
 }
 
 
-def exit_code_of(ended: TurnEnded) -> int:
+def get_exit_code(ended: TurnEnded) -> int:
     """Return 0 for success, else the exit code of the error: 1, 2, 69, 75, or 130 if interrupted.
 
     A turn whose checks did not pass exits with 3.
@@ -116,7 +116,7 @@ def format_resume_hint(session: str, has_prompts: bool) -> str:
     return f"Resume this session with: odin --resume {session}\n" if session and has_prompts else ""
 
 
-PATIENCE_S = 10.0
+TURN_END_TIMEOUT_S = 10.0
 """How long an interrupted turn may take to end before Odin exits without it."""
 
 _SIGNAL_EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -178,7 +178,7 @@ class StopSignals:
             return
         self.code = code
         self.requested.set_result(None)
-        self._timer = self._loop.call_later(PATIENCE_S, self._abandon)
+        self._timer = self._loop.call_later(TURN_END_TIMEOUT_S, self._abandon)
         if self._running:
             self._interrupt()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odin.core.call_events import AnswerEvent, AskEvent, PermissionAsked, PlanAsked
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
-from odin.core.tool import user_name_of
+from odin.core.tool import get_display_name
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
 
@@ -175,7 +175,7 @@ def restore_title_on_suspend(app: Any, notifier: Notifier) -> None:
 
 def _describe_request(event: AskEvent) -> str:
     if isinstance(event, PermissionAsked):
-        return f"needs your permission for {user_name_of(event.name)}"
+        return f"needs your permission for {get_display_name(event.name)}"
     if isinstance(event, PlanAsked):
         return f"presents a plan: {event.title}"
     return f"asks: {event.questions[0].text}" if event.questions else "asks something"

@@ -15,7 +15,7 @@ import msgspec
 from odin.core.call_events import PermissionAnswered, PermissionAsked
 from odin.core.errors import UsageError
 from odin.core.policy import Danger
-from odin.core.tool import user_name_of
+from odin.core.tool import get_display_name
 from odin.ui.terminal import escape_hidden, quote_block, shorten
 
 _MAX_NAMED = 3
@@ -35,7 +35,7 @@ _HOMOGLYPH_SIGN = re.compile(
 
 
 DANGER_WORDS: dict[Danger, str] = {
-    "harmless": "harmless",
+    "read_only": "read-only",
     "changes_files": "changes files",
     "network": "network",
     "outside_project": "outside the project",
@@ -53,7 +53,7 @@ _MAX_TASK = 60
 
 def format_headline(ask: PermissionAsked, agent: str = "") -> str:
     """Return what the request is about: the tool and its file, or the model's description of a command."""
-    title = escape_hidden(ask.title or user_name_of(ask.name))
+    title = escape_hidden(ask.title or get_display_name(ask.name))
     if ask.unsandboxed:
         title = "Run this again outside the sandbox"
     elif description := describe_command(ask):
@@ -71,7 +71,7 @@ def describe_command(ask: PermissionAsked) -> str:
     return " ".join(description.split()) if isinstance(description, str) and "command" in ask.args else ""
 
 
-def subject_of(ask: PermissionAsked) -> str:
+def get_target_text(ask: PermissionAsked) -> str:
     return ask.subject or msgspec.json.encode(ask.args).decode()
 
 
@@ -82,10 +82,10 @@ def format_subject(ask: PermissionAsked, columns: int) -> list[str]:
     """
     paths = (*ask.asked_paths, *ask.allowed_paths)
     if len(paths) < 2:
-        return [] if _is_named_by_title(ask) else quote_block(subject_of(ask), columns)
+        return [] if _is_named_by_title(ask) else quote_block(get_target_text(ask), columns)
     lines: list[str] = []
-    if sorted(paths) != sorted(subject_of(ask).split(", ")):
-        lines += quote_block(subject_of(ask), columns)
+    if sorted(paths) != sorted(get_target_text(ask).split(", ")):
+        lines += quote_block(get_target_text(ask), columns)
     if ask.asked_paths:
         if lines or ask.allowed_paths:
             lines.append("Needs your answer:")
@@ -112,12 +112,12 @@ def format_effect(ask: PermissionAsked) -> str:
     return effect.replace(_OUTSIDE, ".") if ask.danger == "outside_project" else effect
 
 
-def list_circumstances(ask: PermissionAsked) -> list[str]:
+def list_warnings(ask: PermissionAsked) -> list[str]:
     """Return the reason of the request unless its effect says the same, and homoglyph warnings."""
     is_outside_told = ask.danger == "outside_project" or _OUTSIDE in ask.effect
     is_told = ask.reason == ask.effect or (is_outside_told and "outside the project" in ask.reason)
     lines = [escape_hidden(ask.reason)] if ask.reason and not is_told else []
-    return lines + warn_of_homoglyphs(subject_of(ask))
+    return lines + list_homoglyph_warnings(get_target_text(ask))
 
 
 def describe_confinement(ask: PermissionAsked) -> str:
@@ -143,11 +143,11 @@ def describe_answer_elsewhere(answered: PermissionAnswered) -> str:
     """Return who answered a request that was on the screen; "" if it was canceled, which the session reports."""
     if answered.by in ("interrupt", "shutdown", "timeout", "steer"):
         return ""
-    verdict = "allowed" if answered.allowed else "denied"
-    return f"This was answered elsewhere: {verdict} by {escape_hidden(answered.by)}."
+    decision = "allowed" if answered.allowed else "denied"
+    return f"This was answered elsewhere: {decision} by {escape_hidden(answered.by)}."
 
 
-def warn_of_homoglyphs(text: str) -> list[str]:
+def list_homoglyph_warnings(text: str) -> list[str]:
     """Return a warning that names the homoglyphs, if any. Words entirely in another script are fine."""
     if text.isascii():
         return []

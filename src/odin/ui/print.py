@@ -17,7 +17,7 @@ from odin.ui.exit import (
     StopSignals,
     describe_ending,
     describe_verification,
-    exit_code_of,
+    get_exit_code,
     report_broken_output,
     suggest_next_step,
 )
@@ -224,7 +224,7 @@ class _TurnRun:
             next_step = suggest_next_step(ended) if self._started is not None else ""
             for line in f"{message} {next_step}".rstrip().split("\n"):
                 write_line(self._err, line, "red" if ended.reason == "error" else None)
-        return self.code or exit_code_of(ended)
+        return self.code or get_exit_code(ended)
 
     async def _pump(
         self, events: AsyncIterator[Envelope], prompt_id: str, watches: Iterable[Callable[[Envelope], None]]

@@ -4,6 +4,7 @@ long."""
 import asyncio
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TextIO
@@ -24,8 +25,8 @@ from odin.core.call_events import (
 from odin.core.event import Envelope, ModelChanged, Warned
 from odin.core.event_values import DEFAULT_ROLE, Event
 from odin.core.policy import RememberScope
-from odin.core.tool import user_name_of
-from odin.ui.terminal import TextPainter, escape_hidden, is_dumb, shorten, size_of, write_line, write_text
+from odin.core.tool import get_display_name
+from odin.ui.terminal import TextPainter, escape_hidden, get_terminal_size, is_dumb, shorten, write_line, write_text
 
 SCOPE_WORDS: dict[RememberScope, str] = {
     "session": "for this session",
@@ -45,8 +46,8 @@ _PRE_CALL_POINTS = ("tool_call", "wait_confirm")
 _MAX_CHARS = 200
 """Maximum length of the error of a failed call. The model reads all of it."""
 
-_NOTHING_DONE = "Nothing was done."
-"""Part of the model's text that the user does not need: the line says that the call was not run."""
+_NOT_RUN = re.compile(r" (?:Nothing was done|It was not run)\.$")
+"""The end of the model's text, which the user does not need: the line says that the call was not run."""
 
 
 class EventLines:
@@ -86,14 +87,14 @@ class EventLines:
                 # Report a denied call and who denied it; else the text for the user, secrets removed, or a failure.
                 denied = self._denied.pop(event.call_id, "")
                 if event.status == "denied":
-                    return f"{user_name_of(event.name)} was not run. {denied or denial_reason_of(event)}"
+                    return f"{get_display_name(event.name)} was not run. {denied or get_denial_reason(event)}"
                 sentences = [event.for_user] if event.for_user else []
                 if event.redacted:
                     sentences.append(
-                        f"Redacted from the result of {user_name_of(event.name)}: {', '.join(event.redacted)}."
+                        f"Redacted from the result of {get_display_name(event.name)}: {', '.join(event.redacted)}."
                     )
                 elif self._failures and event.status == "error":
-                    sentences.append(f"{user_name_of(event.name)} failed: {_first_line_of(event.text)}")
+                    sentences.append(f"{get_display_name(event.name)} failed: {_get_first_line(event.text)}")
                 return " ".join(sentences)
             case RuleAdded():
                 return f"Rule added {_describe_range(event)}: {event.action} {event.text}"
@@ -108,13 +109,13 @@ def _describe_range(event: RuleAdded | RuleRemoved) -> str:
     return f"{SCOPE_WORDS[event.scope]}{role}"
 
 
-def _first_line_of(text: str) -> str:
+def _get_first_line(text: str) -> str:
     return shorten(next((line.strip() for line in text.splitlines() if line.strip()), "no output"), _MAX_CHARS)
 
 
-def denial_reason_of(event: ToolEnded) -> str:
+def get_denial_reason(event: ToolEnded) -> str:
     """Return the reason the model reads, without the words that the line already has."""
-    text = " ".join(event.text.split()).removesuffix(_NOTHING_DONE).rstrip()
+    text = _NOT_RUN.sub("", " ".join(event.text.split()))
     own = f"{event.name} "
     return f"It {text.removeprefix(own)}" if text.startswith(own) else text
 
@@ -171,7 +172,7 @@ class ProgressLine:
         """Update the line. Must not be called after `close`."""
         event = envelope.event
         if isinstance(event, ToolStarted):
-            what = f"{user_name_of(event.name)} {event.description}".strip()
+            what = f"{get_display_name(event.name)} {event.description}".strip()
             self._tools[event.call_id] = (what, self._clock())
             if self._lines:
                 self.print_line(f"· [{envelope.agent}] {what}" if envelope.agent else f"· {what}")
@@ -239,7 +240,7 @@ class ProgressLine:
         more = f" (+{len(self._tools) - 1})" if len(self._tools) > 1 else ""
         left = math.ceil(self._until - now)
         time_spent = f", {left}s left" if left > 0 and not self._tools else f" {int(now - since)}s"
-        room = max(size_of(self._err)[0] - len(more) - len(time_spent) - 1, 8)
+        room = max(get_terminal_size(self._err)[0] - len(more) - len(time_spent) - 1, 8)
         shown = shorten(escape_hidden(what), room)
         self._write(f"\r\x1b[K{self._painter.paint(f'{shown}{more}{time_spent}', 'dim')}")
         self._drawn = True

@@ -161,7 +161,7 @@ def write_text(err: TextIO | None, text: str) -> None:
         return
 
 
-def size_of(stream: TextIO | int | None) -> tuple[int, int]:
+def get_terminal_size(stream: TextIO | int | None) -> tuple[int, int]:
     """Return the columns and rows of a terminal; 80 and 24 if unknown."""
     try:
         size = os.get_terminal_size(
@@ -176,11 +176,11 @@ def write_line(err: TextIO | None, text: str, style: TextStyle | None = None) ->
     """Write one escaped line, on a terminal wrapped between words and in this style."""
     line = escape_hidden(text)
     if err is not None and err.isatty():
-        line = wrap_words(line, size_of(err)[0])
+        line = wrap_words(line, get_terminal_size(err)[0])
     write_text(err, f"{TextPainter(err).paint(line, style) if style else line}\n")
 
 
-def width_of(text: str) -> int:
+def measure_width(text: str) -> int:
     """Return the columns a text takes; wide characters count as two."""
     if text.isascii():
         return len(text)
@@ -191,7 +191,7 @@ def width_of(text: str) -> int:
 
 def shorten(text: str, columns: int) -> str:
     """Return the text cut to this width, with an ellipsis if something is missing."""
-    if width_of(text) <= columns:
+    if measure_width(text) <= columns:
         return text
     return _split_columns(text, columns - 1)[0] + "…" if columns > 1 else "…"[: max(columns, 0)]
 
@@ -201,7 +201,7 @@ def wrap_words(text: str, columns: int, indent: str = "") -> str:
     row, *words = text.split(" ")
     rows: list[str] = []
     for word in words:
-        if row.strip() and width_of(row) + 1 + width_of(word) >= columns:
+        if row.strip() and measure_width(row) + 1 + measure_width(word) >= columns:
             rows.append(row)
             row = indent + word
         else:
@@ -273,10 +273,10 @@ class Tty:
         return await read_line(self.fd)
 
     def get_columns(self) -> int:
-        return size_of(self.fd)[0]
+        return get_terminal_size(self.fd)[0]
 
     def get_rows(self) -> int:
-        return size_of(self.fd)[1]
+        return get_terminal_size(self.fd)[1]
 
 
 def is_in_background(fd: int) -> bool:

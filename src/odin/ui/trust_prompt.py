@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from odin.core.setup import TrustAnswer, TrustRequest
-from odin.ui.terminal import escape_hidden, quote_block, size_of, write_text
+from odin.ui.terminal import escape_hidden, get_terminal_size, quote_block, write_text
 
 UNWRAPPED_COLUMNS = 1_000_000
 """Width of a page that is not shown on a terminal: no wrapping."""
@@ -46,7 +46,7 @@ def is_too_long(request: TrustRequest) -> bool:
 
 def ask_trust(request: TrustRequest, keyboard: TextIO, screen: TextIO) -> TrustAnswer:
     """Show the page and ask. Only the typed word counts; a list that is too long is not asked about."""
-    write_text(screen, f"{TRUST_TITLE}\n\n{format_trust_page(request, size_of(screen)[0])}")
+    write_text(screen, f"{TRUST_TITLE}\n\n{format_trust_page(request, get_terminal_size(screen)[0])}")
     if is_too_long(request):
         write_text(screen, "\nToo much to show here: see `odin trust`. Continuing without these settings.\n")
         return "no"

@@ -73,7 +73,7 @@ def _find_words(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[tupl
     steps = locate_steps(analysis.script, scope) if analysis.script else None
     for simple, folder in steps or ():
         if not is_step_read_only(simple, scope.enter(folder)):
-            yield from _words_of(simple, folder)
+            yield from _list_words(simple, folder)
     if steps:
         yield from _attach_folder((part.words[1:] for part in analysis.commands if part.is_inner), cwd)
         return
@@ -81,7 +81,7 @@ def _find_words(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[tupl
     yield from _attach_folder((part.words[1:] for part in analysis.commands), cwd)
 
 
-def _words_of(simple: SimpleCommand, folder: str) -> Iterator[tuple[ShellWord, str]]:
+def _list_words(simple: SimpleCommand, folder: str) -> Iterator[tuple[ShellWord, str]]:
     assigned = "=" in simple.words[0].text if simple.words else False
     yield from ((word, folder) for word in (simple.words if assigned else simple.words[1:]))
     yield from ((redirect.target, folder) for redirect in simple.redirects if not redirect.op.startswith("<<"))

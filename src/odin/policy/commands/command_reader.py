@@ -63,10 +63,10 @@ class CommandReader:
         for child in node.children:
             self.state.check_gap(end, child.start_byte)
             if child.type == "file_descriptor":
-                fd = self.state.text_of(child)
+                fd = self.state.get_text(child)
             elif child.type in WORD_NODES:
                 word_nodes.append(child)
-            elif child.type == "ERROR" and op == "<" and self.state.text_of(child) == ">" and end == child.start_byte:
+            elif child.type == "ERROR" and op == "<" and self.state.get_text(child) == ">" and end == child.start_byte:
                 op = "<>"
             elif not op and not child.is_named:
                 op = child.type
@@ -101,9 +101,9 @@ class CommandReader:
             if kind in ("<<", "<<-"):
                 op = kind
             elif kind == "file_descriptor":
-                fd = self.state.text_of(child)
+                fd = self.state.get_text(child)
             elif kind == "heredoc_start":
-                start = self.state.text_of(child)
+                start = self.state.get_text(child)
             elif kind in ("&&", "||"):
                 rest = kind
             elif kind in REDIRECT_NODES:
@@ -214,7 +214,7 @@ class CommandReader:
 
     def _read_plain_words(self, node: "Node", word_nodes: Sequence["Node"]) -> list[ShellWord]:
         if word_nodes and not word_nodes[0].is_named and node.type != "command" and word_nodes[0].child_count == 0:
-            return [ShellWord(self.state.text_of(word_nodes[0])), *self.words.read_words(word_nodes[1:])]
+            return [ShellWord(self.state.get_text(word_nodes[0])), *self.words.read_words(word_nodes[1:])]
         return self.words.read_words(word_nodes)
 
     def _read_special(self, child: "Node", pending: PendingCommand) -> None:
@@ -228,21 +228,21 @@ class CommandReader:
             self.state.check_comment(child)
         elif child.type == "array":
             self.words.inspect_node(child)
-            pending.words.append(ShellWord(self.state.text_of(child), expands=True))
+            pending.words.append(ShellWord(self.state.get_text(child), expands=True))
         else:
             self._statements.read_unknown(child)
 
     def _read_assignment(self, node: "Node") -> ShellWord:
         children = node.children
-        name = self.state.text_of(children[0])
+        name = self.state.get_text(children[0])
         if children[0].type == "subscript":
             self.words.inspect_node(children[0])
             self.state.note_doubt("an array index may run code from a variable")
         value = self._read_value(children[2:])
         if can_change_programs(name, value.text if value.literal else None):
             self.state.note_doubt(f"it sets {name}, which can change what other programs do")
-        self.state.assign(name, value, adds=self.state.text_of(children[1]) != "=")
-        whole = name + self.state.text_of(children[1]) + value.text
+        self.state.assign(name, value, adds=self.state.get_text(children[1]) != "=")
+        whole = name + self.state.get_text(children[1]) + value.text
         return ShellWord(whole, value.expands or children[0].type == "subscript", value.glob, value.quoted)
 
     def _read_value(self, nodes: Sequence["Node"]) -> ShellWord:
@@ -250,9 +250,9 @@ class CommandReader:
             return ShellWord("")
         if nodes[0].type == "array":
             self.words.inspect_nodes(nodes)
-            return ShellWord(self.state.text_of(nodes[0]), expands=True)
+            return ShellWord(self.state.get_text(nodes[0]), expands=True)
         value = self.words.read_word(nodes)
-        bare = self.state.text_of(nodes[0])
+        bare = self.state.get_text(nodes[0])
         return ShellWord(value.text, value.expands or bare.startswith("~") or ":~" in bare, value.glob, value.quoted)
 
     def read_assignments(self, node: "Node", operator: str, *, nested: bool) -> None:
@@ -268,13 +268,13 @@ class CommandReader:
         self._collect_leaves(node, leaves)
         double = leaves[0].type == "[["
         if leaves[0].type == "((":
-            self.words.check_arithmetic(self.state.text_of(node))
+            self.words.check_arithmetic(self.state.get_text(node))
             return [ShellWord("((")]
         for leaf in leaves:
             if leaf.type not in WORD_NODES and not (
                 double and leaf.type in ("[[", "]]", "&&", "||", "(", ")", "<", ">")
             ):
-                self.state.note_flaw(f"{self.state.text_of(leaf)!r} is inside a test")
+                self.state.note_flaw(f"{self.state.get_text(leaf)!r} is inside a test")
         words = [self._read_leaf(group) for group in self._group_touching(leaves, lines=double)]
         texts = [word.text for word in words]
         if double and (not _NUMERIC_TESTS.isdisjoint(texts) or any("[" in text for text in texts[1:-1])):
@@ -305,10 +305,10 @@ class CommandReader:
         expression = len(group) == 1 and group[0].type == "regex"
         if not expression and all(node.type in WORD_NODES for node in group):
             return self.words.read_word(group)
-        if expression and re.search(r"`|\$[({\[]", self.state.text_of(group[0])):
+        if expression and re.search(r"`|\$[({\[]", self.state.get_text(group[0])):
             self.state.note_doubt("a pattern contains an expansion")
         self.words.inspect_nodes(group)
-        return ShellWord("".join(self.state.text_of(node) for node in group))
+        return ShellWord("".join(self.state.get_text(node) for node in group))
 
     def flush(self, pending: PendingCommand, operator: str, *, nested: bool) -> None:
         words = pending.words

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import contains
-from odin.policy.commands.git_folder import FolderTimes, find_link, is_settled, list_submodules, times_of
+from odin.policy.commands.git_folder import FolderTimes, find_link, is_settled, list_submodules, read_times
 from odin.policy.paths import is_folder, look_up_once, resolve_path
 
 _MAX_CHARS = 100_000
@@ -111,7 +111,7 @@ _SPACE = " \t\r"
 FileStamp = tuple[int, int, int, int] | None
 
 
-class _Verdict(Struct, frozen=True):
+class _CheckResult(Struct, frozen=True):
     """The result of a check, valid while all files and folders are as they were."""
 
     problem: str
@@ -119,8 +119,8 @@ class _Verdict(Struct, frozen=True):
     folders: dict[str, FolderTimes | None]
 
     def is_current(self) -> bool:
-        return all(_stamp_of(path) == stamp for path, stamp in self.stamps.items()) and all(
-            times_of(path) == times for path, times in self.folders.items()
+        return all(_read_stamp(path) == stamp for path, stamp in self.stamps.items()) and all(
+            read_times(path) == times for path, times in self.folders.items()
         )
 
     def is_settled(self) -> bool:
@@ -130,7 +130,7 @@ class _Verdict(Struct, frozen=True):
         return all(map(is_settled, files)) and all(map(is_settled, folders))
 
 
-_verdicts: dict[tuple[str, str], _Verdict] = {}
+_results: dict[tuple[str, str], _CheckResult] = {}
 
 
 def has_safe_git_config(cwd: str, root: str, variables: Mapping[str, str]) -> bool:
@@ -146,7 +146,7 @@ def find_git_problem(cwd: str, root: str, variables: Mapping[str, str]) -> str:
     for name in _REDIRECTING_VARIABLES:
         if variables.get(name):
             return f"{name} is set"
-    known = _verdicts.get((cwd, root))
+    known = _results.get((cwd, root))
     if known is not None and known.is_current():
         return known.problem
     check = _RepositoryCheck(root)
@@ -155,16 +155,16 @@ def find_git_problem(cwd: str, root: str, variables: Mapping[str, str]) -> str:
         problem = ""
     except RepositoryDistrusted as error:
         problem = str(error)
-    verdict = _Verdict(problem, check.stamps, check.folders)
-    if len(_verdicts) >= _MAX_CACHED:
-        _verdicts.clear()
-    _verdicts.pop((cwd, root), None)
-    if verdict.is_settled():
-        _verdicts[cwd, root] = verdict
+    result = _CheckResult(problem, check.stamps, check.folders)
+    if len(_results) >= _MAX_CACHED:
+        _results.clear()
+    _results.pop((cwd, root), None)
+    if result.is_settled():
+        _results[cwd, root] = result
     return problem
 
 
-def _stamp_of(path: str) -> FileStamp:
+def _read_stamp(path: str) -> FileStamp:
     """Return a value that changes with the file. It includes ctime, which no program can set."""
     try:
         status = os.lstat(path)
@@ -208,7 +208,7 @@ class _RepositoryCheck:
             folder = folder.rpartition("/")[0]
 
     def _exists(self, path: str) -> bool:
-        stamp = self.stamps[path] = _stamp_of(path)
+        stamp = self.stamps[path] = _read_stamp(path)
         return stamp is not None
 
     def _read_text(self, path: str) -> str | None:
@@ -294,7 +294,7 @@ class _RepositoryCheck:
                 raise RepositoryDistrusted(f"{path} adds the objects of another repository")
 
     def _note_folder(self, path: str) -> None:
-        self.folders[path] = times_of(path)
+        self.folders[path] = read_times(path)
 
     def _check_settings(self, store: str, common: str, folder: str) -> int:
         """Check the settings and hooks of a repository. Return the size of its object ids in bytes."""

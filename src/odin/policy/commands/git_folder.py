@@ -29,7 +29,7 @@ _plain_folders: dict[str, tuple[FolderTimes, tuple[str, ...]]] = {}
 """Folders without links, and their subfolders."""
 
 
-def times_of(path: str) -> FolderTimes | None:
+def read_times(path: str) -> FolderTimes | None:
     """Return a value that changes when an entry of the folder is added, removed or replaced."""
     try:
         status = os.lstat(path)
@@ -57,7 +57,7 @@ def find_link(store: str, note: Callable[[str], None]) -> str:
 
 def _list_plain_folder(folder: str) -> tuple[str, tuple[str, ...]]:
     """Return a link in the folder, or "", and the subfolders."""
-    times = times_of(folder)
+    times = read_times(folder)
     known = _plain_folders.get(folder)
     if known is not None and known[0] == times:
         return "", known[1]

@@ -52,7 +52,7 @@ def _may_be_secret_blob(objects: "_ObjectStore", name: str, cwd: str) -> bool:
     ids = [*([ref] if ref else []), *(objects.find_ids(found[1].lower()) if found else [])]
     if not ids:
         return found is not None and not Path(cwd, name).exists()
-    return any(objects.kind_of(one) in ("blob", "unknown") and not objects.is_safe(one) for one in ids)
+    return any(objects.get_kind(one) in ("blob", "unknown") and not objects.is_safe(one) for one in ids)
 
 
 class _ObjectStore:
@@ -87,7 +87,7 @@ class _ObjectStore:
         loose = [prefix[:2] + name for name in _list_names(folder) if name.startswith(prefix[2:])]
         return [*loose, *(one for pack in self._list_packs() for one in pack.find_ids(prefix))]
 
-    def kind_of(self, object_id: str, depth: int = 0) -> ObjectKind:
+    def get_kind(self, object_id: str, depth: int = 0) -> ObjectKind:
         """Return the kind of an object; of a tag, that of what it names."""
         data = read_small_file(f"{self._common}/objects/{object_id[:2]}/{object_id[2:]}", _HEADER_BYTES)
         if data is not None:
@@ -101,7 +101,7 @@ class _ObjectStore:
             )
         base = re.fullmatch(rb"base ([0-9a-f]+)", body) if kind == "unknown" else _TAG_TARGET.match(body)
         if kind in ("tag", "unknown") and depth < _MAX_DELTAS:
-            return self.kind_of(base[1].decode(), depth + 1) if base else "unknown"
+            return self.get_kind(base[1].decode(), depth + 1) if base else "unknown"
         return kind
 
     def is_safe(self, object_id: str) -> bool:

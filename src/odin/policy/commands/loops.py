@@ -1,6 +1,6 @@
 """`for` loops over literal words written out as plain commands, and printed variables as text, for read-only checks.
 
-`for f in a b; do wc -l "$f"; done` becomes `wc -l a; wc -l b`. The result is only judged, never run. A text with
+`for f in a b; do wc -l "$f"; done` becomes `wc -l a; wc -l b`. The result is only checked, never run. A text with
 anything else than plain commands and such loops is not written out.
 """
 

@@ -130,14 +130,14 @@ def matches_strict_reading(text: str, commands: Sequence[SimpleCommand]) -> bool
     return all(
         simple.operator == other.operator
         and not simple.nested
-        and _keys_of(simple.words) == _keys_of(other.words)
-        and [(item.fd, item.op, *_keys_of([item.target])) for item in simple.redirects]
-        == [(item.fd, item.op, *_keys_of([item.target])) for item in other.redirects]
+        and _make_keys(simple.words) == _make_keys(other.words)
+        and [(item.fd, item.op, *_make_keys([item.target])) for item in simple.redirects]
+        == [(item.fd, item.op, *_make_keys([item.target])) for item in other.redirects]
         for simple, other in zip(commands, strict, strict=True)
     )
 
 
-def _keys_of(words: Sequence[ShellWord]) -> list[tuple[str, bool, bool]]:
+def _make_keys(words: Sequence[ShellWord]) -> list[tuple[str, bool, bool]]:
     return [(word.text, word.expands, word.glob) for word in words]
 
 

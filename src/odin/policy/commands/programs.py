@@ -225,15 +225,15 @@ def _find_output(simple: SimpleCommand, stdin_texts: tuple[str, ...]) -> tuple[s
     words = simple.words
     name = words[0].text.rsplit("/", 1)[-1] if words else ""
     if name == "echo":
-        return (_resolve_escapes(" ".join(_printed_texts_of(words[1:]))),)
+        return (_resolve_escapes(" ".join(_list_printed_texts(words[1:]))),)
     if name == "printf":
-        return (_resolve_escapes("\n".join(_printed_texts_of(words[1:]))),)
+        return (_resolve_escapes("\n".join(_list_printed_texts(words[1:]))),)
     if name == "pwd":
         return ("$PWD",)
     return stdin_texts if name in PASS_THROUGH else ()
 
 
-def _printed_texts_of(words: Sequence[ShellWord]) -> list[str]:
+def _list_printed_texts(words: Sequence[ShellWord]) -> list[str]:
     """Return the words that `echo` or `printf` prints, without its options."""
     texts = [word.text for word in words]
     while texts and re.fullmatch(r"-[neE]+|--", texts[0]):
@@ -408,11 +408,11 @@ def find_escape_option(words: Sequence[str], rest: Sequence[str]) -> str:
     named = [
         at for at in range(1, len(words) - len(rest)) if any(words[at].rsplit("/", 1)[-1] in table for table in tables)
     ]
-    found = (_find_escape_of_program(words[at:], rest) for at in (0, *named))
+    found = (_find_program_escape(words[at:], rest) for at in (0, *named))
     return next(filter(None, found), "")
 
 
-def _find_escape_of_program(words: Sequence[str], rest: Sequence[str]) -> str:
+def _find_program_escape(words: Sequence[str], rest: Sequence[str]) -> str:
     known = _strip_module(words)
     name = known[0].rsplit("/", 1)[-1]
     running = find_running_command(known)

@@ -78,7 +78,7 @@ class ScriptReader:
         left = [root]
         while left:
             node = left.pop()
-            if node.is_missing or (node.type == "ERROR" and self.state.text_of(node) != ">"):
+            if node.is_missing or (node.type == "ERROR" and self.state.get_text(node) != ">"):
                 self.state.note_flaw("it is not complete, or not valid shell syntax")
                 return
             left += [child for child in node.children if child.has_error]
@@ -211,7 +211,7 @@ class ScriptReader:
     def _read_group(self, node: "Node", operator: str) -> None:
         children = node.children
         if children[0].type == "((":
-            self._commands.words.check_arithmetic(self.state.text_of(node))
+            self._commands.words.check_arithmetic(self.state.get_text(node))
             self._commands.words.inspect_nodes(children)
             return
         opening, last = children[0].end_byte, children[-2]
@@ -258,7 +258,7 @@ class ScriptReader:
         values: list[Node] = []
         for child in node.children:
             if child.type == "variable_name" and not name:
-                name = self.state.text_of(child)
+                name = self.state.get_text(child)
             elif child.type == "do_group" or child.type == "compound_statement":
                 self._assign_each(name, values)
                 self._read_branches(child, operator)
@@ -276,7 +276,7 @@ class ScriptReader:
             if child.type in ("do_group", "compound_statement"):
                 self._read_branches(child, operator)
             elif child.type not in _KEYWORD_TOKENS:
-                self._commands.words.check_arithmetic(self.state.text_of(child))
+                self._commands.words.check_arithmetic(self.state.get_text(child))
                 self._commands.words.inspect_node(child)
 
     def _read_case(self, node: "Node", operator: str) -> None:
@@ -304,7 +304,7 @@ class ScriptReader:
         self._read_statements(children[closing + 1 :], operator, nested=True, in_case=True)
 
     def _check_pattern(self, node: "Node") -> None:
-        if node.type == "extglob_pattern" and re.search(r"[$`<>]", self.state.text_of(node)):
+        if node.type == "extglob_pattern" and re.search(r"[$`<>]", self.state.get_text(node)):
             self.state.note_doubt("a pattern contains an expansion")
         self._commands.words.inspect_node(node)
 
@@ -313,7 +313,7 @@ class ScriptReader:
         redirects = PendingCommand([], [], [])
         for child in node.children:
             if child.type == "word":
-                self.state.functions.append(self.state.text_of(child))
+                self.state.functions.append(self.state.get_text(child))
             elif child.type in REDIRECT_NODES:
                 self._commands.read_redirect(child, redirects)
             elif child.type not in ("function", "(", ")"):
@@ -328,7 +328,7 @@ class ScriptReader:
         if self.state.depth > _MAX_DEPTH:
             self.state.note_flaw("it is nested too deeply")
         elif children[0].type == "`":
-            body = self.state.text_of(node)[1:-1]
+            body = self.state.get_text(node)[1:-1]
             self.read_nested_text(re.sub(r"\\([\\`$])", r"\1", body))
         elif children[0].type not in ("$(", "<(", ">(") or children[-1].type != ")":
             self.read_unknown(node)

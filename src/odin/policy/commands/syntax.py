@@ -92,7 +92,7 @@ class ShellScript(Struct, frozen=True):
     here-documents. `doubts` are reasons why other commands may run, too. `assigned` are the values assigned to
     variables, None for a value that is not literal; `assigned_words` are the same as words. `functions` are the names
     of the functions defined. `written_out` is the same script with its loops written out, if that makes it plain; it
-    serves to judge, not to run.
+    serves to check, not to run.
     """
 
     commands: tuple[SimpleCommand, ...]

@@ -140,7 +140,7 @@ class ScriptState:
     def note_flaw(self, reason: str) -> None:
         self.flaw = self.flaw or reason
 
-    def text_of(self, node: "Node") -> str:
+    def get_text(self, node: "Node") -> str:
         return self.source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def is_touching(self, start: int, end: int) -> bool:
@@ -233,23 +233,26 @@ class WordReader:
         if following and following[0].type in ("string", "raw_string"):
             builder.expands = True
             return
-        builder.add_quoted(self.state.text_of(node))
-        if self.state.text_of(node) != "$" or self.state.source[node.end_byte : node.end_byte + 1] not in _AFTER_DOLLAR:
+        builder.add_quoted(self.state.get_text(node))
+        if (
+            self.state.get_text(node) != "$"
+            or self.state.source[node.end_byte : node.end_byte + 1] not in _AFTER_DOLLAR
+        ):
             builder.expands = True
 
     def _read_piece(self, node: "Node", builder: WordBuilder) -> None:
         kind = node.type
         if kind in _BARE_NODES:
-            if not builder.add_bare(self.state.text_of(node)):
+            if not builder.add_bare(self.state.get_text(node)):
                 self.state.note_flaw("a word contains a character that should end it")
         elif kind == "raw_string":
-            builder.add_quoted(self.state.text_of(node)[1:-1])
+            builder.add_quoted(self.state.get_text(node)[1:-1])
         elif kind == "string":
             self._read_string(node, builder)
         elif kind in ("concatenation", "command_name", "translated_string"):
             self._read_pieces(node.children, builder)
         elif kind == "ansi_c_string":
-            inner = self.state.text_of(node)[2:-1]
+            inner = self.state.get_text(node)[2:-1]
             (builder.add_quoted if _TABBED.fullmatch(inner) else builder.add_translation)(_resolve_ansi(inner))
         elif kind in (
             "simple_expansion",
@@ -260,12 +263,12 @@ class WordReader:
             "subscript",
         ):
             self.inspect_node(node)
-            builder.add_expansion(self.state.text_of(node))
+            builder.add_expansion(self.state.get_text(node))
         elif kind in _SUBSTITUTION_NODES:
             self._nested.read_substitution(node)
-            builder.add_expansion(self.state.text_of(node))
+            builder.add_expansion(self.state.get_text(node))
         else:
-            self.state.note_flaw(f"it contains {quote_short(self.state.text_of(node), 20)} where a word is expected")
+            self.state.note_flaw(f"it contains {quote_short(self.state.get_text(node), 20)} where a word is expected")
             self.inspect_node(node)
 
     def _read_string(self, node: "Node", builder: WordBuilder) -> None:
@@ -305,7 +308,7 @@ class WordReader:
         if kind == "expansion":
             self._check_parameter(node)
         elif kind == "arithmetic_expansion":
-            self.check_arithmetic(self.state.text_of(node))
+            self.check_arithmetic(self.state.get_text(node))
         elif kind == "subscript":
             self._check_subscript(node)
         elif kind == "ERROR" or (node.is_missing and node.child_count == 0):
@@ -318,7 +321,7 @@ class WordReader:
                 self.inspect_node(node)
 
     def _check_parameter(self, node: "Node") -> None:
-        text = self.state.text_of(node)
+        text = self.state.get_text(node)
         if _PLAIN_PARAMETER.fullmatch(text):
             return
         if any(char in text for char in "'\"\\`"):
@@ -329,7 +332,7 @@ class WordReader:
             self.state.note_doubt("a parameter expansion may run code from a variable")
 
     def _check_subscript(self, node: "Node") -> None:
-        if not re.fullmatch(r"\w+\[(?:\d+|@|\*)\]", self.state.text_of(node)):
+        if not re.fullmatch(r"\w+\[(?:\d+|@|\*)\]", self.state.get_text(node)):
             self.state.note_doubt("an array index may run code from a variable")
 
     def check_arithmetic(self, text: str) -> None:

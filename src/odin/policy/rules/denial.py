@@ -30,9 +30,9 @@ from odin.policy.commands.syntax import (
     quote_short,
     split_names,
 )
-from odin.policy.policy_call import PolicyCall, path_forms_of
+from odin.policy.policy_call import PolicyCall, find_path_forms
 from odin.policy.rules.pattern import GIT_VALUED_OPTIONS, CommandPattern, matches_path_loosely
-from odin.policy.rules.possible_match import VariableValues, WordForms, WordPiece, forms_of, may_match
+from odin.policy.rules.possible_match import VariableValues, WordForms, WordPiece, expand_forms, may_match
 from odin.policy.rules.rule import Rule
 
 _MAX_SCRIPT_CHARS = 100_000
@@ -90,7 +90,7 @@ class _CommandCheck:
     def check_analysis(self, analysis: CommandAnalysis) -> PossibleDenial | None:
         values = VariableValues(analysis, self._scope)
         for part in analysis.commands:
-            found = self._check_part(part, forms_of(part, values), analysis)
+            found = self._check_part(part, expand_forms(part, values), analysis)
             if found is not None:
                 return found
         for file in analysis.script_files:
@@ -119,7 +119,7 @@ class _CommandCheck:
                 return None
             target = os.path.basename(os.path.realpath(path))  # noqa: PTH119
             renamed = ((WordPiece(target),),) if target != os.path.basename(path) else None  # noqa: PTH119
-            text = _read_script(path, *_stamp_of(path))
+            text = _read_script(path, *_read_stamp(path))
             for rule in self._rules:
                 if (
                     renamed is not None
@@ -153,7 +153,7 @@ class _CommandCheck:
     def _check_script_file(self, file: ShellFile, analysis: CommandAnalysis) -> PossibleDenial | None:
         rule = self._rules[0]
         path = self._locate(file.path, file.folder)
-        text = _read_script(path, *_stamp_of(path)) if path is not None else None
+        text = _read_script(path, *_read_stamp(path)) if path is not None else None
         if path is None or text is None or self._depth >= _MAX_DEPTH:
             return PossibleDenial(rule, f"the script {file.path} cannot be read")
         if self._may_change(path, file, analysis):
@@ -254,7 +254,7 @@ def _is_activation(path: str) -> bool:
     return name.startswith("activate") and os.path.isfile(f"{folder}/../pyvenv.cfg")  # noqa: PTH113
 
 
-def _stamp_of(path: str) -> tuple[int, int]:
+def _read_stamp(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
@@ -348,5 +348,5 @@ class _PathCheck:
         if folder is None and not text.startswith("/"):
             return "/" in rule.pattern or matches_path_loosely(rule.pattern, f"{call.root}/{text}", call.scope)
         start = call.scope.environment.expand_home(folder or "")
-        forms = path_forms_of(text, os.path.join(call.cwd, start))  # noqa: PTH118
+        forms = find_path_forms(text, os.path.join(call.cwd, start))  # noqa: PTH118
         return any(matches_path_loosely(rule.pattern, form, call.scope) for form in forms)

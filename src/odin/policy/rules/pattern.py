@@ -173,11 +173,11 @@ def parse_command_pattern(text: str) -> CommandPattern:
         return CommandPattern((), is_prefix=True)
     for suffix in (":*", " *"):
         if text.endswith(suffix):
-            return CommandPattern(words_of(text.removesuffix(suffix)), is_prefix=True)
-    return CommandPattern(words_of(text))
+            return CommandPattern(split_words(text.removesuffix(suffix)), is_prefix=True)
+    return CommandPattern(split_words(text))
 
 
-def words_of(text: str) -> tuple[str, ...]:
+def split_words(text: str) -> tuple[str, ...]:
     if not set(text) & set("'\"\\"):
         return tuple(text.split())
     import shlex
@@ -294,7 +294,7 @@ def matches_tool_name(pattern: str, name: str) -> bool:
 def matches_url_strictly(pattern: str, url: str) -> bool:
     """True if a URL matches. `domain:example.org` includes subdomains; a wildcard may only follow a complete host."""
     if pattern.startswith("domain:"):
-        return _is_in_domain(pattern, host_of(url))
+        return _is_in_domain(pattern, get_host(url))
     if not has_wildcard(pattern):
         return pattern == url
     fixed = re.split(r"[*?]", pattern, maxsplit=1)[0]
@@ -304,27 +304,27 @@ def matches_url_strictly(pattern: str, url: str) -> bool:
 def matches_url_loosely(pattern: str, url: str) -> bool:
     """Like `matches_url_strictly`, but a URL without a valid host matches any domain that it mentions."""
     if pattern.startswith("domain:"):
-        host = host_of(url)
-        return _is_in_domain(pattern, host) if host else _domain_of(pattern) in url.casefold()
+        host = get_host(url)
+        return _is_in_domain(pattern, host) if host else _get_domain(pattern) in url.casefold()
     return compile_wildcard(pattern, loose=True, flat=True)(url)
 
 
-def _domain_of(pattern: str) -> str:
+def _get_domain(pattern: str) -> str:
     return pattern.removeprefix("domain:").strip().lower().removeprefix("*.").rstrip(".")
 
 
 def _is_in_domain(pattern: str, host: str) -> bool:
-    domain = _domain_of(pattern)
+    domain = _get_domain(pattern)
     return bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
 
 def is_host_named(pattern: str, url: str) -> bool:
     """True if a pattern for URLs names exactly the host of this one."""
-    given = pattern.removeprefix("domain:").strip().lower() if pattern.startswith("domain:") else _raw_host_of(pattern)
-    return bool(given) and given == _raw_host_of(url)
+    given = pattern.removeprefix("domain:").strip().lower() if pattern.startswith("domain:") else _get_raw_host(pattern)
+    return bool(given) and given == _get_raw_host(url)
 
 
-def _raw_host_of(url: str) -> str:
+def _get_raw_host(url: str) -> str:
     """Return the host of a URL, which may be an IPv6 address, or ""."""
     try:
         return (urlsplit(url).hostname or "").rstrip(".")
@@ -332,9 +332,9 @@ def _raw_host_of(url: str) -> str:
         return ""
 
 
-def host_of(url: str) -> str:
+def get_host(url: str) -> str:
     """Return the host of a URL, or "" if it has no valid one."""
-    host = _raw_host_of(url)
+    host = _get_raw_host(url)
     return host if re.fullmatch(r"[a-z0-9.-]+", host) else ""
 
 
@@ -342,7 +342,7 @@ def is_private_url(url: str) -> bool:
     """True if a URL names this machine or an address of a private network. A name may still lead to one."""
     import ipaddress
 
-    host = _raw_host_of(url)
+    host = _get_raw_host(url)
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

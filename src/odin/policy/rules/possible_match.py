@@ -140,7 +140,7 @@ def _expand_first(word: str) -> list[str]:
     return [word[: match.start()] + piece + word[match.end() :] for piece in match[1].split(",")]
 
 
-def forms_of(part: ExtractedCommand, values: VariableValues) -> list[WordForms]:
+def expand_forms(part: ExtractedCommand, values: VariableValues) -> list[WordForms]:
     """Return what every word of a command may become, including the words that it is given at run time."""
     forms: list[WordForms] = []
     for index, word in enumerate(part.words):
@@ -185,7 +185,7 @@ class _PossibleMatch:
     def __init__(self, pattern: CommandPattern, forms: Sequence[WordForms]) -> None:
         plain = [word for word in pattern.words if not word.startswith("-") or word == "-"]
         self._wanted = [plain[0].rsplit("/", 1)[-1], *plain[1:]] if plain else []
-        self._wanted_flags = set(_flags_of(pattern.words))
+        self._wanted_flags = set(_list_flags(pattern.words))
         self._is_prefix = pattern.is_prefix or pattern.words[-1].endswith("*")
         self._has_wildcards = any(has_wildcard(word) for word in pattern.words)
         self._forms = forms
@@ -266,7 +266,7 @@ class _PossibleMatch:
 
     def _are_flags_possible(self) -> bool:
         pieces = [piece for forms in self._forms[1:] for form in forms for piece in form]
-        given = set(_flags_of([piece.text for piece in pieces if piece.is_exact]))
+        given = set(_list_flags([piece.text for piece in pieces if piece.is_exact]))
         if any(not piece.is_exact and _may_be_option(piece) for piece in pieces):
             given |= self._wanted_flags
         missing = {flag for flag in self._wanted_flags - given if not _is_abbreviated(flag, given)}
@@ -295,7 +295,7 @@ def _may_be_option(piece: WordPiece) -> bool:
     return piece.text.startswith("-") or (piece.is_glob and piece.text[0] in "*?[" and not set(piece.text) & set("./"))
 
 
-def _flags_of(words: Sequence[str]) -> Iterator[str]:
+def _list_flags(words: Sequence[str]) -> Iterator[str]:
     """Yield long options by name, and the letters of short ones."""
     for word in words:
         if word.startswith("--"):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from odin.core.errors import UsageError
 from odin.core.path_names import contains, is_secret_path
 from odin.core.policy import RememberScope, RuleAction, RuleLayer, RuleLine, SessionRule
-from odin.core.tool import Kind, ResolvedPath, canonical_name_of
+from odin.core.tool import Kind, ResolvedPath, get_canonical_name
 from odin.policy import paths
 from odin.policy.rules.pattern import (
     CommandPattern,
@@ -70,7 +70,7 @@ class Rule(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The rule as named in a verdict."""
+        """The rule as named in a decision."""
         where = f", {self.source}" if self.source not in ("", _SESSION) else ""
         return f"{self.action} {self.text} ({self.layer}{where})"
 
@@ -91,11 +91,11 @@ class Rule(Struct, frozen=True):
         """True if the rule names this tool, or the tool that this one is a variant of."""
         if server_tool is not None and self.tool.startswith("mcp_"):
             return server_tool.is_named_by(self.tool, loosely=self.action != "allow")
-        name = canonical_name_of(name)
+        name = get_canonical_name(name)
         return matches_tool_name(self.tool, name) or (name in _VARIANTS and self.tool == _VARIANTS[name])
 
     def is_about_tool(self, call: "PolicyCall") -> bool:
-        return self.matches_tool(call.name, call.subject.server_tool)
+        return self.matches_tool(call.name, call.target.server_tool)
 
     # --- allow rules ---
 
@@ -123,12 +123,12 @@ class Rule(Struct, frozen=True):
         return is_exact(self.pattern) or not explain_sensitivity(item, call)
 
     def covers_url(self, call: "PolicyCall") -> bool:
-        return self.is_about_tool(call) and (self.bare or matches_url_strictly(self.pattern, call.subject.url))
+        return self.is_about_tool(call) and (self.bare or matches_url_strictly(self.pattern, call.target.url))
 
     def covers_all(self, call: "PolicyCall") -> bool:
         """True if the rule allows a call without a command, path or URL."""
-        covers = self.bare or any(map(compile_wildcard(self.pattern, flat=True), call.subject.names))
-        return covers and self.is_about_tool(call) and canonical_name_of(call.name) != "Delete"
+        covers = self.bare or any(map(compile_wildcard(self.pattern, flat=True), call.target.names))
+        return covers and self.is_about_tool(call) and get_canonical_name(call.name) != "Delete"
 
     # --- deny and ask rules ---
 
@@ -144,18 +144,18 @@ class Rule(Struct, frozen=True):
             ):
                 return True
             return not call.analysis.is_complete and self.command.is_mentioned_in(call.command)
-        if call.subject.url:
-            return names_tool and matches_url_loosely(self.pattern, call.subject.url)
-        if call.subject.name:
+        if call.target.url:
+            return names_tool and matches_url_loosely(self.pattern, call.target.url)
+        if call.target.name:
             matches = compile_wildcard(self.pattern, loose=True, flat=True)
-            return names_tool and any(map(matches, call.subject.names))
+            return names_tool and any(map(matches, call.target.names))
         if self.bare:
             return False
         covers = self._covers_tool(call)
         if self.everything:
             return covers
-        if self.tool == "Delete" and call.subject.removes:
-            forms = [form for item in call.list_paths() if call.is_removed(item) for form in call.forms_of(item)]
+        if self.tool == "Delete" and call.target.removes:
+            forms = [form for item in call.list_paths() if call.is_removed(item) for form in call.list_forms(item)]
             return any(matches_path_loosely(self.pattern, form, call.scope) for form in forms)
         if not covers and not (call.analysis is not None and self.tool in _WHOLE_KINDS):
             return False
@@ -182,7 +182,7 @@ class Rule(Struct, frozen=True):
 
 def explain_sensitivity(item: ResolvedPath, call: "PolicyCall") -> str:
     """Return why a path needs approval even if a wildcard rule allows it, as a clause, or ""."""
-    forms = call.forms_of(item)
+    forms = call.list_forms(item)
     if call.kind == "read":
         return "may contain secrets" if any(map(is_secret_path, forms)) else ""
     name = call.scope.find_protected_form(forms)
@@ -193,14 +193,14 @@ def explain_sensitivity(item: ResolvedPath, call: "PolicyCall") -> str:
     return ""
 
 
-def rule_of(text: str, action: RuleAction = "allow", layer: RuleLayer = "session", source: str = "") -> Rule:
+def parse_rule(text: str, action: RuleAction = "allow", layer: RuleLayer = "session", source: str = "") -> Rule:
     """Parse a rule. Raises UsageError if the text is not a rule."""
     match = re.fullmatch(_RULE_SYNTAX, text)
     if match is None:
         raise UsageError(f"{text!r} is not a rule.", "Write Tool or Tool(pattern), such as Bash(git log:*).")
     pattern = (match[2] or "").strip()
     return Rule(
-        text.strip(), canonical_name_of(match[1]), pattern, parse_command_pattern(pattern), action, layer, source
+        text.strip(), get_canonical_name(match[1]), pattern, parse_command_pattern(pattern), action, layer, source
     )
 
 
@@ -300,7 +300,7 @@ class RuleSet:
 
     def check(self, text: str, action: RuleAction) -> Rule:
         """Return the rule that `add` would add. Raises UsageError if it is not accepted."""
-        rule = rule_of(text, action, "session", _SESSION)
+        rule = parse_rule(text, action, "session", _SESSION)
         why = find_objection(rule)
         if why:
             raise UsageError(why)
@@ -328,7 +328,7 @@ class RuleSet:
         if rule.layer == "session":
             self._session = tuple(other for other in self._session if other is not rule)
         elif self._store is not None:
-            self._store.remove(rule.text, rule.action, scope_of(rule))
+            self._store.remove(rule.text, rule.action, get_scope(rule))
             self._stored = tuple(self._store.load_rules())
         self._sort()
         return rule
@@ -346,5 +346,5 @@ class RuleSet:
         return list(enumerate((rule for rule in self._sort_by_layer() if id(rule) in remembered), 1))
 
 
-def scope_of(rule: Rule) -> RememberScope:
+def get_scope(rule: Rule) -> RememberScope:
     return rule.layer if rule.layer in ("project", "user") else "session"

@@ -30,8 +30,8 @@ from msgspec.structs import replace
 
 from odin.core.errors import ConfigError, UsageError
 from odin.core.policy import RememberScope, RuleAction, RuleLayer
-from odin.core.tool import canonical_name_of
-from odin.policy.rules.rule import Rule, find_objection, rule_of
+from odin.core.tool import get_canonical_name
+from odin.policy.rules.rule import Rule, find_objection, parse_rule
 
 _ACTIONS: tuple[str, ...] = get_args(RuleAction)
 _WILDCARDS = ("*", "**")
@@ -122,7 +122,7 @@ class RuleReader:
             if action not in _ACTIONS:
                 self._warn(f"{at}.{pattern}" if patterns is value else at, f"must be one of {', '.join(_ACTIONS)}")
                 continue
-            text = _whole_rule_of(tool) if pattern in _WILDCARDS else f"{tool}({pattern})"
+            text = _make_whole_rule(tool) if pattern in _WILDCARDS else f"{tool}({pattern})"
             self._add(text, action, f"{at}.{pattern}")
         self._add_exceptions(start)
 
@@ -136,7 +136,7 @@ class RuleReader:
 
     def _add(self, text: str, action: RuleAction, at: str) -> None:
         try:
-            rule = rule_of(text, action, self._layer, self._source)
+            rule = parse_rule(text, action, self._layer, self._source)
         except UsageError as error:
             self._warn(at, str(error).rstrip(".").removeprefix(f"{text!r} "), f"{text!r} ")
             return
@@ -153,9 +153,9 @@ class RuleReader:
         self.problems.append((at, f"is ignored: {what or 'it '}{why}."))
 
 
-def _whole_rule_of(tool: str) -> str:
+def _make_whole_rule(tool: str) -> str:
     """Return the rule for every use of a tool; for Read and Edit, of every tool that reads or changes files."""
-    return f"{tool}(**)" if canonical_name_of(tool) in ("Read", "EditTool") else tool
+    return f"{tool}(**)" if get_canonical_name(tool) in ("Read", "EditTool") else tool
 
 
 def build_list_rules(
@@ -170,20 +170,20 @@ def build_list_rules(
     """Return the rules of the four plain lists in the settings. Raises UsageError for an invalid one."""
     suffix = f" in {where}" if where else ""
     lists: tuple[tuple[Iterable[str], RuleAction, str], ...] = (
-        (map(_command_rule_of, allowed_commands), "allow", "AllowedCommands"),
+        (map(_make_command_rule, allowed_commands), "allow", "AllowedCommands"),
         (allowed_tools, "allow", "allowed_tools"),
-        (map(_command_rule_of, forbidden_commands), "deny", "ForbiddenCommands"),
+        (map(_make_command_rule, forbidden_commands), "deny", "ForbiddenCommands"),
         (disallowed_tools, "deny", "disallowed_tools"),
     )
     return [
-        rule_of(text, action, layer, f"{name}{suffix}")
+        parse_rule(text, action, layer, f"{name}{suffix}")
         for texts, action, name in lists
         for text in texts
         if text.strip()
     ]
 
 
-def _command_rule_of(text: str) -> str:
+def _make_command_rule(text: str) -> str:
     """Return a prefix rule for a command, or "" without words."""
     return f"Bash({text.strip()}:*)" if text.strip() else ""
 
@@ -214,7 +214,7 @@ class RuleFile:
             (RuleReader("user", str(self.path)), value.get("rules", []), "rules"),
             (
                 RuleReader("project", str(self.path)),
-                self._projects_of(value).get(self._root, []),
+                self._get_projects(value).get(self._root, []),
                 f"projects.{self._root}",
             ),
         ):
@@ -246,17 +246,17 @@ class RuleFile:
             with self._hold_lock():
                 value = self._read()
                 if scope == "user":
-                    value["rules"] = change(_entries_of(value.get("rules", [])))
+                    value["rules"] = change(_list_entries(value.get("rules", [])))
                 else:
-                    projects = self._projects_of(value)
-                    own = change(_entries_of(projects.pop(self._root, [])))
+                    projects = self._get_projects(value)
+                    own = change(_list_entries(projects.pop(self._root, [])))
                     value["projects"] = {**projects, self._root: own} if own else projects
                 self._write(value)
         except OSError as error:
             why = error.strerror or error
             raise ConfigError(f"{self.path} cannot be written: {why}.", "Make it writable.") from error
 
-    def _projects_of(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _get_projects(self, value: dict[str, Any]) -> dict[str, Any]:
         projects = value.get("projects", {})
         if not isinstance(projects, dict):
             raise ConfigError(f"{self.path}: projects must be an object.", _REPAIR_HINT)
@@ -283,7 +283,7 @@ class RuleFile:
         if not isinstance(value, dict):
             raise ConfigError(f"{self.path} must contain one JSON object.", _REPAIR_HINT)
         content = cast("dict[str, Any]", value)
-        self._projects_of(content)
+        self._get_projects(content)
         return content
 
     def _write(self, value: dict[str, Any]) -> None:
@@ -328,7 +328,7 @@ class RuleFile:
             os.close(fd)
 
 
-def _entries_of(value: Any) -> list[Any]:
+def _list_entries(value: Any) -> list[Any]:
     """Return the entries as a list; an object counts as one entry."""
     return list(cast("list[Any]", value)) if isinstance(value, list) else [value]
 

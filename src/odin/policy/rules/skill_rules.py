@@ -24,9 +24,9 @@ from odin.core.path_names import contains
 from odin.policy.commands.programs import INTERPRETERS, SHELLS
 from odin.policy.effects import is_hard_to_undo
 from odin.policy.policy_call import PolicyCall
+from odin.policy.rules.evaluation import find_deciding_rule
 from odin.policy.rules.pattern import CommandPattern, has_wildcard, is_host_named
-from odin.policy.rules.rule import Rule, find_objection, rule_of
-from odin.policy.rules.ruling import find_deciding_rule
+from odin.policy.rules.rule import Rule, find_objection, parse_rule
 
 _COMMAND_TOOLS = ("ExecuteCommand", "Spawn")
 _FOLDER = re.compile(r"\$\{(?:CLAUDE|ODIN)_SKILL_DIR\}")
@@ -44,7 +44,7 @@ def parse_skill_rules(texts: Iterable[str], folder: str) -> Iterator[Rule]:
         if explain_no_effect(text):
             continue
         with suppress(UsageError):
-            yield from _locate_files(rule_of(_insert_folder(text, home), source="a skill"), home)
+            yield from _locate_files(parse_rule(_insert_folder(text, home), source="a skill"), home)
 
 
 def list_effective_rules(texts: Iterable[str]) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def list_effective_rules(texts: Iterable[str]) -> tuple[str, ...]:
 def explain_no_effect(text: str) -> str:
     """Return why one of a skill's `allowed-tools` allows nothing, as a sentence, or ""."""
     try:
-        rule = rule_of(text)
+        rule = parse_rule(text)
     except UsageError as error:
         return error.describe()
     if has_wildcard(rule.tool) or (rule.tool.startswith("mcp__") and rule.tool.count("__") == 1):
@@ -69,7 +69,7 @@ def explain_no_effect(text: str) -> str:
 def find_skill_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
     """Return the rule of a skill that allows a call, or None. It allows no private address that it does not name."""
     if call.is_private_fetch():
-        rules = [rule for rule in rules if is_host_named(rule.pattern, call.subject.url)]
+        rules = [rule for rule in rules if is_host_named(rule.pattern, call.target.url)]
     rule = find_deciding_rule(call, rules)
     return None if rule is None or is_hard_to_undo(call) else rule
 
@@ -78,7 +78,7 @@ def _insert_folder(text: str, home: str) -> str:
     """Return a rule with the skill's folder instead of `${CLAUDE_SKILL_DIR}`, quoted in a command."""
     if has_wildcard(home) or not _FOLDER.search(text):
         return text
-    place = shlex.quote(home) if rule_of(text).tool in _COMMAND_TOOLS else home
+    place = shlex.quote(home) if parse_rule(text).tool in _COMMAND_TOOLS else home
     return _FOLDER.sub(lambda _: place, text)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from odin.core.format import clip, count_of
+from odin.core.format import clip, pluralize
 from odin.core.message import ToolResult
 from odin.providers.offline import results
 from odin.providers.offline.plan import PlanContext, PlanFailed
@@ -49,11 +49,11 @@ def format_hits(what: str, result: ToolResult, place: str, context: PlanContext)
         by_file.setdefault(hit.path, []).append(hit)
     if not hits:
         return f"No match for {what}{format_place(place, context)}."
-    files = "" if list(by_file) == [place] else f" in {count_of(len(by_file), 'file')}"
+    files = "" if list(by_file) == [place] else f" in {pluralize(len(by_file), 'file')}"
     omitted = results.parse_omitted(result.text)
     note = f" ({omitted})" if omitted else ""
     blocks = [
-        f"{count_of(len(hits), 'match', 'matches')} for {what}{files}{format_place(place, context)}.{note}",
+        f"{pluralize(len(hits), 'match', 'matches')} for {what}{files}{format_place(place, context)}.{note}",
         "",
     ]
     for path, found in list(by_file.items())[:_FILES_SHOWN]:
@@ -61,7 +61,7 @@ def format_hits(what: str, result: ToolResult, place: str, context: PlanContext)
         shown = [f"  {hit.line}: {clip(hit.text.strip(), _MAX_LINE_WIDTH)}" for hit in found]
         blocks.append(limit_lines(shown, _HITS_SHOWN))
     if len(by_file) > _FILES_SHOWN:
-        blocks.append(f"and {count_of(len(by_file) - _FILES_SHOWN, 'more file', 'more files')}")
+        blocks.append(f"and {pluralize(len(by_file) - _FILES_SHOWN, 'more file', 'more files')}")
     return "\n".join(blocks)
 
 
@@ -70,7 +70,7 @@ def format_counts(term: str, counts: Mapping[str, int], place: str, context: Pla
         return f"No match for `{term}`{format_place(place, context)}."
     ranked = sorted(counts, key=lambda path: (-counts[path], path))
     lines = [f"- {context.display_path(path)}: {counts[path]}" for path in ranked]
-    total = f"{count_of(sum(counts.values()), 'line')} in {count_of(len(counts), 'file')}"
+    total = f"{pluralize(sum(counts.values()), 'line')} in {pluralize(len(counts), 'file')}"
     return f"`{term}` is on {total}{format_place(place, context)}:\n\n{limit_lines(lines, _FILES_SHOWN)}"
 
 
@@ -80,7 +80,7 @@ def format_paths(what: str, result: ToolResult, context: PlanContext) -> str:
         return f"No file {what}."
     lines = [f"- {context.display_path(path)}" for path in found]
     remark = results.parse_omitted(result.text)
-    return f"{count_of(len(found), 'file')} {what}:\n\n{limit_lines(lines, LINES_SHOWN, remark)}"
+    return f"{pluralize(len(found), 'file')} {what}:\n\n{limit_lines(lines, LINES_SHOWN, remark)}"
 
 
 def format_listing(path: str, result: ToolResult, context: PlanContext) -> str:
@@ -90,7 +90,7 @@ def format_listing(path: str, result: ToolResult, context: PlanContext) -> str:
         return f"{folder} is empty."
     folders = sum(name.endswith("/") for name in names)
     amounts = [(folders, "folder"), (len(names) - folders, "file")]
-    what = " and ".join(count_of(number, noun) for number, noun in amounts if number)
+    what = " and ".join(pluralize(number, noun) for number, noun in amounts if number)
     return f"{folder} has {what}:\n\n{limit_lines(names, LINES_SHOWN, results.parse_omitted(result.text))}"
 
 
@@ -111,7 +111,7 @@ def format_file(path: str, result: ToolResult, context: PlanContext) -> str:
             break
         shown.append(f"{number:>{width}}  {text}")
     first, last = page.lines[0][0], page.lines[len(shown) - 1][0]
-    span = count_of(page.total, "line") if last - first + 1 == page.total else f"lines {first}-{last} of {page.total}"
+    span = pluralize(page.total, "line") if last - first + 1 == page.total else f"lines {first}-{last} of {page.total}"
     following = f"read lines {last + 1}-{min(last + LINES_SHOWN, page.total)} of {name}"
     rest = f'\n\nSay "{following}" for what follows.' if last < page.total else ""
     suffix = name.rsplit(".", 1)[-1] if "." in name.rsplit("/", 1)[-1] else ""
@@ -143,7 +143,7 @@ def report_edits(
         raise PlanFailed(f"Nothing was changed.\n{limit_lines(failures, _FILES_SHOWN)}")
     verb = f"Replaced `{term}` with `{new}`" if new else f"Removed `{term}`"
     where = f"`{context.display_path(next(iter(changed)))}`" if len(changed) == 1 else f"{len(changed)} files"
-    lines = [f"{verb}: {count_of(sum(changed.values()), 'occurrence')} in {where}."]
+    lines = [f"{verb}: {pluralize(sum(changed.values()), 'occurrence')} in {where}."]
     if len(changed) > 1:
         listed = [f"- {context.display_path(path)}: {count}" for path, count in changed.items()]
         lines += ["", limit_lines(listed, _FILES_SHOWN)]
@@ -154,10 +154,10 @@ def report_edits(
 
 def report_command(command: str, result: ToolResult) -> str:
     """Return how a command ended, and the last lines of its output. Raise PlanFailed if it failed."""
-    code = results.exit_code_of(result)
+    code = results.get_exit_code(result)
     if code is None:
         raise PlanFailed(f"`{command}` did not run to its end: {results.extract_reason(result)}")
-    output = results.output_of(result)
+    output = results.get_output(result)
     shown = f":\n\n{format_code_block(keep_last_lines(output, LINES_SHOWN))}" if output else " and printed nothing."
     if code:
         raise PlanFailed(f"`{command}` failed with exit code {code}{shown}")
@@ -169,12 +169,12 @@ def report_tests(command: str, source: str, result: ToolResult) -> str:
     counts = results.count_results(result.text)
     outcome = f": {counts}" if counts else ""
     because = f", because there is {source}" if source else ""
-    code = results.exit_code_of(result)
+    code = results.get_exit_code(result)
     if code == 0:
         return f"The tests pass{outcome}. I ran `{command}`{because}."
     if code is None:
         raise PlanFailed(f"The tests did not run to their end: {results.extract_reason(result)}")
-    end = format_code_block(keep_last_lines(results.output_of(result) or "(no output)", _TAIL_LINES))
+    end = format_code_block(keep_last_lines(results.get_output(result) or "(no output)", _TAIL_LINES))
     if code == 127 or "No module named pytest" in result.text:
         raise PlanFailed(f"The tests did not run: `{command}` cannot be started here.\n\n{end}")
     raise PlanFailed(f"The tests fail{outcome}. I ran `{command}`{because}. It ended with exit code {code}:\n\n{end}")

@@ -6,11 +6,11 @@ relies on its own checks.
 
 import re
 
+from odin.core.background_prompts import CONTEXT_SUMMARY_PROMPT, ITEM_MARK, TITLE_PROMPT
 from odin.core.errors import NeedsModel
 from odin.core.format import clip
 from odin.core.message import PromptMessage
 from odin.core.provider import Request
-from odin.core.small_jobs import CONTEXT_SUMMARY_JOB, ITEM_MARK, TITLE_JOB
 
 TITLE_CHARS = 60
 SUMMARY_CHARS = 6000
@@ -25,9 +25,9 @@ def is_background(request: Request) -> bool:
 def answer_background(request: Request) -> str:
     """Return the answer to a background prompt."""
     text = "\n\n".join(message.text for message in request.messages if isinstance(message, PromptMessage))
-    if request.system == TITLE_JOB.system:
+    if request.system == TITLE_PROMPT.system:
         return make_title(text)
-    if request.system == CONTEXT_SUMMARY_JOB.system:
+    if request.system == CONTEXT_SUMMARY_PROMPT.system:
         return extract_summary(text)
     raise NeedsModel("No model is connected that could do this.", "Set `small_model` in odinconfig.json.")
 

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from odin.core.errors import NeedsModel
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolCall, ToolResult
 from odin.core.provider import Request
-from odin.core.tool import canonical_name_of
+from odin.core.tool import get_canonical_name
 from odin.providers.offline.plan import Calls, Plan, PlanContext, PlanFailed
 from odin.providers.offline.requests import CONNECT, parse_prompt
 
@@ -53,7 +53,7 @@ def choose_move(request: Request) -> PlannerMove:
     context = PlanContext(
         _find_working_directory(request),
         _find_mode(request),
-        {canonical_name_of(spec.name): spec for spec in request.tools},
+        {get_canonical_name(spec.name): spec for spec in request.tools},
     )
     *earlier, newest = collect_turns(request.messages) or [PlannerTurn("help")]
     for turn in earlier[-_MAX_REMEMBERED_TURNS:]:

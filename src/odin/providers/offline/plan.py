@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from odin.core.message import ToolCall, ToolResult
 from odin.core.provider import ToolSpec
-from odin.core.tool import canonical_name_of
+from odin.core.tool import get_canonical_name
 from odin.providers.offline.results import parse_hits
 
 
@@ -61,7 +61,7 @@ class PlannerMemory(Struct):
         """Record the calls of one reply, also of a model that was used before."""
         files: list[str] = []
         for call, result in zip(calls, results, strict=True):
-            name = canonical_name_of(call.name)
+            name = get_canonical_name(call.name)
             if result.is_error:
                 continue
             if name == "Grep" and call.args.get("output_mode") == "content":

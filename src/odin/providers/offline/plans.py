@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.message import ToolResult
 from odin.core.path_names import quote_path
 from odin.core.text import join_some
@@ -248,7 +248,7 @@ def plan_create(match: RequestMatch, context: PlanContext) -> Plan:
         return f"`{name}` already exists and is empty."
     (written,) = yield (PlannedCall("WriteFile", {"file_path": path, "content": content}),)
     check_result(f"write `{name}`", written)
-    lines = count_of(content.count("\n"), "line")
+    lines = pluralize(content.count("\n"), "line")
     return f"Created `{name}` ({lines})." if content else f"Created the empty file `{name}`."
 
 
@@ -265,7 +265,7 @@ def plan_overwrite(match: RequestMatch, context: PlanContext) -> Plan:
     content = _end_line(match["content"])
     (written,) = yield (PlannedCall("WriteFile", {"file_path": path, "content": content}),)
     check_result(f"write `{name}`", written)
-    return f"Overwrote `{name}` ({count_of(content.count(chr(10)), 'line')})."
+    return f"Overwrote `{name}` ({pluralize(content.count(chr(10)), 'line')})."
 
 
 def plan_append(match: RequestMatch, context: PlanContext) -> Plan:
@@ -289,7 +289,7 @@ def plan_append(match: RequestMatch, context: PlanContext) -> Plan:
         edit = {"old_string": tail, "new_string": f"{tail}\n{content.removesuffix(chr(10))}"}
         (written,) = yield (PlannedCall("EditTool", {"file_path": path, **edit}),)
     check_result(f"append to `{name}`", written)
-    return f"Appended {count_of(content.count(chr(10)), 'line')} to `{name}`."
+    return f"Appended {pluralize(content.count(chr(10)), 'line')} to `{name}`."
 
 
 def _find_unique_tail(lines: list[str]) -> str:

@@ -75,7 +75,7 @@ def is_empty(result: ToolResult) -> bool:
     return not result.is_error and result.text.startswith("(empty file)")
 
 
-def exit_code_of(result: ToolResult) -> int | None:
+def get_exit_code(result: ToolResult) -> int | None:
     """Return the exit code of a command, or None if it was refused or stopped."""
     if not result.is_error:
         return 0
@@ -83,7 +83,7 @@ def exit_code_of(result: ToolResult) -> int | None:
     return int(found[1]) if found else None
 
 
-def output_of(result: ToolResult) -> str:
+def get_output(result: ToolResult) -> str:
     """Return the output of a command without Odin's remarks."""
     return re.sub(r"\n?\((?:exit code -?\d+|no output)\)\s*$", "", result.text.rstrip()).strip("\n")
 

@@ -1,4 +1,4 @@
-"""Judges a reply of a small model: it becomes tool calls, an answer, or an error that the model has to correct."""
+"""Checks a reply of a small model: it becomes tool calls, an answer, or an error that the model has to correct."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -58,7 +58,7 @@ class ReplyOutcome(Struct, frozen=True):
 
 
 class ReplyJudge:
-    """Judges replies in the light of the prompt and of what the turn has shown so far."""
+    """Checks replies in the light of the prompt and of what the turn has shown so far."""
 
     def __init__(self, features: PromptFeatures, facts: TurnFacts, offered: Collection[str]) -> None:
         self._features = features

@@ -323,7 +323,7 @@ class WholeFileStrategy:
         chosen = [path for path in dict.fromkeys((*project.written, *others)) if path in project.files]
         return chosen or list(project.files)
 
-    # --- judging a reply ---
+    # --- checking a reply ---
 
     def judge_reply(self, text: str, *, is_cut: bool) -> ReplyOutcome:
         """Return what a reply of the model becomes; note an error as a failure. `is_cut`: it was too long."""

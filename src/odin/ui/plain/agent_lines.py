@@ -6,10 +6,10 @@ from typing import TextIO
 from odin.core.call_events import Replied, ToolStarted
 from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, LoopChanged
 from odin.core.team import STATE_WORDS, MailSent, TaskChanged
-from odin.core.tool import user_name_of
+from odin.core.tool import get_display_name
 from odin.ui.progress import EventLines
 from odin.ui.slash_commands.sessions import LOOP_ENDS, describe_loop_end
-from odin.ui.terminal import TextPainter, escape_hidden, size_of, wrap_words, write_text
+from odin.ui.terminal import TextPainter, escape_hidden, get_terminal_size, wrap_words, write_text
 
 
 class AgentLines:
@@ -27,7 +27,7 @@ class AgentLines:
             self._colors[event.id] = event.color
             if event.task_id:
                 self._delegated.add(event.id)
-            return _add_name(event.id, [f"started: {_first_line_of(event.description or event.task)}"])
+            return _add_name(event.id, [f"started: {_get_first_line(event.description or event.task)}"])
         if isinstance(event, AgentEnded):
             return [] if event.id in self._delegated else _add_name(event.id, [f"ended ({event.reason})"])
         if not agent:
@@ -41,7 +41,7 @@ class AgentLines:
         """Write one of these lines with the name of its agent in its color, and what it does dimmed."""
         name, bracket, rest = line.partition("]")
         painter, agent = TextPainter(err), name.removeprefix("[")
-        text = wrap_words(line, size_of(err)[0]) if err.isatty() else line
+        text = wrap_words(line, get_terminal_size(err)[0]) if err.isatty() else line
         if bracket and agent in self._colors and text.startswith(f"{name}]"):
             rest = text.removeprefix(f"{name}]")
             rest = painter.paint(rest, "dim") if rest.startswith(" · ") else rest
@@ -57,7 +57,7 @@ class AgentLines:
             case LoopChanged(state=state, reason=reason) if state in LOOP_ENDS:
                 return [describe_loop_end(state, reason)]
             case MailSent(kind=kind, text=text) if kind != "message":
-                return [f"{kind.replace('_', ' ')}: {_first_line_of(text)}"]
+                return [f"{kind.replace('_', ' ')}: {_get_first_line(text)}"]
             case Replied(message=message) if is_focused and message.text.strip():
                 return message.text.strip().splitlines()
             case _:
@@ -65,7 +65,7 @@ class AgentLines:
 
     def _describe_work(self, envelope: Envelope) -> list[str]:
         if isinstance(envelope.event, ToolStarted):
-            return [f"· {user_name_of(envelope.event.name)} {envelope.event.description}".rstrip()]
+            return [f"· {get_display_name(envelope.event.name)} {envelope.event.description}".rstrip()]
         line = self._event_lines.format_line(envelope)
         return [line.removeprefix(f"[{envelope.agent}] ")] if line else []
 
@@ -74,5 +74,5 @@ def _add_name(agent: str, lines: Sequence[str]) -> list[str]:
     return [escape_hidden(f"[{agent}] {line}") for line in lines]
 
 
-def _first_line_of(text: str) -> str:
+def _get_first_line(text: str) -> str:
     return text.strip().split("\n", 1)[0]

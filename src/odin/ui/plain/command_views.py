@@ -15,7 +15,15 @@ from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand, find_slash_co
 from odin.ui.slash_commands.actions import COMPACTION_CANCELED, CommandContext, compact
 from odin.ui.slash_commands.reports import DOCTOR_HINT, ErrorLog, list_facts
 from odin.ui.slash_commands.sessions import LOOP_ENDS, describe_loop_end
-from odin.ui.terminal import escape_control, escape_hidden, shorten, size_of, wrap_words, write_line, write_text
+from odin.ui.terminal import (
+    escape_control,
+    escape_hidden,
+    get_terminal_size,
+    shorten,
+    wrap_words,
+    write_line,
+    write_text,
+)
 
 HELP_LINES = (
     "/ask, /plan and /edit [TEXT] set the mode. /editor opens $EDITOR. Ctrl-D or /exit exits.",
@@ -62,7 +70,7 @@ _INDENT = "    "
 
 
 async def print_help(client: Client, topic: str, err: TextIO) -> None:
-    columns = size_of(err)[0] if err.isatty() else 1000
+    columns = get_terminal_size(err)[0] if err.isatty() else 1000
     if not topic:
         for line in HELP_LINES:
             write_line(err, line)

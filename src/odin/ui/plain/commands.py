@@ -10,7 +10,7 @@ from odin.core.client import Client, SessionInfo, Sessions, SessionSummary, clos
 from odin.core.errors import UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.event_values import Event, Mode
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.op import Prompt, Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plain import command_views as views
@@ -61,7 +61,7 @@ from odin.ui.slash_commands.sessions import (
     parse_rewind,
     strip_all_option,
 )
-from odin.ui.terminal import TextPainter, escape_hidden, size_of, write_line, write_text
+from odin.ui.terminal import TextPainter, escape_hidden, get_terminal_size, write_line, write_text
 
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
 _PROBE_WORD = "look"
@@ -147,7 +147,7 @@ class PlainCommands:
 
     @property
     def _columns(self) -> int:
-        return size_of(self._err)[0] if self._err.isatty() else 100
+        return get_terminal_size(self._err)[0] if self._err.isatty() else 100
 
     async def _run_action(self, action: Action, rest: str) -> None:
         if message := await action(self._context, rest):
@@ -159,7 +159,7 @@ class PlainCommands:
         await views.print_help(self._client, rest, self._err)
 
     async def run_commands(self, rest: str) -> None:
-        columns = size_of(self._err)[0] if self._err.isatty() else 1000
+        columns = get_terminal_size(self._err)[0] if self._err.isatty() else 1000
         write_text(self._err, views.format_custom_commands(await self._client.list_commands(), columns))
 
     async def run_mcp(self, rest: str) -> None:
@@ -187,7 +187,7 @@ class PlainCommands:
     # --- the running turn, the queue and the conversation ---
 
     async def run_queue(self, rest: str) -> None:
-        write_text(self._err, format_queue((await self._client.snapshot()).queue, size_of(self._err)[0]))
+        write_text(self._err, format_queue((await self._client.snapshot()).queue, get_terminal_size(self._err)[0]))
 
     async def run_agents(self, rest: str) -> None:
         write_text(self._err, format_agents(await self._client.snapshot(), self._columns))
@@ -301,7 +301,7 @@ class PlainCommands:
         """Print which session continues, unless it is a new one."""
         snapshot = await self._client.snapshot()
         if snapshot.messages:
-            count = count_of(len(snapshot.messages), "prompt")
+            count = pluralize(len(snapshot.messages), "prompt")
             title = snapshot.title or "(no title)"
             write_line(self._err, f"Resumed {await self._context.get_session_id()}: {title}, {count}")
 

@@ -21,8 +21,8 @@ from odin.ui.permission_text import (
     format_effect,
     format_headline,
     format_subject,
-    list_circumstances,
     list_offered_rules,
+    list_warnings,
     summarize_change,
 )
 from odin.ui.plan_text import list_plan_choices, parse_plan_choice
@@ -86,7 +86,7 @@ async def ask_questions(tty: Tty, ask: QuestionsAsked) -> AnswerQuestions:
                 return AnswerQuestions(ask.ask_id, cancelled=True)
             answer = parse_choice(item, reply)
             text = "Choose only one: "
-        tty.write(f"→ {escape_hidden(', '.join(answer) or _default_label_of(item))}\n")
+        tty.write(f"→ {escape_hidden(', '.join(answer) or _get_default_label(item))}\n")
         answers.append(answer)
     return AnswerQuestions(ask.ask_id, tuple(answers))
 
@@ -103,7 +103,7 @@ def format_question(asked: Question, place: str = "") -> str:
     return "\n".join([*lines, f"Answer ({hint}Ctrl-D cancels): "])
 
 
-def _default_label_of(asked: Question) -> str:
+def _get_default_label(asked: Question) -> str:
     return asked.options[0].label if asked.options else "(no answer)"
 
 
@@ -259,7 +259,7 @@ def _format_replacement(ask: PermissionAsked, args: dict[str, Any], columns: int
 
 _NO_COLORS = TextPainter(None)
 _DANGER_STYLES: dict[Danger, TextStyle] = {
-    "harmless": "green",
+    "read_only": "green",
     "changes_files": "cyan",
     "network": "yellow",
     "outside_project": "yellow",
@@ -276,7 +276,7 @@ def format_permission_request(
     lines = [wrap_words(headline, columns), *format_subject(ask, columns)]
     level = f"{DANGER_WORDS[ask.danger].capitalize()}."
     about = [f"{level} {format_effect(ask)}".rstrip()] if ask.effect else []
-    about += filter(None, (*list_circumstances(ask), describe_confinement(ask)))
+    about += filter(None, (*list_warnings(ask), describe_confinement(ask)))
     about = [wrap_words(line, columns) for line in about]
     if ask.effect:
         about[0] = about[0].replace(level, painter.paint(level, _DANGER_STYLES[ask.danger]), 1)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from odin.core.client import Client
 from odin.core.errors import OdinError, UsageError
-from odin.sandbox.terminal import programs_of
+from odin.sandbox.terminal import make_terminal_programs
 from odin.ui.terminal import (
     Tty,
     discard_typed,
@@ -19,10 +19,10 @@ from odin.ui.terminal import (
     escape_hidden,
     find_editor,
     is_dumb,
+    measure_width,
     quote_block,
     read_chunk,
     restore_terminal_after,
-    width_of,
     write_line,
     write_text,
 )
@@ -131,7 +131,7 @@ class LineEditor:
                         self.text = self._history[-back] if back else self._unsent
                         self.cursor = len(self.text)
                 else:
-                    first, last = self._span_of_cut(name)
+                    first, last = self._find_cut_span(name)
                     self.text, self.cursor = text[:first] + text[last:], first
             else:
                 self._insert(key)
@@ -149,7 +149,7 @@ class LineEditor:
         self.text = self.text[:start] + text + self.text[self.cursor :]
         self.cursor = start + len(text)
 
-    def _span_of_cut(self, name: str) -> tuple[int, int]:
+    def _find_cut_span(self, name: str) -> tuple[int, int]:
         """Return the range that a deleting key removes."""
         text, at = self.text, self.cursor
         if name == "back":
@@ -165,14 +165,14 @@ class LineEditor:
 
     def render(self, label: str, columns: int) -> str:
         """Return the sequence that draws the label and the part of the line around the cursor that fits."""
-        text, width = self.display_text, max(columns - width_of(label) - 1, 8)
+        text, width = self.display_text, max(columns - measure_width(label) - 1, 8)
         first, last = self.cursor, self.cursor
-        while width_of(text[first:last]) < width and (first > 0 or last < len(text)):
+        while measure_width(text[first:last]) < width and (first > 0 or last < len(text)):
             wider = (max(first - 1, 0), min(last + 1, len(text)))
-            if width_of(text[wider[0] : wider[1]]) > width:
+            if measure_width(text[wider[0] : wider[1]]) > width:
                 break
             first, last = wider
-        back = width_of(text[self.cursor : last])
+        back = measure_width(text[self.cursor : last])
         return f"\r\x1b[K{label}{text[first:last]}" + (f"\x1b[{back}D" if back else "")
 
 
@@ -200,7 +200,7 @@ async def edit_line(tty: Tty, label: str, text: str) -> str | None:
 
 async def edit_externally(tty: Tty, client: Client, command: list[str], text: str) -> str:
     """Let the user edit a text in a private file and return it. Raise UsageError."""
-    programs = programs_of(await client.get_info(), os.environ)
+    programs = make_terminal_programs(await client.get_info(), os.environ)
     with programs.open_scratch() as folder:
         path = folder / "arguments.json"
         path.write_text(text, encoding="utf-8")

@@ -22,7 +22,7 @@ from odin.ui.completion import (
 )
 from odin.ui.plain.editors import BRACKETED_PASTE_OFF, BRACKETED_PASTE_ON, LineEditor
 from odin.ui.progress import ProgressLine
-from odin.ui.terminal import Tty, escape_hidden, is_dumb, shorten, width_of, wrap_words
+from odin.ui.terminal import Tty, escape_hidden, is_dumb, measure_width, shorten, wrap_words
 
 MAX_COMPLETIONS = 20
 _RETRY_DELAYS_S = (0.05, 0.1, 0.2, 0.4)
@@ -281,9 +281,8 @@ class Keyboard:
         if self._on_screen:
             return ""
         label = self._label()
-        return (
-            f"\r\x1b[K{label}{shorten(self._line.display_text, _MAX_ROWS * self._tty.get_columns() - width_of(label))}"
-        )
+        room = _MAX_ROWS * self._tty.get_columns() - measure_width(label)
+        return f"\r\x1b[K{label}{shorten(self._line.display_text, room)}"
 
     def _make_line(self) -> LineEditor:
         return LineEditor("", self._history, self._start_completion)
@@ -326,7 +325,7 @@ class Keyboard:
         """Return the output that updates the line: usually just the characters typed at its end."""
         line, columns = self._line, self._tty.get_columns()
         before, now = self._on_screen if self._drawn else "", f"{self._label()}{line.display_text}"
-        plain = line.cursor == len(line.text) and width_of(now) < columns
+        plain = line.cursor == len(line.text) and measure_width(now) < columns
         self._on_screen = now if plain else ""
         if plain and before and now.startswith(before):
             return now[len(before) :]

@@ -23,7 +23,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import DEFAULT_ROLE, Mode
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.op import ChangeMemory, ChangePrompt, Interrupt, Prompt
 from odin.core.slash_commands import find_slash_command
 from odin.core.tui_settings import TuiSettings
@@ -493,7 +493,7 @@ class _PlainRepl:
         queue = (await self._client.snapshot()).queue
         self._sender.remember_paused(queue)
         if queue:
-            count = count_of(len(queue), "queued prompt")
+            count = pluralize(len(queue), "queued prompt")
             write_line(
                 sys.stderr, f"{count} from the last session will run after your next prompt. /queue shows the queue."
             )

@@ -25,7 +25,15 @@ from odin.core.op import Prompt
 from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.plain.keyboard import Keyboard
 from odin.ui.print import StartedTurn, run_text
-from odin.ui.terminal import TextPainter, escape_control, escape_hidden, shorten, size_of, wrap_words, write_line
+from odin.ui.terminal import (
+    TextPainter,
+    escape_control,
+    escape_hidden,
+    get_terminal_size,
+    shorten,
+    wrap_words,
+    write_line,
+)
 
 REPLY_RESTARTED = "(The reply was cut off. Starting again.)"
 _BATCH_S = 0.05
@@ -57,7 +65,7 @@ class AnswerLines:
             return text
         item = _LIST_ITEM.match(text)
         indent = " " * (len(item[0]) if item else len(text) - len(text.lstrip()))
-        wrapped = wrap_words(text, size_of(self._out)[0], indent)
+        wrapped = wrap_words(text, get_terminal_size(self._out)[0], indent)
         return self._painter.paint(wrapped, "bold") if text.startswith("#") else wrapped
 
     def restart(self) -> None:
@@ -245,7 +253,8 @@ class TurnView:
         """Print a prompt on its own line."""
         with self._keyboard.write_above():
             write_line(
-                sys.stderr, shorten(f"{before}{escape_hidden(' '.join(prompt.split()))}", size_of(sys.stderr)[0] - 1)
+                sys.stderr,
+                shorten(f"{before}{escape_hidden(' '.join(prompt.split()))}", get_terminal_size(sys.stderr)[0] - 1),
             )
 
 

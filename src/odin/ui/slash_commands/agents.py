@@ -2,7 +2,7 @@
 
 from odin.core.client import Client, Snapshot, SubAgentRecord
 from odin.core.errors import UsageError
-from odin.core.format import format_usd, model_name_of
+from odin.core.format import format_usd, get_model_name
 from odin.core.op import CancelTask, CloseAgent
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.core.team import ACTIVE_STATES, STATE_WORDS, TaskRecord
@@ -19,7 +19,7 @@ def format_agents(snapshot: Snapshot, columns: int) -> str:
     """Return a line for each live agent, and one for each task that no agent works on."""
     live = snapshot.sub_agents
     busy = "working" if snapshot.executing else "idle"
-    unread = f", {snapshot.unread_mail} unread" if snapshot.unread_mail else ""
+    unread = f", {snapshot.unread_messages} unread" if snapshot.unread_messages else ""
     lines = [f"{MAIN}: {busy}{unread}", *(_format_agent(agent, snapshot) for agent in live)]
     names = {agent.task_id for agent in live if agent.task_id}
     lines += [_format_task(task) for task in snapshot.tasks if task.id not in names]
@@ -34,7 +34,7 @@ def _format_agent(agent: SubAgentRecord, snapshot: Snapshot) -> str:
     spent = snapshot.spent_by_agent.get(agent.id)
     details = [
         f"task {agent.task_id}" if agent.task_id else "",
-        model_name_of(agent.model),
+        get_model_name(agent.model),
         f"{agent.context_tokens / agent.context_limit:.0%} context" if agent.context_limit else "",
         format_usd(spent.cost_usd) if spent is not None and spent.cost_usd else "",
         f"{agent.unread} unread" if agent.unread else "",

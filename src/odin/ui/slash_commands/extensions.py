@@ -6,7 +6,7 @@ from odin.core.call_events import MemoryChanged
 from odin.core.client import Client, MemoryFile, SessionInfo, SkillSummary, close_events
 from odin.core.errors import UsageError
 from odin.core.event_values import LanguageServerState, ServerStatus
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.op import ChangeMemory, ControlLanguageServer, ControlServers, LanguageServerAction
 from odin.core.slash_commands import make_argument_error, make_usage_error
 from odin.core.text import suggest_similar
@@ -32,7 +32,7 @@ async def format_skills(client: Client, name: str, columns: int) -> str:
         for mark, (name, source, about) in zip(marks, rows, strict=True)
     ]
     marked = f"; {USED_MARK} marks those used in this session" if used else ""
-    lines.append(f"{count_of(len(info.skills), 'skill')}{marked}. /NAME or /use NAME TEXT uses one.")
+    lines.append(f"{pluralize(len(info.skills), 'skill')}{marked}. /NAME or /use NAME TEXT uses one.")
     return "".join(f"{shorten(line, columns - 1)}\n" for line in lines)
 
 
@@ -166,7 +166,7 @@ def format_language_servers(info: SessionInfo, columns: int) -> str:
 def describe_server(server: LanguageServerState) -> str:
     """Return what is known about a language server besides its status, or ""."""
     counts = ((server.errors, "error"), (server.warnings, "warning"))
-    words = [count_of(count, name) for count, name in counts if count]
+    words = [pluralize(count, name) for count, name in counts if count]
     if server.status in ("ready", "slow") and server.start_ms:
         words.append(f"started in {server.start_ms / 1000:.1f} s")
     return server.detail or ", ".join(words)
@@ -194,7 +194,7 @@ def describe_server_state(status: ServerStatus) -> str:
     if status.state == "connecting" and status.attempt > 1:
         return f"retrying, attempt {status.attempt} of {status.attempts}"
     offered = [
-        count_of(number, noun)
+        pluralize(number, noun)
         for number, noun in ((status.tools, "tool"), (status.prompts, "prompt"), (status.resources, "resource"))
         if number
     ]

@@ -23,9 +23,9 @@ from odin.core.call_events import (
 from odin.core.client import AvailableModel, ChangedFile, Client, ContextReport, SessionInfo, Snapshot
 from odin.core.event import Envelope, TurnEnded, Warned
 from odin.core.event_values import Event
-from odin.core.format import count_of, describe_limits, format_count, format_seconds, format_usd
+from odin.core.format import describe_limits, format_count, format_seconds, format_usd, pluralize
 from odin.core.slash_commands import make_argument_error, make_usage_error
-from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, shorten, shorten_home, width_of
+from odin.ui.terminal import TextPainter, TextStyle, escape_control, escape_hidden, measure_width, shorten, shorten_home
 
 
 def format_window(tokens: int) -> str:
@@ -138,12 +138,14 @@ def format_usage(shot: Snapshot, info: SessionInfo, columns: int) -> str:
 
 
 def _format_totals(by: UsageGrouping, groups: Mapping[str, UsageTotals], columns: int) -> list[str]:
-    rows = tuple(_row_of(name, spent) for name, spent in groups.items())
-    lines = format_table(UsageReport("", by, rows, _row_of("total", sum(groups.values(), UsageTotals()))), columns - 1)
+    rows = tuple(_make_row(name, spent) for name, spent in groups.items())
+    lines = format_table(
+        UsageReport("", by, rows, _make_row("total", sum(groups.values(), UsageTotals()))), columns - 1
+    )
     return lines if len(rows) > 1 else lines[:-1]
 
 
-def _row_of(name: str, spent: UsageTotals) -> UsageRow:
+def _make_row(name: str, spent: UsageTotals) -> UsageRow:
     used = spent.usage
     return UsageRow(
         name,
@@ -229,7 +231,7 @@ def format_stats(report: UsageReport, view: StatsView, columns: int) -> str:
         ]
     else:
         rows = format_table(report, columns - 1)
-    return "\n".join([*rows, *caveats_of(report.total)]) + "\n"
+    return "\n".join([*rows, *list_caveats(report.total)]) + "\n"
 
 
 def format_overview(total: UsageRow) -> list[tuple[str, str]]:
@@ -251,20 +253,20 @@ def format_table(report: UsageReport, columns: int) -> list[str]:
     rows = list(reversed(report.rows)) if report.by == "day" else list(report.rows)
     wide = columns >= _WIDE_COLUMNS
     heads = ("calls", "input", "output", "cache", "cost") if wide else ("tokens", "cost")
-    names = max(width_of(escape_hidden(row.name)) for row in [*rows, report.total]) + 2
-    room = max(12, min(names, columns - sum(map(_column_width_of, heads))))
-    lines = [f"{report.by:<{room}}" + "".join(f"{head:>{_column_width_of(head)}}" for head in heads)]
+    names = max(measure_width(escape_hidden(row.name)) for row in [*rows, report.total]) + 2
+    room = max(12, min(names, columns - sum(map(_get_column_width, heads))))
+    lines = [f"{report.by:<{room}}" + "".join(f"{head:>{_get_column_width(head)}}" for head in heads)]
     for row in [*rows, report.total]:
         cells = _format_cells(row) if wide else (f"{_count_tokens(row):,}", format_row_cost(row))
         name = shorten(escape_hidden(row.name), room - 1)
         lines.append(
             f"{name:<{room}}"
-            + "".join(f"{cell:>{_column_width_of(head)}}" for head, cell in zip(heads, cells, strict=True))
+            + "".join(f"{cell:>{_get_column_width(head)}}" for head, cell in zip(heads, cells, strict=True))
         )
     return lines
 
 
-def _column_width_of(head: str) -> int:
+def _get_column_width(head: str) -> int:
     return {"calls": 7, "input": 13, "output": 11, "cache": 7, "cost": 18}.get(head, 14)
 
 
@@ -278,7 +280,7 @@ def _count_tokens(row: UsageRow) -> int:
 
 
 def format_calls(row: UsageRow) -> str:
-    return count_of(row.calls, "call")
+    return pluralize(row.calls, "call")
 
 
 def format_hit_rate(row: UsageRow) -> str:
@@ -289,7 +291,7 @@ def format_row_cost(row: UsageRow) -> str:
     return format_cost(row.cost_usd, row.unpriced_tokens)
 
 
-def caveats_of(total: UsageRow) -> list[str]:
+def list_caveats(total: UsageRow) -> list[str]:
     return describe_caveats(total.unpriced_tokens, total.estimated_tokens)
 
 
@@ -441,7 +443,7 @@ def _list_status(info: SessionInfo, shot: Snapshot, models: Iterable[AvailableMo
         ("permissions", info.permission_mode),
         ("session", f"{info.session}{title}"),
         ("usage", _describe_usage(shot)),
-        ("warnings", f"{count_of(len(info.warnings), 'warning')}; /diagnostics shows them" if info.warnings else ""),
+        ("warnings", f"{pluralize(len(info.warnings), 'warning')}; /diagnostics shows them" if info.warnings else ""),
     ]
 
 
@@ -458,7 +460,7 @@ def _describe_usage(shot: Snapshot) -> str:
     used = total.usage
     tokens = used.input + used.cache_read + used.cache_write + used.output
     cost = format_cost(total.cost_usd, total.unpriced)
-    return f"{count_of(total.calls, 'model call')}, {format_count(tokens)} tokens, {cost}"
+    return f"{pluralize(total.calls, 'model call')}, {format_count(tokens)} tokens, {cost}"
 
 
 NO_CHANGES = "No uncommitted changes."
@@ -475,7 +477,7 @@ def parse_paths(rest: str) -> list[str]:
 def summarize_changes(files: Sequence[ChangedFile]) -> str:
     """Return a line such as `3 files changed, +12 −4`."""
     counts = f"+{sum(file.added for file in files):,} −{sum(file.removed for file in files):,}"
-    return f"{count_of(len(files), 'file')} changed, {counts}"
+    return f"{pluralize(len(files), 'file')} changed, {counts}"
 
 
 def describe_changed_file(file: ChangedFile) -> str:

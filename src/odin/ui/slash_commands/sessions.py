@@ -10,10 +10,10 @@ from odin.core.client import Client, ExportFormat, LoopStatus, QueuedPrompt, Ses
 from odin.core.errors import UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.event_values import Delivery, FileChange, SkippedFile
-from odin.core.format import count_of, format_time
+from odin.core.format import format_time, pluralize
 from odin.core.op import ChangePrompt, DropPrompt, Rewind
 from odin.core.slash_commands import make_argument_error, make_usage_error
-from odin.ui.terminal import escape_hidden, shorten, width_of
+from odin.ui.terminal import escape_hidden, measure_width, shorten
 
 MAX_SESSIONS_LISTED = 20
 PICK_PROMPT = "Number, words to filter the list, or Enter to cancel: "
@@ -22,7 +22,7 @@ PICK_PROMPT = "Number, words to filter the list, or Enter to cancel: "
 def format_session(session: SessionSummary, columns: int = 100, here: str = "") -> str:
     """Return the ID, date and title of a session in one row. `here` is the ID of the current session."""
     about = escape_hidden(" ".join((session.title or session.first or "(no prompts)").split()))
-    marks = [count_of(session.turns, "prompt")]
+    marks = [pluralize(session.turns, "prompt")]
     if session.forked_from:
         marks.append("copy")
     if session.headless:
@@ -31,7 +31,7 @@ def format_session(session: SessionSummary, columns: int = 100, here: str = "") 
         marks.append("current" if session.id == here else f"open: {escape_hidden(session.locked.partition(' on ')[0])}")
     left = f"{escape_hidden(session.id)}  {format_time(session.modified)}  "
     right = f"  ({', '.join(marks)})"
-    row = f"{left}{shorten(about, max(columns - 1 - len(left) - width_of(right), 12))}{right}"
+    row = f"{left}{shorten(about, max(columns - 1 - len(left) - measure_width(right), 12))}{right}"
     return shorten(row, columns - 1)
 
 
@@ -51,7 +51,7 @@ def strip_all_option(rest: str) -> str:
 def describe_hidden(sessions: Sequence[SessionSummary], rest: str) -> str:
     """Return a line about the runs of `odin -p` that a list leaves out, or ""."""
     count = len(sessions) - len(list_conversations(sessions, rest))
-    return f"{count_of(count, 'run')} of `odin -p` not listed; {ALL_OPTION} lists them." if count else ""
+    return f"{pluralize(count, 'run')} of `odin -p` not listed; {ALL_OPTION} lists them." if count else ""
 
 
 def format_match(match: SessionMatch, columns: int = 100, here: str = "") -> list[str]:
@@ -62,10 +62,10 @@ def format_match(match: SessionMatch, columns: int = 100, here: str = "") -> lis
 def filter_sessions(sessions: Sequence[SessionSummary], words: str) -> list[SessionSummary]:
     """Return the sessions whose ID, title or prompts contain all the words."""
     needles = words.lower().split()
-    return [item for item in sessions if all(word in _searchable_text_of(item) for word in needles)]
+    return [item for item in sessions if all(word in _make_search_text(item) for word in needles)]
 
 
-def _searchable_text_of(session: SessionSummary) -> str:
+def _make_search_text(session: SessionSummary) -> str:
     return f"{session.id}\n{session.title}\n{session.first}\n{session.original}".lower()
 
 
@@ -119,10 +119,10 @@ def parse_export(words: list[str]) -> tuple[ExportFormat, str]:
     if len(chosen) > 1 or len(paths) > 1 or any(path.startswith("--") for path in paths):
         raise make_usage_error("export", "Too many arguments or an unknown option.")
     path = paths[0] if paths else ""
-    return (chosen[0] if chosen else format_of(path)), path
+    return (chosen[0] if chosen else choose_format(path)), path
 
 
-def format_of(path: str) -> ExportFormat:
+def choose_format(path: str) -> ExportFormat:
     """Return the export format that a file name implies; Markdown by default."""
     ending = path.rpartition(".")[2].lower()
     if ending == "json":
@@ -214,11 +214,11 @@ def format_file_lines(changes: Sequence[FileChange], skipped: Sequence[SkippedFi
     lines: list[str] = []
     for change in sorted(changes, key=lambda change: change.after.path):
         verb = "removed" if change.after.kind == "absent" else "restored"
-        lines.append(f"{verb:<8}  {_relative_path_of(change.after.path, cwd)}")
-    return lines + [f"skipped   {_relative_path_of(file.path, cwd)} ({file.reason})" for file in skipped]
+        lines.append(f"{verb:<8}  {_get_relative_path(change.after.path, cwd)}")
+    return lines + [f"skipped   {_get_relative_path(file.path, cwd)} ({file.reason})" for file in skipped]
 
 
-def _relative_path_of(path: str, cwd: str) -> str:
+def _get_relative_path(path: str, cwd: str) -> str:
     return escape_hidden(os.path.relpath(path, cwd))
 
 

@@ -12,7 +12,7 @@ from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.op import AddRule, AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Op, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
-from odin.core.tool import canonical_name_of, user_name_of
+from odin.core.tool import get_canonical_name, get_display_name
 from odin.ui.callbacks import SDK_TOOL, parse_sdk_answers, to_sdk_input
 from odin.ui.plan_text import SDK_PLAN_TOOL, make_plan_answer, to_plan_input
 
@@ -60,7 +60,7 @@ async def apply_update(client: Client, update: Raw) -> list[str]:
     action = _ACTIONS.get(str(update.get("behavior") or "allow"))
     if scope is None or action is None:
         return [f"Permission update for {update.get('destination')!r} and {update.get('behavior')!r} is not supported."]
-    texts = [to_rule_text(value) for value in _rule_values_of(update)]
+    texts = [to_rule_text(value) for value in _list_rule_values(update)]
     try:
         if kind == "replaceRules":
             await _remove_rules(client, None, action, scope)
@@ -82,7 +82,7 @@ async def _add_rule(client: Client, op: AddRule) -> str:
 
 async def _remove_rules(client: Client, texts: list[str] | None, action: RuleAction, scope: RememberScope) -> None:
     """Remove all rules of a scope, or those with these texts. Removing changes the numbers, so list them each time."""
-    keys = None if texts is None else {_identity_of(text) for text in texts}
+    keys = None if texts is None else {_make_rule_key(text) for text in texts}
     left = len(await client.list_rules())
     while left:
         left -= 1
@@ -95,16 +95,16 @@ async def _remove_rules(client: Client, texts: list[str] | None, action: RuleAct
 def _matches_rule(rule: RuleLine, keys: set[tuple[str, Any]] | None, action: RuleAction, scope: RememberScope) -> bool:
     if not rule.number or rule.action != action or rule.layer != scope:
         return False
-    return keys is None or _identity_of(rule.text) in keys
+    return keys is None or _make_rule_key(rule.text) in keys
 
 
-def _identity_of(text: str) -> tuple[str, Any]:
+def _make_rule_key(text: str) -> tuple[str, Any]:
     """Return a key that is equal for texts of the same rule: a tool may be named by any alias."""
     value = to_rule_value(text)
-    return canonical_name_of(value["toolName"]), value.get("ruleContent")
+    return get_canonical_name(value["toolName"]), value.get("ruleContent")
 
 
-def _rule_values_of(update: Raw) -> list[Raw]:
+def _list_rule_values(update: Raw) -> list[Raw]:
     rules = update.get("rules")
     return (
         [cast("Raw", item) for item in cast("list[Any]", rules) if isinstance(item, dict)]
@@ -210,12 +210,12 @@ def _describe_request(event: AskEvent) -> Raw:
         "effect": event.effect,
         "permission_modes": list(event.permission_modes),
     }
-    name = user_name_of(event.name)
+    name = get_display_name(event.name)
     return {
         "tool_name": event.name,
         "input": event.args,
         "permission_suggestions": [] if event.unsandboxed else suggest_updates(event.rules),
-        "blocked_path": _path_of(event),
+        "blocked_path": _get_path(event),
         "decision_reason": event.reason,
         "title": "Run this again outside the sandbox" if event.unsandboxed else event.title or name,
         "display_name": name,
@@ -224,7 +224,7 @@ def _describe_request(event: AskEvent) -> Raw:
     }
 
 
-def _path_of(event: PermissionAsked) -> str | None:
+def _get_path(event: PermissionAsked) -> str | None:
     """Return the path that the request is about, or None."""
     if event.asked_paths:
         return event.asked_paths[0]

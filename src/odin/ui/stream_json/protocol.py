@@ -21,7 +21,7 @@ from odin.core.event import Envelope, ModeChanged, PromptDropped, PromptInjected
 from odin.core.event_values import ExitReason, Mode
 from odin.core.message import Attachment
 from odin.core.op import Interrupt, Prompt
-from odin.ui.exit import EXIT_READER_GONE, StopSignals, exit_code_of, report_broken_output
+from odin.ui.exit import EXIT_READER_GONE, StopSignals, get_exit_code, report_broken_output
 from odin.ui.pipes import PipeWriter
 from odin.ui.stream_json.agent_messages import list_agent_types
 from odin.ui.stream_json.controls import ControlRequests, HookRequests
@@ -286,7 +286,7 @@ class _StreamServer:
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._running = ""
             self._last_outcome = _OUTCOMES.get(event.reason, "error")
-            self._code = 0 if event.reason == "interrupted" else exit_code_of(event)
+            self._code = 0 if event.reason == "interrupted" else get_exit_code(event)
             self._permissions.cancel_all()
             self._finish_prompt(event.id)
 

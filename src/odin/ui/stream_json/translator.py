@@ -300,7 +300,7 @@ class StreamTranslator:
             case _:
                 yield from self._translate_notice(event, agent)
 
-    def _sdk_mode_of(self, mode: Mode) -> str:
+    def _get_sdk_mode(self, mode: Mode) -> str:
         """Return the permission mode as SDK clients know it; plan mode is one of theirs."""
         return SDK_PLAN_MODE if mode == "plan_mode" else self._permission_mode
 
@@ -334,7 +334,7 @@ class StreamTranslator:
             cwd=info.cwd,
             model=self._model,
             tools=list(info.tools),
-            permissionMode=self._sdk_mode_of(mode),
+            permissionMode=self._get_sdk_mode(mode),
             mode=mode,
             role=self._role,
             sandbox=info.sandbox,
@@ -503,7 +503,7 @@ class StreamTranslator:
                 yield self.make_note("checks", verification=to_builtins(event.verification), continues=event.continues)
             case ModeChanged() if not agent:
                 yield self.make_note(
-                    "status", status=None, permissionMode=self._sdk_mode_of(event.mode), mode=event.mode
+                    "status", status=None, permissionMode=self._get_sdk_mode(event.mode), mode=event.mode
                 )
             case Warned():
                 yield self.make_note("warning", text=event.text)

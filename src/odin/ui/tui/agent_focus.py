@@ -36,7 +36,7 @@ class AgentFocus(SessionObserver):
 
     @property
     def is_busy(self) -> bool:
-        return self._agents.activity_of(self.shown).is_in_turn if self.shown else self._app.executing
+        return self._agents.get_activity(self.shown).is_in_turn if self.shown else self._app.executing
 
     @property
     def _agents(self) -> AgentList:
@@ -84,7 +84,7 @@ class AgentFocus(SessionObserver):
         app, status = self._app, self._agents.all.get(agent)
         blocks = app.transcripts[""].agents
         task = next((block.description or block.task for block in blocks if block.key == agent), "")
-        key = app.keys.label_of("next_agent")
+        key = app.keys.get_label("next_agent")
         if self._agents.is_live(agent):
             hint = f"{key}: next agent"
         else:
@@ -115,7 +115,7 @@ class AgentFocus(SessionObserver):
         if working and self._stop_press.press():
             await app.submit(Interrupt())
         elif working:
-            stop, switch = app.keys.label_of("stop"), app.keys.label_of("next_agent")
+            stop, switch = app.keys.get_label("stop"), app.keys.get_label("next_agent")
             app.show_toast(f"{working}. Press {stop} again to stop them all; {switch} shows one.")
         return bool(working)
 

@@ -43,10 +43,10 @@ from odin.ui.tui.palette import (
     LIGHT,
     NoColors,
     TerminalBackground,
+    choose_theme_name,
     is_background_known,
     make_palette,
     should_query_background,
-    theme_name_of,
 )
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import BottomArea, PanelUpdater
@@ -168,7 +168,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme_choice: ThemeSetting = self.settings.theme
-        self.theme = theme_name_of(self.theme_choice)
+        self.theme = choose_theme_name(self.theme_choice)
         self._no_colors = NoColors(self.current_theme) if os.environ.get("NO_COLOR") else None
         self._terminal_background: TerminalBackground | None = None
         self._follow_background(is_background_known(self.theme_choice))
@@ -381,7 +381,7 @@ class OdinApp(App[int], inherit_bindings=False):
     def choose_theme(self, look: ThemeSetting) -> None:
         """Use a theme until the app ends; `auto` queries the terminal for its background."""
         self.theme_choice = look
-        self._apply_theme(theme_name_of(look), is_background_known(look))
+        self._apply_theme(choose_theme_name(look), is_background_known(look))
         self._ask_background()
 
     def _ask_background(self) -> None:
@@ -390,7 +390,7 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def on_background_reported(self, message: BackgroundReported) -> None:
         if self.theme_choice == "auto":
-            self._apply_theme(theme_name_of("light" if message.light else "dark"), True)
+            self._apply_theme(choose_theme_name("light" if message.light else "dark"), True)
 
     def _apply_theme(self, theme: str, is_background_known: bool) -> None:
         self.theme = theme
@@ -480,7 +480,7 @@ class OdinApp(App[int], inherit_bindings=False):
         if self._sessions is None:
             return
         agent = self.agent_focus.recipient
-        current = self.facts.effort_of(agent) if agent else (await self.client.get_info()).effort
+        current = self.facts.get_effort(agent) if agent else (await self.client.get_info()).effort
         effort = EFFORT_CYCLE[(EFFORT_CYCLE.index(current) + 1) % 3 if current in EFFORT_CYCLE else 0]
         if await self.submit(SetEffort(effort, agent)):
             self.show_toast(f"Effort: {effort}.")
@@ -499,7 +499,7 @@ class OdinApp(App[int], inherit_bindings=False):
         elif self._quit_press.press():
             self.agent_focus.exit_app()
         else:
-            self.show_toast(f"Press {self.keys.label_of('leave')} again to exit.")
+            self.show_toast(f"Press {self.keys.get_label('leave')} again to exit.")
 
     def handle_interrupt(self) -> None:
         """Treat SIGINT as Ctrl+C, unless an external program has the terminal."""
@@ -510,7 +510,7 @@ class OdinApp(App[int], inherit_bindings=False):
         if self._quit_press.press():
             self.agent_focus.exit_app()
         else:
-            self.show_toast(f"Press {self.keys.label_of('quit')} again to exit.")
+            self.show_toast(f"Press {self.keys.get_label('quit')} again to exit.")
 
     def action_end_of_input(self) -> None:
         if not self.composer.text:

@@ -265,7 +265,7 @@ class BlockList:
         block.ts = self.now
         self._changed.add(block)
         if self.open_blocks:
-            self.blocks.insert(self._index_of(self.open_blocks[0]), block)
+            self.blocks.insert(self._find_index(self.open_blocks[0]), block)
             self._is_reshaped = True
         else:
             self.blocks.append(block)
@@ -274,14 +274,14 @@ class BlockList:
     def replace(self, old: TranscriptBlock, new: AnyBlock) -> AnyBlock:
         """Put a block in the place of another one."""
         new.ts = self.now
-        place = self._index_of(old)
+        place = self._find_index(old)
         self.blocks[place : place + 1] = [new]
         self.open_blocks = [new if block is old else block for block in self.open_blocks]
         self._changed.add(new)
         self._is_reshaped = True
         return new
 
-    def _index_of(self, block: TranscriptBlock) -> int:
+    def _find_index(self, block: TranscriptBlock) -> int:
         for index in range(len(self.blocks) - 1, -1, -1):
             if self.blocks[index] is block:
                 return index
@@ -301,7 +301,7 @@ class BlockList:
             self.touch(block)
         if before == parts:
             return
-        first = self._index_of(before[0]) if before else len(self.blocks)
+        first = self._find_index(before[0]) if before else len(self.blocks)
         gone = {*before, *parts}
         after = [block for block in self.blocks[first:] if block not in gone]
         self.blocks[first:] = [*parts, *stay, *after]
@@ -319,6 +319,6 @@ class BlockList:
 
     def put_back(self, blocks: list[TranscriptBlock], in_place_of: TranscriptBlock) -> None:
         """Replace a block by blocks that were cut earlier."""
-        place = self._index_of(in_place_of)
+        place = self._find_index(in_place_of)
         self.blocks[place : place + 1] = blocks
         self._is_reshaped = True

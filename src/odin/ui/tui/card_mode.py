@@ -45,11 +45,11 @@ class CardHints(Panel):
         if not self.odin.transcript.has_focus:
             return []
         keys, palette = self.odin.keys, self.palette
-        leave = _format_hint(palette, keys.label_of("write" if self.odin.settings.vim else "stop"), "back")
+        leave = _format_hint(palette, keys.get_label("write" if self.odin.settings.vim else "stop"), "back")
         line = make_text("Cards:", palette.accent)
         hints = (*_AGENT_HINTS, *_HINTS) if isinstance(self.odin.transcript.cursor, AgentBlock) else _HINTS
         for names, word in hints:
-            hint = _format_hint(palette, "/".join(keys.label_of(name, typing=True) for name in names), word)
+            hint = _format_hint(palette, "/".join(keys.get_label(name, typing=True) for name in names), word)
             if line.cell_len + hint.cell_len + leave.cell_len > width:
                 break
             line.append_text(hint)

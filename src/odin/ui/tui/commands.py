@@ -14,7 +14,7 @@ from odin.core.format import format_usd
 from odin.core.message import Attachment
 from odin.core.slash_commands import find_slash_command, make_argument_error
 from odin.core.tui_settings import ThemeSetting
-from odin.sandbox.terminal import programs_of
+from odin.sandbox.terminal import make_terminal_programs
 from odin.ui.slash_commands.actions import (
     ACTIONS,
     AGENT_OPTION,
@@ -207,7 +207,7 @@ class DisplayCommands:
         from odin.ui.tui.palette import make_palette
 
         pager = shlex.split(os.environ.get("PAGER", "")) or [_PAGER]
-        with programs_of(self._app.info, os.environ).open_scratch() as folder:
+        with make_terminal_programs(self._app.info, os.environ).open_scratch() as folder:
             path = folder / "transcript.txt"
             with path.open("w", encoding="utf-8", errors="replace") as file:
                 print_transcript(self._app.transcript.blocks, make_palette(self._app.current_theme), file)
@@ -233,7 +233,7 @@ class DisplayCommands:
     async def run_vim(self, rest: str) -> None:
         on = _parse_on_off(rest, not self._app.settings.vim, "vim")
         self._app.settings = replace(self._app.settings, vim=on)
-        stop, write = self._app.keys.label_of("stop"), self._app.keys.label_of("write")
+        stop, write = self._app.keys.get_label("stop"), self._app.keys.get_label("write")
         hint = f"Vim-style navigation is on: {stop} leaves the prompt, {write} returns to it."
         self._app.show_toast(hint if on else "Vim-style navigation is off.")
 

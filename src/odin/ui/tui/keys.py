@@ -307,7 +307,7 @@ class KeyTable:
         """Return the action of a key in a scope, or ""."""
         return self._actions.get((scope, pressed), "")
 
-    def label_of(self, name: str, *, typing: bool = False) -> str:
+    def get_label(self, name: str, *, typing: bool = False) -> str:
         """Return the first key of an action in readable form; with `typing`, preferably one that types no text."""
         keys = split_keys(next((key.keys for key in self.keys if key.name == name), ""))
         fit = [key for key in keys if not (typing and is_typing_key(key))] or keys

@@ -20,7 +20,7 @@ _LIGHT_BACKGROUNDS = ("7", "15")
 """Indexes of the 16 ANSI colors that mean a light background."""
 
 
-def theme_name_of(look: ThemeSetting, env: Mapping[str, str] | None = None) -> str:
+def choose_theme_name(look: ThemeSetting, env: Mapping[str, str] | None = None) -> str:
     """Return the theme name. `auto` reads COLORFGBG and assumes a dark terminal if it is unset.
 
     Without colors there is only one theme.
@@ -124,7 +124,7 @@ class Palette:
     agents: tuple[Style, ...]
     background: Color
 
-    def style_of_agent(self, agent: str, color: str = "") -> Style:
+    def get_agent_style(self, agent: str, color: str = "") -> Style:
         """Return the style of an agent's name: the color of its type, or one of `agents` by the number in its id.
 
         A color that is too close to the background is replaced, so that the name stays readable.
@@ -216,9 +216,9 @@ _OWN_COLORS = Style(color="default", bgcolor="default")
 _OWN_COLORS_REVERSED = Style(color="default", bgcolor="default", reverse=True)
 
 
-def theme_of(widget: Widget) -> Theme:
+def get_theme(widget: Widget) -> Theme:
     return cast("App[Any]", widget.app).current_theme  # pyright: ignore[reportUnknownMemberType]
 
 
-def palette_of(widget: Widget) -> Palette:
-    return make_palette(theme_of(widget))
+def get_palette(widget: Widget) -> Palette:
+    return make_palette(get_theme(widget))

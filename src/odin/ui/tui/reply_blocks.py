@@ -27,7 +27,7 @@ from odin.core.call_events import (
 )
 from odin.core.event import AnyEvent
 from odin.core.message import Thinking, ToolCall
-from odin.ui.progress import denial_reason_of
+from odin.ui.progress import get_denial_reason
 from odin.ui.tui.blocks import (
     AnswerBlock,
     BlockList,
@@ -114,7 +114,7 @@ class CallBlocks:
                 block.images, block.redacted, block.background = event.images, event.redacted, event.asynchronous
                 block.tail, block.chars, block.printed = [], 0, 0
                 if event.status == "denied" and not block.explanation:
-                    block.explanation = denial_reason_of(event)
+                    block.explanation = get_denial_reason(event)
                 if event.audit is not None:
                     block.args, block.original_args = event.audit.effective, event.audit.original
                     block.changed_by = event.audit.by

@@ -13,7 +13,7 @@ from textual.widgets import Input, Static
 from odin.ui.tui.blocks import TranscriptBlock
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import style_spans
-from odin.ui.tui.paint.painter import search_text_of
+from odin.ui.tui.paint.painter import get_search_text
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -32,7 +32,7 @@ class TranscriptSearch:
         self._places = []
         if self.words:
             for block in blocks:
-                count = search_text_of(block).casefold().count(self.words)
+                count = get_search_text(block).casefold().count(self.words)
                 self._places += [(block, number) for number in range(count)]
         self.here = None
 
@@ -62,7 +62,7 @@ class TranscriptSearch:
         return f"{place} of {len(self._places)}" if place else f"{len(self._places)} found"
 
 
-def line_of(lines: Sequence[Strip], words: str, number: int) -> int:
+def find_match_line(lines: Sequence[Strip], words: str, number: int) -> int:
     """Return the line of match `number`, or the last line with a match if markup or wrapping hides some."""
     total = 0
     last = min(1, len(lines) - 1)

@@ -8,7 +8,7 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import SessionNotFound
 from odin.core.event import Envelope, ModeChanged, Redone, Rewound, TurnEnded
 from odin.core.event_values import Mode
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
@@ -99,7 +99,7 @@ class NavigationCommands(SessionObserver):
             await self._app.sessions.resume(session)
             await self._app.show_session()
         shot = await self._app.client.snapshot()
-        count = count_of(len(shot.messages), "prompt")
+        count = pluralize(len(shot.messages), "prompt")
         self._app.show_toast(f"Resumed {escape_hidden(shot.title or 'a session without a title')}, {count}.")
 
     def choose_session(self, words: str = "") -> None:

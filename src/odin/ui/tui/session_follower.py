@@ -134,7 +134,7 @@ class SessionFollower:
             app = self._app
             app.is_catching_up = False
             session = app.info.session if app.info is not None else ""
-            leave = app.keys.label_of("leave")
+            leave = app.keys.get_label("leave")
             hint = f"The transcript stays readable. Press {leave} twice to leave; `odin --resume {session}` continues."
             event = (
                 TurnEnded("", "error", error=reason, hint=hint)

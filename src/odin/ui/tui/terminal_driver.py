@@ -33,7 +33,7 @@ class Terminal:
     """Saves the terminal state at start and restores it at exit."""
 
     def __init__(self) -> None:
-        self._in = _fileno_of(sys.__stdin__)
+        self._in = _get_fileno(sys.__stdin__)
         _wait_for_foreground(self._in)
         self._attributes = _get_attributes(self._in)
 
@@ -77,7 +77,7 @@ def open_terminal() -> int:
     """
     for name in (
         "/dev/tty",
-        *(_tty_name_of(_fileno_of(stream)) for stream in (sys.__stdin__, sys.__stderr__, sys.__stdout__)),
+        *(_get_tty_name(_get_fileno(stream)) for stream in (sys.__stdin__, sys.__stderr__, sys.__stdout__)),
     ):
         with contextlib.suppress(OSError):
             return os.open(name, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -100,14 +100,14 @@ def _wait_for_foreground(fd: int) -> None:
         raise UsageError("Odin was started in the background, without keyboard input.", "Use -p for a single prompt.")
 
 
-def _tty_name_of(fd: int) -> str:
+def _get_tty_name(fd: int) -> str:
     try:
         return os.ttyname(fd)
     except OSError:
         return ""
 
 
-def _fileno_of(stream: Any) -> int:
+def _get_fileno(stream: Any) -> int:
     try:
         return stream.fileno()
     except (AttributeError, OSError, ValueError):
@@ -126,7 +126,7 @@ def _set_attributes(fd: int, attributes: list[Any]) -> None:
         termios.tcsetattr(fd, termios.TCSANOW, attributes)
 
 
-PATIENCE_S = 3.0
+WRITE_TIMEOUT_S = 3.0
 """How long the terminal may block before output is dropped, so that a stalled terminal cannot block the session."""
 
 _POLL_S = 0.1
@@ -173,7 +173,7 @@ class TerminalFile:
         data = memoryview(text.encode("utf-8", "replace"))
         while data and not self._is_gone:
             try:
-                if not select.select([], [self._fd], [], 0 if self._is_stalled else PATIENCE_S)[1]:
+                if not select.select([], [self._fd], [], 0 if self._is_stalled else WRITE_TIMEOUT_S)[1]:
                     self._is_stalled = True
                     break
                 data = data[os.write(self._fd, data[:4096]) :]

@@ -76,7 +76,7 @@ def _hold_back(text: str, mark: str, least: int = 1) -> tuple[str, str]:
 
 
 BACKGROUND_REQUEST = "\x1b]11;?\x1b\\"
-PATIENCE_S = 5.0
+REPLY_TIMEOUT_S = 5.0
 """How long to wait for the reply; later input is never taken for one."""
 
 _BACKGROUND_REPLY = re.compile(
@@ -108,7 +108,7 @@ class BackgroundQuery:
         self._partial = ""
 
     def ask(self, write: Callable[[str], None]) -> None:
-        self._until = self._clock() + PATIENCE_S
+        self._until = self._clock() + REPLY_TIMEOUT_S
         write(BACKGROUND_REQUEST)
 
     def extract(self, data: str) -> tuple[str, list[bool]]:

@@ -15,7 +15,7 @@ class AppTiming(Struct, frozen=True, kw_only=True):
     retry_s: float = 0.1
     """Before the app tries again to open a dialog."""
 
-    burst_s: float = 0.25
+    key_debounce_s: float = 0.25
     """Keys closer together than this are taken for typed text, not for an answer."""
 
     search_s: float = 0.3

@@ -26,9 +26,9 @@ from odin.core.tui_settings import DiffStyle
 from odin.ui.tui.blocks import AgentBlock, AnswerBlock, CallBlock, EndBlock, PromptBlock, TranscriptBlock
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
-from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, copy_text_of, is_folded
+from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, get_copy_text, is_folded
 from odin.ui.tui.palette import Palette
-from odin.ui.tui.search import SearchBar, TranscriptSearch, highlight_matches, line_of
+from odin.ui.tui.search import SearchBar, TranscriptSearch, find_match_line, highlight_matches
 from odin.ui.tui.timers import call_after
 from odin.ui.tui.transcript_layout import (
     Anchor,
@@ -36,9 +36,9 @@ from odin.ui.tui.transcript_layout import (
     BlockSelection,
     LineCache,
     find_word_at,
+    get_selected_text,
     move_selection,
     select_blocks,
-    selected_text_of,
     style_selection,
 )
 from odin.ui.tui.transcript_model import TranscriptModel
@@ -255,7 +255,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             return
         self._revealed = block, line
         height, _ = self.block_layout.measure_exactly(index)
-        top, rows, start = self.block_layout.heights.top_of(index), self.size.height, self.scroll_offset.y
+        top, rows, start = self.block_layout.heights.get_top(index), self.size.height, self.scroll_offset.y
         target = top + line
         last = target if line else top + min(height, rows) - 1
         if target < start or last >= start + rows:
@@ -304,7 +304,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         if located is None:
             return self._draw_line(_BLANK_LINE, None, 0, y)
         block, place = located
-        lines = self.block_layout.painted_lines_of(block)
+        lines = self.block_layout.get_painted_lines(block)
         strip = lines[place] if place < len(lines) else _BLANK_LINE
         if self._has_overlay(y) or self.text_selection is not None or not self._is_plain(block):
             return self._draw_line(strip, block, place, y)
@@ -322,10 +322,10 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         if block is not None:
             strip = Strip([self._draw_margin(block, place), *self._highlight(strip, block, place)])
         strip = self._draw_selection(strip.crop_extend(0, width, None), line)
-        return self._draw_overlay(strip, y).apply_style(self._line_cache.style_of(self)).apply_offsets(0, line)
+        return self._draw_overlay(strip, y).apply_style(self._line_cache.get_style(self)).apply_offsets(0, line)
 
     def _draw_margin(self, block: TranscriptBlock, place: int) -> Segment:
-        if block is self.cursor and self.has_focus and place >= self.block_layout.gap_of(block):
+        if block is self.cursor and self.has_focus and place >= self.block_layout.get_gap(block):
             return Segment("▌ ", self.palette.cursor)
         return Segment(" " * MARGIN)
 
@@ -333,8 +333,8 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         words, here = self._search.words, self._search.here
         if not words:
             return strip
-        lines = self.block_layout.lines_of(block)
-        current = here is not None and here[0] is block and line_of(lines, words, here[1]) == place
+        lines = self.block_layout.get_lines(block)
+        current = here is not None and here[0] is block and find_match_line(lines, words, here[1]) == place
         return highlight_matches(strip, words, self.palette.match_here if current else self.palette.match)
 
     def _draw_selection(self, strip: Strip, line: int) -> Strip:
@@ -349,7 +349,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         width = self.render_cache.width + MARGIN
         if (title := self.title) is not None and not y:
             palette = self.palette
-            name = Segment(f" {title.agent}", palette.strong + palette.style_of_agent(title.agent, title.color))
+            name = Segment(f" {title.agent}", palette.strong + palette.get_agent_style(title.agent, title.color))
             head = Strip([name, Segment(f": {title.about}", palette.strong)]).crop_extend(0, width, None)
             return head.apply_style(palette.user_block)
         if self.has_news and y == self.size.height - 1:
@@ -377,7 +377,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
     # --- text selection ---
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        return selected_text_of(self.block_layout, selection, MARGIN), "\n"
+        return get_selected_text(self.block_layout, selection, MARGIN), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
         self._selected_blocks = select_blocks(self.block_layout, selection) if selection is not None else None
@@ -454,7 +454,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_copy_card(self) -> None:
         if self.cursor is not None:
-            self._odin.copy_to_clipboard(copy_text_of(self.cursor))
+            self._odin.copy_to_clipboard(get_copy_text(self.cursor))
             self._odin.show_toast("Copied.")
 
     def action_edit_prompt(self) -> None:
@@ -512,7 +512,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             block.folded = False
             self.repaint([block])
         self.cursor = block
-        self.reveal(block, line_of(self.block_layout.lines_of(block), self._search.words, number))
+        self.reveal(block, find_match_line(self.block_layout.get_lines(block), self._search.words, number))
 
     def _restore_fold(self, current: TranscriptBlock | None) -> None:
         """Fold the block that was unfolded only to show a match, unless it is the `current` one."""
@@ -542,7 +542,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         block, place = located
         if event.chain == 2:
             event.prevent_default()
-            lines = self.block_layout.lines_of(block)
+            lines = self.block_layout.get_lines(block)
             span = find_word_at(lines[place], event.x - MARGIN) if place < len(lines) else None
             if span is not None:
                 line = self.scroll_offset.y + event.y
@@ -550,7 +550,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
                 self.screen.selections = {self: selection}
         elif event.chain == 1 and not self.screen.get_selected_text():
             self.cursor = block
-            if place == self.block_layout.gap_of(block) and not isinstance(block, PromptBlock | AnswerBlock):
+            if place == self.block_layout.get_gap(block) and not isinstance(block, PromptBlock | AnswerBlock):
                 self.toggle(block)
             self.refresh()
 

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from odin.ui.tui.blocks import TranscriptBlock
-from odin.ui.tui.paint.canvas import find_joint
+from odin.ui.tui.paint.canvas import find_soft_wrap_marker
 from odin.ui.tui.paint.painter import RenderCache, is_joined
 
 EXACT_BLOCKS = 40
@@ -69,7 +69,7 @@ class BlockHeights:
     def total(self) -> int:
         return self._update_tops()[-1]
 
-    def top_of(self, index: int) -> int:
+    def get_top(self, index: int) -> int:
         return self._update_tops()[index]
 
     def find_block(self, line: int) -> int:
@@ -111,7 +111,7 @@ class BlockLayout:
         self.index = {block: number for number, block in enumerate(self.blocks)}
         self._joined.clear()
         self._join(range(len(self.blocks)))
-        self.heights.reset([self._height_of(block) for block in self.blocks])
+        self.heights.reset([self._get_height(block) for block in self.blocks])
 
     def measure(self, blocks: Sequence[TranscriptBlock], changed: Iterable[TranscriptBlock]) -> None:
         """Append the new blocks at the end of `blocks` and measure the `changed` ones."""
@@ -127,8 +127,8 @@ class BlockLayout:
         self._join((*places, *range(known, len(self.blocks))))
         for index in places:
             if index < known:
-                self.heights.set(index, self._height_of(self.blocks[index]))
-        self.heights.append([self._height_of(block) for block in new])
+                self.heights.set(index, self._get_height(self.blocks[index]))
+        self.heights.append([self._get_height(block) for block in new])
 
     def _join(self, places: Iterable[int]) -> None:
         """Find out which of the blocks at these places have no blank line above them."""
@@ -139,39 +139,39 @@ class BlockLayout:
             else:
                 self._joined.discard(block)
 
-    def _height_of(self, block: TranscriptBlock) -> int:
+    def _get_height(self, block: TranscriptBlock) -> int:
         if len(self.blocks) <= EXACT_BLOCKS and self._render_cache.width:
-            return len(self.lines_of(block))
-        return self._render_cache.height_of(block) - (block in self._joined)
+            return len(self.get_lines(block))
+        return self._render_cache.get_height(block) - (block in self._joined)
 
-    def gap_of(self, block: TranscriptBlock) -> int:
+    def get_gap(self, block: TranscriptBlock) -> int:
         """Return the number of blank lines above the block."""
         return 0 if block in self._joined else 1
 
-    def lines_of(self, block: TranscriptBlock) -> list[Strip]:
-        return self._without_gap(block, self._render_cache.lines_of(block, self._clock()))
+    def get_lines(self, block: TranscriptBlock) -> list[Strip]:
+        return self._without_gap(block, self._render_cache.get_lines(block, self._clock()))
 
-    def painted_lines_of(self, block: TranscriptBlock) -> list[Strip]:
+    def get_painted_lines(self, block: TranscriptBlock) -> list[Strip]:
         """Return the lines of the last frame, which the heights match, even if the block has changed since."""
-        return self._without_gap(block, self._render_cache.shown_lines_of(block, self._clock()))
+        return self._without_gap(block, self._render_cache.get_shown_lines(block, self._clock()))
 
     def _without_gap(self, block: TranscriptBlock, lines: list[Strip]) -> list[Strip]:
         return lines[1:] if block in self._joined else lines
 
     def measure_exactly(self, index: int) -> tuple[int, bool]:
         """Paint a block; return its height and whether that differs from the height known so far."""
-        height = len(self.lines_of(self.blocks[index]))
+        height = len(self.get_lines(self.blocks[index]))
         return height, self.heights.set(index, height)
 
     def block_at(self, line: int) -> tuple[TranscriptBlock, int] | None:
         """Return the block on this line, and the number of the line within the block."""
         index = self.heights.find_block(line)
-        return (self.blocks[index], line - self.heights.top_of(index)) if index >= 0 else None
+        return (self.blocks[index], line - self.heights.get_top(index)) if index >= 0 else None
 
-    def line_of(self, block: TranscriptBlock, line: int) -> int | None:
+    def find_line(self, block: TranscriptBlock, line: int) -> int | None:
         """Return the line of the transcript that holds this line of the block."""
         index = self.index.get(block)
-        return self.heights.top_of(index) + line if index is not None else None
+        return self.heights.get_top(index) + line if index is not None else None
 
     def list_visible(self, top: int, rows: int) -> list[TranscriptBlock]:
         return [self.blocks[index] for index in self.heights.find_range(top, rows)]
@@ -179,7 +179,7 @@ class BlockLayout:
     def find_anchors(self, top: int, rows: int, keep: TranscriptBlock | None) -> list[Anchor]:
         """Return the visible blocks as scroll anchors, best first: `keep`, then blocks whose top is visible."""
         visible = self.heights.find_range(top, rows) if self.blocks else range(0)
-        anchors = [Anchor(self.blocks[index], self.heights.top_of(index) - top) for index in visible]
+        anchors = [Anchor(self.blocks[index], self.heights.get_top(index) - top) for index in visible]
         anchors.sort(
             key=lambda anchor: (
                 anchor.block is not keep,
@@ -201,7 +201,7 @@ class BlockLayout:
         anchor = next((anchor for anchor in anchors if anchor.block in self.index), None)
         for _ in range(_MAX_PASSES):
             if anchor is not None:
-                top = self.heights.top_of(self.index[anchor.block]) - anchor.row
+                top = self.heights.get_top(self.index[anchor.block]) - anchor.row
             top = max(0, min(top, self.heights.total - rows))
             changed = [self.measure_exactly(index)[1] for index in self.heights.find_range(top, rows)]
             if True not in changed:
@@ -223,7 +223,7 @@ class LineCache:
         self._lines.clear()
         self._style = None
 
-    def style_of(self, widget: Widget) -> Style:
+    def get_style(self, widget: Widget) -> Style:
         """Return the widget's own style, which Textual recomputes on every access."""
         if self._style is None:
             self._style = widget.rich_style
@@ -256,24 +256,24 @@ class BlockSelection(NamedTuple):
 
 
 def select_blocks(layout: BlockLayout, selection: Selection) -> BlockSelection:
-    def spot_of(place: Offset | None) -> BlockSpot | None:
+    def get_spot(place: Offset | None) -> BlockSpot | None:
         located = layout.block_at(place.y) if place else None
         return BlockSpot(*located, place.x) if located is not None and place is not None else None
 
-    return BlockSelection(spot_of(selection.start), spot_of(selection.end))
+    return BlockSelection(get_spot(selection.start), get_spot(selection.end))
 
 
 def move_selection(layout: BlockLayout, selection: Selection, blocks: BlockSelection) -> Selection:
     """Return the selection on the lines where its blocks are now."""
 
     def moved(place: Offset | None, spot: BlockSpot | None) -> Offset | None:
-        line = layout.line_of(spot.block, spot.line) if spot is not None else None
+        line = layout.find_line(spot.block, spot.line) if spot is not None else None
         return Offset(place.x, line) if place is not None and line is not None else place
 
     return Selection(moved(selection.start, blocks.start), moved(selection.end, blocks.end))
 
 
-def selected_text_of(layout: BlockLayout, selection: Selection, margin: int) -> str:
+def get_selected_text(layout: BlockLayout, selection: Selection, margin: int) -> str:
     """Return the selected text without the `margin` cells at the left of each line; wrapped lines are joined."""
     total = layout.heights.total
     first = selection.start.y if selection.start is not None else 0
@@ -282,18 +282,18 @@ def selected_text_of(layout: BlockLayout, selection: Selection, margin: int) -> 
     for line in range(max(first, 0), min(last, total - 1) + 1):
         located = layout.block_at(line)
         strip = _get_strip_at(layout, *located) if located is not None else Strip([])
-        joint = find_joint(strip) if selected else None
-        if joint is None:
+        marker = find_soft_wrap_marker(strip) if selected else None
+        if marker is None:
             selected.append(_cut_selection(strip.text, selection, line, margin))
         else:
-            start, space = joint
+            start, space = marker
             rest = _cut_selection(strip.text, selection, line, margin, start)
             selected[-1] = f"{selected[-1].rstrip()}{space}{rest}" if rest else selected[-1]
     return "\n".join(selected)
 
 
 def _get_strip_at(layout: BlockLayout, block: TranscriptBlock, line: int) -> Strip:
-    lines = layout.lines_of(block)
+    lines = layout.get_lines(block)
     return lines[line] if line < len(lines) else Strip([])
 
 

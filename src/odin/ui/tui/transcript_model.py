@@ -31,7 +31,7 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.team import TaskChanged
 from odin.ui.exit import describe_verification, suggest_next_step
 from odin.ui.progress import EventLines, format_retry
@@ -137,7 +137,7 @@ class NoticeBlocks:
                 if not event.files:
                     files = "files left as they are"
                 elif event.changes:
-                    files = f"{count_of(len(event.changes), 'file')} restored"
+                    files = f"{pluralize(len(event.changes), 'file')} restored"
                 else:
                     files = "no file had changed"
                 if event.skipped_files:
@@ -163,7 +163,7 @@ class NoticeBlocks:
             return
         notice, event = self._retry
         self._retry = None
-        times = count_of(event.attempt, "time")
+        times = pluralize(event.attempt, "time")
         notice.text, notice.level = f"The request failed {times} ({event.error.rstrip('.')}), then {then}.", "info"
         self._blocks.touch(notice)
 

@@ -28,10 +28,10 @@ from odin.policy.commands.destructive.removal import (
     check_removal,
     check_rsync,
     check_uncertain_removal,
-    operands_of,
-    options_of,
+    list_operands,
+    list_options,
 )
-from odin.policy.commands.destructive.targets import ExpansionContext, Harm, context_of, expand_word
+from odin.policy.commands.destructive.targets import ExpansionContext, Harm, expand_word, make_expansion_context
 from odin.policy.commands.programs import INTERPRETERS, SHELLS
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, split_names
 
@@ -47,7 +47,7 @@ _INSTALLING = split_names("install add i uninstall remove update upgrade info sh
 
 def find_harm(command: str, analysis: CommandAnalysis, scope: CommandScope) -> Harm:
     """Return why this command must never run, as a clause ("it ..."), or ""."""
-    context = context_of(analysis, scope)
+    context = make_expansion_context(analysis, scope)
     if _is_fork_bomb(command, analysis):
         return "it is a fork bomb"
     why = _check_disk_redirect(analysis, context) if analysis.redirects else ""
@@ -58,7 +58,7 @@ def find_harm(command: str, analysis: CommandAnalysis, scope: CommandScope) -> H
 
 def find_risk(analysis: CommandAnalysis, scope: CommandScope) -> Harm:
     """Return the risk of a removal that may be approved, as a clause, or ""."""
-    context = context_of(analysis, scope)
+    context = make_expansion_context(analysis, scope)
     for part in analysis.commands:
         if part.name.casefold() in REMOVERS:
             why = check_uncertain_removal(part, context)
@@ -275,12 +275,12 @@ def _check_disk_target(part: ExtractedCommand, context: ExpansionContext) -> Har
 
 def _check_copy(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     """cp and install write to their last operand."""
-    words = operands_of(part.words[1:])
+    words = list_operands(part.words[1:])
     return _DISK_HARM if words and _is_disk_word(part, words[-1], context) else ""
 
 
 def _check_wipefs(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    return _check_disk_target(part, context) if options_of(part.words[1:]) & {"a", "o", "--all", "--offset"} else ""
+    return _check_disk_target(part, context) if list_options(part.words[1:]) & {"a", "o", "--all", "--offset"} else ""
 
 
 def _check_format(part: ExtractedCommand, context: ExpansionContext) -> Harm:
@@ -325,7 +325,7 @@ def _check_runlevel(part: ExtractedCommand, context: ExpansionContext) -> Harm:
 
 
 def _check_crontab(part: ExtractedCommand, context: ExpansionContext) -> Harm:
-    return "it removes all scheduled jobs" if options_of(part.words[1:]) & {"r"} else ""
+    return "it removes all scheduled jobs" if list_options(part.words[1:]) & {"r"} else ""
 
 
 _PARTITION_HARM = "it changes the partitions or the contents of a disk"

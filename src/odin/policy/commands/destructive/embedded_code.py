@@ -15,7 +15,7 @@ from odin.policy.commands.destructive.targets import ExpansionContext, Harm, fin
 from odin.policy.commands.programs import SHELLS, follow_cd, is_assignment, split_loose_words
 from odin.policy.commands.syntax import ExtractedCommand, ShellWord, split_names
 
-SuspectJudge = Callable[[ExtractedCommand, ExpansionContext], Harm]
+CheckSuspect = Callable[[ExtractedCommand, ExpansionContext], Harm]
 
 TEXT_PROGRAMS = split_names(
     "echo printf grep egrep fgrep zgrep rg ag ack git gh glab hg svn man info tldr whatis apropos which whereis type "
@@ -36,7 +36,7 @@ _OPENING_WORDS = split_names("{ } then do else ! time -p -- if while until elif 
 _FED_PROGRAMS = SHELLS | split_names("xargs parallel at batch")
 _MAX_TEXT = 40_000
 _MAX_SEGMENTS = 5_000
-_MAX_JUDGED = 300
+_MAX_CHECKED = 300
 _TOO_LONG_HARM = "it is too long to scan; write it to a script file"
 """For texts with more suspects than are checked: the rest could hide anything."""
 
@@ -46,22 +46,22 @@ def is_too_long(text: str) -> bool:
     return len(text) > _MAX_TEXT or len(_SEGMENT_CUT.findall(text)) > _MAX_SEGMENTS
 
 
-def scan_shell_text(text: str, context: ExpansionContext, judge: SuspectJudge, suspects: Callable[[str], bool]) -> Harm:
-    """Return why this text must not run, or "". `suspects` is True for program names worth judging."""
+def scan_shell_text(text: str, context: ExpansionContext, check: CheckSuspect, suspects: Callable[[str], bool]) -> Harm:
+    """Return why this text must not run, or "". `suspects` is True for program names worth checking."""
     folder: str | None = ""
     before: Sequence[ShellWord] = ()
-    judged: set[ExtractedCommand] = set()
+    checked: set[ExtractedCommand] = set()
     for words, last in _split_segments(text):
-        name = _name_of(words)
+        name = _get_program_name(words)
         suspect_words = words
         if name == "xargs" and before:
             suspect_words = [*words, *before[1:]]
         if name not in TEXT_PROGRAMS or last in _FED_PROGRAMS:
             for part in _find_suspects(suspect_words, folder, suspects):
-                if len(judged) > _MAX_JUDGED:
+                if len(checked) > _MAX_CHECKED:
                     return _TOO_LONG_HARM
-                why = judge(part, context) if part not in judged else ""
-                judged.add(part)
+                why = check(part, context) if part not in checked else ""
+                checked.add(part)
                 if why:
                     return why
         folder = follow_cd(folder, words)
@@ -85,7 +85,7 @@ def _split_segments(text: str) -> Iterator[tuple[Sequence[ShellWord], str]]:
     segments.append((_split_words(plain[at:]), False))
     for index, (words, piped) in enumerate(segments):
         if words:
-            yield words, _name_of(segments[index + 1][0]) if piped and index + 1 < len(segments) else ""
+            yield words, _get_program_name(segments[index + 1][0]) if piped and index + 1 < len(segments) else ""
 
 
 def _split_words(text: str) -> Sequence[ShellWord]:
@@ -96,7 +96,7 @@ def _split_words(text: str) -> Sequence[ShellWord]:
     return words[start:]
 
 
-def _name_of(words: Sequence[ShellWord]) -> str:
+def _get_program_name(words: Sequence[ShellWord]) -> str:
     return words[0].text.rsplit("/", 1)[-1] if words else ""
 
 
@@ -241,7 +241,7 @@ def _find_calls(text: str) -> Iterator[tuple[str, str, str]]:
     for pattern in names:
         for match in pattern.finditer(text):
             whole = _extract_arguments(text[match.end() : match.end() + _MAX_ARGUMENT], opened=bool(match["open"]))
-            yield match["name"], _first_argument_of(whole), whole
+            yield match["name"], _get_first_argument(whole), whole
 
 
 def _extract_arguments(text: str, *, opened: bool) -> str:
@@ -255,7 +255,7 @@ def _extract_arguments(text: str, *, opened: bool) -> str:
     return text
 
 
-def _first_argument_of(text: str) -> str:
+def _get_first_argument(text: str) -> str:
     """Return the first argument without its keyword."""
     end = next((index for index, char, depth in _scan_unquoted(text) if char == "," and depth <= 0), len(text))
     return re.sub(r"^(?:path|dir|x)\s*=\s*", "", text[:end].strip())
@@ -284,7 +284,8 @@ def _resolve_values(expression: str, text: str) -> list[str]:
         return []
     assignments = re.finditer(rf"\b{re.escape(name[1])}\s*(?:=(?!=)|\bin\b|\bof\b)\s*\(?\[?([^\n;\]]{{1,200}})", text)
     values = [
-        _resolve_value(_first_argument_of(match[1]).strip("[]() ")) or _resolve_value(match[1]) for match in assignments
+        _resolve_value(_get_first_argument(match[1]).strip("[]() ")) or _resolve_value(match[1])
+        for match in assignments
     ]
     return [value for value in values if value is not None]
 

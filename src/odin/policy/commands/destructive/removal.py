@@ -30,7 +30,7 @@ _ANYTHING = re.compile(r"[*?./]*")
 _UNKNOWN_FOLDER_HARM = "it removes the contents of an unknown folder"
 
 
-def options_of(words: Sequence[ShellWord]) -> set[str]:
+def list_options(words: Sequence[ShellWord]) -> set[str]:
     """Return short options as letters and long ones by name, up to `--`."""
     options: set[str] = set()
     for word in words:
@@ -45,10 +45,10 @@ def options_of(words: Sequence[ShellWord]) -> set[str]:
     return options
 
 
-def operands_of(words: Sequence[ShellWord]) -> list[ShellWord]:
+def list_operands(words: Sequence[ShellWord]) -> list[ShellWord]:
     for index, word in enumerate(words):
         if word.text == "--":
-            return [*operands_of(words[:index]), *words[index + 1 :]]
+            return [*list_operands(words[:index]), *words[index + 1 :]]
     return [word for word in words if not word.text.startswith("-") or word.text == "-"]
 
 
@@ -59,7 +59,7 @@ def has_long_option(options: set[str], name: str, least: int) -> bool:
 
 def _is_recursive(part: ExtractedCommand, context: ExpansionContext) -> bool:
     words = _expand_option_words(part, context)
-    options = options_of(words)
+    options = list_options(words)
     if part.name.casefold() in _ALWAYS_RECURSIVE:
         return True
     if part.name.casefold() in ("remove-item", "ri"):
@@ -85,13 +85,13 @@ def check_removal(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     if not _is_recursive(part, context):
         return ""
     own = part.name.casefold() in _ALWAYS_RECURSIVE
-    for word in operands_of(part.words[1:]):
+    for word in list_operands(part.words[1:]):
         why = find_loss(part, ShellWord(word.text, word.expands, glob=True) if own else word, context)
         if why:
             return why
         if word.glob and re.search(r"/[*.?]", word.text) and find_loss_when_empty(part, word, context):
             return f"it removes everything if the variable in {word.text!r} is empty"
-    if has_long_option(options_of(part.words[1:]), "--no-preserve-root", 6):
+    if has_long_option(list_options(part.words[1:]), "--no-preserve-root", 6):
         return "it may remove the root of the file system (--no-preserve-root)"
     return ""
 
@@ -100,7 +100,7 @@ def check_uncertain_removal(part: ExtractedCommand, context: ExpansionContext) -
     """Return the risk of a removal that is not certainly destructive, or ""."""
     if not _is_recursive(part, context):
         return ""
-    for word in operands_of(part.words[1:]):
+    for word in list_operands(part.words[1:]):
         why = find_loss_when_empty(part, word, context)
         if why:
             return f"if the variable in {word.text!r} is empty, {why}"
@@ -115,7 +115,7 @@ def check_find(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     texts = [word.text for word in words]
     if not _is_deleting(texts):
         return ""
-    starts = _start_points_of(words)
+    starts = _list_start_points(words)
     narrowed = _is_narrowed(texts)
     if _is_taking_repositories(texts) and any(find_loss(part, word, context) for word in starts):
         return "it removes the history of the project (.git)"
@@ -140,7 +140,7 @@ def _is_removing_found(texts: Sequence[str]) -> bool:
     return removes and any("{}" in text for text in command)
 
 
-def _start_points_of(words: Sequence[ShellWord]) -> list[ShellWord]:
+def _list_start_points(words: Sequence[ShellWord]) -> list[ShellWord]:
     starts: list[ShellWord] = []
     for word in words:
         if word.text in ("-L", "-H", "-P") or re.match(r"-[DO]", word.text):
@@ -175,7 +175,7 @@ def check_piped_removal(parts: Sequence[ExtractedCommand], context: ExpansionCon
     for part in parts:
         removes = any(text.rsplit("/", 1)[-1].casefold() in REMOVERS for text in part.texts)
         name = part.name.casefold()
-        takes = name in _STDIN_TAKERS or (name in _BARE_STDIN_TAKERS and not operands_of(part.words[1:]))
+        takes = name in _STDIN_TAKERS or (name in _BARE_STDIN_TAKERS and not list_operands(part.words[1:]))
         if before and removes and takes:
             why = _check_fed(before, part, context)
             if why:
@@ -189,14 +189,14 @@ def _check_fed(source: ExtractedCommand, part: ExtractedCommand, context: Expans
     if source.name == "find":
         if _is_narrowed(source.texts[1:]):
             return ""
-        starts = _start_points_of(source.words[1:])
+        starts = _list_start_points(source.words[1:])
         return next((why for why in (find_loss(source, word, context) for word in starts) if why), "")
     if source.name in ("echo", "printf"):
         if not re.search(r"(?:^| )(?:-\w*[rR]|--r)", " ".join(part.texts)):
             return ""
         return next((why for why in (find_loss(source, word, context) for word in source.words[1:]) if why), "")
     if source.name.casefold() in _LISTERS:
-        named_folders = operands_of(source.words[1:]) or [ShellWord(".")]
+        named_folders = list_operands(source.words[1:]) or [ShellWord(".")]
         return next((why for why in (find_loss(source, word, context) for word in named_folders) if why), "")
     return ""
 
@@ -207,7 +207,7 @@ def check_fd(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     at = next((index for index, text in enumerate(texts) if text in ("-x", "-X", "--exec", "--exec-batch")), -1)
     if at < 0 or not any(text.rsplit("/", 1)[-1] in REMOVERS for text in texts[at + 1 :]):
         return ""
-    words = operands_of(part.words[1 : at + 1])
+    words = list_operands(part.words[1 : at + 1])
     narrow = any(re.match(r"-[egStd]|--(?:ext|glob|size|changed|type|max-depth)", text) for text in texts[:at])
     if narrow or (words and words[0].text not in (".", "", "*", ".*")):
         return ""
@@ -223,12 +223,12 @@ def check_archive(part: ExtractedCommand, context: ExpansionContext) -> Harm:
         removes = any(text in ("--remove-files", "-sdel") for text in texts)
     if not removes:
         return ""
-    return next((why for why in (find_loss(part, word, context) for word in operands_of(part.words[1:])) if why), "")
+    return next((why for why in (find_loss(part, word, context) for word in list_operands(part.words[1:])) if why), "")
 
 
 def check_mv(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     """Check mv of a vital folder, or of anything to the null device."""
-    words = operands_of(part.words[1:])
+    words = list_operands(part.words[1:])
     if len(words) < 2:
         return ""
     if words[-1].text == "/dev/null":
@@ -245,16 +245,16 @@ def check_rsync(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     """Check rsync with --delete or --remove-source-files."""
     if not any(text.startswith(("--del", "--remove-source")) for text in part.texts):
         return ""
-    words = operands_of(part.words[1:])
+    words = list_operands(part.words[1:])
     return find_loss(part, words[-1], context) if words else ""
 
 
 def check_chmod(part: ExtractedCommand, context: ExpansionContext) -> Harm:
     """Check chmod, chown and similar commands with a recursive option."""
-    options = options_of(part.words[1:])
+    options = list_options(part.words[1:])
     if not (options & {"R"} or has_long_option(options, "--recursive", 4)):
         return ""
-    for word in operands_of(part.words[1:]):
+    for word in list_operands(part.words[1:]):
         why = find_loss(part, word, context)
         if why and not why.endswith(("the project itself", "(.git)")):
             return why.replace("removes", "changes the permissions of", 1)

@@ -58,7 +58,7 @@ class ExpansionContext(Struct, frozen=True):
     values: dict[str, tuple[str, ...]]
 
 
-def context_of(analysis: CommandAnalysis, scope: CommandScope) -> ExpansionContext:
+def make_expansion_context(analysis: CommandAnalysis, scope: CommandScope) -> ExpansionContext:
     values: dict[str, tuple[str, ...]] = {}
     for name, word in analysis.assigned_words:
         _add(values, name, [word])

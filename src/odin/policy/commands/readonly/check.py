@@ -397,10 +397,10 @@ def _is_shim(path: str, target: str) -> bool:
     parts = path.split("/")[:-1]
     if "shims" in parts or (_SHIM_FOLDERS.intersection(parts) and not _REAL_FOLDERS.intersection(parts)):
         return True
-    return (target in _MANAGERS and target != path.rsplit("/", 1)[-1]) or _is_shim_script(path, _stamp_of(path))
+    return (target in _MANAGERS and target != path.rsplit("/", 1)[-1]) or _is_shim_script(path, _read_stamp(path))
 
 
-def _stamp_of(path: str) -> int:
+def _read_stamp(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns  # noqa: PTH116
     except OSError:

@@ -224,7 +224,7 @@ _SED_GROWS = re.compile("[Ggxs]")
 
 
 def _check_sed(parsed: ParsedOptions, scope: CommandScope) -> bool:
-    scripts = parsed.values_of("e", "expression")
+    scripts = parsed.list_values("e", "expression")
     files = parsed.operands if scripts else parsed.operands[1:]
     if not scripts and parsed.starts_with_glob:
         return False

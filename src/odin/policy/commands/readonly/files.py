@@ -61,7 +61,7 @@ def _check_ls(parsed: ParsedOptions, scope: CommandScope) -> bool:
 
     Some versions have -I and -w without a value and take the next word for a folder.
     """
-    if not all(scope.allows_path(value) for value in parsed.values_of("I", "w")):
+    if not all(scope.allows_path(value) for value in parsed.list_values("I", "w")):
         return False
     if parsed.has("d", "directory"):
         bare = all(name in _NAME_ONLY_OPTIONS for name, _ in parsed.options)

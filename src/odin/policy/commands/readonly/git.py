@@ -54,7 +54,7 @@ _LOG_LONG = (
 
 def _check_revisions(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """Revisions or paths. Read as a path, each must stay inside, since git may compare any two files."""
-    lines = (value.rpartition(":")[2] for value in parsed.values_of("L"))
+    lines = (value.rpartition(":")[2] for value in parsed.list_values("L"))
     return not any(map(is_secret_path, lines)) and all(_is_safe_revision(word, scope) for word in parsed.operands)
 
 

@@ -37,7 +37,7 @@ class ParsedOptions(Struct):
         """True if the first operand comes from a glob, so the shell decides which name is first."""
         return bool(self.operands) and isinstance(self.operands[0], GlobMatch)
 
-    def values_of(self, *names: str) -> list[str]:
+    def list_values(self, *names: str) -> list[str]:
         return [value for name, value in self.options if name in names]
 
 

@@ -135,7 +135,7 @@ def find_exclusions(name: str, texts: Sequence[str], scope: CommandScope) -> Sea
     if parsed is None or scan is None or not _has_pattern(parsed):
         return None
     try:
-        found = [scan.find_secrets(path, scope) for path in _searched_paths_of(parsed)]
+        found = [scan.find_secrets(path, scope) for path in _list_searched_paths(parsed)]
     except TreeTooLarge:
         return SearchExclusions(SecretEntries(), [f"--iglob={EVERY_SECRET}"]) if name == "rg" else None
     secrets = SecretEntries()
@@ -152,7 +152,7 @@ def find_exclusions(name: str, texts: Sequence[str], scope: CommandScope) -> Sea
     return SearchExclusions(secrets, [*words, *(f"--exclude-dir={name}" for name in sorted(secrets.folders))])
 
 
-def _searched_paths_of(parsed: ParsedOptions) -> Sequence[str]:
+def _list_searched_paths(parsed: ParsedOptions) -> Sequence[str]:
     """Return the operands without the pattern, which is the first one unless an option sets it."""
     paths = parsed.operands if parsed.has(*_PATTERN_OPTIONS) else parsed.operands[1:]
     return paths or ["."]
@@ -172,7 +172,7 @@ def _check_grep(parsed: ParsedOptions, scope: CommandScope) -> bool:
     if scan is None:
         files = parsed.operands if parsed.has(*_PATTERN_OPTIONS) else parsed.operands[1:]
         return all(scope.allows_content(word) for word in files)
-    return all(scan.is_clear(path, scope) for path in _searched_paths_of(parsed))
+    return all(scan.is_clear(path, scope) for path in _list_searched_paths(parsed))
 
 
 def _make_grep_scan(parsed: ParsedOptions, scope: CommandScope) -> TreeScan | None:
@@ -181,7 +181,7 @@ def _make_grep_scan(parsed: ParsedOptions, scope: CommandScope) -> TreeScan | No
     if not follows and not parsed.has("r", "recursive"):
         return None
     choices = [(name, value) for name, value in parsed.options if name in ("include", "exclude")]
-    skipped = [name for name in parsed.values_of("exclude-dir") if not set(name) & set("*?[\\/")]
+    skipped = [name for name in parsed.list_values("exclude-dir") if not set(name) & set("*?[\\/")]
 
     def is_file_left_out(name: str) -> bool:
         """The last option that matches decides; without one, whether the first is --include."""
@@ -223,9 +223,9 @@ def _check_ripgrep(parsed: ParsedOptions, scope: CommandScope) -> bool:
     if not _has_pattern(parsed):
         return False
     try:
-        found = [scan.find_secrets(path, scope) for path in _searched_paths_of(parsed)]
+        found = [scan.find_secrets(path, scope) for path in _list_searched_paths(parsed)]
     except TreeTooLarge:
-        return not scan.follow_links and parsed.values_of("iglob")[-1:] == [EVERY_SECRET]
+        return not scan.follow_links and parsed.list_values("iglob")[-1:] == [EVERY_SECRET]
     return all(one is not None and not one for one in found)
 
 
@@ -234,8 +234,8 @@ def _make_ripgrep_scan(parsed: ParsedOptions, scope: CommandScope) -> TreeScan:
 
     All of --iglob come after all of --glob, wherever they are written.
     """
-    exact = [(glob, False) for glob in parsed.values_of("g", "glob")]
-    globs = [*exact, *((glob, True) for glob in parsed.values_of("iglob"))]
+    exact = [(glob, False) for glob in parsed.list_values("g", "glob")]
+    globs = [*exact, *((glob, True) for glob in parsed.list_values("iglob"))]
 
     def is_left_out(name: str, *, is_folder: bool) -> bool:
         left_out = not is_folder and any(not glob.startswith("!") for glob, _ in globs)

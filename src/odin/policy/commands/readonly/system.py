@@ -41,11 +41,11 @@ def _check_date(parsed: ParsedOptions, scope: CommandScope) -> bool:
 
 def _check_ps(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """BSD-style letters are operands; an `e` among them would show environment variables."""
-    operands, formats = parsed.operands, parsed.values_of("o", "format", "sort")
+    operands, formats = parsed.operands, parsed.list_values("o", "format", "sort")
     if len(operands) == 2 and re.fullmatch(r"[auxlwjf]*o", operands[0]):
         operands, formats = [], [*formats, operands[1]]
     plain = all(re.fullmatch(r"[auxlwjf]+|\d+", word) for word in operands)
-    users = all(value == "x" or _is_user(value) for value in parsed.values_of("u", "U", "g", "G", "t", "user"))
+    users = all(value == "x" or _is_user(value) for value in parsed.list_values("u", "U", "g", "G", "t", "user"))
     return plain and users and not any("env" in value for value in formats)
 
 
@@ -81,7 +81,7 @@ def _check_lsof(parsed: ParsedOptions, scope: CommandScope) -> bool:
     """No `@`, which starts a host name to resolve, and no `+`, which starts an option."""
     if parsed.has("i") and not parsed.has("n"):
         return False  # it would resolve the host names of all connections
-    names_host = any("@" in word for word in (*parsed.operands, *parsed.values_of("i")))
+    names_host = any("@" in word for word in (*parsed.operands, *parsed.list_values("i")))
     return (
         not names_host and not any(word.startswith("+") for word in parsed.operands) and has_inside_paths(parsed, scope)
     )

@@ -7,7 +7,7 @@ from textual.theme import Theme
 from odin.core.client import SessionInfo
 from odin.core.event import Envelope, PermissionModeChanged, RoleChanged, SessionOpened, TurnEnded, TurnStarted
 from odin.core.event_values import DEFAULT_ROLE, Mode
-from odin.core.format import permission_mode_label_of
+from odin.core.format import format_permission_mode
 from odin.ui.slash_commands.actions import BYPASS
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.keys import KeyTable
@@ -57,7 +57,7 @@ class PromptTarget:
         bold = Style(bold=True)
         text = Text("", style=bold)
         if self.recipient:
-            own = make_palette(theme).style_of_agent(self.recipient, self.color)
+            own = make_palette(theme).get_agent_style(self.recipient, self.color)
             text.append(f"to {escape_hidden(self.recipient)}", own + bold).append(" · ")
         elif self.role != DEFAULT_ROLE:
             text.append(f"{escape_hidden(self.role)} · ")
@@ -65,13 +65,13 @@ class PromptTarget:
         if self.permission_mode == BYPASS:
             text.append(" · permissions bypassed", Style(color=theme.error, bold=True))
         elif self.permission_mode not in ("", "default"):
-            label = escape_hidden(permission_mode_label_of(self.permission_mode))
+            label = escape_hidden(format_permission_mode(self.permission_mode))
             text.append(f" · {label}", Style(color=theme.warning))
         return text
 
     def describe_enter(self, text: str, keys: KeyTable, *, searching: bool, editing: bool) -> str:
         """Return what Enter does if it does not simply send the prompt, else ""."""
-        send, stop = keys.label_of("send"), keys.label_of("stop")
+        send, stop = keys.get_label("send"), keys.get_label("stop")
         if searching:
             return f"history search: {send} takes it, {stop} cancels"
         if editing:
@@ -82,4 +82,4 @@ class PromptTarget:
             return "# remembered for later sessions"
         if text.startswith("/"):
             return "/ command of the main agent" if self.recipient else "/ command"
-        return f"{send} queues · {keys.label_of('steer')} steers the running turn" if self.is_busy else ""
+        return f"{send} queues · {keys.get_label('steer')} steers the running turn" if self.is_busy else ""

@@ -26,8 +26,8 @@ from odin.ui.completion import (
     is_command,
     make_file_items,
 )
-from odin.ui.terminal import escape_hidden, shorten, width_of
-from odin.ui.tui.palette import theme_of
+from odin.ui.terminal import escape_hidden, measure_width, shorten
+from odin.ui.tui.palette import get_theme
 
 MAX_ROWS = 8
 _MIN_COLUMN = 24
@@ -105,9 +105,9 @@ class Popup(Widget):
         return range(first, min(first + rows, len(self.choices)))
 
     def render(self) -> Text:
-        theme = theme_of(self)
+        theme = get_theme(self)
         names = [
-            width_of(escape_hidden(self.choices[at].label)) + width_of(self.choices[at].hint) + 1
+            measure_width(escape_hidden(self.choices[at].label)) + measure_width(self.choices[at].hint) + 1
             for at in self._compute_window()
         ]
         column = min(max(names, default=0), max(self._max_width * 2 // 5, _MIN_COLUMN))
@@ -119,7 +119,7 @@ class Popup(Widget):
         return Text("\n", no_wrap=True, end="").join(lines)
 
     def _format_row(self, at: int, column: int) -> Text:
-        choice, theme = self.choices[at], theme_of(self)
+        choice, theme = self.choices[at], get_theme(self)
         dim = Style(dim=True)
         line = Text(no_wrap=True, end="").append("› " if at == self.at else "  ", Style(color=theme.accent))
         name = shorten(escape_hidden(choice.label), max(self._max_width - 3, 8))
@@ -127,7 +127,7 @@ class Popup(Widget):
         if choice.hint:
             line.append(f" {escape_hidden(choice.hint)}", dim)
             if choice.help:
-                line.truncate(max(column + 2, width_of(name) + 2), overflow="ellipsis")
+                line.truncate(max(column + 2, measure_width(name) + 2), overflow="ellipsis")
         if choice.help:
             line.append(" " * max(column + 4 - line.cell_len, 2))
             line.append(escape_hidden(choice.help), dim)

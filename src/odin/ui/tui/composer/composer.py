@@ -21,13 +21,13 @@ from odin.core.event import Envelope
 from odin.core.event_values import Delivery, Mode
 from odin.ui.completion import CompletionItem
 from odin.ui.slash_commands.extensions import find_memory_line
-from odin.ui.terminal import escape_hidden, width_of
+from odin.ui.terminal import escape_hidden, measure_width
 from odin.ui.tui.composer import external_text
 from odin.ui.tui.composer.border import PromptTarget
 from odin.ui.tui.composer.completion import ComposerCompleter, Popup
-from odin.ui.tui.composer.draft import DraftPart, DraftParts, PromptDraft, PromptHistory, draft_of_prompt
+from odin.ui.tui.composer.draft import DraftPart, DraftParts, PromptDraft, PromptHistory, make_draft
 from odin.ui.tui.keys import KeyTable, StableTextArea, dispatch_key
-from odin.ui.tui.palette import theme_of
+from odin.ui.tui.palette import get_theme
 from odin.ui.tui.panels.status import ToastLevel
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Composer(StableTextArea):
         self.update_border()
 
     def on_resize(self) -> None:
-        self.placeholder = next((text for text in _PLACEHOLDERS if width_of(text) <= self.size.width), "")
+        self.placeholder = next((text for text in _PLACEHOLDERS if measure_width(text) <= self.size.width), "")
         self.styles.max_height = 2 + max(1, min(MAX_LINES, self.screen.size.height // 3))
         if self.popup.open:
             self.popup.follow(self.region)
@@ -140,7 +140,7 @@ class Composer(StableTextArea):
 
     def get_line(self, line_index: int) -> Text:
         line = super().get_line(line_index)
-        theme = theme_of(self)
+        theme = get_theme(self)
         if "@" in line.plain:
             for mention in _MENTION.finditer(line.plain):
                 line.stylize(Style(color=theme.primary), mention.start(), mention.end())
@@ -156,7 +156,7 @@ class Composer(StableTextArea):
         """Show the role, the mode, the permission mode and the meaning of Enter on the border."""
         if not self.is_mounted:
             return
-        first, theme, target = self.document[0][:1], theme_of(self), self.target
+        first, theme, target = self.document[0][:1], get_theme(self), self.target
         if first == "#" and not find_memory_line(self.text):
             first = ""
         mode = self._panel.odin.mode
@@ -251,7 +251,7 @@ class Composer(StableTextArea):
         self._stashed_draft, self._stashed_mode = self.draft, self._panel.odin.mode
         self._edited_prompt = prompt
         self._panel.odin.mode = prompt.mode
-        self.show_draft(draft_of_prompt(prompt.body, prompt.attachments))
+        self.show_draft(make_draft(prompt.body, prompt.attachments))
         self.focus()
 
     def end_queued_edit(self) -> None:
@@ -259,7 +259,7 @@ class Composer(StableTextArea):
         if self._edited_prompt is None:
             return
         draft = self.draft
-        changed = draft != draft_of_prompt(self._edited_prompt.body, self._edited_prompt.attachments)
+        changed = draft != make_draft(self._edited_prompt.body, self._edited_prompt.attachments)
         self._cancel_edit()
         self.show_toast("The prompt you were editing has already been sent.")
         if changed:
@@ -312,7 +312,7 @@ class Composer(StableTextArea):
         for first, last, part in self._find_labels(row):
             if first <= column < last and part.text:
                 if len(part.text) > UNFOLD_CHARS:
-                    key = self.keys.label_of("edit_outside")
+                    key = self.keys.get_label("edit_outside")
                     self.show_toast(f"Too long to show here; press {key} to open it in your editor.")
                 else:
                     self.replace(part.text, (row, first), (row, last))

@@ -95,7 +95,7 @@ class DraftParts:
         return label
 
 
-def draft_of_prompt(body: str, attached: Sequence[Attachment]) -> PromptDraft:
+def make_draft(body: str, attached: Sequence[Attachment]) -> PromptDraft:
     """Return a sent prompt as a draft; its images get the labels in its text, or new ones."""
     labels = iter([found[0] for found in _LABEL.finditer(body) if found[0].startswith("[image ")])
     numbering, text = DraftParts(), body
@@ -194,9 +194,9 @@ class PromptHistory:
         return self._edited.get(to) or self._past[to]
 
     def _shorten(self) -> None:
-        size = sum(_size_of(draft) for draft in self._past)
+        size = sum(_get_size(draft) for draft in self._past)
         while self._past and (len(self._past) > MAX_DRAFTS or size > _MAX_SIZE):
-            size -= _size_of(self._past.pop(0))
+            size -= _get_size(self._past.pop(0))
 
 
 def fold_text(text: str) -> PromptDraft:
@@ -207,6 +207,6 @@ def fold_text(text: str) -> PromptDraft:
     return PromptDraft(label, (DraftPart(label, text),))
 
 
-def _size_of(draft: PromptDraft) -> int:
+def _get_size(draft: PromptDraft) -> int:
     images = sum(len(part.image.data) for part in draft.parts if part.image is not None)
     return len(draft.text) + images + sum(len(part.text) for part in draft.parts)

@@ -15,7 +15,7 @@ from textual.app import App, SuspendNotSupported
 
 from odin.core.errors import UsageError
 from odin.core.message import MAX_IMAGE_BYTES, Attachment, detect_image_kind
-from odin.sandbox.terminal import TerminalPrograms, programs_of
+from odin.sandbox.terminal import TerminalPrograms, make_terminal_programs
 from odin.ui.terminal import find_editor
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _add_image(target: "Composer", data: bytes, name: str) -> None:
 
 async def paste_clipboard(target: "Composer", app: App[Any]) -> None:
     """Paste from the system clipboard, or from the app's own clipboard if no program can read that one."""
-    content = await read_clipboard(programs_of(getattr(app, "info", None), os.environ))
+    content = await read_clipboard(make_terminal_programs(getattr(app, "info", None), os.environ))
     if content.image:
         try:
             _add_image(target, content.image, "clipboard")
@@ -225,7 +225,7 @@ def choose_editor() -> list[str]:
 async def edit_in_editor(app: App[Any], text: str) -> str:
     """Return the text after the user edited it in $VISUAL or $EDITOR. Raise UsageError if that fails."""
     command = choose_editor()
-    with programs_of(getattr(app, "info", None), os.environ).open_scratch() as folder:
+    with make_terminal_programs(getattr(app, "info", None), os.environ).open_scratch() as folder:
         path = folder / "prompt.md"
         path.write_text(f"{text}\n" if text else "", encoding="utf-8")
         code = await run_in_terminal(app, [*command, str(path)])
@@ -245,7 +245,7 @@ async def run_in_terminal(app: App[Any], command: list[str]) -> int:
 
     Nothing is drawn meanwhile, but the session continues; its events are shown afterwards.
     """
-    programs, ending = programs_of(getattr(app, "info", None), os.environ), getattr(app, "ending", None)
+    programs, ending = make_terminal_programs(getattr(app, "info", None), os.environ), getattr(app, "ending", None)
     try:
         with app.batch_update(), app.suspend():
             return await programs.run(command, until=ending)

@@ -19,7 +19,7 @@ from odin.ui.slash_commands.actions import refuse_unknown_command
 from odin.ui.slash_commands.extensions import change_memory, find_memory_line
 from odin.ui.tui.composer.completion import Popup
 from odin.ui.tui.composer.composer import Composer
-from odin.ui.tui.composer.draft import PromptDraft, draft_of_prompt, join_drafts
+from odin.ui.tui.composer.draft import PromptDraft, join_drafts, make_draft
 from odin.ui.tui.composer.queue import QueuePanel
 from odin.ui.tui.keys import KeyTable
 
@@ -219,7 +219,7 @@ class InputPanel(Vertical):
     def set_recipient(self, agent: str, color: str = "") -> None:
         """Send the next prompts to this agent and show its queue."""
         self.composer.target.recipient, self.composer.target.color = agent, color
-        self.queue.show_queue_of(agent)
+        self.queue.show_queue(agent)
 
     # --- app-wide keys ---
 
@@ -249,12 +249,10 @@ class InputPanel(Vertical):
         if self.composer.is_in_use or len({prompt.mode for prompt in prompts}) > 1:
             count = len(prompts)
             subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
-            key = self.odin.keys.label_of("queue")
+            key = self.odin.keys.get_label("queue")
             self.odin.show_toast(f"{subject} paused. {key} edits, sends or drops queued prompts.")
             return
         taken = [prompt for prompt in prompts if await self.odin.submit(DropPrompt(prompt.id, prompt.agent))]
         if taken:
             self.odin.mode = taken[0].mode
-            self.composer.restore_draft(
-                join_drafts([draft_of_prompt(prompt.body, prompt.attachments) for prompt in taken])
-            )
+            self.composer.restore_draft(join_drafts([make_draft(prompt.body, prompt.attachments) for prompt in taken]))

@@ -14,7 +14,7 @@ from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
-from odin.ui.tui.palette import theme_of
+from odin.ui.tui.palette import get_theme
 from odin.ui.tui.panels.status import MODE_WORDS
 from odin.ui.tui.timers import call_after
 
@@ -142,7 +142,7 @@ class QueuePanel(Widget, can_focus=True):
 
     # --- session events ---
 
-    def show_queue_of(self, agent: str) -> None:
+    def show_queue(self, agent: str) -> None:
         """List the prompts for this agent."""
         self.queued.agent = agent
         self._is_changed = True
@@ -206,7 +206,7 @@ class QueuePanel(Widget, can_focus=True):
         return range(first, min(first + MAX_ROWS, count))
 
     def render(self) -> Text:
-        theme, prompts, window = theme_of(self), self.queued.prompts, self._compute_window()
+        theme, prompts, window = get_theme(self), self.queued.prompts, self._compute_window()
         dim = Style(dim=True)
         lines = [self._format_row(at, prompts[at]) for at in window]
         hidden = len(prompts) - len(window)
@@ -214,7 +214,7 @@ class QueuePanel(Widget, can_focus=True):
         last = (
             f"{note}{self._format_help()}"
             if self.has_focus
-            else f"{note}{self._keys.label_of('queue')} to edit, send or drop"
+            else f"{note}{self._keys.get_label('queue')} to edit, send or drop"
         )
         lines.append(Text(last, style=dim, no_wrap=True, overflow="ellipsis", end=""))
         for line in lines:
@@ -222,7 +222,7 @@ class QueuePanel(Widget, can_focus=True):
         return Text("\n", style=Style(color=theme.foreground), end="").join(lines)
 
     def _format_row(self, at: int, prompt: QueuedPrompt) -> Text:
-        theme = theme_of(self)
+        theme = get_theme(self)
         here = self.has_focus and at == self._cursor
         line = Text(no_wrap=True, end="").append("› " if here else "  ", Style(color=theme.accent))
         state = "paused" if self.queued.is_paused(prompt.id) else _DELIVERY_WORDS[prompt.delivery]
@@ -236,7 +236,7 @@ class QueuePanel(Widget, can_focus=True):
     def _format_help(self) -> str:
         names = ("queue_edit", "queue_drop", "queue_steer", "queue_mode", "queue_send", "queue_leave")
         words = ("edit", "drop", "steer", "mode", "send", "back")
-        return "  ".join(f"{self._keys.label_of(name)} {word}" for name, word in zip(names, words, strict=True))
+        return "  ".join(f"{self._keys.get_label(name)} {word}" for name, word in zip(names, words, strict=True))
 
     def on_focus(self) -> None:
         self.refresh(layout=True)

@@ -106,7 +106,7 @@ class ConfirmDialog(Dialog[bool]):
             yield self._hints
 
     def on_mount(self) -> None:
-        self._hints.show([(name, self.odin.keys.label_of(name), name) for name in ("yes", "no")])
+        self._hints.show([(name, self.odin.keys.get_label(name), name) for name in ("yes", "no")])
 
     async def on_key(self, event: events.Key) -> None:
         await super().on_key(event)

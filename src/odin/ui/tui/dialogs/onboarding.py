@@ -48,8 +48,8 @@ class TrustDialog(RequestDialog[TrustAnswer]):
 
     def handle_ready(self) -> None:
         keys = self.odin.keys
-        no = DialogChoice("no", keys.label_of("no"), "Ignore them", "Ignore")
-        yes = DialogChoice("yes", keys.label_of("yes"), "Trust this folder", "Trust")
+        no = DialogChoice("no", keys.get_label("no"), "Ignore them", "Ignore")
+        yes = DialogChoice("yes", keys.get_label("yes"), "Trust this folder", "Trust")
         network = DialogChoice("network", "", "Trust, with network for its servers", "With network")
         choices = (no, yes, network) if self._request.servers else (no, yes)
         self.query_one(ChoiceBar).offer((no,) if self._is_too_much else choices, current=0)
@@ -145,7 +145,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         self.fit()
 
     def _list_choices(self) -> Sequence[DialogChoice]:
-        shown = self.odin.keys.label_of
+        shown = self.odin.keys.get_label
         if self._step == "list":
             leave = ("Close", "") if self._is_reopened else ("No model", "No model")
             return (
@@ -285,7 +285,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         line = self.query_one("#line", Input)
         url = line.value.strip()
         if not url:
-            self.show_message(f"The URL is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
+            self.show_message(f"The URL is empty. Enter one, or go back with {self.odin.keys.get_label('back')}.")
             return
         self._is_busy = True
         self.show_message("Asking the server for its models …")
@@ -305,7 +305,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         line = self.query_one("#line", Input)
         key, line.value = line.value.strip(), ""
         if not key:
-            self.show_message(f"The key is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
+            self.show_message(f"The key is empty. Enter one, or go back with {self.odin.keys.get_label('back')}.")
             return
         try:
             option = await self._setup.store_key(self._provider, key)
@@ -365,7 +365,7 @@ class ModelPicker(PickerDialog[AvailableModel]):
         self._running_ref = self.odin.facts.running_model or self._chosen_ref
         return await self.odin.client.list_models("all" if self._finds_servers else "configured")
 
-    def text_of(self, item: AvailableModel) -> str:
+    def get_filter_text(self, item: AvailableModel) -> str:
         return f"{item.ref} {item.address} {item.note}".casefold()
 
     def filter_items(self, items: Sequence[AvailableModel], words: str) -> Sequence[AvailableModel]:

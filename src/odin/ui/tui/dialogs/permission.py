@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.op import AnswerPermission, Interrupt
 from odin.core.policy import RememberScope
 from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline, summarize_change
@@ -102,7 +102,7 @@ class PermissionDialog(RequestDialog[None]):
     def _update_hint(self) -> None:
         keys = self.odin.keys
         hint = (
-            describe_stop(keys) if self._view == "page" else f"{keys.label_of('stop_work')} goes back to the request."
+            describe_stop(keys) if self._view == "page" else f"{keys.get_label('stop_work')} goes back to the request."
         )
         self.query_one("#hint", Static).update(hint if self.ready and self._step == "ask" else "")
 
@@ -139,7 +139,7 @@ class PermissionDialog(RequestDialog[None]):
             answers = [one for one in list_answers(self._request, keys) if one.name in names]
             if not self._shows_all_answers:
                 return list_usual_answers(answers, keys)
-            return *answers, DialogChoice("more_answers", keys.label_of("more_answers"), "Fewer", "Fewer")
+            return *answers, DialogChoice("more_answers", keys.get_label("more_answers"), "Fewer", "Fewer")
         if self._step == "rule":
             more = (("next_rule", "Another rule"),) if self._rule and len(self._rule.rules) > 1 else ()
             return self._make_choices(("confirm", "Save rule"), ("other", "Change scope"), *more)
@@ -153,7 +153,7 @@ class PermissionDialog(RequestDialog[None]):
 
     def _make_choices(self, *named: tuple[str, str]) -> Sequence[DialogChoice]:
         keys = self.odin.keys
-        shown = [(name, keys.label_of(name), label) for name, label in (*named, ("back", "Back"))]
+        shown = [(name, keys.get_label(name), label) for name, label in (*named, ("back", "Back"))]
         return tuple(DialogChoice(name, _ARROWS.get(key, key), label) for name, key, label in shown)
 
     def _list_answer_names(self) -> set[str]:
@@ -200,7 +200,7 @@ class PermissionDialog(RequestDialog[None]):
         event.stop()
         event.prevent_default()
         # Shortly after a key without meaning here, or after the key that opened this step, an answer is not meant.
-        if time.monotonic() - self._stray_key_at < self.odin.timing.burst_s and (
+        if time.monotonic() - self._stray_key_at < self.odin.timing.key_debounce_s and (
             name in _ALLOW_ACTIONS or (name == "confirm" and self._step in ("rule", "note"))
         ):
             self.show_message("Ignored a key typed in a burst. Press it again.")
@@ -228,7 +228,7 @@ class PermissionDialog(RequestDialog[None]):
         return name if name in ("confirm", "other", "back", *rule_keys) else ""
 
     def describe_first_answers(self) -> str:
-        return f"{self.odin.keys.label_of('allow_once')} allows once, {self.odin.keys.label_of('deny')} denies"
+        return f"{self.odin.keys.get_label('allow_once')} allows once, {self.odin.keys.get_label('deny')} denies"
 
     # --- the answers ---
 
@@ -248,7 +248,7 @@ class PermissionDialog(RequestDialog[None]):
             return True
         left = rows - page.seen_rows
         page.scroll_page_down(animate=False)
-        lines = count_of(left, "more line")
+        lines = pluralize(left, "more line")
         self.show_message(f"{lines} below. Read the whole request before allowing it.")
         return False
 
@@ -392,7 +392,7 @@ class PermissionDialog(RequestDialog[None]):
         elif self._step == "note":
             await self._answer(allow=True, note=text)
         elif self._rule is not None and not text:
-            self.show_message(f"The rule is empty. Enter one, or go back with {self.odin.keys.label_of('back')}.")
+            self.show_message(f"The rule is empty. Enter one, or go back with {self.odin.keys.get_label('back')}.")
         elif self._rule is not None:
             await self.send(AnswerPermission(self.ask_id, allow=self._rule.allow, rule=text, remember=self._rule.scope))
 

@@ -25,8 +25,8 @@ from odin.ui.permission_text import (
     format_arguments,
     format_effect,
     format_subject,
-    list_circumstances,
     list_offered_rules,
+    list_warnings,
 )
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, quote_block, wrap_words
@@ -55,13 +55,13 @@ def paint_request(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
 def paint_required(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
     """The part of the page that must have been scrolled into view before 'allow' is accepted."""
     strips = [row for line in format_subject(ask, canvas.width) for row in _paint_framed_row(canvas, line)]
-    return strips + [row for line in list_circumstances(ask) for row in paint_sentence(canvas, line)]
+    return strips + [row for line in list_warnings(ask) for row in paint_sentence(canvas, line)]
 
 
 def format_danger(ask: PermissionAsked, palette: Palette) -> Text:
     """Return the grade of danger in its color, what the call would do, and the sandbox it would run in."""
     style = {
-        "harmless": palette.good,
+        "read_only": palette.good,
         "changes_files": palette.accent,
         "network": palette.warn,
         "outside_project": palette.warn,
@@ -102,20 +102,20 @@ def paint_keys(ask: PermissionAsked, keys: KeyTable, canvas: Canvas) -> list[Str
     for key in keys.keys:
         if key.scope == "permission" and key.name in names:
             strips += _paint_key(key, keys, canvas)
-    shown = [keys.label_of(name) for name in ("previous_answer", "next_answer", "take_answer")]
+    shown = [keys.get_label(name) for name in ("previous_answer", "next_answer", "take_answer")]
     last = f"{describe_stop(keys)} Choose an answer with {shown[0]}, {shown[1]} and {shown[2]}, or click it."
     return [*strips, make_blank(), *paint_sentence(canvas, last, canvas.palette.dim)]
 
 
 def describe_stop(keys: KeyTable) -> str:
     """Return the hint on how to stop the work, or "" if no key is bound."""
-    key = keys.label_of("stop_work")
+    key = keys.get_label("stop_work")
     return f"{key} denies and stops the work." if key else ""
 
 
 def _paint_key(key: KeyAction, keys: KeyTable, canvas: Canvas) -> list[Strip]:
     """Paint a key and its description, wrapped to the width."""
-    shown = f" {keys.label_of(key.name):<4}"
+    shown = f" {keys.get_label(key.name):<4}"
     rows = wrap_words(key.description, max(canvas.width - len(shown), 12)).split("\n")
     heads = [shown, *(" " * len(shown) for _ in rows[1:])]
     style, text = canvas.palette.accent, canvas.palette.text
@@ -186,7 +186,7 @@ def list_answers(ask: PermissionAsked, keys: KeyTable) -> tuple[DialogChoice, ..
         answers = (once, session, *mode, deny, why, *wider, never, note, edit, *rest)
     else:
         answers = (once, *mode, deny, why, note, edit, *rest)
-    return tuple(DialogChoice(one.name, keys.label_of(one.name), one.label, one.short) for one in answers)
+    return tuple(DialogChoice(one.name, keys.get_label(one.name), one.label, one.short) for one in answers)
 
 
 _MODE_ANSWERS = {
@@ -199,7 +199,7 @@ _USUAL_ANSWERS = ("allow_once", "allow_session", "allow_mode", "deny", "deny_wor
 def list_usual_answers(answers: Sequence[DialogChoice], keys: KeyTable) -> tuple[DialogChoice, ...]:
     """Return the answers that are shown at first, at most five, and the key that shows all."""
     usual = tuple(answer for answer in answers if answer.name in _USUAL_ANSWERS)
-    return (*usual, DialogChoice("more_answers", keys.label_of("more_answers"), "More…", "More…"))
+    return (*usual, DialogChoice("more_answers", keys.get_label("more_answers"), "More…", "More…"))
 
 
 _RULE_SCOPES: tuple[RememberScope, ...] = ("session", "project", "user")

@@ -17,7 +17,7 @@ from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.widgets import Hints, RowContent, Rows
 from odin.ui.tui.keys import DialogInput, KeyScope
 from odin.ui.tui.paint.sanitize import sanitize
-from odin.ui.tui.palette import Palette, palette_of
+from odin.ui.tui.palette import Palette, get_palette
 
 MIN_HEIGHT = 14
 
@@ -83,7 +83,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
     async def load(self) -> Sequence[Item]:
         raise NotImplementedError
 
-    def text_of(self, item: Item) -> str:
+    def get_filter_text(self, item: Item) -> str:
         """Return the lowercase text that the filter searches."""
         raise NotImplementedError
 
@@ -104,13 +104,13 @@ class PickerDialog(Dialog[str], Generic[Item]):
         terms = words.casefold().split()
         if not terms:
             return items
-        return [item for item in items if all(term in self.text_of(item) for term in terms)]
+        return [item for item in items if all(term in self.get_filter_text(item) for term in terms)]
 
     # --- widgets ---
 
     @property
     def palette(self) -> Palette:
-        return palette_of(self)
+        return get_palette(self)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="panel"):
@@ -128,7 +128,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self.set_class(self.DETAIL == "never", "-no-detail")
         self.set_class(self.DETAIL == "always", "-detail-always")
         if not self.STARTS_IN_FILTER:
-            self.filter.placeholder = f"{self.odin.keys.label_of('list_narrow')} to filter"
+            self.filter.placeholder = f"{self.odin.keys.get_label('list_narrow')} to filter"
         self.filter.value = self._initial_filter
         self.filter.cursor_position = len(self._initial_filter)
         (self.filter if self.STARTS_IN_FILTER else self.rows).focus()
@@ -240,7 +240,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
         """Ask the user to confirm before calling `yes`."""
         self._confirmed_action = yes
         keys = self.odin.keys
-        self.hints.show([(name, keys.label_of(name), name) for name in ("yes", "no")], question)
+        self.hints.show([(name, keys.get_label(name), name) for name in ("yes", "no")], question)
 
     def _answer_confirmation(self, event: events.Key) -> bool:
         if self._confirmed_action is None:
@@ -264,7 +264,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self.add_class("entering")
         self.entry.focus()
         keys = self.odin.keys
-        self.hints.show([("confirm", keys.label_of("confirm"), what), ("back", keys.label_of("back"), "cancel")])
+        self.hints.show([("confirm", keys.get_label("confirm"), what), ("back", keys.get_label("back"), "cancel")])
 
     def _take_entry_key(self, event: events.Key) -> bool:
         name = self.odin.keys.find_action(event.key, "step")
@@ -295,7 +295,7 @@ class PickerDialog(Dialog[str], Generic[Item]):
         hints |= self.ACTIONS
         if not self.STARTS_IN_FILTER and self.CAN_FILTER:
             hints["list_narrow"] = "filter"
-        label_of, typing = self.odin.keys.label_of, self.STARTS_IN_FILTER
+        label_of, typing = self.odin.keys.get_label, self.STARTS_IN_FILTER
         self.hints.show(
             [(name, label_of(name, typing=typing), label) for name, label in (hints | {"close": "close"}).items()]
         )

@@ -67,14 +67,14 @@ class PlanDialog(RequestDialog[None]):
         keys = self.odin.keys
         if self._writing:
             return (
-                DialogChoice("confirm", keys.label_of("confirm"), "Send"),
-                DialogChoice("back", keys.label_of("back"), "Back"),
+                DialogChoice("confirm", keys.get_label("confirm"), "Send"),
+                DialogChoice("back", keys.get_label("back"), "Back"),
             )
         return tuple(self._make_answer(number, choice) for number, choice in enumerate(self._choices))
 
     def _make_answer(self, number: int, choice: PlanChoice) -> DialogChoice:
         first = next(at for at, other in enumerate(self._choices) if other.decision == choice.decision)
-        key = self.odin.keys.label_of(_KEYS[choice.decision]) if first == number else str(number + 1)
+        key = self.odin.keys.get_label(_KEYS[choice.decision]) if first == number else str(number + 1)
         return DialogChoice(f"pick({number})", key, choice.label, choice.short)
 
     def _paint_plan(self, canvas: Canvas) -> list[Strip]:
@@ -133,4 +133,4 @@ class PlanDialog(RequestDialog[None]):
             self.show_message("Say what to change, or go back.")
 
     def describe_first_answers(self) -> str:
-        return f"{self.odin.keys.label_of('approve_plan')} approves the plan"
+        return f"{self.odin.keys.get_label('approve_plan')} approves the plan"

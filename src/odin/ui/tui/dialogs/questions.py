@@ -91,13 +91,13 @@ class AnswersDraft:
         if not self.is_reviewing and self.own_words and not picked:
             self.cursor = len(self.question.options)
 
-    def answer_of(self, number: int) -> tuple[str, ...]:
+    def get_answer(self, number: int) -> tuple[str, ...]:
         """Return the answer to a question; empty means the first option."""
         chosen = [self.questions[number].options[option].label for option in self._picked[number]]
         return (*chosen, self._own_words[number]) if self._own_words[number] else tuple(chosen)
 
     def list_answers(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(self.answer_of(number) for number in range(len(self.questions)))
+        return tuple(self.get_answer(number) for number in range(len(self.questions)))
 
 
 OWN_WORDS = "Other"
@@ -152,10 +152,10 @@ class QuestionsDialog(RequestDialog[None]):
 
     def _list_choices(self) -> Sequence[DialogChoice]:
         draft, keys = self._draft, self.odin.keys
-        back = (DialogChoice("previous_question", keys.label_of("previous_question"), "Back"),) if draft.number else ()
-        enter = keys.label_of("settle")
+        back = (DialogChoice("previous_question", keys.get_label("previous_question"), "Back"),) if draft.number else ()
+        enter = keys.get_label("settle")
         cancel = DialogChoice(
-            "cancel", keys.label_of("cancel"), "Cancel all" if len(draft.questions) > 1 else "Cancel", "Cancel"
+            "cancel", keys.get_label("cancel"), "Cancel all" if len(draft.questions) > 1 else "Cancel", "Cancel"
         )
         if draft.is_reviewing:
             return DialogChoice("settle", enter, "Submit"), *back, cancel
@@ -163,13 +163,15 @@ class QuestionsDialog(RequestDialog[None]):
         word = "Answer" if len(draft.questions) == 1 else "Review" if last else "Next"
         if self._writing:
             leave = (
-                DialogChoice("list", keys.label_of("back"), "Back to the options") if draft.question.options else cancel
+                DialogChoice("list", keys.get_label("back"), "Back to the options")
+                if draft.question.options
+                else cancel
             )
-            return DialogChoice("settle", keys.label_of("confirm"), word), leave
+            return DialogChoice("settle", keys.get_label("confirm"), word), leave
         on = DialogChoice("settle", enter, word)
-        own = DialogChoice("own_words", keys.label_of("own_words"), OWN_WORDS)
+        own = DialogChoice("own_words", keys.get_label("own_words"), OWN_WORDS)
         several = (
-            (DialogChoice("toggle_option", keys.label_of("toggle_option"), "Select"),)
+            (DialogChoice("toggle_option", keys.get_label("toggle_option"), "Select"),)
             if draft.question.multiple
             else ()
         )
@@ -222,7 +224,7 @@ class QuestionsDialog(RequestDialog[None]):
             title = escape_hidden(question.header or question.text)
             strips.append(canvas.paint_row((here, colors.accent), (f"{number + 1} {title}", colors.dim)))
             for row in paint_sentence(
-                canvas, "    " + escape_hidden(", ".join(draft.answer_of(number)) or "(first option)")
+                canvas, "    " + escape_hidden(", ".join(draft.get_answer(number)) or "(first option)")
             ):
                 self._option_lines[len(strips)] = number
                 strips.append(row)
@@ -352,7 +354,7 @@ class QuestionsDialog(RequestDialog[None]):
         if self._draft.is_touched and len(self._draft.questions) > 1 and not self._is_warned:
             self._is_warned = True
             self.show_message(
-                f"{self.odin.keys.label_of('cancel')} again cancels all questions; your answers are lost."
+                f"{self.odin.keys.get_label('cancel')} again cancels all questions; your answers are lost."
             )
             return
         await self.send(AnswerQuestions(self.ask_id, cancelled=True))

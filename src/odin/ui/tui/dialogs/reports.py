@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from odin.core.client import ChangedFile, CustomCommand
 from odin.core.errors import OdinError
-from odin.core.format import count_of
+from odin.core.format import pluralize
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
 from odin.ui.slash_commands.agents import format_agents
 from odin.ui.slash_commands.reports import (
@@ -37,7 +37,7 @@ from odin.ui.tui.keys import KeyAction, KeyScope, format_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.diff import paint_diff
 from odin.ui.tui.paint.sanitize import sanitize
-from odin.ui.tui.palette import Palette, palette_of
+from odin.ui.tui.palette import Palette, get_palette
 
 if TYPE_CHECKING:
     from odin.ui.tui.app import OdinApp
@@ -115,7 +115,7 @@ class ReportDialog(SheetDialog):
     def on_mount(self) -> None:
         self.query_one("#scroll").focus()
         keys = self.odin.keys
-        self._hints.show([("copy", keys.label_of("read_copy"), "copy"), ("close", keys.label_of("close"), "close")])
+        self._hints.show([("copy", keys.get_label("read_copy"), "copy"), ("close", keys.get_label("close"), "close")])
 
     def on_resize(self) -> None:
         room = self.size.height * (85 if self.size.height >= ROOMY_HEIGHT else 100) // 100
@@ -124,9 +124,9 @@ class ReportDialog(SheetDialog):
 
     async def _fill(self) -> None:
         try:
-            self._text = await self._writer(palette_of(self), max(self.size.width - 3, 10))
+            self._text = await self._writer(get_palette(self), max(self.size.width - 3, 10))
         except OdinError as error:
-            self._text = Text(sanitize(error.describe()), palette_of(self).bad)
+            self._text = Text(sanitize(error.describe()), get_palette(self).bad)
         self.query_one("#text", Static).update(self._text)
 
     def action_do(self, name: str) -> None:
@@ -213,14 +213,14 @@ def make_diagnostics_report(app: "OdinApp") -> ReportDialog:
         if info.notice:
             text.append(f"{escape_hidden(info.notice)}\n\n", colors.warn)
         if info.warnings:
-            text.append(f"{count_of(len(info.warnings), 'warning')}\n", colors.warn)
+            text.append(f"{pluralize(len(info.warnings), 'warning')}\n", colors.warn)
             for warning in info.warnings:
                 text.append(f"• {escape_hidden(warning)}\n", colors.text)
         else:
             text.append("No warnings.\n", colors.good)
         count = app.error_log.count
-        key = app.keys.label_of("errors")
-        many = count_of(count, "error")
+        key = app.keys.get_label("errors")
+        many = pluralize(count, "error")
         errors = f"{many} since Odin started; {key} shows them." if count else "No errors since Odin started."
         text.append(f"\n{errors}\n\n", colors.bad if count else colors.text)
         for name, value in list_facts(info):
@@ -251,7 +251,7 @@ def _paint_files(files: Sequence[ChangedFile], canvas: Canvas) -> Text:
     left = MAX_DIFF_LINES
     for number, file in enumerate(files):
         if left <= 0:
-            text.append(f"{count_of(len(files) - number, 'more file')}; /diff PATH shows one.", canvas.palette.warn)
+            text.append(f"{pluralize(len(files) - number, 'more file')}; /diff PATH shows one.", canvas.palette.warn)
             break
         text.append(f"{describe_changed_file(file)}\n", canvas.palette.strong)
         lines = file.diff.split("\n")
@@ -261,7 +261,7 @@ def _paint_files(files: Sequence[ChangedFile], canvas: Canvas) -> Text:
                 text.append(segment.text, segment.style)
             text.append("\n")
         if len(lines) > left:
-            text.append(f"{count_of(len(lines) - left, 'more line')}; /diff PATH shows all.\n", canvas.palette.warn)
+            text.append(f"{pluralize(len(lines) - left, 'more line')}; /diff PATH shows all.\n", canvas.palette.warn)
         left -= len(lines)
         text.append("\n")
     text.rstrip()
@@ -282,7 +282,7 @@ class ErrorsDialog(PickerDialog[ErrorEntry]):
     async def load(self) -> Sequence[ErrorEntry]:
         return self.odin.error_log.newest_first
 
-    def text_of(self, item: ErrorEntry) -> str:
+    def get_filter_text(self, item: ErrorEntry) -> str:
         return f"{item.kind} {item.agent} {item.detail}".casefold()
 
     def draw(self, item: ErrorEntry) -> RowContent:
@@ -393,7 +393,7 @@ class HelpDialog(PickerDialog[HelpEntry]):
             entries.append(HelpEntry("key", each[0] if each else "(no key)", key.description, key.name, details))
         return [*entries, *_list_commands(SLASH_COMMANDS), *_list_custom_commands(custom)]
 
-    def text_of(self, item: HelpEntry) -> str:
+    def get_filter_text(self, item: HelpEntry) -> str:
         return f"{item.kind} {item.label} {item.summary} {item.name} {item.details}".casefold()
 
     def draw(self, item: HelpEntry) -> RowContent:

@@ -59,7 +59,7 @@ class NewRuleDialog(Dialog[AddRule]):
             "confirm": "add",
             "close": "cancel",
         }
-        self._hints.show([(name, self.odin.keys.label_of(name), label) for name, label in labels.items()])
+        self._hints.show([(name, self.odin.keys.get_label(name), label) for name, label in labels.items()])
 
     def _take_field_key(self, event: events.Key) -> bool:
         confirms = self.odin.keys.find_action(event.key, "step") == "confirm"
@@ -71,9 +71,9 @@ class NewRuleDialog(Dialog[AddRule]):
     def action_do(self, name: str) -> None:
         """Run the action of a key or of a clicked hint."""
         if name == "rule_action":
-            self.action = _next_of(self.action, _ACTIONS)
+            self.action = _get_next(self.action, _ACTIONS)
         elif name == "rule_scope":
-            self.scope = _next_of(self.scope, _SCOPES)
+            self.scope = _get_next(self.scope, _SCOPES)
         elif name == "confirm" and self._field.value.strip():
             self.dismiss(AddRule(self._field.value.strip(), self.action, self.scope))
         elif name == "close":
@@ -82,7 +82,7 @@ class NewRuleDialog(Dialog[AddRule]):
             self._show_hints()
 
 
-def _next_of(word: Word, words: tuple[Word, ...]) -> Word:
+def _get_next(word: Word, words: tuple[Word, ...]) -> Word:
     return words[(words.index(word) + 1) % len(words)]
 
 
@@ -110,7 +110,7 @@ class RulesDialog(LivePicker[RuleLine]):
     async def load(self) -> Sequence[RuleLine]:
         return await self.odin.client.list_rules()
 
-    def text_of(self, item: RuleLine) -> str:
+    def get_filter_text(self, item: RuleLine) -> str:
         return f"{item.layer} {item.action} {item.text} {item.origin}".casefold()
 
     def draw(self, item: RuleLine) -> RowContent:

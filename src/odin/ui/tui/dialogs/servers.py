@@ -34,7 +34,7 @@ class ServersDialog(LivePicker[ServerStatus]):
     async def load(self) -> Sequence[ServerStatus]:
         return (await self.odin.client.get_info()).servers
 
-    def text_of(self, item: ServerStatus) -> str:
+    def get_filter_text(self, item: ServerStatus) -> str:
         return f"{item.name} {item.transport} {item.state}".casefold()
 
     def draw(self, item: ServerStatus) -> RowContent:

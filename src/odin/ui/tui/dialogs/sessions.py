@@ -10,7 +10,7 @@ from rich.text import Text
 
 from odin.core.client import SessionMatch, SessionPreview, SessionSummary, TurnRecord
 from odin.core.errors import OdinError, UsageError
-from odin.core.format import count_of, format_age, format_usd
+from odin.core.format import format_age, format_usd, pluralize
 from odin.core.op import Rewind
 from odin.ui.slash_commands.sessions import (
     describe_hidden,
@@ -65,13 +65,13 @@ class SessionPicker(PickerDialog[SessionSummary]):
         sessions = list_conversations(sessions, self._rest, self._current_id)
         if hidden:
             self.odin.show_toast(hidden)
-        self._texts = {item.id: _search_text_of(item) for item in sessions}
+        self._texts = {item.id: _make_search_text(item) for item in sessions}
         return sessions
 
     # --- search ---
 
-    def text_of(self, item: SessionSummary) -> str:
-        return self._texts.get(item.id) or _search_text_of(item)
+    def get_filter_text(self, item: SessionSummary) -> str:
+        return self._texts.get(item.id) or _make_search_text(item)
 
     def filter_items(self, items: Sequence[SessionSummary], words: str) -> Sequence[SessionSummary]:
         """Return matches in titles and prompts, then full-text matches. Starts a full-text search for new words."""
@@ -109,7 +109,7 @@ class SessionPicker(PickerDialog[SessionSummary]):
         if match is not None and match.where not in ("title", "prompt"):
             line.append(f"  {escape_hidden(' '.join(match.snippet.split()))}", colors.dim)
         mark = "current" if item.id == self._current_id else "open elsewhere" if item.locked else ""
-        prompts = count_of(item.turns, "prompt")
+        prompts = pluralize(item.turns, "prompt")
         cost = format_usd(item.cost_usd) if item.cost_usd else ""
         model = escape_hidden(item.model.rpartition("/")[2])
         return line, (
@@ -179,7 +179,7 @@ class SessionPicker(PickerDialog[SessionSummary]):
         await self.reload(self.rows.mark)
 
 
-def _search_text_of(item: SessionSummary) -> str:
+def _make_search_text(item: SessionSummary) -> str:
     return f"{item.id}\n{item.title}\n{item.first}\n{item.original}".casefold()
 
 
@@ -204,7 +204,7 @@ class ContentsDialog(PickerDialog[PromptBlock]):
         await super().reload(mark)
         self.rows.move_to(len(self.rows.items) - 1)
 
-    def text_of(self, item: PromptBlock) -> str:
+    def get_filter_text(self, item: PromptBlock) -> str:
         return item.text.casefold()
 
     def draw(self, item: PromptBlock) -> RowContent:
@@ -252,14 +252,14 @@ class RewindPicker(PickerDialog[tuple[int, TurnRecord]]):
         turns = (await self.odin.client.snapshot()).messages
         return list(enumerate(reversed(turns), 1))
 
-    def text_of(self, item: tuple[int, TurnRecord]) -> str:
+    def get_filter_text(self, item: tuple[int, TurnRecord]) -> str:
         return item[1].body.casefold()
 
     def draw(self, item: tuple[int, TurnRecord]) -> RowContent:
         number, turn = item
         line = Text().append(f"{number:>3} ", self.palette.dim)
         line.append(escape_hidden(" ".join(turn.body.split())) or "(continued)", self.palette.text)
-        files = count_of(turn.files, "file") if turn.files else ""
+        files = pluralize(turn.files, "file") if turn.files else ""
         return line, (files, time.strftime("%H:%M", time.localtime(turn.started)))
 
     async def describe(self, item: tuple[int, TurnRecord]) -> Text:
@@ -304,7 +304,7 @@ class RewindScopePicker(PickerDialog[str]):
     async def load(self) -> Sequence[str]:
         return tuple(_REWIND_SCOPES)
 
-    def text_of(self, item: str) -> str:
+    def get_filter_text(self, item: str) -> str:
         return _REWIND_SCOPES[item].casefold()
 
     def draw(self, item: str) -> RowContent:
@@ -325,7 +325,7 @@ class RewindScopePicker(PickerDialog[str]):
             text.append("\n")
             text.append("\n".join(format_file_lines((), plan.kept, cwd)), colors.warn)
             text.append("\n")
-            key = self.odin.keys.label_of("force_rewind")
+            key = self.odin.keys.get_label("force_rewind")
             text.append(
                 f"{key} restores these, too, where a snapshot exists; their current content is saved first.", colors.dim
             )

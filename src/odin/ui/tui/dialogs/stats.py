@@ -17,16 +17,16 @@ from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     StatsScope,
     StatsView,
-    caveats_of,
     format_calls,
     format_overview,
     format_row_cost,
     format_table,
+    list_caveats,
 )
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.dialogs.reports import Sheet, SheetDialog
 from odin.ui.tui.dialogs.widgets import Hints, TabBar, TabLabel
-from odin.ui.tui.palette import Palette, palette_of
+from odin.ui.tui.palette import Palette, get_palette
 
 
 class _Range(NamedTuple):
@@ -77,16 +77,16 @@ class StatsDialog(SheetDialog):
     def on_mount(self) -> None:
         self.query_one("#scroll").focus()
         keys = self.odin.keys
-        views = " ".join(_ARROWS.get(key, key) for key in map(keys.label_of, ("stats_previous", "stats_next")))
-        days = " ".join(keys.label_of(item.name) for item in _RANGES if item.days > 1)
+        views = " ".join(_ARROWS.get(key, key) for key in map(keys.get_label, ("stats_previous", "stats_next")))
+        days = " ".join(keys.get_label(item.name) for item in _RANGES if item.days > 1)
         self._hints.show(
             [
-                ("scope", keys.label_of("stats_scope"), "session or project"),
+                ("scope", keys.get_label("stats_scope"), "session or project"),
                 ("", views, "view"),
-                ("today", keys.label_of("stats_today"), "today"),
+                ("today", keys.get_label("stats_today"), "today"),
                 ("", days, "days"),
-                ("all", keys.label_of("stats_all"), "all time"),
-                ("close", keys.label_of("close"), "close"),
+                ("all", keys.get_label("stats_all"), "all time"),
+                ("close", keys.get_label("close"), "close"),
             ]
         )
 
@@ -145,7 +145,7 @@ class StatsDialog(SheetDialog):
         self.run_worker(self._fill, exclusive=True)
 
     async def _fill(self) -> None:
-        colors = palette_of(self)
+        colors = get_palette(self)
         session = self.odin.info.session if self.scope == "session" and self.odin.info else ""
         try:
             report = await self.odin.sessions.report_usage(VIEW_GROUPINGS[self.view], days=self.days, session=session)
@@ -184,6 +184,6 @@ def _render_table(report: UsageReport, colors: Palette, columns: int) -> Text:
 
 
 def _append_caveats(text: Text, total: UsageRow, colors: Palette) -> Text:
-    for caveat in caveats_of(total):
+    for caveat in list_caveats(total):
         text.append(f"\n{caveat}\n", colors.warn)
     return text

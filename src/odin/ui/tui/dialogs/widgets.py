@@ -18,9 +18,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Static
 
-from odin.ui.terminal import width_of as columns_of
+from odin.ui.terminal import measure_width as columns_of
 from odin.ui.tui.paint.canvas import Canvas
-from odin.ui.tui.palette import palette_of, theme_of
+from odin.ui.tui.palette import get_palette, get_theme
 
 PagePainter = Callable[[Canvas], list[Strip]]
 
@@ -164,7 +164,7 @@ class ChoiceBar(Widget):
         rows = self._lay_out_rows(self.size.width)
         if y >= len(rows):
             return Strip.blank(self.size.width, base)
-        colors = palette_of(self)
+        colors = get_palette(self)
         segments: list[Segment] = []
         at = 0
         for number, start, text in rows[y]:
@@ -209,7 +209,7 @@ class Hints(Static):
         self._show_labels()
 
     def _show_labels(self) -> None:
-        colors, room = palette_of(self), self.size.width
+        colors, room = get_palette(self), self.size.width
         line = Text(self._before, colors.warn)
         used = line.cell_len
         for name, key, label in self._labels:
@@ -241,7 +241,7 @@ class TabBar(Static):
 
     def show(self, groups: Sequence[Sequence[TabLabel]]) -> None:
         """Selected tabs are in brackets, so that they are recognizable without color."""
-        colors = palette_of(self)
+        colors = get_palette(self)
         line = Text()
         for place, group in enumerate(groups):
             line.append("   " if place else "")
@@ -339,11 +339,11 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
         room = self.scrollable_content_region.width
         inner = room - 1
         if index >= len(self.items):
-            note = Text(self.empty if not index else "", palette_of(self).dim, end="")
+            note = Text(self.empty if not index else "", get_palette(self).dim, end="")
             note.truncate(room, overflow="ellipsis", pad=True)
             return Strip(note.render(self._rich_console), room).apply_style(style)
         marked = index == self.mark
-        colors = palette_of(self)
+        colors = get_palette(self)
         line = Text("› " if marked else "  ", colors.accent, end="")
         left, right = self._draw_item(self.items[index])
         end = _join_fitting(right, inner - 2 - min(columns_of(left.plain), inner // 2) - 2)
@@ -354,7 +354,7 @@ class Rows(ScrollView, Generic[Item], can_focus=True, inherit_bindings=False):
             line.append(f"  {end}", colors.dim)
         if marked:
             line.stylize(Style(bold=True))
-            style += Style(bgcolor=theme_of(self).panel)
+            style += Style(bgcolor=get_theme(self).panel)
         line.truncate(room, overflow="crop", pad=True)
         return Strip(line.render(self._rich_console), room).apply_style(style)
 

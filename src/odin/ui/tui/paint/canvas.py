@@ -108,7 +108,7 @@ class Canvas:
         for paragraph in text.split("\n", allow_blank=True):
             whole, start, end = paragraph.plain, 0, 0
             for number, line in enumerate(paragraph.wrap(self.console, width, overflow="fold")):
-                joint = [make_joint(whole[end:start])] if number else []
+                marker = [make_soft_wrap_marker(whole[end:start])] if number else []
                 line.rstrip()
                 line.end = ""
                 start = end = start + len(line.plain)
@@ -116,7 +116,7 @@ class Canvas:
                     start += 1
                 plain = not line.spans and line.plain
                 lines.append(
-                    [*joint, *([Segment(line.plain, base)] if plain else _render_segments(line, self.console))]
+                    [*marker, *([Segment(line.plain, base)] if plain else _render_segments(line, self.console))]
                 )
         return lines
 
@@ -130,7 +130,7 @@ class Canvas:
         return strip if strip.cell_length <= self.width else truncate_strip(strip, self.width)
 
 
-def spinner_of(now: float) -> str:
+def get_spinner_frame(now: float) -> str:
     """Return the frame of the spinner at this time."""
     return _SPINNER[int(now / SPINNER_S) % len(_SPINNER)]
 
@@ -139,26 +139,26 @@ def _render_segments(line: Text, console: Console) -> Line:
     return [segment for segment in line.render(console) if segment.text]
 
 
-_JOINT = "joint"
+_SOFT_WRAP_MARKER = "soft_wrap_marker"
 
 
 @lru_cache(maxsize=64)
-def make_joint(space: str) -> Segment:
+def make_soft_wrap_marker(space: str) -> Segment:
     """Return the invisible mark at which a wrapped line continues; `space` was between it and the line above."""
-    return Segment("", Style(meta={_JOINT: space}))
+    return Segment("", Style(meta={_SOFT_WRAP_MARKER: space}))
 
 
-def find_joint(strip: Strip) -> tuple[int, str] | None:
+def find_soft_wrap_marker(strip: Strip) -> tuple[int, str] | None:
     """Return where in a line the text of the line above continues, and the space between them; None if it does not."""
     index = 0
     for segment in strip:
-        if not segment.text and segment.style is not None and _JOINT in segment.style.meta:
-            return index, segment.style.meta[_JOINT]
+        if not segment.text and segment.style is not None and _SOFT_WRAP_MARKER in segment.style.meta:
+            return index, segment.style.meta[_SOFT_WRAP_MARKER]
         index += len(segment.text)
     return None
 
 
-def drop_joints(line: Line) -> Line:
+def drop_soft_wrap_markers(line: Line) -> Line:
     """For lines beside others, such as table cells: they cannot be copied as one text."""
     return [segment for segment in line if segment.text]
 
@@ -179,7 +179,7 @@ def wrap_cells(line: Line, width: int) -> list[Line]:
                 start, room = end, room - used
             if start < len(text):
                 above = "".join(segment.text for segment in lines[-1])
-                lines.append([make_joint(above[len(above.rstrip()) :])])
+                lines.append([make_soft_wrap_marker(above[len(above.rstrip()) :])])
                 room = width
     return lines
 
@@ -306,10 +306,10 @@ _SUBJECT_ARGUMENTS = ("command", "description", "path", "pattern", "query", "url
 
 def describe_call(block: CallBlock, canvas: Canvas) -> str:
     """Return the subject of a tool call: its description, or else its most telling argument."""
-    return shorten_paths(sanitize_line(block.description) or _subject_of(block.args), canvas)
+    return shorten_paths(sanitize_line(block.description) or _get_main_argument(block.args), canvas)
 
 
-def _subject_of(args: dict[str, Any]) -> str:
+def _get_main_argument(args: dict[str, Any]) -> str:
     for word in _SUBJECT_ARGUMENTS:
         for name, value in args.items():
             if word in name and isinstance(value, str) and value.strip():

@@ -8,9 +8,9 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from odin.core.format import count_of, format_duration, format_elapsed, format_seconds, format_usd, model_name_of
+from odin.core.format import format_duration, format_elapsed, format_seconds, format_usd, get_model_name, pluralize
 from odin.core.team import ENDED_STATES, STATE_WORDS
-from odin.core.tool import user_name_of
+from odin.core.tool import get_display_name
 from odin.ui.tui.blocks import (
     AgentBlock,
     CallBlock,
@@ -27,11 +27,11 @@ from odin.ui.tui.paint.canvas import (
     Canvas,
     describe_call,
     describe_outcome,
+    get_spinner_frame,
     paint_image,
     paint_output,
     paint_tail,
     prefix_lines,
-    spinner_of,
     with_gap,
 )
 from odin.ui.tui.paint.diff import is_cut, is_diff, paint_diff
@@ -134,9 +134,9 @@ def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
 
 def _paint_call_head(block: CallBlock, about: str, canvas: Canvas, folded: bool) -> Strip:
     palette = canvas.palette
-    mark = spinner_of(canvas.now) if block.state == "running" else _STATE_MARKS[block.state]
+    mark = get_spinner_frame(canvas.now) if block.state == "running" else _STATE_MARKS[block.state]
     state, style = _describe_state(block, about, canvas, folded)
-    name = sanitize_line(user_name_of(block.name))
+    name = sanitize_line(get_display_name(block.name))
     room = max(canvas.width - len(name) - len(state) - 6, 12)
     return canvas.paint_row(
         (f"{mark} ", style),
@@ -181,7 +181,7 @@ def _paint_body(block: CallBlock, canvas: Canvas, *, whole: bool) -> list[Strip]
         if whole:
             lines.append(
                 canvas.paint_row(
-                    ("  ", None), (count_of(shown.rstrip("\n").count("\n") + 1, "line"), canvas.palette.dim)
+                    ("  ", None), (pluralize(shown.rstrip("\n").count("\n") + 1, "line"), canvas.palette.dim)
                 )
             )
         lines += paint_output(shown, canvas, max_lines=0 if whole else SHORT_OUTPUT, tail=_was_cut_off(block))
@@ -204,7 +204,7 @@ def _paint_arguments(block: CallBlock, canvas: Canvas) -> list[Strip]:
 def _paint_argument(name: str, value: Any, canvas: Canvas) -> list[Strip]:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     lines = text.split("\n")
-    more = f" … {count_of(len(lines) - 3, 'more line')}" if len(lines) > 3 else ""
+    more = f" … {pluralize(len(lines) - 3, 'more line')}" if len(lines) > 3 else ""
     return canvas.paint_text(
         f"{sanitize_line(name)}: {sanitize(chr(10).join(lines[:3]))}{more}", canvas.palette.dim, indent=2
     )
@@ -232,7 +232,7 @@ def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip
     text = "(continued)" if block.is_continuation else sanitize(block.text.rstrip("\n"))
     body = canvas.wrap(Text(text, style=palette.user), canvas.width - 2)
     if folded and len(body) > LONG_PROMPT:
-        left = count_of(len(body) - _PROMPT_HEAD - _PROMPT_TAIL, "more line")
+        left = pluralize(len(body) - _PROMPT_HEAD - _PROMPT_TAIL, "more line")
         gap = Segment(f"[… {left} …]"[: canvas.width - 2], palette.dim)
         body = [*body[:_PROMPT_HEAD], [gap], *body[-_PROMPT_TAIL:]]
     lines: list[Strip] = []
@@ -258,7 +258,7 @@ def paint_notice(block: NoticeBlock, canvas: Canvas, folded: bool) -> list[Strip
 def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
     state = f"  running {format_elapsed(block.ts, canvas.now)}".rstrip() if block.live else ""
-    mark = spinner_of(canvas.now) if block.live else "!"
+    mark = get_spinner_frame(canvas.now) if block.live else "!"
     head = canvas.paint_row(
         (f"{mark} ", palette.accent), (sanitize_line(block.command), palette.strong), (state, palette.dim)
     )
@@ -272,14 +272,14 @@ def paint_command(block: CommandBlock, canvas: Canvas, folded: bool) -> list[Str
 
 def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
-    calls = count_of(block.calls, "call") if block.calls else ""
+    calls = pluralize(block.calls, "call") if block.calls else ""
     denied = f"{block.denied} denied" if block.denied else ""
     kind = sanitize_line(block.type) if not block.key.startswith(f"{block.type}-") else ""
     mark, style, state = _describe_agent_state(block, canvas)
     took = format_duration(block.ended - block.ts) if block.reason else ""
     if block.is_animated:
         took = format_elapsed(block.ts, canvas.now)
-    model = sanitize_line(model_name_of(block.model))
+    model = sanitize_line(get_model_name(block.model))
     status = " · ".join(word for word in (state, took, calls, denied, kind, model) if word)
     name, task = sanitize_line(block.key), sanitize_line(block.description or block.task)
     room = max(canvas.width - len(name) - len(status) - 6, 12)
@@ -287,7 +287,7 @@ def paint_agent(block: AgentBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     lines = [
         canvas.paint_row(
             (f"{mark} ", style),
-            (name, palette.strong + palette.style_of_agent(block.key, block.color)),
+            (name, palette.strong + palette.get_agent_style(block.key, block.color)),
             (f" {task_shown}", palette.text),
             (f"  {status}", palette.dim),
         )
@@ -314,7 +314,7 @@ def _describe_agent_state(block: AgentBlock, canvas: Canvas) -> tuple[str, Style
     """Return the mark of an agent's card with its style, and its state in words."""
     palette = canvas.palette
     if not block.reason:
-        mark = spinner_of(canvas.now) if block.is_animated else "?" if block.state == "waiting_main" else "•"
+        mark = get_spinner_frame(canvas.now) if block.is_animated else "?" if block.state == "waiting_main" else "•"
         return mark, palette.warn if mark == "?" else palette.accent, STATE_WORDS[block.state]
     if block.task_id and block.state in ENDED_STATES:
         good, state = block.state == "completed", STATE_WORDS[block.state]

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from odin.ui.tui.paint.canvas import Canvas, Line, drop_joints, shorten_paths, style_spans, wrap_cells
+from odin.ui.tui.paint.canvas import Canvas, Line, drop_soft_wrap_markers, shorten_paths, style_spans, wrap_cells
 from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -139,12 +139,12 @@ def _compare(old: DiffRow, new: DiffRow) -> bool:
         return False
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag != "equal":
-            old.words += _spans_of(before, a, b)
-            new.words += _spans_of(after, c, d)
+            old.words += _make_spans(before, a, b)
+            new.words += _make_spans(after, c, d)
     return True
 
 
-def _spans_of(words: list[str], first: int, last: int) -> list[Span]:
+def _make_spans(words: list[str], first: int, last: int) -> list[Span]:
     start = sum(map(len, words[:first]))
     size = sum(map(len, words[first:last]))
     return [(start, start + size)] if size else []
@@ -228,7 +228,7 @@ class _FilePainter:
                 for place in range(max(len(left), len(right))):
                     first = left[place] if place < len(left) else [Segment(" " * half)]
                     second = right[place] if place < len(right) else []
-                    lines.append(drop_joints([*first, Segment("│", self._palette.dim), *second]))
+                    lines.append(drop_soft_wrap_markers([*first, Segment("│", self._palette.dim), *second]))
         return lines
 
     def _paint_side(self, rows: list[DiffRow], number: int, code: dict[int, Line], width: int, side: str) -> list[Line]:

@@ -18,7 +18,7 @@ from rich.style import Style
 from rich.syntax import PygmentsSyntaxTheme
 from rich.text import Text
 
-from odin.ui.tui.paint.canvas import Canvas, Line, drop_joints, prefix_lines, wrap_cells
+from odin.ui.tui.paint.canvas import Canvas, Line, drop_soft_wrap_markers, prefix_lines, wrap_cells
 from odin.ui.tui.paint.sanitize import sanitize
 
 MAX_CHARS = 200_000
@@ -48,7 +48,7 @@ def _load_theme(name: str) -> PygmentsSyntaxTheme:
 
 
 @lru_cache(maxsize=2048)
-def _style_of(theme: str, token: Any) -> Style:
+def _get_style(theme: str, token: Any) -> Style:
     """Return the style of a token, without the theme's background."""
     style = _load_theme(theme).get_style_for_token(token)
     return Style(color=style.color, bold=style.bold or None, italic=style.italic or None)
@@ -60,7 +60,7 @@ def highlight_code(code: str, lexer: Lexer | None, theme: str, plain: Style) -> 
         return [[Segment(line, plain)] if line else [] for line in code.split("\n")]
     lines: list[Line] = [[]]
     for token, text in lexer.get_tokens(code):
-        style = _style_of(theme, token)
+        style = _get_style(theme, token)
         first, *others = text.split("\n")
         if first:
             lines[-1].append(Segment(first, style))
@@ -99,7 +99,7 @@ def paint_table(table: MarkdownTable, canvas: Canvas, width: int) -> list[Line]:
             line: Line = []
             for i, cell in enumerate(cells):
                 line += [bar] if i else []
-                shown = drop_joints(cell[height]) if height < len(cell) else []
+                shown = drop_soft_wrap_markers(cell[height]) if height < len(cell) else []
                 alignment = table.alignments[i]
                 left = max(widths[i] - sum(segment.cell_length for segment in shown), 0)
                 before = left if alignment == "right" else left // 2 if alignment == "center" else 0
@@ -192,7 +192,7 @@ class _MarkdownPainter:
         index = 0
         while index < len(tokens):
             token = tokens[index]
-            end = _end_of(tokens, index)
+            end = _find_end(tokens, index)
             if lines and token.map and self._has_blank_before(token.map[0]):
                 lines.append([])
             lines += self._paint_block(tokens[index : end + 1], width, depth)
@@ -232,7 +232,7 @@ class _MarkdownPainter:
         lines: list[Line] = []
         index = 1
         while index < len(tokens) - 1:
-            end = _end_of(tokens, index)
+            end = _find_end(tokens, index)
             mark = f"{number}. " if ordered else f"{_BULLETS[min(depth, len(_BULLETS) - 1)]} "
             room = max(width - len(mark), 8)
             item = self.paint_blocks(tokens[index + 1 : end], room, depth + 1) or [[]]
@@ -296,7 +296,7 @@ class _MarkdownPainter:
 _EMPHASIS = {"strong": Style(bold=True), "em": Style(italic=True), "s": Style(strike=True)}
 
 
-def _end_of(tokens: list[Token], start: int) -> int:
+def _find_end(tokens: list[Token], start: int) -> int:
     """Return the index of the token that closes the one at `start`."""
     depth = 0
     for index in range(start, len(tokens)):

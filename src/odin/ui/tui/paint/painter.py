@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from textual.strip import Strip
 
-from odin.core.tool import user_name_of
+from odin.core.tool import get_display_name
 from odin.core.tui_settings import DiffStyle
 from odin.ui.tui.blocks import (
     AgentBlock,
@@ -145,15 +145,14 @@ def estimate_height(block: TranscriptBlock, width: int) -> int:
     return 2
 
 
-def search_text_of(block: TranscriptBlock) -> str:
+def get_search_text(block: TranscriptBlock) -> str:
     """Return all text of a block, including folded parts."""
     if isinstance(block, AnswerBlock | PromptBlock | ReasoningBlock | NoticeBlock | SummaryBlock):
         return block.text
     if isinstance(block, CallBlock):
         args = "\n".join(str(value) for value in block.args.values())
-        return (
-            f"{user_name_of(block.name)} {block.description}\n{args}\n{block.view or block.result}\n{block.explanation}"
-        )
+        head = f"{get_display_name(block.name)} {block.description}"
+        return f"{head}\n{args}\n{block.view or block.result}\n{block.explanation}"
     if isinstance(block, CommandBlock):
         return f"{block.command}\n{block.output}"
     if isinstance(block, AgentBlock):
@@ -163,7 +162,7 @@ def search_text_of(block: TranscriptBlock) -> str:
     return f"{block.error} {block.hint}" if isinstance(block, EndBlock) else ""
 
 
-def copy_text_of(block: TranscriptBlock) -> str:
+def get_copy_text(block: TranscriptBlock) -> str:
     """Return the text that copying a block puts on the clipboard."""
     if isinstance(block, CallBlock):
         return block.view or block.result or str(block.args.get("command", "")) or block.description
@@ -173,7 +172,7 @@ def copy_text_of(block: TranscriptBlock) -> str:
         return block.answer or block.note or block.task
     if isinstance(block, ProcessBlock):
         return block.output or block.command
-    return search_text_of(block).strip()
+    return get_search_text(block).strip()
 
 
 MAX_CACHED_LINES = 8_000
@@ -214,7 +213,7 @@ class RenderCache:
         if painted is not None:
             painted.version = -1
 
-    def height_of(self, block: TranscriptBlock) -> int:
+    def get_height(self, block: TranscriptBlock) -> int:
         """Return the height of the block, estimated if it is not painted."""
         painted = self._painted.get(block)
         if painted is not None and painted.is_current(block):
@@ -225,7 +224,7 @@ class RenderCache:
         painted = self._painted.get(block)
         return painted is not None and painted.is_current(block)
 
-    def lines_of(self, block: TranscriptBlock, now: float) -> list[Strip]:
+    def get_lines(self, block: TranscriptBlock, now: float) -> list[Strip]:
         painted = self._painted.pop(block, None) or PaintedBlock()
         before = len(painted.lines)
         self._painted[block] = painted
@@ -248,10 +247,10 @@ class RenderCache:
             self._lines += len(painted.lines) - before
         return painted.lines
 
-    def shown_lines_of(self, block: TranscriptBlock, now: float) -> list[Strip]:
+    def get_shown_lines(self, block: TranscriptBlock, now: float) -> list[Strip]:
         """Return the lines painted last, even if the block has changed since."""
         painted = self._painted.get(block)
-        return painted.lines if painted is not None and painted.lines else self.lines_of(block, now)
+        return painted.lines if painted is not None and painted.lines else self.get_lines(block, now)
 
     def evict(self, shown: int) -> None:
         """Drop the least recently used blocks beyond the limit, but never the last `shown` ones."""

@@ -85,13 +85,13 @@ def _make_segments(text: Text, base: Style) -> list[Segment]:
         if span.start > end:
             segments.append(Segment(plain[end : span.start], base))
         if isinstance(span.style, Style):
-            segments.append(Segment(plain[span.start : span.end], base + _visible_style_of(span.style)))
+            segments.append(Segment(plain[span.start : span.end], base + _get_visible_style(span.style)))
             end = span.end
     if end < len(plain):
         segments.append(Segment(plain[end:], base))
     return segments
 
 
-def _visible_style_of(style: Style) -> Style:
+def _get_visible_style(style: Style) -> Style:
     color = style.color if style.color is not None and not style.color.is_default else None
     return Style(color=color, bold=style.bold, italic=style.italic, underline=style.underline)

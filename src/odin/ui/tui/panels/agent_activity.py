@@ -35,10 +35,10 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
-from odin.core.format import count_of, format_count, format_seconds
+from odin.core.format import format_count, format_seconds, pluralize
 from odin.core.team import ACTIVE_STATES, STATE_WORDS, MailSent, TaskChanged, TaskState
 from odin.core.text import join_some
-from odin.core.tool import user_name_of
+from odin.core.tool import get_display_name
 from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES
 from odin.ui.terminal import escape_hidden
 
@@ -108,7 +108,7 @@ class AgentActivity:
                 self.compacting_since = ts if event.status == "started" or not event.final else None
             case PermissionAsked():
                 self.asks[event.ask_id] = (
-                    f"allow {escape_hidden(user_name_of(event.name))}?" if event.name else "a question",
+                    f"allow {escape_hidden(get_display_name(event.name))}?" if event.name else "a question",
                     ts,
                 )
             case QuestionsAsked():
@@ -146,8 +146,8 @@ class AgentActivity:
                 self.queued.add(event.call_id)
             case ToolStarted():
                 self.queued.discard(event.call_id)
-                subject = event.description or _subject_of(event.args)
-                self.tools[event.call_id] = (escape_hidden(f"{user_name_of(event.name)} {subject}".strip()), ts)
+                subject = event.description or _get_main_argument(event.args)
+                self.tools[event.call_id] = (escape_hidden(f"{get_display_name(event.name)} {subject}".strip()), ts)
             case ToolEnded() | CallDiscarded():
                 self.queued.discard(event.call_id)
                 self.tools.pop(event.call_id, None)
@@ -209,7 +209,7 @@ class AgentActivity:
         )
 
 
-def _subject_of(args: dict[str, Any]) -> str:
+def _get_main_argument(args: dict[str, Any]) -> str:
     """Return the first line of the argument that identifies a call, such as its command or path."""
     for name in ("command", "file_path", "path", "pattern", "url", "query"):
         value = args.get(name)
@@ -360,9 +360,9 @@ class AgentList:
         working = self.working
         names = join_some((escape_hidden(agent.id) for agent in working), MAX_ENDED)
         verb = "is" if len(working) == 1 else "are"
-        return f"{count_of(len(working), 'agent')} {verb} at work: {names}" if working else ""
+        return f"{pluralize(len(working), 'agent')} {verb} at work: {names}" if working else ""
 
-    def activity_of(self, agent: str) -> AgentActivity:
+    def get_activity(self, agent: str) -> AgentActivity:
         """Return the activity of this agent; "" is the main agent."""
         return self.all[agent].activity if agent in self.all else self.main
 

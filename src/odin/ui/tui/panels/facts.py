@@ -43,7 +43,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import DEFAULT_ROLE, FileChange, FileState
-from odin.core.format import model_name_of
+from odin.core.format import get_model_name
 from odin.ui.tui.panels.agent_activity import AgentList
 
 MAX_FILES = 500
@@ -73,13 +73,13 @@ class EditedFiles:
         match envelope.event:
             case FilesChanged(changes=changes, call_id=call_id):
                 self._apply_changes(changes, call_id)
-                self._count_lines_of(call_id)
+                self._count_lines(call_id)
             case Rewound(changes=changes) | Redone(changes=changes):
                 for path in self._apply_changes(changes, ""):
                     self.files[path].is_counted = False
             case ToolEnded(status="success", call_id=call_id, files=(_,), display=diff):
                 self._lines[call_id] = count_diff_lines(diff)
-                self._count_lines_of(call_id)
+                self._count_lines(call_id)
             case TurnEnded():
                 self._lines.clear()
             case _:
@@ -100,7 +100,7 @@ class EditedFiles:
             del self.files[next(iter(self.files))]
         return [path for path in changed if path in self.files]
 
-    def _count_lines_of(self, call_id: str) -> None:
+    def _count_lines(self, call_id: str) -> None:
         """Add the line counts of a call once both its file change and its diff have arrived, in either order."""
         changed = [file for file in self.files.values() if file.call_id == call_id]
         if len(changed) == 1 and call_id in self._lines:
@@ -305,7 +305,7 @@ class SessionFacts:
         """What all agents together may still spend, in US dollars; 0 without a budget."""
         return max(self.budget_usd - self._usage_totals.cost_usd, 0.0)
 
-    def loop_of(self, agent: str) -> LoopChanged | None:
+    def get_loop(self, agent: str) -> LoopChanged | None:
         """Return where the loop mode of this agent stands; None if it is off."""
         last = self._loops.get(agent)
         return last if last is not None and last.state in ACTIVE_LOOP_STATES else None
@@ -314,19 +314,19 @@ class SessionFacts:
         """Return how many prompts wait for this agent."""
         return sum(recipient == agent for recipient in self._queued.values())
 
-    def model_of(self, agent: str) -> str:
+    def get_model(self, agent: str) -> str:
         """Return the model that answers a sub-agent, or "" if it is not known; for the main agent the running one."""
         if not agent:
             return self.running_model
         return self.agents.all[agent].model if agent in self.agents.all else ""
 
-    def effort_of(self, agent: str) -> str:
+    def get_effort(self, agent: str) -> str:
         """Return the reasoning effort of the main agent, or the one that was chosen for a sub-agent; "" if unknown."""
         if agent:
             return self._efforts.get(agent, "")
         return self.info.effort if self.info is not None else ""
 
-    def keys_of(self, ref: str, now: float) -> KeyPoolChanged | None:
+    def get_keys(self, ref: str, now: float) -> KeyPoolChanged | None:
         """Return the state of the keys that a model is used with, or None if nothing is known about them."""
         found = self._keys.get(ref.partition("/")[0])
         if found is None:
@@ -334,11 +334,11 @@ class SessionFacts:
         keys, reported_at = found
         return replace(keys, next_s=max(0.0, keys.next_s - (now - reported_at)))
 
-    def usage_of(self, agent: str) -> UsageTotals:
+    def get_usage(self, agent: str) -> UsageTotals:
         """Return the usage of a sub-agent; for the main agent that of the whole session."""
         return self._usage_by_agent.get(agent, UsageTotals()) if agent else self._usage_totals
 
-    def context_of(self, agent: str) -> ContextReport | None:
+    def get_context(self, agent: str) -> ContextReport | None:
         """Return the context of the main agent as reported, of a sub-agent by its last request; None if unknown."""
         return self._agent_contexts.get(agent) if agent else self.context
 
@@ -350,5 +350,5 @@ def _list_keys(info: SessionInfo | None) -> dict[str, tuple[KeyPoolChanged, floa
 
 def _is_model_of(ref: str, model: str) -> bool:
     """True if a ref names this model, whichever variant of it."""
-    name = model_name_of(ref)
-    return model_name_of(model) in (name, name.rpartition("@")[0])
+    name = get_model_name(ref)
+    return get_model_name(model) in (name, name.rpartition("@")[0])

@@ -33,7 +33,7 @@ from odin.core.event import (
     TurnStarted,
     Warned,
 )
-from odin.ui.terminal import escape_hidden, shorten, width_of
+from odin.ui.terminal import escape_hidden, measure_width, shorten
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.timers import call_after
@@ -141,11 +141,11 @@ def make_text(text: str, style: Style, room: int = 0) -> Text:
 
 def align_sides(left: Text, right: Text, room: int) -> Text:
     """Return one row with `right` aligned to its end; `left` is cut if both do not fit."""
-    gap = room - width_of(left.plain) - width_of(right.plain)
+    gap = room - measure_width(left.plain) - measure_width(right.plain)
     if gap < 1 and right.plain:
         left = left.copy()
-        left.truncate(max(room - width_of(right.plain) - 1, 0), overflow="ellipsis")
-        gap = room - width_of(left.plain) - width_of(right.plain)
+        left.truncate(max(room - measure_width(right.plain) - 1, 0), overflow="ellipsis")
+        gap = room - measure_width(left.plain) - measure_width(right.plain)
     return Text.assemble(left, " " * max(gap, 0), right, no_wrap=True, end="")
 
 

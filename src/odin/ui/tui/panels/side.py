@@ -8,11 +8,11 @@ from rich.text import Text
 from textual import events
 
 from odin.core.event_values import LanguageServerState, ServerStatus, Todo, TodoStatus
-from odin.core.format import format_count, format_usd, model_name_of
+from odin.core.format import format_count, format_usd, get_model_name
 from odin.core.team import STATE_WORDS
 from odin.ui.slash_commands.extensions import SERVER_MARKS, USED_MARK, describe_server_state
 from odin.ui.slash_commands.reports import describe_keys
-from odin.ui.terminal import escape_hidden, shorten_home, width_of
+from odin.ui.terminal import escape_hidden, measure_width, shorten_home
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.agent_activity import AgentStatus
 from odin.ui.tui.panels.facts import EditedFile, SessionFacts
@@ -162,10 +162,10 @@ class SideSections:
 
     def _build_model(self) -> list[PanelRow]:
         facts = self.facts
-        effort = facts.effort_of(self.agent)
+        effort = facts.get_effort(self.agent)
         shown = [self._make_dim_line(f"effort {effort}")] if effort else []
         if self.agent:
-            return [self._make_heading("Model"), self._make_line(facts.model_of(self.agent) or "unknown"), *shown]
+            return [self._make_heading("Model"), self._make_line(facts.get_model(self.agent) or "unknown"), *shown]
         rows = [self._make_heading("Model"), self._make_line(facts.chosen_model or "unknown")]
         if facts.running_model != facts.chosen_model:
             rows.append(PanelRow(make_text(f"answering: {facts.running_model}", self.palette.warn, self.width)))
@@ -174,14 +174,14 @@ class SideSections:
             rows.insert(1, self._make_dim_line(f"pool {facts.pool}"))
         if facts.key_note:
             rows.append(self._make_dim_line(facts.key_note))
-        keys = facts.keys_of(facts.running_model, self.now)
+        keys = facts.get_keys(facts.running_model, self.now)
         if keys is not None and keys.total > 1:
             style = self.palette.dim if keys.healthy == keys.total else self.palette.warn
             rows += [PanelRow(make_text(line, style, self.width)) for line in describe_keys(keys) if line]
         return rows
 
     def _build_context(self) -> list[PanelRow]:
-        report = self.facts.context_of(self.agent)
+        report = self.facts.get_context(self.agent)
         if report is None or report.fullness is None:
             return []
         palette = self.palette
@@ -201,7 +201,7 @@ class SideSections:
         return rows
 
     def _build_cost(self) -> list[PanelRow]:
-        facts, spent = self.facts, self.facts.usage_of(self.agent)
+        facts, spent = self.facts, self.facts.get_usage(self.agent)
         if not spent.calls:
             return []
         rows = [
@@ -240,7 +240,7 @@ class SideSections:
         good = ended in ("done", "completed")
         needs_answer = agent.is_asking or (agent.state == "waiting_main" and not ended)
         mark = "?" if needs_answer else "✓" if good else "✗" if ended else "▸" if agent.id == self.agent else "•"
-        style = palette.style_of_agent(agent.id, agent.color)
+        style = palette.get_agent_style(agent.id, agent.color)
         task = escape_hidden(agent.task.strip().split("\n")[0])
         name = Text.assemble((f"{mark} {escape_hidden(agent.id)} ", style), (task, palette.text), no_wrap=True, end="")
         right = make_text(state, palette.warn if needs_answer else palette.dim, self.width // 2)
@@ -248,7 +248,7 @@ class SideSections:
         rows = [PanelRow(align_sides(name, right, self.width), click)]
         line = ""
         for word in [] if ended else self._list_details(agent):
-            if line and width_of(f"  {line} · {word}") > self.width:
+            if line and measure_width(f"  {line} · {word}") > self.width:
                 rows.append(PanelRow(make_text(f"  {line}", palette.dim, self.width), click))
                 line = ""
             line = f"{line} · {word}" if line else word
@@ -261,12 +261,12 @@ class SideSections:
 
     def _list_details(self, agent: AgentStatus) -> list[str]:
         facts = self.facts
-        context, spent = facts.context_of(agent.id), facts.usage_of(agent.id)
+        context, spent = facts.get_context(agent.id), facts.get_usage(agent.id)
         details = (
             facts.agents.mailboxes.describe_unread(agent.id),
             f"{context.fullness:.0%} context" if context is not None and context.fullness is not None else "",
             format_cost(spent) if spent.calls else "",
-            model_name_of(escape_hidden(agent.model)),
+            get_model_name(escape_hidden(agent.model)),
         )
         return [word for word in details if word]
 
@@ -283,9 +283,9 @@ class SideSections:
         elif file.is_counted:
             counts.append(f"+{file.added}", palette.good)
             counts.append(f" -{file.removed}", palette.bad)
-        room = max(self.width - width_of(counts.plain) - 1, 4)
+        room = max(self.width - measure_width(counts.plain) - 1, 4)
         return PanelRow(
-            align_sides(make_text(_tail_of(self._format_path(file.path), room), palette.text), counts, self.width),
+            align_sides(make_text(_cut_start(self._format_path(file.path), room), palette.text), counts, self.width),
             ("show_change", file.call_id),
         )
 
@@ -311,7 +311,7 @@ class SideSections:
 
         def build(server: ServerStatus) -> PanelRow:
             name = make_text(f"{SERVER_MARKS[server.state]} {server.name}", styles.get(server.state, palette.dim))
-            room = max(self.width - width_of(name.plain) - 1, 4)
+            room = max(self.width - measure_width(name.plain) - 1, 4)
             state = make_text(describe_server_state(server), palette.dim, room)
             return PanelRow(align_sides(name, state, self.width), ("mcp",))
 
@@ -360,9 +360,9 @@ class SideSections:
         return rows
 
 
-def _tail_of(path: str, room: int) -> str:
+def _cut_start(path: str, room: int) -> str:
     """Cut a path at its start: its end says more."""
-    return path if width_of(path) <= room else f"…{path[-(room - 1) :]}"
+    return path if measure_width(path) <= room else f"…{path[-(room - 1) :]}"
 
 
 DOCKED_WIDTH = 130

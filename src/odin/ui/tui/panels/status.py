@@ -15,8 +15,8 @@ from textual.timer import Timer
 
 from odin.core.call_events import UsageTotals
 from odin.core.event_values import DEFAULT_ROLE, Mode
-from odin.core.format import count_of, format_count, format_seconds, format_usd, model_name_of, permission_mode_label_of
-from odin.ui.terminal import escape_hidden, shorten, shorten_home, width_of
+from odin.core.format import format_count, format_permission_mode, format_seconds, format_usd, get_model_name, pluralize
+from odin.ui.terminal import escape_hidden, measure_width, shorten, shorten_home
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
@@ -70,7 +70,7 @@ class ActivityLine(Panel):
             return make_text("  opening session", palette.dim)
         agents = self.facts.agents
         now = self.odin.clock()
-        words = agents.activity_of(self.odin.agent).describe(now)
+        words = agents.get_activity(self.odin.agent).describe(now)
         spinner = ACTIVITY_MARKS[int(now / MARK_S) % len(ACTIVITY_MARKS)]
         mark = spinner if words.is_busy else "?" if words.is_asking else "!" if words.is_failure else " "
         style = palette.warn if words.is_asking else palette.bad if words.is_failure else palette.accent
@@ -89,23 +89,23 @@ class ActivityLine(Panel):
         asking = sum(agent.is_asking for agent in others)
         working = sum(agent.is_working for agent in others)
         waiting = sum(agent.state == "waiting_main" for agent in others)
-        words = [f"{count_of(working, 'agent')} working"] if working else []
+        words = [f"{pluralize(working, 'agent')} working"] if working else []
         words += [f"{asking} waiting for you"] if asking else []
         words += [f"{waiting} waiting for main"] if waiting else []
-        return ", ".join(words) or f"{count_of(len(others), 'agent')} idle"
+        return ", ".join(words) or f"{pluralize(len(others), 'agent')} idle"
 
     def _format_keys(self, width: int) -> Text:
         palette, keys = self.palette, self.odin.keys
         agents, agent = self.facts.agents, self.odin.agent
-        shown = agents.activity_of(agent)
+        shown = agents.get_activity(agent)
         if not shown.busy:
-            return make_text(f"{keys.label_of('help')} help", palette.dim) if width >= MIN_WIDTH_FOR_KEYS else Text("")
-        stop = f"{keys.label_of('stop')} stops"
+            return make_text(f"{keys.get_label('help')} help", palette.dim) if width >= MIN_WIDTH_FOR_KEYS else Text("")
+        stop = f"{keys.get_label('stop')} stops"
         now = self.odin.clock()
         took = now - shown.turn_started if agent and shown.is_in_turn else agents.count_turn_seconds(now)
         if took >= MIN_SHOWN_S and width >= MIN_WIDTH_FOR_KEYS:
             stop = f"{format_seconds(took)} in all · {stop}"
-        return make_text(f"  {stop}" if width_of(stop) + 12 < width else "", palette.dim)
+        return make_text(f"  {stop}" if measure_width(stop) + 12 < width else "", palette.dim)
 
 
 NEARLY_SPENT = 0.8
@@ -132,11 +132,11 @@ class StatusLine(Panel):
     """
 
     def build_rows(self, width: int) -> list[PanelRow]:
-        parts = parts_of(self.facts, self.odin.mode, self.palette, self.odin.agent)
+        parts = list_parts(self.facts, self.odin.mode, self.palette, self.odin.agent)
         return [PanelRow(lay_out(parts, width, self.palette))]
 
 
-def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "") -> list[StatusPart]:
+def list_parts(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "") -> list[StatusPart]:
     """Return all parts of the status line, in order, with the context and usage of the shown `agent`."""
     parts = [StatusPart(MODE_WORDS[mode], palette.strong, 0)]
     if agent:
@@ -146,9 +146,9 @@ def parts_of(facts: SessionFacts, mode: Mode, palette: Palette, agent: str = "")
         parts.insert(0, StatusPart(f"role: {role}", palette.accent, 1, role))
     if facts.permission_mode not in ("default", ""):
         permissions = escape_hidden(facts.permission_mode)
-        label = permission_mode_label_of(permissions)
+        label = format_permission_mode(permissions)
         parts.append(StatusPart(f"permissions: {label}", palette.warn, 2, permissions))
-    if (loop := facts.loop_of(agent)) is not None:
+    if (loop := facts.get_loop(agent)) is not None:
         parts.append(StatusPart(f"loop {loop.iteration}/{loop.limit}", palette.accent, 3))
     parts.append(_make_model_part(facts, palette, agent))
     parts += _make_context_parts(facts, palette, agent)
@@ -166,17 +166,17 @@ def _make_agent_part(facts: SessionFacts, palette: Palette, agent: str) -> Statu
     name = escape_hidden(agent)
     status = facts.agents.all.get(agent)
     if status is not None and facts.agents.is_live(agent):
-        return StatusPart(f"agent {name}", palette.style_of_agent(agent, status.color), 0, name)
+        return StatusPart(f"agent {name}", palette.get_agent_style(agent, status.color), 0, name)
     return StatusPart(f"{name} ({status.outcome if status is not None else 'ended'})", palette.warn, 0, name)
 
 
 def _make_model_part(facts: SessionFacts, palette: Palette, agent: str) -> StatusPart:
     if agent:
-        name = model_name_of(escape_hidden(facts.model_of(agent)))
+        name = get_model_name(escape_hidden(facts.get_model(agent)))
         return StatusPart(name or "no model yet", palette.text, 1, name)
     running, chosen = (
-        model_name_of(escape_hidden(facts.running_model)),
-        model_name_of(escape_hidden(facts.chosen_model)),
+        get_model_name(escape_hidden(facts.running_model)),
+        get_model_name(escape_hidden(facts.chosen_model)),
     )
     if running and running != chosen:
         return StatusPart(f"{running} (instead of {chosen})", palette.warn, 1, f"{running}!")
@@ -184,7 +184,7 @@ def _make_model_part(facts: SessionFacts, palette: Palette, agent: str) -> Statu
 
 
 def _make_context_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[StatusPart]:
-    report = facts.context_of(agent)
+    report = facts.get_context(agent)
     if report is None or report.fullness is None:
         return []
     share = f"{'' if report.measured else '~'}{report.fullness:.0%}"
@@ -192,7 +192,7 @@ def _make_context_parts(facts: SessionFacts, palette: Palette, agent: str) -> li
 
 
 def _make_cost_parts(facts: SessionFacts, palette: Palette, agent: str) -> list[StatusPart]:
-    spent, left = facts.usage_of(agent), facts.budget_left
+    spent, left = facts.get_usage(agent), facts.budget_left
     if not spent.calls:
         return []
     cost = format_cost(spent)
@@ -255,7 +255,7 @@ def lay_out(parts: list[StatusPart], room: int, palette: Palette) -> Text:
 
 
 def _measure_width(chosen: dict[int, str]) -> int:
-    return sum(width_of(text) for text in chosen.values()) + len(GAP) * (len(chosen) - 1)
+    return sum(measure_width(text) for text in chosen.values()) + len(GAP) * (len(chosen) - 1)
 
 
 ToastLevel = Literal["info", "warn", "error"]
@@ -347,9 +347,9 @@ class StartPanel(Panel):
 
 def list_tips(keys: KeyTable) -> tuple[str, ...]:
     """Return the tips, with the keys that the user has set. Each fits in 60 columns."""
-    role, mode, permissions = (keys.label_of(name) for name in ("next_role", "next_mode", "permissions"))
+    role, mode, permissions = (keys.get_label(name) for name in ("next_role", "next_mode", "permissions"))
     return (
         "Describe a task. @ mentions a file, ! runs a command.",
         f"{role} switches roles, {mode} modes, {permissions} permission modes.",
-        f"/ lists commands, {keys.label_of('help')} the keys. /init writes AGENTS.md.",
+        f"/ lists commands, {keys.get_label('help')} the keys. /init writes AGENTS.md.",
     )

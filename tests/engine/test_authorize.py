@@ -11,10 +11,10 @@ from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded
 from odin.core.event import NoteAdded, Warned
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission
-from odin.core.policy import HookCall, HookVerdict, RedactedText, RuleAction
-from odin.core.tool import Kind, Subject, ToolContext, ToolOutput
+from odin.core.policy import HookCall, HookEffect, RedactedText, RuleAction
+from odin.core.tool import Kind, Target, ToolContext, ToolOutput
+from odin.policy.decision import Decision
 from odin.policy.policy import Policy
-from odin.policy.verdict import Verdict
 from odin.tools.whole_file import DeleteTool
 
 from .pipeline_harness import HookReply, PipelineHarness, RunTool, ScriptedHooks
@@ -25,8 +25,8 @@ YES, NO = AnswerPermission("", True), AnswerPermission("", False, "no")
 
 
 def reply_with(**fields: Any) -> HookReply:
-    def reply(call: HookCall) -> HookVerdict:
-        return HookVerdict(**fields)
+    def reply(call: HookCall) -> HookEffect:
+        return HookEffect(**fields)
 
     return reply
 
@@ -62,7 +62,7 @@ class TestHooksBefore:
         harness = PipelineHarness(workspace, tool, hooks=hooks, answers=[NO], yes=True)
         await harness.call(MAKE)
         assert harness.all(PermissionAsked)[0].reason == "are you sure?"
-        assert harness.all(ToolEnded)[0].text.startswith("The user said no: no")
+        assert harness.all(ToolEnded)[0].text.startswith("The user denied this tool call: no")
 
     @pytest.mark.parametrize(
         "policy", [{"yes": True}, {"permission_mode": "dontAsk", "allowed_tools": ["Run(mkdir:*)"]}]
@@ -122,8 +122,8 @@ class TestHooksBefore:
         assert tool.ran == []
 
     async def test_hook_can_deny_arguments_edited_by_the_user(self, workspace: Path) -> None:
-        def judge(call: HookCall) -> HookVerdict:
-            return HookVerdict("deny", "not that") if call.args == FORBIDDEN else HookVerdict()
+        def judge(call: HookCall) -> HookEffect:
+            return HookEffect("deny", "not that") if call.args == FORBIDDEN else HookEffect()
 
         tool = RunTool()
         answer = AnswerPermission("", True, args=FORBIDDEN)
@@ -135,9 +135,9 @@ class TestHooksBefore:
         assert tool.ran == []
 
     async def test_user_is_asked_again_when_a_hook_changes_edited_arguments(self, workspace: Path) -> None:
-        def prefix(call: HookCall) -> HookVerdict:
+        def prefix(call: HookCall) -> HookEffect:
             command = (call.args or {})["command"]
-            return HookVerdict() if command.endswith("!") else HookVerdict(args={"command": f"{command}!"})
+            return HookEffect() if command.endswith("!") else HookEffect(args={"command": f"{command}!"})
 
         tool = RunTool()
         harness = PipelineHarness(
@@ -153,7 +153,7 @@ class TestHooksBefore:
 
     async def test_endless_changes_of_arguments_end_in_a_denial(self, workspace: Path) -> None:
         tool, count = RunTool(), iter(range(100))
-        hooks = ScriptedHooks(tool_call=lambda call: HookVerdict(args={"command": f"mkdir h{next(count)}"}))
+        hooks = ScriptedHooks(tool_call=lambda call: HookEffect(args={"command": f"mkdir h{next(count)}"}))
         edits = [AnswerPermission("", True, args={"command": f"mkdir p{number}"}) for number in range(50)]
         harness = PipelineHarness(workspace, tool, hooks=hooks, answers=edits)
         await harness.call(MAKE)
@@ -195,9 +195,9 @@ class TestSeveralPaths:
 
     def make_policy(self, root: Path, whole: RuleAction, alone: dict[str, RuleAction]) -> Policy:
         class Loose(Policy):
-            def judge(self, name: str, kind: Kind, subject: Subject, mode: Mode) -> Verdict:
-                names = [Path(path).name for path in subject.paths]
-                return Verdict(whole if len(names) > 1 else alone[names[0]], "because.")
+            def evaluate(self, name: str, kind: Kind, target: Target, mode: Mode) -> Decision:
+                names = [Path(path).name for path in target.paths]
+                return Decision(whole if len(names) > 1 else alone[names[0]], "because.")
 
         return Loose(root=str(root), environment=make_environment(cwd=str(root)))
 
@@ -234,10 +234,10 @@ class TestHooksAfter:
         )
         await PipelineHarness(workspace, RunTool(), hooks=hooks, yes=True).call(MAKE, {"command": "mkdir b"})
         assert [call.point for call in hooks.calls] == [
-            "tool_call",
-            "tool_call",
-            *["tool_result", "before_tool_result_append"] * 2,
-            "tool_batch_complete",
+            "PreToolUse",
+            "PreToolUse",
+            *["PostToolUse", "on_before_tool_result_append"] * 2,
+            "on_tool_batch_complete",
         ]
 
     async def test_replaced_result_hides_every_part_of_the_original(self, workspace: Path) -> None:
@@ -256,7 +256,7 @@ class TestHooksAfter:
             return ToolOutput("x" * 100_000 + " secret")
 
         hooks = ScriptedHooks(
-            before_tool_result_append=lambda call: HookVerdict(output=call.output[-40:] + "y" * 100_000)
+            before_tool_result_append=lambda call: HookEffect(output=call.output[-40:] + "y" * 100_000)
         )
         harness = PipelineHarness(workspace, RunTool(flood), hooks=hooks, redact=redact_secret, yes=True)
         await harness.call(MAKE)

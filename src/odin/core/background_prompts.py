@@ -18,7 +18,7 @@ class PlannedEdit(Struct, frozen=True, omit_defaults=True):
     replace_all: bool = False
 
 
-class EditReview(Struct, frozen=True):
+class EditContextRequest(Struct, frozen=True):
     """The input of an edit review, as JSON. In `cached_content` each part read so far has a "Lines a-b" header."""
 
     file_path: str
@@ -37,7 +37,7 @@ class LineRange(Struct, frozen=True):
     reason: str = ""
 
 
-class Sufficiency(Struct, frozen=True):
+class EditContextCheck(Struct, frozen=True):
     """Whether the parts of a file read so far suffice for the edits, and if not, what to read."""
 
     is_sufficient: bool
@@ -56,7 +56,7 @@ _RANGE_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-SUFFICIENCY_SCHEMA: dict[str, Any] = {
+EDIT_CONTEXT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
         "is_sufficient": {"type": "boolean"},
@@ -78,18 +78,18 @@ def add_line_headers(parts: Iterable[tuple[int, list[str]]]) -> str:
     return "".join(f"{line}\n" for line in shown)
 
 
-def parse_sufficiency(text: str) -> Sufficiency | None:
+def parse_edit_context_check(text: str) -> EditContextCheck | None:
     """Return the answer in a model's reply, ignoring text or a fence around it; None if there is none."""
     start, end = text.find("{"), text.rfind("}")
     if not 0 <= start < end:
         return None
     try:
-        return msgspec.convert(msgspec.json.decode(text[start : end + 1]), Sufficiency, strict=False)
+        return msgspec.convert(msgspec.json.decode(text[start : end + 1]), EditContextCheck, strict=False)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeError):
         return None
 
 
-class SmallJob(Struct, frozen=True):
+class BackgroundPrompt(Struct, frozen=True):
     name: str
     instructions: str
     max_tokens: int = 1024
@@ -104,13 +104,13 @@ class SmallJob(Struct, frozen=True):
         return (f"{self.marker}\n{self.instructions}",)
 
 
-TITLE_JOB = SmallJob(
+TITLE_PROMPT = BackgroundPrompt(
     "title",
     "Give the conversation that begins with this prompt a title: at most eight plain words, no quotes, no full stop.",
     max_tokens=64,
 )
 
-SUFFICIENCY_JOB = SmallJob(
+EDIT_CONTEXT_PROMPT = BackgroundPrompt(
     "edit-sufficiency",
     "You are given edits that are to be made to a file, in order, each on the result of the one before, and the parts "
     "of the file that have been read. Decide whether these parts are enough to make all the edits safely: the old "
@@ -118,10 +118,10 @@ SUFFICIENCY_JOB = SmallJob(
     'edits disturb each other, say so. Answer with JSON only: {"is_sufficient": bool, "explanation": str, '
     '"suggested_line_ranges": [{"start_line": int, "end_line": int, "reason": str}]}. '
     "If they are not enough, suggest the few lines that must be read, and none that have been.",
-    schema=SUFFICIENCY_SCHEMA,
+    schema=EDIT_CONTEXT_SCHEMA,
 )
 
-WEB_ANSWER_JOB = SmallJob(
+WEB_ANSWER_PROMPT = BackgroundPrompt(
     "web-answer",
     "Answer the question from the web page below, and from nothing else. Be brief and exact: quote names, versions, "
     "numbers, signatures and code as they stand, with the links that matter. If the page does not say, answer that it "
@@ -130,7 +130,7 @@ WEB_ANSWER_JOB = SmallJob(
     max_tokens=2048,
 )
 
-CONTEXT_SUMMARY_JOB = SmallJob(
+CONTEXT_SUMMARY_PROMPT = BackgroundPrompt(
     "context-summary",
     "Below is what a coding agent has collected: results of its tools and pieces of context, oldest first. Condense "
     "it into notes that take its place, for the same agent, which will not see the originals again. Keep what was "
@@ -140,7 +140,7 @@ CONTEXT_SUMMARY_JOB = SmallJob(
     max_tokens=4096,
 )
 
-COMPACTION_JOB = SmallJob(
+COMPACTION_PROMPT = BackgroundPrompt(
     "compaction",
     "Below is a conversation between a user and a coding agent, oldest first, perhaps with a summary of what came "
     "before it. Write the summary that takes the place of all of it, for the same agent, which goes on with the work "
@@ -155,7 +155,7 @@ COMPACTION_JOB = SmallJob(
 
 PROJECT_PAGE_HEADINGS = ("Architecture", "Components and technology", "Commands")
 
-PROJECT_PAGE_JOB = SmallJob(
+PROJECT_PAGE_JOB = BackgroundPrompt(
     "project-page",
     "Below are facts about a repository, the names of its files, and files that describe it. Write the page that tells "
     "a coding agent what it needs to know to work in it. Begin with `# ` and the name, then one paragraph on what it "
@@ -211,7 +211,7 @@ class Passage(Struct, frozen=True):
     text: str
 
 
-def passages_of(text: str) -> list[Passage]:
+def split_passages(text: str) -> list[Passage]:
     """Return the passages of a Markdown text, none longer than `LONGEST`. A fenced block stays whole if it fits."""
     found: list[Passage] = []
     heading, block, fenced = "", list[str](), False
@@ -243,7 +243,7 @@ def _split_block(lines: Sequence[str]) -> Iterable[str]:
         yield "\n".join(portion)
 
 
-def words_of(text: str) -> set[str]:
+def extract_words(text: str) -> set[str]:
     """Return the significant words, stemmed. Names with an underscore stay whole."""
     words = re.findall(r"\w+", re.sub(r"\]\([^)\s]*[^)]*\)", "]", text).casefold())
     return {_strip_ending(word) for word in words if len(word) > 1 and f" {word} " not in _STOP_WORDS}
@@ -258,9 +258,9 @@ def _strip_ending(word: str) -> str:
 
 def rank_passages(passages: Sequence[Passage], question: str) -> list[int]:
     """Return the indexes of passages that share words with the question, best first. Rare words weigh more."""
-    wanted = words_of(question)
-    held = [words_of(passage.text) & wanted for passage in passages]
-    titles = [words_of(passage.heading) & wanted for passage in passages]
+    wanted = extract_words(question)
+    held = [extract_words(passage.text) & wanted for passage in passages]
+    titles = [extract_words(passage.heading) & wanted for passage in passages]
     spread = Counter(word for one, other in zip(held, titles, strict=True) for word in one | other)
 
     def weight(words: Iterable[str]) -> float:
@@ -300,7 +300,7 @@ def extract_excerpt(text: str, question: str, limit: int) -> str:
     """Return the whole text if it fits; else its start, the matching passages, and then what follows the start."""
     if len(text) <= limit:
         return text
-    passages = passages_of(text)
+    passages = split_passages(text)
     everything = range(len(passages))
     beginning = select_fitting(passages, everything, limit // 5)
     chosen = select_fitting(passages, (*beginning, *rank_passages(passages, question), *everything), limit)

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odin.core.small_jobs import (
-    SUFFICIENCY_JOB,
-    SUFFICIENCY_SCHEMA,
+from odin.core.background_prompts import (
+    EDIT_CONTEXT_PROMPT,
+    EDIT_CONTEXT_SCHEMA,
+    EditContextCheck,
     LineRange,
-    Sufficiency,
     add_line_headers,
-    parse_sufficiency,
+    parse_edit_context_check,
 )
 
 
@@ -21,11 +21,11 @@ def test_each_part_has_a_header_with_its_lines() -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ('{"is_sufficient": true, "explanation": "", "suggested_line_ranges": []}', Sufficiency(True)),
-        ('Sure:\n```json\n{"is_sufficient": false, "explanation": "no"}\n```', Sufficiency(False, "no")),
+        ('{"is_sufficient": true, "explanation": "", "suggested_line_ranges": []}', EditContextCheck(True)),
+        ('Sure:\n```json\n{"is_sufficient": false, "explanation": "no"}\n```', EditContextCheck(False, "no")),
         (
             '{"is_sufficient": false, "suggested_line_ranges": [{"start_line": "3", "end_line": 4, "reason": "x"}]}',
-            Sufficiency(False, "", (LineRange(3, 4, "x"),)),
+            EditContextCheck(False, "", (LineRange(3, 4, "x"),)),
         ),
         ('{"is_sufficient": "perhaps"}', None),
         ('{"sufficient": true}', None),
@@ -34,18 +34,18 @@ def test_each_part_has_a_header_with_its_lines() -> None:
         ("", None),
     ],
 )
-def test_answer_is_parsed_from_a_model_reply(text: str, answer: Sufficiency | None) -> None:
-    assert parse_sufficiency(text) == answer
+def test_answer_is_parsed_from_a_model_reply(text: str, answer: EditContextCheck | None) -> None:
+    assert parse_edit_context_check(text) == answer
 
 
 @given(st.text(max_size=200))
 def test_parsing_a_reply_never_raises(text: str) -> None:
-    parse_sufficiency(text)
-    parse_sufficiency(f'{{"is_sufficient": {text}}}')
+    parse_edit_context_check(text)
+    parse_edit_context_check(f'{{"is_sufficient": {text}}}')
 
 
 def test_job_schema_matches_the_parsed_structs() -> None:
-    assert SUFFICIENCY_JOB.schema is SUFFICIENCY_SCHEMA
-    assert set(SUFFICIENCY_SCHEMA["properties"]) == set(Sufficiency.__struct_fields__)
-    item = SUFFICIENCY_SCHEMA["properties"]["suggested_line_ranges"]["items"]
+    assert EDIT_CONTEXT_PROMPT.schema is EDIT_CONTEXT_SCHEMA
+    assert set(EDIT_CONTEXT_SCHEMA["properties"]) == set(EditContextCheck.__struct_fields__)
+    item = EDIT_CONTEXT_SCHEMA["properties"]["suggested_line_ranges"]["items"]
     assert set(item["properties"]) == set(item["required"]) == set(LineRange.__struct_fields__)

@@ -7,9 +7,9 @@ sender is kept.
 import asyncio
 from collections.abc import Callable
 
-from odin.core.event_values import Mode, strictest_mode_of
+from odin.core.event_values import Mode, get_strictest_mode
 from odin.core.team import MailKind, MailPriority, MailSent
-from odin.engine.agent import TakenMail
+from odin.engine.agent import ReceivedMessages
 from odin.engine.recorder import Recorder
 
 MAX_INLINE_CHARS = 320
@@ -21,7 +21,7 @@ BATCH_S = 0.2
 _PRIORITIES: tuple[MailPriority, ...] = ("interrupt", "urgent", "notify")
 
 
-class PostOffice:
+class MessageRouter:
     """Sends and delivers mail. `save(name, text)` writes an artifact and returns its name; `wake(agent)` wakes one."""
 
     def __init__(
@@ -54,7 +54,7 @@ class PostOffice:
         mode: Mode | None = None,
     ) -> MailSent:
         """Return new mail that is not sent yet. A long text is saved as an artifact."""
-        name = f"mail-{self._recorder.state.board.mail_count + 1}"
+        name = f"mail-{self._recorder.state.board.message_count + 1}"
         artifact = self._save(f"mail/{name}.md", text) if len(text) > MAX_INLINE_CHARS else ""
         shown = f"{text[:MAX_INLINE_CHARS]}…" if artifact else text
         return MailSent(
@@ -78,14 +78,14 @@ class PostOffice:
         del self._timers[agent]
         self._wake(agent)
 
-    def take(self, agent: str) -> TakenMail:
+    def take(self, agent: str) -> ReceivedMessages:
         mail = self._list_untaken(agent)
         if not mail:
-            return TakenMail()
+            return ReceivedMessages()
         self._taken.update(item.id for item in mail)
         modes: list[Mode] = [item.mode for item in mail if item.mode is not None]
-        mode = strictest_mode_of(*modes) if modes else None
-        return TakenMail("\n\n".join(_format_one(item) for item in mail), tuple(item.id for item in mail), mode)
+        mode = get_strictest_mode(*modes) if modes else None
+        return ReceivedMessages("\n\n".join(_format_one(item) for item in mail), tuple(item.id for item in mail), mode)
 
     def should_wake(self, agent: str) -> bool:
         return any(item.kind != "progress" for item in self._list_untaken(agent))
@@ -97,8 +97,8 @@ class PostOffice:
 
     def _list_untaken(self, agent: str) -> list[MailSent]:
         board = self._recorder.state.board
-        self._taken &= board.mail.keys()
-        mail = [item for item in board.list_mail(agent) if item.id not in self._taken]
+        self._taken &= board.messages.keys()
+        mail = [item for item in board.list_messages(agent) if item.id not in self._taken]
         return sorted(mail, key=lambda item: _PRIORITIES.index(item.priority))
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from odin.policy.commands.analysis import AmendedCommand
 
 
-class Verdict(Struct, frozen=True):
+class Decision(Struct, frozen=True):
     """`reason` explains the decision in one sentence; `hint` tells a user without a terminal how to allow the call.
 
     `rule` is the rule that decided, with its layer, or the name of a built-in check. A `builtin` denial cannot be

@@ -19,15 +19,15 @@ from msgspec.structs import replace
 
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains, is_secret_path
-from odin.core.tool import ResolvedPath, Subject, canonical_name_of
+from odin.core.tool import ResolvedPath, Target, get_canonical_name
 from odin.policy import paths
 from odin.policy.command_scope import CommandScope
 from odin.policy.commands.analysis import find_outside_word, find_removal_risk, is_outside_word
 from odin.policy.commands.programs import FREE_RUNS, NAMED_RUNS, find_escape_option
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand, ShellWord, SimpleCommand, split_names
-from odin.policy.policy_call import PolicyCall, spellings_of
+from odin.policy.policy_call import PolicyCall, list_spellings
 from odin.policy.rules.breadth import find_open_program
-from odin.policy.rules.pattern import has_wildcard, host_of
+from odin.policy.rules.pattern import get_host, has_wildcard
 from odin.policy.rules.rule import Rule, explain_sensitivity
 
 _VARIABLE = compile_lazily(r"\$(?:(\w+)|\{(\w+)\})")
@@ -44,28 +44,28 @@ def find_deciding_rule(call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
         return None
     if call.analysis is not None:
         return find_exact_rule(call, rules) or _decide_commands(call, call.analysis, rules)
-    if call.subject.paths:
-        return _combine_rulings(_decide_path(at, call, rules) for at in range(len(call.subject.paths)))
+    if call.target.paths:
+        return _combine_rules(_decide_path(at, call, rules) for at in range(len(call.target.paths)))
     for rule in rules:
         if rule.action == "ask" and rule.matches_call(call):
             return rule
-        if rule.action == "allow" and (rule.covers_url(call) if call.subject.url else rule.covers_all(call)):
+        if rule.action == "allow" and (rule.covers_url(call) if call.target.url else rule.covers_all(call)):
             return rule
     return None
 
 
-def _combine_rulings(parts: Iterable[Rule | None]) -> Rule | None:
+def _combine_rules(parts: Iterable[Rule | None]) -> Rule | None:
     """Return a rule that asks, or the last one if all parts are allowed."""
-    rulings = list(parts)
-    asking = next((rule for rule in rulings if rule is not None and rule.action == "ask"), None)
-    if asking is not None or not rulings or None in rulings:
+    decided = list(parts)
+    asking = next((rule for rule in decided if rule is not None and rule.action == "ask"), None)
+    if asking is not None or not decided or None in decided:
         return asking
-    return rulings[-1]
+    return decided[-1]
 
 
 def _decide_path(at: int, call: PolicyCall, rules: Sequence[Rule]) -> Rule | None:
     item = call.list_paths()[at]
-    alone = call if len(call.subject.paths) == 1 else _narrow_to_path(call, item)
+    alone = call if len(call.target.paths) == 1 else _narrow_to_path(call, item)
     for rule in rules:
         if rule.matches_call(alone) if rule.action == "ask" else rule.covers_path(item, call):
             return rule
@@ -73,7 +73,7 @@ def _decide_path(at: int, call: PolicyCall, rules: Sequence[Rule]) -> Rule | Non
 
 
 def _narrow_to_path(call: PolicyCall, item: ResolvedPath) -> PolicyCall:
-    return replace(call, subject=replace(call.subject, paths=(item.written,), resolved=(item,)), cache={})
+    return replace(call, target=replace(call.target, paths=(item.written,), resolved=(item,)), cache={})
 
 
 # --- commands ---
@@ -201,7 +201,7 @@ def _find_covering_rule(
         texts = [word.text for word in rest]
         if find_escape_option([word.text for word in words], texts):
             continue
-        spellings = [form for word in rest for form in spellings_of(word)]
+        spellings = [form for word in rest for form in list_spellings(word)]
         if not any(_is_beyond(text, call.scope.enter(folder), rule.home) for text in (*texts, *spellings)):
             return rule
     return None
@@ -275,7 +275,7 @@ class ResultFilter:
         secret = self._hide_secrets and is_secret_path(path)
         if not (self._deny_rules or self._has_ask_rules or secret):
             return False
-        call = replace(self._search, subject=Subject(paths=(path,)), cache={})
+        call = replace(self._search, target=Target(paths=(path,)), cache={})
         if any(rule.matches_call(call) and not is_allowed_by(call, rule.exceptions) for rule in self._deny_rules):
             return True
         rule = find_deciding_rule(call, self._ask_allow_rules)
@@ -338,26 +338,26 @@ _SINGLE_PURPOSE = split_names(
 """Programs whose every call does the same kind of thing."""
 
 
-def candidate_rules_of(call: PolicyCall) -> Iterator[str]:
+def list_candidate_rules(call: PolicyCall) -> Iterator[str]:
     """Yield rules that may allow the call, narrowest first. `Policy` checks that they do."""
-    if call.subject.command:
+    if call.target.command:
         yield from _suggest_for_command(call)
-    elif call.subject.url:
-        host = host_of(call.subject.url)
+    elif call.target.url:
+        host = get_host(call.target.url)
         if host:
             yield f"{call.name}(domain:{host})"
-    elif call.subject.paths:
+    elif call.target.paths:
         yield from _suggest_for_path(call)
-    elif name := call.subject.name:
+    elif name := call.target.name:
         if _is_presentable(name) and not has_wildcard(name):
             yield f"{call.name}({name})"
-    elif canonical_name_of(call.name) != "Delete":
+    elif get_canonical_name(call.name) != "Delete":
         yield call.name
 
 
 def _suggest_for_command(call: PolicyCall) -> Iterator[str]:
-    tool = "Bash" if canonical_name_of(call.name) == "ExecuteCommand" else call.name
-    text = call.subject.command.strip()
+    tool = "Bash" if get_canonical_name(call.name) == "ExecuteCommand" else call.name
+    text = call.target.command.strip()
     if _is_presentable(text) and not has_wildcard(text):
         yield f"{tool}({text})"
     # The words of the only command that is not read-only, or nothing if there are several.
@@ -397,7 +397,7 @@ def _is_word(text: str) -> bool:
 
 
 def _suggest_for_path(call: PolicyCall) -> list[str]:
-    if len(call.subject.paths) != 1:
+    if len(call.target.paths) != 1:
         return []
     item = call.list_paths()[0]
     path = item.path

@@ -1,0 +1,179 @@
+"""Where the agents of a session work: in the project, or in a git worktree of their own.
+
+    workspace = await services.workspaces.create_worktree("agent-1")         # isolation: worktree
+    parts = AgentRuntime(services, "agent-1", workspace=workspace)     # its tools, policy, sandbox and file cache
+    AgentDeps(recorder, parts.make_deps, workspace.environment, workspace.root)
+    ...
+    diff = await workspace.collect_diff()                                # the reviewable diff
+    work = await services.workspaces.apply(workspace, paths, diff.tree)  # these files, into the project
+    end = await services.workspaces.end(workspace)  # removes or keeps the worktree; say `end.describe()`
+
+A worktree has the configuration, the trust and the rules of its project. An agent that is continued gets its workspace
+back with `services.workspaces.reopen(name)`, where `name` is `workspace.worktree.name`.
+"""
+
+import os
+import re
+from collections.abc import Collection
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from odin.app.sandbox import LazySandbox
+from odin.core.environment import ExecutionEnvironment
+from odin.core.errors import OdinError
+from odin.sandbox.runner import ProcessRunner
+
+if TYPE_CHECKING:
+    from odin.app.agent_worktree import AgentWorktree, AgentWorktrees, AppliedWork, WorktreeDiff, WorktreeEnd
+    from odin.app.compose import SessionServices
+    from odin.context.agent_definition import AgentDefinition
+
+_MAX_NAME = 48
+
+
+class AgentWorkspace(Struct, frozen=True, eq=False):
+    """A project folder, a working folder in it, and what runs commands there.
+
+    `programs` is the folder of the virtual environment's programs, if it has one.
+    """
+
+    root: str
+    environment: ExecutionEnvironment
+    runner: ProcessRunner
+    sandbox: LazySandbox
+    worktree: "AgentWorktree | None" = None
+    programs: str = ""
+
+    @property
+    def cwd(self) -> str:
+        return self.environment.cwd
+
+    async def collect_diff(self) -> "WorktreeDiff":
+        """Return everything that the agent changed in its worktree."""
+        return await self.get_worktree().collect_diff()
+
+    def get_worktree(self) -> "AgentWorktree":
+        """Return the worktree. Raise OdinError for an agent that works in the project."""
+        if self.worktree is None:
+            raise OdinError("This agent works in the project itself and has no worktree.")
+        return self.worktree
+
+
+class AgentWorkspaces:
+    """The workspaces of one session. `main` is the project, where agents work unless they are isolated."""
+
+    def __init__(self, services: "SessionServices", environment: ExecutionEnvironment) -> None:
+        self._services = services
+        self._environment = environment
+        self.main = AgentWorkspace(services.config.root, environment, services.runner, services.sandbox)
+        self._worktrees: AgentWorktrees | None = None
+        self._workspaces: list[AgentWorkspace] = []
+
+    async def create_worktree(self, agent: str) -> AgentWorkspace:
+        """Create a worktree for an agent. Raise UsageError if the project cannot have one."""
+        return self._make_workspace(await self._load_worktrees().create(self.get_name(agent)))
+
+    def get_name(self, agent: str) -> str:
+        """Return the name of the worktree of an agent of this session."""
+        session = self._services.recorder.state.session
+        name = re.sub(r"[^A-Za-z0-9._-]|\.(?=\.|$)", "-", f"{session}-{agent}")
+        return name.lstrip("-._")[-_MAX_NAME:].lstrip("-._")
+
+    async def reopen(self, name: str) -> AgentWorkspace:
+        """Return the workspace of an agent that had this worktree. Raise UsageError if it was removed."""
+        known = next(
+            (workspace for workspace in self._workspaces if workspace.worktree and workspace.worktree.name == name),
+            None,
+        )
+        return known or self._make_workspace(await self._load_worktrees().open(name))
+
+    def apply_definition(self, workspace: AgentWorkspace, definition: "AgentDefinition") -> AgentWorkspace:
+        """Return the workspace with the working directory and the virtual environment of a type of sub-agent.
+
+        A folder or an environment that the project does not have is left out; `odin agents` reports it.
+        """
+        from odin.context.agent_definition import find_in_project
+
+        cwd = find_in_project(workspace.root, definition.cwd) if definition.cwd else ""
+        adapted = _move(workspace, cwd) if cwd and os.path.isdir(cwd) else workspace  # noqa: PTH112
+        programs = find_in_project(self._services.config.root, f"{definition.venv}/bin") if definition.venv else ""
+        return self._activate(adapted, programs, workspace) if programs else adapted
+
+    def _activate(self, adapted: AgentWorkspace, programs: str, workspace: AgentWorkspace) -> AgentWorkspace:
+        """Return the workspace with commands that find the programs of a virtual environment first.
+
+        Agents in the project that have the same environment share what runs their commands.
+        """
+        known = next((other for other in self._workspaces if other.programs == programs and not other.worktree), None)
+        if known is not None and workspace.worktree is None:
+            return _move(known, adapted.cwd)
+        env = {name: value for name, value in adapted.environment.variables.items() if name != "PYTHONHOME"}
+        env["PATH"] = os.pathsep.join(filter(None, (programs, env.get("PATH", ""))))
+        env["VIRTUAL_ENV"] = os.path.dirname(programs)  # noqa: PTH120
+        environment = replace(adapted.environment, variables=MappingProxyType(env))
+        runner, sandbox = self._make_runner(workspace.root, environment)
+        adapted = replace(adapted, environment=environment, runner=runner, sandbox=sandbox, programs=programs)
+        self._workspaces = [*(other for other in self._workspaces if other is not workspace), adapted]
+        return adapted
+
+    async def apply(self, workspace: AgentWorkspace, paths: Collection[str], tree: str = "") -> "AppliedWork":
+        """Merge the agent's changes of these files of the project. The caller saves and records them.
+
+        `tree` is what was shown of the worktree (`WorktreeDiff.tree`), "": the worktree as it is now.
+        """
+        from odin.checkpoints.project_listing import run_in_thread
+        from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, write_planned_files
+
+        store = self._services.checkpoints.store
+
+        async def write(plan: RestorePlan) -> RestoreOutcome:
+            return await run_in_thread(lambda stopped: write_planned_files(plan, store))
+
+        late = "it was changed after the work was reported"
+        return await workspace.get_worktree().apply(write, store, lambda path: "" if path in paths else late, tree)
+
+    async def end(self, workspace: AgentWorkspace) -> "WorktreeEnd":
+        """End the processes in a worktree. Remove it if the project has all of its work; otherwise keep it."""
+        tree = workspace.get_worktree()
+        await workspace.runner.close()
+        if workspace in self._workspaces:
+            self._workspaces.remove(workspace)
+        return await tree.finish()
+
+    async def close(self) -> None:
+        """End the processes in all worktrees. The worktrees stay."""
+        for workspace in self._workspaces:
+            await workspace.runner.close()
+
+    def _load_worktrees(self) -> "AgentWorktrees":
+        if self._worktrees is None:
+            from odin.app.agent_worktree import AgentWorktrees
+            from odin.app.worktrees import Worktrees
+
+            services = self._services
+            trees = Worktrees(services.git, services.config, self._environment)
+            self._worktrees = AgentWorktrees(trees, self._environment.cwd)
+        return self._worktrees
+
+    def _make_workspace(self, tree: "AgentWorktree") -> AgentWorkspace:
+        environment = replace(self._environment, cwd=tree.cwd)
+        runner, sandbox = self._make_runner(tree.root, environment)
+        workspace = AgentWorkspace(tree.root, environment, runner, sandbox, tree)
+        self._workspaces.append(workspace)
+        return workspace
+
+    def _make_runner(self, root: str, environment: ExecutionEnvironment) -> tuple[ProcessRunner, LazySandbox]:
+        """Return what runs the commands of one agent, in a sandbox for this folder."""
+        services = self._services
+        config = replace(services.config, root=root)
+        sandbox = LazySandbox(config, environment, visible=(str(services.folder),))
+        passed = config.env_passthrough
+        runner = ProcessRunner(environment, services.folder / "outputs", env_passthrough=passed, sandbox=sandbox.get)
+        return runner, sandbox
+
+
+def _move(workspace: AgentWorkspace, cwd: str) -> AgentWorkspace:
+    return replace(workspace, environment=replace(workspace.environment, cwd=cwd))
