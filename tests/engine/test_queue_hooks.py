@@ -16,7 +16,7 @@ from .hook_programs import claude_hook
 SLOW_JUDGE = """
 text=$(cat)
 case "$text" in
-  *wait-for-it*) touch judging; until [ -e judged ]; do sleep 0.02; done;;
+  *wait-for-it*) touch evaluating; until [ -e evaluated ]; do sleep 0.02; done;;
   *forbidden*) echo 'not these words' >&2; exit 2;;
 esac
 """
@@ -57,7 +57,7 @@ async def test_prompt_changed_while_its_hook_runs_is_checked_again(start: Start,
     await talk.client.submit(Prompt("m", "wait-for-it", delivery="merge"))
     gate.set()
     async with asyncio.timeout(30):
-        while not (workspace / "judging").exists():
+        while not (workspace / "evaluating").exists():
             await asyncio.sleep(0.01)
     assert await talk.client.submit(ChangePrompt("m", "forbidden after all"))
     (workspace / "evaluated").touch()
