@@ -235,7 +235,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if os.environ.get("ODIN_REPEAT"):
         passed: list[pytest.TestReport] = terminalreporter.stats.get("passed", [])
         lines = [f"FAILED ONCE {name}" for name in sorted({report.nodeid for report in passed})]
-        terminalreporter.section("failed once, passed when repeated alone: fix them", red=True)
+        if lines:
+            terminalreporter.section("failed once, passed when repeated alone: fix them", red=True)
         for line in lines:
             terminalreporter.line(line, red=True)
         folder = config.rootpath / ".pytest_cache"

@@ -69,7 +69,7 @@ async def talk(workspace: Path) -> AsyncIterator[Talk]:
 
 def list_changes(folder: Path) -> set[str]:
     """Return the files that differ from `FILES`."""
-    ignored = {".git", ".pytest_cache"}
+    ignored = {".git", ".pytest_cache", "__pycache__"}
     paths = [path for path in folder.rglob("*") if path.is_file() and ignored.isdisjoint(path.parts)]
     now = {str(path.relative_to(folder)): path.read_text() for path in paths}
     return {name for name in now.keys() | FILES.keys() if now.get(name) != FILES.get(name)}
