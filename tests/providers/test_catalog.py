@@ -317,7 +317,7 @@ def test_connecting_to_one_provider_does_not_import_the_others() -> None:
         "import sys; from odin.models.catalog import connect_model; from odin.providers.http import HttpClient\n"
         "connect_model('openai/x', {}, {'OPENAI_BASE_URL': 'http://x/v1'}, HttpClient({}))\n"
         "loaded = {name for name in sys.modules if name.startswith('odin.providers.')}\n"
-        "heavy = {'http.client', 'urllib.request', 'email', 'json', 'zlib', 'hashlib', 'httpx2', 'h11'}\n"
+        "heavy = {'http.client', 'urllib.request', 'email', 'json', 'zlib', 'hashlib', 'ipaddress', 'httpx2', 'h11'}\n"
         "others = {'odin.providers.anthropic', 'odin.providers.openai_responses'}\n"
         "print(loaded & others, heavy & set(sys.modules))"
     )

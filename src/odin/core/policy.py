@@ -7,7 +7,6 @@ Hook programs come from `odinconfig.json`. A front end or the Python API adds ca
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol
-from urllib.parse import quote, quote_plus
 
 from msgspec import Struct
 
@@ -96,6 +95,7 @@ def list_encodings(value: str) -> set[str]:
     """Return the value as it is, and URL-encoded, JSON-escaped, shell-quoted, in base64 and in hexadecimal."""
     import json
     from base64 import b64encode
+    from urllib.parse import quote, quote_plus
 
     raw = value.encode("utf-8", "surrogateescape")
     forms = {value, json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value)[1:-1], value.replace("'", "'\\''")}

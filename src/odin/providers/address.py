@@ -1,7 +1,6 @@
 """URLs and the proxy route to them."""
 
 from collections.abc import Mapping
-from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -145,5 +144,6 @@ def build_proxy_login(proxy: Address) -> list[str]:
     if not proxy.login:
         return []
     import base64
+    from urllib.parse import unquote
 
     return [f"proxy-authorization: Basic {base64.b64encode(unquote(proxy.login).encode()).decode()}"]
