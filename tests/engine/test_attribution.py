@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import CallDiscarded, CallSpeculated, ToolEnded, ToolProgressed, ToolStarted
-from odin.core.environment import Timing
 from odin.core.errors import UsageError
 from odin.core.event import AgentStarted, AnyEvent, CheckpointSaved, Envelope, FilesChanged
 from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import Prompt, Rewind
+from odin.core.timing import Timing
 from odin.session.history import FileHistory
 from odin.testing import call, reply, say
 

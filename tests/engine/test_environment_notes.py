@@ -15,7 +15,7 @@ from odin.app.git import Git, open_git
 from odin.app.workspace import describe_repository
 from odin.config import load
 from odin.config.paths import make_environment
-from odin.core.environment import Timing
+from odin.core.timing import Timing
 from odin.testing import say
 from tests.engine.conftest import Start
 

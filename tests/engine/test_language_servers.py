@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import PermissionAsked, ToolEnded
-from odin.core.environment import Timing
 from odin.core.errors import UsageError
 from odin.core.event import LanguageServersChanged, NoteAdded
 from odin.core.op import AnswerPermission, ControlLanguageServer, Interrupt, Rewind
+from odin.core.timing import Timing
 from odin.lsp import servers as servers_module
 from odin.testing import call, say
 from odin.ui.slash_commands.extensions import format_language_servers, switch_language_servers

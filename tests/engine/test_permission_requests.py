@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded, ToolEnded, ToolStarted
-from odin.core.environment import Timing
 from odin.core.event import AnyEvent, Envelope, TurnEnded, Warned
 from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt
+from odin.core.timing import Timing
 from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from odin.core.call_events import ReplyDiscarded, RetryScheduled, TextStreamed, ToolStarted
-from odin.core.environment import Timing
 from odin.core.op import AddContext
+from odin.core.timing import Timing
 from odin.testing import ScriptedServer, call, fault, reply, say
 from odin.testing.script import SeenRequest
 

@@ -10,8 +10,8 @@ import pytest
 
 from odin.config import LanguageServerSettings
 from odin.config.paths import make_environment
-from odin.core.environment import Timing
 from odin.core.profile import WritableFolders
+from odin.core.timing import Timing
 from odin.lsp.detection import find_servers
 from odin.lsp.servers import LanguageServers
 from odin.sandbox.runner import ProcessRunner

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odin.core.environment import Timing
+from odin.core.timing import Timing
 from odin.lsp import servers as servers_module
 from odin.lsp.documents import Diagnostic, WatchedChange
 from odin.lsp.servers import LanguageServers, LateErrors, review_files, warm_up

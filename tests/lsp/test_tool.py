@@ -8,7 +8,7 @@ import pytest
 
 from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
-from odin.core.environment import Timing
+from odin.core.timing import Timing
 from odin.core.tool import ToolContext
 from odin.lsp.server import LanguageServer
 from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs

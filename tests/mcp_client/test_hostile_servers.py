@@ -12,10 +12,10 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from odin.config.settings import McpServerSettings
 from odin.core.call_events import QuestionsAnswered, QuestionsAsked, ToolEnded
-from odin.core.environment import Timing
 from odin.core.errors import UsageError
 from odin.core.event import Warned
 from odin.core.op import Interrupt, Prompt
+from odin.core.timing import Timing
 from odin.mcp.listing import ListedTool, ServerListing
 from odin.mcp.messages import RateLimiter, find_request_id
 from odin.mcp.schema import SchemaRejected, repair_schema

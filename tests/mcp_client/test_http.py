@@ -22,8 +22,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from odin.app.policy import read_stored_keys
 from odin.config.auth import read_auth_file, store_key
 from odin.config.settings import McpServerSettings
-from odin.core.environment import Timing
 from odin.core.errors import UsageError
+from odin.core.timing import Timing
 from odin.mcp.oauth import StoredTokens, log_in, log_out, make_key_name
 from odin.testing import say
 from tests.mcp_client.test_session import StartSession, call_tiny, configure, describe_tool, start_session

@@ -18,11 +18,11 @@ from odin.app import open_session
 from odin.config import Options
 from odin.config.settings import McpLimits
 from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded, ToolProgressed
-from odin.core.environment import Timing
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, NoteAdded, ServersChanged, TurnEnded, Warned
 from odin.core.event_values import Question, ServerStatus
 from odin.core.op import AnswerPermission, AnswerQuestions, ControlServers, Prompt
+from odin.core.timing import Timing
 from odin.engine.client import LocalClient
 from odin.mcp.connection import ATTEMPTS
 from odin.mcp.elicitation import Elicitation

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.environment import DEFAULT_TIMING
+from odin.core.timing import DEFAULT_TIMING
 from tests.tools.toolbox import Toolbox
 
 

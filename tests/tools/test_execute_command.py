@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.environment import Timing
+from odin.core.timing import Timing
 from odin.tools.interactive_commands import explain_interactive
 from tests.table import each
 from tests.tools.toolbox import Toolbox

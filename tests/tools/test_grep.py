@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odin.core.environment import Timing
+from odin.core.timing import Timing
 from odin.policy.paths import resolve_given
 from odin.tools.fallback_search import MAX_FILE_BYTES
 from odin.tools.search import LineHit, open_source

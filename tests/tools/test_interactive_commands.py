@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odin.core.environment import Timing
+from odin.core.timing import Timing
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
 from tests.tools.toolbox import Toolbox
 

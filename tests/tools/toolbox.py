@@ -6,7 +6,7 @@ from typing import Any
 
 from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
-from odin.core.environment import DEFAULT_TIMING, Timing
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tool import Tool, ToolContext, ToolOutput
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner

@@ -24,9 +24,10 @@ from odin.config import (
 )
 from odin.config.paths import expand_home, find_worktree_origin, make_environment
 from odin.config.settings import PluginFiles
-from odin.core.environment import ExecutionEnvironment, Timing
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, SessionLocked, UsageError
 from odin.core.event import Envelope
+from odin.core.timing import Timing
 from odin.session.log import SessionLog, pause_collection, read_log
 from odin.session.store import SessionStore
 

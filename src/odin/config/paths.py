@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from odin.core.environment import DEFAULT_TIMING, ExecutionEnvironment, Timing
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.private_folders import make_private_folder
+from odin.core.timing import DEFAULT_TIMING, Timing
 
 CONFIG_NAME = "odinconfig.json"
 INSTRUCTIONS_NAME = "ODIN.md"

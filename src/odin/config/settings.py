@@ -10,10 +10,10 @@ from msgspec import Meta, Struct, field, to_builtins
 from odin.config.files import ConfigProblem
 from odin.config.trust import TrustStatus
 from odin.context.settings import CacheSettings, CompactionSettings
-from odin.core.environment import DEFAULT_TIMING, Timing
 from odin.core.event_values import Delivery
 from odin.core.policy import RuleLayer
 from odin.core.provider import EditFormatSetting, Effort
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tui_settings import TuiSettings
 from odin.policy.modes import PermissionMode
 from odin.providers.settings import ProviderSettings

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from odin.core.environment import DEFAULT_TIMING, Timing
 from odin.core.path_names import contains
 from odin.core.profile import WritableFolders
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.lsp.detection import ServerSpec, plan_launch
 from odin.lsp.documents import (
     ERROR,

@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from odin.core.environment import DEFAULT_TIMING, Timing
 from odin.core.event_values import LanguageServerState
 from odin.core.format import pluralize
 from odin.core.path_names import contains
 from odin.core.profile import WritableFolders
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.lsp.detection import ServerSpec, find_for_project, list_files
 from odin.lsp.documents import ERROR, Diagnostic, ErrorIdentity, OpenDocument, WatchedChange
 from odin.lsp.protocol import ServerFault

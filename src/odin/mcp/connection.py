@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from odin import __version__
 from odin.config.mcp_file import explain_unusable
 from odin.config.settings import McpLimits, McpServerSettings
-from odin.core.environment import DEFAULT_TIMING, Timing
 from odin.core.errors import OdinError
 from odin.core.event_values import ServerStatus
 from odin.core.profile import ProgramStart
+from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tool import ToolContext
 from odin.mcp.calls import RunningCalls
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing

@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import Any, cast
 
 from odin.config.settings import McpServerSettings
-from odin.core.environment import DEFAULT_TIMING
 from odin.core.profile import ProgramStart
+from odin.core.timing import DEFAULT_TIMING
 from odin.mcp.messages import (
     MAX_MESSAGE_BYTES,
     OversizedLine,

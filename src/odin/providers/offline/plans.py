@@ -204,7 +204,7 @@ def plan_replace(match: RequestMatch, context: PlanContext) -> Plan:
         raise PlanFailed("Both texts are the same, so there is nothing to replace.")
     place = match["path"]
     if not place and not match["everywhere"]:
-        # Only a file, or the place of a search for this text, is certainly what is meant.
+        # Without a place, only the file last seen or the place of a search for this text is certain.
         if not memory.place or (not memory.file and memory.term != term):
             raise PlanFailed(f"Where? Say \"Replace '{term}' with '{new}' in FILE\", or add \"everywhere\".")
         place = memory.place

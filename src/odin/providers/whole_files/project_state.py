@@ -136,7 +136,7 @@ class ProjectState(Struct):
 
     @property
     def test_texts(self) -> dict[str, str]:
-        """What is known about how the tests run: whole files, or the lines that tell it."""
+        """The files, or the lines of them, that say how the tests run."""
         return {**self.lookup.test_lines, **self.files}
 
     def resolve(self, written: str) -> str:

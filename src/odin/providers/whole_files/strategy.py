@@ -92,7 +92,7 @@ class WholeFileStrategy:
     # --- what has happened ---
 
     def _add_step(self, step: Step) -> None:
-        """Fold one step: what came of it, and what the model is told about it."""
+        """Update the state with the result of one step and with what the model reads about it."""
         outcome = self._judge_again(step.message.text) if step.is_unfinished else None
         before = dict(self._facts.project.files)
         self._facts.add_step(step)

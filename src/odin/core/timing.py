@@ -1,0 +1,67 @@
+"""The waits and clocks of a session, as values: a test passes its own instead of patching constants."""
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+
+class Timing(Struct, frozen=True, kw_only=True):
+    """The waits that are no settings, in seconds. Every session uses the defaults; a test passes its own."""
+
+    clock: Callable[[], float] = time.time
+    """Returns the time of day."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    """Measures how long something takes."""
+
+    git_grace_s: float = 0.1
+    """How long the first request waits for the git status."""
+
+    git_limit_s: float = 1.0
+    """How long git may run for it."""
+
+    search_s: float = 60.0
+    """How long Grep and Glob may search."""
+
+    command_output_s: float = 0.5
+    """Between two lines that show what a command prints."""
+
+    command_turn_s: float = 15.0
+    """How long a command waits for the commands of other agents in its folder, before it runs beside them."""
+
+    mcp_retry_pauses_s: tuple[float, float] = (0.5, 1.5)
+    """Before the second and the third attempt to connect an MCP server."""
+
+    mcp_refresh_s: float = 0.05
+    """Before a list is fetched again: several notifications come together."""
+
+    mcp_prompt_s: float = 20.0
+    """How long a slash command waits for the prompt of its server, which may have to be started for it."""
+
+    mcp_waiting_note_s: float = 1.0
+    """How long a slash command waits for a server before the user is told."""
+
+    mcp_goodbye_s: float = 1.0
+    """How long a server with a URL may take to end its session."""
+
+    lsp_cold_s: float = 1.5
+    """How long an edit waits for the errors of a language server that has not answered yet."""
+
+    lsp_warm_s: float = 0.28
+    """The same for one that has. With the work on both sides of the wait, an edit takes at most 0.3 s longer."""
+
+    lsp_settle_s: float = 10.0
+    """How long a question waits for a language server that loads the project."""
+
+    lsp_idle_s: float = 0.1
+    """How long clangd must be idle until its errors are final."""
+
+    lsp_refresh_s: float = 0.3
+    """Before documents are reviewed again because a language server said so."""
+
+    lsp_exit_s: float = 0.3
+    """How long the end of a process that reads no input may take to be noticed."""
+
+
+DEFAULT_TIMING = Timing()
