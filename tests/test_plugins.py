@@ -11,6 +11,7 @@ import pytest
 from odin.app.command_library import load_command_library
 from odin.app.roles import load_agents
 from odin.config import load
+from odin.config.paths import make_environment
 from odin.config.plugins import add_plugin, load_plugins, read_plugin, remove_plugin
 from odin.core.errors import ConfigError, UsageError
 from odin.testing import ScriptedServer, call, say
@@ -259,7 +260,7 @@ def test_first_of_two_plugins_with_the_same_name_is_used(tmp_path: Path, env: di
     make_plugin(tmp_path / "three", name="three")
     write(tmp_path / "three/agents/clerk.md", "---\nname: clerk\ndescription: other\n---\nOther.")
     config = load(str(tmp_path), env, plugin_dirs=[str(one), str(tmp_path / "three")])
-    assert load_agents(config, env).find_type("clerk").description == "files papers"
+    assert load_agents(config, make_environment(env)).find_type("clerk").description == "files papers"
 
 
 def test_plugin_root_variables_are_expanded_in_prompts(tmp_path: Path, env: dict[str, str]) -> None:
@@ -267,7 +268,7 @@ def test_plugin_root_variables_are_expanded_in_prompts(tmp_path: Path, env: dict
     write(folder / "crew/one.md", "---\ndescription: d\n---\nRun ${CLAUDE_PLUGIN_ROOT}/x.")
     write(folder / "more/one.md", "Run ${ODIN_PLUGIN_ROOT}/x on $ARGUMENTS.")
     config = load(str(tmp_path), env, plugin_dirs=[str(folder)])
-    assert load_agents(config, env).find_type("one").prompt == f"Run {folder}/x."
+    assert load_agents(config, make_environment(env)).find_type("one").prompt == f"Run {folder}/x."
     found = load_command_library(config, env).find("/one a")
     assert found is not None and found[0].fill(found[1]) == f"Run {folder}/x on a."
 

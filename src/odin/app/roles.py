@@ -6,6 +6,7 @@ it; the other roles share the model of the session. A model that the user choose
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from odin.app.workspace import Workspace, list_agent_folders, list_markdown_fold
 from odin.config import Config
 from odin.config.layers import TRUST_HINT
 from odin.core.client import AgentSummary
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened
 from odin.core.event_values import DEFAULT_ROLE
@@ -29,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def load_agents(
-    config: Config, env: Mapping[str, str], given: str = "", known_tools: Collection[str] = ()
+    config: Config, environment: ExecutionEnvironment, given: str = "", known_tools: Collection[str] = ()
 ) -> "AgentCatalog":
     """Return the catalog. Files are read only if one of the folders exists. `given` is the JSON of `--agents`."""
     from odin.context.agent_definition import AgentCatalog
 
-    folders = list_agent_folders(config, env)
+    folders = list_agent_folders(config, environment)
     if not folders and not given and not _has_plugin_agents(config):
         return AgentCatalog()
     from odin.context.agent_files import AgentFolder, load_agent_catalog
@@ -135,17 +137,17 @@ class SessionRoles:
 
     # --- definitions ---
 
-    @property
+    @cached_property
     def has_own_agents(self) -> bool:
-        """True if there may be other definitions than the built-in ones."""
-        config = self._workspace.config
-        return bool(self._given or list_agent_folders(config, self._workspace.env) or _has_plugin_agents(config))
+        """True if there may be other definitions than the built-in ones. Decided once, as their files are read once."""
+        config, environment = self._workspace.config, self._workspace.environment
+        return bool(self._given or list_agent_folders(config, environment) or _has_plugin_agents(config))
 
     def load_agents(self) -> "AgentCatalog":
         """Return the roles and the types of sub-agents. Their files are read once."""
         if self._catalog is None:
             workspace = self._workspace
-            self._catalog = load_agents(workspace.config, workspace.env, self._given, self._known_tools)
+            self._catalog = load_agents(workspace.config, workspace.environment, self._given, self._known_tools)
         return self._catalog
 
     def list_agents(self) -> tuple[AgentSummary, ...]:
@@ -158,7 +160,7 @@ class SessionRoles:
         """Add definitions for this run and return the mistakes in them. The active role stays if it still exists."""
         before = msgspec.json.decode(self._given.encode(), type=dict[str, Any]) if self._given else {}
         self._given = msgspec.json.encode({**before, **agents}).decode()
-        self._catalog = None
+        self._catalog, self.has_own_agents = None, True
         catalog = self.load_agents()
         if any(item.name == self.name and item.is_role for item in catalog.list_all()):
             self._activate(catalog.find_role(self.name))

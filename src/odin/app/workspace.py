@@ -129,12 +129,12 @@ def _lock_latest(store: SessionStore) -> SessionLog:
 
 def list_project_agent_folders(root: str) -> tuple[str, ...]:
     """Return the folders of a project's agent files, weakest first."""
-    return tuple(str(Path(root, name)) for name in (".claude/agents", ".odin/agents"))
+    return f"{root}/.claude/agents", f"{root}/.odin/agents"
 
 
-def list_agent_folders(config: Config, env: Mapping[str, str]) -> tuple[str, ...]:
+def list_agent_folders(config: Config, environment: ExecutionEnvironment) -> tuple[str, ...]:
     """Return the existing folders of agent files that are used, weakest first: the user's, a trusted project's."""
-    user = (str(get_home_dir(env) / ".claude/agents"), str(get_config_dir(env) / "agents"))
+    user = (f"{environment.home}/.claude/agents", f"{environment.config_dir}/agents")
     project = list_project_agent_folders(config.root) if config.trust.trusted else ()
     return tuple(filter(os.path.isdir, (*user, *project)))
 

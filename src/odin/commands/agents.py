@@ -4,7 +4,8 @@ import os
 
 from odin.app.roles import describe_unused_files, list_project_files, load_agents
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_table
-from odin.config import load, resolve_folder
+from odin.config import load
+from odin.config.paths import make_environment
 
 _ABOUT = """\
 List agents: roles (main), types of sub-agents (subagent) and both (all). Mistakes in agent files are reported with file
@@ -19,8 +20,9 @@ def run_agents(argv: list[str]) -> int:
     parser.add_common_flags()
     add("--trust", action="store_true", help="trust this folder's agent files for this run")
     args = parser.parse_args(argv)
-    config = load(resolve_folder(args.cwd), os.environ, trust=args.trust)
-    catalog = load_agents(config, os.environ)
+    environment = make_environment(os.environ, args.cwd)
+    config = load(environment.cwd, os.environ, trust=args.trust)
+    catalog = load_agents(config, environment)
     rows = [
         {
             "name": item.name,

@@ -92,6 +92,7 @@ class Speculator:
         self._order: list[str] = []
         self._complete_calls: dict[str, ToolCall | None] = {}
         self._calls: dict[str, SpeculativeCall] = {}
+        self._starting: asyncio.Handle | None = None
         self._pump: asyncio.Task[None] | None = None
         self._call_completed = asyncio.Event()
 
@@ -112,8 +113,13 @@ class Speculator:
             return
         self._complete_calls[call_id] = None if args is None else ToolCall(call_id, name, args)
         self._call_completed.set()
-        if self._pump is None:
-            self._pump = asyncio.create_task(self._start_all(self._scope))
+        if self._starting is None:
+            # Soon, not now: the end of the reply has often arrived too, and a task that was never started costs a
+            # round of the event loop to end.
+            self._starting = asyncio.get_running_loop().call_soon(self._start_pump, self._scope)
+
+    def _start_pump(self, scope: CallScope) -> None:
+        self._pump = asyncio.create_task(self._start_all(scope))
 
     async def _start_all(self, scope: CallScope) -> None:
         """Start the calls in order, each as soon as it may; stop at the first that may not, and after an edit."""
@@ -250,7 +256,9 @@ class Speculator:
         self._order, self._complete_calls = [], {}
 
     async def _stop_pump(self) -> None:
-        pump, self._pump = self._pump, None
+        if self._starting is not None:
+            self._starting.cancel()
+        pump, self._starting, self._pump = self._pump, None, None
         if pump is not None:
             pump.cancel()
             await asyncio.wait([pump])

@@ -213,10 +213,11 @@ def has_reachable_socket() -> bool:
 def _list_named_sockets() -> list[str]:
     """Return all named sockets that are open, except those in other network namespaces."""
     try:
-        lines = Path("/proc/net/unix").read_bytes().splitlines()[1:]
+        with open("/proc/net/unix", "rb") as file:  # noqa: PTH123
+            lines = file.read().splitlines()[1:]
     except OSError:
         return []
-    names = (os.fsdecode(line.split(maxsplit=7)[7]) for line in lines if line.count(b"/"))
+    names = (os.fsdecode(line.split(maxsplit=7)[7]) for line in lines if b"/" in line)
     real = (os.path.realpath(path) for path in names if path.startswith("/"))
     return [path for path in dict.fromkeys(real) if _is_socket(path)]
 

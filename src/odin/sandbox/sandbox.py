@@ -549,7 +549,7 @@ class Sandbox:
 
     def _identify_root(self) -> tuple[int, int]:
         try:
-            status = Path(self._session.root).stat()
+            status = os.stat(self._session.root)  # noqa: PTH116
         except OSError:
             return (0, 0)
         return status.st_dev, status.st_ino

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from odin.sandbox.init import CONNECT, COUNT, GROUP_LEFT, HELLO, NOTHING_LEFT, SEEN, START
 from odin.sandbox.process import list_group_members, signal_group
@@ -267,7 +266,12 @@ def _read_complaint(fd: int) -> str:
 
 def _read_pid(pidfd: int) -> int:
     """Return the pid in our namespace, which differs from the pid inside the sandbox."""
-    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text(encoding="ascii").splitlines():
-        if line.startswith("Pid:"):
+    fd = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = os.read(fd, 1024)
+    finally:
+        os.close(fd)
+    for line in text.splitlines():
+        if line.startswith(b"Pid:"):
             return int(line[4:])
     raise SupervisorGone(0, "the command cannot be watched")
