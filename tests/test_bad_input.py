@@ -109,15 +109,6 @@ def test_an_unknown_key_is_reported_with_a_suggestion_and_the_work_goes_on(run_o
     assert_clean_exit(done, 0, "max_turn", "max_turns")
 
 
-def test_log_of_a_newer_version_is_refused_and_not_changed(run_odin: Run, home: Path, workspace: Path) -> None:
-    run_odin("-p", "list files", "--session-id", "old")
-    (log,) = home.rglob("main.jsonl")
-    newer = log.read_bytes().replace(b'"odin_log":2', b'"odin_log":99', 1)
-    log.write_bytes(newer)
-    assert_clean_exit(run_odin("-p", "list files", "--resume", "old"), 1, "newer version", "Update Odin")
-    assert log.read_bytes() == newer
-
-
 def test_unknown_session_is_reported(run_odin: Run) -> None:
     assert_clean_exit(run_odin("-p", "hi", "--resume", "nope"), 2, "no session nope")
     assert_clean_exit(run_odin("-p", "hi", "--continue"), 2, "no earlier session")

@@ -74,14 +74,6 @@ def test_log_cut_at_any_byte_is_readable(log: SessionLog) -> None:
         assert read == [make_envelope(number) for number in range(len(read))]
 
 
-def test_unknown_event_type_is_skipped(log: SessionLog) -> None:
-    log.append(make_envelope(0))
-    log.close()
-    with log.path.open("ab") as file:
-        file.write(b'{"seq":1,"ts":1,"session":"s","event":{"type":"Teleported"}}\n')
-    assert list(read_log(log.path)) == [make_envelope(0)]
-
-
 def test_a_newer_format_is_refused_and_left_alone(log: SessionLog) -> None:
     log.append(make_envelope(0))
     log.close()

@@ -230,6 +230,34 @@ def test_stored_session_is_replayed(name: str, state: Path, run_odin: Run) -> No
     compare(name, "replay", {field: report[field] for field in ("prompts", "calls", "differences")})
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b'{"odin_log":2,', b'{"odin_log":3,', "log format 3; this version supports 2"),
+        (b'"type":"TitleSet"', b'"type":"Teleported"', "this version cannot read the event Teleported in line 47"),
+        (b'"reason":"end_turn"', b'"reason":"vanished"', "this version cannot read the event TurnEnded in line 34"),
+    ],
+    ids=["format", "event", "value"],
+)
+def test_log_of_a_newer_version_is_refused(
+    old: bytes, new: bytes, why: str, state: Path, workspace: Path, run_odin: Run
+) -> None:
+    move(state, workspace, "files")
+    (log,) = state.glob("sessions/*/files/main.jsonl")
+    newer = log.read_bytes().replace(old, new)
+    log.write_bytes(newer)
+    for other in log.parent.parent.glob("*/main.jsonl"):
+        os.utime(other, (1, 1 + (other == log)))
+    args = [("-p", "go on", "--resume", "files"), ("-p", "go on", "--continue"), ("replay", "files")]
+    args += [("sessions", word, "files") for word in ("show", "export", "fork")]
+    for words in args:
+        done = run_odin(*words)
+        assert (done.returncode, done.stdout) == (1, ""), words
+        sentence = f"Session files was written by a newer version of Odin ({why})."
+        assert f"{sentence} Update Odin to open it. The file was not changed." in " ".join(done.stderr.split()), words
+    assert log.read_bytes() == newer
+
+
 def test_stored_logs_contain_every_event() -> None:
     added_later: set[str] = set()  # events that no log of that version can contain
     durable = {kind.__name__ for kind in events.AnyEvent.__args__ if kind.durable}

@@ -1,7 +1,8 @@
 """The append-only session log: a header line, then one JSON line per durable event.
 
 The file is created by the first event, so an unused session leaves nothing behind, and it only grows. A line torn by a
-crash or a full disk stays in place; readers skip it, and the next event starts on a new line.
+crash or a full disk stays in place; readers skip it, and the next event starts on a new line. A log with an event that
+this version does not know is refused, as one with a newer format is: without the event it would mean something else.
 """
 
 import contextlib
@@ -253,13 +254,20 @@ def read_header(path: Path) -> LogHeader:
 
 
 def read_log(path: Path) -> Iterator[Envelope]:
-    """Yield every readable event in order. Torn lines and unknown events are skipped."""
+    """Yield every event in order, without torn lines. Raise LogTooNew for an event that this version cannot read."""
     decode = _get_decoder().decode
     with path.open("rb") as file:
         file.readline()
-        for line in file:
+        for number, line in enumerate(file, 2):
             try:
                 yield decode(line)
+            except msgspec.ValidationError as error:
+                kind = line.partition(b'"event":{"type":"')[2].partition(b'"')[0].decode(errors="replace")
+                raise LogTooNew(
+                    f"Session {path.parent.name} was written by a newer version of Odin (this version cannot read the "
+                    f"event {kind} in line {number}).",
+                    "Update Odin to open it. The file was not changed.",
+                ) from error
             except (msgspec.MsgspecError, UnicodeError):
                 continue
 

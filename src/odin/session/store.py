@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.errors import LogDamaged, LogTooNew, LogTooOld, SessionNotFound, UsageError
+from odin.core.errors import LogDamaged, LogTooOld, SessionNotFound, UsageError
 from odin.core.text import to_valid_unicode
 from odin.session.lock import describe_lock_holder
 from odin.session.log import (
@@ -136,7 +136,8 @@ class SessionStore:
     def find_latest(self, *, unlocked: bool = False, exclude: Container[str] = ()) -> str:
         """The latest modified session of this project that has a prompt and is not in `exclude`.
 
-        With `unlocked`, skip sessions that are open in another process. Raise SessionNotFound if none is left.
+        With `unlocked`, skip sessions that are open in another process. Raise SessionNotFound if none is left, and
+        LogTooNew if a newer version wrote it.
         """
         locked = ""
         for entry in self.list():
@@ -144,7 +145,7 @@ class SessionStore:
                 continue
             try:
                 read_header(entry.path)
-            except (LogDamaged, LogTooNew, LogTooOld):
+            except (LogDamaged, LogTooOld):
                 continue
             if not _has_prompt(entry.path):
                 continue
