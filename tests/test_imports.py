@@ -26,23 +26,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     "checkpoints": {"core", "config", "policy", "session", "engine"},
     "compaction": {"core", "config", "context", "session", "engine"},
     "models": {"core", "config", "providers", "session", "engine"},
-    "mcp": {"core", "config", "sandbox", "tools", "engine", ""},
+    "mcp": {"core", "config", "sandbox", "tools", "engine", "version"},
     "lsp": {"core", "config", "policy", "context", "sandbox", "tools"},
     "app": {
         "core", "config", "providers", "models", "policy", "sandbox", "context", "session", "tools", "engine",
-        "compaction", "checkpoints", "mcp", "lsp", "",
+        "compaction", "checkpoints", "mcp", "lsp", "version",
     },
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
         "core", "config", "providers", "models", "policy", "sandbox", "session", "tools", "engine", "checkpoints",
-        "app", "mcp", "replay", "ui", "",
+        "app", "mcp", "replay", "ui", "version",
     },
     "api": {"core", "config", "app", "ui", "policy.modes"},
-    "entry": {"commands", ""},
-    "__init__": {"api", "config", "core", "ui"},
+    "entry": {"commands", "version"},
+    "__init__": {"api", "config", "core", "ui", "version"},
     "__main__": {"entry"},
+    "version": set(),
 }  # fmt: skip
-"""What each package may import besides itself. `policy.modes` allows that module only; "" is the package `odin`."""
+"""What each package may import besides itself. `policy.modes` allows that module only."""
 
 LAZY_PACKAGES = {"models", "mcp", "app", "replay", "commands", "api", "entry", "__init__"}
 """Packages that may import others inside functions to keep start-up fast. The rest import only their own parts late."""
@@ -149,7 +150,7 @@ def test_a_violation_is_found(here: str, source: str):
             "config.settings",
             "from odin.providers.settings import ProviderSettings\nfrom odin.policy.modes import mode_of",
         ),
-        ("commands", "from odin import __version__\nfrom odin.ui import print"),
+        ("commands", "from odin.version import __version__\nfrom odin.ui import print"),
         ("tools.read", "from odin.context.file_cache import FileCache"),
         ("app", "import odin.engine.turn"),
     ],
@@ -233,10 +234,10 @@ def test_a_cycle_is_found():
     assert find_cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [["a", "b", "c"]]
 
 
-def test_importing_the_package_loads_no_submodule():
+def test_importing_the_package_loads_only_the_version():
     code = "import sys, odin; print(sorted(name for name in sys.modules if name.startswith('odin')))"
     run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=30)
-    assert run.stdout.strip() == "['odin']"
+    assert run.stdout.strip() == "['odin', 'odin.version']"
 
 
 def test_slow_modules_are_not_imported_at_the_top_of_any_file():

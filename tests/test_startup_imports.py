@@ -37,7 +37,7 @@ SLOW_MODULES = {
 }
 """Heavy packages that are too slow to import before the first request."""
 
-ODIN_MODULES_AT_VERSION = {"odin", "odin.entry"}
+ODIN_MODULES_AT_VERSION = {"odin", "odin.entry", "odin.version"}
 
 LATE_ODIN_MODULES = {
     "odin.api",

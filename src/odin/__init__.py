@@ -4,6 +4,8 @@
 `import odin` is fast.
 """
 
+from odin.version import __version__
+
 TYPE_CHECKING = False  # importing `typing` would cost more than all the rest
 if TYPE_CHECKING:
     from odin.api import (
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
         ToolUseBlock,
         UserMessage,
     )
-
-__version__ = "0.1.0"
 
 _EXPORTS_BY_MODULE = {
     "odin.api": "Allow Callbacks Compactor Deny Hook NoCompactor Query Session default_registry new query",
@@ -74,6 +74,7 @@ __all__ = [
     "ToolResultBlock",
     "ToolUseBlock",
     "UserMessage",
+    "__version__",
     "default_registry",
     "new",
     "query",

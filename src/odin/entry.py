@@ -103,7 +103,7 @@ def main() -> int:
 
 
 def _write_version() -> int:
-    from odin import __version__
+    from odin.version import __version__
 
     try:
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from odin.app import open_session
+from odin.app.session_parts import SessionParts
 from odin.config import Options
 from odin.core.call_events import PermissionAsked
 from odin.core.client import Client
@@ -18,6 +19,7 @@ from odin.core.event import AnyEvent, Envelope, TurnEnded
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, Interrupt, Prompt
 from odin.core.tool import Tool
+from odin.engine.client import LocalClient
 from odin.testing import ScriptedServer
 
 FAST = {"retry": {"base_s": 0.01}}
@@ -149,3 +151,9 @@ async def start(workspace: Path, home: Path) -> AsyncIterator[Start]:
     for talk in talks:
         await talk.client.close()
         talk.server.stop()
+
+
+def get_parts(client: Client) -> SessionParts:
+    """Return the parts of an open session."""
+    assert isinstance(client, LocalClient)
+    return vars(client.session.deps.surroundings)["_parts"]

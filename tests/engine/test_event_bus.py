@@ -120,15 +120,17 @@ async def test_subscription_can_select_tool_or_agent_events() -> None:
     assert [item.event async for item in agent] == [TextStreamed("hi")]
 
 
-def test_activity_goes_to_the_latest_observer_at_once() -> None:
+def test_activity_goes_to_all_observers_at_once() -> None:
     bus = EventBus()
-    first: list[str] = []
-    second: list[str] = []
-    bus.observe_activity(lambda event: first.append(event.activity))
-    bus.publish(envelope(ActivityChanged("connecting")))
-    bus.observe_activity(lambda event: second.append(event.activity))
-    bus.publish(envelope(ActivityChanged("streaming")))
-    assert (first, second) == (["connecting"], ["streaming"])
+    one, two = ActivityChanged("connecting"), ActivityChanged("streaming")
+    heard: list[list[ActivityChanged]] = [[], [], []]
+    first, second, third = (to.append for to in heard)
+    bus.replace_observer(None, first)
+    bus.replace_observer(None, second)
+    bus.publish(envelope(one))
+    bus.replace_observer(first, third)
+    bus.publish(envelope(two))
+    assert heard == [[one], [one, two], [two]]
 
 
 async def test_subscription_can_select_event_names() -> None:

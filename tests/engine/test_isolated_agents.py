@@ -9,7 +9,7 @@ import pytest
 
 from odin.app.agent_workspaces import AgentWorkspace, AgentWorkspaces
 from odin.app.agents import AgentRuntime
-from odin.app.compose import SessionServices
+from odin.app.git import Git
 from odin.config import Options
 from odin.config.paths import make_environment
 from odin.config.trust import TrustedFolder, add_trusted_folder, evaluate_trust, hash_pinned_files
@@ -24,7 +24,7 @@ from odin.engine.call import CallScope
 from odin.engine.limits import RepetitionGuard
 from odin.testing import say
 
-from .conftest import Start, Talk
+from .conftest import Start, Talk, get_parts
 from .test_agent_worktree import git
 from .tree import read_tree
 
@@ -34,15 +34,15 @@ class Team:
 
     def __init__(self, talk: Talk) -> None:
         self.talk = talk
-        self.host: SessionServices = vars(talk.client)["_host"]
-        self.workspaces = self.host.workspaces
+        self.parts = get_parts(talk.client)
+        self.workspaces = self.parts.work.workspaces
         self._count = 0
 
     async def act(
         self, agent: str, place: AgentWorkspace, *calls: tuple[str, dict[str, Any]], scope: WriteScope | None = None
     ) -> list[ToolEnded]:
         """Run tool calls as this agent and return their results."""
-        parts = AgentRuntime(self.host, agent, scope=scope, workspace=place)
+        parts = AgentRuntime(self.parts, agent, scope=scope, workspace=place)
         self._count += 1
         ids = [f"{agent or 'main'}-{self._count}-{number}" for number in range(len(calls))]
         requests = [ToolCall(call_id, *call) for call_id, call in zip(ids, calls, strict=True)]
@@ -111,9 +111,10 @@ async def test_isolated_agents_work_in_parallel_and_their_changes_are_merged(tea
     assert (await one.collect_diff()).describe().startswith("3 files changed")
     names = ("a.txt", "here", "w.txt", "deep/v.txt")
     paths = [str(workspace / name) for name in names]
-    work = await team.workspaces.apply(one, paths)
+    store = team.parts.work.checkpoints.store
+    work = await team.workspaces.apply(one, store, paths)
     assert work.is_complete and (workspace / "a.txt").read_text() == "one\n"
-    clash = await team.workspaces.apply(two, paths)
+    clash = await team.workspaces.apply(two, store, paths)
     assert clash.conflicts == ("a.txt",) and "deep/v.txt" in clash.applied
     assert (await team.workspaces.end(one)).is_removed
     end = await team.workspaces.end(two)
@@ -129,7 +130,7 @@ async def test_programs_of_an_agents_virtual_environment_are_not_taken_for_those
     program.chmod(0o755)
     place = team.workspaces.apply_definition(team.workspaces.main, AgentDefinition(name="a", venv="env"))
     for chosen, sentence in ((team.workspaces.main, "Only reads."), (place, "Runs ls, which can change files.")):
-        policy = AgentRuntime(team.host, "agent-1", workspace=chosen).make_policy()
+        policy = AgentRuntime(team.parts, "agent-1", workspace=chosen).make_policy()
         effect = policy.describe_effect("ExecuteCommand", "execute", Target(command="ls"), "edit_mode")
         assert effect.sentence == sentence
 
@@ -143,7 +144,7 @@ async def test_isolated_agent_writes_only_to_its_worktree(team: Team, workspace:
     scoped = WriteScope(("a.txt",))
     refused, allowed = await team.act("agent-1", place, write("b.txt"), run("cat a.txt"), scope=scoped)
     assert "b.txt is outside this agent's write scope: a.txt" in refused.text and allowed.status == "success"
-    policy = AgentRuntime(team.host, "agent-1", workspace=place).make_policy()
+    policy = AgentRuntime(team.parts, "agent-1", workspace=place).make_policy()
     assert (policy.root, policy.cwd) == (place.root, place.cwd)
 
 
@@ -153,7 +154,7 @@ async def test_background_process_ends_with_its_worktree(team: Team) -> None:
     assert ended.status == "success", ended.text
     while not Path(place.root, "started").exists():
         await asyncio.sleep(0.01)
-    (spawned,) = team.host.background.list_all()
+    (spawned,) = team.parts.work.background.list_all()
     await team.workspaces.end(place)
     async with asyncio.timeout(20):
         while spawned.status == "running":
@@ -166,13 +167,23 @@ async def test_agent_place_can_be_reopened(team: Team, workspace: Path) -> None:
     assert await team.workspaces.reopen(name) is place
     Path(place.root, "a.txt").write_text("by the agent\n")
     await team.talk.client.close()
-    later = AgentWorkspaces(team.host, make_environment(cwd=str(workspace)))
+    core, permissions = team.parts.core, team.parts.permissions
+    runner = permissions.runner
+    git = Git(runner, core.workspace.state_dir)
+    later = AgentWorkspaces(
+        core.config,
+        make_environment(cwd=str(workspace)),
+        core.log.path,
+        runner,
+        permissions.sandbox,
+        lambda: git,
+    )
     assert [file.path for file in (await (await later.reopen(name)).collect_diff()).files] == ["a.txt"]
     with pytest.raises(UsageError, match="No worktree"):
         await later.reopen("gone")
     with pytest.raises(OdinError, match="works in the project itself"):
         await later.main.collect_diff()
-    await team.host.runner.close()
+    await runner.close()
 
 
 async def test_worktree_shares_trust_and_session_store_with_its_project(team: Team, workspace: Path) -> None:

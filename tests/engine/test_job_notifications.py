@@ -208,7 +208,7 @@ async def test_continue_resets_the_limit_of_self_started_turns(start: Start, mon
     monkeypatch.setattr(agent_module, "MAX_SELF_STARTED_TURNS", 1)
     talk = await start([say(f"{number}") for number in range(4)])
     await talk.say("go")
-    agent = cast("LocalClient", talk.client)._agent
+    agent = cast("LocalClient", talk.client).session.deps.team.main
     agent.notify(Prompt("n1", "first news"))
     await talk.until_end("n1")
     agent.notify(Prompt("n2", "second news"))
@@ -229,7 +229,7 @@ async def test_turn_started_for_a_late_notification_counts_towards_the_limit(
     talk = await start([say("0").hold(gate), say("1")])
     prompt = await talk.submit("go")
     await asyncio.to_thread(talk.server.wait_for, 1)
-    agent = cast("LocalClient", talk.client)._agent
+    agent = cast("LocalClient", talk.client).session.deps.team.main
     agent.notify(Prompt("n1", "first news"))
     gate.set()
     await talk.until_end(prompt)

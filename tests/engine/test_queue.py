@@ -307,7 +307,7 @@ class TestCrash:
     async def test_notification_at_the_moment_of_shutdown_is_not_lost(self, start: Start) -> None:
         talk = await start([say("one")])
         await talk.say("a")
-        agent = cast("LocalClient", talk.client)._agent
+        agent = cast("LocalClient", talk.client).session.deps.team.main
         agent.notify(Prompt("news", "It is over."))
         await agent.stop()
         assert (await talk.until_end("news")).reason == "aborted"

@@ -110,7 +110,7 @@ async def test_closing_the_session_ends_the_command(start: Start, workspace: Pat
 async def test_no_output_is_shown_after_the_end_of_a_command(start: Start) -> None:
     """Neither buffered output nor later output of surviving processes is shown."""
     talk = await start([])
-    commands = cast("LocalClient", talk.client)._user_shell
+    commands = cast("LocalClient", talk.client).session.deps.user_shell
     runner = _InstantRunner()
     commands._runner = cast("ProcessRunner", runner)
     await talk.client.submit(RunUserShell("r", "make"))

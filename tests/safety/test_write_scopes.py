@@ -18,7 +18,7 @@ from odin.core.write_scope import WriteScope
 from odin.engine.call import CallScope
 from odin.engine.limits import RepetitionGuard
 from odin.policy.write_scope import parse_write_scope
-from tests.engine.conftest import Start, Talk
+from tests.engine.conftest import Start, Talk, get_parts
 from tests.sandbox.sandboxes import SandboxedProject
 from tests.sandbox.users import BACKENDS
 from tests.table import each
@@ -122,7 +122,7 @@ async def run_as_agent(
     talk: Talk, root: Path, scope: WriteScope, *calls: tuple[str, dict[str, Any]]
 ) -> list[ToolEnded]:
     """Run tool calls as an agent with this scope."""
-    parts = AgentRuntime(talk.client._host, "sub", scope=scope)  # type: ignore
+    parts = AgentRuntime(get_parts(talk.client), "sub", scope=scope)
     requests = [ToolCall(f"c{number}", name, args) for number, (name, args) in enumerate(calls)]
     turn = CallScope("sub", "edit_mode", str(root), str(root), RepetitionGuard())
     seq = (await talk.client.snapshot()).seq
@@ -232,7 +232,7 @@ async def test_the_approval_request_says_whether_commands_are_confined(
     asked = talk.all(PermissionAsked)[-1]
     await talk.client.submit(AnswerPermission(asked.ask_id, True))
     (ended,) = await running
-    if talk.client._host.sandbox.can_confine():  # type: ignore
+    if get_parts(talk.client).permissions.sandbox.can_confine():
         assert "commands are confined to the agent's write scope: src" in asked.sandbox
         assert (ended.status, (workspace / "b").exists()) == ("error", False)
         assert "This agent may change: src." in ended.text

@@ -14,7 +14,7 @@ from odin.core.event_values import CachedFile
 from odin.sandbox.runner import ProcessRunner
 from odin.testing import say
 from odin.tools import file_finder
-from odin.tools.file_finder import FileFinder, PathIndex, PathSearch, Superseded, fold_case
+from odin.tools.file_finder import FileFinder, PathIndex, PathIndexer, PathSearch, Superseded, fold_case
 from tests.engine.conftest import Start, start
 
 __all__ = ["start"]
@@ -43,20 +43,21 @@ async def make_finder(tmp_path: Path) -> AsyncIterator[MakeFinder]:
         known = [CachedFile(f"{root}/{name}", 0, float(place)) for place, name in enumerate(recent)]
         env = env or {"HOME": "/nowhere"}
         runner = ProcessRunner(make_environment(env, "/"))
-        found = FileFinder(str(root), runner, recent=lambda: known, env=env, clock=clock)
+        found = FileFinder(PathIndexer(str(root), runner, env, clock), recent=lambda: known)
         made.append(found)
         return found
 
     yield finder
     for one in made:
         await one.close()
+        await one.paths.close()
 
 
 async def find_after_walk(finder: FileFinder, words: str, limit: int = 20) -> tuple[str, ...]:
     """Return the result after the whole tree was walked."""
     await finder(words)
     async with asyncio.timeout(30):
-        while finder.is_walking:
+        while finder.paths.is_walking:
             await asyncio.sleep(0.01)
     return await finder(words, limit)
 
@@ -243,11 +244,11 @@ class TestTiming:
         monkeypatch.setattr(file_finder, "find_ripgrep", lambda: str(endless))
         finder = make_finder("x.py")
         async with asyncio.timeout(20):
-            while not await finder("b.py") and not finder.is_walking:
+            while not await finder("b.py") and not finder.paths.is_walking:
                 await asyncio.sleep(0.01)
-        assert finder.is_walking
-        await finder.close()
-        assert not finder.is_walking
+        assert finder.paths.is_walking
+        await finder.paths.close()
+        assert not finder.paths.is_walking
         assert _list_walkers(endless) == []
         assert await finder("b.py") == ()
 

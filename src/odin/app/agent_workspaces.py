@@ -1,20 +1,21 @@
 """Where the agents of a session work: in the project, or in a git worktree of their own.
 
-    workspace = await services.workspaces.create_worktree("agent-1")         # isolation: worktree
-    parts = AgentRuntime(services, "agent-1", workspace=workspace)     # its tools, policy, sandbox and file cache
-    AgentDeps(recorder, parts.make_deps, workspace.environment, workspace.root)
+    workspace = await workspaces.create_worktree("agent-1")             # isolation: worktree
+    runtime = AgentRuntime(parts, "agent-1", workspace=workspace)       # its tools, policy, sandbox and file cache
+    AgentDeps(recorder, runtime.make_deps, workspace.environment, workspace.root)
     ...
-    diff = await workspace.collect_diff()                                # the reviewable diff
-    work = await services.workspaces.apply(workspace, paths, diff.tree)  # these files, into the project
-    end = await services.workspaces.end(workspace)  # removes or keeps the worktree; say `end.describe()`
+    diff = await workspace.collect_diff()                               # the reviewable diff
+    work = await workspaces.apply(workspace, store, paths, diff.tree)   # these files, into the project
+    end = await workspaces.end(workspace)  # removes or keeps the worktree; say `end.describe()`
 
 A worktree has the configuration, the trust and the rules of its project. An agent that is continued gets its workspace
-back with `services.workspaces.reopen(name)`, where `name` is `workspace.worktree.name`.
+back with `workspaces.reopen(name)`, where `name` is `workspace.worktree.name`.
 """
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from odin.app.sandbox import LazySandbox
+from odin.config import Config
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
     from odin.app.agent_worktree import AgentWorktree, AgentWorktrees, AppliedWork, WorktreeDiff, WorktreeEnd
-    from odin.app.compose import SessionServices
+    from odin.app.git import Git
+    from odin.checkpoints.store import CheckpointStore
     from odin.context.agent_definition import AgentDefinition
 
 _MAX_NAME = 48
@@ -63,14 +66,33 @@ class AgentWorkspace(Struct, frozen=True, eq=False):
 
 
 class AgentWorkspaces:
-    """The workspaces of one session. `main` is the project, where agents work unless they are isolated."""
+    """The workspaces of one session. `main` is the project, where agents work unless they are isolated.
 
-    def __init__(self, services: "SessionServices", environment: ExecutionEnvironment) -> None:
-        self._services = services
+    `log` is the path of the session's log; `by_agent` says where the sub-agents work that are alive.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        environment: ExecutionEnvironment,
+        log: Path,
+        runner: ProcessRunner,
+        sandbox: LazySandbox,
+        get_git: "Callable[[], Git]",
+    ) -> None:
+        self.by_agent: dict[str, AgentWorkspace] = {}
+        self.main = AgentWorkspace(config.root, environment, runner, sandbox)
+        self._config = config
         self._environment = environment
-        self.main = AgentWorkspace(services.config.root, environment, services.runner, services.sandbox)
+        self._folder = log.parent
+        self._get_git = get_git
         self._worktrees: AgentWorktrees | None = None
         self._workspaces: list[AgentWorkspace] = []
+
+    def find_folders(self, agent: str) -> tuple[str, str] | None:
+        """Return the working directory and the root of a live sub-agent; None if it is not alive."""
+        workspace = self.by_agent.get(agent)
+        return None if workspace is None else (workspace.cwd, workspace.root)
 
     async def create_worktree(self, agent: str) -> AgentWorkspace:
         """Create a worktree for an agent. Raise UsageError if the project cannot have one."""
@@ -78,8 +100,7 @@ class AgentWorkspaces:
 
     def get_name(self, agent: str) -> str:
         """Return the name of the worktree of an agent of this session."""
-        session = self._services.recorder.state.session
-        name = re.sub(r"[^A-Za-z0-9._-]|\.(?=\.|$)", "-", f"{session}-{agent}")
+        name = re.sub(r"[^A-Za-z0-9._-]|\.(?=\.|$)", "-", f"{self._folder.name}-{agent}")
         return name.lstrip("-._")[-_MAX_NAME:].lstrip("-._")
 
     async def reopen(self, name: str) -> AgentWorkspace:
@@ -99,7 +120,7 @@ class AgentWorkspaces:
 
         cwd = find_in_project(workspace.root, definition.cwd) if definition.cwd else ""
         adapted = _move(workspace, cwd) if cwd and os.path.isdir(cwd) else workspace  # noqa: PTH112
-        programs = find_in_project(self._services.config.root, f"{definition.venv}/bin") if definition.venv else ""
+        programs = find_in_project(self._config.root, f"{definition.venv}/bin") if definition.venv else ""
         return self._activate(adapted, programs, workspace) if programs else adapted
 
     def _activate(self, adapted: AgentWorkspace, programs: str, workspace: AgentWorkspace) -> AgentWorkspace:
@@ -119,15 +140,15 @@ class AgentWorkspaces:
         self._workspaces = [*(other for other in self._workspaces if other is not workspace), adapted]
         return adapted
 
-    async def apply(self, workspace: AgentWorkspace, paths: Collection[str], tree: str = "") -> "AppliedWork":
+    async def apply(
+        self, workspace: AgentWorkspace, store: "CheckpointStore", paths: Collection[str], tree: str = ""
+    ) -> "AppliedWork":
         """Merge the agent's changes of these files of the project. The caller saves and records them.
 
         `tree` is what was shown of the worktree (`WorktreeDiff.tree`), "": the worktree as it is now.
         """
         from odin.checkpoints.project_listing import run_in_thread
         from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, write_planned_files
-
-        store = self._services.checkpoints.store
 
         async def write(plan: RestorePlan) -> RestoreOutcome:
             return await run_in_thread(lambda stopped: write_planned_files(plan, store))
@@ -153,8 +174,7 @@ class AgentWorkspaces:
             from odin.app.agent_worktree import AgentWorktrees
             from odin.app.worktrees import Worktrees
 
-            services = self._services
-            trees = Worktrees(services.git, services.config, self._environment)
+            trees = Worktrees(self._get_git(), self._config, self._environment)
             self._worktrees = AgentWorktrees(trees, self._environment.cwd)
         return self._worktrees
 
@@ -167,11 +187,10 @@ class AgentWorkspaces:
 
     def _make_runner(self, root: str, environment: ExecutionEnvironment) -> tuple[ProcessRunner, LazySandbox]:
         """Return what runs the commands of one agent, in a sandbox for this folder."""
-        services = self._services
-        config = replace(services.config, root=root)
-        sandbox = LazySandbox(config, environment, visible=(str(services.folder),))
+        config = replace(self._config, root=root)
+        sandbox = LazySandbox(config, environment, visible=(str(self._folder),))
         passed = config.env_passthrough
-        runner = ProcessRunner(environment, services.folder / "outputs", env_passthrough=passed, sandbox=sandbox.get)
+        runner = ProcessRunner(environment, self._folder / "outputs", env_passthrough=passed, sandbox=sandbox.get)
         return runner, sandbox
 
 

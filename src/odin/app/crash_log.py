@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odin import __version__
 from odin.app.policy import read_stored_keys
 from odin.config import make_private_folder
 from odin.config.paths import LOG_FILE_NAME, crash_log_path
 from odin.core.errors import OdinError
 from odin.core.text import to_valid_unicode
 from odin.policy.secrets import Redactor
+from odin.version import __version__
 
 if TYPE_CHECKING:
     import asyncio

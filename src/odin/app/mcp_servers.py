@@ -1,5 +1,6 @@
 """Connects the MCP servers of a session with its approvals, its log and its small model."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -7,58 +8,63 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from odin.app.policy import list_server_secrets
+from odin.app.session_parts import Permissions, SessionCore
 from odin.config.mcp_file import read_servers
 from odin.config.settings import McpServerSettings
 from odin.core.background_prompts import BackgroundPrompt
 from odin.core.errors import OdinError
-from odin.core.event import Warned
 from odin.core.policy import mask_logins
+from odin.engine.stream import SmallModel
 from odin.mcp.servers import AgentServers, ServerDeps, SessionServers
+from odin.policy.secrets import Redactor
 
 if TYPE_CHECKING:
-    from odin.app.compose import SessionServices
     from odin.context.agent_definition import AgentDefinition
 
 _MAX_SAMPLE_TOKENS = 4_096
 _SAMPLING = "Answer the request of a program. You have no tools."
 
 
-def make_servers(session: "SessionServices") -> SessionServers:
+def make_servers(
+    core: SessionCore, permissions: Permissions, small_model: SmallModel, has_tool: Callable[[str, str], bool]
+) -> SessionServers:
+    """Return the servers of a session. `has_tool` tells whether an agent may use a tool."""
+
     async def sample(server: str, params: Any) -> Any:
-        return await _sample(session, server, params)
+        return await _sample(small_model, permissions.redact, params)
 
-    can_ask = session.approvals.can_ask
+    recorder, launcher, approvals = core.recorder, permissions.launcher, permissions.approvals
     deps = ServerDeps(
-        config=session.config,
-        environment=session.environment,
-        runner=session.runner,
-        plan_start=session.launcher.plan_server,
-        project_servers=session.launcher.list_project_servers(),
-        folder=session.folder,
-        bus=session.recorder.bus,
-        emit=session.recorder.emit,
-        redact=lambda text: mask_logins(session.redact(text).text),
-        is_busy=lambda: session.recorder.state.conversation.is_executing,
-        ask_user=session.approvals.ask_questions if can_ask else None,
+        config=core.config,
+        environment=core.environment,
+        runner=permissions.runner,
+        plan_start=launcher.plan_server,
+        project_servers=launcher.list_project_servers(),
+        folder=core.folder,
+        bus=recorder.bus,
+        emit=recorder.emit,
+        redact=lambda text: mask_logins(permissions.redact(text).text),
+        is_busy=lambda: recorder.state.conversation.is_executing,
+        ask_user=approvals.ask_questions if approvals.can_ask else None,
         sample=sample,
-        has_tool=lambda agent, tool: session.get_runtime(agent).has_tool(tool),
-        is_lazy=session.options.headless,
+        has_tool=has_tool,
+        is_lazy=core.options.headless,
     )
-    return SessionServers(deps, sorted(session.recorder.state.enabled_servers))
+    return SessionServers(deps, sorted(recorder.state.enabled_servers))
 
 
-def make_agent_servers(session: "SessionServices", definition: "AgentDefinition") -> AgentServers:
+def add_agent_servers(
+    servers: SessionServers, definition: "AgentDefinition", core: SessionCore, redact: Redactor
+) -> AgentServers:
     """Return the servers of a sub-agent whose type brings its own. A server that cannot be used costs a warning."""
-    if session.servers is None:
-        session.servers = make_servers(session)
     written = {name: _convert_scalars(own) for name, own in definition.servers.items() if own is not None}
     path = Path(definition.path or f"agent {definition.name}")
-    found = read_servers(written, path, session.env)
+    found = read_servers(written, path, core.environment.variables)
     for problem in found.problems:
-        session.recorder.emit(Warned(problem.describe()))
-    servers = msgspec.convert(found.servers, dict[str, McpServerSettings])
-    session.redact.add_secrets(dict(list_server_secrets(servers)))
-    return session.servers.add_agent_servers(definition.name, servers, of_project=definition.source == "project")
+        core.warn(problem.describe())
+    settings = msgspec.convert(found.servers, dict[str, McpServerSettings])
+    redact.add_secrets(dict(list_server_secrets(settings)))
+    return servers.add_agent_servers(definition.name, settings, of_project=definition.source == "project")
 
 
 def _convert_scalars(settings: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +79,7 @@ def _convert_scalars(settings: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def _sample(session: "SessionServices", server: str, params: Any) -> Any:
+async def _sample(small_model: SmallModel, redact: Redactor, params: Any) -> Any:
     """Answer a sampling request with the small model. The configuration of the server allows it."""
     from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
 
@@ -85,7 +91,7 @@ async def _sample(session: "SessionServices", server: str, params: Any) -> Any:
         texts.append(said if len(params.messages) == 1 else f"{message.role}: {said}")
     job = BackgroundPrompt("sampling", params.system_prompt or _SAMPLING, min(params.max_tokens, _MAX_SAMPLE_TOKENS))
     try:
-        text = await session.small_model.ask(job, session.redact("\n\n".join(texts)).text)
+        text = await small_model.ask(job, redact("\n\n".join(texts)).text)
     except OdinError as error:
         return ErrorData(code=INTERNAL_ERROR, message=error.describe())
     return CreateMessageResult(role="assistant", content=TextContent(type="text", text=text), model="odin-small")

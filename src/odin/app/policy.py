@@ -28,7 +28,7 @@ from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
     from odin.app.launcher import Launcher
-    from odin.policy.effects import Confinement
+    from odin.app.sandbox import LazySandbox
     from odin.policy.hooks import SessionHooks
     from odin.policy.policy import Policy
 
@@ -112,31 +112,58 @@ def choose_permission_mode(config: Config, options: Options, earlier: str) -> Pe
     return parse_permission_mode(earlier if restored else config.permission_mode)
 
 
-def make_policy(
-    config: Config,
-    options: Options,
-    environment: ExecutionEnvironment,
-    rule_set: RuleSet,
-    permission_mode: PermissionMode,
-    readable: Sequence[str] = (),
-    confinement: "Confinement | None" = None,
-) -> "Policy":
-    """Return the policy of a session. `readable` are folders of the session and of skills, `confinement` its sandbox.
+class SessionPolicy:
+    """The policy of a session and its permission mode. `readable` are folders of the session and of skills."""
 
-    It is loaded with the first call that is checked.
-    """
-    from odin.policy.policy import Policy
+    def __init__(
+        self,
+        config: Config,
+        options: Options,
+        environment: ExecutionEnvironment,
+        rule_set: RuleSet,
+        mode: PermissionMode,
+        readable: Sequence[str],
+        sandbox: "LazySandbox",
+    ) -> None:
+        self.mode: PermissionMode = mode
+        self._config = config
+        self._options = options
+        self._environment = environment
+        self._rule_set = rule_set
+        self._readable = readable
+        self._sandbox = sandbox
+        self._policy: Policy | None = None
 
-    return Policy(
-        root=config.root,
-        environment=environment,
-        permission_mode=permission_mode,
-        yes=options.yes,
-        restrict_to_workspace=config.restrict_to_workspace,
-        rule_set=rule_set,
-        readable=readable,
-        confinement=confinement,
-    )
+    def get(self) -> "Policy":
+        """Return the policy now. It is loaded with the first call that is checked."""
+        if self._policy is None:
+            from odin.policy.policy import Policy
+
+            self._policy = Policy(
+                root=self._config.root,
+                environment=self._environment,
+                permission_mode=self.mode,
+                yes=self._options.yes,
+                restrict_to_workspace=self._config.restrict_to_workspace,
+                rule_set=self._rule_set,
+                readable=self._readable,
+                confinement=self._sandbox,
+            )
+        return self._policy
+
+    def set_mode(self, name: str) -> PermissionMode:
+        """Switch the permission mode and return its full name. Raise UsageError if it cannot be used here."""
+        mode = parse_permission_mode(name)
+        if why := self.explain_unusable_auto(mode):
+            raise UsageError(why, "Use acceptEdits to allow edits only.")
+        self.mode = mode
+        self._policy = self.get().with_permission_mode(mode)
+        return mode
+
+    def explain_unusable_auto(self, mode: PermissionMode) -> str:
+        """Return why commands would need approval although the permission mode is auto, or ""."""
+        unconfined = self._sandbox.explain_unconfined() if mode == "auto" else ""
+        return f"The permission mode auto needs a sandbox, and {unconfined}." if unconfined else ""
 
 
 def find_hidden_tools(tools: Sequence[Tool[Any]], denials: Iterable[Rule], only: Iterable[str] | None) -> set[str]:

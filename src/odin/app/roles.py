@@ -19,7 +19,7 @@ from odin.core.client import AgentSummary
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import Envelope, ModelChanged, RoleChanged, SessionOpened
-from odin.core.event_values import DEFAULT_ROLE
+from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.policy import RuleLine
 from odin.models.selection import ModelSelector, PoolLimit
 from odin.policy.rules.rule import Rule, RuleSet
@@ -232,6 +232,10 @@ class SessionRoles:
         """Return the rules of the role for display."""
         rules = make_rules(self.definition) if self.definition is not None else ()
         return tuple(RuleLine(0, rule.layer, rule.action, rule.text, rule.source, self.name) for rule in rules)
+
+    def restrict_mode(self, mode: Mode) -> Mode:
+        """Return the mode that the role permits."""
+        return mode if self.definition is None else self.definition.restrict_mode(mode)
 
     def restrict(self, policy: "Policy") -> "Policy":
         """Return the policy with the limits of the role."""

@@ -319,9 +319,9 @@ class SessionSwitcher:
         left, self._client = self._client, entered
         event = SessionSwitched(kind, opened.log.session)
         with contextlib.suppress(OdinError):
-            left.record_switch(event)
+            left.session.record_switch(event)
             await left.close()
-        asyncio.get_running_loop().call_soon(entered.record_switch, event)
+        asyncio.get_running_loop().call_soon(entered.session.record_switch, event)
         return entered
 
 

@@ -47,6 +47,10 @@ class Workspace(msgspec.Struct, frozen=True):
         return self.environment.variables
 
     @property
+    def state_dir(self) -> Path:
+        return self.store.folder.parent.parent
+
+    @property
     def memory_folders(self) -> tuple[Path, Path]:
         """The folders of the user's and the project's memory, which may not exist."""
         sessions = self.store.folder

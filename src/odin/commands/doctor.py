@@ -13,7 +13,6 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct, to_builtins
 
-from odin import __version__
 from odin.app.sandbox import LazySandbox
 from odin.app.workspace import Workspace, explain_missing_servers, has_language_servers, list_skill_folders
 from odin.commands.command_line import Parser, make_formatter, write_output
@@ -44,6 +43,7 @@ from odin.sandbox.terminal import TerminalPrograms
 from odin.session.store import SessionStore
 from odin.tools.ripgrep import find_ripgrep
 from odin.ui.terminal import escape_hidden
+from odin.version import __version__
 
 Health = Literal["ok", "note", "broken"]
 

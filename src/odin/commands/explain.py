@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from odin.app.agents import build_standard_registry
-from odin.app.policy import load_rule_set, make_policy
+from odin.app.policy import SessionPolicy, load_rule_set
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output
 from odin.config import Options, load
@@ -78,9 +78,8 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
     cwd = environment.cwd
     config = load(cwd, env, options.to_flags(), trust=options.trust)
     rules = load_rule_set(config, env)
-    policy = make_policy(
-        config, options, environment, rules, config.permission_mode, confinement=LazySandbox(config, environment)
-    )
+    sandbox = LazySandbox(config, environment)
+    policy = SessionPolicy(config, options, environment, rules, config.permission_mode, (), sandbox).get()
     name, kind = _resolve_tool(tool, cwd)
     subject = _make_target(text, kind, cwd)
     mode = parse_mode(config.mode)

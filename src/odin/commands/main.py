@@ -129,7 +129,7 @@ def _report_crash(error: Exception) -> int:
 def _run_prompt(argv: list[str]) -> int:
     args = build_parser().parse_args(argv)
     if args.version:
-        from odin import __version__
+        from odin.version import __version__
 
         print(f"odin {__version__}")
         return 0

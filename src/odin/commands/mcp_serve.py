@@ -16,7 +16,6 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ClientCapabilities, ElicitationCapability, ToolAnnotations
 from pydantic import Field
 
-from odin import __version__
 from odin.app import open_session
 from odin.app.sessions import open_project_sessions
 from odin.config import Options, get_state_dir
@@ -28,6 +27,7 @@ from odin.core.event import TurnEnded
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Prompt
 from odin.core.private_folders import open_scratch
+from odin.version import __version__
 
 _INSTRUCTIONS = (
     "Odin is a coding agent that works in the folder it was started in. ask answers questions about the code, plan "

@@ -1,11 +1,10 @@
-"""A session in this process, as front ends see it: the implementation of `core.client.Client`."""
+"""A session in this process, and its clients: the implementation of `core.client.Client`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
 from odin.core.call_events import ActivityChanged
 from odin.core.client import (
@@ -21,14 +20,7 @@ from odin.core.client import (
     Snapshot,
 )
 from odin.core.errors import AgentShutdown, EmptyPrompt, UsageError
-from odin.core.event import (
-    AnyEvent,
-    ContextAdded,
-    Envelope,
-    ModelChanged,
-    SessionOpened,
-    SessionSwitched,
-)
+from odin.core.event import ContextAdded, Envelope, SessionOpened, SessionSwitched
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.op import (
     AddContext,
@@ -37,212 +29,39 @@ from odin.core.op import (
     AnswerQuestions,
     CancelCompaction,
     CancelTask,
-    ChangeMemory,
     ChangePrompt,
     CloseAgent,
-    Compact,
     Continue,
-    ControlServers,
     DropPrompt,
     Interrupt,
-    LanguageServerAction,
     Op,
     Prompt,
-    Redo,
     Rewind,
     RunUserShell,
 )
-from odin.core.policy import CallbackHook, Redact, RuleLine, ServerExchange
+from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.text import to_valid_unicode_all
 from odin.core.tool import Tool
-from odin.engine.approvals import Approvals, RuleChanges
-from odin.engine.event_bus import replay_log, stream_named, validate_names
-from odin.engine.hooks import TurnHooks
-from odin.engine.limits import CostBudget
-from odin.engine.prompts import Attachments, CommandExpander, NoAttachments
-from odin.engine.recorder import Recorder
-from odin.engine.team import Team
-from odin.engine.user_shell import UserShell
-from odin.sandbox.background import BackgroundProcesses
+from odin.engine.controls import FileSearch, SessionDeps, SessionStart
+from odin.engine.event_bus import Subscription, replay_log, stream_named, validate_names
 
 if TYPE_CHECKING:
-    from odin.engine.crash_recovery import DanglingEvents
-    from odin.engine.loop_mode import LoopMode
     from odin.engine.session_ops import SessionOps
-
 
 MAX_TEMPERATURE = 2.0
 
 
-class Checkpoints(Protocol):
-    """Saved states of files."""
+class OpenSession:
+    """A session in this process. It carries out the ops of its clients. `opened` is recorded with the first op.
 
-    async def recover(self) -> None: ...
-
-    async def record_background(self) -> None: ...
-
-    async def rewind_or_redo(self, op: Rewind | Redo) -> None: ...
-
-    async def plan(self, op: Rewind) -> RewindPlan: ...
-
-
-class ManualCompaction(Protocol):
-    """Summaries of the conversation that the user asks for."""
-
-    async def compact(self, op: Compact) -> bool: ...
-
-    def cancel(self, agent: str = "") -> bool: ...
-
-    async def close(self) -> None: ...
-
-
-class ClientDeps(Struct, frozen=True):
-    """The engine's parts of one session."""
-
-    team: Team
-    recorder: Recorder
-    approvals: Approvals
-    rules: RuleChanges
-    hooks: TurnHooks
-    redact: Redact
-    budget: CostBudget
-    compaction: ManualCompaction
-    checkpoints: Checkpoints
-    background: BackgroundProcesses
-    user_shell: UserShell
-    expander: CommandExpander
-    set_effort: Callable[[str, str], AnyEvent]
-    attachments: Attachments = NoAttachments()
-
-
-class SessionHost(Protocol):
-    """What the application that composed the session provides for it."""
-
-    def read_past(self) -> Iterator[Envelope]:
-        """Yield the events of the session's log from its start."""
-        ...
-
-    def describe_session(self) -> SessionInfo: ...
-
-    def get_default_mode(self) -> Mode: ...
-
-    def report_context(self) -> ContextReport: ...
-
-    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]: ...
-
-    async def find_files(self, words: str, limit: int) -> tuple[str, ...]: ...
-
-    async def set_model(self, name: str, *, check: bool, agent: str = "") -> ModelChanged:
-        """Switch an agent to a model or a pool. With `check`, first find out whether it exists."""
-        ...
-
-    def set_permission_mode(self, mode: str) -> str:
-        """Switch the permission mode and return its full name."""
-        ...
-
-    def set_system_prompt(self, text: str | None, agent: str = "") -> None:
-        """Replace the main text of an agent's system prompt; None restores it."""
-        ...
-
-    def set_tools(self, names: Collection[str] | None, agent: str = "") -> tuple[str, ...] | None:
-        """Offer an agent only these tools, or the usual ones again. Return their full names. Raise UsageError."""
-        ...
-
-    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
-        """Add tools to those of an agent, in place of those that have the same name."""
-        ...
-
-    async def set_role(self, name: str) -> tuple[str, ModelChanged | None]:
-        """Switch the role. Return its full name and the model, None if that stays; ("", None) if nothing changed."""
-        ...
-
-    def define_agents(self, agents: dict[str, Any]) -> tuple[str, ...]:
-        """Add agent definitions and return the mistakes in them."""
-        ...
-
-    def list_agents(self) -> tuple[AgentSummary, ...]: ...
-
-    def set_skills(self, names: Collection[str] | None) -> tuple[str, ...]:
-        """Offer only these skills, or all of them. Return the names of those that do not exist."""
-        ...
-
-    async def change_memory(self, op: ChangeMemory) -> str:
-        """Change the memory as the user asks and return a sentence about it."""
-        ...
-
-    async def read_memory(self) -> tuple[MemoryFile, ...]: ...
-
-    def add_hook(self, hook: CallbackHook) -> None: ...
-
-    def add_server(self, name: str, exchange: ServerExchange) -> None: ...
-
-    async def control_servers(self, op: ControlServers) -> tuple[str, ...]:
-        """Carry out an op on MCP servers and return those that were enabled or disabled."""
-        ...
-
-    async def refresh_surroundings(self) -> None:
-        """Called before a prompt starts: bring the git status and the like up to date."""
-        ...
-
-    def make_loop_mode(self, agent: str) -> "LoopMode":
-        """Make the loop mode of an agent; its model is offered the Done tool while it is on."""
-        ...
-
-    def switch_language_server(self, name: str, action: LanguageServerAction) -> bool:
-        """Restart, disable or enable a language server, or all. Raise UsageError for an unknown name."""
-        ...
-
-    async def close(self) -> None:
-        """Release everything the session does not own. The session is closed already."""
-        ...
-
-
-class SessionStart:
-    """The start of a run, which its first op records. A session in which nothing was asked leaves no log.
-
-    `opened` is None from then on. `lock` is held by every op that starts work, or that no work may start during.
+    It is closed with its last client, unless `is_kept`.
     """
 
-    def __init__(self, deps: ClientDeps, opened: SessionOpened) -> None:
-        self.opened: SessionOpened | None = opened
-        self.lock = asyncio.Lock()
-        self._team = deps.team
-        self._recorder = deps.recorder
-        self._checkpoints = deps.checkpoints
-        self._dangling: DanglingEvents | None = None
-
-    def open(self) -> None:
-        """Record the start of this run, and the end of everything a killed process left open."""
-        if self.opened is not None:
-            if self._recorder.state.open_work:
-                from odin.engine.crash_recovery import find_dangling
-
-                self._dangling = find_dangling(self._recorder.state)
-            self._recorder.emit(self.opened)
-            self.opened = None
-            if note := self._recorder.state.board.describe_left():
-                self._team.main.add_note(note)
-            for event, agent in self._dangling.events if self._dangling else ():
-                self._recorder.emit(event, agent, past=True)
-
-    async def recover(self) -> None:
-        """Record the file changes of calls that were cut off; after a crash, tell the model."""
-        changes = self._recorder.state.file_history
-        mark = changes.mark()
-        await self._checkpoints.recover()
-        if self._dangling is not None:
-            note = self._dangling.describe(tuple(change.change for change in changes.list_since(mark)))
-            self._dangling = None
-            if note:
-                self._team.main.add_note(note)
-
-
-class LocalClient:
-    """`opened` is recorded with the first op."""
-
-    def __init__(self, deps: ClientDeps, host: SessionHost, opened: SessionOpened) -> None:
+    def __init__(self, deps: SessionDeps, opened: SessionOpened) -> None:
+        self.deps = deps
+        self.clients: set[LocalClient] = set()
+        self.is_kept = False
         self._deps = deps
-        self._host = host
         self._team = deps.team
         self._agent = deps.team.main
         self._recorder = deps.recorder
@@ -251,6 +70,22 @@ class LocalClient:
         self._session_ops: SessionOps | None = None
         self._closing: asyncio.Task[None] | None = None
         self._noted_role = deps.recorder.state.role
+
+    @property
+    def id(self) -> str:
+        return self._recorder.state.session
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing is not None
+
+    def attach(self, *, answers: bool = True) -> "LocalClient":
+        """Return a new client. Only one that `answers` may answer permission requests, questions and plans."""
+        if self._closing is not None:
+            raise AgentShutdown
+        client = LocalClient(self, answers=answers)
+        self.clients.add(client)
+        return client
 
     # --- ops: each handler returns False if the op had nothing to act on ---
 
@@ -263,7 +98,7 @@ class LocalClient:
         if self._session_ops is None:
             from odin.engine.session_ops import SessionOps
 
-            self._session_ops = SessionOps(self._deps, self._host, self._start)
+            self._session_ops = SessionOps(self._deps, self._start)
         return await self._session_ops.handle(op)
 
     async def _submit_prompt(self, op: Prompt) -> bool:
@@ -279,7 +114,7 @@ class LocalClient:
             op = await self._deps.attachments.accept(op)
             self._start.open()
             await self._start.recover()
-            await self._host.refresh_surroundings()
+            await self._deps.surroundings.refresh()
             if not op.agent:
                 # Tell the model with the next prompt that the role has changed.
                 state = self._recorder.state
@@ -383,39 +218,9 @@ class LocalClient:
         """Publish that the front end leaves one session for another; this one is either of them."""
         self._recorder.emit(event)
 
-    # --- streams ---
-
-    def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
-        live = self._recorder.bus.subscribe(durable=True, size=1024, whole=after is not None)
-        seq = self._recorder.state.seq
-        if after is None or after >= seq:
-            return live
-        return replay_log(self._host.read_past(), after, seq, live)
-
-    def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
-        return stream_named(self._recorder.bus.subscribe(durable=True, size=1024, names=validate_names(names)))
-
-    async def stream_snapshots(self) -> AsyncIterator[Snapshot]:
-        changes = self._recorder.bus.subscribe(size=1)
-        try:
-            yield self._take_snapshot()
-            seen = self._recorder.state.seq
-            async for _ in changes:
-                if self._recorder.state.seq != seen:
-                    seen = self._recorder.state.seq
-                    yield self._take_snapshot()
-        finally:
-            changes.close()
-
-    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
-        self._recorder.bus.observe_activity(observer)
-
     # --- queries ---
 
-    async def snapshot(self) -> Snapshot:
-        return self._take_snapshot()
-
-    def _take_snapshot(self) -> Snapshot:
+    def take_snapshot(self) -> Snapshot:
         """The state of the log, plus what is not in the log yet: the start of this run, and a prompt just taken."""
         snapshot = self._recorder.state.snapshot()
         if (run := self._start.opened) is not None:
@@ -429,58 +234,18 @@ class LocalClient:
         working = self._team.is_working
         return msgspec.structs.replace(snapshot, executing=self._agent.is_busy, queue=queue, team_working=working)
 
-    def get_default_mode(self) -> Mode:
-        """Return the mode of prompts that choose none."""
-        return self._host.get_default_mode()
-
-    async def get_info(self) -> SessionInfo:
-        return self._host.describe_session()
-
-    async def report_context(self) -> ContextReport:
-        return self._host.report_context()
-
-    async def list_rules(self) -> tuple[RuleLine, ...]:
-        return self._deps.rules.list_rules()
-
-    async def list_commands(self) -> tuple[CustomCommand, ...]:
-        return await self._deps.expander.list_commands()
-
-    async def list_agents(self) -> tuple[AgentSummary, ...]:
-        return self._host.list_agents()
-
-    async def read_memory(self) -> tuple[MemoryFile, ...]:
-        return await self._host.read_memory()
-
-    async def is_working(self) -> bool:
-        return self._team.is_busy
-
-    async def get_loop_status(self, agent: str = "") -> LoopStatus:
+    def get_loop_status(self, agent: str) -> LoopStatus:
         loop = self._session_ops.loop_modes.get(agent) if self._session_ops is not None else None
         return loop.get_status() if loop is not None else self._recorder.state.get_loop(agent).status
-
-    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
-        return await self._host.list_models(servers)
 
     async def plan_rewind(self, op: Rewind) -> RewindPlan:
         async with self._start.lock:
             return await self._deps.checkpoints.plan(op)
 
-    async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
-        return await self._host.find_files(words, limit)
-
-    def add_hook(self, hook: CallbackHook) -> None:
-        self._host.add_hook(hook)
-
-    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
-        self._team.get(agent)
-        self._host.add_tools(tools, agent)
-
-    def add_server(self, name: str, exchange: ServerExchange) -> None:
-        self._host.add_server(name, exchange)
-
     # --- end ---
 
     async def close(self, timeout: float | None = None) -> bool:
+        """Close the session for all clients. Return False if that takes longer than `timeout`; it goes on then."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._shut_down())
         done, _ = await asyncio.wait({self._closing}, timeout=timeout)
@@ -505,26 +270,160 @@ class LocalClient:
         await deps.hooks.end_session()
         deps.recorder.bus.close()
         deps.recorder.close()
-        await self._host.close()
+        await deps.surroundings.close()
 
 
-_OP_HANDLERS: dict[type[Op], Callable[[LocalClient, Any], Awaitable[bool]]] = {
-    Prompt: LocalClient._submit_prompt,
-    ChangePrompt: LocalClient._change_prompt,
-    DropPrompt: LocalClient._drop_prompt,
-    Continue: LocalClient._continue,
-    Interrupt: LocalClient._interrupt,
-    CancelTask: LocalClient._cancel_task,
-    CloseAgent: LocalClient._close_agent,
-    AddContext: LocalClient._add_context,
-    RunUserShell: LocalClient._run_user_shell,
-    CancelCompaction: LocalClient._cancel_compaction,
-    AnswerPermission: LocalClient._answer_permission,
-    AnswerQuestions: LocalClient._answer_questions,
-    AnswerPlan: LocalClient._answer_plan,
+class LocalClient:
+    """One client of a session, with its own event streams, observer of activity, file search and right to answer."""
+
+    def __init__(self, session: OpenSession, *, answers: bool) -> None:
+        self.session = session
+        self._answers = answers
+        self._deps = session.deps
+        self._recorder = session.deps.recorder
+        self._streams: list[Subscription] = []
+        self._observer: Callable[[ActivityChanged], None] | None = None
+        self._file_search: FileSearch | None = None
+        self._is_detached = False
+
+    async def submit(self, op: Op) -> bool:
+        if self._is_detached and not self.session.is_closing:
+            raise AgentShutdown
+        if isinstance(op, _ANSWERS) and not self._answers:
+            raise UsageError("This client may watch the session, but not answer for its user.")
+        return await self.session.submit(op)
+
+    # --- streams ---
+
+    def _subscribe(self, **options: Any) -> Subscription:
+        """Return a subscription that ends with this client."""
+        self._streams = [stream for stream in self._streams if not stream.is_closed]
+        self._streams.append(stream := self._recorder.bus.subscribe(**options))
+        return stream
+
+    def stream_events(self, after: int | None = None) -> AsyncIterator[Envelope]:
+        live = self._subscribe(durable=True, size=1024, whole=after is not None)
+        seq = self._recorder.state.seq
+        if after is None or after >= seq:
+            return live
+        return replay_log(self._deps.surroundings.read_past(), after, seq, live)
+
+    def stream_named_events(self, names: Collection[str] = ()) -> AsyncIterator[tuple[str, Envelope]]:
+        return stream_named(self._subscribe(durable=True, size=1024, names=validate_names(names)))
+
+    async def stream_snapshots(self) -> AsyncIterator[Snapshot]:
+        changes = self._subscribe(size=1)
+        try:
+            yield self.session.take_snapshot()
+            seen = self._recorder.state.seq
+            async for _ in changes:
+                if self._recorder.state.seq != seen:
+                    seen = self._recorder.state.seq
+                    yield self.session.take_snapshot()
+        finally:
+            changes.close()
+
+    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
+        self._recorder.bus.replace_observer(self._observer, observer)
+        self._observer = observer
+
+    # --- queries ---
+
+    async def snapshot(self) -> Snapshot:
+        return self.session.take_snapshot()
+
+    def get_default_mode(self) -> Mode:
+        """Return the mode of prompts that choose none."""
+        return self._deps.agents.get_default_mode()
+
+    async def get_info(self) -> SessionInfo:
+        return self._deps.surroundings.describe()
+
+    async def report_context(self) -> ContextReport:
+        return self._deps.surroundings.report_context()
+
+    async def list_rules(self) -> tuple[RuleLine, ...]:
+        return self._deps.rules.list_rules()
+
+    async def list_commands(self) -> tuple[CustomCommand, ...]:
+        return await self._deps.expander.list_commands()
+
+    async def list_agents(self) -> tuple[AgentSummary, ...]:
+        return self._deps.agents.list_agents()
+
+    async def read_memory(self) -> tuple[MemoryFile, ...]:
+        return await self._deps.memory.read()
+
+    async def is_working(self) -> bool:
+        return self._deps.team.is_busy
+
+    async def get_loop_status(self, agent: str = "") -> LoopStatus:
+        return self.session.get_loop_status(agent)
+
+    async def list_models(self, servers: ServerScope = "none") -> tuple[AvailableModel, ...]:
+        return await self._deps.models.list_models(servers)
+
+    async def plan_rewind(self, op: Rewind) -> RewindPlan:
+        return await self.session.plan_rewind(op)
+
+    async def find_files(self, words: str, limit: int = 20) -> tuple[str, ...]:
+        if self._file_search is None:
+            self._file_search = self._deps.surroundings.make_file_search()
+        return await self._file_search(words, limit)
+
+    # --- what a program adds ---
+
+    def add_hook(self, hook: CallbackHook) -> None:
+        self._deps.add_hook(hook)
+
+    def add_tools(self, tools: Sequence[Tool[Any]], agent: str = "") -> None:
+        self._deps.team.get(agent)
+        self._deps.agents.add_tools(tools, agent)
+
+    def add_server(self, name: str, exchange: ServerExchange) -> None:
+        self._deps.servers.add_server(name, exchange)
+
+    # --- end ---
+
+    async def detach(self) -> None:
+        """Leave the session, which goes on."""
+        if self._is_detached:
+            return
+        self._is_detached = True
+        self.session.clients.discard(self)
+        self.observe_activity(None)
+        for stream in self._streams:
+            stream.close()
+        if self._file_search is not None:
+            await self._file_search.close()
+
+    async def close(self, timeout: float | None = None) -> bool:
+        is_last = self.session.clients <= {self} and not self.session.is_kept
+        if (is_last or self.session.is_closing) and not await self.session.close(timeout):
+            return False
+        await self.detach()
+        return True
+
+
+_OP_HANDLERS: dict[type[Op], Callable[[OpenSession, Any], Awaitable[bool]]] = {
+    Prompt: OpenSession._submit_prompt,
+    ChangePrompt: OpenSession._change_prompt,
+    DropPrompt: OpenSession._drop_prompt,
+    Continue: OpenSession._continue,
+    Interrupt: OpenSession._interrupt,
+    CancelTask: OpenSession._cancel_task,
+    CloseAgent: OpenSession._close_agent,
+    AddContext: OpenSession._add_context,
+    RunUserShell: OpenSession._run_user_shell,
+    CancelCompaction: OpenSession._cancel_compaction,
+    AnswerPermission: OpenSession._answer_permission,
+    AnswerQuestions: OpenSession._answer_questions,
+    AnswerPlan: OpenSession._answer_plan,
 }
 
-_ALLOWED_WHILE_CLOSING = (AnswerPermission, AnswerQuestions, AnswerPlan, Interrupt, CancelCompaction)
+_ANSWERS = (AnswerPermission, AnswerQuestions, AnswerPlan)
+
+_ALLOWED_WHILE_CLOSING = (*_ANSWERS, Interrupt, CancelCompaction)
 """Ops a closing session accepts. They start and record nothing new."""
 
 _VERBATIM_OPS = (AnswerPermission, RunUserShell)

@@ -244,7 +244,7 @@ class Subscription:
         self._durable = durable
         self._buffer: deque[Envelope] = deque()
         self._ready: asyncio.Future[None] | None = None
-        self._closed = False
+        self.is_closed = False
         self._droppable = 0
         self.dropped = 0
 
@@ -266,7 +266,7 @@ class Subscription:
 
     def close(self) -> None:
         """Stop receiving events. Buffered ones can still be read."""
-        self._closed = True
+        self.is_closed = True
         self._bus.forget(self)
         self._wake()
 
@@ -275,7 +275,7 @@ class Subscription:
 
     async def __anext__(self) -> Envelope:
         while not self._buffer:
-            if self._closed:
+            if self.is_closed:
                 raise StopAsyncIteration
             self._ready = asyncio.get_running_loop().create_future()
             await self._ready
@@ -336,7 +336,7 @@ async def stream_named(subscription: Subscription) -> AsyncIterator[tuple[str, E
 class EventBus:
     def __init__(self) -> None:
         self._subscriptions: list[Subscription] = []
-        self._observer: Callable[[ActivityChanged], None] | None = None
+        self._observers: list[Callable[[ActivityChanged], None]] = []
 
     def subscribe(
         self,
@@ -352,17 +352,23 @@ class EventBus:
         self._subscriptions.append(subscription)
         return subscription
 
-    def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:
-        """Set the one observer that is called synchronously for each change of activity."""
-        self._observer = observer
+    def replace_observer(
+        self, old: Callable[[ActivityChanged], None] | None, new: Callable[[ActivityChanged], None] | None
+    ) -> None:
+        """Call `new` synchronously for each change of activity, and `old` no longer."""
+        if old is not None and old in self._observers:
+            self._observers.remove(old)
+        if new is not None:
+            self._observers.append(new)
 
     def publish(self, envelope: Envelope, *, past: bool = False) -> None:
         """Give the event to its subscribers; if `past`, only to those of the whole log."""
-        if self._observer is not None and isinstance(envelope.event, ActivityChanged):
-            try:
-                self._observer(envelope.event)
-            except Exception:  # foreign code: drop an observer that fails
-                self._observer = None
+        if self._observers and isinstance(envelope.event, ActivityChanged):
+            for observer in tuple(self._observers):
+                try:
+                    observer(envelope.event)
+                except Exception:  # foreign code: drop an observer that fails
+                    self._observers.remove(observer)
         for subscription in tuple(self._subscriptions):
             if (subscription.whole or not past) and subscription.wants(envelope):
                 subscription.offer(envelope)

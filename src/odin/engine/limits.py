@@ -27,8 +27,7 @@ class CostBudget:
     """Limits in US dollars for one session, sub-agents and small jobs included, and for all sessions of a day. 0: none.
 
     The cost is that of the folded session state, so failed attempts count and a resumed session continues its sum.
-    `chosen` (command line) wins over `earlier` (set in the session), which wins over `usual` (configuration). `today`
-    returns the cost of all sessions today.
+    `chosen` (command line) wins over `earlier` (set in the session), which wins over `usual` (configuration).
     """
 
     def __init__(
@@ -38,14 +37,16 @@ class CostBudget:
         usual: float = 0.0,
         chosen: float | None = None,
         earlier: float | None = None,
-        per_day: float = 0.0,
-        today: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._recorder = recorder
         self.limit = next(limit for limit in (chosen, earlier, usual) if limit is not None)
-        self._per_day = per_day
-        self._today = today
+        self._per_day = 0.0
+        self._today: Callable[[], float] = lambda: 0.0
         self._warned = False
+
+    def limit_per_day(self, usd: float, today: Callable[[], float]) -> None:
+        """Limit the cost of all sessions of a day. `today` returns what they have cost so far."""
+        self._per_day, self._today = usd, today
 
     def set(self, usd: float) -> None:
         """Set the limit of the session, from the next request on."""

@@ -41,9 +41,9 @@ from odin.core.op import (
     SetTitle,
     SetTools,
 )
+from odin.engine.controls import SessionDeps, SessionStart
 
 if TYPE_CHECKING:
-    from odin.engine.client import ClientDeps, SessionHost, SessionStart
     from odin.engine.loop_mode import LoopMode
 
 MAX_LOOP_ITERATIONS = 1000
@@ -53,10 +53,9 @@ MAX_LOOP_ITERATIONS = 1000
 class SessionOps:
     """Handles the ops of one session. Each handler returns False if the op had nothing to act on."""
 
-    def __init__(self, deps: "ClientDeps", host: "SessionHost", start: "SessionStart") -> None:
+    def __init__(self, deps: SessionDeps, start: SessionStart) -> None:
         self.loop_modes: dict[str, LoopMode] = {}
         self._deps = deps
-        self._host = host
         self._start = start
         self._team = deps.team
         self._recorder = deps.recorder
@@ -72,10 +71,10 @@ class SessionOps:
         async with self._start.lock:
             self._start.open()
             await self._start.recover()
-            await self._host.refresh_surroundings()
+            await self._deps.surroundings.refresh()
             agent = self._team.get(op.agent)
             if op.agent not in self.loop_modes:
-                self.loop_modes[op.agent] = self._host.make_loop_mode(op.agent)
+                self.loop_modes[op.agent] = self._deps.agents.make_loop_mode(op.agent)
             self.loop_modes[op.agent].switch_on(op.goal, op.mode, op.limit)
             agent.start_loop(self.loop_modes[op.agent])
             self._team.mark_active(op.agent)
@@ -117,7 +116,7 @@ class SessionOps:
             return await self._deps.compaction.compact(op)
 
     async def _control_servers(self, op: ControlServers) -> bool:
-        names = await self._host.control_servers(op)
+        names = await self._deps.servers.control(op)
         if names:
             self._start.open()
             self._recorder.emit(ServersToggled(names, op.action == "enable"))
@@ -135,27 +134,27 @@ class SessionOps:
 
     async def _set_model(self, op: SetModel) -> bool:
         self._team.get(op.agent)
-        return self._record(await self._host.set_model(op.model, check=op.check, agent=op.agent), op.agent)
+        return self._record(await self._deps.models.set_model(op.model, check=op.check, agent=op.agent), op.agent)
 
     async def _set_effort(self, op: SetEffort) -> bool:
         self._team.get(op.agent)
-        return self._record(self._deps.set_effort(op.effort, op.agent), op.agent)
+        return self._record(self._deps.models.set_effort(op.effort, op.agent), op.agent)
 
     async def _set_system_prompt(self, op: SetSystemPrompt) -> bool:
         self._team.get(op.agent)
-        self._host.set_system_prompt(op.text, op.agent)
+        self._deps.agents.set_system_prompt(op.text, op.agent)
         return self._record(SystemPromptChanged(op.text), op.agent)
 
     async def _set_tools(self, op: SetTools) -> bool:
         self._team.get(op.agent)
-        return self._record(ToolsChanged(self._host.set_tools(op.tools, op.agent)), op.agent)
+        return self._record(ToolsChanged(self._deps.agents.set_tools(op.tools, op.agent)), op.agent)
 
     async def _set_permission_mode(self, op: SetPermissionMode) -> bool:
-        return self._record(PermissionModeChanged(self._host.set_permission_mode(op.mode)))
+        return self._record(PermissionModeChanged(self._deps.set_permission_mode(op.mode)))
 
     async def _set_role(self, op: SetRole) -> bool:
         async with self._start.lock:
-            role, changed = await self._host.set_role(op.role)
+            role, changed = await self._deps.agents.set_role(op.role)
             if not role:
                 return False
             self._start.open()
@@ -165,23 +164,23 @@ class SessionOps:
         return True
 
     async def _define_agents(self, op: DefineAgents) -> bool:
-        role = self._host.describe_session().role
-        for problem in self._host.define_agents(op.agents):
+        role = self._deps.surroundings.describe().role
+        for problem in self._deps.agents.define_agents(op.agents):
             self._recorder.emit(Warned(problem))
-        if not any(item.name == role and item.is_role for item in self._host.list_agents()):
+        if not any(item.name == role and item.is_role for item in self._deps.agents.list_agents()):
             await self._set_role(SetRole(DEFAULT_ROLE))
             self._recorder.emit(Warned(f"{role} is not a role any more. The role is now {DEFAULT_ROLE}."))
         return True
 
     async def _set_skills(self, op: SetSkills) -> bool:
-        missing = self._host.set_skills(op.skills)
+        missing = self._deps.agents.set_skills(op.skills)
         self._deps.expander.forget()
         if missing:
             self._recorder.emit(Warned(f"There are no skills with these names: {', '.join(missing)}."))
         return True
 
     async def _change_memory(self, op: ChangeMemory) -> bool:
-        self._recorder.emit(MemoryChanged(await self._host.change_memory(op)))
+        self._recorder.emit(MemoryChanged(await self._deps.memory.change(op)))
         return True
 
     async def _set_mode(self, op: SetMode) -> bool:
@@ -196,7 +195,7 @@ class SessionOps:
         return self._record(TitleSet(op.title))
 
     async def _switch_language_server(self, op: ControlLanguageServer) -> bool:
-        return self._host.switch_language_server(op.name, op.action)
+        return self._deps.servers.switch_language_server(op.name, op.action)
 
     def _record(self, event: AnyEvent, agent: str = "") -> bool:
         self._start.open()

@@ -15,7 +15,6 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin import __version__
 from odin.config.mcp_file import explain_unusable
 from odin.config.settings import McpLimits, McpServerSettings
 from odin.core.errors import OdinError
@@ -27,6 +26,7 @@ from odin.mcp.calls import RunningCalls
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
 from odin.mcp.transport import Exchange, SdkTransport, StdioTransport, open_http
 from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
+from odin.version import __version__
 
 ATTEMPTS = 3
 _MAX_RECONNECTS = 3

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
-from odin import __version__
 from odin.config.auth import TOKENS_PREFIX, read_auth_file, remove_tokens, update_tokens
 from odin.config.settings import McpServerSettings
 from odin.core.errors import OdinError, UsageError
+from odin.version import __version__
 
 _LOGIN_S = 300.0
 _PAGE = "Odin is signed in. You can close this page."

@@ -152,6 +152,10 @@ class BackgroundProcesses:
     def get(self, id: str) -> BackgroundProcess | None:
         return self._processes.get(id)
 
+    def list_running_calls(self) -> list[str]:
+        """Return the ids of the calls whose processes still run."""
+        return [item.request.call_id for item in self.list_all() if item.status == "running"]
+
     def list_all(self) -> tuple[BackgroundProcess, ...]:
         return tuple(self._processes.values())
 

@@ -302,39 +302,22 @@ def _match_scattered(text: str, low: str, pattern: "re.Pattern[str]", query: str
         yield LETTERS if in_name else SCATTERED, end - start, text[start:end]
 
 
-class FileFinder:
-    """Answers path queries for one working directory. `recent` returns the files of the session."""
+class PathIndexer:
+    """Lists the paths below a folder in the background, again if that was a while ago. Shared by several finders."""
 
     def __init__(
-        self,
-        cwd: str,
-        runner: ProcessRunner,
-        *,
-        recent: Callable[[], Sequence[CachedFile]],
-        env: Mapping[str, str],
-        clock: Callable[[], float] = time.monotonic,
+        self, cwd: str, runner: ProcessRunner, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._cwd = cwd
+        self.cwd = cwd
+        self.env = env
         self._clock = clock
         self._runner = runner
-        self._recent = recent
-        self._env = env
-        self._query_count = 0
         self._index: PathIndex | None = None
         self._finished_at = 0.0
         self._walk_task: asyncio.Task[None] | None = None
-        self._search: PathSearch | None = None
-        self._closed = False
 
-    async def __call__(self, words: str, limit: int = 20) -> tuple[str, ...]:
-        """Return the best paths for a query; () if a newer query has superseded it."""
-        self._query_count += 1
-        query_number = self._query_count
-        words = words[:_MAX_QUERY_CHARS]
-        if self._closed or limit < 1 or "\n" in words or "\0" in words:
-            return ()
-        if words.startswith(("/", "~/", "../", "./")):
-            return await self._run_bounded(self._list_folder, words, limit)
+    async def get_index(self) -> "PathIndex":
+        """Return the paths as far as they are known; wait a little for the first ones."""
         if not self.is_walking and (self._index is None or self._clock() - self._finished_at > FRESH_S):
             new_index = PathIndex()
             self._index = self._index or new_index
@@ -342,7 +325,60 @@ class FileFinder:
         for _ in range(2):
             if self._walk_task is not None and self._index is not None and not self._index.count:
                 await asyncio.wait([self._walk_task], timeout=_GRACE_S)
-        index = self._index or PathIndex()
+        return self._index or PathIndex()
+
+    @property
+    def is_walking(self) -> bool:
+        """True while the project is being walked."""
+        return self._walk_task is not None and not self._walk_task.done()
+
+    async def close(self) -> None:
+        if self._walk_task is not None and self.is_walking:
+            self._walk_task.cancel()
+            await asyncio.wait([self._walk_task])
+
+    async def _build_index(self, new_index: "PathIndex") -> None:
+        await fill_index(new_index, self.cwd, self.env, self._runner)
+        self._index = new_index
+        self._finished_at = self._clock()
+
+
+class FileFinder:
+    """Answers the path queries of one client. `recent` returns the files of the session.
+
+    `find_resources` finds resources of servers, which come first.
+    """
+
+    def __init__(
+        self,
+        paths: PathIndexer,
+        *,
+        recent: Callable[[], Sequence[CachedFile]],
+        find_resources: Callable[[str, int], Sequence[str]] | None = None,
+    ) -> None:
+        self.paths = paths
+        self._cwd = paths.cwd
+        self._env = paths.env
+        self._recent = recent
+        self._find_resources = find_resources
+        self._query_count = 0
+        self._search: PathSearch | None = None
+        self._closed = False
+
+    async def __call__(self, words: str, limit: int = 20) -> tuple[str, ...]:
+        """Return the best paths for a query; () if a newer query has superseded it."""
+        found = () if self._find_resources is None else self._find_resources(words, limit)
+        return (*found, *await self._find_paths(words, limit - len(found)))
+
+    async def _find_paths(self, words: str, limit: int) -> tuple[str, ...]:
+        self._query_count += 1
+        query_number = self._query_count
+        words = words[:_MAX_QUERY_CHARS]
+        if self._closed or limit < 1 or "\n" in words or "\0" in words:
+            return ()
+        if words.startswith(("/", "~/", "../", "./")):
+            return await self._run_bounded(self._list_folder, words, limit)
+        index = await self.paths.get_index()
         if not words.strip():
             return await self._run_bounded(self._suggest_recent, index.top_level, limit)
 
@@ -356,23 +392,9 @@ class FileFinder:
             return ()
         return await self._run_bounded(self._rank_hits, hits, limit)
 
-    @property
-    def is_walking(self) -> bool:
-        """True while the project is being walked."""
-        return self._walk_task is not None and not self._walk_task.done()
-
     async def close(self) -> None:
         self._closed = True
         self._query_count += 1
-        if self._walk_task is not None and self.is_walking:
-            self._walk_task.cancel()
-            await asyncio.wait([self._walk_task])
-
-    async def _build_index(self, new_index: "PathIndex") -> None:
-
-        await fill_index(new_index, self._cwd, self._env, self._runner)
-        self._index = new_index
-        self._finished_at = self._clock()
 
     async def _run_bounded(self, work: "Callable[..., list[str]]", *args: object) -> tuple[str, ...]:
         """Run disk access in a thread, with a timeout for disks that do not answer."""

@@ -1,0 +1,189 @@
+"""The request template of each mode: system prompt and tools, made once so that the cached prefix never changes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from odin.config import Config, Options, get_config_dir
+from odin.context.system_prompt import (
+    SystemPrompt,
+    SystemPromptSource,
+    load_agent_instructions,
+    load_instructions,
+    load_personal_files,
+    reload_odin_md,
+)
+from odin.core.event import InstructionsChanged
+from odin.core.event_values import Mode
+from odin.core.provider import ModelInfo
+from odin.core.tool import Registry, Tool
+from odin.engine.turn import RequestTemplate
+from odin.models.selection import ModelSelector
+from odin.policy.modes import get_mode_spec
+from odin.policy.paths import open_for_reading
+from odin.providers.tool_adapters import fit_tools
+
+if TYPE_CHECKING:
+    from odin.app.skills import SessionSkills
+    from odin.context.agent_definition import AgentDefinition
+
+SMALL_CONTEXT_WINDOW = 16_384
+"""Models with a context window up to this size get the short system prompt."""
+
+MEDIUM_CONTEXT_WINDOW = 32_768
+"""Models with a context window up to this size get short tool descriptions, and small ones fewer tools."""
+
+
+FILES_PROMPT = "You are Odin, a coding agent. Do exactly what the task asks, and no more."
+"""The main text of the system prompt for models that write whole files."""
+
+
+class RequestTemplates:
+    """Makes templates from the instruction files and the model in use. `system_prompt` replaces Odin's own."""
+
+    def __init__(
+        self,
+        config: Config,
+        options: Options,
+        env: Mapping[str, str],
+        cwd: str,
+        system_prompt: SystemPromptSource | None,
+        on_warning: Callable[[str], object],
+    ) -> None:
+        self.instructions = load_instructions(config.root, cwd, open_for_reading)
+        trusted_root = config.root if config.trust.trusted else ""
+        own = load_personal_files(str(get_config_dir(env)), trusted_root, open_for_reading)
+        if own.personal or own.warning:
+            warning = " ".join(filter(None, (self.instructions.warning, own.warning)))
+            self.instructions = replace(self.instructions, personal=own.personal, warning=warning)
+        self._on_warning = on_warning
+        self.skills: SessionSkills | None = None
+        self.memory = ""
+        self._is_stale = False
+        self._root = config.root
+        self._edit_format = config.edit_format
+        self._prompt = system_prompt or SystemPrompt(
+            header=config.system_header,
+            base=options.system_prompt,
+            append=options.append_system_prompt,
+            personal=self.instructions.personal_text,
+            instructions=self.instructions.odin_md,
+            other_instructions=self.instructions.files_text,
+            allowed=config.allowed_commands,
+            forbidden=config.forbidden_commands,
+        )
+        self._templates: dict[tuple[str, Mode, tuple[str, ...], tuple[object, ...]], RequestTemplate] = {}
+
+    def get(
+        self,
+        mode: Mode,
+        registry: Registry,
+        models: ModelSelector,
+        agent: "AgentDefinition | None" = None,
+        base: str | None = None,
+    ) -> RequestTemplate:
+        """Return the template of a mode, with the prompt and the tools of the agent's definition.
+
+        `base` replaces the main text of the system prompt.
+
+        It is made once, so that the cached prefix of requests never changes.
+        """
+        mode = mode if agent is None else agent.restrict_mode(mode)
+        spec, named = get_mode_spec(mode), () if agent is None else agent.tools or ()
+        offered = registry.list_offered(
+            lambda tool: spec.allows_kind(tool.kind) if tool.name in named else spec.allows_tool(tool)
+        )
+        provider, info = models.provider, models.info
+        if self._is_patching(info):
+            offered = _offer_patches(offered, registry)
+        if agent is not None:
+            offered = tuple(tool for tool in offered if agent.has_tool(tool.name, tool.server_tool))
+        own = (base,) if agent is None else (agent.name, agent.prompt, agent.instructions, agent.skills, base)
+        key = (models.ref, mode, tuple(tool.name for tool in offered), (*own, registry.version))
+        known = self._templates.get(key)
+        if known is None or known.provider is not provider:
+            specs = tuple(tool.build_spec() for tool in offered)
+            window = SMALL_CONTEXT_WINDOW if info.is_small else info.context
+            if 0 < window <= MEDIUM_CONTEXT_WINDOW:
+                specs = fit_tools(specs, tuple(tool.build_spec(brief=True) for tool in offered), info)
+            system = self._get_prompt(self._choose_base(base, info)).build_blocks(
+                mode, brief=0 < window <= SMALL_CONTEXT_WINDOW
+            )
+            if self.skills is not None:
+                system = (*system, *self._build_skill_blocks(self.skills, agent, offered, info))
+            system = (*system, *(text for source in registry.sources if (text := source.describe_to_model())))
+            if self.memory and isinstance(self._prompt, SystemPrompt):
+                system = (*system, self.memory)
+            if agent is not None:
+                system = (*system, *self._build_own_blocks(agent))
+            self._templates[key] = RequestTemplate(provider, info, system, specs)
+        elif known.info.options != info.options:
+            self._templates[key] = replace(known, info=info)
+        return self._templates[key]
+
+    def _choose_base(self, base: str | None, info: ModelInfo) -> str | None:
+        """Return the main text of the system prompt, None for the usual one. A planner adds its own instructions."""
+        if base is not None or info.strategy == "tools" or not isinstance(self._prompt, SystemPrompt):
+            return base
+        return FILES_PROMPT if self._prompt.base is None else None
+
+    def _get_prompt(self, base: str | None) -> SystemPromptSource:
+        if base is None:
+            return self._prompt
+        return replace(self._prompt if isinstance(self._prompt, SystemPrompt) else SystemPrompt(), base=base)
+
+    def forget(self) -> None:
+        """Make all templates again: a tool was replaced."""
+        self._templates.clear()
+
+    def _build_skill_blocks(
+        self, skills: "SessionSkills", agent: "AgentDefinition | None", offered: Iterable[Tool[Any]], info: ModelInfo
+    ) -> tuple[str, ...]:
+        """Return what the prompt says about skills. A system prompt of the caller's own stays as it is."""
+        if not isinstance(self._prompt, SystemPrompt):
+            return ()
+        for problem in skills.find_named_problems(agent):
+            self._on_warning(problem)
+        has_tool = any(tool.name == "Skill" for tool in offered)
+        return skills.build_blocks(agent, offered=has_tool, brief=0 < info.context <= SMALL_CONTEXT_WINDOW)
+
+    def _build_own_blocks(self, agent: "AgentDefinition") -> tuple[str, ...]:
+        """Return what the system prompt of this agent has beyond that of others: its prompt and its instructions."""
+        prompt = f"# Role: {agent.name}\n{agent.prompt}" if agent.prompt else ""
+        if not agent.instructions:
+            return (prompt,) if prompt else ()
+        own = load_agent_instructions(self._root, agent.instructions, self.instructions, open_for_reading)
+        if own.warning:
+            self._on_warning(own.warning)
+        return tuple(filter(None, (own.files_text, prompt)))
+
+    def _is_patching(self, info: ModelInfo) -> bool:
+        """True if the model edits files with apply_patch."""
+        wanted = info.edit_format if self._edit_format == "auto" else self._edit_format
+        return wanted == "patch" and info.tools != "json"
+
+    def mark_stale(self) -> None:
+        """ODIN.md was written. The next prompt uses it; the running turn keeps the prompt it has sent."""
+        self._is_stale = True
+
+    def reload_if_stale(self) -> InstructionsChanged | None:
+        """Reload ODIN.md if it was written; return the event to record."""
+        if not self._is_stale:
+            return None
+        self._is_stale = False
+        self.instructions = reload_odin_md(self.instructions, self._root, open_for_reading)
+        if isinstance(self._prompt, SystemPrompt):
+            self._prompt = replace(self._prompt, instructions=self.instructions.odin_md)
+        self._templates.clear()
+        return InstructionsChanged(self.instructions.text)
+
+
+def _offer_patches(offered: tuple[Tool[Any], ...], registry: Registry) -> tuple[Tool[Any], ...]:
+    """Return the tools with apply_patch in place of those that it replaces, if it may be used."""
+    patch = registry.get("apply_patch")
+    if patch is None or registry.is_disabled(patch.name):
+        return offered
+    swapped = [patch if tool.name == "EditTool" else tool for tool in offered]
+    is_offered = patch in swapped
+    return tuple(tool for tool in swapped if not (is_offered and tool.name in ("MultiEditTool", "Delete")))
