@@ -16,7 +16,7 @@ from pathlib import Path
 
 from odin.config.paths import make_environment
 from odin.sandbox.runner import ProcessRunner
-from odin.tools.file_finder import FileFinder
+from odin.tools.file_finder import FileFinder, PathIndexer
 from odin.tools.ripgrep import find_ripgrep
 from row import Row
 from tree import WORDS
@@ -66,7 +66,8 @@ async def _typed(root: Path, names: str) -> tuple[float, float, list[float], lis
     Keys and bare searches alternate.
     """
     runner = ProcessRunner(make_environment())
-    finder = FileFinder(str(root), runner, recent=list, env=dict(os.environ))
+    paths = PathIndexer(str(root), runner, dict(os.environ))
+    finder = FileFinder(paths, recent=list)
     longest, over = 0.0, asyncio.Event()
 
     async def watch() -> None:
@@ -82,7 +83,7 @@ async def _typed(root: Path, names: str) -> tuple[float, float, list[float], lis
     found = await finder("s")
     first = (time.perf_counter() - began) * 1000
     assert found, "nothing was found at once"
-    while finder.is_walking:
+    while paths.is_walking:
         await asyncio.sleep(0.005)
     walked = (time.perf_counter() - began) * 1000
     keys: list[float] = []

@@ -18,10 +18,10 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.client import Sessions
 from odin.core.tui_settings import ThemeSetting, TuiSettings
+from odin.host.workspace_sessions import open_workspace_sessions
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, reply, say
 from odin.ui.tui.app import OdinApp
 
@@ -143,7 +143,7 @@ async def opened(size: tuple[int, int], theme: ThemeSetting = "dark", **options:
             os.environ["HOME"] = str(home)
 
             async def connect() -> Sessions:
-                held.append(await open_switcher(Options(env=env, cwd=str(work), can_ask=True, **options)))
+                held.append(await open_workspace_sessions(Options(env=env, cwd=str(work), can_ask=True, **options)))
                 return held[0]
 
             app = OdinApp(connect, TuiSettings(bell=False, title=False, theme=theme))

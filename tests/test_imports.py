@@ -32,12 +32,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "core", "config", "providers", "models", "policy", "sandbox", "context", "session", "tools", "engine",
         "compaction", "checkpoints", "mcp", "lsp", "version",
     },
+    "host": {"core", "config", "app", "context", "engine", "models", "session", "tools"},
     "replay": {"core", "config", "app", "providers", "models", "policy", "session", "compaction", "checkpoints"},
     "commands": {
         "core", "config", "providers", "models", "policy", "sandbox", "session", "tools", "engine", "checkpoints",
-        "app", "mcp", "replay", "ui", "version",
+        "app", "host", "mcp", "replay", "ui", "version",
     },
-    "api": {"core", "config", "app", "ui", "policy.modes"},
+    "api": {"core", "config", "app", "host", "ui", "policy.modes"},
     "entry": {"commands", "version"},
     "__init__": {"api", "config", "core", "ui", "version"},
     "__main__": {"entry"},
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }  # fmt: skip
 """What each package may import besides itself. `policy.modes` allows that module only."""
 
-LAZY_PACKAGES = {"models", "mcp", "app", "replay", "commands", "api", "entry", "__init__"}
+LAZY_PACKAGES = {"models", "mcp", "app", "host", "replay", "commands", "api", "entry", "__init__"}
 """Packages that may import others inside functions to keep start-up fast. The rest import only their own parts late."""
 
 SLOW_MODULES = {

@@ -14,13 +14,13 @@ import pytest
 
 from odin.app.git import open_git
 from odin.app.git_diff import list_changed_files
-from odin.app.sessions import open_project_sessions
 from odin.config import load
 from odin.config.paths import make_environment
 from odin.core.event import ContextAdded
 from odin.core.op import RunUserShell
 from odin.core.profile import ProcessProfile, ProfileName
 from odin.core.timing import Timing
+from odin.host.stored_sessions import open_project_sessions
 from odin.sandbox.runner import CommandSandbox, ProcessRunner
 from odin.sandbox.terminal import make_terminal_programs
 from odin.testing import call, say

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.config.files import insert_key, set_key
 from odin.core.errors import ConfigError, UsageError
 from odin.core.op import SetModel
 from odin.core.setup import ModelOption, Setup
+from odin.host.workspace_sessions import open_workspace_sessions
 from odin.models.onboarding import Onboarding
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer
@@ -82,7 +82,7 @@ async def test_setup_is_done_after_a_configuration_or_a_session(workspace: Path,
 async def test_first_run_searches_for_local_servers_only_on_request(workspace: Path) -> None:
     with ScriptedServer([], local="ollama") as local:
         env = {**os.environ, "ODIN_LOCAL_PORTS": str(local.port)}
-        host = await open_switcher(Options(cwd=str(workspace), env=env))
+        host = await open_workspace_sessions(Options(cwd=str(workspace), env=env))
         assert (await host.client.get_info()).model == "offline/planner"
         assert "No model is configured" in (await host.client.get_info()).notice
         assert [item.ref for item in await host.client.list_models()] == ["offline/planner"]
@@ -99,7 +99,7 @@ async def test_first_run_connects_to_no_provider_before_a_choice(workspace: Path
         env = {**os.environ, "ANTHROPIC_BASE_URL": spot.url, "ANTHROPIC_API_KEY": KEY}
 
         async def count_connections(expected: int) -> int:
-            host = await open_switcher(Options(cwd=str(workspace), env=env))
+            host = await open_workspace_sessions(Options(cwd=str(workspace), env=env))
             assert (await host.client.get_info()).model == "anthropic/claude-sonnet-5-5"
             async with asyncio.timeout(30):
                 while spot.accepted < expected:
@@ -125,7 +125,9 @@ async def _serve_model_list(connection: Connection) -> None:
 async def test_later_run_searches_for_local_servers(workspace: Path, home: Path) -> None:
     write_session(SessionStore(home / ".local/state/odin", "/elsewhere"), "aa1", [opened(), *turn("t1", "hi")])
     with ScriptedServer([], local="ollama") as local:
-        host = await open_switcher(Options(cwd=str(workspace), env={**os.environ, "ODIN_LOCAL_PORTS": str(local.port)}))
+        host = await open_workspace_sessions(
+            Options(cwd=str(workspace), env={**os.environ, "ODIN_LOCAL_PORTS": str(local.port)})
+        )
         assert (await host.client.get_info()).model == "ollama/scripted-model"
         await host.close()
 
@@ -137,7 +139,7 @@ async def test_unidentified_local_server_can_be_saved_as_the_model(workspace: Pa
         setup = Onboarding(Options(cwd=str(workspace), env=env))
         assert [item.ref for item in await setup.find_local_servers()] == ["local/tiny"]
         await setup.choose_model("local/tiny")
-        host = await open_switcher(Options(cwd=str(workspace), env=env))
+        host = await open_workspace_sessions(Options(cwd=str(workspace), env=env))
         assert (await host.client.get_info()).model == "local/tiny"
         await host.close()
 

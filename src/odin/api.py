@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
-from odin.app import build_standard_registry, open_session
+from odin.app import build_standard_registry
 from odin.config import Options
 from odin.core import errors
 from odin.core.call_events import (
@@ -42,6 +42,7 @@ from odin.core.op import (
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
 from odin.core.tool import Registry, Tool
+from odin.host.manager import get_manager
 from odin.policy.modes import parse_mode, split_plan_alias
 from odin.ui.callbacks import (
     Allow,
@@ -297,7 +298,7 @@ class Session:
 
     async def _open_client(self) -> Client:
         options = msgspec.structs.replace(self._options, usual_max_turns=USUAL_MAX_TURNS)
-        client = await open_session(
+        client = await get_manager().open(
             options, tools=self._tools, provider=self._get_custom_model(), compactor=self._compactor
         )
         try:

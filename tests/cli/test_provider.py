@@ -9,11 +9,11 @@ from threading import Thread
 
 import pytest
 
-from odin.app.sessions import open_switcher
 from odin.config import Options, load
 from odin.config.files import insert_key, remove_key
 from odin.core.errors import ConfigError, OdinError, UsageError
 from odin.core.op import SetModel
+from odin.host.workspace_sessions import open_workspace_sessions
 from odin.models.connector import ModelConnector
 from odin.models.server_setup import add_server
 from odin.providers.settings import ProviderSettings
@@ -153,7 +153,7 @@ async def test_a_running_session_uses_a_server_added_with_a_slash_command(
     workspace: Path, home: Path, server: str
 ) -> None:
     env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "ODIN_LOCAL_PORTS": "", "ODIN_MODEL": "offline"}
-    sessions = await open_switcher(Options(cwd=str(workspace), env=env))
+    sessions = await open_workspace_sessions(Options(cwd=str(workspace), env=env))
     try:
         ctx = CommandContext(sessions, "edit_mode", PermissionModeSwitch())
         name = f"local-{server.partition(':')[2]}"

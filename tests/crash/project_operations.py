@@ -13,9 +13,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from odin.app.sessions import ProjectSessions
 from odin.core.errors import SessionNotFound, UsageError
 from odin.core.event import Envelope
+from odin.host.stored_sessions import ProjectSessions
 from odin.session.index import INDEX_NAME, SessionIndex, read_usage
 from odin.session.lifecycle import sweep_leftovers
 from odin.session.log import read_header, read_log

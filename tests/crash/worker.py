@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from odin.app.sessions import SessionSwitcher, open_switcher
 from odin.config import Options
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.client import Client
@@ -41,6 +40,7 @@ from odin.core.op import (
     SetPermissionMode,
     SetTitle,
 )
+from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
 
 USER_FILE = "own.txt"
 """The file that shell commands of the user write. No log records these changes."""
@@ -115,7 +115,7 @@ def _kill_in_write(at: int, count: int) -> None:
 
 
 class Worker:
-    def __init__(self, switcher: SessionSwitcher, plan: WorkPlan) -> None:
+    def __init__(self, switcher: WorkspaceSessions, plan: WorkPlan) -> None:
         self._switcher = switcher
         self._plan = plan
         self._random = random.Random(plan.seed)
@@ -253,7 +253,9 @@ class Worker:
 
 async def run_session(plan: WorkPlan) -> None:
     name: dict[str, Any] = {"resume": plan.session} if plan.resume else {"session_id": plan.session}
-    switcher = await open_switcher(Options(cwd=plan.cwd, can_ask=True, thinking=2000, env=dict(os.environ), **name))
+    switcher = await open_workspace_sessions(
+        Options(cwd=plan.cwd, can_ask=True, thinking=2000, env=dict(os.environ), **name)
+    )
     try:
         sys.stdout.buffer.write(msgspec.json.encode(await switcher.client.snapshot()) + b"\n")
         await Worker(switcher, plan).work()

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from odin.app.compose import NO_PLAN_HINT
-from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.call_events import PlanAnswered, PlanAsked, ToolEnded
 from odin.core.errors import UsageError
 from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, RoleChanged, Warned
 from odin.core.op import AnswerPlan, AnswerQuestions, Interrupt, SetMode
+from odin.host.workspace_sessions import open_workspace_sessions
 from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, reply, say
@@ -341,7 +341,7 @@ class TestExecutePlan:
         (plans / "plan-002.md").write_text("# New\n\n1. Do it.\n")
         with ScriptedServer([say("Done.")]) as server:
             options = Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace), role="planner")
-            host = await open_switcher(options)
+            host = await open_workspace_sessions(options)
             before = (await host.client.get_info()).session
             client, prompt = await host.execute_plan()
             assert (await client.get_info()).session != before
@@ -360,7 +360,9 @@ class TestExecutePlan:
         (workspace / ".odin" / "plans" / "folder.md").mkdir(parents=True)
         (workspace / ".odin" / "plans" / "empty.md").write_text("\n")
         with ScriptedServer([]) as server:
-            host = await open_switcher(Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace)))
+            host = await open_workspace_sessions(
+                Options(env={**os.environ, **server.env("anthropic")}, cwd=str(workspace))
+            )
             before = host.client
             for name, error in {
                 "": "There is no plan in .odin/plans yet.",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.event import ModelChanged, SessionOpened
 from odin.core.op import Prompt, SetModel, SetPermissionMode
+from odin.host.workspace_sessions import open_workspace_sessions
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
@@ -120,7 +120,7 @@ class TestModel:
         """/new and a fork keep the choice; /resume restores the choice of the other session."""
         with ScriptedServer([say(f"{number}") for number in range(4)]) as server:
             env = {**os.environ, **server.env("anthropic"), "ODIN_MODEL": ""}
-            host = await open_switcher(Options(env=env, cwd=str(workspace), yes=True))
+            host = await open_workspace_sessions(Options(env=env, cwd=str(workspace), yes=True))
             usual = (await host.client.get_info()).model
             first = await _say(host.client, "a")
             await host.open_new()
@@ -140,10 +140,12 @@ class TestModel:
         """/resume enters a session that chose other settings, in a run that was started with flags."""
         with ScriptedServer([say(f"{number}") for number in range(4)]) as server:
             env = {**os.environ, **server.env("anthropic"), "ODIN_MODEL": ""}
-            host = await open_switcher(Options(env=env, cwd=str(workspace), model=ONE))
+            host = await open_workspace_sessions(Options(env=env, cwd=str(workspace), model=ONE))
             first = await _say(host.client, "a")
             await host.close()
-            host = await open_switcher(Options(env=env, cwd=str(workspace), model=TWO, permission_mode="dontAsk"))
+            host = await open_workspace_sessions(
+                Options(env=env, cwd=str(workspace), model=TWO, permission_mode="dontAsk")
+            )
             await host.client.submit(SetModel(THREE))
             await host.client.submit(SetPermissionMode("acceptEdits"))
             await _say(host.client, "b")

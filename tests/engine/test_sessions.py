@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from odin.app.sessions import SessionSwitcher, open_switcher
 from odin.config import Options
 from odin.core.errors import DeleteCurrentSession, OdinError, SessionBusy, SessionLocked, SessionNotFound, UsageError
 from odin.core.event import Envelope, SessionSwitched, TurnEnded
 from odin.core.op import Prompt, SetPermissionMode
+from odin.host.workspace_sessions import WorkspaceSessions, open_workspace_sessions
 from odin.session.log import read_log
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, fault, reply, say
@@ -25,7 +25,7 @@ from tests.sandbox.processes import is_running, wait_until
 from .conftest import FAST
 from .hook_programs import HookKit, claude_hook, new_kit
 
-Open = Callable[..., Awaitable[tuple[SessionSwitcher, ScriptedServer]]]
+Open = Callable[..., Awaitable[tuple[WorkspaceSessions, ScriptedServer]]]
 
 
 @pytest.fixture
@@ -36,18 +36,18 @@ def kit(tmp_path: Path) -> HookKit:
 @pytest.fixture
 async def open_(workspace: Path, home: Path) -> AsyncIterator[Open]:
     """open_(script) opens a session switcher that the script answers; several can be open at once."""
-    things: list[tuple[SessionSwitcher, ScriptedServer]] = []
+    things: list[tuple[WorkspaceSessions, ScriptedServer]] = []
 
     async def begin(
         script: Any, *, config: dict[str, Any] | None = None, api: Any = "anthropic", **options: Any
-    ) -> tuple[SessionSwitcher, ScriptedServer]:
+    ) -> tuple[WorkspaceSessions, ScriptedServer]:
         folder = home / ".config" / "odin"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "odinconfig.json").write_text(json.dumps({**FAST, **(config or {})}))
         server = ScriptedServer(script)
         server.start()
         env = {**os.environ, **server.env(api)}
-        host = await open_switcher(Options(env=env, cwd=str(workspace), yes=True, **options))
+        host = await open_workspace_sessions(Options(env=env, cwd=str(workspace), yes=True, **options))
         things.append((host, server))
         return host, server
 
@@ -57,7 +57,7 @@ async def open_(workspace: Path, home: Path) -> AsyncIterator[Open]:
         server.stop()
 
 
-async def ask(host: SessionSwitcher, text: str) -> TurnEnded:
+async def ask(host: WorkspaceSessions, text: str) -> TurnEnded:
     name = os.urandom(4).hex()
     events = host.client.stream_events()
     await host.client.submit(Prompt(name, text))
@@ -68,7 +68,7 @@ async def ask(host: SessionSwitcher, text: str) -> TurnEnded:
     raise AssertionError("the events ended before the turn did")
 
 
-async def get_session(host: SessionSwitcher) -> str:
+async def get_session(host: WorkspaceSessions) -> str:
     return (await host.client.get_info()).session
 
 

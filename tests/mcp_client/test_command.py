@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult, ErrorData
 
-from odin.commands.mcp_serve import MAX_OPEN_SESSIONS, SessionPool, make_server
+from odin.commands.mcp_serve import MAX_OPEN_SESSIONS, ServedSessions, make_server
 from odin.config import Options
 from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
 from tests.mcp_client.test_session import PROGRAM, configure, make_server_settings
@@ -147,10 +147,10 @@ def test_a_server_with_an_ambiguous_name_is_reported_and_can_be_removed(run_odin
 
 @pytest.fixture
 def make_pool(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    def make(model: ScriptedServer, max_open: int = MAX_OPEN_SESSIONS, **options: Any) -> SessionPool:
+    def make(model: ScriptedServer, max_open: int = MAX_OPEN_SESSIONS, **options: Any) -> ServedSessions:
         for name, value in model.env("anthropic").items():
             monkeypatch.setenv(name, value)
-        return SessionPool(Options(cwd=str(workspace), headless=True, **options), max_open)
+        return ServedSessions(Options(cwd=str(workspace), headless=True, **options), max_open)
 
     return make
 

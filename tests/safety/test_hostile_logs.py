@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from odin.app.export import export_session
-from odin.app.sessions import ProjectSessions
 from odin.checkpoints.store import CheckpointLost, CheckpointStore
 from odin.core.call_events import CallDiscarded, CallSpeculated, PermissionAsked, RuleAdded
 from odin.core.errors import LogDamaged, OdinError
@@ -24,6 +23,7 @@ from odin.core.event import (
     TitleSet,
 )
 from odin.core.event_values import FileChange, FileState
+from odin.host.stored_sessions import ProjectSessions
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, read_header
 from odin.session.store import SessionStore
 from odin.testing import call, say

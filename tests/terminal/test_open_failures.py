@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.op import SetTitle
+from odin.host.workspace_sessions import open_workspace_sessions
 from tests.terminal.emulator import open_terminal
 
 
 async def test_locked_session_is_explained(workspace: Path) -> None:
-    host = await open_switcher(Options(cwd=str(workspace), model="offline/planner"))
+    host = await open_workspace_sessions(Options(cwd=str(workspace), model="offline/planner"))
     try:
         await host.client.submit(SetTitle("Taken"))
         session = (await host.client.get_info()).session

@@ -21,10 +21,10 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 from textual.strip import Strip
 
-from odin.app.sessions import open_switcher
 from odin.config import Options, load
 from odin.core.client import Sessions
 from odin.core.tui_settings import TuiSettings
+from odin.host.workspace_sessions import open_workspace_sessions
 from odin.testing import ScriptedServer
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.dialogs.dialog import RequestDialog
@@ -316,7 +316,7 @@ def open_app(workspace: Path, home: Path) -> OpenApp:
         opened: list[Sessions] = []
 
         async def connect() -> Sessions:
-            opened.append(await open_switcher(Options(env=environ, **given)))
+            opened.append(await open_workspace_sessions(Options(env=environ, **given)))
             return opened[0] if wrap_sessions is None else wrap_sessions(opened[0])
 
         app = OdinApp(connect, load(str(workspace), environ).tui, first=first, timing=app_timing)

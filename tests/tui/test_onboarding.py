@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from odin.app.sessions import open_switcher
 from odin.commands.trust import find_pending_trust
 from odin.config import Options, load
 from odin.core.client import Sessions
 from odin.core.tui_settings import TuiSettings
+from odin.host.workspace_sessions import open_workspace_sessions
 from odin.models.onboarding import Onboarding
 from odin.testing import ScriptedServer, say
 from odin.ui.tui.app import OdinApp
@@ -74,7 +74,7 @@ def start_app(workspace: Path) -> Any:
         setup = Onboarding(options)
 
         async def connect() -> Sessions:
-            held.append(await open_switcher(replace(options, model=setup.model)))
+            held.append(await open_workspace_sessions(replace(options, model=setup.model)))
             return held[0]
 
         settings = TuiSettings(bell=False, title=False, theme=theme)  # pyright: ignore[reportArgumentType]

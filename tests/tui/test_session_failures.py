@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from odin.app.sessions import open_switcher
 from odin.config import Options
 from odin.core.call_events import Replied, TextStreamed
 from odin.core.client import Sessions
@@ -17,6 +16,7 @@ from odin.core.event import Envelope, SessionOpened, TurnEnded, TurnStarted
 from odin.core.message import ReplyMessage, Text
 from odin.core.op import Prompt
 from odin.core.tui_settings import TuiSettings
+from odin.host.workspace_sessions import open_workspace_sessions
 from odin.testing import ScriptedServer, say
 from odin.ui.slash_commands.reports import ErrorLog
 from odin.ui.tui.app import OdinApp
@@ -142,7 +142,7 @@ async def test_ctrl_c_exits_while_the_session_is_opening() -> None:
 @pytest.mark.parametrize("model", ["none/such", "anthropic/"])
 async def test_a_session_that_cannot_be_opened_ends_the_app_with_its_error(model: str, workspace: Path) -> None:
     async def connect() -> Sessions:
-        return await open_switcher(Options(cwd=str(workspace), model=model, env=dict(os.environ)))
+        return await open_workspace_sessions(Options(cwd=str(workspace), model=model, env=dict(os.environ)))
 
     app = OdinApp(connect, SETTINGS, timing=SHORT_WAITS)
     with pytest.raises(BaseException):  # noqa: B017 - Textual re-raises what ended the app

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from odin.app.agent_workspaces import AgentWorkspaces
 from odin.app.agents import AgentRuntime, SeenFiles, make_seen_files
@@ -92,34 +92,41 @@ if TYPE_CHECKING:
 NO_PLAN_HINT = "The model has presented no plan to approve. Ask it for one, or use /edit to let it work."
 
 
+class GivenParts(TypedDict, total=False):
+    """What a program supplies for its session.
+
+    `tools` are added to the standard ones. `provider` replaces the configured model, `system_prompt` Odin's own, and
+    `compactor` the configured compaction. If there is a `provider`, `small_model` replaces every other configured
+    model. `before_call` are steps before every tool call.
+    """
+
+    tools: Sequence[Tool[Any]]
+    provider: tuple[Provider, ModelInfo] | None
+    system_prompt: SystemPromptSource | None
+    compactor: Compactor | None
+    small_model: tuple[Provider, ModelInfo] | None
+    before_call: Sequence[BeforeStep]
+
+
 async def open_session(
-    options: Options,
-    *,
-    tools: Sequence[Tool[Any]] = (),
-    provider: tuple[Provider, ModelInfo] | None = None,
-    system_prompt: SystemPromptSource | None = None,
-    compactor: Compactor | None = None,
-    opened: OpenedLog | None = None,
-    small_model: tuple[Provider, ModelInfo] | None = None,
-    before_call: Sequence[BeforeStep] = (),
+    options: Options, *, opened: OpenedLog | None = None, **given: Unpack[GivenParts]
 ) -> LocalClient:
     """Start or resume a session and return its first client.
 
-    `tools` are added to the standard ones. `provider` replaces the configured model, `system_prompt` Odin's own, and
-    `compactor` the configured compaction. `opened` is a log that was opened already; it is closed if this fails.
-    If there is a `provider`, `small_model` replaces every other configured model. `before_call` are steps before every
-    tool call.
+    `opened` is a log that was opened already; it is closed if this fails.
     """
     try:
         workspace = make_workspace(options)
         opened = opened or open_log(workspace.store, options, workspace.environment.cwd)
         models, initial = _make_selector(workspace, options), InitialModel()
-        if provider is not None:
-            models.use(*provider, small_model)
+        if (provider := given.get("provider")) is not None:
+            models.use(*provider, given.get("small_model"))
         else:
             initial = await choose_initial_model(models, workspace.config, opened.past, options.pool)
-        custom = CustomParts(tools, system_prompt, compactor, before_call)
-        roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in tools])
+        custom = CustomParts(
+            given.get("tools", ()), given.get("system_prompt"), given.get("compactor"), given.get("before_call", ())
+        )
+        roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in custom.tools])
         await roles.open(opened.past, options.role, keep_model=initial.chosen)
         return compose_session(options, workspace, opened, models, initial, custom, roles).attach()
     except BaseException:
@@ -274,7 +281,7 @@ def compose_session(
         surroundings=surroundings,
         attachments=main.attachments,
     )
-    return OpenSession(deps, opening)
+    return OpenSession(deps, opening, str(log.path))
 
 
 def _read_past(log: SessionLog) -> Iterator[Envelope]:

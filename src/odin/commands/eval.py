@@ -25,7 +25,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from odin.app import open_session
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, write_json, write_output
 from odin.config import Options, get_state_dir, load
@@ -37,6 +36,7 @@ from odin.core.message import Usage
 from odin.core.op import Prompt
 from odin.core.private_folders import open_scratch
 from odin.core.profile import PROJECT
+from odin.host.manager import SessionManager
 from odin.sandbox.runner import ProcessRunner, SandboxUnavailable
 
 DESCRIPTION = """\
@@ -285,7 +285,7 @@ async def _run_task(task: EvalTask, args: argparse.Namespace) -> TaskResult:
 async def _ask(options: Options, prompt: str) -> tuple[str, str, list[Usage]]:
     """Return how the turn ended, its answer, and the usage of each request to the model."""
     usages: list[Usage] = []
-    client = await open_session(options)
+    client = await SessionManager().open(options)
     try:
         async with asyncio.timeout(_TASK_SECONDS):
             events = client.stream_events()

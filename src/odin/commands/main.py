@@ -237,13 +237,13 @@ def _check_agents(text: str) -> None:
 
 
 async def _print_answer(args: argparse.Namespace, options: Options, text: str) -> int:
-    from odin.app import open_session
+    from odin.host.manager import SessionManager
     from odin.ui.print import run_json, run_text
 
     terminal = _find_terminal()
     import msgspec
 
-    client = await open_session(msgspec.structs.replace(options, can_ask=terminal is not None, headless=True))
+    client = await SessionManager().open(msgspec.structs.replace(options, can_ask=terminal is not None, headless=True))
     show = run_json if args.output_format == "json" else run_text
     try:
         await _check_command(client, args.prompt or "")
@@ -256,11 +256,12 @@ async def _print_answer(args: argparse.Namespace, options: Options, text: str) -
 async def _run_json_stream(args: argparse.Namespace, options: Options, reading: bool, text: str) -> int:
     import msgspec
 
-    from odin.app import open_session
+    from odin.host.manager import SessionManager
     from odin.ui.pipes import read_lines
     from odin.ui.stream_json.protocol import run_stream_json
 
-    client = await open_session(msgspec.structs.replace(options, can_ask=options.can_ask and reading, headless=True))
+    can_ask = options.can_ask and reading
+    client = await SessionManager().open(msgspec.structs.replace(options, can_ask=can_ask, headless=True))
     try:
         await _check_command(client, args.prompt or "")
         mode = await _resolve_mode(args, client)
@@ -332,10 +333,10 @@ def _run_interactive(args: argparse.Namespace, options: Options) -> int:
 async def _run_plain(args: argparse.Namespace, options: Options, settings: TuiSettings) -> int:
     import msgspec
 
-    from odin.app.sessions import open_switcher
+    from odin.host.workspace_sessions import open_workspace_sessions
     from odin.ui.plain.repl import run_plain
 
-    sessions = await open_switcher(msgspec.structs.replace(options, can_ask=True))
+    sessions = await open_workspace_sessions(msgspec.structs.replace(options, can_ask=True))
     try:
         mode = await _resolve_mode(args, sessions.client)
         return await run_plain(sessions, first=args.prompt or "", mode=mode, draft=sessions.draft, settings=settings)

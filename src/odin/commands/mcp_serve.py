@@ -16,8 +16,6 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ClientCapabilities, ElicitationCapability, ToolAnnotations
 from pydantic import Field
 
-from odin.app import open_session
-from odin.app.sessions import open_project_sessions
 from odin.config import Options, get_state_dir
 from odin.config.paths import SCRATCH_FOLDER
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, ToolStarted
@@ -27,6 +25,8 @@ from odin.core.event import TurnEnded
 from odin.core.event_values import Mode
 from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Prompt
 from odin.core.private_folders import open_scratch
+from odin.host.manager import SessionManager
+from odin.host.stored_sessions import open_project_sessions
 from odin.version import __version__
 
 _INSTRUCTIONS = (
@@ -44,7 +44,7 @@ SessionId = Annotated[str, Field(description="The session to continue; empty for
 
 async def serve(cwd: str, model: str, permission_mode: str, *, yes: bool) -> int:
     """Serve until standard input ends."""
-    host = SessionPool(Options(cwd=cwd, model=model, permission_mode=permission_mode, yes=yes, headless=True))
+    host = ServedSessions(Options(cwd=cwd, model=model, permission_mode=permission_mode, yes=yes, headless=True))
     try:
         await make_server(host).run_stdio_async()
     finally:
@@ -52,7 +52,7 @@ async def serve(cwd: str, model: str, permission_mode: str, *, yes: bool) -> int
     return 0
 
 
-def make_server(host: "SessionPool") -> MCPServer:
+def make_server(host: "ServedSessions") -> MCPServer:
     server = MCPServer("odin", instructions=_INSTRUCTIONS, version=__version__)
 
     @server.tool(annotations=_READS)
@@ -83,18 +83,8 @@ def make_server(host: "SessionPool") -> MCPServer:
     return server
 
 
-class PooledSession:
-    """An open session. `users` are the calls that run in it or wait for it."""
-
-    def __init__(self, name: str, client: Client) -> None:
-        self.name = name
-        self.client = client
-        self.lock = asyncio.Lock()
-        self.users = 0
-
-
-class SessionPool:
-    """The open sessions. Prompts of one session run one after the other, those of different sessions at once.
+class ServedSessions:
+    """Runs the prompts of other agents. Those of one session run one after the other, different sessions at once.
 
     Sessions that no call uses are closed, except for the last few; a later call opens them again.
     """
@@ -102,53 +92,35 @@ class SessionPool:
     def __init__(self, options: Options, max_open: int = MAX_OPEN_SESSIONS) -> None:
         self._options = options
         self._max_open = max_open
-        self._sessions: dict[str, PooledSession] = {}
-        self._changing = asyncio.Lock()
+        self._manager = SessionManager()
+        self._locks: dict[str, asyncio.Lock] = {}
 
     async def close(self) -> None:
-        async with self._changing:
-            await self._close_some([*self._sessions.values()])
+        await self._manager.close(5.0)
 
     async def run(self, text: str, mode: Mode, session: str, context: Context) -> dict[str, Any]:
         """Run a prompt to its end and return the answer."""
-        used = await self._take(session, _can_elicit(context))
+        if session:
+            session = await asyncio.to_thread(open_project_sessions(self._options.cwd).find, session)
+        options = msgspec.structs.replace(self._options, resume=session, can_ask=_can_elicit(context))
+        client = await self._manager.open(options)
+        client.session.is_kept = True
+        await self._manager.close_unused(self._max_open)
         try:
-            async with used.lock:
-                ended = await _Run(used.client, context).run(text, mode)
+            async with self._locks.setdefault(client.session.id, asyncio.Lock()):
+                ended = await _Run(client, context).run(text, mode)
         finally:
-            used.users -= 1
+            await client.detach()
         if ended.error and ended.reason == "error":
             raise OdinError(f"{ended.error} {ended.hint}".strip())
         return {
-            "session": used.name,
+            "session": client.session.id,
             "answer": ended.text,
             "reason": ended.reason,
             "steps": ended.steps,
             "cost_usd": round(ended.cost_usd, 6),
             **({"plan": ended.plan_path} if ended.plan_path else {}),
         }
-
-    async def _take(self, session: str, can_ask: bool) -> PooledSession:
-        """Return the session, which is open until its `users` are counted down. Close others that are not used."""
-        async with self._changing:
-            if session:
-                session = await asyncio.to_thread(open_project_sessions(self._options.cwd).find, session)
-            used = self._sessions.pop(session, None)
-            if used is None:
-                options = msgspec.structs.replace(self._options, resume=session, can_ask=can_ask)
-                client = await open_session(options)
-                used = PooledSession((await client.get_info()).session, client)
-            self._sessions[used.name] = used  # the latest is the last
-            used.users += 1
-            unused = [item for item in self._sessions.values() if not item.users]
-            await self._close_some(unused[: max(0, len(self._sessions) - self._max_open)])
-        return used
-
-    async def _close_some(self, sessions: list[PooledSession]) -> None:
-        for item in sessions:
-            del self._sessions[item.name]
-            with suppress(OdinError):
-                await item.client.close(5.0)
 
     async def list_sessions(self, limit: int) -> list[dict[str, Any]]:
         found = await asyncio.to_thread(open_project_sessions(self._options.cwd).list_sessions)

@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from odin.app.policy import build_redactor
-from odin.app.sessions import normalize_title
 from odin.commands.command_line import Parser, write_json, write_output
 from odin.config import get_state_dir, load, make_private_folder, resolve_folder
 from odin.config.files import MAX_DEPTH, is_deeper_than
@@ -23,6 +22,7 @@ from odin.core.event import AnyEvent, Envelope, TitleSet, TurnEnded
 from odin.core.message import ToolCall, ToolResult
 from odin.core.policy import Redact
 from odin.core.text import to_valid_unicode
+from odin.host.stored_sessions import normalize_title
 from odin.session.log import read_header, read_log
 from odin.session.messages import (
     ImportedTranscript,

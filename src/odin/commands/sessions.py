@@ -4,11 +4,11 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from odin.app.sessions import ProjectSessions, open_project_sessions
 from odin.commands.command_line import Parser, make_formatter, write_json, write_message, write_output
 from odin.core.errors import OdinError, UsageError
 from odin.core.format import format_time
 from odin.core.text import list_choices, suggest_similar
+from odin.host.stored_sessions import ProjectSessions, open_project_sessions
 from odin.ui.slash_commands.sessions import (
     PICK_PROMPT,
     PlainSessionPicker,

@@ -24,8 +24,8 @@ from odin.ui.tui.palette import make_palette
 from odin.ui.tui.terminal_driver import OdinDriver, Terminal
 
 if TYPE_CHECKING:
-    from odin.app.sessions import SessionSwitcher
     from odin.core.setup import Setup, TrustGate
+    from odin.host.workspace_sessions import WorkspaceSessions
     from odin.models.onboarding import Onboarding
 
 
@@ -67,7 +67,7 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
 
     The session is opened after the first frame is drawn, and closed after the terminal is restored.
     """
-    opened: list[SessionSwitcher] = []
+    opened: list[WorkspaceSessions] = []
     setups: list[Onboarding] = []
 
     def setup() -> "Setup":
@@ -76,13 +76,15 @@ async def run_tui(options: Options, settings: TuiSettings, *, first: str, mode: 
         setups.append(Onboarding(options))
         return setups[-1]
 
-    async def connect() -> "SessionSwitcher":
-        open_switcher = (await asyncio.to_thread(importlib.import_module, "odin.app.sessions")).open_switcher
+    async def connect() -> "WorkspaceSessions":
+        module = await asyncio.to_thread(importlib.import_module, "odin.host.workspace_sessions")
         from odin.app.crash_log import log_unhandled_errors
 
         log_unhandled_errors(asyncio.get_running_loop(), os.environ)
         model = setups[-1].model if setups else options.model
-        sessions: SessionSwitcher = await open_switcher(msgspec.structs.replace(options, can_ask=True, model=model))
+        sessions: WorkspaceSessions = await module.open_workspace_sessions(
+            msgspec.structs.replace(options, can_ask=True, model=model)
+        )
         opened.append(sessions)
         # Freeze everything allocated so far and make later collections rare: a full one takes longer than two frames.
         gc.freeze()

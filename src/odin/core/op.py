@@ -117,6 +117,13 @@ class SetLoop(Struct, frozen=True, tag=True):
     agent: str = ""
 
 
+class AddMessage(Struct, frozen=True, tag=True):
+    """Add a message to the conversation without asking the model. The session must be idle."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
 class RemoveLastMessage(Struct, frozen=True, tag=True):
     """Remove the newest message. The session must be idle; False if there is no message."""
 
@@ -368,6 +375,7 @@ Op = (
     | DropPrompt
     | Continue
     | SetLoop
+    | AddMessage
     | RemoveLastMessage
     | AddContext
     | RunUserShell

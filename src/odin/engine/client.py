@@ -54,13 +54,15 @@ MAX_TEMPERATURE = 2.0
 class OpenSession:
     """A session in this process. It carries out the ops of its clients. `opened` is recorded with the first op.
 
-    It is closed with its last client, unless `is_kept`.
+    `log` is the path of its log. It is closed with its last client, unless `is_kept`.
     """
 
-    def __init__(self, deps: SessionDeps, opened: SessionOpened) -> None:
+    def __init__(self, deps: SessionDeps, opened: SessionOpened, log: str) -> None:
         self.deps = deps
+        self.log = log
         self.clients: set[LocalClient] = set()
         self.is_kept = False
+        self.on_closed: Callable[[], object] = lambda: None
         self._deps = deps
         self._team = deps.team
         self._agent = deps.team.main
@@ -271,6 +273,7 @@ class OpenSession:
         deps.recorder.bus.close()
         deps.recorder.close()
         await deps.surroundings.close()
+        self.on_closed()
 
 
 class LocalClient:

@@ -61,6 +61,7 @@ from odin.core.event import (
 )
 from odin.core.op import (
     AddContext,
+    AddMessage,
     ChangePrompt,
     Continue,
     ControlServers,
@@ -186,6 +187,7 @@ OP_NAMES: dict[type[Op], BusName] = {
     AddContext: "append_context",
     RunUserShell: "append_context",
     Interrupt: "turn_cancelled",
+    AddMessage: "session_control",
     RemoveLastMessage: "session_control",
     Rewind: "session_control",
     Redo: "session_control",

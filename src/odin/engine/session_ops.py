@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from odin.core.call_events import MemoryChanged
-from odin.core.errors import SessionBusy, UsageError
+from odin.core.call_events import MemoryChanged, Replied
+from odin.core.errors import EmptyPrompt, SessionBusy, UsageError
 from odin.core.event import (
     AnyEvent,
     MessageRemoved,
@@ -14,10 +14,14 @@ from odin.core.event import (
     SystemPromptChanged,
     TitleSet,
     ToolsChanged,
+    TurnEnded,
+    TurnStarted,
     Warned,
 )
 from odin.core.event_values import DEFAULT_ROLE
+from odin.core.message import ReplyMessage, Text
 from odin.core.op import (
+    AddMessage,
     AddRule,
     ChangeMemory,
     Compact,
@@ -78,6 +82,21 @@ class SessionOps:
             self.loop_modes[op.agent].switch_on(op.goal, op.mode, op.limit)
             agent.start_loop(self.loop_modes[op.agent])
             self._team.mark_active(op.agent)
+        return True
+
+    async def _add_message(self, op: AddMessage) -> bool:
+        async with self._start.lock:
+            if self._team.main.is_busy:
+                raise SessionBusy("Wait for it or interrupt it, then add the message.")
+            if not op.text.strip():
+                raise EmptyPrompt
+            self._start.open()
+            if op.role == "user":
+                turn = f"message-{self._recorder.state.seq + 1}"
+                self._recorder.emit(TurnStarted(turn, op.text, self._deps.agents.get_default_mode()))
+                self._recorder.emit(TurnEnded(turn, "end_turn"))
+            else:
+                self._recorder.emit(Replied(ReplyMessage((Text(op.text),))))
         return True
 
     async def _remove_last(self, op: RemoveLastMessage) -> bool:
@@ -205,6 +224,7 @@ class SessionOps:
 
 _OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
     SetLoop: SessionOps._set_loop,
+    AddMessage: SessionOps._add_message,
     RemoveLastMessage: SessionOps._remove_last,
     Rewind: SessionOps._rewind_or_redo,
     Redo: SessionOps._rewind_or_redo,
