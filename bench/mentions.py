@@ -97,6 +97,7 @@ async def _typed(root: Path, names: str) -> tuple[float, float, list[float], lis
     over.set()
     await watching
     await finder.close()
+    await paths.close()
     return first, walked, keys, looks, longest * 1000
 
 
