@@ -18,8 +18,8 @@ from odin.core.op import AnswerPermission
 from odin.core.tool import Args, Registry, Target, Tool, ToolContext, ToolOutput
 from odin.engine.approvals import Approvals
 from odin.engine.call import AfterStep, BeforeStep, CallDeps, CallScope, CallSteps
+from odin.engine.call_text import MAX_CHARS, MAX_LINES, bound_text
 from odin.engine.event_bus import EventBus
-from odin.engine.execution import MAX_CHARS, MAX_LINES, bound_text
 from odin.engine.hooks import HookInbox
 from odin.engine.limits import RepetitionGuard
 from odin.engine.pipeline import CallPipeline

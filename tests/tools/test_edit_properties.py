@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odin.engine.execution import bound_text
+from odin.engine.call_text import bound_text
 from odin.tools.diff import compare
 from odin.tools.files import LINE_CHARS, number_lines
 from tests.tools.toolbox import Toolbox

@@ -179,7 +179,7 @@ class AgentRuntime:
         return Registry(tools, disabled=disabled, opted_in=wanted or (), sources=sources)
 
     def _make_call_deps(self, hooks: HookInbox) -> CallDeps:
-        from odin.engine.execution import PlaceholderGuard
+        from odin.engine.placeholder_guard import PlaceholderGuard
 
         core, permissions, reviewer = self._parts.core, self._parts.permissions, self._reviewer
         steps = CallSteps(

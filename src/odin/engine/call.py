@@ -1,8 +1,4 @@
-"""One tool call of the model as a value, and everything its way through the pipeline needs.
-
-`Call` carries its stage. The functions that move it on are `admit` (authorize.py), `run` and `record` (execution.py);
-pipeline.py states their order.
-"""
+"""One tool call of the model as a value, and everything its execution needs (execution.py)."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -15,17 +11,10 @@ from odin.core.call_events import ToolEnded
 from odin.core.errors import Denied, OdinError
 from odin.core.event_values import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
-from odin.core.policy import NO_HOOK_EFFECT, HookCall, HookEffect, HookPoint, Redact, redact_nothing
+from odin.core.policy import Redact, redact_nothing
 from odin.core.profile import NO_GRANTS, SandboxGrants
-from odin.core.tool import (
-    Registry,
-    ResolvedPath,
-    Target,
-    Tool,
-    ToolContext,
-    ToolOutput,
-    fail,
-)
+from odin.core.text import to_valid_unicode
+from odin.core.tool import Registry, ResolvedPath, Target, Tool, ToolContext, ToolOutput, fail
 from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.hooks import HookInbox
 from odin.engine.limits import RepetitionGuard
@@ -37,7 +26,7 @@ if TYPE_CHECKING:
     from odin.policy.policy import Policy
 
 CallStage = Literal["requested", "evaluated", "authorized", "refused", "running", "finished", "recorded"]
-"""`resolved_paths`: the arguments are valid and no rule denies the call; hooks and the user have not been asked yet."""
+"""`evaluated`: the arguments are valid and no rule denies the call; hooks and the user have not been asked yet."""
 
 
 class CallRefusal(Struct, frozen=True):
@@ -104,6 +93,11 @@ class Call(Struct, frozen=True):
     @property
     def is_refused(self) -> bool:
         return self.refusal is not None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that an evaluated call acts on, as absolute paths without links."""
+        return tuple(item.path for item in self.target.resolved)
 
     def refuse(
         self,
@@ -244,88 +238,6 @@ class CallDeps(Struct, frozen=True):
     save: Callable[[str], str] | None = None
     set_permission_mode: Callable[[str], str] | None = None
 
-
-async def fire_hook(
-    point: HookPoint, call: Call, scope: CallScope, deps: CallDeps, output: ToolOutput | None = None
-) -> HookEffect:
-    """Fire the hooks of a point that is about one call."""
-    if not deps.hooks.has_hook_for(point):
-        return NO_HOOK_EFFECT
-    about = HookCall(
-        point,
-        scope.agent,
-        scope.mode,
-        call_id=call.id,
-        tool=call.tool.name,
-        args=call.tool.rename_args(call.request.args),
-        paths=list_paths(call),
-    )
-    if output is not None:
-        about = msgspec.structs.replace(about, output=output.text, is_error=output.is_error)
-    return await deps.hooks.fire(about)
-
-
-def list_paths(call: Call) -> tuple[str, ...]:
-    """Return the files a checked call acts on, as absolute paths without links."""
-    return tuple(item.path for item in call.target.resolved)
-
-
-def describe_tool_error(tool: Tool[Any], error: Exception) -> str:
-    """Return the result the model reads when a tool raised."""
-    return f"{tool.name} failed: {str(error) or type(error).__name__}"
-
-
-_SHORT_CHARS = 300
-_DIFF_LINES = 60
-_DIFF_CHARS = 4_000
-_MAX_COMPARED_CHARS = 100_000
-"""Two texts that are longer together are not compared line by line."""
-
-
-def audit_change(original: dict[str, Any], effective: dict[str, Any], by: str, summary: str = "") -> CallAudit | None:
-    """Return the record of changed arguments, or None if they are equal in the end."""
-    return CallAudit(original, effective, by, summary) if original != effective else None
-
-
-def describe_change(audit: CallAudit) -> str:
-    """Tell the model who changed the arguments, with the old and the new values."""
-    who = "A hook" if audit.by == "hook" else "The user"
-    why = f" ({audit.summary})" if audit.summary else ""
-    names = [*audit.original, *(name for name in audit.effective if name not in audit.original)]
-    changes = [_describe_field(name, audit) for name in names if _differs(name, audit)]
-    return f"[{who} changed the arguments of this call{why}: {'; '.join(changes)}.]"
-
-
-def _differs(name: str, audit: CallAudit) -> bool:
-    return (name in audit.original) != (name in audit.effective) or audit.original.get(name) != audit.effective.get(
-        name
-    )
-
-
-def _describe_field(name: str, audit: CallAudit) -> str:
-    if name not in audit.effective:
-        return f"{name} was left out"
-    new = audit.effective[name]
-    if name not in audit.original:
-        return f"{name} = {_shorten_value(new)} was added"
-    old = audit.original[name]
-    if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > _SHORT_CHARS:
-        return f"{name} was changed as follows:\n{_diff_texts(old, new)}\n"
-    return f"{name} was {_shorten_value(old)} and is {_shorten_value(new)}"
-
-
-def _shorten_value(value: Any) -> str:
-    import json
-
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHORT_CHARS else f"{text[:_SHORT_CHARS]}… ({len(text)} characters)"
-
-
-def _diff_texts(old: str, new: str) -> str:
-    if len(old) + len(new) > _MAX_COMPARED_CHARS:
-        return f"({len(old)} characters before, {len(new)} now)"
-    import difflib
-
-    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), "asked", "ran", lineterm="", n=1))
-    text = "\n".join(lines[:_DIFF_LINES])[:_DIFF_CHARS]
-    return f"{text}\n… (the rest of the change is not shown)" if len(text) < len("\n".join(lines)) else text
+    def clean(self, text: str) -> str:
+        """Return the text without secrets, and as valid Unicode."""
+        return to_valid_unicode(self.redact(text).text) if text else ""

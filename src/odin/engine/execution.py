@@ -1,35 +1,73 @@
-"""Runs an authorized tool call and records its result.
+"""Executes one tool call, stage by stage:
 
-run:    before steps → around: tool, once more unsandboxed if the user agrees → after steps → tool_result hooks
-record: redact → bound → remarks → before_tool_result_append hooks → events
+    requested  → evaluated    repetition, find the tool, parse, mode, rules, the tool's own refusal    ┐
+    evaluated  → authorized   PreToolUse hooks, ask the user                                           ┘ authorize
+    authorized → running      before steps, around: the tool, once more unsandboxed if the user agrees ┐
+    running    → finished     after steps, PostToolUse hooks                                           ┘ run
+    finished   → recorded     redact, bound, remarks, on_before_tool_result_append hooks, events         record
 
-A tool never ends the turn: an exception becomes an error result that the model reads.
+Until it runs, any step can refuse the call; it is then recorded without running. Arguments that a hook or the user
+changes are evaluated again: a deny rule applies even if the user allowed the call. Nothing here ends the turn:
+refusals and exceptions become results that the model reads.
 """
 
 import asyncio
-import os
-import stat
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.core.call_events import FileCached, TodosChanged, ToolEnded, ToolProgressed, ToolStarted
-from odin.core.errors import OdinError
-from odin.core.event import ContextSummarized, ModeChanged
-from odin.core.event_values import CallStatus
-from odin.core.policy import HookEffect
+from odin.core.errors import Denied, NeedsConfirmation, OdinError, Rejected
+from odin.core.event import AnyEvent, ContextSummarized, ModeChanged
+from odin.core.event_values import CallAudit
+from odin.core.message import ToolCall
+from odin.core.policy import NO_HOOK_EFFECT, HookCall, HookEffect, HookPoint
 from odin.core.profile import UNSANDBOXED, ProcessProfile
 from odin.core.text import join_some, to_valid_unicode
-from odin.core.tool import Tool, ToolContext, ToolOutput, fail, hide_nothing
-from odin.engine.authorize import ask_unsandboxed
-from odin.engine.call import Call, CallDeps, CallScope, describe_change, describe_tool_error, fire_hook
+from odin.core.tool import Target, Tool, ToolContext, ToolOutput, fail, hide_nothing
+from odin.engine.call import Call, CallDeps, CallScope
+from odin.engine.call_text import (
+    bound_text,
+    describe_change,
+    describe_tool_error,
+    format_denial,
+    format_hook_denial,
+    format_rejection,
+    format_unaskable,
+)
+from odin.engine.permission_request import PermissionRequest
+from odin.policy.commands.analysis import is_read_only
+from odin.policy.decision import Decision
 from odin.policy.modes import get_mode_spec
-from odin.policy.paths import open_for_reading
 from odin.session.thread import INTERRUPTED
+
+MAX_ARGUMENT_ROUNDS = 5
+"""Rounds of changed arguments or changed rules, after which a call is denied."""
+
+UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
+WITHHELD_TEXT = "A hook withheld this result"
+UNCHECKED_TEXT = "The output is withheld, because the hooks that check results did not run."
+"""Said to the model about the output of an interrupted call."""
+
+_AUTOMATIC_ANSWERS = ("timeout", "hook", "shutdown", "nobody")
+"""Values of `AnswerPermission.by` for answers that did not come from the user."""
+
+_GRANTORS = ("user", "sdk", "api")
+"""Values of `AnswerPermission.by` that grant what the request names.
+
+Only these answers may widen the sandbox; those of hooks and replays may not.
+"""
+
+_SECRET_FILES = ("files whose names suggest secrets",)
+"""Shown instead of file names if a folder is too large to search for secret files."""
+
+_STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
+_MAX_NAMED = 5
 
 
 class RawOutput(Struct, frozen=True):
@@ -39,15 +77,17 @@ class RawOutput(Struct, frozen=True):
     is_stopped: bool = False
 
 
-class CallClock:
-    """Measures one run of a tool. Its progress is shown only while `is_shown`, so that late output is dropped.
+class ToolRun:
+    """One run of a tool. Its progress is shown only while `is_shown`, so that late output is dropped.
 
-    `partial` is what the tool had produced when it was cancelled, or None if that is nothing.
+    `partial` is what the tool had produced when it was cancelled, or None if that is nothing. `stops_turn`: the user's
+    answer to the request to run it unsandboxed also ends the turn.
     """
 
     def __init__(self, *, is_shown: bool = True) -> None:
         self.is_shown = is_shown
         self.partial: ToolOutput | None = None
+        self.stops_turn = False
         self._started_at = time.monotonic()
         self._duration_ms: int | None = None
 
@@ -55,378 +95,495 @@ class CallClock:
     def elapsed_s(self) -> float:
         return round(time.monotonic() - self._started_at, 3)
 
-    def stop(self) -> int:
+    def stop_clock(self) -> int:
         """Return the duration in milliseconds. Only the first call stops the clock."""
         if self._duration_ms is None:
             self._duration_ms = int((time.monotonic() - self._started_at) * 1000)
         return self._duration_ms
 
-
-class StartedRun(Protocol):
-    """A run of the tool that began before the call was authorized."""
-
-    clock: CallClock
-
-    async def await_output(self) -> RawOutput: ...
+    async def await_started(self) -> RawOutput | None:
+        """Return the output of a run that began before the call was authorized; None if it has yet to begin."""
+        return None
 
 
-async def run(call: Call, scope: CallScope, deps: CallDeps, started: StartedRun | None = None) -> Call:
-    """Run an authorized call and return it finished. With `started`, use the output of that run instead.
+class CallExecutor:
+    """Executes calls of one turn: `authorize`, `run` and `record` each return the call at a later stage."""
 
-    If it is cancelled, record what it has produced so far.
-    """
-    title = to_valid_unicode(deps.redact(_make_title(call)).text)
-    deps.recorder.emit(ToolStarted(call.id, call.tool.name, call.request.args, title), scope.agent)
-    call = msgspec.structs.replace(call, stage="running")
-    clock = CallClock() if started is None else started.clock
-    context = build_context(call, scope, deps, clock)
-    retry = _UnsandboxedRetry(call, scope, deps, context)
-    try:
-        output = await _produce_output(call, deps, context, retry, started)
-        clock.is_shown = False
-        call = msgspec.structs.replace(call, stage="finished", output=output, duration_ms=clock.stop())
-        output = await _fire_tool_result(call, output, scope, deps)
-    except asyncio.CancelledError:
-        if call.stage == "running" and clock.partial is not None:
-            call = msgspec.structs.replace(call, output=clock.partial, duration_ms=clock.stop())
-        if call.stage == "finished" or clock.partial is not None:
-            record_interrupted(call, scope, deps)
-        raise
-    finally:
-        clock.is_shown = False
-    return msgspec.structs.replace(call, output=output, stops_turn=retry.stops_turn)
+    def __init__(self, scope: CallScope, deps: CallDeps) -> None:
+        self.scope = scope
+        self._deps = deps
 
+    # --- authorize ---
 
-async def _produce_output(
-    call: Call, deps: CallDeps, context: ToolContext, retry: "_UnsandboxedRetry", started: StartedRun | None
-) -> ToolOutput:
-    try:
-        if started is None:
-            raw = await run_tool(call, deps, context, retry=retry)
-        else:
-            raw = await started.await_output()
-            raw = RawOutput(await retry(raw.output), raw.is_stopped) if raw.output.blocked else raw
-        output = raw.output
-        for step in () if raw.is_stopped else deps.steps.after:
-            output = await step(call.tool, call.args, output, context)
-    except Exception as error:  # whatever a tool raises is its result
-        return fail(describe_tool_error(call.tool, error))
-    return output
+    async def authorize(self, call: Call) -> Call:
+        """Return the call authorized or refused.
 
+        A call that comes in evaluated has been started speculatively. It is not evaluated again, because what it has
+        done since must not count against it (a file it created now exists); `is_still_allowed` repeats the rules alone.
+        """
+        scope, registry = self.scope, self._deps.registry
+        call, tool = self._find_tool(call)
+        repetition = scope.guard.check_call(call.id, tool.name if tool else call.request.name, call.request.args)
+        if repetition:
+            return call.refuse(repetition, discard_reason="repetition")
+        if tool is None:
+            known = ", ".join(item.name for item in registry.list_offered(get_mode_spec(scope.mode).allows_tool))
+            return call.refuse(f"There is no tool {call.request.name!r}. The tools are: {known}.")
+        if call.stage != "evaluated":
+            call = await self._resolve_and_evaluate(call, tool)
+        if call.is_refused:
+            return call
+        # A hook can deny, ask, or allow what would be asked; it cannot allow a denied call.
+        call, effect = await self._fire_pre_tool_use(call)
+        if call.is_refused:
+            return call
+        if effect.decision == "allow" and not (call.decision.builtin or call.decision.may_be_denied):
+            call = replace(call, decision=Decision("allow"))
+        elif effect.decision == "ask" and (call.decision.action == "allow" or scope.is_approved):
+            asking = Decision("ask", effect.message or "A hook asks for confirmation.")
+            call = replace(call, decision=asking, is_asked_by_hook=True)
+        return await self._ask_until_decided(call)
 
-async def _keep_output(output: ToolOutput) -> ToolOutput:
-    return output
+    def _find_tool(self, call: Call) -> tuple[Call, Tool[Any] | None]:
+        """Return the tool of a call, and the call that it stands for."""
+        tool = self._deps.registry.get(call.request.name)
+        meant = None if tool is None else tool.redirect(call.request.args)
+        if meant is None:
+            return call, tool
+        name, args = meant
+        return replace(call, request=replace(call.request, name=name, args=args)), self._deps.registry.get(name)
 
+    async def _resolve_and_evaluate(self, call: Call, tool: Tool[Any]) -> Call:
+        """Evaluate a call. A tool that must look up what the call acts on does so first."""
+        if tool.resolves and not self._explain_unavailable(tool):
+            with suppress(Exception):  # evaluating refuses what was not prepared
+                await tool.resolve(tool.parse(call.request.args), self._make_context(call, resolved_paths=()))
+        return self._evaluate(call, tool)
 
-async def run_tool(
-    call: Call,
-    deps: CallDeps,
-    context: ToolContext,
-    *,
-    retry: Callable[[ToolOutput], Awaitable[ToolOutput]] = _keep_output,
-    on_start: Callable[[], None] = lambda: None,
-) -> RawOutput:
-    """Run the before steps and the tool. `retry` gets an output the sandbox blocked; `on_start` may veto by raising."""
-    tool, args = call.tool, call.args
-    for step in deps.steps.before:
-        stopped = await step(tool, args, context)
-        if stopped is not None:
-            return RawOutput(stopped, is_stopped=True)
-    async with deps.steps.around(tool, args, context):
-        on_start()
-        output = await tool.run(args, context)
-        return RawOutput(await retry(output) if output.blocked else output)
+    def _evaluate(self, call: Call, tool: Tool[Any]) -> Call:
+        """Parse → mode → rules → tool's own refusal. Nothing here waits for anybody."""
+        try:
+            args = tool.parse(call.request.args)
+        except msgspec.ValidationError as error:
+            known = ", ".join(tool.build_spec().schema.get("properties", {}))
+            text = f"The arguments of {tool.name} do not fit its schema: {error}. Its fields are: {known}."
+            return call.refuse(text, discard_reason="args_invalid")
+        except Exception as error:
+            return call.refuse(describe_tool_error(tool, error), discard_reason="args_invalid")
+        unavailable = self._explain_unavailable(tool)
+        if unavailable:
+            return call.refuse(unavailable, "denied")
+        try:
+            evaluated = replace(call, registered_tool=tool, args=args)
+            evaluated = self._evaluate_rules(evaluated, self._deps.policy().resolve(tool.get_target(args)))
+            if evaluated.decision.action == "deny":
+                return call.refuse(format_denial(evaluated.decision), "denied")
+            refusal = tool.validate(args)
+        except Exception as error:  # a call that cannot be evaluated does not run
+            return call.refuse(describe_tool_error(tool, error))
+        return call.refuse(refusal) if refusal else evaluated
 
-
-def build_context(call: Call, scope: CallScope, deps: CallDeps, clock: CallClock) -> ToolContext:
-    def report_progress(text: str) -> None:
-        if clock.is_shown:
-            shown = to_valid_unicode(deps.redact(text).text)
-            deps.recorder.emit(ToolProgressed(call.id, call.tool.name, shown, clock.elapsed_s), scope.agent)
-
-    def keep_partial(output: ToolOutput) -> None:
-        clock.partial = output
-
-    policy = deps.policy()
-    limits = policy.write_scope
-    writes = get_mode_spec(scope.mode).allows_changes and not limits.read_only
-    profile = "read" if not writes else "granted" if call.grants else "project"
-    places = limits.list_paths(policy.root) if limits.is_limited else None
-    return ToolContext(
-        cwd=scope.cwd,
-        root=scope.root,
-        session=deps.recorder.state.session,
-        agent=scope.agent,
-        call_id=call.id,
-        mode=scope.mode,
-        progress=report_progress,
-        environment=policy.scope.environment,
-        profile=ProcessProfile(profile, call.grants, places),
-        is_hidden=_make_hidden_filter(call, scope, deps),
-        keep_partial=keep_partial,
-        resolved_paths=call.target.resolved,
-    )
-
-
-def _make_hidden_filter(call: Call, scope: CallScope, deps: CallDeps) -> Callable[[str], bool]:
-    """Return the filter for paths a search must not show. Other tools name their paths, which the rules checked."""
-    if call.tool.kind != "read":
-        return hide_nothing
-    found = deps.policy().make_result_filter(call.tool.name, "read", call.target, scope.mode)
-    return hide_nothing if found.is_idle else found
-
-
-def _make_title(call: Call) -> str:
-    try:
-        return call.tool.get_title(call.args)
-    except Exception:
+    def _explain_unavailable(self, tool: Tool[Any]) -> str:
+        mode = self.scope.mode
+        if self._deps.registry.is_disabled(tool.name):
+            return f"{tool.name} is switched off in this session. Nothing was done."
+        if not get_mode_spec(mode).allows_kind(tool.kind):
+            return (
+                f"{tool.name} is not available in {mode}: it changes files, and in this mode nothing is changed. "
+                "Nothing was done. Describe the change instead."
+            )
         return ""
 
+    def _evaluate_rules(self, call: Call, target: Target) -> Call:
+        """Return the call with its decision. Several paths are also evaluated one by one; the strictest one counts."""
+        tool, mode = call.tool, self.scope.mode
+        policy = self._deps.policy()
+        decision = policy.evaluate(tool.name, tool.kind, target, mode)
+        asked: list[str] = []
+        allowed: list[str] = []
+        for part in target.split_paths() if len(target.paths) > 1 else ():
+            alone = policy.evaluate(tool.name, tool.kind, part, mode)
+            if _STRICTNESS[alone.action] > _STRICTNESS[decision.action]:
+                decision = alone
+            (allowed if alone.action == "allow" else asked).append(part.text)
+        if not asked:  # no single path needs permission, so the request covers all of them
+            asked, allowed = allowed, []
+        if decision.action == "ask" and not decision.may_be_denied and self._deps.registry.is_allowed(tool.name):
+            decision = Decision("allow")
+        args, left_out = call.args, call.left_out
+        if decision.action == "allow" and decision.amended is not None:
+            # the policy allows a narrower command, which leaves out secret files
+            args = replace(args, command=decision.amended.command)
+            left_out = decision.amended.left_out or _SECRET_FILES
+        return replace(
+            call,
+            stage="evaluated",
+            args=args,
+            left_out=left_out,
+            target=target,
+            decision=decision,
+            asked_paths=tuple(asked),
+            allowed_paths=tuple(allowed),
+        )
 
-class _UnsandboxedRetry:
-    """Called with an output the sandbox blocked: lets the user run the command once more without the sandbox.
+    async def _replace_arguments(self, call: Call, args: dict[str, Any], by: str, summary: str) -> Call:
+        """Return the call with other arguments, evaluated as if the model had sent them."""
+        original = call.audit.original if call.audit else call.request.args
+        audit = CallAudit(original, args, by, summary) if original != args else None
+        requested = Call(ToolCall(call.id, call.request.name, args), audit=audit)
+        evaluated = await self._resolve_and_evaluate(requested, call.tool)
+        refusal = evaluated.refusal
+        if refusal is None or audit is None:
+            return evaluated
+        return requested.refuse(
+            f"{refusal.text}\n{describe_change(audit)} It was not run.",
+            refusal.status,
+            discard_reason=refusal.discard_reason,
+            error_type=refusal.error_type,
+        )
 
-    Only the user can agree, once per call: no rule, hook or permission mode leads out of the sandbox. In a read-only
-    mode, or to an agent with a write scope, the retry is not offered, because nothing would confine the command.
-    `stops_turn`: the user's answer also ends the turn.
-    """
+    async def _fire_pre_tool_use(self, call: Call) -> tuple[Call, HookEffect]:
+        """Return the call denied or with other arguments if a hook wants that, otherwise the same one."""
+        effect = await self._fire_hook("PreToolUse", call)
+        if effect.decision == "deny" or effect.halt:
+            return call.refuse(format_hook_denial(effect.message), "denied", discard_reason="hook_block"), effect
+        if effect.args is None or effect.args in (call.request.args, call.tool.rename_args(call.request.args)):
+            return call, effect
+        return await self._replace_arguments(call, effect.args, "hook", effect.message), effect
 
-    def __init__(self, call: Call, scope: CallScope, deps: CallDeps, context: ToolContext) -> None:
-        self.stops_turn = False
-        self._call = call
-        self._scope = scope
-        self._deps = deps
-        self._context = context
+    async def _fire_hook(self, point: HookPoint, call: Call, output: ToolOutput | None = None) -> HookEffect:
+        """Fire the hooks of a point that is about one call."""
+        if not self._deps.hooks.has_hook_for(point):
+            return NO_HOOK_EFFECT
+        about = HookCall(
+            point,
+            self.scope.agent,
+            self.scope.mode,
+            call_id=call.id,
+            tool=call.tool.name,
+            args=call.tool.rename_args(call.request.args),
+            paths=call.paths,
+        )
+        if output is not None:
+            about = replace(about, output=output.text, is_error=output.is_error)
+        return await self._deps.hooks.fire(about)
 
-    async def __call__(self, output: ToolOutput) -> ToolOutput:
-        call, deps, profile = self._call, self._deps, self._context.profile
+    async def _ask_until_decided(self, call: Call) -> Call:
+        """Ask again while the answers change the arguments or rules change while a request is open."""
+        scope, deps = self.scope, self._deps
+        for _ in range(MAX_ARGUMENT_ROUNDS):
+            # The user may have approved the calls of this turn: unless a hook asks or a deny rule may apply.
+            is_approved = scope.is_approved and not (call.is_asked_by_hook or call.decision.may_be_denied or call.audit)
+            if call.decision.action == "allow" or is_approved:
+                return replace(call, stage="authorized")
+            if not deps.approvals.can_ask or deps.policy().permission_mode == "dontAsk":
+                return call.refuse(format_unaskable(call), "denied", error_type=NeedsConfirmation)
+            # The error that the call would give now: the user is not asked about what cannot work.
+            try:
+                failure = await call.tool.dry_run(call.args, self._make_context(call))
+            except Exception:  # the tool reports it when it runs
+                failure = None
+            if failure is not None:
+                return call.refuse_with(failure)
+            request = PermissionRequest(call, scope, deps)
+            answer = await request.ask(self._must_still_ask)
+            if answer is None:
+                call = self._evaluate(Call(call.request, audit=call.audit), call.tool)
+            elif not answer.allow:
+                error_type = Denied if answer.by in _AUTOMATIC_ANSWERS else Rejected
+                stops_turn = answer.interrupt or answer.by == "shutdown"
+                return call.refuse(format_rejection(answer), "denied", error_type=error_type, stops_turn=stops_turn)
+            elif answer.args is None:
+                grants = request.grants if answer.by in _GRANTORS else call.grants
+                return replace(call, stage="authorized", grants=grants)
+            else:
+                # The arguments the user wrote are authorized, unless a rule or a hook denies them. If a hook changes
+                # them once more, the user has not seen the outcome and is asked again.
+                call = edited = await self._replace_arguments(call, answer.args, answer.by, answer.summary)
+                if not edited.is_refused:
+                    call, _ = await self._fire_pre_tool_use(edited)
+                    if call is edited:
+                        return replace(call, stage="authorized")
+            if call.is_refused:
+                return call
+        return call.refuse("Denied: its arguments were changed too many times.", "denied")
+
+    def _must_still_ask(self, call: Call) -> bool:
+        if call.is_asked_by_hook:
+            return True
+        now = self._evaluate(Call(call.request), call.tool)
+        return not now.is_refused and now.decision.action == "ask"
+
+    # --- what speculation and the order of calls depend on ---
+
+    def evaluate_without_asking(self, request: ToolCall) -> Call | None:
+        """Return the evaluated call if it may run without approval, otherwise None."""
+        call, tool = self._find_tool(Call(request))
+        if tool is None:
+            return None
+        call = self._evaluate(call, tool)
+        return call if not call.is_refused and call.decision.action == "allow" else None
+
+    def is_still_allowed(self, call: Call) -> bool:
+        """True if mode and rules still allow a call that has been started speculatively."""
+        if self._explain_unavailable(call.tool):
+            return False
+        try:
+            return self._evaluate_rules(call, call.target).decision.action == "allow"
+        except Exception:  # if evaluating fails, `authorize` starts over
+            return False
+
+    def is_read_only(self, call: Call) -> bool:
+        """True for a tool that only reads, and for a command that provably does nothing else."""
+        if call.tool.kind != "execute":
+            return call.tool.kind == "read"
+        command = call.tool.get_target(call.args).command
+        return bool(command) and call.tool.can_speculate(call.args) and is_read_only(command, self._deps.policy().scope)
+
+    # --- run ---
+
+    async def run(self, call: Call, run: ToolRun | None = None) -> Call:
+        """Run an authorized call and return it finished. A `run` that has already started gives its output instead.
+
+        If it is cancelled, record what it has produced so far.
+        """
+        try:
+            title = call.tool.get_title(call.args)
+        except Exception:
+            title = ""
+        self.emit(ToolStarted(call.id, call.tool.name, call.request.args, self._deps.clean(title)))
+        call = replace(call, stage="running")
+        run = run or ToolRun()
+        context = self.build_context(call, run)
+
+        async def retry(output: ToolOutput) -> ToolOutput:
+            return await self._retry_unsandboxed(call, output, context, run)
+
+        try:
+            try:
+                raw = await run.await_started()
+                if raw is None:
+                    raw = await self.run_tool(call, context, retry=retry)
+                elif raw.output.blocked:
+                    raw = RawOutput(await retry(raw.output), raw.is_stopped)
+                output = raw.output
+                for step in () if raw.is_stopped else self._deps.steps.after:
+                    output = await step(call.tool, call.args, output, context)
+            except Exception as error:  # whatever a tool raises is its result
+                output = fail(describe_tool_error(call.tool, error))
+            run.is_shown = False
+            call = replace(call, stage="finished", output=output, duration_ms=run.stop_clock())
+            # A hook can replace the output; a deny is added to it as an objection.
+            effect = await self._fire_hook("PostToolUse", call, output)
+            output = _replace_output(output, effect)
+            if effect.decision == "deny" and effect.message:
+                output = replace(output, text=f"{output.text}\n\n[A hook objects: {effect.message}]")
+        except asyncio.CancelledError:
+            if call.stage == "running" and run.partial is not None:
+                call = replace(call, output=run.partial, duration_ms=run.stop_clock())
+            if call.stage == "finished" or run.partial is not None:
+                self.record_interrupted(call)
+            raise
+        finally:
+            run.is_shown = False
+        return replace(call, output=output, stops_turn=run.stops_turn)
+
+    async def run_tool(
+        self,
+        call: Call,
+        context: ToolContext,
+        *,
+        retry: Callable[[ToolOutput], Awaitable[ToolOutput]] | None = None,
+        on_start: Callable[[], None] | None = None,
+    ) -> RawOutput:
+        """Run the before steps and the tool.
+
+        `retry` gets an output the sandbox blocked; `on_start` may veto by raising.
+        """
+        tool, args, steps = call.tool, call.args, self._deps.steps
+        for step in steps.before:
+            stopped = await step(tool, args, context)
+            if stopped is not None:
+                return RawOutput(stopped, is_stopped=True)
+        async with steps.around(tool, args, context):
+            if on_start is not None:
+                on_start()
+            output = await tool.run(args, context)
+            return RawOutput(await retry(output) if retry is not None and output.blocked else output)
+
+    def _make_context(self, call: Call, **more: Any) -> ToolContext:
+        scope, deps = self.scope, self._deps
+        context: dict[str, Any] = {"progress": _drop_progress, "resolved_paths": call.target.resolved, **more}
+        return ToolContext(
+            cwd=scope.cwd,
+            root=scope.root,
+            session=deps.recorder.state.session,
+            agent=scope.agent,
+            call_id=call.id,
+            mode=scope.mode,
+            environment=deps.policy().scope.environment,
+            **context,
+        )
+
+    def build_context(self, call: Call, run: ToolRun) -> ToolContext:
+        """Return the context in which an authorized call runs."""
+
+        def report_progress(text: str) -> None:
+            if run.is_shown:
+                self.emit(ToolProgressed(call.id, call.tool.name, self._deps.clean(text), run.elapsed_s))
+
+        def keep_partial(output: ToolOutput) -> None:
+            run.partial = output
+
+        policy, mode, hides = self._deps.policy(), self.scope.mode, hide_nothing
+        limits = policy.write_scope
+        writes = get_mode_spec(mode).allows_changes and not limits.read_only
+        profile = "read" if not writes else "granted" if call.grants else "project"
+        if call.tool.kind == "read":  # a search must not show these; other tools name their paths, which were evaluated
+            found = policy.make_result_filter(call.tool.name, "read", call.target, mode)
+            hides = hide_nothing if found.is_idle else found
+        return self._make_context(
+            call,
+            progress=report_progress,
+            profile=ProcessProfile(profile, call.grants, limits.list_paths(policy.root) if limits.is_limited else None),
+            is_hidden=hides,
+            keep_partial=keep_partial,
+        )
+
+    async def _retry_unsandboxed(
+        self, call: Call, output: ToolOutput, context: ToolContext, run: ToolRun
+    ) -> ToolOutput:
+        """Let the user run a command that the sandbox blocked once more without the sandbox.
+
+        Only the user can agree, once per call: no rule, hook or permission mode leads out of the sandbox. In a
+        read-only mode, or to an agent with a write scope, it is not offered, because nothing would confine the command.
+        """
+        deps, blocked = self._deps, output.blocked
         if (limits := deps.policy().write_scope).is_limited:
-            remark = f"[The sandbox kept it from {output.blocked}. This agent may change: {limits.describe()}.]"
-            return msgspec.structs.replace(output, text=f"{output.text}\n\n{remark}")
-        if not deps.approvals.can_ask or not profile.writes or deps.policy().permission_mode == "dontAsk":
+            remark = f"[The sandbox kept it from {blocked}. This agent may change: {limits.describe()}.]"
+            return replace(output, text=f"{output.text}\n\n{remark}")
+        if not deps.approvals.can_ask or not context.profile.writes or deps.policy().permission_mode == "dontAsk":
             return output
-        self._context.keep_partial(output)
-        answer = await ask_unsandboxed(call, output.blocked, self._scope, deps)
-        self.stops_turn = self.stops_turn or answer.interrupt
+        run.partial = output
+        answer = await PermissionRequest(call, self.scope, deps).ask_unsandboxed(blocked)
+        run.stops_turn = answer.interrupt
         if not answer.allow:
             why = f": {answer.reason}" if answer.reason else "."
             who = "No user allowed" if answer.by in ("timeout", "shutdown") else "The user did not allow"
-            remark = f"[The sandbox kept it from {output.blocked}. {who} it to run outside the sandbox{why}]"
-            return msgspec.structs.replace(output, text=f"{output.text}\n\n{remark}")
-        again = await call.tool.run(call.args, msgspec.structs.replace(self._context, profile=UNSANDBOXED))
-        remark = f"The sandbox had kept it from {output.blocked}. The user let it run again outside the sandbox."
-        note = f"{again.note} (again, outside the sandbox, which had kept it from {output.blocked})".lstrip()
-        return msgspec.structs.replace(again, text=f"{again.text}\n\n[{remark}]", note=note)
+            remark = f"[The sandbox kept it from {blocked}. {who} it to run outside the sandbox{why}]"
+            return replace(output, text=f"{output.text}\n\n{remark}")
+        again = await call.tool.run(call.args, replace(context, profile=UNSANDBOXED))
+        remark = f"The sandbox had kept it from {blocked}. The user let it run again outside the sandbox."
+        note = f"{again.note} (again, outside the sandbox, which had kept it from {blocked})".lstrip()
+        return replace(again, text=f"{again.text}\n\n[{remark}]", note=note)
+
+    # --- record ---
+
+    async def record(self, call: Call) -> Call:
+        """Record the result of a finished or refused call, and what it changed besides: to-dos, mode, known files."""
+        try:
+            output, secrets = self._redact_and_bound(call.output)
+            output = self._add_remarks(output, call, secrets)
+            if not call.is_refused:
+                # The last look at a result before it is recorded. A deny withholds it.
+                effect = await self._fire_hook("on_before_tool_result_append", call, output)
+                if effect.decision != "deny":
+                    replaced = _replace_output(output, effect)
+                else:
+                    text = f"{WITHHELD_TEXT}: {effect.message}" if effect.message else f"{WITHHELD_TEXT}."
+                    replaced = ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
+                if replaced is not output:
+                    output, more = self._redact_and_bound(replaced)
+                    secrets = tuple(dict.fromkeys((*secrets, *more)))
+        except asyncio.CancelledError:
+            self.record_interrupted(call)
+            raise
+        self._emit_result(call, output, secrets)
+        return replace(call, stage="recorded")
+
+    def record_interrupted(self, call: Call) -> None:
+        """Record what a call had produced when its turn was cancelled. No more hooks run.
+
+        The user sees the output. The model reads it unless a hook checks results: that hook has not seen it.
+        """
+        output, secrets = self._redact_and_bound(call.output)
+        hooks = self._deps.hooks
+        if not call.is_refused and (
+            hooks.has_hook_for("PostToolUse", call.tool.name) or hooks.has_hook_for("on_before_tool_result_append")
+        ):
+            output = replace(output, text=UNCHECKED_TEXT, view=output.view or output.text)
+        if call.stage == "running":
+            output = replace(output, text=f"{output.text}\n\n[{INTERRUPTED}]" if output.text else INTERRUPTED)
+        with suppress(OdinError):  # the end of the turn reports a log that cannot be written
+            self._emit_result(call, self._add_remarks(output, call, secrets), secrets)
+
+    def _redact_and_bound(self, output: ToolOutput) -> tuple[ToolOutput, tuple[str, ...]]:
+        """Return the output without secrets and bounded, and the names of the secrets that were removed."""
+        clean = [self._deps.redact(text) for text in (output.text, output.note, output.view, output.for_user)]
+        secrets = tuple(dict.fromkeys(secret for one in clean for secret in one.secrets))
+        text, note, view, for_user = (one.text for one in clean)
+        text = UNSUPPORTED_MEDIA if output.media else bound_text(text, self._deps.save)
+        return replace(output, text=text, note=note, view=view, for_user=for_user), secrets
+
+    def _add_remarks(self, output: ToolOutput, call: Call, secrets: tuple[str, ...]) -> ToolOutput:
+        """Append what the model must know about this result: files left out, changed arguments, removed secrets."""
+        text = output.text
+        if not call.is_refused and call.left_out:
+            names = self._deps.clean(join_some(call.left_out, _MAX_NAMED))
+            text = f"{text}\n\n[Not searched, because they may contain secrets: {names}. Name a file to ask for it.]"
+        if not call.is_refused and call.audit is not None:
+            text = f"{text}\n\n{self._deps.clean(describe_change(call.audit))}"
+        if secrets:
+            text = f"{text}\n\n[redacted: {', '.join(secrets)}]"
+        return replace(output, text=text)
+
+    def _emit_result(self, call: Call, shown: ToolOutput, secrets: tuple[str, ...]) -> None:
+        """Emit the result of a call, which is `shown`, and what the output says about the rest of the turn."""
+        scope, output, refusal = self.scope, call.output, call.refusal
+        if refusal is not None:
+            status = refusal.status
+        elif call.stage == "running":
+            status = "cancelled"
+        else:
+            status = "error" if shown.is_error else "success"
+        event = ToolEnded(
+            call_id=call.id,
+            name=call.name,
+            status=status,
+            text=to_valid_unicode(shown.text),
+            note=to_valid_unicode(shown.note),
+            display=to_valid_unicode(shown.view),
+            for_user="" if shown.silent else to_valid_unicode(shown.for_user),
+            files=tuple(to_valid_unicode(path) for path in shown.files),
+            duration_ms=call.duration_ms,
+            images=shown.images,
+            asynchronous=shown.asynchronous,
+            audit=call.audit,
+            redacted=secrets,
+            error_kind=shown.error_kind if refusal is None else refusal.error_kind or shown.error_kind,
+        )
+        self.emit(event)
+        scope.on_result(call, event)
+        if output.summary:
+            self.emit(ContextSummarized(self._deps.clean(output.summary), output.covers))
+        if output.todos is not None:
+            self.emit(TodosChanged(output.todos))
+        if output.mode not in (None, scope.mode):
+            self.emit(ModeChanged(output.mode))
+        scope.follow(replace(output, answer=self._deps.clean(output.answer)))
+        for file in self._deps.take_seen_files():
+            self.emit(FileCached(replace(file, path=to_valid_unicode(file.path))))
+
+    def emit(self, event: AnyEvent) -> None:
+        self._deps.recorder.emit(event, self.scope.agent)
 
 
-async def _fire_tool_result(call: Call, output: ToolOutput, scope: CallScope, deps: CallDeps) -> ToolOutput:
-    """Fire `tool_result`. A hook can replace the output; a deny is added to it as an objection."""
-    effect = await fire_hook("PostToolUse", call, scope, deps, output)
-    output = _replace_output(output, effect)
-    if effect.decision == "deny" and effect.message:
-        output = msgspec.structs.replace(output, text=f"{output.text}\n\n[A hook objects: {effect.message}]")
-    return output
+def _drop_progress(text: str) -> None:
+    return
 
 
 def _replace_output(output: ToolOutput, effect: HookEffect) -> ToolOutput:
     """Return the output with a hook's text. The view for the user showed the old text and goes with it."""
     if effect.output is None or effect.output == output.text:
         return output
-    return msgspec.structs.replace(output, text=effect.output, view="", for_user="")
-
-
-class PlaceholderGuard:
-    """A before step: refuses edits that would write a redaction placeholder over the secret it stands for.
-
-    A placeholder that the file itself contains is ordinary text and may be written. `find_placeholders` returns the
-    placeholders in a text.
-    """
-
-    def __init__(self, find_placeholders: Callable[[str], tuple[str, ...]]) -> None:
-        self._find_placeholders = find_placeholders
-
-    async def __call__(self, tool: Tool[Any], args: Any, context: ToolContext) -> ToolOutput | None:
-        if tool.kind != "edit":
-            return None
-        placeholders = self._find_placeholders("\n".join(_walk_texts(msgspec.to_builtins(args))))
-        if not placeholders:
-            return None
-        content = b"".join(_read_content(item.path) for item in context.resolved_paths or ())
-        foreign = [text for text in placeholders if text.encode() not in content]
-        if not foreign:
-            return None
-        return fail(
-            f"Nothing was changed: {', '.join(foreign)} stands for a secret that was taken out of what you were shown, "
-            "and would be written in its place. Change only the text around it, in edits that leave the secret alone; "
-            "a new secret is put in by the user."
-        )
-
-
-def _walk_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in cast("dict[str, Any]", value).values():
-            yield from _walk_texts(item)
-    elif isinstance(value, list):
-        for item in cast("list[Any]", value):
-            yield from _walk_texts(item)
-
-
-def _read_content(path: str) -> bytes:
-    """Return the content of a regular file, or b""."""
-    try:
-        with open(open_for_reading(path), "rb") as file:  # noqa: PTH123
-            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
-    except OSError:
-        return b""
-
-
-# --- record ---
-
-UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
-WITHHELD_TEXT = "A hook withheld this result"
-UNCHECKED_TEXT = "The output is withheld, because the hooks that check results did not run."
-"""Said to the model about the output of an interrupted call."""
-
-
-async def record(call: Call, scope: CallScope, deps: CallDeps) -> Call:
-    """Record the result of a finished or refused call, and what it changed besides: summary, to-dos, known files."""
-    try:
-        output, secrets = _redact_and_bound(call.output, deps)
-        output = msgspec.structs.replace(output, text=_add_remarks(output.text, call, secrets, deps))
-        if not call.is_refused:
-            # Fire `before_tool_result_append`, the last look at a result before it is recorded. A deny withholds it.
-            effect = await fire_hook("on_before_tool_result_append", call, scope, deps, output)
-            if effect.decision != "deny":
-                replaced = _replace_output(output, effect)
-            else:
-                text = f"{WITHHELD_TEXT}: {effect.message}" if effect.message else f"{WITHHELD_TEXT}."
-                replaced = ToolOutput(text=text, is_error=output.is_error, files=output.files, todos=output.todos)
-            if replaced is not output:
-                output, more = _redact_and_bound(replaced, deps)
-                secrets = tuple(dict.fromkeys((*secrets, *more)))
-        event = _make_event(call, output, secrets)
-    except asyncio.CancelledError:
-        record_interrupted(call, scope, deps)
-        raise
-    _emit_result(event, call, scope, deps)
-    return msgspec.structs.replace(call, stage="recorded")
-
-
-def record_interrupted(call: Call, scope: CallScope, deps: CallDeps) -> None:
-    """Record what a call had produced when its turn was cancelled. No more hooks run.
-
-    The user sees the output. The model reads it unless a hook checks results: that hook has not seen it.
-    """
-    output, secrets = _redact_and_bound(call.output, deps)
-    if not call.is_refused and (
-        deps.hooks.has_hook_for("PostToolUse", call.tool.name)
-        or deps.hooks.has_hook_for("on_before_tool_result_append")
-    ):
-        output = msgspec.structs.replace(output, text=UNCHECKED_TEXT, view=output.view or output.text)
-    if call.stage == "running":
-        text = f"{output.text}\n\n[{INTERRUPTED}]" if output.text else INTERRUPTED
-        output = msgspec.structs.replace(output, text=text)
-    output = msgspec.structs.replace(output, text=_add_remarks(output.text, call, secrets, deps))
-    with suppress(OdinError):  # the end of the turn reports a log that cannot be written
-        _emit_result(_make_event(call, output, secrets), call, scope, deps)
-
-
-def _emit_result(event: ToolEnded, call: Call, scope: CallScope, deps: CallDeps) -> None:
-    emit, output = deps.recorder.emit, call.output
-    emit(event, scope.agent)
-    scope.on_result(call, event)
-    if output.summary:
-        emit(ContextSummarized(_redact_text(output.summary, deps), output.covers), scope.agent)
-    if output.todos is not None:
-        emit(TodosChanged(output.todos), scope.agent)
-    if output.mode not in (None, scope.mode):
-        emit(ModeChanged(output.mode), scope.agent)
-    scope.follow(msgspec.structs.replace(output, answer=_redact_text(output.answer, deps)))
-    for file in deps.take_seen_files():
-        emit(FileCached(msgspec.structs.replace(file, path=to_valid_unicode(file.path))), scope.agent)
-
-
-def _make_event(call: Call, output: ToolOutput, secrets: tuple[str, ...]) -> ToolEnded:
-    return ToolEnded(
-        call_id=call.id,
-        name=call.name,
-        status=_get_status(call, output),
-        text=to_valid_unicode(output.text),
-        note=to_valid_unicode(output.note),
-        display=to_valid_unicode(output.view),
-        for_user="" if output.silent else to_valid_unicode(output.for_user),
-        files=tuple(to_valid_unicode(path) for path in output.files),
-        duration_ms=call.duration_ms,
-        images=output.images,
-        asynchronous=output.asynchronous,
-        audit=call.audit,
-        redacted=secrets,
-        error_kind=output.error_kind if call.refusal is None else call.refusal.error_kind or output.error_kind,
-    )
-
-
-def _get_status(call: Call, output: ToolOutput) -> CallStatus:
-    if call.refusal is not None:
-        return call.refusal.status
-    if call.stage == "running":
-        return "cancelled"
-    return "error" if output.is_error else "success"
-
-
-def _redact_and_bound(output: ToolOutput, deps: CallDeps) -> tuple[ToolOutput, tuple[str, ...]]:
-    """Return the output without secrets and bounded, and the names of the secrets that were removed."""
-    clean = [deps.redact(text) for text in (output.text, output.note, output.view, output.for_user)]
-    secrets = tuple(dict.fromkeys(secret for one in clean for secret in one.secrets))
-    text, note, view, for_user = (one.text for one in clean)
-    text = UNSUPPORTED_MEDIA if output.media else bound_text(text, deps.save)
-    return msgspec.structs.replace(output, text=text, note=note, view=view, for_user=for_user), secrets
-
-
-def _add_remarks(text: str, call: Call, secrets: tuple[str, ...], deps: CallDeps) -> str:
-    """Append what the model must know about this result: files left out, changed arguments, removed secrets."""
-    if not call.is_refused and call.left_out:
-        names = _redact_text(join_some(call.left_out, _MAX_NAMED), deps)
-        text = f"{text}\n\n[Not searched, because they may contain secrets: {names}. Name a file to ask for it.]"
-    if not call.is_refused and call.audit is not None:
-        text = f"{text}\n\n{_redact_text(describe_change(call.audit), deps)}"
-    return f"{text}\n\n[redacted: {', '.join(secrets)}]" if secrets else text
-
-
-def _redact_text(text: str, deps: CallDeps) -> str:
-    return to_valid_unicode(deps.redact(text).text)
-
-
-_MAX_NAMED = 5
-MAX_CHARS = 51_200
-MAX_LINES = 2_000
-_HEAD_SHARE = 0.4
-_LINE_BREAK_SHARE = 0.8
-_EXTRA_LINES = 10
-"""Lines a tool may add to a full page to say what it left out."""
-
-
-def bound_text(text: str, save: Callable[[str], str] | None = None) -> str:
-    """Return a long text as head and tail, with a line that says what is missing. `save` stores the whole text."""
-    lines = text.count("\n") + 1
-    if len(text) <= MAX_CHARS and lines <= MAX_LINES + _EXTRA_LINES:
-        return text
-    # The head, cut at a line end unless that would lose much of it.
-    part = "\n".join(text[: int(MAX_CHARS * _HEAD_SHARE)].split("\n")[: int(MAX_LINES * _HEAD_SHARE)])
-    end = part.rfind("\n")
-    head, tail = part[:end] if end > len(part) * _LINE_BREAK_SHARE else part, _cut_tail(text)
-    saved = ""
-    if save is not None:
-        try:
-            saved = f"; the full text: {save(text)}"
-        except OSError as error:
-            saved = f"; the full text could not be saved ({error.strerror or error})"
-    shown = f"the first {len(head)} and the last {len(tail)} of {len(text)} characters ({lines} lines) are shown{saved}"
-    return f"{head}\n\n[... result cut: {shown} ...]\n\n{tail}"
-
-
-def _cut_tail(text: str) -> str:
-    part = "\n".join(text[-int(MAX_CHARS * (1 - _HEAD_SHARE)) :].split("\n")[-int(MAX_LINES * (1 - _HEAD_SHARE)) :])
-    start = part.find("\n") + 1
-    return part[start:] if 0 < start < len(part) * (1 - _LINE_BREAK_SHARE) else part
+    return replace(output, text=effect.output, view="", for_user="")

@@ -1,16 +1,12 @@
-"""Runs the tool calls of one reply. Every call goes the same way:
+"""Runs the tool calls of one reply: authorizes them in order, runs them in batches, records their results in order.
 
-    repetition → find → parse → mode → rules → tool's own refusal → tool_call hooks → ask     authorize   (authorize.py)
-      → before → around: run → unsandboxed retry → after → tool_result hooks                  run     (execution.py)
-      → redact → bound → remarks → before_tool_result_append hooks → events                   record  (execution.py)
-
-A call may already run while its reply is still being streamed (speculation.py). It is authorized like any other, and
-`run` takes the output it has. After all calls of a reply: `tool_batch_complete` hooks. Whatever goes wrong on the way
-becomes an error result that the model reads; nothing here ends the turn.
+execution.py tells what happens to each call. A call may already run while its reply is still being streamed
+(speculation.py). It is authorized like any other, and `run` takes the output it has. After all calls of a reply:
+`on_tool_batch_complete` hooks.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
@@ -18,10 +14,9 @@ from odin.core.call_events import CallQueued
 from odin.core.errors import AgentShutdown
 from odin.core.message import ToolCall
 from odin.core.policy import HookCall
-from odin.engine.authorize import authorize
-from odin.engine.call import Call, CallDeps, CallScope, list_paths
-from odin.engine.execution import record, record_interrupted
-from odin.engine.speculation import SpeculationSettings, Speculator, is_read_only_call
+from odin.engine.call import Call, CallDeps, CallScope
+from odin.engine.execution import CallExecutor
+from odin.engine.speculation import SpeculationSettings, Speculator
 
 SKIPPED_BY_STEERING = "Skipped due to queued user message."
 """The result of a call that a steering prompt overtook."""
@@ -47,20 +42,20 @@ class CallPipeline:
         planned on its success. If the session ends meanwhile, raise AgentShutdown after every result is recorded.
         """
         await self.speculator.discard_changed(requests)
-        calls, stop = await self._authorize_all(requests, scope)
-        reply = _Reply()
-        batches = group_calls(calls, self._deps)
+        reply = _Reply(CallExecutor(scope, self._deps))
+        calls, stop = await self._authorize_all(requests, reply.executor)
+        batches = group_calls(calls, reply.executor.is_read_only)
         for call in (call for batch in batches[1:] for call in batch):
-            self._announce_queued(call, scope, reply)
+            self._announce_queued(call, reply)
         try:
             for batch in batches:
-                batch = [await self._refuse_if_obsolete(call, scope, reply) for call in batch]
-                await self._run_batch(batch, scope, reply)
+                batch = [await self._refuse_if_obsolete(call, reply) for call in batch]
+                await self._run_batch(batch, reply)
         except asyncio.CancelledError:
             # Record what was refused before the turn was cancelled: the user's no stays a no. This waits for nothing.
             for call in calls:
                 if call.is_refused and call.id not in reply.recorded:
-                    await self._record(call, scope, reply)
+                    await self._record(call, reply)
             if self._deps.approvals.is_closed:
                 raise AgentShutdown from None
             raise
@@ -77,7 +72,7 @@ class CallPipeline:
                 scope.agent,
                 scope.mode,
                 tools=tuple(dict.fromkeys(call.tool.name for call in reply.calls)),
-                paths=tuple(dict.fromkeys(path for call in reply.calls for path in list_paths(call))),
+                paths=tuple(dict.fromkeys(path for call in reply.calls for path in call.paths)),
                 changed=tuple(dict.fromkeys([*edited, *watched])),
                 is_error=any(call.output.is_error for call in reply.calls),
             )
@@ -87,27 +82,25 @@ class CallPipeline:
             raise AgentShutdown
         return stop or reply.is_stopped
 
-    async def _authorize_all(self, requests: Sequence[ToolCall], scope: CallScope) -> tuple[list[Call], bool]:
+    async def _authorize_all(self, requests: Sequence[ToolCall], executor: CallExecutor) -> tuple[list[Call], bool]:
         """Authorize the calls in order. Once the user stops the turn or steers it, the remaining ones are refused."""
         stop = False
         calls: list[Call] = []
         for request in requests:
-            if scope.is_steered():
+            if executor.scope.is_steered():
                 call = _skip(request)
             elif stop or self._deps.hooks.halt_reason:
                 call = _cancel(request, _USER_STOPPED if stop else "a hook ended this turn.")
             else:
-                call = await self._authorize(request, scope)
+                call = await executor.authorize(await self.speculator.find_evaluated(request, executor))
+                await self.speculator.settle(call)
+                if executor.scope.is_steered():
+                    call = _skip(request)
                 stop = call.stops_turn
             calls.append(call)
         return calls, stop
 
-    async def _authorize(self, request: ToolCall, scope: CallScope) -> Call:
-        call = await authorize(await self.speculator.find_evaluated(request, scope), scope, self._deps)
-        await self.speculator.settle(call)
-        return _skip(request) if scope.is_steered() else call
-
-    async def _refuse_if_obsolete(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
+    async def _refuse_if_obsolete(self, call: Call, reply: "_Reply") -> Call:
         """Refuse an authorized call that has lost its reason to run since."""
         if call.is_refused:
             pass
@@ -115,62 +108,58 @@ class CallPipeline:
             call = _cancel(call.request, str(AgentShutdown()))
         elif reply.is_stopped:
             call = _cancel(call.request, _USER_STOPPED)
-        elif scope.is_steered():
+        elif reply.executor.scope.is_steered():
             call = _skip(call.request)
-        elif reply.has_failed_command and not is_read_only_call(call, self._deps):
+        elif reply.has_failed_command and not reply.executor.is_read_only(call):
             call = _cancel(call.request, "the command before it in the same reply failed.")
         if call.is_refused:
             await self.speculator.settle(call)
         return call
 
-    async def _run_batch(self, batch: Sequence[Call], scope: CallScope, reply: "_Reply") -> None:
+    async def _run_batch(self, batch: Sequence[Call], reply: "_Reply") -> None:
         """Run calls in parallel. Refused ones are recorded without a task, so that a closing session records them."""
         if len(batch) == 1 or all(call.is_refused for call in batch):
             for call in batch:
-                await self._record(await self._run(call, scope, reply), scope, reply)
+                await self._record(await self._run(call, reply), reply)
             return
-        tasks = [asyncio.create_task(self._run(call, scope, reply)) for call in batch]
+        tasks = [asyncio.create_task(self._run(call, reply)) for call in batch]
         waiting = list(tasks)
         try:
             while waiting:
                 call = await waiting[0]
                 del waiting[0]
-                await self._record(call, scope, reply)
+                await self._record(call, reply)
         finally:
             for task in tasks:
                 task.cancel()
             for ended in await asyncio.gather(*waiting, return_exceptions=True):
                 if isinstance(ended, Call):  # it had finished, but a call before it had not
                     reply.recorded.add(ended.id)
-                    record_interrupted(ended, scope, self._deps)
+                    reply.executor.record_interrupted(ended)
 
-    async def _run(self, call: Call, scope: CallScope, reply: "_Reply") -> Call:
+    async def _run(self, call: Call, reply: "_Reply") -> Call:
         if call.is_refused:
             return call
-        return await self.speculator.run(call, scope, on_queued=lambda: self._announce_queued(call, scope, reply))
+        return await self.speculator.run(call, reply.executor, lambda: self._announce_queued(call, reply))
 
-    async def _record(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
+    async def _record(self, call: Call, reply: "_Reply") -> None:
+        """Record the result, with a remark if the call repeats earlier ones. A cancelled call does not count."""
         reply.recorded.add(call.id)
-        call = await record(self._note_repetition(call, scope), scope, self._deps)
-        reply.add(call)
+        if call.refusal is None or call.refusal.status != "cancelled":
+            scope, output = reply.executor.scope, call.output
+            mark, self._recorded_mark = self._recorded_mark, self._file_history.mark()
+            edited = not call.is_refused and call.tool.kind == "edit" and not output.is_error
+            changed = edited or bool(self._file_history.list_made_by(scope.agent, mark))
+            remark = scope.guard.record_result(call.id, output.text, failed=output.is_error, changed=changed)
+            if remark:
+                call = structs.replace(call, output=structs.replace(output, text=f"{output.text}\n\n[{remark}]"))
+        reply.add(await reply.executor.record(call))
 
-    def _note_repetition(self, call: Call, scope: CallScope) -> Call:
-        """Return the call with a remark in its result if it repeats earlier ones. A cancelled call does not count."""
-        if call.refusal is not None and call.refusal.status == "cancelled":
-            return call
-        mark, self._recorded_mark = self._recorded_mark, self._file_history.mark()
-        edited = not call.is_refused and call.tool.kind == "edit" and not call.output.is_error
-        changed = edited or bool(self._file_history.list_made_by(scope.agent, mark))
-        remark = scope.guard.record_result(call.id, call.output.text, failed=call.output.is_error, changed=changed)
-        if not remark:
-            return call
-        return structs.replace(call, output=structs.replace(call.output, text=f"{call.output.text}\n\n[{remark}]"))
-
-    def _announce_queued(self, call: Call, scope: CallScope, reply: "_Reply") -> None:
+    def _announce_queued(self, call: Call, reply: "_Reply") -> None:
         """Publish once that an authorized call waits for its turn."""
         if not call.is_refused and call.id not in reply.queued and not self.speculator.has_started(call.id):
             reply.queued.add(call.id)
-            self._deps.recorder.emit(CallQueued(call.id, call.tool.name), scope.agent)
+            reply.executor.emit(CallQueued(call.id, call.tool.name))
 
 
 class _Reply:
@@ -179,7 +168,8 @@ class _Reply:
     `queued`: ids of calls announced as waiting; `recorded`: ids of calls whose result is recorded or on its way.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, executor: CallExecutor) -> None:
+        self.executor = executor
         self.calls: list[Call] = []
         self.has_failed_command = False
         self.is_stopped = False
@@ -193,25 +183,23 @@ class _Reply:
             self.is_stopped = self.is_stopped or call.stops_turn
 
 
-def group_calls(calls: Sequence[Call], deps: CallDeps) -> list[list[Call]]:
+def group_calls(calls: Sequence[Call], is_read_only: Callable[[Call], bool]) -> list[list[Call]]:
     """Group neighboring calls that may run in parallel, keeping their order. Those that run last stand at the end."""
     if len(calls) == 1:
         return [list(calls)]
     batches: list[list[Call]] = []
-    can_overlap = {call.id: _can_overlap(call, deps) for call in calls if not call.is_refused}
+    # A call that is not exclusive may run in parallel with any other; a command must be read-only besides.
+    can_overlap = {
+        call.id: not call.tool.exclusive and (call.tool.kind != "execute" or is_read_only(call))
+        for call in calls
+        if not call.is_refused
+    }
     for call in sorted(calls, key=lambda call: not call.is_refused and call.tool.runs_last):
         if batches and all(_can_run_together(earlier, call, can_overlap) for earlier in batches[-1]):
             batches[-1].append(call)
         else:
             batches.append([call])
     return batches
-
-
-def _can_overlap(call: Call, deps: CallDeps) -> bool:
-    """True if the call may run in parallel with any other. A command may if it is read-only."""
-    if call.tool.exclusive:
-        return False
-    return call.tool.kind != "execute" or is_read_only_call(call, deps)
 
 
 def _can_run_together(one: Call, other: Call, can_overlap: dict[str, bool]) -> bool:
@@ -223,7 +211,7 @@ def _can_run_together(one: Call, other: Call, can_overlap: dict[str, bool]) -> b
     if one.tool.kind != "edit" and other.tool.kind != "edit":
         return True
     if one.tool.kind == "edit" and other.tool.kind == "edit":
-        return set(list_paths(one)).isdisjoint(list_paths(other))
+        return set(one.paths).isdisjoint(other.paths)
     return False
 
 

@@ -26,11 +26,10 @@ from odin.core.errors import OdinError
 from odin.core.event_values import DiscardReason, FileState, SkippedFile
 from odin.core.message import ToolCall
 from odin.core.tool import fail
-from odin.engine.authorize import evaluate_without_asking, is_still_allowed
-from odin.engine.call import Call, CallDeps, CallScope, describe_tool_error, list_paths
-from odin.engine.execution import CallClock, RawOutput, build_context, run, run_tool
+from odin.engine.call import Call, CallDeps, CallScope
+from odin.engine.call_text import describe_tool_error
+from odin.engine.execution import CallExecutor, RawOutput, ToolRun
 from odin.engine.rollback import NOTHING_RESTORED, RollbackFiles, RollbackResult, record_discard
-from odin.policy.commands.analysis import is_read_only
 
 MAX_PARALLEL_CALLS = 4
 """Calls of one agent that run at the same time, speculative or not."""
@@ -51,15 +50,15 @@ class FilesNotSaved(Exception):
     """The files a call would change could not be saved first."""
 
 
-class SpeculativeCall:
+class SpeculativeCall(ToolRun):
     """One call that runs before its reply is final. Its progress is hidden until it counts."""
 
     task: asyncio.Task[RawOutput]
 
     def __init__(self, call: Call, files: FileCache | None) -> None:
+        super().__init__(is_shown=False)
         self.call = call
         self.paths = list_named_files(call)
-        self.clock = CallClock(is_shown=False)
         self.has_started = False
         self.journal = CacheJournal()
         self._files = files
@@ -71,7 +70,7 @@ class SpeculativeCall:
         succeeded = task.done() and not task.cancelled() and task.exception() is None
         return task.result() if succeeded else None
 
-    async def await_output(self) -> RawOutput:
+    async def await_started(self) -> RawOutput:
         """Wait for the output of a call that counts. What it read and wrote is in the file cache from then on."""
         try:
             return await self.task
@@ -88,7 +87,7 @@ class Speculator:
         self._recorder = deps.recorder
         self._settings = settings
         self._slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
-        self._scope: CallScope | None = None
+        self._executor: CallExecutor | None = None
         self._order: list[str] = []
         self._complete_calls: dict[str, ToolCall | None] = {}
         self._calls: dict[str, SpeculativeCall] = {}
@@ -100,7 +99,8 @@ class Speculator:
 
     def observe_reply(self, scope: CallScope) -> "Speculator":
         """Take the calls reported from now on as calls of this turn."""
-        self._scope = scope
+        if self._executor is None or self._executor.scope is not scope:
+            self._executor = CallExecutor(scope, self._deps)
         return self
 
     def on_call_started(self, call_id: str) -> None:
@@ -109,19 +109,19 @@ class Speculator:
 
     def on_call_complete(self, call_id: str, name: str, args: dict[str, Any] | None) -> None:
         """The arguments of a call are complete; None if they are not valid JSON."""
-        if not self._settings.enabled or self._scope is None:
+        if not self._settings.enabled or self._executor is None:
             return
         self._complete_calls[call_id] = None if args is None else ToolCall(call_id, name, args)
         self._call_completed.set()
         if self._starting is None:
             # Soon, not now: the end of the reply has often arrived too, and a task that was never started costs a
             # round of the event loop to end.
-            self._starting = asyncio.get_running_loop().call_soon(self._start_pump, self._scope)
+            self._starting = asyncio.get_running_loop().call_soon(self._start_pump, self._executor)
 
-    def _start_pump(self, scope: CallScope) -> None:
-        self._pump = asyncio.create_task(self._start_all(scope))
+    def _start_pump(self, executor: CallExecutor) -> None:
+        self._pump = asyncio.create_task(self._start_all(executor))
 
-    async def _start_all(self, scope: CallScope) -> None:
+    async def _start_all(self, executor: CallExecutor) -> None:
         """Start the calls in order, each as soon as it may; stop at the first that may not, and after an edit."""
         with suppress(OdinError):  # the next step of the turn reports a log that cannot be written
             for number in count():
@@ -129,38 +129,38 @@ class Speculator:
                     self._call_completed.clear()
                     await self._call_completed.wait()
                 request = self._complete_calls[self._order[number]]
-                call = self._evaluate_eligible(request, scope) if request is not None else None
+                call = self._evaluate_eligible(request, executor) if request is not None else None
                 if call is None:
                     return
                 if call.tool.kind == "edit" and not await self._did_succeed():
                     return
                 await self._slots.acquire()
                 try:
-                    self._recorder.emit(CallSpeculated(call.id, call.tool.name, call.request.args), scope.agent)
+                    executor.emit(CallSpeculated(call.id, call.tool.name, call.request.args))
                 except BaseException:
                     self._slots.release()
                     raise
                 started = self._calls[call.id] = SpeculativeCall(call, self._settings.files)
-                started.task = asyncio.create_task(self._run_speculatively(started, scope))
+                started.task = asyncio.create_task(self._run_speculatively(started, executor))
                 started.task.add_done_callback(lambda task: self._slots.release())
                 if call.tool.kind == "edit":
                     return
 
-    def _evaluate_eligible(self, request: ToolCall, scope: CallScope) -> Call | None:
+    def _evaluate_eligible(self, request: ToolCall, executor: CallExecutor) -> Call | None:
         """Return the checked call if it may start speculatively, otherwise None."""
-        call = evaluate_without_asking(Call(request), scope, self._deps)
+        call = executor.evaluate_without_asking(request)
         if call is None or not call.tool.can_speculate(call.args):
             return None
         if call.tool.exclusive and call.tool.kind != "edit":
             return None
-        if not is_read_only_call(call, self._deps) and not self._is_reversible(call):
+        if not executor.is_read_only(call) and not self._is_reversible(call):
             return None
         taken = {path for started in self._calls.values() for path in started.paths}
         return call if taken.isdisjoint(list_named_files(call)) else None
 
     def _is_reversible(self, call: Call) -> bool:
         """True for an edit of files that can be saved first, unless a hook must see the call before it runs."""
-        tool, paths = call.tool, list_paths(call)
+        tool, paths = call.tool, call.paths
         if self._settings.rollback_files is None or tool.kind != "edit" or not paths:
             return False
         return not self._deps.hooks.has_hook_for("PreToolUse", tool.name) and all(_is_small(path) for path in paths)
@@ -171,12 +171,12 @@ class Speculator:
         results = [(started.call.tool.kind, started.result) for started in self._calls.values()]
         return all(raw is not None and not (kind == "execute" and raw.output.is_error) for kind, raw in results)
 
-    async def _run_speculatively(self, started: SpeculativeCall, scope: CallScope) -> RawOutput:
+    async def _run_speculatively(self, started: SpeculativeCall, executor: CallExecutor) -> RawOutput:
         """Run the tool up to its bare output. Never ask the user, and an edit runs only if its files are saved."""
         call = started.call
 
         def check_saved() -> None:
-            changes = self._recorder.state.file_history.find_speculative(scope.agent, call.id)
+            changes = self._recorder.state.file_history.find_speculative(executor.scope.agent, call.id)
             saved = changes.saved.files if changes is not None and changes.saved is not None else ()
             if call.tool.kind == "edit" and not (saved and all(_can_restore(state) for state in saved)):
                 raise FilesNotSaved
@@ -184,14 +184,13 @@ class Speculator:
 
         with record_into(started.journal):
             try:
-                context = build_context(call, scope, self._deps, started.clock)
-                return await run_tool(call, self._deps, context, on_start=check_saved)
+                return await executor.run_tool(call, executor.build_context(call, started), on_start=check_saved)
             except FilesNotSaved:
                 raise
             except Exception as error:  # whatever a tool raises is its result
                 return RawOutput(fail(describe_tool_error(call.tool, error)))
             finally:
-                started.clock.stop()
+                started.stop_clock()
 
     # --- when the reply is final ---
 
@@ -215,10 +214,10 @@ class Speculator:
     def has_started(self, call_id: str) -> bool:
         return call_id in self._calls
 
-    async def find_evaluated(self, request: ToolCall, scope: CallScope) -> Call:
+    async def find_evaluated(self, request: ToolCall, executor: CallExecutor) -> Call:
         """Return the call as checked when it started; discard it and return a new call if it is no longer allowed."""
         started = self._calls.get(request.id)
-        if started is not None and is_still_allowed(started.call, scope, self._deps):
+        if started is not None and executor.is_still_allowed(started.call):
             return started.call
         if started is not None:
             await self._discard_from(started, "not_run")
@@ -235,16 +234,16 @@ class Speculator:
         elif started.call.request.args != call.request.args or started.call.tool is not call.tool:
             await self._discard_from(started, "args_drift")
 
-    async def run(self, call: Call, scope: CallScope, on_queued: Callable[[], None]) -> Call:
+    async def run(self, call: Call, executor: CallExecutor, on_queued: Callable[[], None]) -> Call:
         """`run` for an authorized call. `on_queued` is called if it must wait because too many calls run."""
         started = self._calls.pop(call.id, None)
         if started is not None:
-            started.clock.is_shown = True
-            return await run(call, scope, self._deps, started)
+            started.is_shown = True
+            return await executor.run(call, started)
         if self._slots.locked():
             on_queued()
         async with self._slots:
-            return await run(call, scope, self._deps)
+            return await executor.run(call)
 
     # --- undo ---
 
@@ -286,7 +285,7 @@ class Speculator:
             raise failure
 
     async def _rollback_call(self, started: SpeculativeCall, reason: DiscardReason, *, completed: bool) -> None:
-        agent = self._scope.agent if self._scope else ""
+        agent = self._executor.scope.agent if self._executor else ""
         call = started.call
         changes = self._recorder.state.file_history.find_speculative(agent, call.id)
         restored = NOTHING_RESTORED
@@ -300,17 +299,9 @@ class Speculator:
         record_discard(self._recorder, agent, event, reason, restored, started=started.has_started, completed=completed)
 
 
-def is_read_only_call(call: Call, deps: CallDeps) -> bool:
-    """True for a tool that only reads, and for a command that provably does nothing else."""
-    if call.tool.kind != "execute":
-        return call.tool.kind == "read"
-    command = call.tool.get_target(call.args).command
-    return bool(command) and call.tool.can_speculate(call.args) and is_read_only(command, deps.policy().scope)
-
-
 def list_named_files(call: Call) -> frozenset[str]:
     """Return the files a checked call names. Directories are left out: any number of calls may read one."""
-    return frozenset(path for path in list_paths(call) if not Path(path).is_dir())
+    return frozenset(path for path in call.paths if not Path(path).is_dir())
 
 
 def _is_small(path: str) -> bool:
