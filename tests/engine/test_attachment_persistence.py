@@ -133,14 +133,14 @@ class TestHistory:
         thread.apply(TurnStarted("a", "go", "edit_mode", images=(SHOT,)))
         thread.add_note("more")
         thread.add_reply(ReplyMessage((Text("ok"),)))
-        thread.apply(PromptInjected("b", "and", "edit_mode", "a", notes=("Context from /x:\n1",), images=(SHOT,)))
+        thread.apply(PromptInjected("b", "and", "edit_mode", turn="a", notes=("Context from /x:\n1",), images=(SHOT,)))
         first, _, second = thread.build_history()
         assert first == PromptMessage("go", ("more",), (SHOT,))
         assert second == PromptMessage("and", ("Context from /x:\n1",), (SHOT,))
 
     def test_pruned_image_leaves_a_note(self) -> None:
         thread = Thread()
-        thread.apply(TurnStarted("a", "go", "edit_mode", ("n",), images=(SHOT,)))
+        thread.apply(TurnStarted("a", "go", "edit_mode", notes=("n",), images=(SHOT,)))
         thread.prune(ResultsPruned(images=(SHOT.path,)))
         assert thread.build_history() == (PromptMessage("go", ("n", IMAGE_REMOVED)),)
 

@@ -276,7 +276,7 @@ class RandomUser:
         delivery = self.random.choice((None, None, "queue", "merge", "steer"))
         prompt_id = self._some_id() if self.random.random() < 0.08 else self._new_id()
         text = self.random.choice((TEXTS[0], *TEXTS)).format(self._prompts)
-        return Prompt(prompt_id, text, self.random.choice(MODES), self.random.random() < 0.9, delivery)
+        return Prompt(prompt_id, text, self.random.choice(MODES), wait=self.random.random() < 0.9, delivery=delivery)
 
     def _new_id(self) -> str:
         self._prompts += 1

@@ -28,7 +28,7 @@ from .test_state import assert_legal, ended, reply, wrap
 IDS = ("a", "b", "c", "d")
 
 EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
-    st.integers(0, 5).map(lambda number: TurnStarted(f"t{number}", f"prompt {number}", "edit_mode", ("a note",))),
+    st.integers(0, 5).map(lambda number: TurnStarted(f"t{number}", f"prompt {number}", "edit_mode", notes=("a note",))),
     st.lists(st.sampled_from(IDS), max_size=3, unique=True).map(lambda ids: reply(*ids)),
     st.sampled_from(IDS).map(lambda one: ToolStarted(one, "Read", {})),
     st.sampled_from(IDS).map(lambda one: ended(one, f"the text of {one}" * 30)),

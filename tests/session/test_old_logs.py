@@ -166,7 +166,10 @@ def test_stored_session_has_the_same_state(name: str, state: Path) -> None:
     log = state / "sessions" / FOLDER / name / "main.jsonl"
     folded = SessionState.fold(list(read_log(log)), name)
     snapshot = folded.snapshot()
-    compare(name, "state", {field: getattr(snapshot, field) for field in STATE_FIELDS})
+    found = {field: getattr(snapshot, field) for field in STATE_FIELDS}
+    fields = ("id", "body", "mode", "delivery", "attachments", "paused", "agent", "temperature", "max_tokens")
+    found["queue"] = [{field: getattr(item, field) for field in fields} for item in snapshot.queue]
+    compare(name, "state", found)
     agents = dict.fromkeys(json.loads(line).get("agent", "") for line in _list_lines(log))
     compare(name, "messages", {agent: folded.build_history(agent) for agent in agents})
     compare(name, "preview", preview_session(log, name))

@@ -27,7 +27,7 @@ LOG = wrap(
     ToolStarted("x", "T", {}),
     ended("x"),
     PromptChanged("b", "second, better", "edit_mode", "steer"),
-    PromptInjected("c", "third", "edit_mode", "t"),
+    PromptInjected("c", "third", "edit_mode", turn="t"),
     reply("z"),
     PromptInjected("b", "second, better", "edit_mode"),
     TurnEnded("t", "interrupted"),
@@ -36,7 +36,7 @@ LOG = wrap(
     TurnEnded("u", "end_turn", "ok"),
     MessageRemoved(),
     PromptDropped("a"),
-    TurnStarted("v", "", "edit_mode", ("a note",), continues=True),
+    TurnStarted("v", "", "edit_mode", notes=("a note",), continues=True),
     MessageRemoved(),
     MessageRemoved(),
 )

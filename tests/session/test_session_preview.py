@@ -34,7 +34,7 @@ def test_preview_pairs_prompts_with_the_last_text_of_their_answers(tmp_path: Pat
         encode_line(make_reply("")),
         encode_line(TurnStarted("b", "expanded", "edit_mode", display_text="/tidy")),
         encode_line(make_reply("of a sub-agent"), agent="sub-1"),
-        encode_line(PromptInjected("c", "Hurry", "edit_mode", "b")),
+        encode_line(PromptInjected("c", "Hurry", "edit_mode", turn="b")),
         encode_line(make_reply("Done.")),
         b'{"torn',
     )

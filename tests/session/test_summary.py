@@ -27,7 +27,7 @@ def list_result_texts(state: SessionState, agent: str = "") -> dict[str, str]:
 
 
 def started(number: str = "t", *notes: str) -> TurnStarted:
-    return TurnStarted(number, "do it", "edit_mode", notes)
+    return TurnStarted(number, "do it", "edit_mode", notes=notes)
 
 
 TALK: tuple[AnyEvent, ...] = (

@@ -58,7 +58,7 @@ async def test_the_queue_panel_follows_events_and_hides_when_empty() -> None:
         await queue_two_prompts(stage, client)
         client.emit(PromptChanged("p1", "something else", "ask_mode", "steer"))
         await stage.shows("steering 1 · ask  something else")
-        client.emit(PromptInjected("p1", "something else", "ask_mode", "t1"))
+        client.emit(PromptInjected("p1", "something else", "ask_mode", turn="t1"))
         await stage.shows("queued 1 · edit  last")
         client.emit(TurnEnded("t1", "end_turn"), TurnStarted("p2", "last", "edit_mode"))
         await stage.until(lambda: not stage.app.input_panel.queue.display)

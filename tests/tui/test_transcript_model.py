@@ -262,7 +262,7 @@ def test_the_newest_message_can_be_removed() -> None:
 
 def test_an_injected_prompt_is_marked() -> None:
     transcript = make_transcript(
-        [TURN_STARTED, replied(Text("One")), PromptInjected("p2", "Faster!", "edit_mode", "t1")]
+        [TURN_STARTED, replied(Text("One")), PromptInjected("p2", "Faster!", "edit_mode", turn="t1")]
     )
     block = transcript.blocks[-1]
     assert isinstance(block, PromptBlock) and block.is_injected and block.text == "Faster!"

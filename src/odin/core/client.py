@@ -32,10 +32,11 @@ from odin.core.event_values import (
     SkippedFile,
     Todo,
 )
-from odin.core.message import Attachment, Usage
+from odin.core.message import Usage
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.profile import WritableFolders
+from odin.core.prompt import PromptData
 from odin.core.team import TaskRecord, TaskState
 from odin.core.tool import Tool
 
@@ -63,23 +64,13 @@ class TurnRecord(Struct, frozen=True):
     files: int = 0
 
 
-class QueuedPrompt(Struct, frozen=True):
-    """A queued prompt. `body` is what the user typed; `text` is what the model reads, if different.
+class QueuedPrompt(PromptData, frozen=True):
+    """A queued prompt. `paused`: an earlier run or an interrupt left it, so it starts only when the user sends it."""
 
-    `paused`: left over from an earlier run or an interrupt, so it starts only when the user sends it.
-    """
-
-    id: str
-    body: str
-    mode: Mode
-    timestamp: float
     delivery: Delivery = "queue"
-    text: str = ""
-    attachments: tuple[Attachment, ...] = ()
+    timestamp: float = 0.0
     paused: bool = False
     agent: str = ""
-    temperature: float | None = None
-    max_tokens: int = 0
 
 
 class SubAgentRecord(Struct, frozen=True):

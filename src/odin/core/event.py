@@ -62,7 +62,8 @@ from odin.core.event_values import (
     SkippedFile,
     Verification,
 )
-from odin.core.message import Attachment, Image, Usage
+from odin.core.message import Image, Usage
+from odin.core.prompt import PromptData
 from odin.core.team import MailSent, TaskChanged, TaskCreated
 
 # --- the session ---
@@ -150,34 +151,16 @@ class BudgetSet(Event, frozen=True):
 # --- prompts and turns ---
 
 
-class PromptQueued(Event, frozen=True, omit_defaults=True):
-    """A prompt was queued.
+class PromptQueued(PromptData, Event, frozen=True):
+    """A prompt was queued. Clipboard images among its attachments have been saved to files."""
 
-    `display_text` is what people see if the model reads something else: the custom command as typed, or a short form of
-    a loop-mode prompt. `attachments` are read when the prompt starts; clipboard images have been saved to files.
-    """
-
-    id: str
-    text: str
-    mode: Mode
     delivery: Delivery = "queue"
-    display_text: str = ""
-    attachments: tuple[Attachment, ...] = ()
-    temperature: float | None = None
-    max_tokens: int = 0
 
 
-class PromptChanged(Event, frozen=True, omit_defaults=True):
+class PromptChanged(PromptData, Event, frozen=True):
     """A queued prompt was edited."""
 
-    id: str
-    text: str
-    mode: Mode
     delivery: Delivery = "queue"
-    display_text: str = ""
-    attachments: tuple[Attachment, ...] = ()
-    temperature: float | None = None
-    max_tokens: int = 0
 
 
 class PromptDropped(Event, frozen=True):
@@ -186,42 +169,30 @@ class PromptDropped(Event, frozen=True):
     id: str
 
 
-class PromptInjected(Event, frozen=True, omit_defaults=True):
+class PromptInjected(PromptData, Event, frozen=True):
     """A queued prompt entered the conversation without a turn of its own.
 
     `turn` is the running turn it joined. It is empty after an interrupt; then the model reads the prompt with the next
     request.
     """
 
-    id: str
-    text: str
-    mode: Mode
     turn: str = ""
-    display_text: str = ""
     notes: tuple[str, ...] = ()
     images: tuple[Image, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
 
 
-class TurnStarted(Event, frozen=True, omit_defaults=True):
+class TurnStarted(PromptData, Event, frozen=True):
     """A prompt left the queue and its turn began.
 
     `notes` and `images` are what the model reads besides the text, including the attached and mentioned files.
     `continues`: no new prompt; the model is asked again with the conversation as it is. `mail` are the ids of the mail
-    that the text and the notes deliver. `temperature` and `max_tokens` are those of the prompt, if it has any.
+    that the text and the notes deliver.
     """
 
-    id: str
-    text: str
-    mode: Mode
     notes: tuple[str, ...] = ()
     continues: bool = False
-    display_text: str = ""
     images: tuple[Image, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
     mail: tuple[str, ...] = ()
-    temperature: float | None = None
-    max_tokens: int = 0
 
 
 class TurnEnded(Event, frozen=True):

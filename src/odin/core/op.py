@@ -7,32 +7,21 @@ from msgspec import Struct
 from odin.core.event_values import CompactionProfile, Delivery, Mode, PlanDecision
 from odin.core.message import Attachment
 from odin.core.policy import RememberScope, RuleAction
+from odin.core.prompt import PromptData
 
 
-class Prompt(Struct, frozen=True, tag=True):
+class Prompt(PromptData, frozen=True, tag=True):
     """Answer a prompt. It starts at once if the session is idle and is queued if it is busy.
 
-    `wait=False` raises SessionBusy instead of queueing. `delivery` says how a queued prompt reaches the agent; None
-    uses the configuration. An id that is already queued is rejected. Files mentioned in the text as `@path` or
-    `@path:10-20` need not be in `attachments`. `display_text` is shown to people instead of the text; a prompt that has
-    one is not expanded as a custom command. `temperature` and `max_tokens`, the maximum tokens of one reply, apply to
-    all requests of its turn; such a prompt never joins another turn.
+    `wait=False` raises SessionBusy instead of queueing. Without a `delivery` the configuration decides. An id that is
+    already queued is rejected. Files mentioned in the text as `@path` or `@path:10-20` need not be in `attachments`. A
+    prompt that has a `display_text` is not expanded as a custom command; one with a `temperature` or `max_tokens` never
+    joins another turn.
     """
 
-    id: str
-    text: str
     mode: Mode = "edit_mode"
     wait: bool = True
-    delivery: Delivery | None = None
-    attachments: tuple[Attachment, ...] = ()
-    display_text: str = ""
     agent: str = ""
-    temperature: float | None = None
-    max_tokens: int = 0
-
-    @property
-    def has_options(self) -> bool:
-        return self.temperature is not None or self.max_tokens > 0
 
 
 class ChangePrompt(Struct, frozen=True, tag=True):

@@ -15,6 +15,7 @@ from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
 from odin.core.event import ContextAdded, NoteAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode, get_strictest_mode
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
+from odin.core.prompt import copy_prompt
 from odin.engine.call import CallScope
 from odin.engine.limits import RepetitionGuard
 from odin.engine.prompts import Attachments, LeftoverQueue, NoAttachments, PromptQueue, Steering
@@ -155,9 +156,9 @@ class Agent:
             return
         if not prompt.wait:
             raise SessionBusy
-        delivery = prompt.delivery or self._delivery
-        self._queue.put(msgspec.structs.replace(prompt, delivery=delivery))
-        self._recorder.emit(_make_queue_event(PromptQueued, prompt, delivery), self.name)
+        prompt = msgspec.structs.replace(prompt, delivery=prompt.delivery or self._delivery)
+        self._queue.put(prompt)
+        self._recorder.emit(copy_prompt(PromptQueued, prompt), self.name)
         self._notify_steering()
 
     def _refuse_duplicate_id(self, prompt_id: str) -> None:
@@ -187,8 +188,7 @@ class Agent:
         changed = self._queue.change(op)
         if changed is None:
             return False
-        delivery = changed.delivery or self._delivery
-        self._recorder.emit(_make_queue_event(PromptChanged, changed, delivery), self.name)
+        self._recorder.emit(copy_prompt(PromptChanged, changed), self.name)
         if idle and (prompt := self._queue.take()) is not None:
             self._self_started_turns = 0
             self._start_prompt(prompt)
@@ -218,7 +218,7 @@ class Agent:
         if self.is_held or not self._deps.inbox.should_wake(self.name):
             return None
         taken = self._deps.inbox.take(self.name)
-        prompt = Prompt(taken.ids[0], taken.text, taken.mode or self._current_mode)
+        prompt = Prompt(taken.ids[0], taken.text, taken.mode or self._current_mode, source="mail")
         self._messages_by_prompt[prompt.id] = taken.ids
         self._self_started_ids.add(prompt.id)
         return prompt
@@ -383,7 +383,7 @@ class Agent:
         notifications = self.take_notifications()
         last = notifications[-1]
         self._self_started_ids.add(last.id)
-        return self._limit_mode(Prompt(last.id, "\n\n".join(item.text for item in notifications), last.mode))
+        return self._limit_mode(msgspec.structs.replace(last, text="\n\n".join(item.text for item in notifications)))
 
     def _prepare_turn(self, prompt: Prompt | Continue) -> AgentTurn:
         mail = self._deps.inbox.take(self.name)
@@ -405,17 +405,13 @@ class Agent:
         self._last_date, self._last_mode = date, mode
         context, self._context = self._context, []
         notes += [*context, *(item.text for item in self.take_notifications())]
-        started = TurnStarted(
-            prompt.id,
-            asked.text,
-            mode,
-            (*notes, mail.text) if mail.text else tuple(notes),
-            continues,
-            asked.display_text,
-            attachments=asked.attachments,
+        started = copy_prompt(
+            TurnStarted,
+            asked,
+            mode=mode,
+            notes=(*notes, mail.text) if mail.text else tuple(notes),
+            continues=continues,
             mail=(*self._messages_by_prompt.pop(prompt.id, ()), *mail.ids),
-            temperature=asked.temperature,
-            max_tokens=asked.max_tokens,
         )
 
         def fits(other: Mode) -> bool:
@@ -458,18 +454,3 @@ class Agent:
         context, self._context = self._context, []
         parts = [*context, *(item.text for item in self.take_notifications()), *filter(None, [mail.text])]
         return NoteAdded("\n\n".join(parts), mail.ids) if parts else None
-
-
-def _make_queue_event(
-    kind: type[PromptQueued] | type[PromptChanged], prompt: Prompt, delivery: Delivery
-) -> PromptQueued | PromptChanged:
-    return kind(
-        prompt.id,
-        prompt.text,
-        prompt.mode,
-        delivery,
-        prompt.display_text,
-        prompt.attachments,
-        prompt.temperature,
-        prompt.max_tokens,
-    )

@@ -40,10 +40,12 @@ from odin.core.op import (
     RunUserShell,
 )
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
+from odin.core.prompt import copy_prompt
 from odin.core.text import to_valid_unicode_all
 from odin.core.tool import Tool
 from odin.engine.controls import FileSearch, SessionDeps, SessionStart
 from odin.engine.event_bus import Subscription, replay_log, stream_named, validate_names
+from odin.engine.prompts import change_prompt
 
 if TYPE_CHECKING:
     from odin.engine.session_ops import SessionOps
@@ -140,11 +142,7 @@ class OpenSession:
             # A changed prompt may mention other files.
             known = next((item for item in self._recorder.state.queue if item.id == op.id), None)
             if known is not None and (op.text is not None or op.attachments is not None):
-                attached = known.attachments if op.attachments is None else op.attachments
-                text = (known.text or known.body) if op.text is None else op.text
-                shown = (known.body if known.text else "") if op.text is None else op.display_text
-                prompt = Prompt(op.id, text, attachments=attached, display_text=shown)
-                accepted = await self._deps.attachments.accept(prompt)
+                accepted = await self._deps.attachments.accept(copy_prompt(Prompt, change_prompt(known, op)))
                 op = msgspec.structs.replace(op, attachments=accepted.attachments)
             self._start.open()
             await self._start.recover()

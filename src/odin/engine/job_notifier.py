@@ -63,7 +63,7 @@ class JobNotifier:
         if spawned.status != "stopped":
             self._notify(
                 spawned.request.agent,
-                Prompt(f"{spawned.id}-ended", _describe_end(spawned, output), spawned.request.mode),
+                Prompt(f"{spawned.id}-ended", _describe_end(spawned, output), spawned.request.mode, source="mail"),
             )
 
     def _notify(self, name: str, notification: Prompt) -> None:

@@ -360,7 +360,7 @@ class LoopMode:
         self._last_prompt_id = f"loop-{state.seq}"
         own = state.sub_agents.get(self.agent)
         mode = self._mode or (own.mode if own is not None else state.mode)
-        return Prompt(self._last_prompt_id, text, mode, display_text=shown)
+        return Prompt(self._last_prompt_id, text, mode, display_text=shown, source="schedule")
 
     def _find_said(self, tool: str) -> str:
         """Return that a sub-agent has called the tool that ends its work in this round, or ""."""

@@ -23,6 +23,7 @@ from odin.core.event import AnyEvent, PromptDropped, PromptInjected, Warned
 from odin.core.event_values import CachedFile, Delivery, ExitReason, Mode
 from odin.core.message import Image
 from odin.core.op import ChangePrompt, Prompt, QueuePolicy
+from odin.core.prompt import P, PromptData, copy_prompt
 from odin.core.text import to_valid_unicode
 from odin.engine.recorder import Recorder
 
@@ -186,7 +187,7 @@ class PromptQueue:
     """
 
     def __init__(self, left: Iterable[QueuedPrompt] = ()) -> None:
-        self._waiting = {item.id: _make_prompt(item) for item in left}
+        self._waiting = {item.id: copy_prompt(Prompt, item) for item in left}
         self._paused_ids = set(self._waiting)
 
     @property
@@ -208,15 +209,7 @@ class PromptQueue:
             return None
         if prompt.delivery != "steer":
             self._check_room(op.delivery)
-        changed = msgspec.structs.replace(
-            prompt,
-            text=prompt.text if op.text is None else op.text,
-            display_text=prompt.display_text if op.text is None else op.display_text,
-            mode=op.mode or prompt.mode,
-            delivery=op.delivery or prompt.delivery,
-            attachments=prompt.attachments if op.attachments is None else op.attachments,
-        )
-        self._waiting[op.id] = changed
+        changed = self._waiting[op.id] = change_prompt(prompt, op)
         if op.delivery is not None:
             self._paused_ids.discard(op.id)
         return changed
@@ -268,18 +261,12 @@ class PromptQueue:
             raise QueueFull(MAX_STEERING)
 
 
-def _make_prompt(item: QueuedPrompt) -> Prompt:
-    shown = item.body if item.text else ""
-    return Prompt(
-        item.id,
-        item.text or item.body,
-        item.mode,
-        delivery=item.delivery,
-        display_text=shown,
-        attachments=item.attachments,
-        temperature=item.temperature,
-        max_tokens=item.max_tokens,
-    )
+def change_prompt(prompt: P, op: ChangePrompt) -> P:
+    """Return the prompt with the fields that the op sets."""
+    changes = {name: value for name in PromptData.__struct_fields__ if (value := getattr(op, name, None)) is not None}
+    if op.text is None:  # the displayed text goes with the text
+        del changes["display_text"]
+    return msgspec.structs.replace(prompt, **changes)
 
 
 CheckPrompt = Callable[[str], Awaitable[str]]
@@ -348,7 +335,8 @@ class Steering:
                 self._emit(PromptDropped(prompt.id))
                 self._emit(Warned(refused))
             else:
-                self._emit(_make_injection_event(prompt, self._turn, attached))
+                content = {"notes": attached.notes, "images": attached.images}
+                self._emit(copy_prompt(PromptInjected, prompt, turn=self._turn, **content))
                 for event in attached.to_events():
                     self._emit(event)
 
@@ -371,7 +359,7 @@ class Steering:
             self._queue.pause([prompt.id for prompt in waiting if self._attachments.has_attachments(prompt)])
         for prompt in self._queue.take_due(prompts):
             with suppress(OdinError):  # the end of the turn reports a log that cannot be written
-                self._emit(_make_removal_event(prompt, injected=policy == "inject"))
+                self._emit(copy_prompt(PromptInjected, prompt) if policy == "inject" else PromptDropped(prompt.id))
 
     def _find_next(self, steered: bool) -> Prompt | None:
         one = steered and self._one_at_a_time
@@ -379,22 +367,3 @@ class Steering:
 
     def _emit(self, event: AnyEvent) -> None:
         self._recorder.emit(event, self._agent)
-
-
-def _make_removal_event(prompt: Prompt, *, injected: bool) -> PromptInjected | PromptDropped:
-    if not injected:
-        return PromptDropped(prompt.id)
-    return _make_injection_event(prompt, "", NO_CONTENT)
-
-
-def _make_injection_event(prompt: Prompt, turn: str, attached: AttachedContent) -> PromptInjected:
-    return PromptInjected(
-        prompt.id,
-        prompt.text,
-        prompt.mode,
-        turn,
-        prompt.display_text,
-        attached.notes,
-        attached.images,
-        prompt.attachments,
-    )

@@ -248,7 +248,7 @@ class Team:
         reason: ExitReason = "aborted"
         text = ""
         try:
-            member.agent.submit(Prompt(spec.name, task.prompt, task.mode, agent=spec.name))
+            member.agent.submit(Prompt(spec.name, task.prompt, task.mode, agent=spec.name, source="mail"))
             ended = await member.done
             reason, text = ended.reason, ended.text
             return ended
@@ -371,7 +371,7 @@ class Team:
             return
         member.reminders += 1
         self._set_running(member)
-        member.agent.notify(Prompt(f"{member.spec.name}-reminder-{member.reminders}", REMINDER))
+        member.agent.notify(Prompt(f"{member.spec.name}-reminder-{member.reminders}", REMINDER, source="mail"))
         if not member.agent.is_busy and (task := self.find_task(member.spec.name)) is not None:
             self._fail(member, task, "It stopped without Complete too often.")
 

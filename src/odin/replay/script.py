@@ -190,7 +190,7 @@ class ReplayScript:
             case TurnStarted() if event.continues:
                 self._add(item, ops.Continue(event.id, event.mode))
             case TurnStarted() if event.id not in self._expected and event.id not in event.mail:
-                self._add(item, _copy_fields(ops.Prompt, event, display_text=event.display_text or event.text))
+                self._add(item, _copy_fields(ops.Prompt, event, display_text=event.body))
             case TurnEnded() if event.id == self._turns.get(""):  # the next resume records the end of a killed turn
                 if event.reason == "interrupted" and self._denial is not None:
                     self._stopping_asks.add(self._denial.ask_id)
@@ -201,7 +201,7 @@ class ReplayScript:
                 self.ended_turns += 1
             case PromptQueued() | PromptChanged():
                 self._expected.add(event.id)
-                self._add(item, _copy_fields(_OPS[type(event)], event, display_text=event.display_text or event.text))
+                self._add(item, _copy_fields(_OPS[type(event)], event, display_text=event.body))
             case RuleAdded() if (event.text, event.action) not in self._remembered:
                 self._add(item, ops.AddRule(event.text, event.action, "session"))
             case RuleRemoved():

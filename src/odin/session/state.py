@@ -59,6 +59,7 @@ from odin.core.event_values import DEFAULT_ROLE, CachedFile, CallStatus, ExitRea
 from odin.core.format import clip
 from odin.core.message import Message, Usage
 from odin.core.policy import SessionRule
+from odin.core.prompt import copy_prompt
 from odin.core.tool import CollectedItem
 from odin.session.conversation import MainConversation, ReadLog, UsedSkills
 from odin.session.history import FileHistory, RecordedChange, list_results
@@ -204,33 +205,16 @@ class PromptQueueState:
         event = envelope.event
         match event:
             case PromptQueued():
-                self._prompts[event.id] = _make_queued_prompt(event, envelope.ts, envelope.agent)
+                self._prompts[event.id] = copy_prompt(QueuedPrompt, event, timestamp=envelope.ts, agent=envelope.agent)
             case PromptChanged() if event.id in self._prompts:
-                queued = self._prompts[event.id]
-                self._prompts[event.id] = _make_queued_prompt(event, queued.timestamp, queued.agent)
+                was = self._prompts[event.id]
+                self._prompts[event.id] = copy_prompt(QueuedPrompt, event, timestamp=was.timestamp, agent=was.agent)
             case PromptDropped() | PromptInjected():
                 self._prompts.pop(event.id, None)
             case TurnStarted() if event.id in self._prompts and self._prompts[event.id].agent == envelope.agent:
                 del self._prompts[event.id]
             case _:
                 pass
-
-
-def _make_queued_prompt(event: PromptQueued | PromptChanged, queued_at: float, agent: str) -> QueuedPrompt:
-    """The user sees and edits the typed text; the expanded text for the model is kept next to it."""
-    expanded = event.text if event.display_text else ""
-    return QueuedPrompt(
-        event.id,
-        event.display_text or event.text,
-        event.mode,
-        queued_at,
-        event.delivery,
-        expanded,
-        event.attachments,
-        agent=agent,
-        temperature=event.temperature,
-        max_tokens=event.max_tokens,
-    )
 
 
 LOOP_ENDED_BY_RESUME = "The session ended while loop mode was on. Loop mode does not restart by itself."

@@ -229,7 +229,7 @@ class TurnView:
     ) -> int:
         """Show the turn until it ends, and return its exit code."""
         if started.text and started.id != self.prompt_on_screen:
-            self.show_prompt(f"{started.mode.removesuffix('_mode')}> ", started.display_text or started.text)
+            self.show_prompt(f"{started.mode.removesuffix('_mode')}> ", started.body)
         code = await run_text(
             client,
             Prompt(started.id, started.text, started.mode),

@@ -12,6 +12,7 @@ from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt
+from odin.core.prompt import copy_prompt
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.palette import get_theme
@@ -68,14 +69,14 @@ class QueuedPrompts:
         if isinstance(event, TurnStarted | TurnEnded) and not envelope.agent:
             self._running = isinstance(event, TurnStarted)
         if isinstance(event, PromptQueued):
-            self._prompts[event.id] = _make_queued(event, envelope.ts, envelope.agent)
+            self._prompts[event.id] = copy_prompt(QueuedPrompt, event, timestamp=envelope.ts, agent=envelope.agent)
             if not live and not envelope.agent:
                 self._left_over.add(event.id)
         elif isinstance(event, PromptChanged):
             if event.id not in self._prompts:
                 return False
-            before = self._prompts[event.id]
-            self._prompts[event.id] = _make_queued(event, before.timestamp, before.agent)
+            was = self._prompts[event.id]
+            self._prompts[event.id] = copy_prompt(QueuedPrompt, event, timestamp=was.timestamp, agent=was.agent)
             if live:
                 self._clear_pause(event.id)
         elif isinstance(event, PromptDropped | PromptInjected | TurnStarted):
@@ -88,19 +89,6 @@ class QueuedPrompts:
     def _clear_pause(self, prompt: str) -> None:
         self._left_over.discard(prompt)
         self._paused.discard(prompt)
-
-
-def _make_queued(event: PromptQueued | PromptChanged, since: float, agent: str) -> QueuedPrompt:
-    return QueuedPrompt(
-        event.id,
-        event.display_text or event.text,
-        event.mode,
-        since,
-        event.delivery,
-        event.text if event.display_text else "",
-        event.attachments,
-        agent=agent,
-    )
 
 
 MAX_ROWS = 5
