@@ -57,6 +57,8 @@ def test_rewound_prompts_are_hidden_until_redone(tmp_path: Path) -> None:
         ([back, Redone("r")], ["a", "b", "c"]),
         ([Rewound("r", "b", files=True, chat=False)], ["a", "b", "c"]),
         ([Rewound("r", "before the tail", files=False, chat=True)], []),
+        ([Rewound("r", "before the tail", files=False, chat=True), Redone("r")], ["a", "b", "c"]),
+        ([Redone("before the tail")], []),
         ([TurnStarted("d", "no", "edit_mode"), TurnEnded("d", "error", error_kind="PromptBlocked")], ["a", "b", "c"]),
     ):
         found = preview_session(write_log(tmp_path, *map(encode_line, [*turns, *after])), "s")

@@ -9,13 +9,14 @@ import pytest
 
 from odin.core.client import SessionSummary
 from odin.core.errors import SessionNotFound, UsageError
-from odin.core.event import AnyEvent, Compacted, ModelChanged, PromptQueued, Redone, Rewound, TurnEnded, TurnStarted
+from odin.core.event import AnyEvent, Compacted, ModelChanged, PromptQueued
 from odin.session.index import INDEX_NAME, SessionIndex, read_index_entry
 from odin.session.log import read_log
 from odin.session.state import SessionState
 from odin.session.store import SessionStore
 
 from .logs import append_events, opened, titled, turn, write_session
+from .session_model import Move, SessionModel
 
 
 @pytest.fixture
@@ -177,30 +178,14 @@ def test_only_the_new_end_of_a_log_is_read(store: SessionStore) -> None:
 
 
 def _make_random_events(rng: random.Random) -> list[AnyEvent]:
-    events: list[AnyEvent] = [opened()]
-    names: list[str] = []
-    gone: list[tuple[str, list[str]]] = []
+    session = SessionModel()
+    kinds: tuple[Move, ...] = ("ask", "ask", "ask and inject", "be blocked", "go back", "take files back", "redo")
     for number in range(rng.randrange(1, 12)):
-        kind = rng.randrange(7)
-        if kind <= 2:
-            names.append(f"t{number}")
-            events += turn(names[-1], f"prompt {number}")
-            gone.clear()
-        elif kind == 3 and names:
-            target = rng.randrange(len(names))
-            gone.append((f"r{number}", list(names)))
-            events.append(Rewound(f"r{number}", names[target], files=False, chat=True))
-            del names[target:]
-        elif kind == 4 and gone:
-            back, names = gone.pop()
-            events.append(Redone(back))
-        elif kind == 5:
-            blocked = TurnEnded(f"b{number}", "error", error_kind="PromptBlocked")
-            events += [TurnStarted(f"b{number}", f"blocked {number}", "edit_mode"), blocked]
-            gone.clear()
-        else:
-            events += [titled(f"title {number}"), ModelChanged(f"m/{number}")]
-    return events
+        session.move(rng.choice(kinds), rng.randrange(1, 4))
+        if rng.random() < 0.2:
+            session.emit(titled(f"title {number}"))
+            session.emit(ModelChanged(f"m/{number}"))
+    return [item.event for item in session.log]
 
 
 def _list_facts(row: SessionSummary) -> tuple[object, ...]:

@@ -249,9 +249,10 @@ class Rewinder:
 
     async def plan_redo(self, op: Redo) -> tuple[Rewound, RestorePlan]:
         await self._checkpoints.record_pending()
-        undone = self._recorder.state.conversation.redoable_rewind
-        if undone is None:
+        rewinds = self._recorder.state.conversation.timeline.rewinds
+        if not rewinds:
             raise UsageError("There is nothing to redo.", "A rewind can be redone until the next prompt.")
+        undone = rewinds[-1].event
         return undone, await run_in_thread(lambda stopped: plan_reapply(undone.changes, self._store, force=op.force))
 
     async def redo(self, op: Redo) -> Redone:

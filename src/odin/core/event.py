@@ -47,6 +47,7 @@ from odin.core.call_events import (
     ToolStarted,
     UsageRecorded,
 )
+from odin.core.errors import PromptBlocked
 from odin.core.event_values import (
     CompactionProfile,
     CompactionTrigger,
@@ -221,6 +222,11 @@ class TurnEnded(Event, frozen=True):
     retry_after_s: float | None = None
     verification: Verification | None = None
     plan_path: str = ""
+
+    @property
+    def is_blocked(self) -> bool:
+        """True if a hook blocked the prompt."""
+        return self.error_kind == PromptBlocked.__name__
 
 
 CHECK_ID_PREFIX = "check-"

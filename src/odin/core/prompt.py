@@ -7,7 +7,7 @@ from msgspec import Struct
 from odin.core.event_values import Delivery, Mode
 from odin.core.message import Attachment
 
-PromptOrigin = Literal["user", "mail", "hook", "schedule", "channel"]
+PromptSource = Literal["user", "mail", "hook", "schedule", "channel"]
 """Who wrote a prompt: `mail` is another agent or the report of an ended process, `schedule` is loop mode."""
 
 
@@ -27,7 +27,7 @@ class PromptData(Struct, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     temperature: float | None = None
     max_tokens: int = 0
-    source: PromptOrigin = "user"
+    source: PromptSource = "user"
 
     @property
     def body(self) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from odin.context.system_prompt import describe_environment, format_date
 from odin.core.environment import ExecutionEnvironment
-from odin.core.errors import EmptyPrompt, PromptBlocked, SessionBusy, UsageError
+from odin.core.errors import EmptyPrompt, SessionBusy, UsageError
 from odin.core.event import ContextAdded, NoteAdded, PromptChanged, PromptDropped, PromptQueued, TurnEnded, TurnStarted
 from odin.core.event_values import Delivery, Mode, get_strictest_mode
 from odin.core.op import ChangePrompt, Continue, Prompt, QueuePolicy
@@ -352,7 +352,7 @@ class Agent:
             self._turn_task = task = asyncio.create_task(turn.run())
             try:
                 ended = await task
-                if ended.error_kind == PromptBlocked.__name__:
+                if ended.is_blocked:
                     self.reset_context(self._recorder.state.conversation.unsent_context)
                     self._attachments.forget()
             except asyncio.CancelledError:

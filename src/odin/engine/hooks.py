@@ -61,8 +61,6 @@ MAX_CONTINUES = 8
 
 CONTINUE_NOTE = "A stop hook wants you to continue."
 
-_OWN_ERROR_KINDS = (PromptBlocked.__name__, TurnHalted.__name__)
-
 
 class HookTasks:
     """Hooks that run in the background until the session ends."""
@@ -169,7 +167,7 @@ class TurnHooks:
     # --- points whose decision is ignored ---
 
     def report_error(self, ended: TurnEnded, mode: Mode) -> None:
-        if ended.reason == "error" and ended.error_kind not in _OWN_ERROR_KINDS:
+        if ended.reason == "error" and not ended.is_blocked and ended.error_kind != TurnHalted.__name__:
             self._fire_in_background(
                 HookCall("on_agent_error", self._agent, mode, text=ended.error, reason=ended.error_kind)
             )

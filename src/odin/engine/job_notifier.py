@@ -11,6 +11,7 @@ from odin.core.call_events import SpawnFinished, SpawnStarted
 from odin.core.errors import OdinError
 from odin.core.op import Prompt
 from odin.core.policy import Redact, redact_nothing
+from odin.core.timeline import PROCESS_END_SUFFIX
 from odin.engine.agent import Agent
 from odin.engine.recorder import Recorder
 from odin.sandbox.background import BackgroundProcess
@@ -63,7 +64,12 @@ class JobNotifier:
         if spawned.status != "stopped":
             self._notify(
                 spawned.request.agent,
-                Prompt(f"{spawned.id}-ended", _describe_end(spawned, output), spawned.request.mode, source="mail"),
+                Prompt(
+                    f"{spawned.id}{PROCESS_END_SUFFIX}",
+                    _describe_end(spawned, output),
+                    spawned.request.mode,
+                    source="mail",
+                ),
             )
 
     def _notify(self, name: str, notification: Prompt) -> None:

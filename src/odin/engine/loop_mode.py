@@ -20,6 +20,7 @@ from odin.core.event import AnyEvent, LoopChanged, LoopPrompted, TurnEnded
 from odin.core.event_values import ExitReason, LoopState, Mode, Verification
 from odin.core.op import Prompt
 from odin.core.text import join_some
+from odin.core.timeline import LOOP_PREFIX
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput, fail
 from odin.engine.recorder import Recorder
 from odin.session.state import LoopModeState
@@ -357,7 +358,7 @@ class LoopMode:
     def _make_prompt(self, text: str, reasons: tuple[str, ...], shown: str) -> Prompt:
         self._emit(LoopPrompted(text, self._iteration, self._limit, reasons))
         state = self._recorder.state
-        self._last_prompt_id = f"loop-{state.seq}"
+        self._last_prompt_id = f"{LOOP_PREFIX}{state.seq}"
         own = state.sub_agents.get(self.agent)
         mode = self._mode or (own.mode if own is not None else state.mode)
         return Prompt(self._last_prompt_id, text, mode, display_text=shown, source="schedule")

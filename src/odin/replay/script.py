@@ -5,7 +5,7 @@ event before it. The recorded model is silent where its turn was cut off, so tha
 at that point.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Container, Sequence
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from odin.core.call_events import (
     RetryScheduled,
     RuleAdded,
     RuleRemoved,
-    SpawnStarted,
     ToolEnded,
     ToolStarted,
     UsageRecorded,
@@ -58,6 +57,7 @@ from odin.core.event import (
 )
 from odin.core.message import Usage
 from odin.core.team import TaskCreated
+from odin.core.timeline import Timeline, follow_turns, get_source
 from odin.providers.playback import RecordedReply
 
 EventKey = tuple[str, ...]
@@ -141,11 +141,10 @@ class ReplayScript:
         self._answers: dict[tuple[type, str], deque[AnswerEvent]] = {}
         self._allowed_calls: set[str] = set()
         self._stopping_asks: set[str] = set()
-        # The turn of each agent, and what it has used since its last reply.
-        self._turns: dict[str, str] = {}
+        # The turns of each agent, and what it has used since its last reply.
+        self._timelines: defaultdict[str, Timeline[None]] = defaultdict(follow_turns)
         self._usage: dict[str, Usage] = {}
-        # The prompts that start without the user: queued ones, and the ends of background processes.
-        self._expected: set[str] = set()
+        self._queued: set[str] = set()
         # Where the running turn is: the last event to wait for and its time, the open calls, the denial that may end
         # it, when it was cut off, and whether that injected prompts.
         self._anchors: list[tuple[int, EventKey]] = []
@@ -165,9 +164,12 @@ class ReplayScript:
                 self._read_user(at, item)
             self._read_model(item)
             self._follow(item, make_event_key(item, reply_counts))
-        if "" in self._turns:
-            self._add_stop("kill", envelopes[-1].seq + 1, envelopes[-1].ts)
-        self.cut_turns.update(self._turns.values())
+            # The end of a run ends the turns of all agents.
+            for agent in list(self._timelines) if isinstance(item.event, SessionOpened) else (item.agent,):
+                self._timelines[agent].apply(item)
+        if running := self._get_turn(""):
+            self._add_stop("kill", running, envelopes[-1].seq + 1, envelopes[-1].ts)
+        self.cut_turns.update(self._list_running())
         # Only a team works at once, so only its events have an order of their own.
         if not any(isinstance(item.event, TaskCreated) for item in envelopes):
             self._anchors.clear()
@@ -183,24 +185,24 @@ class ReplayScript:
         event = item.event
         match event:
             case SessionOpened():
-                if "" in self._turns:
-                    self._add_stop("kill", item.seq, self._envelopes[at - 1].ts)
+                if running := self._get_turn(""):
+                    self._add_stop("kill", running, item.seq, self._envelopes[at - 1].ts)
                 if event.resumed or at:
                     self._add(item, "open")
             case TurnStarted() if event.continues:
                 self._add(item, ops.Continue(event.id, event.mode))
-            case TurnStarted() if event.id not in self._expected and event.id not in event.mail:
+            case TurnStarted() if event.id not in self._queued and get_source(event) != "mail":
                 self._add(item, _copy_fields(ops.Prompt, event, display_text=event.body))
-            case TurnEnded() if event.id == self._turns.get(""):  # the next resume records the end of a killed turn
+            case TurnEnded() if event.id == self._get_turn(""):  # the next resume records the end of a killed turn
                 if event.reason == "interrupted" and self._denial is not None:
                     self._stopping_asks.add(self._denial.ask_id)
                 elif event.reason == "interrupted":
-                    self._add_stop(ops.Interrupt(self._find_queue_policy(at)), item.seq, item.ts)
+                    self._add_stop(ops.Interrupt(self._find_queue_policy(at)), event.id, item.seq, item.ts)
                 elif event.reason == "aborted":
-                    self._add_stop("close", item.seq, item.ts)
+                    self._add_stop("close", event.id, item.seq, item.ts)
                 self.ended_turns += 1
             case PromptQueued() | PromptChanged():
-                self._expected.add(event.id)
+                self._queued.add(event.id)
                 self._add(item, _copy_fields(_OPS[type(event)], event, display_text=event.body))
             case RuleAdded() if (event.text, event.action) not in self._remembered:
                 self._add(item, ops.AddRule(event.text, event.action, "session"))
@@ -214,14 +216,22 @@ class ReplayScript:
                 pass
 
     def _add(self, item: Envelope, op: ops.Op | RuleRemoved | Literal["open"]) -> None:
-        after = self._anchor[1] if "" in self._turns else ()
+        after = self._anchor[1] if self._get_turn("") else ()
         self.actions.append(UserAction(item.seq, op, self.ended_turns, after))
 
-    def _add_stop(self, op: ops.Interrupt | Literal["close", "kill"], seq: int, ts: float) -> None:
+    def _get_turn(self, agent: str) -> str:
+        """Return the turn that the agent was running before this event, or ""."""
+        running = self._timelines[agent].running
+        return running.id if running is not None else ""
+
+    def _list_running(self) -> list[str]:
+        return [timeline.running.id for timeline in self._timelines.values() if timeline.running is not None]
+
+    def _add_stop(self, op: ops.Interrupt | Literal["close", "kill"], turn: str, seq: int, ts: float) -> None:
         """Add the action that cut off the running turn: during a call, or while the model was waited for."""
         then, after = self._anchor
         delay = min(max((self._cut_at or ts) - then, 0.0), _LONGEST_WAIT_S) if self._open else 0.0
-        silent_turn = "" if self._open else self._turns[""]
+        silent_turn = "" if self._open else turn
         self.actions.append(UserAction(seq, op, self.ended_turns, after, silent_turn, delay))
 
     def _find_queue_policy(self, at: int) -> ops.QueuePolicy:
@@ -230,7 +240,7 @@ class ReplayScript:
             return "inject"
         later = (item.event for item in self._envelopes[at + 1 :] if not item.agent)
         then = next((event for event in later if isinstance(event, TurnStarted | PromptChanged | PromptDropped)), None)
-        return "keep" if isinstance(then, TurnStarted) and then.id in self._expected else "pause"
+        return "keep" if isinstance(then, TurnStarted) and then.id in self._queued else "pause"
 
     def _follow(self, item: Envelope, key: EventKey) -> None:
         """Note where the running turn is. What happens after it was cut off is no point to wait for."""
@@ -262,13 +272,10 @@ class ReplayScript:
     def _read_model(self, item: Envelope) -> None:
         event, agent = item.event, item.agent
         match event:
-            case TurnStarted():
-                self._turns[agent] = event.id
             case TurnEnded():
                 self._end_turn(event, item)
             case SessionOpened():
-                self.cut_turns.update(self._turns.values())
-                self._turns.clear()
+                self.cut_turns.update(self._list_running())
             case UsageRecorded() if event.purpose == "main":
                 self._usage[agent] = self._usage.get(agent, Usage()) + event.usage
             case Replied():
@@ -283,8 +290,6 @@ class ReplayScript:
                 self.jobs.setdefault("context-summary", []).append(event.text)
             case Compacted():
                 self.jobs.setdefault("compaction", []).append(extract_body(event.text))
-            case SpawnStarted():
-                self._expected.add(f"{event.id}-ended")
             case PromptInjected() if not event.turn:
                 self._injected = True
             case ToolStarted():
@@ -297,13 +302,13 @@ class ReplayScript:
                 pass
 
     def _add_reply(self, item: Envelope, **fields: Any) -> None:
-        turn = self._turns.get(item.agent, item.agent)
+        turn = self._get_turn(item.agent) or item.agent
         reply = RecordedReply(item.seq, usage=self._usage.pop(item.agent, Usage()), **fields)
         self.replies.setdefault((item.agent, turn), []).append(reply)
 
     def _end_turn(self, event: TurnEnded, item: Envelope) -> None:
         """Add the model's final failure, which the log records only as the end of the turn."""
-        turn = self._turns.setdefault(item.agent, event.id)
+        turn = self._get_turn(item.agent) or event.id
         replies = self.replies.get((item.agent, turn), [])
         last = replies[-1] if replies else None
         if event.reason in ("interrupted", "aborted"):
@@ -313,7 +318,6 @@ class ReplayScript:
                 replies[-1] = msgspec.structs.replace(last, is_unfinished=False, error=error, error_text=event.error)
             else:
                 self._add_reply(item, error=error, error_text=event.error or error)
-        del self._turns[item.agent]
 
     def find_answer(self, asked: AskEvent) -> ops.AnswerPermission | ops.AnswerQuestions | ops.AnswerPlan | None:
         """Return the recorded answer, or None if the request stayed open until the turn was interrupted.

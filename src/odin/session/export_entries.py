@@ -25,7 +25,6 @@ from odin.core.call_events import (
     ToolStarted,
     UsageRecorded,
 )
-from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
@@ -57,6 +56,7 @@ from odin.core.format import format_usd
 from odin.core.message import Image, Usage
 from odin.core.policy import Redact
 from odin.core.team import MailSent, TaskChanged, TaskCreated
+from odin.core.timeline import LoggedTurn, follow_turns
 
 _FIRST_CHARS = 200
 
@@ -98,7 +98,8 @@ class SessionOverview(Struct):
 
 def build_overview(envelopes: Iterable[Envelope]) -> SessionOverview:
     overview = SessionOverview()
-    rewinds = _RewindTracker(overview.turns)
+    timeline = follow_turns()
+    turns: list[LoggedTurn[None]] = []
     for envelope in envelopes:
         event = envelope.event
         overview.session = envelope.session or overview.session
@@ -116,48 +117,22 @@ def build_overview(envelopes: Iterable[Envelope]) -> SessionOverview:
                 overview.cost_usd += event.cost_usd
                 by_model = overview.usage_by_model
                 by_model[event.model] = by_model.get(event.model, Usage()) + event.usage
-            case _ if not envelope.agent:
-                rewinds.apply(envelope)
             case _:
                 pass
+        if not envelope.agent:
+            changed = timeline.apply(envelope)
+            if isinstance(event, TurnStarted):
+                turns += changed
+                first = " ".join(turns[-1].body.split())[:_FIRST_CHARS]
+                overview.turns.append(TurnLine(envelope.seq, event.id, event.mode, first, envelope.ts))
+            elif isinstance(event, TurnEnded):
+                line = next((line for line in reversed(overview.turns) if line.id == event.id), None)
+                if line is not None:
+                    line.reason, line.steps, line.usage = event.reason, event.steps, event.usage
+                    line.cost_usd, line.duration_ms = event.cost_usd, event.duration_ms
+    for turn, line in zip(turns, overview.turns, strict=True):
+        line.rewound = turn.status != "current"
     return overview
-
-
-class _RewindTracker:
-    """Marks the turns that a rewind removed from the conversation."""
-
-    def __init__(self, turns: list[TurnLine]) -> None:
-        self._turns = turns
-        self._undone: list[list[TurnLine]] = []
-
-    def apply(self, envelope: Envelope) -> None:
-        event = envelope.event
-        if isinstance(event, TurnStarted):
-            first = " ".join((event.display_text or event.text).split())[:_FIRST_CHARS]
-            self._turns.append(TurnLine(envelope.seq, event.id, event.mode, first, envelope.ts))
-            self._undone.clear()
-        elif isinstance(event, TurnEnded):
-            self._on_turn_ended(event)
-        elif isinstance(event, Rewound):
-            self._undone.append(self._mark_rewound(event) if event.chat else [])
-        elif isinstance(event, Redone) and self._undone:
-            for turn in self._undone.pop():
-                turn.rewound = False
-
-    def _on_turn_ended(self, event: TurnEnded) -> None:
-        turn = next((turn for turn in reversed(self._turns) if turn.id == event.id), None)
-        if turn is not None:
-            turn.reason, turn.steps, turn.usage = event.reason, event.steps, event.usage
-            turn.cost_usd, turn.duration_ms = event.cost_usd, event.duration_ms
-            turn.rewound = event.error_kind == PromptBlocked.__name__
-
-    def _mark_rewound(self, event: Rewound) -> list[TurnLine]:
-        current = [turn for turn in self._turns if not turn.rewound]
-        indexes = [index for index, turn in enumerate(current) if turn.id == event.turn]
-        removed = current[indexes[-1] :] if indexes else []
-        for turn in removed:
-            turn.rewound = True
-        return removed
 
 
 class PromptEntry(Struct, frozen=True, tag="prompt"):

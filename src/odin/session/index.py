@@ -20,7 +20,6 @@ from msgspec import Struct
 
 from odin.core.call_events import UsageRecorded, UsageTotals
 from odin.core.client import SessionSummary
-from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AnyEvent,
     Compacted,
@@ -36,6 +35,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import Usage
+from odin.core.timeline import Timeline
 from odin.session.lock import describe_lock_holder
 from odin.session.log import LOG_FORMAT, LogHeader, is_session_id, scan_logs
 
@@ -127,14 +127,29 @@ class _FullReadNeeded(Exception):
     """The new events refer to prompts that the digest does not keep, so the whole log must be read."""
 
 
+_Prompts = tuple[int, str, str]
+"""The number of prompts, and the previews of the first and the last one."""
+
+_UNREAD: _Prompts = (-1, "", "")
+
+
 class _IndexEntryFold:
-    """Adds events to an entry. `_prompts` is complete only if the log is read from the beginning."""
+    """Adds events to an entry. `_last` is the preview of the last prompt; "" if it was not read."""
 
     def __init__(self, entry: IndexEntry) -> None:
         self._entry = entry
-        self._is_full_read = entry.offset == 0
-        self._prompts: list[tuple[str, str]] = []
-        self._undone: list[tuple[list[tuple[str, str]], str]] = []
+        self._last = ""
+        self._timeline = Timeline(self._capture, self._swap, _UNREAD if entry.offset else None)
+
+    def _capture(self, seq: int) -> _Prompts:
+        return self._entry.turns, self._entry.first, self._last
+
+    def _swap(self, prompts: _Prompts) -> _Prompts:
+        if prompts is _UNREAD:
+            raise _FullReadNeeded
+        left = self._capture(0)
+        self._entry.turns, self._entry.first, self._last = prompts
+        return left
 
     def add_line(self, line: bytes) -> None:
         mark = line.find(_TYPE_MARK, 0, _TYPE_WITHIN_BYTES)
@@ -150,18 +165,15 @@ class _IndexEntryFold:
         if isinstance(envelope.event, UsageRecorded):
             self._add_usage(envelope.event, envelope)
         elif not envelope.agent:
+            self._timeline.apply(envelope)
             self._add_event(envelope.event)
 
     def _add_event(self, event: AnyEvent) -> None:
         match event:
             case TurnStarted() if not event.continues:
-                self._undone.clear()
-                self._add_prompt(event.id, event.display_text or event.text)
-            case TurnEnded() if event.error_kind == PromptBlocked.__name__:
-                self._require_full_read()
-                self._keep_prompts(self._prompts[:-1])
+                self._add_prompt(event.display_text or event.text)
             case PromptInjected() if not self._entry.turns:
-                self._add_prompt(event.id, event.display_text or event.text)
+                self._add_prompt(event.display_text or event.text)
             case SessionOpened():
                 self._entry.cwd, self._entry.model = event.cwd, event.model
                 self._entry.headless = event.headless and self._entry.headless is not False
@@ -170,22 +182,15 @@ class _IndexEntryFold:
             case ModelChanged():
                 self._entry.model = event.model
             case Compacted():
-                self._require_full_read()
                 self._entry.summary = event.text[:_SUMMARY_CHARS]
                 if event.user_prompts:
                     self._entry.first = make_preview(event.user_prompts[0])
-                elif self._prompts:
-                    self._entry.first = self._prompts[-1][1]
+                elif self._last:
+                    self._entry.first = self._last
+                elif self._entry.turns:
+                    raise _FullReadNeeded
             case ContextSummarized():
                 self._entry.summary = event.text[:_SUMMARY_CHARS]
-            case Rewound():
-                self._rewind(event)
-            case Redone():
-                self._require_full_read()
-                if self._undone:
-                    prompts, first = self._undone.pop()
-                    self._keep_prompts(prompts)
-                    self._entry.first = first
             case _:
                 pass
 
@@ -197,30 +202,11 @@ class _IndexEntryFold:
             key = "\t".join(field.replace("\t", " ") for field in fields)
             self._entry.spending[key] = self._entry.spending.get(key, UsageTotals()) + UsageTotals.from_event(event)
 
-    def _add_prompt(self, prompt: str, text: str) -> None:
-        preview = make_preview(text)
-        if self._is_full_read:
-            self._prompts.append((prompt, preview))
+    def _add_prompt(self, text: str) -> None:
+        self._last = make_preview(text)
         self._entry.turns += 1
-        self._entry.first = self._entry.first or preview
-        self._entry.original = self._entry.original or preview
-
-    def _rewind(self, event: Rewound) -> None:
-        self._require_full_read()
-        indexes = [index for index, (prompt, _) in enumerate(self._prompts) if prompt == event.turn]
-        self._undone.append((list(self._prompts), self._entry.first))
-        if event.chat and indexes:
-            self._keep_prompts(self._prompts[: indexes[-1]])
-
-    def _require_full_read(self) -> None:
-        if not self._is_full_read:
-            raise _FullReadNeeded
-
-    def _keep_prompts(self, prompts: list[tuple[str, str]]) -> None:
-        self._prompts = prompts
-        self._entry.turns = len(prompts)
-        if not any(preview == self._entry.first for _, preview in prompts):
-            self._entry.first = prompts[0][1] if prompts else ""
+        self._entry.first = self._entry.first or self._last
+        self._entry.original = self._entry.original or self._last
 
 
 def make_preview(text: str) -> str:

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from odin.core.client import TurnRecord
 from odin.core.errors import OdinError, SessionNotFound, StateUnwritable, UsageError
 from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnStarted
+from odin.core.timeline import LoggedTurn, follow_turns
 from odin.session.index import read_ledger_line, record_deleted_usage
 from odin.session.lock import LOCK_SUFFIX, describe_lock_holder, get_lock_path, read_lock_holder
 from odin.session.log import LOG_FORMAT, LOG_NAME, LogHeader, SessionLog, is_session_id, make_write_error, read_log
-from odin.session.state import SessionState
 from odin.session.store import SessionStore, is_log_started
 
 _encode_envelope = msgspec.json.Encoder().encode
@@ -42,9 +41,13 @@ def fork_session(
     past = list(read_log(original.path))
     draft, turn = "", ""
     if at:
-        prompt = find_prompt(SessionState.fold(past).turns, at, original.session)
+        timeline = follow_turns()
+        for item in past:
+            if not item.agent:
+                timeline.apply(item)
+        prompt = find_prompt(timeline.turns, at, original.session)
         turn, draft = prompt.id, prompt.body
-        past = cut_before_turn(past, turn)
+        past = [item for item in past if item.seq < prompt.first]
     # Remove prompts that are still queued: they belong to the original.
     kept: list[Envelope] = []
     used: set[str] = set()
@@ -74,7 +77,7 @@ def fork_session(
     return SessionFork(log, past, draft)
 
 
-def find_prompt(turns: Sequence[TurnRecord], at: str, session: str) -> TurnRecord:
+def find_prompt(turns: Sequence[LoggedTurn[None]], at: str, session: str) -> LoggedTurn[None]:
     named = [turn for turn in turns if turn.id == at]
     if named:
         return named[-1]
@@ -84,15 +87,6 @@ def find_prompt(turns: Sequence[TurnRecord], at: str, session: str) -> TurnRecor
         f"There is no prompt {at!r} in session {session}.",
         f"`odin sessions show {session}` numbers them; 1 is the last one." if turns else "The session has no prompts.",
     )
-
-
-def cut_before_turn(past: Sequence[Envelope], turn: str) -> list[Envelope]:
-    """The events before the last start of that turn."""
-    for index in range(len(past) - 1, -1, -1):
-        event = past[index].event
-        if isinstance(event, TurnStarted) and event.id == turn and not past[index].agent:
-            return list(past[:index])
-    return list(past)
 
 
 def _move_paths(envelope: Envelope, session: str, old: Path, new: Path) -> Envelope:

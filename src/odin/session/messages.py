@@ -13,20 +13,18 @@ from typing import Any, Literal, cast
 import msgspec
 
 from odin.core.call_events import Replied, ToolEnded, ToolStarted
-from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AnyEvent,
     Envelope,
     MessageRemoved,
     NoteAdded,
     PromptInjected,
-    Redone,
-    Rewound,
     TurnEnded,
     TurnStarted,
 )
 from odin.core.event_values import Mode
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, ToolResult
+from odin.core.timeline import TurnItems
 
 StoredRole = Literal["user", "assistant", "system", "tool"]
 
@@ -46,48 +44,30 @@ class StoredMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def read_messages(envelopes: Iterable[Envelope]) -> list[StoredMessage]:
     """All messages, oldest first, without rewound ones. Summarized messages are returned in their original form."""
-    messages: list[StoredMessage] = []
-    undone: list[list[StoredMessage]] = []
+    collected = TurnItems[StoredMessage]()
     for envelope in envelopes:
         event = envelope.event
         if envelope.agent:
             continue
-        if isinstance(event, Rewound):
-            undone.append(list(messages))
-            if event.chat:
-                _cut_from_turn(messages, event.turn)
-        elif isinstance(event, Redone):
-            messages = undone.pop() if undone else messages
-        elif isinstance(event, TurnEnded):
-            if event.error_kind == PromptBlocked.__name__:
-                _cut_from_turn(messages, event.id)
-        elif isinstance(event, MessageRemoved):
+        collected.timeline.apply(envelope)
+        messages, name, ts = collected.items, f"m{envelope.seq}", envelope.ts
+        if isinstance(event, MessageRemoved):
             del messages[-1:]
-        else:
-            if isinstance(event, TurnStarted):
-                undone.clear()
-            name, ts = f"m{envelope.seq}", envelope.ts
-            if isinstance(event, TurnStarted | PromptInjected):
-                if not (isinstance(event, TurnStarted) and event.continues):
-                    messages.append(StoredMessage("user", event.text, event.id, created=ts, images=event.images))
-            elif isinstance(event, NoteAdded):
-                messages.append(StoredMessage("system", event.text, name, created=ts))
-            elif isinstance(event, Replied):
-                reply = event.message
-                messages.append(StoredMessage("assistant", reply.text, name, reply.thinking, reply.calls, created=ts))
-            elif isinstance(event, ToolEnded) and _is_called(messages, event.call_id):
-                result = ToolResult(event.call_id, event.text, event.status != "success", event.images)
-                if messages and messages[-1].role == "tool":
-                    messages[-1] = msgspec.structs.replace(messages[-1], results=(*messages[-1].results, result))
-                else:
-                    messages.append(StoredMessage("tool", id=name, results=(result,), created=ts))
-    return messages
-
-
-def _cut_from_turn(messages: list[StoredMessage], turn: str) -> None:
-    indexes = [index for index, item in enumerate(messages) if item.role == "user" and item.id == turn]
-    if indexes:
-        del messages[indexes[-1] :]
+        elif isinstance(event, TurnStarted | PromptInjected):
+            if not (isinstance(event, TurnStarted) and event.continues):
+                messages.append(StoredMessage("user", event.text, event.id, created=ts, images=event.images))
+        elif isinstance(event, NoteAdded):
+            messages.append(StoredMessage("system", event.text, name, created=ts))
+        elif isinstance(event, Replied):
+            reply = event.message
+            messages.append(StoredMessage("assistant", reply.text, name, reply.thinking, reply.calls, created=ts))
+        elif isinstance(event, ToolEnded) and _is_called(messages, event.call_id):
+            result = ToolResult(event.call_id, event.text, event.status != "success", event.images)
+            if messages and messages[-1].role == "tool":
+                messages[-1] = msgspec.structs.replace(messages[-1], results=(*messages[-1].results, result))
+            else:
+                messages.append(StoredMessage("tool", id=name, results=(result,), created=ts))
+    return collected.items
 
 
 def _is_called(messages: list[StoredMessage], call_id: str) -> bool:

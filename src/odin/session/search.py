@@ -15,7 +15,6 @@ import msgspec
 
 from odin.core.call_events import Replied, ToolEnded
 from odin.core.client import Exchange, SessionMatch, SessionPreview
-from odin.core.errors import PromptBlocked
 from odin.core.event import (
     AnyEvent,
     Compacted,
@@ -29,6 +28,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.format import clip
+from odin.core.timeline import TurnItems
 from odin.sandbox.process import run_own
 from odin.session.index import SessionIndex
 from odin.session.log import LOG_NAME, is_session_id, scan_logs
@@ -182,50 +182,21 @@ _EXCHANGE_MARKS = tuple(
 def preview_session(log: Path, session: str) -> SessionPreview:
     """Return the last prompts of a session with their answers, without those of sub-agents and rewound ones."""
     lines, has_earlier = _read_tail(log)
-    reader = _ExchangeReader()
+    collected = TurnItems[Exchange](is_tail=True)
     for envelope in _decode_exchanges(lines):
-        reader.apply(envelope)
-    exchanges = reader.exchanges
-    return SessionPreview(session, tuple(exchanges[-MAX_EXCHANGES:]), has_earlier or len(exchanges) > MAX_EXCHANGES)
-
-
-class _ExchangeReader:
-    """Collects the exchanges of the conversation. `_turns` lists each turn with the index of its first exchange."""
-
-    def __init__(self) -> None:
-        self.exchanges: list[Exchange] = []
-        self._turns: list[tuple[str, int]] = []
-        self._rewound: list[tuple[list[Exchange], list[tuple[str, int]]]] = []
-
-    def apply(self, envelope: Envelope) -> None:
+        collected.timeline.apply(envelope)
+        exchanges = collected.items
         match envelope.event:
             case TurnStarted() | PromptInjected() as event:
-                if isinstance(event, TurnStarted):
-                    self._turns.append((event.id, len(self.exchanges)))
-                    self._rewound.clear()
                 if text := event.display_text or event.text:
-                    self.exchanges.append(Exchange(clip(text, EXCHANGE_CHARS), "", envelope.ts))
-            case Replied(message=message) if self.exchanges and message.text.strip():
+                    exchanges.append(Exchange(clip(text, EXCHANGE_CHARS), "", envelope.ts))
+            case Replied(message=message) if exchanges and message.text.strip():
                 answer = clip(message.text, EXCHANGE_CHARS)
-                self.exchanges[-1] = msgspec.structs.replace(self.exchanges[-1], answer=answer)
-            case TurnEnded(id=turn, error_kind=PromptBlocked.__name__):
-                self._cut_from(turn)
-            case Rewound(turn=turn, chat=chat):
-                self._rewound.append((list(self.exchanges), list(self._turns)))
-                if chat:
-                    self._cut_from(turn)
-            case Redone() if self._rewound:
-                self.exchanges, self._turns = self._rewound.pop()
+                exchanges[-1] = msgspec.structs.replace(exchanges[-1], answer=answer)
             case _:
                 pass
-
-    def _cut_from(self, turn: str) -> None:
-        """Remove this turn and all after it. If its start was not read, everything that was read came after it."""
-        starts = [at for at, (name, _) in enumerate(self._turns) if name == turn]
-        at = starts[-1] if starts else 0
-        count = self._turns[at][1] if starts else 0
-        del self._turns[at:]
-        del self.exchanges[count:]
+    exchanges = collected.items
+    return SessionPreview(session, tuple(exchanges[-MAX_EXCHANGES:]), has_earlier or len(exchanges) > MAX_EXCHANGES)
 
 
 def _read_tail(log: Path) -> tuple[list[bytes], bool]:

@@ -515,8 +515,8 @@ class SessionState:
 
     def list_changes_since(self, turn: str) -> tuple[RecordedChange, ...] | None:
         """The file changes since that turn started; None if there is no such turn."""
-        past = self.conversation.find_turn(turn)
-        return None if past is None else self.file_history.list_since(past.change_count)
+        past = self.conversation.timeline.find(turn)
+        return None if past is None else self.file_history.list_since(past.before.change_count)
 
     def snapshot(self) -> Snapshot:
         conversation, totals = self.conversation, self.totals

@@ -18,7 +18,6 @@ from odin.core.call_events import (
 from odin.core.event import (
     AgentEnded,
     AgentStarted,
-    AnyEvent,
     Compacted,
     CompactionChanged,
     ContextAdded,
@@ -33,6 +32,7 @@ from odin.core.event import (
 )
 from odin.core.format import pluralize
 from odin.core.team import TaskChanged
+from odin.core.timeline import follow_turns
 from odin.ui.exit import describe_verification, suggest_next_step
 from odin.ui.progress import EventLines, format_retry
 from odin.ui.tui.blocks import (
@@ -61,9 +61,12 @@ class NoticeBlocks:
         self.agents: dict[str, AgentBlock] = {}
         self.replaced_calls: dict[TranscriptBlock, TranscriptBlock] = {}
         """Calls that are not shown, and the block that is shown in their place."""
-        self._rewinds: list[tuple[str, list[TranscriptBlock], NoticeBlock]] = []
+        self._timeline = follow_turns()
+        self._rewinds: dict[str, tuple[list[TranscriptBlock], NoticeBlock]] = {}
+        """The blocks that a rewind removed, and its notice."""
 
-    def apply(self, event: AnyEvent) -> None:
+    def apply(self, envelope: Envelope) -> None:
+        event, turns = envelope.event, self._timeline.apply(envelope)
         match event:
             case Warned():
                 self.add_notice(event.text, event.level)
@@ -132,6 +135,8 @@ class NoticeBlocks:
                         "",
                     )
                     self._blocks.touch(block)
+            case TurnStarted():
+                self._rewinds.clear()
             case Rewound():
                 # Remove the blocks from that prompt on, and keep them for a redo.
                 if not event.files:
@@ -142,14 +147,12 @@ class NoticeBlocks:
                     files = "no file had changed"
                 if event.skipped_files:
                     files += f"; {len(event.skipped_files)} skipped because something else changed them"
-                removed = self._blocks.cut(event.turn) if event.chat else []
+                removed = self._blocks.cut(turns[0].id) if turns else []
                 notice = self.add_notice(f"Rewound to before that prompt; {files}. /redo undoes this.")
-                self._rewinds.append((event.id, removed, notice))
+                self._rewinds[event.id] = removed, notice
             case Redone():
-                rewind = next((item for item in reversed(self._rewinds) if item[0] == event.id), None)
-                if rewind is not None:
-                    self._rewinds.remove(rewind)
-                    self._blocks.put_back(rewind[1], rewind[2])
+                if rewind := self._rewinds.pop(event.id, None):
+                    self._blocks.put_back(*rewind)
                 self.add_notice("The rewind was undone.")
             case _:
                 pass
@@ -190,10 +193,6 @@ class NoticeBlocks:
             block.denied += denied
             self._blocks.touch(block)
 
-    def forget_rewinds(self) -> None:
-        """A new prompt makes earlier rewinds final."""
-        self._rewinds.clear()
-
 
 _SHOWN_ON_CARDS = (ToolEnded, Warned, RetryScheduled)
 """Events that have a card or notice of their own, so their event line is not shown."""
@@ -215,11 +214,10 @@ class TranscriptModel(BlockList):
         self.now = envelope.ts
         self._reply.apply(event)
         self._calls.apply(event)
-        self.notices.apply(event)
+        self.notices.apply(envelope)
         match event:
             case TurnStarted():
                 self._reply.end()
-                self.notices.forget_rewinds()
                 prompt = PromptBlock(
                     key=event.id,
                     text=event.display_text or event.text,

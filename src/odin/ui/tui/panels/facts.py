@@ -44,6 +44,7 @@ from odin.core.event import (
 )
 from odin.core.event_values import DEFAULT_ROLE, FileChange, FileState
 from odin.core.format import get_model_name
+from odin.core.timeline import Timeline
 from odin.ui.tui.panels.agent_activity import AgentList
 
 MAX_FILES = 500
@@ -137,17 +138,19 @@ ACTIVE_LOOP_STATES = ("executing", "verifying", "assessing")
 
 
 class TodoLists:
-    """The task lists by agent. A rewind brings back the main agent's list of before the turn, a redo that of before it.
+    """The task lists by agent. The main agent's list goes back and forth with its conversation.
 
     A turn starts without the list that the turn before it completed.
     """
 
     def __init__(self) -> None:
         self.by_agent: dict[str, TodosChanged] = {}
-        self._before_turn: dict[str, TodosChanged | None] = {}
-        self._before_rewind: list[TodosChanged | None] = []
+        self._timeline = Timeline(lambda _: self.by_agent.get(""), self._swap)
 
-    def apply(self, event: AnyEvent, agent: str) -> None:
+    def apply(self, envelope: Envelope) -> None:
+        event, agent = envelope.event, envelope.agent
+        if not agent:
+            self._timeline.apply(envelope)
         match event:
             case TodosChanged():
                 self.by_agent[agent] = event
@@ -155,26 +158,16 @@ class TodoLists:
                 self.by_agent.pop(event.id, None)
             case TurnStarted():
                 todos = self.by_agent.get(agent)
-                if not agent:
-                    self._before_turn[event.id] = todos
-                    self._before_rewind.clear()
                 if todos is not None and all(todo.status in ("completed", "cancelled") for todo in todos.todos):
                     del self.by_agent[agent]
-            case Rewound(chat=True):
-                self._before_rewind.append(self.by_agent.get(""))
-                self._show(self._before_turn.get(event.turn))
-            case Rewound():
-                self._before_rewind.append(self.by_agent.get(""))
-            case Redone() if self._before_rewind:
-                self._show(self._before_rewind.pop())
             case _:
                 pass
 
-    def _show(self, todos: TodosChanged | None) -> None:
-        if todos is None:
-            self.by_agent.pop("", None)
-        else:
+    def _swap(self, todos: TodosChanged | None) -> TodosChanged | None:
+        left = self.by_agent.pop("", None)
+        if todos is not None:
             self.by_agent[""] = todos
+        return left
 
 
 class SessionFacts:
@@ -218,7 +211,7 @@ class SessionFacts:
         event, agent = envelope.event, envelope.agent
         self.agents.apply(envelope)
         self.edited_files.apply(envelope)
-        self._todo_lists.apply(event, agent)
+        self._todo_lists.apply(envelope)
         if live:
             self._apply_setting(event, agent)
         self._apply_progress(event, agent, envelope.ts)
