@@ -18,7 +18,7 @@ from odin.core.errors import ConfigError, OdinError
 from odin.models.catalog import lookup_model
 from odin.models.catalog_refresh import refresh_catalog
 from odin.models.connector import ModelConnector, load_model_table
-from odin.models.model_table import TABLE_TIME
+from odin.models.model_table import TABLE_TIME, ModelTables
 from tests.conftest import RunHere
 from tests.table import each
 
@@ -66,7 +66,7 @@ async def test_catalog_in_odins_format_is_merged_into_the_table(tmp_path: Path, 
     }
     done = await refresh(tmp_path, home, catalog)
     assert (done.providers, done.models, done.skipped) == (2, 3, 0)
-    table = load_model_table(make_environment(home))
+    table = load_model_table(make_environment(home), ModelTables())
     sonnet = lookup_model("anthropic/claude-sonnet-5-5", {}, table)
     assert (sonnet.price_input, sonnet.price_output, sonnet.context, sonnet.edit_format) == (
         77,
@@ -83,7 +83,7 @@ async def test_catalog_in_odins_format_is_merged_into_the_table(tmp_path: Path, 
 async def test_catalog_of_models_dev_is_converted(tmp_path: Path, home: Path) -> None:
     done = await refresh(tmp_path, home, PUBLIC)
     assert (done.providers, done.models, done.skipped) == (1, 3, 1)
-    table = load_model_table(make_environment(home))
+    table = load_model_table(make_environment(home), ModelTables())
     assert list(table.list_models("together"))[:3] == ["new", "old", "free"]
     new = lookup_model("together/new", {}, table)
     assert (new.context, new.price_input, new.price_cache_read, new.images, new.thinking) == (
@@ -119,7 +119,8 @@ def test_bad_catalog_is_refused_and_the_stored_copy_stays(catalog: Any, tmp_path
     with pytest.raises(ConfigError) as raised:
         asyncio.run(refresh(tmp_path, home, catalog))
     assert "catalog.json" in str(raised.value) and len(str(raised.value)) < 300
-    assert "next" in load_model_table(make_environment(home)).list_models("anthropic"), "the stored copy stays"
+    table = load_model_table(make_environment(home), ModelTables())
+    assert "next" in table.list_models("anthropic"), "the stored copy stays"
 
 
 DAMAGED = [
@@ -138,7 +139,7 @@ def test_damaged_copy_is_ignored_with_one_warning(written: bytes, home: Path) ->
     path = locate_model_catalog(make_environment(home))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(written)
-    table = load_model_table(make_environment(home))
+    table = load_model_table(make_environment(home), ModelTables())
     assert lookup_model("anthropic/claude-sonnet-5-5", {}, table).price_input == 2
     assert table.warning.startswith(f"The model catalog {path} is ignored: ") and "odin models refresh" in table.warning
 
@@ -147,7 +148,7 @@ def test_copy_older_than_the_built_in_table_is_not_used(home: Path) -> None:
     path = locate_model_catalog(make_environment(home))
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"time": TABLE_TIME - 1, "models": {"anthropic": {"next": NEW}}}))
-    table = load_model_table(make_environment(home))
+    table = load_model_table(make_environment(home), ModelTables())
     assert "next" not in table.list_models("anthropic") and table.warning == ""
 
 

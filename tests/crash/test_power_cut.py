@@ -1,6 +1,9 @@
 """What Odin syncs to the disk, and in which order, is enough to recover from a power cut."""
 
+import asyncio
+import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +11,7 @@ import pytest
 
 import odin.tools.file_edit
 from odin.checkpoints.store import CheckpointStore
-from odin.core.event import CheckpointSaved, TurnEnded
+from odin.core.event import CheckpointSaved, TurnEnded, Warned
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, say
 
@@ -101,6 +104,7 @@ async def test_synced_log_refers_only_to_synced_objects(
     command = call("ExecuteCommand", {"command": "echo more >>7.txt"})
     talk = await start([write, again, command, say("done")])
     await talk.say("go")
+    await talk.client.close()
     check()
     assert checked >= 31
     kinds = [type(item.event) for item in read_log(tmp_path / "left.jsonl")]
@@ -144,3 +148,63 @@ def test_checkpoint_object_gets_its_name_after_it_is_synced(tmp_path: Path, disk
     disk.sync = record_and_sync
     store.keep(b"bytes")
     assert names_found == [False]
+
+
+class SlowDisk(Disk):
+    """A disk that takes until `done` is set to sync a log that contains `words`."""
+
+    def __init__(self, words: bytes) -> None:
+        super().__init__()
+        self._words = words
+        self.is_asked = threading.Event()
+        self.done = threading.Event()
+        self.fails = False
+
+    def fsync(self, fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.name == "main.jsonl" and self._words in path.read_bytes():
+            self.is_asked.set()
+            assert self.done.wait(30)
+            if self.fails:
+                raise OSError(errno.EIO, "Input/output error")
+        super().fsync(fd)
+
+
+async def wait_for(event: threading.Event) -> None:
+    async with asyncio.timeout(30):
+        while not event.is_set():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_slow_disk_delays_only_the_session_that_waits_for_it(
+    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SlowDisk(b"the slow one")
+    monkeypatch.setattr(os, "fsync", disk.fsync)
+    slow, other = await start([say("Late.")]), await start([say("Quick.")])
+    await slow.submit("the slow one")
+    await wait_for(disk.is_asked)
+    assert (await other.say("hurry")).text == "Quick."
+    assert slow.server.requests == [], "a prompt is on the disk before it is sent"
+    disk.done.set()
+    assert (await slow.until_end("p1")).text == "Late."
+
+
+@pytest.mark.parametrize(
+    ("words", "requests"), [(b"the slow one", 0), (b'"type":"CheckpointSaved"', 1), (b'"type":"TurnEnded"', 2)]
+)
+async def test_what_cannot_be_synced_is_reported_and_has_no_effect(
+    start: Start, workspace: Path, monkeypatch: pytest.MonkeyPatch, words: bytes, requests: int
+) -> None:
+    disk = SlowDisk(words)
+    disk.fails = True
+    disk.done.set()
+    monkeypatch.setattr(os, "fsync", disk.fsync)
+    write = call("WriteFile", {"file_path": str(workspace / "new.txt"), "content": "new\n"})
+    talk = await start([write, say("Done.")])
+    ended = await talk.say("the slow one")
+    await talk.client.close()
+    assert len(talk.server.requests) == requests
+    assert (workspace / "new.txt").exists() is (requests == 2)
+    told = [ended.error, *[item.event.text async for item in talk.remaining() if isinstance(item.event, Warned)]]
+    assert "The session log cannot be written" in "".join(told)

@@ -177,6 +177,7 @@ async def test_agent_place_can_be_reopened(team: Team, workspace: Path) -> None:
         runner,
         permissions.sandbox,
         lambda: git,
+        core.process.watchdog,
     )
     assert [file.path for file in (await (await later.reopen(name)).collect_diff()).files] == ["a.txt"]
     with pytest.raises(UsageError, match="No worktree"):

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from odin.app import open_session
+from odin.app.process_services import ProcessServices
 from odin.config import Options
 from odin.config.paths import locate_key_states
 from odin.core.call_events import KeyPoolChanged, RetryScheduled, ToolEnded, UsageRecorded
@@ -27,6 +28,7 @@ from odin.core.message import Image
 from odin.core.op import Prompt
 from odin.core.tool import Args, Tool, ToolContext, ToolOutput
 from odin.models.key_states import KeyStates
+from odin.providers.http import HttpClients
 from odin.testing import call, fault, reply, say
 from odin.testing.script import Script, SeenRequest, Turn
 from odin.testing.server import Router, ServerBehavior, read_request
@@ -233,8 +235,23 @@ class RoutedHttp:
         return
 
 
+class RoutedClients(HttpClients):
+    def __init__(self, http: RoutedHttp) -> None:
+        super().__init__()
+        self._http = http
+
+    def get(self, env: Mapping[str, str]) -> Any:
+        return self._http
+
+
 async def run_prompts(
-    chaos: Chaos, prompts: int, workspace: Path, home: Path, outages: tuple[int, ...], attempts: int
+    chaos: Chaos,
+    prompts: int,
+    http: RoutedHttp,
+    workspace: Path,
+    home: Path,
+    outages: tuple[int, ...],
+    attempts: int,
 ) -> list[Envelope]:
     providers = {
         name: {
@@ -259,11 +276,13 @@ async def run_prompts(
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(config))
     env = {**os.environ, "ODIN_MODEL": ""}
-    KeyStates.get_shared(locate_key_states(env)).clock = asyncio.get_running_loop().time
+    states = KeyStates.get_shared(locate_key_states(env))  # the sessions share it while someone holds it
+    states.clock = asyncio.get_running_loop().time
     heard: list[Envelope] = []
     for first in range(0, prompts, PER_SESSION):
         options = Options(env=env, cwd=str(workspace), yes=True, tools=("Work",))
-        client = await open_session(options, tools=[Work(chaos, workspace / "a.png")])
+        process = ProcessServices(http=RoutedClients(http))
+        client = await open_session(options, tools=[Work(chaos, workspace / "a.png")], process=process)
         events = client.stream_events()
         for number in range(first, min(first + PER_SESSION, prompts)):
             if number in outages:
@@ -281,7 +300,7 @@ Play = Callable[..., tuple[RoutedHttp, list[AnyEvent]]]
 
 
 @pytest.fixture
-def play(workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+def play(workspace: Path, home: Path) -> Play:
     """play(chaos, prompts, outages=(…), attempts=…) sends prompts and returns the HTTP client and the events.
 
     An outage starts with each of the numbered prompts.
@@ -292,13 +311,8 @@ def play(workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     ) -> tuple[RoutedHttp, list[AnyEvent]]:
         http = RoutedHttp(chaos)
         (workspace / "a.png").write_bytes(png())
-
-        def make_http(env: Mapping[str, str]) -> RoutedHttp:
-            return http
-
-        monkeypatch.setattr("odin.models.connector.HttpClient", make_http)
         with asyncio.Runner(loop_factory=SkippingLoop) as runner:
-            heard = runner.run(run_prompts(chaos, prompts, workspace, home, outages, attempts))
+            heard = runner.run(run_prompts(chaos, prompts, http, workspace, home, outages, attempts))
         return http, [envelope.event for envelope in heard]
 
     return run

@@ -10,7 +10,7 @@ import pytest
 from odin.core.timing import Timing
 from odin.lsp import servers as servers_module
 from odin.lsp.documents import Diagnostic, WatchedChange
-from odin.lsp.servers import LanguageServers, LateErrors, review_files, warm_up
+from odin.lsp.servers import MAX_WARM_UPS, LanguageServers, LateErrors, review_files, warm_up
 
 from .conftest import Serve
 
@@ -243,6 +243,16 @@ async def test_error_is_marked_as_new_if_the_file_was_read_before_the_change(ser
         await asyncio.sleep(0.01)
     write(tmp_path, "BAD\nBAD x\n")
     assert (await review(servers, path))[0] == "a.txt:2:1: new: bad word [fake B1]"
+
+
+async def test_servers_of_one_folder_warm_up_while_those_of_another_are_busy(serve: Serve, tmp_path: Path):
+    busy, servers = serve("mute"), serve("pull")
+    for number in range(MAX_WARM_UPS):
+        warm_up(busy, write(tmp_path, "fine\n", f"{number}.txt"))
+    assert len(busy.reviews) == MAX_WARM_UPS
+    warm_up(servers, write(tmp_path, "BAD\n"))
+    while not servers.list_states()[0].errors:
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("data", [b"\0\0BAD\n", b"BAD\n" * 600_000])

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 TIMEOUT = 20.0
@@ -63,6 +64,25 @@ def find_folder(pid: int) -> Path | None:
 def wait_until_gone(pids: list[int]) -> None:
     for pid in pids:
         wait_until(lambda pid=pid: not is_alive(pid))
+
+
+def list_helpers() -> dict[int, str]:
+    """Return the living children of this process and the processes it holds a descriptor of, with their command lines.
+
+    These are all processes that sessions in this process keep: the first one of a sandbox need not be a child.
+    """
+    found = {int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if _read_parent(path) == os.getpid()}
+    for path in Path("/proc/self/fdinfo").iterdir():
+        with suppress(OSError):
+            found |= {int(line[4:]) for line in path.read_text().splitlines() if line.startswith("Pid:")}
+    return {pid: Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in found if is_alive(pid)}
+
+
+def _read_parent(stat: Path) -> int:
+    try:
+        return int(stat.read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def is_running(words: str) -> bool:

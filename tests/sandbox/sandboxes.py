@@ -27,12 +27,15 @@ class SandboxedProject:
         self.beside = _make_folder(folder / "beside")
         environ = {**os.environ, "HOME": str(self.home), **more.pop("environ", {})}
         unsandboxed = more.pop("unsandboxed_commands", ())
+        idle_s = more.pop("idle_s", 60.0)
+        watchdog = more.pop("watchdog", None)
         session = SandboxSession(root=str(self.root), home=str(self.home), env=environ, **more)
-        self.sandbox = Sandbox(session, SandboxOptions(backend, network, unsandboxed))
+        self.sandbox = Sandbox(session, SandboxOptions(backend, network, unsandboxed), idle_s=idle_s)
         self.runner = ProcessRunner(
             make_environment(environ, "/"),
             folder / "spill",
             sandbox=lambda: self.sandbox,
+            watchdog=watchdog,
             term_grace=0.3,
             cancel_grace=0.2,
             linger=0.1,

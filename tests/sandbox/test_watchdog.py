@@ -165,7 +165,7 @@ def test_killed_watchdog_is_replaced(sleeper: "subprocess.Popen[bytes]") -> None
 async def test_cleanup_after_a_command_spares_the_watchdog_until_close(tmp_path: Path) -> None:
     runner = ProcessRunner(make_environment(cwd="/"), term_grace=0.1)
     await runner.run("sleep 1000", cwd=str(tmp_path), timeout=0.1, profile=UNSANDBOXED)
-    mark = f"{runner._run_mark}."
+    mark = runner._watchdog._mark
     wait_for_watchdog(mark)
     await runner.close()
     wait_until(lambda: not list_watchdogs(mark))

@@ -253,6 +253,48 @@ def test_sessions_created_at_the_same_time_get_different_ids(store: SessionStore
     assert list(store.folder.iterdir()) == [], "an empty session leaves no files"
 
 
+def test_sessions_of_other_projects_and_processes_get_other_ids(tmp_path: Path) -> None:
+    program = """
+import sys
+from odin.session.store import SessionStore
+for number in range(50):
+    for root in ("/a", "/b"):
+        print(SessionStore(sys.argv[1], root).create(root, now=1_000_000_000.5).session)
+"""
+    argv = [sys.executable, "-c", program, str(tmp_path)]
+    processes = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    ids = [line for process in processes for line in process.communicate(timeout=60)[0].split()]
+    assert len(ids) == len(set(ids)) == 200
+    assert all(len(session) == 17 and session.isdigit() for session in ids)
+
+
+def test_clock_that_was_set_back_is_used_again(tmp_path: Path) -> None:
+    first = SessionStore(tmp_path, "/a").create("/a", now=2_000_000_000.5)
+    second = SessionStore(tmp_path, "/a").create("/a", now=1_000_000_000.5)
+    assert (first.session[:4], second.session[:4]) == ("2033", "2001")
+
+
+def test_lock_file_names_process_start_time_and_session(store: SessionStore) -> None:
+    logs = [store.create("/w"), store.create("/w")]
+    holders = [read_lock_holder(get_lock_path(log.path)) for log in logs]
+    assert [holder and (holder.pid, holder.birth, holder.session) for holder in holders] == [
+        (os.getpid(), read_start_time(os.getpid()), log.session) for log in logs
+    ]
+    for log in logs:
+        log.close()
+
+
+def test_lock_file_of_an_earlier_version_is_understood(store: SessionStore, log: Path) -> None:
+    ours = store.open("s1")
+    ours.hold()
+    written = {"pid": os.getpid(), "host": get_host_name(), "since": 1.0, "birth": "another"}
+    for birth, where in ((read_start_time(os.getpid()), "this"), ("", "another")):
+        get_lock_path(log).write_bytes(msgspec.json.encode({**written, "birth": birth}))
+        with pytest.raises(SessionLocked, match=f"already open in {where} process"):
+            store.open("s1").hold()
+    ours.close()
+
+
 @pytest.mark.parametrize("damage", ["link", "folder", '{"pid": "x"}', "[]"])
 def test_invalid_lock_file_counts_as_an_unknown_holder(store: SessionStore, log: Path, damage: str) -> None:
     file = get_lock_path(log)

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,23 @@ def test_garbage_collection_pauses_while_a_log_is_read():
             assert gc.isenabled() == is_enabled
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("first_out", [0, 1])
+def test_garbage_collection_is_on_after_several_threads_have_read_logs(first_out: int):
+    entered, leave = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+
+    def read(number: int) -> None:
+        with pause_collection():
+            entered[number].set()
+            assert leave[number].wait(30)
+
+    threads = [threading.Thread(target=read, args=[number]) for number in range(2)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        assert entered[number].wait(30)
+    assert not gc.isenabled()
+    for number in (first_out, 1 - first_out):
+        leave[number].set()
+        threads[number].join()
+    assert gc.isenabled()

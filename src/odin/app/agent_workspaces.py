@@ -26,6 +26,7 @@ from odin.app.sandbox import LazySandbox
 from odin.config import Config
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
+from odin.sandbox.process import Watchdog
 from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class AgentWorkspaces:
         runner: ProcessRunner,
         sandbox: LazySandbox,
         get_git: "Callable[[], Git]",
+        watchdog: Watchdog,
     ) -> None:
         self.by_agent: dict[str, AgentWorkspace] = {}
         self.main = AgentWorkspace(config.root, environment, runner, sandbox)
@@ -86,6 +88,7 @@ class AgentWorkspaces:
         self._environment = environment
         self._folder = log.parent
         self._get_git = get_git
+        self._watchdog = watchdog
         self._worktrees: AgentWorktrees | None = None
         self._workspaces: list[AgentWorkspace] = []
 
@@ -189,8 +192,13 @@ class AgentWorkspaces:
         """Return what runs the commands of one agent, in a sandbox for this folder."""
         config = replace(self._config, root=root)
         sandbox = LazySandbox(config, environment, visible=(str(self._folder),))
-        passed = config.env_passthrough
-        runner = ProcessRunner(environment, self._folder / "outputs", env_passthrough=passed, sandbox=sandbox.get)
+        runner = ProcessRunner(
+            environment,
+            self._folder / "outputs",
+            env_passthrough=config.env_passthrough,
+            sandbox=sandbox.get,
+            watchdog=self._watchdog,
+        )
         return runner, sandbox
 
 

@@ -1,7 +1,7 @@
 """Composes one session: functions build its parts bottom-up, and the last one connects them to its clients."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -18,6 +18,7 @@ from odin.app.policy import (
     find_changed_plugin,
     load_rule_set,
 )
+from odin.app.process_services import ProcessServices
 from odin.app.request_templates import RequestTemplates
 from odin.app.roles import SessionRoles
 from odin.app.sandbox import LazySandbox
@@ -109,16 +110,23 @@ class GivenParts(TypedDict, total=False):
 
 
 async def open_session(
-    options: Options, *, opened: OpenedLog | None = None, **given: Unpack[GivenParts]
+    options: Options,
+    *,
+    opened: OpenedLog | None = None,
+    process: ProcessServices | None = None,
+    **given: Unpack[GivenParts],
 ) -> LocalClient:
     """Start or resume a session and return its first client.
 
-    `opened` is a log that was opened already; it is closed if this fails.
+    `opened` is a log that was opened already; it is closed if this fails. `process` is what all sessions of this
+    process share; without it the session has its own.
     """
+    process = process or ProcessServices()
+    leave = process.join()
     try:
         workspace = make_workspace(options)
         opened = opened or open_log(workspace.store, options, workspace.environment.cwd)
-        models, initial = _make_selector(workspace, options), InitialModel()
+        models, initial = _make_selector(workspace, options, process), InitialModel()
         if (provider := given.get("provider")) is not None:
             models.use(*provider, given.get("small_model"))
         else:
@@ -128,20 +136,24 @@ async def open_session(
         )
         roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in custom.tools])
         await roles.open(opened.past, options.role, keep_model=initial.chosen)
-        return compose_session(options, workspace, opened, models, initial, custom, roles).attach()
+        return compose_session(options, workspace, opened, models, initial, custom, roles, process, leave).attach()
     except BaseException:
         if opened is not None:
             opened.log.close()
+        await leave()
         raise
 
 
-def _make_selector(workspace: Workspace, options: Options) -> ModelSelector:
+def _make_selector(workspace: Workspace, options: Options, process: ProcessServices) -> ModelSelector:
     config, choices = workspace.config, None
     if config.model_pools:
         from odin.models.choices import ModelChoices
 
         choices = ModelChoices(workspace.env, config.root)
-    return ModelSelector(ModelConnector(config, workspace.env, eager=options.reach_out), choices=choices)
+    connector = ModelConnector(
+        config, workspace.env, eager=options.reach_out, http=process.http, tables=process.model_tables
+    )
+    return ModelSelector(connector, choices=choices)
 
 
 def compose_session(
@@ -152,20 +164,26 @@ def compose_session(
     initial: InitialModel,
     custom: CustomParts,
     roles: SessionRoles,
+    process: ProcessServices,
+    leave_process: Callable[[], Awaitable[None]],
 ) -> OpenSession:
     log = opened.log
     state = SessionState.fold(opened.past, log.session, partial(_read_past, log))
     recorder = Recorder(log, state, EventBus(), inherited=log.header.forked_seq)
-    core = SessionCore(options, workspace, log, recorder, custom, opened.source)
+    core = SessionCore(options, workspace, log, recorder, process, custom, opened.source)
     config, environment = core.config, core.environment
 
     # --- what may be done ---
     sandbox = LazySandbox(config, environment, visible=(str(core.folder),))
     runner = ProcessRunner(
-        environment, core.folder / "outputs", env_passthrough=config.env_passthrough, sandbox=sandbox.get
+        environment,
+        core.folder / "outputs",
+        env_passthrough=config.env_passthrough,
+        sandbox=sandbox.get,
+        watchdog=process.watchdog,
     )
     get_git = cache(partial(_make_git, runner, workspace))
-    workspaces = AgentWorkspaces(config, environment, log.path, runner, sandbox, get_git)
+    workspaces = AgentWorkspaces(config, environment, log.path, runner, sandbox, get_git, process.watchdog)
     grants = state.permissions.get_grants(to_valid_unicode(config.root))
     grants_notice = describe_resumed_grants(state.permissions.grants, grants)
     rule_set = load_rule_set(
@@ -239,7 +257,9 @@ def compose_session(
     # --- the agents ---
     factory = TeamFactory(parts, job_notifier, runtimes)
     main = _make_main_agent(parts, factory, seen)
-    surroundings = SessionSurroundings(parts, factory, initial, grants_notice, get_git, resumed=bool(opened.past))
+    surroundings = SessionSurroundings(
+        parts, factory, initial, grants_notice, get_git, leave_process, resumed=bool(opened.past)
+    )
     opening = SessionOpened(
         cwd=to_valid_unicode(environment.cwd),
         model=models.selected,
@@ -344,7 +364,7 @@ def _build_model_services(core: SessionCore, models: ModelSelector, earlier_budg
         budget=budget,
         limits=limits,
         retry=make_retry_policy(config),
-        web=WebAccess(config.web, environment.variables),
+        web=WebAccess(config.web, environment.variables, core.process.http.tls),
     )
 
 
@@ -428,6 +448,7 @@ class SessionSurroundings:
         initial: InitialModel,
         grants_notice: str,
         get_git: "Callable[[], Git]",
+        leave_process: Callable[[], Awaitable[None]],
         *,
         resumed: bool,
     ) -> None:
@@ -438,6 +459,7 @@ class SessionSurroundings:
         self._agent = factory.team.main
         self._grants_notice = grants_notice
         self._paths: PathIndexer | None = None
+        self._leave_process = leave_process
         redact, recorder = parts.permissions.redact, parts.core.recorder
         self._git_context = GitContext(
             parts.core.config.root,
@@ -499,3 +521,4 @@ class SessionSurroundings:
         await work.checkpoints.close()
         await self._parts.answering.web.close()
         await self._parts.answering.models.connector.close()
+        await self._leave_process()

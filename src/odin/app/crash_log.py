@@ -52,7 +52,10 @@ def log_crash(error: BaseException, env: Mapping[str, str]) -> Path | None:
 
 
 def log_unhandled_errors(loop: "asyncio.AbstractEventLoop", env: Mapping[str, str]) -> None:
-    """Write errors of unawaited tasks to the log instead of printing them over the screen."""
+    """Write errors of unawaited tasks to the log instead of printing them over the screen.
+
+    For the owner of the loop, with its environment: the loop may have several sessions.
+    """
 
     def handle(_: "asyncio.AbstractEventLoop", context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -101,7 +101,8 @@ class LazySandbox:
     def _make(self) -> "Sandbox":
         from odin.sandbox.sandbox import Sandbox
 
-        return Sandbox(self._session, self._build_options(), self._locate_probe_file())
+        idle_s = self._environment.timing.sandbox_idle_s
+        return Sandbox(self._session, self._build_options(), self._locate_probe_file(), idle_s)
 
     @cached_property
     def _session(self) -> "SandboxSession":

@@ -16,6 +16,7 @@ from msgspec import Struct
 from odin.app.agent_workspaces import AgentWorkspaces
 from odin.app.launcher import Launcher
 from odin.app.policy import HookSet, SessionPolicy
+from odin.app.process_services import ProcessServices
 from odin.app.request_templates import RequestTemplates
 from odin.app.roles import SessionRoles
 from odin.app.sandbox import LazySandbox
@@ -84,6 +85,7 @@ class SessionCore(Struct, frozen=True):
     workspace: Workspace
     log: SessionLog
     recorder: Recorder
+    process: ProcessServices
     custom: CustomParts = CustomParts()
     source: str = "startup"
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from odin.config import WebSettings
 from odin.core.errors import ConfigError
 from odin.core.provider import FetchResponse, SearchEngine
+from odin.providers.http import TlsContexts
 from odin.version import __version__
 
 if TYPE_CHECKING:
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 class WebAccess:
     """Fetches pages and searches. `warning` says why a configured search engine is unavailable."""
 
-    def __init__(self, settings: WebSettings, env: Mapping[str, str]) -> None:
+    def __init__(self, settings: WebSettings, env: Mapping[str, str], tls: TlsContexts) -> None:
         self._settings = settings
+        self._tls = tls
         self._env = env
         self._fetchers: dict[bool, WebFetcher] = {}  # by whether they are guarded
         self.warning = ""
@@ -37,7 +39,7 @@ class WebAccess:
 
             agent = self._settings.user_agent or f"odin/{__version__}"
             guard = AddressGuard(self._settings.private_hosts) if guarded else None
-            self._fetchers[guarded] = WebFetcher(self._env, agent, self._settings.timeout_s, guard=guard)
+            self._fetchers[guarded] = WebFetcher(self._env, agent, self._settings.timeout_s, guard=guard, tls=self._tls)
         return self._fetchers[guarded]
 
     async def close(self) -> None:

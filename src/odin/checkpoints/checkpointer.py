@@ -47,9 +47,6 @@ from odin.session.history import SpeculativeChanges, UnfinishedSave
 MAX_EDIT_BYTES = 100_000_000
 """The largest file that is saved before an edit."""
 
-_INLINE_BYTES = 4_000_000
-"""Larger files are saved in a thread, because reading them would block the event loop."""
-
 OWN_CHANGE_S = 10.0
 """Changes more than this many seconds after the checkpoint are not attributed to a killed edit."""
 
@@ -130,11 +127,11 @@ class Checkpointer:
         for path in [item.path for item in target.resolved if not item.fault]:
             touched += [*reversed(list(list_missing_folders(path))), path]
         paths = tuple(dict.fromkeys(touched))
-        if any(_get_size(path) > _INLINE_BYTES for path in paths):
+        if any(map(_get_size, paths)):  # saving their content waits for the disk
             files = await run_in_thread(lambda stopped: self._save_states(paths))
         else:
             files = self._save_states(paths)
-        self._record_saved(CheckpointSaved(context.call_id, files), context.agent)
+        await self._record_saved(CheckpointSaved(context.call_id, files), context.agent)
         unsaved = [state.path for state in files if state.kind == "file" and not state.saved]
         if unsaved:
             self._recorder.emit(Warned(f"Cannot save a checkpoint, so undo cannot restore: {', '.join(unsaved)}."))
@@ -166,7 +163,7 @@ class Checkpointer:
             saved.append(CheckpointSaved(context.call_id, manifest=manifest, skipped=listing.skipped))
 
         await self._get_tracker(root).start(command, context.progress, save)
-        self._record_saved(saved[0], context.agent)
+        await self._record_saved(saved[0], context.agent)
         if saved[0].skipped:
             limits = self._limits
             self._warn_once(
@@ -262,9 +259,10 @@ class Checkpointer:
         for tracker in self._trackers.values():
             tracker.note_changes(changes)
 
-    def _record_saved(self, event: CheckpointSaved, agent: str) -> None:
+    async def _record_saved(self, event: CheckpointSaved, agent: str) -> None:
         self._busy.add(event.call_id)
         self._recorder.emit(event, agent)
+        await self._recorder.wait_until_synced()
 
     def _record_changes(self, call_id: str, changes: tuple[FileChange, ...], agent: str) -> None:
         self._recorder.emit(FilesChanged(call_id, changes), agent)

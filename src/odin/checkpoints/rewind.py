@@ -269,6 +269,7 @@ class Rewinder:
         if not plan.steps:
             return RestoreOutcome(kept=plan.kept)
         self._recorder.emit(CheckpointSaved(name, tuple(step.now for step in plan.steps)))
+        await self._recorder.wait_until_synced()
         outcome = await run_in_thread(lambda stopped: restore_files(plan, self._store))
         self._checkpoints.note_changes(outcome.changes)
         return outcome

@@ -248,7 +248,15 @@ async def _print_answer(args: argparse.Namespace, options: Options, text: str) -
     try:
         await _check_command(client, args.prompt or "")
         prompt = Prompt(_make_prompt_id(), text, await _resolve_mode(args, client))
-        return await show(client, prompt, out=sys.stdout, err=sys.stderr, tty_in=terminal, verbose=args.verbose)
+        return await show(
+            client,
+            prompt,
+            out=sys.stdout,
+            err=sys.stderr,
+            tty_in=terminal,
+            verbose=args.verbose,
+            owns_process=True,
+        )
     finally:
         await client.close()
 
@@ -273,6 +281,7 @@ async def _run_json_stream(args: argparse.Namespace, options: Options, reading: 
             include_partial=args.include_partial_messages,
             default_mode=mode,
             replay_prompts=args.replay_user_messages,
+            owns_process=True,
         )
     finally:
         await client.close()

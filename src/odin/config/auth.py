@@ -31,7 +31,8 @@ from odin.providers.settings import KEY_VARIABLE, resolve_keys
 
 AUTH_NAME = "auth.json"
 _MADE_PRIVATE: set[Path] = set()
-"""Files that this process has made private. The warning about one is repeated to each part that reads it."""
+"""Files that this process has made private, one per configuration folder. The warning is repeated to each part of each
+session that reads the file."""
 
 MAX_KEY_LENGTH = 10_000
 MAX_TOKENS_LENGTH = 200_000

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -235,13 +236,11 @@ _BRIEF_MODES: dict[Mode, str] = {
     "edit_mode": "- This is edit mode: do the work.",
 }
 
-_cache: dict[str, str] = {}
 
-
+@cache
 def _load_prompt(name: str) -> str:
-    if name not in _cache:
-        _cache[name] = (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
-    return _cache[name]
+    """Return a file of this package."""
+    return (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
 
 
 def describe_environment(cwd: str, root: str, shell: str, date: str) -> str:

@@ -30,6 +30,9 @@ class Timing(Struct, frozen=True, kw_only=True):
     command_turn_s: float = 15.0
     """How long a command waits for the commands of other agents in its folder, before it runs beside them."""
 
+    sandbox_idle_s: float = 60.0
+    """How long a sandbox in which nothing runs is kept for the next command."""
+
     mcp_retry_pauses_s: tuple[float, float] = (0.5, 1.5)
     """Before the second and the third attempt to connect an MCP server."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from odin.core.client import (
     SessionInfo,
     Snapshot,
 )
-from odin.core.errors import AgentShutdown, EmptyPrompt, UsageError
+from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, UsageError
 from odin.core.event import ContextAdded, Envelope, SessionOpened, SessionSwitched
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.op import (
@@ -268,6 +269,8 @@ class OpenSession:
         await deps.background.close()
         await deps.checkpoints.record_background()
         await deps.hooks.end_session()
+        with suppress(OdinError):  # the end of the turn has reported it
+            await deps.recorder.wait_until_synced()
         deps.recorder.bus.close()
         deps.recorder.close()
         await deps.surroundings.close()

@@ -397,6 +397,7 @@ class AgentTurn:
             try:
                 request, expected = self._build_request(template), self._deps.compaction.expected_tokens
                 retry = failover.limit_retries(self._deps.retry)
+                await self._deps.recorder.wait_until_synced()
                 reply = await self._stream.run(template.provider, request, retry, account, expected)
             except RetriesExhausted as failure:
                 if isinstance(failure.error, BudgetSpent):

@@ -12,6 +12,7 @@ from typing import Literal, Unpack
 from msgspec.structs import replace
 
 from odin.app.compose import GivenParts, open_session
+from odin.app.process_services import ProcessServices
 from odin.app.workspace import OpenedLog, make_workspace
 from odin.config import Options
 from odin.core.errors import OdinError, SessionNotFound
@@ -27,14 +28,16 @@ _CLOSE_S = 5.0
 
 
 class SessionManager:
-    """The open sessions of this process, or of one event loop of it."""
+    """The open sessions of this process, or of one event loop of it. They share its connections and its watchdog."""
 
     def __init__(self) -> None:
+        self._process = ProcessServices()
         self._sessions: dict[str, OpenSession] = {}
         """By the path of the log; the session that was used last is the last."""
         self._current: dict[str, str] = {}
         """By project: the current session, for programs that do not name one."""
         self._opening = asyncio.Lock()
+        self._process = ProcessServices()
 
     # --- sessions and clients ---
 
@@ -46,13 +49,13 @@ class SessionManager:
         If it is open in this process, a client is attached, and the other options and what is `given` are not used.
         """
         if opened is not None or not options.resume or options.fork:
-            return self._add(await open_session(options, opened=opened, **given))
+            return self._add(await open_session(options, opened=opened, process=self._process, **given))
         async with self._opening:  # two clients that resume the same session must not both open it
             store = make_workspace(options).store
             known = self.find(str(store.find_log(store.find(options.resume))))
             if known is not None:
                 return known.attach(answers=options.can_ask)
-            return self._add(await open_session(options, **given))
+            return self._add(await open_session(options, process=self._process, **given))
 
     def _add(self, client: LocalClient) -> LocalClient:
         session = client.session

@@ -44,9 +44,6 @@ LATE_HEADING = "Errors found by language servers in files you changed, after the
 
 FoundErrors = tuple[Diagnostic, ...] | None
 
-_running: set["asyncio.Task[FoundErrors]"] = set()
-"""Reviews in progress, also those that no edit waits for any more: the event loop alone would not keep them."""
-
 
 class LanguageServers:
     """The servers of one folder, started when a file of their kind is read or changed.
@@ -68,6 +65,8 @@ class LanguageServers:
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.root = root
+        self.reviews: set[asyncio.Task[FoundErrors]] = set()
+        """Those in progress, also if no edit waits for them any more: the event loop alone would not keep them."""
         self._take_changes = take_changes
         self.all = tuple(
             LanguageServer(
@@ -82,6 +81,12 @@ class LanguageServers:
             )
             for spec in specs
         )
+
+    def start_review(self, review: Coroutine[Any, Any, FoundErrors]) -> "asyncio.Task[FoundErrors]":
+        task = asyncio.create_task(review)
+        self.reviews.add(task)
+        task.add_done_callback(self.reviews.discard)
+        return task
 
     def list_for(self, path: str) -> tuple[LanguageServer, ...]:
         """Return the servers for a file of the project, which may have to be started."""
@@ -243,7 +248,7 @@ async def review_files(servers: LanguageServers, paths: Sequence[str], late: Lat
     began = time.monotonic()
     asked = [(server, path) for path in paths[:MAX_FILES] for server in servers.list_for(path)]
     files = [ReviewedEdit(server, path, _list_known(server, path), Counter()) for server, path in asked]
-    reviews = {_keep_running(_review_file(file.server, file.path, is_changed=True)): file for file in files}
+    reviews = {servers.start_review(_review_file(file.server, file.path, is_changed=True)): file for file in files}
     waits = {task: (file, _wait_for(file.server)) for task, file in reviews.items()}
     for wait in sorted({wait for _, wait in waits.values()}):
         group = [task for task, (_, own) in waits.items() if own == wait]
@@ -264,8 +269,8 @@ async def review_files(servers: LanguageServers, paths: Sequence[str], late: Lat
 def warm_up(servers: LanguageServers, path: str) -> None:
     """Start the servers of a file that was read, and let them look at it before it is changed."""
     for server in servers.list_for(path):
-        if server.find_document(path) is None and len(_running) < MAX_WARM_UPS:
-            _keep_running(_warm_up_server(server, path))
+        if server.find_document(path) is None and len(servers.reviews) < MAX_WARM_UPS:
+            servers.start_review(_warm_up_server(server, path))
 
 
 async def _warm_up_server(server: LanguageServer, path: str) -> FoundErrors:
@@ -278,13 +283,6 @@ def _wait_for(server: LanguageServer) -> float:
     if server.unanswered >= MAX_UNANSWERED:
         return 0.0
     return server.timing.lsp_warm_s if server.is_warm else server.timing.lsp_cold_s
-
-
-def _keep_running(review: Coroutine[Any, Any, FoundErrors]) -> "asyncio.Task[FoundErrors]":
-    task = asyncio.create_task(review)
-    _running.add(task)
-    task.add_done_callback(_running.discard)
-    return task
 
 
 def _list_known(server: LanguageServer, path: str) -> tuple[Diagnostic, ...] | None:

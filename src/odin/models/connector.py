@@ -36,9 +36,9 @@ from odin.models.catalog import (
     split_variant,
     use_first_key,
 )
-from odin.models.model_table import CatalogCopy, ModelTable
+from odin.models.model_table import CatalogCopy, ModelTable, ModelTables
 from odin.providers.address import find_route, parse_address, set_proxy
-from odin.providers.http import HttpClient
+from odin.providers.http import HttpClient, HttpClients
 from odin.providers.settings import ProviderSettings
 from odin.providers.tool_adapters import AdaptiveTools, ReasoningCalls
 from odin.providers.wire import ApiKey, FixedKey, KeyAttempts, KeySource
@@ -75,15 +75,27 @@ class SingleKey(FixedKey):
 
 
 class ModelConnector:
-    """Connects to models by name. With `eager=False` nothing is connected until a model is named or listed."""
+    """Connects to models by name. With `eager=False` nothing is connected until a model is named or listed.
 
-    def __init__(self, config: Config, env: Mapping[str, str], *, eager: bool = True) -> None:
+    `http` and `tables` are those of the process; without them the connector has its own.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        env: Mapping[str, str],
+        *,
+        eager: bool = True,
+        http: HttpClients | None = None,
+        tables: ModelTables | None = None,
+    ) -> None:
         self.config = config
         self.is_eager = eager
         self.env = env
-        self._http = HttpClient(env=env)
-        self._proxied: dict[str, HttpClient] = {}
-        self._table = load_model_table(env)
+        self._has_own_http = http is None
+        self._clients = http or HttpClients()
+        self._tables = tables or ModelTables()
+        self._table = load_model_table(env, self._tables)
         self._auth = read_auth_file(env)
         self._servers: dict[str, ProviderSettings] = {}
         self._open: dict[str, tuple[Provider, ModelInfo]] = {}
@@ -163,11 +175,11 @@ class ModelConnector:
     def _get_http_client(self, provider: str) -> HttpClient:
         """Return the connections of a provider: its own if it has a proxy of its own."""
         proxy = self._settings.get(provider, ProviderSettings()).proxy
-        if not proxy:
-            return self._http
-        if proxy not in self._proxied:
-            self._proxied[proxy] = HttpClient(env=set_proxy(self.env, proxy))
-        return self._proxied[proxy]
+        return self._clients.get(set_proxy(self.env, proxy)) if proxy else self._http
+
+    @property
+    def _http(self) -> HttpClient:
+        return self._clients.get(self.env)
 
     def find_proxy(self, ref: str) -> str:
         """Return the address of the proxy through which a model is asked; "" for none."""
@@ -281,7 +293,7 @@ class ModelConnector:
 
         problem = await refresh_if_stale(url, self._table.catalog, self.config.providers, self.env)
         if problem is not None:
-            self._table = load_model_table(self.env)
+            self._table = load_model_table(self.env, self._tables)
             self.list_problems = (*self.list_problems, *filter(None, [problem]))
 
     @property
@@ -353,8 +365,8 @@ class ModelConnector:
         for provider in (*self._replaced, *(provider for provider, _ in self._open.values())):
             await provider.close()
         self._replaced, self._open = [], {}
-        for http in (self._http, *self._proxied.values()):
-            await http.close()
+        if self._has_own_http:
+            await self._clients.close()
         self._stop_listening()
         if self._key_pools:
             from odin.models.key_states import KeyStates
@@ -538,6 +550,6 @@ def _is_hosted(provider: str) -> bool:
     return preset is not None and bool(preset.key_names)
 
 
-def load_model_table(env: Mapping[str, str]) -> ModelTable:
+def load_model_table(env: Mapping[str, str], tables: ModelTables) -> ModelTable:
     """Return the model table with the refreshed catalog and the user's rows."""
-    return ModelTable.load_with_overrides(get_config_dir(env) / OVERRIDES_NAME, locate_model_catalog(env))
+    return tables.load(get_config_dir(env) / OVERRIDES_NAME, locate_model_catalog(env))

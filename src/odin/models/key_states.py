@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -76,9 +77,7 @@ class KeyStates:
     @classmethod
     def get_shared(cls, path: Path) -> "KeyStates":
         """Return the states of this process that are kept in this file."""
-        if path not in _SHARED:
-            _SHARED[path] = cls(path)
-        return _SHARED[path]
+        return _SHARED.get(path) or _SHARED.setdefault(path, cls(path))
 
     def listen(self, listener: Callable[[str], object]) -> Callable[[], None]:
         """Call `listener` with the name of a provider whenever the state of one of its keys changes.
@@ -213,7 +212,9 @@ class KeyStates:
                 del self._unsaved_limits[name]
 
 
-_SHARED: dict[Path, KeyStates] = {}
+_SHARED: WeakValueDictionary[Path, KeyStates] = WeakValueDictionary()
+"""By the file that holds them, while a session uses it. Sessions with another state folder have other states; those
+with the same one must learn at once that a key failed, in whichever thread they run."""
 
 
 def _find_running_loop() -> asyncio.AbstractEventLoop | None:

@@ -8,7 +8,7 @@ table, unless it is older than the table. The user's rows win over both.
 
 from collections.abc import Iterator, Mapping
 from io import FileIO
-from os import PathLike, sep
+from os import PathLike, fspath, sep, stat
 from typing import Annotated
 
 import msgspec
@@ -155,6 +155,28 @@ class ModelTable:
             )
             return CatalogCopy()
         return found if found.time >= TABLE_TIME else CatalogCopy()
+
+
+class ModelTables:
+    """The model tables of a process, by the user's file and the catalog. A table is loaded again if one has changed."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, str], tuple[list[tuple[int, ...]], ModelTable]] = {}
+
+    def load(self, path: PathLike[str], catalog: PathLike[str]) -> ModelTable:
+        key, marks = (fspath(path), fspath(catalog)), [_identify_version(path), _identify_version(catalog)]
+        if key not in self._tables or self._tables[key][0] != marks:
+            self._tables[key] = marks, ModelTable.load_with_overrides(path, catalog)
+        return self._tables[key][1]
+
+
+def _identify_version(path: PathLike[str]) -> tuple[int, ...]:
+    """Return what differs between two versions of a file; nothing if it does not exist."""
+    try:
+        found = stat(path)  # noqa: PTH116
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _read_bytes(path: str | PathLike[str], limit: int = -1) -> bytes:

@@ -6,6 +6,7 @@ the messages of `providers/errors.py`.
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import ssl
 
     from odin.providers.address_guard import AddressGuard
+
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+"""Variables that name the certificates to trust."""
 
 _CHUNK_START = compile_lazily(rb"\r?\n([0-9a-fA-F]+)[ \t]*(?:;[^\n]*)?\r?\n")
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
@@ -274,8 +278,58 @@ class HttpResponse:
         return line
 
 
+class TlsContexts:
+    """The TLS contexts of a process, one for each set of trusted certificates: building one takes long."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[tuple[object, ...], asyncio.Task[ssl.SSLContext]] = {}
+
+    async def get(self, env: Mapping[str, str]) -> "ssl.SSLContext":
+        """Trust SSL_CERT_FILE and SSL_CERT_DIR, else REQUESTS_CA_BUNDLE, else the system's certificates."""
+        from odin.providers.tls import build_tls_context
+
+        named = [(name, env[name]) for name in _CERTIFICATES if env.get(name)]
+        if any(name.startswith("SSL_") for name, _ in named):
+            named = [(name, path) for name, path in named if name.startswith("SSL_")]
+        key = tuple((*pair, _read_change_time(pair[1])) for pair in named)
+        task = self._tasks.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception())):
+            # In a thread, because loading certificates is slow.
+            task = self._tasks[key] = asyncio.ensure_future(asyncio.to_thread(build_tls_context, named))
+        return await asyncio.shield(task)
+
+
+def _read_change_time(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116
+    except OSError:
+        return 0
+
+
+class HttpClients:
+    """The HTTP clients of a process, for one event loop. Sessions share one if they use the same proxies and trust the
+    same certificates. Keys are sent with each request and belong to no connection.
+    """
+
+    def __init__(self) -> None:
+        self.tls = TlsContexts()
+        self._clients: dict[tuple[tuple[str, str], ...], HttpClient] = {}
+
+    def get(self, env: Mapping[str, str]) -> "HttpClient":
+        used = {name: env[name] for name in sorted(env) if name.lower().endswith("_proxy") or name in _CERTIFICATES}
+        key = tuple(used.items())
+        if key not in self._clients:
+            self._clients[key] = HttpClient(used, tls=self.tls)
+        return self._clients[key]
+
+    async def close(self) -> None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            await client.close()
+
+
 class HttpClient:
-    """The connections of one session. `env` provides proxies and certificates."""
+    """Connections that are used again. `env` provides proxies and certificates."""
 
     def __init__(
         self,
@@ -286,8 +340,9 @@ class HttpClient:
         keep_alive: float = 60.0,
         user_agent: str = "odin",
         guard: "AddressGuard | None" = None,
+        tls: TlsContexts | None = None,
     ) -> None:
-        """`guard` resolves the hosts and refuses some of their addresses."""
+        """`guard` resolves the hosts and refuses some of their addresses. `tls` are the contexts of the process."""
         self._env = env
         self._connect_timeout = connect_timeout
         self._header_timeout = header_timeout
@@ -297,7 +352,7 @@ class HttpClient:
         self._idle: dict[str, list[HttpConnection]] = {}
         self._preconnecting: dict[str, asyncio.Task[HttpConnection]] = {}
         self._draining: dict[asyncio.Task[None], HttpResponse] = {}
-        self._tls: asyncio.Task[ssl.SSLContext] | None = None
+        self._tls = tls or TlsContexts()
 
     async def preconnect(self, url: str) -> None:
         """Start connecting in the background while the request is being built. Never fails."""
@@ -408,7 +463,10 @@ class HttpClient:
             return
         connection.is_reused = True
         connection.idle_since = asyncio.get_running_loop().time()
-        self._idle.setdefault(route.key, []).append(connection)
+        connections = self._idle.setdefault(route.key, [])
+        while connections and not self._is_fresh(connections[0]):  # the oldest: those that were in use at a busy time
+            connections.pop(0).abort()
+        connections.append(connection)
 
     def drain(self, response: HttpResponse) -> None:
         task = asyncio.ensure_future(_drain_response(response))
@@ -490,14 +548,7 @@ class HttpClient:
         connection.transport = secured
 
     async def _get_tls_context(self, to: Address) -> "ssl.SSLContext | None":
-        """Return the TLS context, built once in a thread because loading certificates is slow."""
-        if to.scheme == "http":
-            return None
-        from odin.providers.tls import build_tls_context
-
-        if self._tls is None or (self._tls.done() and (self._tls.cancelled() or self._tls.exception())):
-            self._tls = asyncio.ensure_future(asyncio.to_thread(build_tls_context, self._env))
-        return await asyncio.shield(self._tls)
+        return None if to.scheme == "http" else await self._tls.get(self._env)
 
     # --- requests ---
 

@@ -7,7 +7,7 @@ others wait for the network anyway.
 import os
 import ssl
 from asyncio import base_events, selector_events, sslproto
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from odin.providers import errors
 
@@ -17,13 +17,10 @@ if base_events.ssl is None:  # pyright: ignore
     sslproto.SSLAgainErrors = (ssl.SSLWantReadError, ssl.SSLSyscallError)
 
 
-def build_tls_context(env: Mapping[str, str]) -> ssl.SSLContext:
-    """Trust SSL_CERT_FILE, SSL_CERT_DIR or REQUESTS_CA_BUNDLE if set, else the system's certificates."""
+def build_tls_context(named: Sequence[tuple[str, str]]) -> ssl.SSLContext:
+    """Trust these certificates, given as pairs of a variable and a path; the system's if there are none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
-    named = [(name, env[name]) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE") if env.get(name)]
-    if any(name.startswith("SSL_") for name, _ in named):
-        named = [(name, path) for name, path in named if name.startswith("SSL_")]
     for name, path in named:
         try:
             if os.path.isdir(path):  # noqa: PTH112

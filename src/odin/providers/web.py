@@ -28,7 +28,7 @@ from odin.core.errors import (
 from odin.core.provider import Fetch, FetchResponse, SearchHit
 from odin.providers.address import Address, parse_address
 from odin.providers.address_guard import AddressGuard
-from odin.providers.http import HttpClient, HttpResponse
+from odin.providers.http import HttpClient, HttpResponse, TlsContexts
 
 MAX_HOPS = 5
 CACHE_SECONDS = 15 * 60.0
@@ -48,8 +48,9 @@ class WebFetcher:
         timeout: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         guard: AddressGuard | None = None,
+        tls: TlsContexts | None = None,
     ) -> None:
-        self._http = HttpClient(env, user_agent=user_agent, guard=guard)
+        self._http = HttpClient(env, user_agent=user_agent, guard=guard, tls=tls)
         self._timeout = timeout
         self._clock = clock
         self._locks: dict[str, asyncio.Lock] = {}

@@ -269,6 +269,7 @@ def open_sandbox(
             *build_bubblewrap_argv(bwrap, variant, layout, python, fd, network=network, joins=bool(join_network)),
         ],
         env,
+        has_own_pids=variant.processes,
     )
 
 

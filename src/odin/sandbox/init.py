@@ -16,8 +16,9 @@ import sys
 from typing import Any
 
 START, CONNECT, COUNT, SEEN = b"s", b"c", b"n", b"p"
-"""Kinds of requests: start a command; start one with a standard input; count the processes. SEEN follows a start and
-has no reply: Odin has read the pid of the command, which it could not do any more once the command was reaped."""
+"""Kinds of requests: start a command; start one with a standard input; count the children, which includes every process
+whose own parent has ended. SEEN follows a start and has no reply: Odin has read the pid of the command, which it could
+not do any more once the command was reaped."""
 
 HELLO = b"!"
 
@@ -66,7 +67,10 @@ class SandboxInit:
                 self._unseen -= 1
                 return True
             if kind == COUNT:
-                return self._reply(0, len([name for name in os.listdir("/proc") if name.isdigit()]))  # noqa: PTH208
+                try:
+                    return self._reply(0, len(_list_children()))
+                except OSError as error:
+                    return self._reply(error.errno or 1, 0)
             return self._start(words, fds if kind == CONNECT else [self._devnull, *fds])
         finally:
             for fd in fds:
@@ -136,10 +140,14 @@ class SandboxInit:
     def _has_orphans(self) -> bool:
         """True if a process runs whose command has ended: such processes become children of this program."""
         try:
-            with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
-                return any(int(word) not in self._children for word in file.read().split())
+            return any(pid not in self._children for pid in _list_children())
         except OSError:
             return False
+
+
+def _list_children() -> list[int]:
+    with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
+        return [int(word) for word in file.read().split()]
 
 
 def _is_group_alive(pid: int) -> bool:

@@ -7,6 +7,7 @@ Odin itself is killed. Secrets are passed to commands only if the configuration 
 
 import asyncio
 import functools
+import itertools
 import os
 import re
 import signal
@@ -248,7 +249,7 @@ def _read_proc(pid: int, name: str) -> bytes:
 
 
 class Watchdog:
-    """Kills Odin's commands when Odin itself is killed.
+    """Kills Odin's commands when Odin itself is killed. One is enough for all runners of a process.
 
     A small shell in its own session reads the process groups from a pipe that only Odin holds. If the pipe closes
     without `q`, Odin is gone: the shell kills those groups and, where /proc exists, every process with this Odin's mark
@@ -256,11 +257,16 @@ class Watchdog:
     can be killed between starting a command and reporting its group. If the watchdog cannot start, commands still run.
     """
 
-    def __init__(self, mark: str) -> None:
-        self._mark = mark
+    def __init__(self, mark: str = "") -> None:
+        self._mark = mark or f"{os.getpid()}-{time.time_ns():x}."
+        self._runners = itertools.count(1)
         self._groups: set[int] = set()
         self._pipe = -1
         self._finalizer: weakref.finalize[..., Watchdog] | None = None
+
+    def make_run_mark(self) -> str:
+        """Return the mark of another runner. No other one begins with it, and the shell finds it, too."""
+        return f"{self._mark}{next(self._runners)}."
 
     def start(self) -> None:
         if self._pipe >= 0:

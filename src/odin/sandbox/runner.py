@@ -139,7 +139,8 @@ class ProcessRunner:
     """Starts commands, bounds their time and output, and kills the processes they leave behind.
 
     `spill_dir` is created for the first long output. `env_passthrough` names secret variables that commands may see.
-    `sandbox` creates the sandbox for the profiles that need one.
+    `sandbox` creates the sandbox for the profiles that need one. `watchdog` is that of the process; without one the
+    runner has its own.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class ProcessRunner:
         *,
         env_passthrough: Collection[str] = (),
         sandbox: Callable[[], CommandSandbox] | None = None,
+        watchdog: Watchdog | None = None,
         term_grace: float = 3.0,
         cancel_grace: float = 0.3,
         linger: float = 0.2,
@@ -159,8 +161,9 @@ class ProcessRunner:
         self._term_grace = term_grace
         self._cancel_grace = cancel_grace
         self._linger = linger
-        self._run_mark = f"{os.getpid()}-{time.time_ns():x}"
-        self._watchdog = Watchdog(f"{self._run_mark}.")
+        self._has_own_watchdog = watchdog is None
+        self._watchdog = watchdog or Watchdog()
+        self._run_mark = self._watchdog.make_run_mark()
         self._count = 0
         self._make_sandbox = sandbox
         self._sandbox: CommandSandbox | None = None
@@ -384,7 +387,8 @@ class ProcessRunner:
             kill_marked(self._run_mark)
         if self._sandbox is not None:
             self._sandbox.kill()
-        self._watchdog.close()
+        if self._has_own_watchdog:
+            self._watchdog.close()
 
     def has_background(self) -> bool:
         """True if a process of commands runs that may change the project."""
@@ -428,7 +432,7 @@ class ProcessRunner:
             if running.exited and not running.is_reading and not running.has_survivors():
                 self.forget(running)
         self._watchdog.start()
-        mark = f"{self._run_mark}.{self._count}."
+        mark = f"{self._run_mark}{self._count}."
         argv = [self._environment.shell, "-c", command] if isinstance(command, str) else command
         # The environment of a command. Our mark is appended to the outer Odin's mark, if any, so that it can find our
         # children too.

@@ -10,6 +10,7 @@ permission mode can. Git and servers never do: where no sandbox works, or it is 
 `describe_denial` guesses from the output of a failed command what the sandbox denied; when in doubt it says nothing.
 """
 
+import asyncio
 import os
 import re
 import sys
@@ -21,8 +22,8 @@ from msgspec.structs import replace
 
 from odin.core.path_names import contains
 from odin.core.profile import PROJECT, ProcessProfile
+from odin.core.timing import DEFAULT_TIMING
 from odin.sandbox.backends import (
-    BUBBLEWRAP_VARIANTS,
     build_nested_argv,
     can_leak_network,
     can_open,
@@ -103,7 +104,7 @@ _PRIVATE_TMP = "/dev/shm"
 _APART = frozenset(("git", "git-remote", "server"))
 """Profiles of programs that do not see the network of the commands, nor their temporary files if they are git."""
 
-_MAX_SPARE = 3
+_MAX_SPARE = 1
 """Idle sandboxes kept for git: it often runs several times in a row with the same profile."""
 
 _MAX_TRIES = 3
@@ -185,10 +186,18 @@ def _needs_own_sandbox(profile: ProcessProfile) -> bool:
 
 
 class Sandbox:
-    """The sandboxes of one session. `probe_file` caches which backend works on this machine."""
+    """The sandboxes of one session. `probe_file` caches which backend works on this machine.
+
+    Those in which nothing has run for `idle_s` are ended: a hundred open sessions must not keep hundreds of processes,
+    and a new one takes some milliseconds.
+    """
 
     def __init__(
-        self, session: SandboxSession, options: SandboxOptions | None = None, probe_file: Path | None = None
+        self,
+        session: SandboxSession,
+        options: SandboxOptions | None = None,
+        probe_file: Path | None = None,
+        idle_s: float = DEFAULT_TIMING.sandbox_idle_s,
     ) -> None:
         self._session = session
         self._options = options or SandboxOptions()
@@ -198,7 +207,7 @@ class Sandbox:
         self._probe: ProbeResult | None = None
         self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
         self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
-        self._own: list[SandboxSupervisor] = []
+        self._own: dict[SandboxSupervisor, bool] = {}  # True: it may use the network of the shared ones
         self._spare: list[tuple[SandboxLayout, SandboxSupervisor]] = []
         self._own_layouts: dict[ProcessProfile, SandboxLayout] = {}
         self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
@@ -207,6 +216,9 @@ class Sandbox:
         self._late_changes: tuple[str, ...] = ()
         self._root_identity: tuple[int, int] = (0, 0)
         self._is_network_shared = False
+        self._idle_s = idle_s
+        self._last_use = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._report_group: Callable[[int, bool], None] = lambda group, alive: None
 
     def watch_groups(self, on_change: Callable[[int, bool], None]) -> None:
@@ -319,6 +331,7 @@ class Sandbox:
         stdin: int = -1,
     ) -> SandboxedChild:
         """Start a sandboxed command, restarting a sandbox that has died. Raise OSError if it cannot be started."""
+        self._note_use()
         if profile.name in _APART:
             return self._start_apart(profile, lambda found: found.start(argv, cwd, env, out, err, stdin=stdin))
         supervisor = self._get_supervisor(writes=profile.writes)
@@ -328,7 +341,7 @@ class Sandbox:
             own = self._open_own(profile, supervisor)
             if own is not None:
                 # The command's own sandbox ends with the last process that the command has started.
-                self._own.append(own)
+                self._own[own] = True
                 self._report_group(own.group, True)
                 try:
                     child = own.start(argv, cwd, env, out, err, stdin=stdin)
@@ -370,7 +383,7 @@ class Sandbox:
             except SandboxSetupError as error:  # a path to hide may have disappeared meanwhile
                 why, layout = str(error), self._plan_own_layout(profile)
                 continue
-            self._own.append(supervisor)
+            self._own[supervisor] = False
             self._report_group(supervisor.group, True)
             return self._start_once(layout, supervisor, start, is_kept=is_git)
         raise SandboxUnavailable(0, f"The sandbox could not be created: {why}.")
@@ -388,6 +401,7 @@ class Sandbox:
         def end_or_keep(left: bool) -> None:
             if is_kept and not left and supervisor in self._own:
                 self._spare.append((layout, supervisor))
+                self._note_use()
                 if len(self._spare) > _MAX_SPARE:
                     self._end_own(self._spare.pop(0)[1])
             else:
@@ -431,7 +445,7 @@ class Sandbox:
 
     def _end_own(self, supervisor: SandboxSupervisor) -> None:
         if supervisor in self._own:
-            self._own.remove(supervisor)
+            del self._own[supervisor]
             supervisor.kill()
             self._report_group(supervisor.group, False)
 
@@ -465,8 +479,30 @@ class Sandbox:
         network = self._options.network or profile.grants.network
         return describe_denial(output, code, cwd, layout, network=network)
 
+    def _note_use(self) -> None:
+        with suppress(RuntimeError):  # without an event loop the caller ends them soon
+            loop = asyncio.get_running_loop()
+            self._last_use = loop.time()
+            if self._idle_timer is None:
+                self._idle_timer = loop.call_later(self._idle_s, self._end_idle, loop)
+
+    def _end_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the sandboxes in which nothing runs, unless one was used lately; look again later if there are any."""
+        self._idle_timer = None
+        left = self._last_use + self._idle_s - loop.time()
+        if left <= 0:
+            while self._spare:
+                self._end_own(self._spare.pop()[1])
+            if not any(self._own.values()) and all(map(self._is_idle, self._supervisors.values())):
+                self._kill_shared()
+        if self._supervisors or self._spare:
+            self._idle_timer = loop.call_later(left if left > 0 else self._idle_s, self._end_idle, loop)
+
     def kill(self) -> None:
         """Kill the sandboxes and everything in them."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
         self._kill_shared()
         self._spare.clear()
         for supervisor in list(self._own):
@@ -511,6 +547,7 @@ class Sandbox:
             if supervisor is None:
                 return None
             self._supervisors[writes] = supervisor
+            self._note_use()
             if supervisor.group:
                 self._report_group(supervisor.group, True)
         return self._supervisors[writes]
@@ -527,17 +564,11 @@ class Sandbox:
         )
 
     def _is_idle(self, supervisor: SandboxSupervisor) -> bool:
-        """True if only our init programs run in the sandbox."""
-        probe = self._probe
-        if (
-            probe is None
-            or probe.candidate.kind != "bubblewrap"
-            or not BUBBLEWRAP_VARIANTS[probe.candidate.variant].processes
-        ):
-            return False
+        """True if no process runs in the sandbox but our init programs."""
         inner = self._supervisors.get(False)
+        is_outer = supervisor is not inner and inner is not None and not inner.group
         try:
-            return supervisor.count_processes() <= (3 if inner is not None and not inner.group else 1)
+            return supervisor.count_children() <= is_outer
         except OSError:
             return False
 

@@ -18,6 +18,9 @@ from odin.sandbox.process import list_group_members, signal_group
 _START_SECONDS = 10.0
 """Maximum seconds the init program may take to start or to answer."""
 
+_REAP_SECONDS = 2.0
+"""How long the first process of the machine may take to reap an orphan."""
+
 _MAX_COMPLAINT_BYTES = 2_000
 """Maximum bytes of its error output read when it does not start."""
 
@@ -99,13 +102,34 @@ class SandboxedChild:
             self._status = self._pidfd = -1
 
 
-class SandboxSupervisor:
-    """A running sandbox in which commands can be started."""
+_orphans_stay = threading.Event()
+"""Set if no process of this machine reaps orphans, as in a container whose first process is not made for it."""
 
-    def __init__(self, channel: socket.socket, pidfd: int, popen: "subprocess.Popen[bytes] | None" = None) -> None:
+
+class SandboxSupervisor:
+    """A running sandbox in which commands can be started.
+
+    `has_own_pids`: the init program is the first process of a namespace, so that all others end with it.
+    """
+
+    def __init__(
+        self,
+        channel: socket.socket,
+        pidfd: int,
+        popen: "subprocess.Popen[bytes] | None" = None,
+        *,
+        has_own_pids: bool = False,
+    ) -> None:
         self._channel = channel
         self._pidfd = pidfd
         self._popen = popen
+        self._has_own_pids = has_own_pids
+        self._is_orphan = False
+        if popen is not None and has_own_pids and not _orphans_stay.is_set():
+            # End bwrap, which only waits for the init program: one process per sandbox is enough.
+            popen.kill()
+            popen.wait()
+            self._is_orphan = True
 
     @property
     def group(self) -> int:
@@ -143,9 +167,12 @@ class SandboxSupervisor:
             raise OSError(error, os.strerror(error))
         return received[0]
 
-    def count_processes(self) -> int:
-        """Return the number of processes in the sandbox, including the init program."""
-        return self._request(COUNT, [], [])[1]
+    def count_children(self) -> int:
+        """Return the number of commands and of orphans that run in the sandbox. Raise OSError if it is unknown."""
+        error, count, _ = self._request(COUNT, [], [])
+        if error:
+            raise OSError(error, os.strerror(error))
+        return count
 
     def _request(self, kind: bytes, words: Sequence[str], fds: Sequence[int]) -> tuple[int, int, list[int]]:
         body = kind + b"\0" + os.fsencode("\0".join(words)) if words else kind
@@ -167,17 +194,33 @@ class SandboxSupervisor:
         with suppress(OSError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._channel.close()
-        os.close(self._pidfd)
-        if self._popen is not None:
+        if self._popen is not None and not self._has_own_pids:  # otherwise bwrap reaps the init program, then exits
             signal_group(self._popen.pid, signal.SIGKILL)
-            # Reap in a thread: a sandbox takes some milliseconds to exit, and nothing depends on it.
+        # Reap in a thread: a sandbox takes some milliseconds to exit, and nothing depends on it.
+        try:
+            threading.Thread(target=self._reap, daemon=True).start()
+        except RuntimeError:
+            os.close(self._pidfd)  # the interpreter is shutting down
+
+    def _reap(self) -> None:
+        if self._popen is not None:
+            self._popen.wait()
+        if self._is_orphan:
             try:
-                threading.Thread(target=self._popen.wait, daemon=True).start()
-            except RuntimeError:
-                self._popen.wait()  # the interpreter is shutting down
+                os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)  # Odin may itself be the first process
+            except ChildProcessError:
+                select.select([self._pidfd], [], [], _START_SECONDS)
+                deadline = time.monotonic() + _REAP_SECONDS
+                while self.pid > 0 and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                if self.pid > 0:
+                    _orphans_stay.set()
+        os.close(self._pidfd)
 
 
-def open_supervisor(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]) -> SandboxSupervisor:
+def open_supervisor(
+    argv: Callable[[int], Sequence[str]], env: Mapping[str, str], *, has_own_pids: bool = False
+) -> SandboxSupervisor:
     """Start a sandbox with the command line `argv(fd)`, where `fd` is its socket to us. Raise SandboxSetupError."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -202,7 +245,7 @@ def open_supervisor(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]
         finally:
             os.close(write_end)
     try:
-        return SandboxSupervisor(ours, _await_hello(ours), popen)
+        pidfd = _await_hello(ours)
     except SandboxSetupError as error:
         ours.close()
         signal_group(popen.pid, signal.SIGKILL)
@@ -210,6 +253,7 @@ def open_supervisor(argv: Callable[[int], Sequence[str]], env: Mapping[str, str]
         raise SandboxSetupError(_read_complaint(read_end) or str(error), is_transient=error.is_transient) from None
     finally:
         os.close(read_end)
+    return SandboxSupervisor(ours, pidfd, popen, has_own_pids=has_own_pids)
 
 
 def open_nested_supervisor(outer: SandboxSupervisor, argv: Sequence[str], env: Mapping[str, str]) -> SandboxSupervisor:

@@ -24,12 +24,15 @@ _TAKEOVER_S = 10.0
 
 
 class LockHolder(msgspec.Struct, frozen=True):
-    """The process that writes a session. `birth` distinguishes it from a later process with the same PID."""
+    """The process that writes a session. `birth` distinguishes it from a later process with the same PID, and `session`
+    from the other sessions of the process; earlier versions wrote none.
+    """
 
     pid: int
     host: str
     since: float
     birth: str = ""
+    session: str = ""
 
     def __str__(self) -> str:
         return f"PID {self.pid} on {self.host} since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(self.since))}"
@@ -122,7 +125,8 @@ class SessionLock:
         self._log = log
         self._session = session
         self._file = get_lock_path(log)
-        self._holder = LockHolder(os.getpid(), get_host_name(), time.time(), read_start_time(os.getpid()))
+        birth = read_start_time(os.getpid())
+        self._holder = LockHolder(os.getpid(), get_host_name(), time.time(), birth, session)
         self._is_signed = False
 
     def acquire(self, fd: int) -> None:
@@ -192,9 +196,9 @@ class SessionLock:
                 f"Session {self._session} is open in an unknown process: {self._file} is missing or unreadable.",
                 "Close it there, or start a new session.",
             )
-        here = (
-            "in this process" if holder.pid == os.getpid() and holder.host == get_host_name() else "in another process"
-        )
+        own = self._holder
+        is_own = (holder.pid, holder.host, holder.birth) == (own.pid, own.host, own.birth)
+        here = "in this process" if is_own else "in another process"
         return SessionLocked(
             f"Session {self._session} is already open {here} ({holder}).", "Close it there, or start a new session."
         )

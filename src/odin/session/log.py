@@ -127,13 +127,13 @@ class SessionLog:
         self.hold()
 
     def sync(self) -> None:
-        """Sync the log to disk; the first time also the folders that contain it."""
+        """Sync the log to disk; the first time also the folders that contain it. May run in a thread."""
         if self._fd is not None:
             try:
                 os.fsync(self._fd)
                 if self._unsynced_entry:
-                    self._unsynced_entry = False
                     _sync_folders(self.path.parent, 3)
+                    self._unsynced_entry = False
             except OSError as error:
                 raise self._make_write_error(error) from error
 
@@ -274,7 +274,11 @@ def read_log(path: Path) -> Iterator[Envelope]:
 
 @contextlib.contextmanager
 def pause_collection() -> Generator[None]:
-    """Keep Python from looking for garbage: reading a long log allocates much and leaves little garbage."""
+    """Keep Python from looking for garbage: reading a long log allocates much and leaves little garbage.
+
+    The switch is the process's. It cannot stay off, in whichever order threads leave: the first one to enter switches
+    it on again, perhaps before the others leave, which costs them only time.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,5 +1,7 @@
 """Where sessions are stored: `<state>/sessions/<project>/<session>/main.jsonl`."""
 
+import contextlib
+import os
 import time
 import zlib
 from collections.abc import Container
@@ -24,6 +26,10 @@ from odin.session.log import (
 
 _PROMPT_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptQueued"')
 _MAX_NAMED_SESSIONS = 5
+_LAST_ID_NAME = ".last-id"
+"""The file with the time of the newest id, in milliseconds."""
+
+_MAX_AHEAD_MS = 60_000
 
 
 class SessionFile(msgspec.Struct, frozen=True):
@@ -40,8 +46,8 @@ def make_project_key(root: str) -> str:
 
 def make_session_id(now: float | None = None) -> str:
     """Seventeen digits, YYYYMMDDHHmmSSfff, so that ids sort by time."""
-    timestamp = time.time() if now is None else now
-    return time.strftime("%Y%m%d%H%M%S", time.localtime(timestamp)) + f"{int(timestamp * 1000) % 1000:03d}"
+    seconds, milliseconds = divmod(round((time.time() if now is None else now) * 1000), 1000)
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{milliseconds:03d}"
 
 
 class SessionStore:
@@ -72,7 +78,7 @@ class SessionStore:
         now = time.time() if now is None else now
         requested = session
         while True:
-            session = requested or make_session_id(now)
+            session = requested or make_session_id(self._claim_time(now))
             path = self.get_path(session)
             fields = msgspec.structs.asdict(copied) if copied is not None else {}
             fields |= {
@@ -92,6 +98,29 @@ class SessionStore:
                     f"Session {session} already exists.", f"Continue it with --resume {session}, or choose another id."
                 )
             now += 0.001
+
+    def _claim_time(self, now: float) -> float:
+        """Return the time in milliseconds, later if a session of any project, in any process, has just claimed it.
+
+        The lock file of a session makes its id unique within its project only, but sessions are found by id in all.
+        """
+        claimed = int(now * 1000)
+        try:
+            import fcntl
+
+            self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            fd = os.open(self.folder.parent / _LAST_ID_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (ImportError, OSError):  # writing the first event reports a folder that cannot be written
+            return claimed / 1000
+        with os.fdopen(fd, "r+b") as file, contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            last = file.read(20)
+            # A time far ahead is that of a clock that was set back since.
+            if last.isdigit() and claimed <= int(last) < claimed + _MAX_AHEAD_MS:
+                claimed = int(last) + 1
+            file.seek(0)
+            file.write(b"%020d" % claimed)
+        return claimed / 1000
 
     def open(self, session: str) -> SessionLog:
         """Open an existing log, in this project or another. Raise SessionNotFound."""

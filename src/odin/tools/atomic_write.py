@@ -24,6 +24,7 @@ from odin.tools.files import Refusal
 _MAX_ENTRIES = 20_000
 
 _swept: set[str] = set()
+"""Folders that were swept. Whose session did it does not matter: the leftovers are those of ended processes."""
 
 _REWRITE_SECONDS = 60.0
 
@@ -68,6 +69,8 @@ def sweep_leftovers(folder: OpenFolder) -> None:
     """Remove temporary files that killed processes left in this folder. Each folder is checked once per process."""
     if folder.path in _swept:
         return
+    if len(_swept) >= _MAX_ENTRIES:
+        _swept.clear()
     _swept.add(folder.path)
     with contextlib.suppress(OSError):
         for name in folder.list_names()[:_MAX_ENTRIES]:

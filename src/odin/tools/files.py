@@ -27,7 +27,8 @@ _MAX_REMEMBERED = 500
 
 _written_codecs: OrderedDict[tuple[int, int], str] = OrderedDict()
 """Codec by length and hash of bytes written here in an encoding without a byte order mark. An edit may remove the text
-that identified the encoding, and the next edit of the file must not use another one."""
+that identified the encoding, and the next edit of the file must not use another one, in whichever session it happens.
+Equal bytes of another file can be written back unchanged in any encoding that reads them."""
 
 _WIDE_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),

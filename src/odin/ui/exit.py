@@ -125,16 +125,23 @@ _SIGNAL_EXIT_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: 143, sign
 class StopSignals:
     """A context manager in which SIGINT, SIGTERM and SIGHUP interrupt the session; `code` is then the exit code.
 
-    Queued prompts are paused. `on_exit` installs the next signal handlers, so that a signal never finds none.
-    `on_interrupt` may handle SIGINT otherwise; it then returns True.
+    Only the owner of the process, the command line, handles signals (`owns_process`): the process may have other
+    sessions and other clients of this one. Queued prompts are paused. `on_exit` installs the next signal handlers, so
+    that a signal never finds none. `on_interrupt` may handle SIGINT otherwise; it then returns True.
 
     `requested` is done at the first signal; `abandoned` when there is nothing left to wait for.
     """
 
     def __init__(
-        self, client: Client, on_exit: Callable[[], None] | None = None, on_interrupt: Callable[[], bool] | None = None
+        self,
+        client: Client,
+        on_exit: Callable[[], None] | None = None,
+        on_interrupt: Callable[[], bool] | None = None,
+        *,
+        owns_process: bool,
     ) -> None:
         self._client = client
+        self._owns_process = owns_process
         self._on_exit = on_exit
         self._on_interrupt = on_interrupt
         self._loop = asyncio.get_running_loop()
@@ -148,11 +155,8 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         """Install the handlers. `signal.signal` would format the old one, a task, with `inspect`: 7 ms of the start."""
-        for number, code in _SIGNAL_EXIT_CODES.items():
-            try:
-                self._previous[number] = set_signal_handler(number, partial(self._handle_signal, code))
-            except ValueError:
-                break  # not the main thread: the embedding program handles signals
+        for number, code in _SIGNAL_EXIT_CODES.items() if self._owns_process else ():
+            self._previous[number] = set_signal_handler(number, partial(self._handle_signal, code))
         return self
 
     def __exit__(

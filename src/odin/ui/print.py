@@ -64,12 +64,13 @@ async def run_text(
     tty_in: TextIO | None = None,
     verbose: bool = False,
     started: StartedTurn | None = None,
+    owns_process: bool = False,
 ) -> int:
     """Send the prompt, unless its turn has already `started`, and print the answer. Return the exit code.
 
-    If the turn fails, its text so far is printed, and the reason goes to `err`.
+    If the turn fails, its text so far is printed, and the reason goes to `err`. If it `owns_process`, signals end it.
     """
-    run = _TurnRun(client, err, tty_in, verbose=verbose, started=started)
+    run = _TurnRun(client, err, tty_in, verbose=verbose, started=started, owns_process=owns_process)
     if out is None:
         return run.report_closed_output()
     ended = await run.follow(prompt, started.on_event if started is not None else None)
@@ -93,11 +94,12 @@ async def run_json(
     err: TextIO | None,
     tty_in: TextIO | None = None,
     verbose: bool = False,
+    owns_process: bool = False,
 ) -> int:
     """Send the prompt and print the result message as one JSON object. Return the exit code."""
     from odin.ui.stream_json.translator import StreamTranslator  # the text format starts faster without it
 
-    run = _TurnRun(client, err, tty_in, verbose=verbose)
+    run = _TurnRun(client, err, tty_in, verbose=verbose, owns_process=owns_process)
     if out is None:
         return run.report_closed_output()
     translator = StreamTranslator(await client.get_info())
@@ -148,10 +150,12 @@ class _TurnRun:
         *,
         verbose: bool = False,
         started: StartedTurn | None = None,
+        owns_process: bool,
     ) -> None:
         keyboard = started.keyboard if started is not None else None
         self.code = 0
         self._started = started
+        self._owns_process = owns_process
         self._verbose = verbose
         self._client = client
         self._err = err
@@ -178,7 +182,7 @@ class _TurnRun:
         started = self._started
         on_exit = started.on_finish if started is not None else None
         on_interrupt = started.on_interrupt if started is not None else None
-        with StopSignals(self._client, on_exit=on_exit, on_interrupt=on_interrupt) as stopping:
+        with StopSignals(self._client, on_exit, on_interrupt, owns_process=self._owns_process) as stopping:
             watches = (stopping.handle_event, on_event) if on_event is not None else (stopping.handle_event,)
             events = started.events if started is not None else self._client.stream_events()
             if started is None:

@@ -131,6 +131,8 @@ class _CheckResult(Struct, frozen=True):
 
 
 _results: dict[tuple[str, str], _CheckResult] = {}
+"""By folder and root. Besides, a result depends only on files whose times it has: variables that would lead git
+elsewhere are looked at before. So all sessions can share it."""
 
 
 def has_safe_git_config(cwd: str, root: str, variables: Mapping[str, str]) -> bool:

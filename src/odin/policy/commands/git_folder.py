@@ -26,7 +26,7 @@ FolderTimes = tuple[int, int]
 """inode and ctime."""
 
 _plain_folders: dict[str, tuple[FolderTimes, tuple[str, ...]]] = {}
-"""Folders without links, and their subfolders."""
+"""Folders without links, and their subfolders, valid as long as the times are. They are the same for all sessions."""
 
 
 def read_times(path: str) -> FolderTimes | None:

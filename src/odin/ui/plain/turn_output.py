@@ -235,6 +235,7 @@ class TurnView:
             Prompt(started.id, started.text, started.mode),
             out=sys.stdout,
             err=sys.stderr,
+            owns_process=True,
             started=StartedTurn(
                 _prepend(envelope, events),
                 self._keyboard,

@@ -78,10 +78,12 @@ async def run_stream_json(
     include_partial: bool = False,
     default_mode: Mode = "edit_mode",
     replay_prompts: bool = False,
+    owns_process: bool = False,
 ) -> int:
     """Serve one client until its input ends and every prompt has a result. Return the exit code.
 
-    `default_mode` is the mode of prompts that name none; `replay_prompts` echoes every accepted prompt.
+    `default_mode` is the mode of prompts that name none; `replay_prompts` echoes every accepted prompt. If it
+    `owns_process`, signals end it.
     """
     if out is None:
         return EXIT_READER_GONE
@@ -91,7 +93,7 @@ async def run_stream_json(
     translator.agent_types = await list_agent_types(client)
     out.flush()
     output = PipeWriter(out.fileno())
-    with StopSignals(client) as stopping:
+    with StopSignals(client, owns_process=owns_process) as stopping:
         stream = _StreamServer(client, info, translator, output, default_mode, replay_prompts, stopping.handle_event)
         stopping.requested.add_done_callback(lambda _: stream.stop())
         stopping.abandoned.add_done_callback(lambda _: stream.finish())

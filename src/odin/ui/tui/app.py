@@ -291,7 +291,7 @@ class OdinApp(App[int], inherit_bindings=False):
             self.exit(code)
 
     async def _open(self) -> None:
-        # Textual installs an eager task factory; the engine expects the default one.
+        # Textual installs an eager task factory; the engine, in all sessions of this loop, expects the default one.
         asyncio.get_running_loop().set_task_factory(None)
         await self.startup.run_dialogs()
         self._sessions = await self._connect()
