@@ -527,7 +527,7 @@ class Query:
                 self.result = message
         event = envelope.event
         if isinstance(event, AskEvent):
-            self._decisions[event.ask_id] = asyncio.get_running_loop().create_task(self._decide(event))
+            self._decisions[event.ask_id] = asyncio.get_running_loop().create_task(self._decide(event, envelope.agent))
         elif isinstance(event, AnswerEvent):
             if task := self._decisions.pop(event.ask_id, None):
                 task.cancel()
@@ -559,10 +559,10 @@ class Query:
             self.last_error = make_error(ended)
             await invoke_callback(self._callbacks.on_error, self.last_error)
 
-    async def _decide(self, ask: AskEvent) -> None:
+    async def _decide(self, ask: AskEvent, agent: str) -> None:
         """Answer in a separate task: the reader must keep running to see when a request is answered elsewhere."""
         assert self._client is not None
-        await self._client.submit(await decide(self._session.can_use_tool, ask))
+        await self._client.submit(await decide(self._session.can_use_tool, ask, agent))
 
 
 def make_error(ended: TurnEnded) -> OdinError:

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 from odin.core.call_events import PermissionAsked
 from odin.core.event import AnyEvent
 from odin.core.event_values import Mode
+from odin.core.interaction import read_answer
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.policy import NO_HOOK_EFFECT, RECORDED_POINTS, HookCall, HookEffect, HookPoint, Redact, redact_nothing
 from odin.core.tool import Args, Registry, Target, Tool, ToolContext, ToolOutput
-from odin.engine.approvals import Approvals
 from odin.engine.call import CallDeps, CallScope
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookInbox
+from odin.engine.interactions import Interactions
 from odin.engine.limits import RepetitionGuard
 from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
@@ -85,7 +86,8 @@ class PipelineHarness:
         **rules: Any,
     ) -> None:
         self.recorder = Recorder(None, SessionState("s"), EventBus())
-        self.approvals = Approvals(self.recorder, can_ask=answers is not None)
+        self.interactions = Interactions(self.recorder)
+        self.interactions.attach(answers=answers is not None)
         self.inbox = HookInbox(self.recorder, hooks)
         self.events: list[AnyEvent] = []
         self._answers = list(answers or ())
@@ -95,7 +97,7 @@ class PipelineHarness:
         deps = CallDeps(
             registry=Registry([tool]),
             policy=lambda: self._policy,
-            approvals=self.approvals,
+            interactions=self.interactions,
             recorder=self.recorder,
             hooks=self.inbox,
             redact=redact,
@@ -120,7 +122,7 @@ class PipelineHarness:
         async for envelope in events:
             self.events.append(envelope.event)
             if isinstance(envelope.event, PermissionAsked):
-                self.approvals.answer(replace(self._answers.pop(0), ask_id=envelope.event.ask_id))
+                self.interactions.answer(read_answer(replace(self._answers.pop(0), ask_id=envelope.event.ask_id)))
 
     def all(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

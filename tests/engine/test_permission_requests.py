@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from odin.core.call_events import PermissionAnswered, PermissionAsked, RuleAdded, ToolEnded, ToolStarted
 from odin.core.event import AnyEvent, Envelope, TurnEnded, Warned
-from odin.core.op import AddRule, AnswerPermission, AnswerQuestions, Interrupt
+from odin.core.op import AddRule, Answer, AnswerPermission, AnswerQuestions, Interrupt
 from odin.core.timing import Timing
 from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
 from odin.testing import call, reply, say
@@ -376,11 +376,16 @@ class TestSeveralAgents:
         talk = await start([reply(calls=tasks), *writes, say("one"), say("two"), say("ok")], **ASKING)
         prompt = await talk.submit("go")
         await wait_for_event(talk, PermissionAsked)
-        while len(talk.server.requests) < 3:  # both agents have their call
+        while len((await talk.client.snapshot()).interactions) < 2:
             await asyncio.sleep(0.01)
-        talk.answers = [AnswerPermission("", True, rule="WriteFile(src/**)", remember="session")]
+        first, second = [item.id for item in (await talk.client.snapshot()).interactions]
+        await talk.client.submit(Answer(first, "allow_session", rule="WriteFile(src/**)"))
+        while (await talk.client.snapshot()).interactions:
+            await asyncio.sleep(0.01)
+        talk.answers = [AnswerPermission("", False)] * 2  # both are answered already
         assert (await talk.until_end(prompt)).text == "ok"
-        assert len(talk.all(PermissionAsked)) == 1
+        answered = {event.ask_id: (event.allowed, event.by) for event in talk.all(PermissionAnswered)}
+        assert answered == {first: (True, "user"), second: (True, "rule")}
         assert {path.name for path in (workspace / "src").iterdir()} == {"a", "b"}
         assert not talk.server.rejected
 
@@ -390,14 +395,15 @@ class TestSeveralAgents:
         talk = await start([reply(calls=tasks), *writes, say("one"), say("two"), say("ok")], **ASKING)
         prompt = await talk.submit("go")
         await wait_for_event(talk, PermissionAsked)
-        while len(talk.server.requests) < 3:
+        while len((await talk.client.snapshot()).interactions) < 2:
             await asyncio.sleep(0.01)
         await talk.client.submit(AddRule("WriteFile(**)", "deny"))
-        talk.answers = [AnswerPermission("", True)]
+        talk.answers = [AnswerPermission("", True)] * 2
         await talk.until_end(prompt)
-        assert len(talk.all(PermissionAsked)) == 1
+        assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "rule")] * 2
         inner = [event for event in talk.all(ToolEnded) if event.call_id in "ab"]
-        assert sorted(event.status for event in inner) == ["denied", "success"]
+        assert [event.status for event in inner] == ["denied", "denied"]
+        assert "Denied by rule WriteFile(**)" in inner[0].text
 
     async def test_request_names_the_asking_agent(self, start: Start, workspace: Path) -> None:
         task = call("AgentTool", {"description": "task", "prompt": "Write."}, id="t")

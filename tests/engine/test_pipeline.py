@@ -16,11 +16,11 @@ from odin.core.event import AnyEvent
 from odin.core.message import ToolCall
 from odin.core.op import AnswerPermission
 from odin.core.tool import Args, Registry, Target, Tool, ToolContext, ToolOutput
-from odin.engine.approvals import Approvals
 from odin.engine.call import AfterStep, BeforeStep, CallDeps, CallScope, CallSteps
 from odin.engine.call_text import MAX_CHARS, MAX_LINES, bound_text
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookInbox
+from odin.engine.interactions import Interactions
 from odin.engine.limits import RepetitionGuard
 from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
@@ -244,34 +244,6 @@ class TestApprovals:
         ]
         assert [event.status for event in talk.all(ToolEnded)] == ["success", "denied"]
 
-    async def test_concurrent_permission_requests_are_asked_one_by_one(self) -> None:
-        recorder = Recorder(None, SessionState("s"), EventBus())
-        asker = Approvals(recorder, can_ask=True)
-        events = recorder.bus.subscribe()
-
-        def ask(name: str) -> asyncio.Task[AnswerPermission | None]:
-            async def prepare() -> PermissionAsked:
-                return PermissionAsked("", name, "T", {}, "why")
-
-            return asyncio.create_task(asker.ask(prepare, f"agent {name}"))
-
-        async def heard() -> Any:
-            async with asyncio.timeout(5):
-                return (await anext(events)).event
-
-        first, second = ask("one"), ask("two")
-        asked = await heard()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert asker.answer(AnswerPermission(asked.ask_id, True))
-        assert not asker.answer(AnswerPermission(asked.ask_id, False)), "the first answer wins"
-        answered, next_asked = await heard(), await heard()
-        assert isinstance(answered, PermissionAnswered)
-        assert (asked.call_id, answered.call_id, next_asked.call_id) == ("one", "one", "two")
-        assert asker.answer(AnswerPermission(next_asked.ask_id, False))
-        answers = [await first, await second]
-        assert [answer.allow for answer in answers if answer] == [True, False]
-
     async def test_rules_are_applied_again_to_edited_arguments(self, start: Start, workspace: Path) -> None:
         talk = await start(
             [call("ExecuteCommand", {"command": "mkdir made"}), say("ok")],
@@ -303,7 +275,7 @@ class TestSteps:
         deps = CallDeps(
             registry=Registry([Probe(ran)]),
             policy=lambda: make_policy(root=str(root), yes=True),
-            approvals=Approvals(recorder, can_ask=False),
+            interactions=Interactions(recorder),
             recorder=recorder,
             hooks=HookInbox(recorder),
             steps=CallSteps(before=before, after=after),

@@ -8,7 +8,7 @@ from textual.screen import Screen
 
 from odin.core.client import Client, SessionInfo
 from odin.core.event import Envelope
-from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Op, Prompt, RunUserShell
+from odin.core.op import Answer, Interrupt, Op, Prompt, RunUserShell
 from odin.core.slash_commands import find_slash_command
 from odin.session.log import read_log
 from odin.ui.tui.blocks import NoticeBlock
@@ -87,10 +87,9 @@ class InvariantChecker:
     def _check_op(self, op: Op) -> None:
         """Record a violation if the user did not cause this op."""
         done = self.random_input.actions
-        if isinstance(op, AnswerPermission | AnswerQuestions | AnswerPlan):
-            kinds = {AnswerPermission: PermissionDialog, AnswerQuestions: QuestionsDialog, AnswerPlan: PlanDialog}
-            kind = kinds[type(op)]
-            dialogs = [one for one in self.app.screen_stack if isinstance(one, kind) and one.ask_id == op.ask_id]
+        if isinstance(op, Answer):
+            kinds = PermissionDialog | QuestionsDialog | PlanDialog
+            dialogs = [one for one in self.app.screen_stack if isinstance(one, kinds) and one.ask_id == op.id]
             if not dialogs or not dialogs[0].ready or self.opened_at[dialogs[0]] >= len(done):
                 self.violations.append(f"answered without input of the user: {op}")
         elif isinstance(op, Interrupt) and not any(any(key in one for key in STOP_ACTIONS) for one in done[-8:]):

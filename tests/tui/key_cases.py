@@ -12,9 +12,7 @@ from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.event_values import FileChange, FileState, Option, Question, ServerStatus, SkippedFile, Todo
 from odin.core.op import (
     AddRule,
-    AnswerPermission,
-    AnswerPlan,
-    AnswerQuestions,
+    Answer,
     ChangePrompt,
     ControlServers,
     DropPrompt,
@@ -512,8 +510,7 @@ def has_answered(**fields: Any) -> Callable[[Scene], bool]:
     """Check that an answer with these fields was submitted."""
 
     def is_done(scene: Scene) -> bool:
-        answers = AnswerPermission | AnswerQuestions | AnswerPlan
-        given = [one for one in scene.client.submitted if isinstance(one, answers)]
+        given = [one for one in scene.client.submitted if isinstance(one, Answer)]
         return any(all(getattr(one, name) == value for name, value in fields.items()) for one in given)
 
     return is_done
@@ -628,34 +625,34 @@ CASES: tuple[Case, ...] = (
         lambda scene: scene.app.transcript.has_focus and scene.app.query_one(SearchBar).is_open,
     ),
     Case("search_close", start_search, lambda scene: not scene.app.query_one(SearchBar).is_open),
-    Case("allow_once", ask_for_command, has_answered(allow=True, rule="")),
+    Case("allow_once", ask_for_command, has_answered(choice="allow_once", rule="")),
     Case("allow_session", ask_for_command, is_in_step("rule", allow=True, scope="session")),
     Case("allow_project", ask_for_command, is_in_step("rule", allow=True, scope="project")),
     Case("allow_everywhere", ask_for_command, is_in_step("rule", allow=True, scope="user")),
-    Case("allow_mode", ask_for_edit, has_answered(allow=True, permission_mode="acceptEdits")),
+    Case("allow_mode", ask_for_edit, has_answered(choice="allow_mode")),
     Case("more_answers", ask_for_command, shows("Deny always")),
     Case("allow_note", ask_for_command, is_in_step("note")),
-    Case("deny", ask_for_command, has_answered(allow=False, interrupt=False)),
+    Case("deny", ask_for_command, has_answered(choice="deny")),
     Case("deny_words", ask_for_command, is_in_step("no")),
     Case("deny_always", ask_for_command, is_in_step("rule", allow=False, scope="project")),
     Case("edit_call", ask_for_command, is_in_step("edit")),
     Case("show_call", ask_for_command, lambda scene: scene.dialog._view == "all"),
     Case("explain_keys", ask_for_command, shows("Edit the arguments before the call runs.")),
-    Case("stop_work", ask_for_command, has_answered(allow=False, interrupt=True)),
-    Case("approve_plan", ask_plan, has_answered(decision="approve")),
-    Case("plan_session", ask_plan, has_answered(decision="approve_new_session")),
+    Case("stop_work", ask_for_command, has_answered(choice="stop")),
+    Case("approve_plan", ask_plan, has_answered(choice="approve")),
+    Case("plan_session", ask_plan, has_answered(choice="approve_new_session")),
     Case("change_plan", ask_plan, lambda scene: scene.dialog._writing),
-    Case("keep_planning", ask_plan, has_answered(decision="keep_planning")),
+    Case("keep_planning", ask_plan, has_answered(choice="keep_planning")),
     Case("next_option", ask_questions, lambda scene: scene.dialog._draft.cursor == 1),
     Case("previous_option", ask_questions, lambda scene: scene.dialog._draft.cursor == 2),
     Case("toggle_option", go_to_second_question, shows("[x] C")),
     Case("own_words", ask_questions, lambda scene: scene.dialog._writing),
     Case("previous_question", go_to_second_question, lambda scene: scene.dialog._draft.number == 0),
     Case("settle", ask_questions, lambda scene: scene.dialog._draft.number == 1),
-    Case("cancel", ask_questions, has_answered(cancelled=True)),
+    Case("cancel", ask_questions, has_answered(choice="cancel")),
     Case("next_answer", ask_trust, lambda scene: scene.dialog.query_one(ChoiceBar).chosen == "yes"),
     Case("previous_answer", ask_trust, lambda scene: scene.dialog.query_one(ChoiceBar).chosen == "yes"),
-    Case("take_answer", mark_answer, has_answered(allow=True)),
+    Case("take_answer", mark_answer, has_answered(choice="allow_once")),
     Case("asked_down", scroll_request, lambda scene: get_page_offset(scene) == 11),
     Case("asked_up", scroll_request, lambda scene: get_page_offset(scene) == 9),
     Case("asked_page_down", scroll_request, lambda scene: get_page_offset(scene) > 11),
@@ -666,7 +663,7 @@ CASES: tuple[Case, ...] = (
         scroll_request,
         lambda scene: get_page_offset(scene) == scene.dialog.query_one(TextPage).max_scroll_y,
     ),
-    Case("confirm", open_rule_step, has_answered(rule="Bash(git push origin main)", remember="session")),
+    Case("confirm", open_rule_step, has_answered(rule="Bash(git push origin main)", scope="session")),
     Case("use_arguments", ask_and_run("edit_call", ASKED), shows("No changes.")),
     Case("other", open_rule_step, is_in_step("rule", scope="project")),
     Case("next_rule", open_rule_step, lambda scene: _get_rule_text(scene) == "Bash(git push:*)"),

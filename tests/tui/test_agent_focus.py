@@ -10,7 +10,7 @@ from rich.segment import Segment
 from odin.core.call_events import PermissionAsked, ToolStarted, UsageRecorded
 from odin.core.event import AgentEnded, AgentStarted, Envelope, PromptQueued, TurnEnded, TurnStarted
 from odin.core.message import Usage
-from odin.core.op import AnswerPermission, DropPrompt, Interrupt, Prompt, RunUserShell
+from odin.core.op import Answer, DropPrompt, Interrupt, Prompt, RunUserShell
 from odin.core.team import MailSent, TaskChanged, TaskReport
 from odin.testing import say
 from odin.ui.tui.dialogs.dialog import ConfirmDialog
@@ -191,8 +191,8 @@ async def test_requests_of_sub_agents_outlive_the_main_turn_and_esc_stops_only_t
         client.emit(TurnEnded("s1", "end_turn"), agent="scout-1")
         await stage.shows("scout-2 asks")
         await stage.press("escape")
-        await stage.until(lambda: list_ops(client, AnswerPermission))
-        assert list_ops(client, AnswerPermission, Interrupt) == [AnswerPermission("ask-1", False, interrupt=True)]
+        await stage.until(lambda: list_ops(client, Answer))
+        assert list_ops(client, Answer, Interrupt) == [Answer("ask-1", "stop")]
 
 
 async def test_the_side_panel_shows_state_model_context_cost_and_unread_mail() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
-from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
+from odin.core.op import Answer, Interrupt, Op
 from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedCall, reply, say
 from odin.ui.tui.dialogs.dialog import Dialog, RequestDialog
@@ -26,14 +26,14 @@ class RejectingClient(FakeClient):
     """A session that rejects the first answer."""
 
     async def submit(self, op: Op) -> bool:
-        if isinstance(op, AnswerPermission) and not self.submitted:
+        if isinstance(op, Answer) and not self.submitted:
             self.submitted.append(op)
             raise UsageError("That rule cannot be read.", "Write another.")
         return await super().submit(op)
 
 
 def list_answers(client: FakeClient) -> list[Op]:
-    return [op for op in client.submitted if isinstance(op, AnswerPermission | AnswerQuestions)]
+    return [op for op in client.submitted if isinstance(op, Answer)]
 
 
 def current_dialog(stage: Stage) -> RequestDialog[Any]:
@@ -65,7 +65,7 @@ async def test_keys_typed_while_a_request_opens_go_to_the_composer() -> None:
         assert list_answers(client) == []
         await stop_typing(stage)
         await stage.press("y")
-        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=True)])
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
         assert stage.app.composer.text == "ye"
         assert stage.app.focused is stage.app.composer
 
@@ -80,7 +80,7 @@ async def test_a_request_waits_until_the_user_stops_typing() -> None:
         assert stage.app.composer.text == "I am still writing this"
         await stop_typing(stage, "git push origin main")
         await stage.press("n")
-        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=False)])
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "deny")])
         assert stage.app.composer.text == "I am still writing this"
 
 
@@ -92,7 +92,7 @@ async def test_a_second_request_is_not_answered_by_a_key_meant_for_the_first() -
         await stage.type("yy")
         await stage.shows("Bash: Publish the branch")
         assert not current_dialog(stage).ready
-        assert list_answers(client) == [AnswerPermission("ask-1", allow=True)]
+        assert list_answers(client) == [Answer("ask-1", "allow_once")]
         assert not stage.app.composer.text
         await stop_typing(stage)
         await stage.press("n")
@@ -108,7 +108,7 @@ async def test_a_request_of_a_sub_agent_names_it_and_takes_no_note() -> None:
         await stage.shows("Fewer")
         assert "Allow with a note" not in stage.screen()
         await stage.press("w", "y")
-        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=True)])
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
 
 
 async def test_esc_at_a_request_of_a_sub_agent_stops_all_work() -> None:
@@ -118,7 +118,7 @@ async def test_esc_at_a_request_of_a_sub_agent_stops_all_work() -> None:
         await wait_for_request(stage, "Esc denies and stops the work.")
         await stage.press("escape")
         await stage.until(lambda: client.submitted[-1:] == [Interrupt()])
-        assert list_answers(client) == [AnswerPermission("ask-2", allow=False, interrupt=True)]
+        assert list_answers(client) == [Answer("ask-2", "stop")]
 
 
 async def test_an_unsandboxed_run_can_only_be_allowed_once_or_denied() -> None:
@@ -131,7 +131,7 @@ async def test_an_unsandboxed_run_can_only_be_allowed_once_or_denied() -> None:
         await stage.press("s", "d", "e")
         await stage.shows("cannot be edited")
         await stage.press("y")
-        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=True)])
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
 
 
 async def test_a_rejected_answer_keeps_the_dialog_open() -> None:
@@ -195,7 +195,7 @@ async def test_the_answers_are_visible_at_every_size(size: tuple[int, int]) -> N
         await stage.pilot.resize_terminal(50, 14)
         await stage.shows(" y ", "?")
         await stage.press("n")
-        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-1", allow=False)])
+        await stage.until(lambda: list_answers(client) == [Answer("ask-1", "deny")])
 
 
 async def test_an_interrupt_outside_the_dialog_closes_it(open_app: OpenApp, workspace: Path) -> None:
@@ -231,7 +231,7 @@ async def test_answer_keys_can_be_configured() -> None:
         await stage.press("y", "n")
         assert list_answers(client) == []
         await stage.press("f5")
-        await stage.until(lambda: list_answers(client) == [AnswerPermission("ask-2", allow=True)])
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
 
 
 async def test_a_request_closes_when_another_session_opens() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from odin.core.call_events import PlanAsked
 from odin.core.event_values import ServerStatus
+from odin.core.interaction import make_interaction
 from odin.core.setup import TrustRequest
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import ConfirmDialog, Dialog
@@ -51,9 +52,9 @@ def make_servers_dialog(scene: Scene) -> ServersDialog:
 
 
 DIALOGS: dict[str, MakeDialog] = {
-    "PermissionDialog": lambda scene: PermissionDialog(COMMAND, "", make_recorder(scene)),
-    "QuestionsDialog": lambda scene: QuestionsDialog(QUESTIONS, "", make_recorder(scene)),
-    "PlanDialog": lambda scene: PlanDialog(PLAN, make_recorder(scene)),
+    "PermissionDialog": lambda scene: PermissionDialog(make_interaction(COMMAND), make_recorder(scene)),
+    "QuestionsDialog": lambda scene: QuestionsDialog(make_interaction(QUESTIONS), make_recorder(scene)),
+    "PlanDialog": lambda scene: PlanDialog(make_interaction(PLAN), make_recorder(scene)),
     "TrustDialog": lambda scene: TrustDialog(TrustRequest("/p", starts=("a program",))),
     "OnboardingDialog": lambda scene: OnboardingDialog(scene.setup),
     "SessionPicker": lambda scene: SessionPicker(),

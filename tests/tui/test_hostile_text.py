@@ -14,7 +14,8 @@ from textual import events
 
 from odin.core.call_events import PermissionAsked
 from odin.core.event import Envelope, SessionSwitched, TurnStarted
-from odin.core.op import AnswerPermission
+from odin.core.interaction import make_interaction
+from odin.core.op import Answer
 from odin.ui.notifications import format_desktop_notification, format_title
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.permission_view import paint_request as permission_page
@@ -129,7 +130,7 @@ def test_zero_width_joiners_are_kept_only_in_short_emoji_sequences() -> None:
 @pytest.mark.parametrize("filler", ["\u2630", "漢", "\U0001fae8", "a", "e\u0301", "q "], ids=ascii)
 def test_the_end_of_a_command_is_never_cut_off(filler: str, width: int) -> None:
     command = f"echo {filler * 200}; reboot-now"
-    rows = permission_page(request_for(command), Canvas(width, PALETTE))
+    rows = permission_page(make_interaction(request_for(command)), Canvas(width, PALETTE))
     shown = "".join(row.text[4:] for row in rows if row.text[:4] in ("  │ ", "  ┊ "))
     assert shown.startswith("echo") and "reboot-now" in shown.replace(" ", "") and "…" not in shown
     assert all(row.cell_length <= width for row in rows)
@@ -137,7 +138,7 @@ def test_the_end_of_a_command_is_never_cut_off(filler: str, width: int) -> None:
 
 def test_a_long_path_in_the_reason_is_shown_whole() -> None:
     reason = f"It writes to /{'x' * 300}/end."
-    rows = permission_page(PermissionAsked("a", "c", "Edit", {}, reason, "f"), Canvas(50, PALETTE))
+    rows = permission_page(make_interaction(PermissionAsked("a", "c", "Edit", {}, reason, "f")), Canvas(50, PALETTE))
     assert f"{'x' * 300}/end." in "".join(row.text for row in rows)
 
 
@@ -153,7 +154,7 @@ def test_a_long_path_in_the_reason_is_shown_whole() -> None:
     ],
 )
 def test_deceptive_characters_are_named(command: str, told: str) -> None:
-    text = "\n".join(row.text for row in permission_page(request_for(command), Canvas(200, PALETTE)))
+    text = "\n".join(row.text for row in permission_page(make_interaction(request_for(command)), Canvas(200, PALETTE)))
     assert told in text
     assert ("characters that look like" in text) is bool(told)
 
@@ -172,7 +173,7 @@ async def test_a_request_cannot_be_allowed_before_all_of_it_was_shown() -> None:
         await stage.press("end")
         await stage.shows("reboot-now")
         await stage.press("y")
-        await stage.until(lambda: client.submitted == [AnswerPermission("ask-1", allow=True)])
+        await stage.until(lambda: client.submitted == [Answer("ask-1", "allow_once")])
 
 
 async def wait_until_ready(stage: Stage) -> None:

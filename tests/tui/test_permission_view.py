@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from textual.strip import Strip
 
 from odin.core.errors import UsageError
+from odin.core.interaction import make_interaction
 from odin.core.policy import Danger
 from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline
 from odin.ui.tui.dialogs.permission_view import (
@@ -19,9 +20,11 @@ from odin.ui.tui.dialogs.permission_view import (
 )
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import DARK, make_palette
-from tests.tui.test_request_snapshots import COMMAND, DIFF, EDIT
+from tests.tui import test_request_snapshots
+from tests.tui.test_request_snapshots import DIFF
 
 CANVAS = Canvas(80, make_palette(DARK))
+COMMAND, EDIT = map(make_interaction, (test_request_snapshots.COMMAND, test_request_snapshots.EDIT))
 
 
 def get_text(strips: list[Strip]) -> str:
@@ -61,7 +64,7 @@ def test_the_danger_is_shown_with_the_effect_of_the_call():
 
 def test_dangers_differ_in_color():
     def get_color(danger: Danger) -> object:
-        ask = replace(COMMAND, danger=danger)
+        ask = make_interaction(replace(COMMAND.permission, danger=danger))
         return str(format_danger(ask, CANVAS.palette).spans[0].style)
 
     assert len({get_color(danger) for danger in get_args(Danger)}) == 4
@@ -132,8 +135,9 @@ def test_invalid_json_reports_its_position():
 
 def test_edited_arguments_offer_no_rules():
     other = replace_arguments(COMMAND, {"command": "git status"})
-    assert (other.subject, other.rules, other.permission_modes, other.effect) == ("git status", (), (), "")
-    assert "-git push origin main\n+git status" in other.preview
+    assert [choice.key for choice in other.choices] == ["allow_once", "deny", "stop"]
+    assert (other.target, other.effect) == ("git status", "")
+    assert "-git push origin main\n+git status" in other.permission.preview
 
 
 def test_a_rule_draft_switches_between_rules_and_scopes():
@@ -146,6 +150,7 @@ def test_a_rule_draft_switches_between_rules_and_scopes():
 
 def test_a_long_path_is_cut_in_the_title_and_whole_in_the_request():
     path = "/".join(["folder"] * 60) + "/end.py"
-    ask = replace(EDIT, subject=f"/home/ann/project/{path}", title=f"Edit {path}")
+    facts = replace(EDIT.permission, subject=f"/home/ann/project/{path}", title=f"Edit {path}")
+    ask = make_interaction(facts)
     assert len(format_headline(ask)) <= 150
     assert "end.py" in get_text(paint_request(ask, CANVAS))

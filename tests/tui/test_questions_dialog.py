@@ -149,7 +149,7 @@ async def test_the_dialog_closes_when_answered_elsewhere_or_timed_out(open_app: 
         assert isinstance(stage.app.screen, RequestDialog)
         ask_id = stage.app.screen.ask_id
         await stage.app.client.submit(AnswerQuestions(ask_id, (("Blue",),), by="phone"))
-        await stage.shows("Answered elsewhere.")
+        await stage.shows("This was answered elsewhere.")
         assert "Blue" in await wait_for_result(stage)
     async with open_app(script_with(ONE), config={"question_timeout_s": 4}) as stage:
         await stage.send("Ask me.")

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from odin.core.op import (
-    AnswerPermission,
-    AnswerQuestions,
+    Answer,
     Interrupt,
     Op,
     Prompt,
@@ -84,7 +83,7 @@ async def test_remote_sessions_give_the_same_screen(open_app: OpenApp) -> None:
     async with open_app(make_script(), wrap_sessions=wrap_sessions) as stage:
         assert await use_app(stage) == expected
     kinds: list[type[Op]] = [type(op) for op in remote[0].ops]
-    assert kinds == [Prompt, AnswerPermission, AnswerQuestions, RunUserShell, SetPermissionMode, Prompt]
+    assert kinds == [Prompt, Answer, Answer, RunUserShell, SetPermissionMode, Prompt]
     assert Interrupt not in kinds
     assert SetTitle not in kinds, "renaming goes through the sessions, not through an op"
     assert "rename" in remote[0].called

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odin.core.call_events import PermissionAnswered, PermissionAsked
+from odin.core.interaction import Interaction, make_interaction
 from odin.ui.permission_text import describe_answer_elsewhere, list_offered_rules
 from odin.ui.plain.dialogs import (
     PREVIEW_LINES,
@@ -28,7 +29,7 @@ from tests.table import each
 HIDDEN = "\x1b\x07\r\u202e\u200b\u2066\ufeff\u00ad\u3164\U000e0041"
 
 
-def make_request(**more: object) -> PermissionAsked:
+def make_request(agent: str = "", **more: object) -> Interaction:
     fields: dict[str, object] = {
         "ask_id": "a",
         "call_id": "c",
@@ -38,7 +39,7 @@ def make_request(**more: object) -> PermissionAsked:
         "subject": "make",
         "rules": ("Bash(make)", "Bash(make:*)"),
     }
-    return PermissionAsked(**{**fields, **more})  # pyright: ignore[reportArgumentType]
+    return make_interaction(PermissionAsked(**{**fields, **more}), agent)  # pyright: ignore[reportArgumentType]
 
 
 PLAIN = make_request(permission_modes=("auto",))
@@ -49,8 +50,8 @@ OUTSIDE = make_request(unsandboxed=True, sandbox="bubblewrap")
 @each(
     ("typed", "reply"),
     [
-        ("y\n", PermissionReply("allow")),
-        (" YES \n", PermissionReply("allow")),
+        ("y\n", PermissionReply("allow_once")),
+        (" YES \n", PermissionReply("allow_once")),
         ("", PermissionReply("deny")),
         ("\n", PermissionReply("deny")),
         ("n\n", PermissionReply("deny")),
@@ -63,12 +64,12 @@ OUTSIDE = make_request(unsandboxed=True, sandbox="bubblewrap")
         ("s\n", PermissionReply("remember", scope="session")),
         ("Project\n", PermissionReply("remember", scope="project")),
         ("u\n", PermissionReply("remember", scope="user")),
-        ("d\n", PermissionReply("forbid")),
+        ("d\n", PermissionReply("deny_always")),
         ("e\n", PermissionReply("edit")),
         ("e command\n", PermissionReply("edit", "command")),
         ("edit all\n", PermissionReply("edit", "all")),
         ("edit the other one\n", PermissionReply("deny", "edit the other one")),
-        ("a\n", PermissionReply("switch")),
+        ("a\n", PermissionReply("allow_mode")),
         ("v\n", PermissionReply("view")),
         ("?\n", PermissionReply("help")),
     ],
@@ -97,7 +98,7 @@ def test_request_outside_the_sandbox_offers_only_yes_and_no() -> None:
     assert list_offered_rules(OUTSIDE) == ()
     assert format_permission_prompt(OUTSIDE) == "Run it without the sandbox? [y]es, [n]o, or say why not: "
     assert parse_reply(OUTSIDE, "e\n").act == "unclear"
-    assert parse_reply(OUTSIDE, "y\n").act == "allow"
+    assert parse_reply(OUTSIDE, "y\n").act == "allow_once"
     shown = format_permission_request(OUTSIDE)
     assert shown.startswith("Odin asks: Run this again outside the sandbox\n  | make\n")
     assert "remember" not in format_permission_help(OUTSIDE)
@@ -105,7 +106,7 @@ def test_request_outside_the_sandbox_offers_only_yes_and_no() -> None:
 
 @given(st.text())
 def test_only_y_and_yes_allow(typed: str) -> None:
-    if parse_reply(PLAIN, typed).act == "allow":
+    if parse_reply(PLAIN, typed).act == "allow_once":
         assert typed.strip().casefold() in ("y", "yes")
 
 
@@ -119,8 +120,9 @@ def test_request_shows_paths_preview_danger_reason_and_sandbox() -> None:
         danger="hard_to_undo",
         effect="Deletes things.",
         task="look\x1b around",
+        agent="explorer",
     )
-    assert format_permission_request(asked, "explorer") == (
+    assert format_permission_request(asked) == (
         "explorer (look\\x1b around) asks: Bash: Build it\n"
         "  | make\n"
         "Needs your answer:\n"
@@ -214,7 +216,9 @@ def test_request_taller_than_the_screen_has_a_warning() -> None:
 
 
 def test_request_without_a_subject_shows_the_arguments() -> None:
-    asked = format_permission_request(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
+    asked = format_permission_request(
+        make_interaction(PermissionAsked("a", "c", "Spawn", {"task": "x\ny"}, "It starts something."))
+    )
     assert '  | {"task":"x\\ny"}\n' in asked
     assert "It starts something.\n" in asked
 
@@ -231,9 +235,10 @@ def test_hidden_characters_in_a_request_are_escaped() -> None:
         asked_paths=(poison, poison),
         allowed_paths=(poison,),
         rules=(poison,),
+        agent=poison,
     )
     texts = [
-        format_permission_request(asked, poison),
+        format_permission_request(asked),
         format_permission_prompt(asked),
         format_permission_help(asked),
         format_all_details(asked),

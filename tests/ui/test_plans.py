@@ -8,15 +8,18 @@ import pytest
 
 from odin.core.call_events import PlanAsked
 from odin.core.errors import UsageError
-from odin.core.op import AnswerPlan
+from odin.core.interaction import make_interaction
+from odin.core.op import Answer
 from odin.testing import ScriptedServer, call, say
 from odin.ui.plain.dialogs import format_plan_choices
-from odin.ui.plan_text import format_execution, list_plan_choices, parse_execution, parse_plan_choice
+from odin.ui.plan_text import format_execution, parse_execution, parse_plan_choice
 from tests.conftest import Run
 from tests.table import each
 from tests.ui.pseudo_terminal import open_terminal
 
-ASK = PlanAsked("a", "c", "/p/.odin/plans/plan-001.md", "Rename it", "1. Rename it.", ("builder", "tester"))
+ASK = make_interaction(
+    PlanAsked("a", "c", "/p/.odin/plans/plan-001.md", "Rename it", "1. Rename it.", ("builder", "tester"))
+)
 PRESENT = call("Handoff", {"plan": "1. Rename it.\n2. Test it.", "title": "Rename it"}, id="h1")
 END = "Ctrl-D keeps planning): "
 
@@ -24,24 +27,24 @@ END = "Ctrl-D keeps planning): "
 @each(
     ("typed", "answer"),
     [
-        ("1\n", AnswerPlan("a", "approve")),
-        ("2", AnswerPlan("a", "approve_new_session", role="builder")),
-        ("3", AnswerPlan("a", "approve_new_session", role="tester")),
+        ("1\n", Answer("a", "approve")),
+        ("2", Answer("a", "approve_new_session")),
+        ("3", Answer("a", "approve_new_session:tester")),
         ("4", None),
-        ("5", AnswerPlan("a", "keep_planning")),
-        ("\n", AnswerPlan("a", "keep_planning")),
-        ("", AnswerPlan("a", "keep_planning")),
-        ("shorter, please\n", AnswerPlan("a", "revise", "shorter, please")),
+        ("5", Answer("a", "keep_planning")),
+        ("\n", Answer("a", "keep_planning")),
+        ("", Answer("a", "keep_planning")),
+        ("shorter, please\n", Answer("a", "revise", "shorter, please")),
     ],
 )
-def test_typed_choice_is_parsed(typed: str, answer: AnswerPlan | None) -> None:
+def test_typed_choice_is_parsed(typed: str, answer: Answer | None) -> None:
     assert parse_plan_choice(ASK, typed) == answer
 
 
 def test_a_number_without_a_choice_is_asked_again() -> None:
     with pytest.raises(ValueError, match="9"):
         parse_plan_choice(ASK, "9")
-    assert len(list_plan_choices(ASK)) == 5
+    assert len(ASK.choices) == 5
 
 
 @each(
@@ -64,7 +67,7 @@ def test_wrong_arguments_of_execute_are_refused(rest: str) -> None:
 
 
 def test_control_characters_of_a_plan_are_escaped() -> None:
-    text = format_plan_choices(PlanAsked("a", "c", "/p/\x1b[2J.md", "t\x07", "x"))
+    text = format_plan_choices(make_interaction(PlanAsked("a", "c", "/p/\x1b[2J.md", "t\x07", "x")))
     assert not set(text) & set("\x1b\x07")
 
 

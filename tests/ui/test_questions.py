@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from odin.core.call_events import QuestionsAsked
 from odin.core.event_values import Option, Question
+from odin.core.interaction import make_interaction
+from odin.core.op import Answer
 from odin.testing import ScriptedServer, Turn, call, reply, say
-from odin.ui.callbacks import parse_choice, parse_sdk_answers
+from odin.ui.callbacks import make_sdk_answer, parse_choice
 from odin.ui.plain.dialogs import format_question
 from tests.table import each
 from tests.ui.pseudo_terminal import open_terminal
@@ -42,6 +45,11 @@ def test_typed_answer_is_parsed(question: Question, typed: str, answer: tuple[st
     assert parse_choice(question, typed) == answer
 
 
+def answer_as_sdk(question: Question, changed: Any) -> object:
+    asked = make_interaction(QuestionsAsked("a", "c", (question,)))
+    return make_sdk_answer(asked, "sdk", allow=True, message="", changed=changed, interrupt=False)
+
+
 @pytest.mark.parametrize(
     ("question", "given", "answer"),
     [
@@ -55,12 +63,12 @@ def test_typed_answer_is_parsed(question: Question, typed: str, answer: tuple[st
     ],
 )
 def test_answers_of_an_sdk_client_are_parsed(question: Question, given: Any, answer: tuple[str, ...]) -> None:
-    assert parse_sdk_answers([question], {"answers": {"Which?": given}}) == (answer,)
+    assert answer_as_sdk(question, {"answers": {"Which?": given}}) == Answer("a", "answer", answers=(answer,), by="sdk")
 
 
 @pytest.mark.parametrize("changed", [None, {}, {"answers": []}, {"answers": {"Other?": "x"}}, "text"])
 def test_missing_answers_of_an_sdk_client_are_the_defaults(changed: Any) -> None:
-    assert parse_sdk_answers([ONE], changed) == ((),)
+    assert answer_as_sdk(ONE, changed) == Answer("a", "answer", answers=((),), by="sdk")
 
 
 def test_control_characters_of_a_question_are_escaped() -> None:

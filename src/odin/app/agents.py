@@ -18,7 +18,7 @@ from odin.context.file_cache import FileCache, FileOwnership
 from odin.core.errors import UsageError
 from odin.core.event import RoleChanged, Warned
 from odin.core.event_values import CachedFile, Mode
-from odin.core.op import AnswerPlan
+from odin.core.op import Answer
 from odin.core.text import suggest_similar, to_valid_unicode
 from odin.core.tool import PlanProposal, Question, Registry, ResolvedPath, Tool
 from odin.core.write_scope import WriteScope
@@ -147,7 +147,6 @@ class AgentRuntime:
             self._parts.extensions,
             self._agent,
         )
-        can_ask = permissions.approvals.can_ask
         deps = ToolDeps(
             files=self.seen.files,
             runner=self.workspace.runner,
@@ -158,8 +157,8 @@ class AgentRuntime:
             fetch=answering.web.fetch,
             search_engine=answering.web.search,
             list_collected=lambda: core.recorder.state.list_collected(agent),
-            ask_user=self._ask_questions if can_ask else None,
-            ask_plan=self._ask_plan if can_ask else None,
+            ask_user=self._ask_questions if core.options.can_ask else None,
+            ask_plan=self._ask_plan if core.options.can_ask else None,
             handoff_roles=None if agent else self._list_handoff_roles,
             background=self._parts.work.background,
             hooks=hooks,
@@ -190,7 +189,7 @@ class AgentRuntime:
         return CallDeps(
             registry=self.registry,
             policy=self.make_policy,
-            approvals=permissions.approvals,
+            interactions=permissions.interactions,
             recorder=core.recorder,
             hooks=hooks,
             redact=permissions.redact,
@@ -247,13 +246,13 @@ class AgentRuntime:
         return f"{sandbox.describe()}; commands are {confines} the agent's write scope: {self._scope.describe()}"
 
     async def _ask_questions(self, call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...] | None:
-        return await self._parts.permissions.approvals.ask_questions(call_id, questions, self._agent)
+        return await self._parts.permissions.interactions.ask_questions(call_id, questions, self._agent)
 
-    async def _ask_plan(self, call_id: str, plan: PlanProposal) -> AnswerPlan:
+    async def _ask_plan(self, call_id: str, plan: PlanProposal) -> Answer:
         permissions = self._parts.permissions
         clean = replace(plan, text=permissions.redact(plan.text).text)
-        answer = await permissions.approvals.ask_plan(call_id, clean, self._agent)
-        if answer.decision == "approve":
+        answer = await permissions.interactions.ask_plan(call_id, clean, self._agent)
+        if answer.plan_decision == "approve":
             # The main agent gets the role that carries out the plan.
             roles, emit = self._parts.extensions.roles, self._parts.core.recorder.emit
             role, changed = await roles.switch(answer.role)
@@ -289,7 +288,7 @@ class AgentRuntime:
             budget=answering.budget,
             compaction=NoCompaction() if self.models.info.strategy == "files" else self._compaction,
             failover=self.models,
-            clock=parts.permissions.approvals.measure_work,
+            clock=partial(parts.permissions.interactions.measure_work, self._agent),
             take_late_warning=self._take_late_warning,
             make_verifier=self._make_verifier,
         )

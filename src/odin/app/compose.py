@@ -56,16 +56,17 @@ from odin.core.provider import Compactor, ModelInfo, Provider
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Tool
 from odin.engine.agent import Agent, AgentDeps
-from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.call import BeforeStep
 from odin.engine.client import LocalClient, OpenSession
 from odin.engine.controls import FileSearch, SessionDeps
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookTasks
+from odin.engine.interactions import Interactions
 from odin.engine.job_notifier import JobNotifier
 from odin.engine.limits import CostBudget
 from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
+from odin.engine.rule_changes import RuleChanges
 from odin.engine.stream import SmallModel, give_title
 from odin.engine.turn import TurnDeps, TurnLimits
 from odin.engine.user_shell import UserShell
@@ -136,7 +137,8 @@ async def open_session(
         )
         roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in custom.tools])
         await roles.open(opened.past, options.role, keep_model=initial.chosen)
-        return compose_session(options, workspace, opened, models, initial, custom, roles, process, leave).attach()
+        session = compose_session(options, workspace, opened, models, initial, custom, roles, process, leave)
+        return session.attach(answers=options.can_ask)
     except BaseException:
         if opened is not None:
             opened.log.close()
@@ -214,16 +216,16 @@ def compose_session(
         launcher=launcher,
         find_changed_plugin=partial(find_changed_plugin, config),
     )
-    approvals = Approvals(
+    interactions = Interactions(
         recorder,
         hooks=hooks,
-        can_ask=options.can_ask,
+        waits=not options.headless,
         question_timeout=config.question_timeout_s,
         confirm_timeout=config.confirm_timeout_s,
         clock=environment.timing.monotonic,
     )
     rules = RuleChanges(rule_set, recorder, roles.list_rules)
-    permissions = Permissions(sandbox, runner, launcher, hooks, approvals, rule_set, rules, redact, policy)
+    permissions = Permissions(sandbox, runner, launcher, hooks, interactions, rule_set, rules, redact, policy)
 
     # --- who answers ---
     memory = OpenedLater(partial(_open_memory, core, redact), now=workspace.has_memory)
@@ -250,7 +252,7 @@ def compose_session(
         can_confine=sandbox.can_confine,
     )
     background.listener = job_notifier = JobNotifier(recorder, redact, checkpoints.note_process_end)
-    verification = OpenedLater(partial(_make_verification, core, approvals))
+    verification = OpenedLater(partial(_make_verification, core, interactions))
     work = WorkServices(workspaces, background, checkpoints, verification, ownership, HookTasks())
     parts = SessionParts(core, permissions, answering, extensions, work)
 
@@ -277,7 +279,7 @@ def compose_session(
     deps = SessionDeps(
         team=factory.team,
         recorder=recorder,
-        approvals=approvals,
+        interactions=interactions,
         rules=rules,
         hooks=main.hooks,
         add_hook=hooks.add,
@@ -385,10 +387,10 @@ def _find_language_servers(core: SessionCore, redact: "Redactor") -> "SessionLan
     return found if found.specs else None
 
 
-def _make_verification(core: SessionCore, approvals: Approvals) -> "SessionVerification":
+def _make_verification(core: SessionCore, interactions: Interactions) -> "SessionVerification":
     from odin.app.verification import SessionVerification
 
-    return SessionVerification(core.config, core.environment.variables, core.recorder, approvals)
+    return SessionVerification(core.config, core.environment.variables, core.recorder, interactions)
 
 
 def _load_command_library(core: SessionCore, skills: "SessionSkills | None") -> "CommandLibrary":
@@ -400,7 +402,7 @@ def _load_command_library(core: SessionCore, skills: "SessionSkills | None") -> 
 
 def _make_main_agent(parts: SessionParts, factory: TeamFactory, seen: SeenFiles) -> AgentRuntime:
     """Make the main agent, with the files that an earlier run had read. Return its parts."""
-    core, answering, approvals = parts.core, parts.answering, parts.permissions.approvals
+    core, answering, interactions = parts.core, parts.answering, parts.permissions.interactions
     recorder, state, config = core.recorder, core.recorder.state, core.config
     main = AgentRuntime(parts, "", AgentTool(factory.team.run), *factory.make_tools(""), seen=seen)
     factory.runtimes[""] = main
@@ -421,7 +423,7 @@ def _make_main_agent(parts: SessionParts, factory: TeamFactory, seen: SeenFiles)
         nonlocal has_hinted
         main.hooks.report_idle(ended)
         is_plan = state.mode == "plan_mode" and ended.reason == "end_turn" and not ended.plan_path
-        if is_plan and approvals.can_ask and not has_hinted and answering.models.info.takes_instructions:
+        if is_plan and interactions.can_ask and not has_hinted and answering.models.info.takes_instructions:
             has_hinted = True
             recorder.emit(Warned(NO_PLAN_HINT, "info"))
 
@@ -431,7 +433,7 @@ def _make_main_agent(parts: SessionParts, factory: TeamFactory, seen: SeenFiles)
         one_at_a_time=config.queue.steering == "one-at-a-time",
         mode_for=parts.extensions.roles.restrict_mode,
         on_idle=report_idle,
-        on_steered=lambda: approvals.cancel_for_agent(""),
+        on_steered=lambda: interactions.cancel_for_agent(""),
     )
     factory.team.set_main(agent)
     answering.compaction.set_template("", main.get_template)

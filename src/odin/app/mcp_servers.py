@@ -1,4 +1,4 @@
-"""Connects the MCP servers of a session with its approvals, its log and its small model."""
+"""Connects the MCP servers of a session with its interactions, its log and its small model."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,7 +33,7 @@ def make_servers(
     async def sample(server: str, params: Any) -> Any:
         return await _sample(small_model, permissions.redact, params)
 
-    recorder, launcher, approvals = core.recorder, permissions.launcher, permissions.approvals
+    recorder, launcher = core.recorder, permissions.launcher
     deps = ServerDeps(
         config=core.config,
         environment=core.environment,
@@ -45,7 +45,7 @@ def make_servers(
         emit=recorder.emit,
         redact=lambda text: mask_logins(permissions.redact(text).text),
         is_busy=lambda: recorder.state.conversation.is_executing,
-        ask_user=approvals.ask_questions if approvals.can_ask else None,
+        ask_user=permissions.interactions.ask_questions,
         sample=sample,
         has_tool=has_tool,
         is_lazy=core.options.headless,

@@ -1,7 +1,7 @@
 """The parts of one session, as frozen structs. `compose` builds them bottom-up; each part gets the ones it needs.
 
 SessionCore    where the session works: options, workspace, log and state
-Permissions    what may be done: rules, hooks, approvals, sandbox and runner
+Permissions    what may be done: rules, hooks, interactions, sandbox and runner
 ModelServices  who answers: models, prompts, budget and compaction
 Extensions     what users add: roles, skills, memory, MCP and language servers
 WorkServices   what is being done: workspaces, background processes and checkpoints of files
@@ -31,11 +31,12 @@ from odin.core.environment import ExecutionEnvironment
 from odin.core.event import Warned
 from odin.core.provider import Compactor
 from odin.core.tool import Tool
-from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.call import BeforeStep
 from odin.engine.hooks import HookTasks
+from odin.engine.interactions import Interactions
 from odin.engine.limits import CostBudget
 from odin.engine.recorder import Recorder
+from odin.engine.rule_changes import RuleChanges
 from odin.engine.stream import RetryPolicy, SmallModel
 from odin.engine.turn import TurnLimits
 from odin.models.selection import ModelSelector
@@ -110,7 +111,7 @@ class Permissions(Struct, frozen=True):
     runner: ProcessRunner
     launcher: Launcher
     hooks: HookSet
-    approvals: Approvals
+    interactions: Interactions
     rule_set: RuleSet
     rules: RuleChanges
     redact: Redactor

@@ -124,7 +124,7 @@ class TeamFactory:
             one_at_a_time=config.queue.steering == "one-at-a-time",
             mode_for=lambda mode: definition.restrict_mode(self._roles.restrict_mode(mode)),
             on_idle=on_idle,
-            on_steered=lambda: parts.permissions.approvals.cancel_for_agent(spec.name),
+            on_steered=lambda: parts.permissions.interactions.cancel_for_agent(spec.name),
             mode=spec.mode,
         )
 

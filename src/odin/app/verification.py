@@ -15,8 +15,8 @@ from odin.core.errors import OdinError
 from odin.core.event import Warned
 from odin.core.event_values import Option, Question
 from odin.core.text import join_some
-from odin.engine.approvals import Approvals
 from odin.engine.call import CallScope, TurnCalls
+from odin.engine.interactions import Interactions
 from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
 from odin.engine.verification import ChangeVerifier, VerificationDeps
@@ -31,11 +31,11 @@ _MAX_NAMED = 5
 class SessionVerification:
     """Makes the verifiers of the turns. What the user declines is not asked again in the same session."""
 
-    def __init__(self, config: Config, env: Mapping[str, str], recorder: Recorder, approvals: Approvals) -> None:
+    def __init__(self, config: Config, env: Mapping[str, str], recorder: Recorder, interactions: Interactions) -> None:
         self._config = config
         self._env = env
         self._recorder = recorder
-        self._approvals = approvals
+        self._interactions = interactions
         self._answers: dict[ProjectChecks, bool] = {}
 
     def make_verifier(self, pipeline: CallPipeline, turn: str, scope: CallScope, calls: TurnCalls) -> ChangeVerifier:
@@ -59,7 +59,7 @@ class SessionVerification:
         if known is None:
             known = read_confirmation(checks, self._env)
         if known is None:
-            known = await self._ask_user(checks, ask_id, agent) if self._approvals.can_ask else False
+            known = await self._ask_user(checks, ask_id, agent) if self._interactions.can_ask else False
         self._answers[checks] = known
         return known
 
@@ -67,7 +67,7 @@ class SessionVerification:
         names = join_some([f"`{command}`" for command in checks.commands], _MAX_NAMED)
         text = f"Odin found the checks {names} in {checks.folder}. May it run them after changes?"
         try:
-            answers = await self._approvals.ask_questions(ask_id, (Question("Checks", text, (_YES, _NO)),), agent)
+            answers = await self._interactions.ask_questions(ask_id, (Question("Checks", text, (_YES, _NO)),), agent)
         except TimeoutError:
             return False
         if answers is None:

@@ -21,7 +21,7 @@ from odin.config.files import parse_json_object, read_config_file, remove_key, s
 from odin.config.mcp_file import SERVERS_KEY, explain_unusable
 from odin.config.paths import MCP_NAME, SCRATCH_FOLDER, find_project_root, make_environment
 from odin.config.settings import McpServerSettings
-from odin.core.errors import ConfigError, UsageError
+from odin.core.errors import ConfigError, NeedsConfirmation, UsageError
 from odin.core.event_values import ServerStatus
 from odin.core.private_folders import open_scratch
 from odin.core.server_tool import find_ambiguous_servers
@@ -135,8 +135,8 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     """Return the states of the configured servers, after connecting them all."""
     from odin.mcp.servers import ServerDeps, SessionServers
 
-    async def refuse(server: str, params: Any) -> Any:
-        raise UsageError("Sampling is not available here.")
+    async def refuse(*request: Any) -> Any:
+        raise NeedsConfirmation("No user and no model can be asked here.")
 
     redact = build_redactor(config, env, ())
     environment = make_environment(env, config.root)
@@ -155,7 +155,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
             emit=lambda event, agent: None,
             redact=lambda text: redact(text).text,
             is_busy=lambda: False,
-            ask_user=None,
+            ask_user=refuse,
             sample=refuse,
         )
         servers = SessionServers(deps)

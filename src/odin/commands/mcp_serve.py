@@ -18,12 +18,13 @@ from pydantic import Field
 
 from odin.config import Options, get_state_dir
 from odin.config.paths import SCRATCH_FOLDER
-from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, ToolStarted
+from odin.core.call_events import AskEvent, ToolStarted
 from odin.core.client import Client, close_events
 from odin.core.errors import OdinError
-from odin.core.event import TurnEnded
+from odin.core.event import Envelope, TurnEnded
 from odin.core.event_values import Mode
-from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Prompt
+from odin.core.interaction import Interaction, make_interaction
+from odin.core.op import Answer, Interrupt, Prompt
 from odin.core.private_folders import open_scratch
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import open_project_sessions
@@ -159,7 +160,7 @@ class _Run:
                     event = envelope.event
                     if isinstance(event, TurnEnded) and event.id == prompt.id:
                         return event
-                    await self._follow(event)
+                    await self._follow(envelope)
             except BaseException:
                 # the turn must not outlive its call; and a cancelled scope would cancel the interrupt, too
                 with anyio.CancelScope(shield=True), suppress(OdinError):
@@ -169,34 +170,37 @@ class _Run:
         finally:
             close_events(events)
 
-    async def _follow(self, event: Any) -> None:
+    async def _follow(self, envelope: Envelope) -> None:
+        event = envelope.event
         if isinstance(event, ToolStarted):
             self._steps += 1
             with suppress(Exception):  # the other side need not listen
                 await self._context.report_progress(
                     self._steps, None, f"{event.name} {event.description}"[:200].strip()
                 )
-        elif isinstance(event, PermissionAsked):
-            await self._ask_permission(event)
-        elif isinstance(event, QuestionsAsked):
+        elif isinstance(event, AskEvent):
+            await self._client.submit(await self._answer(make_interaction(event, envelope.agent)))
+
+    async def _answer(self, interaction: Interaction) -> Answer:
+        """Ask the other side. A plan is not asked about: it is the result of the call."""
+        if interaction.kind == "plan":
+            return Answer(interaction.id, interaction.default, by="mcp")
+        if interaction.kind != "permission":
             fields: dict[str, Any] = {}
-            for number, question in enumerate(event.questions, 1):
+            for number, question in enumerate(interaction.questions, 1):
                 field: dict[str, Any] = {"type": "string", "description": f"{question.header}: {question.text}"}
                 if question.options and not question.multiple:
                     field["enum"] = [option.label for option in question.options]
                 fields[f"answer_{number}"] = field
             given = await self._request_input("Odin has questions.", fields, [*fields])
             answers = tuple((str(given[name]),) if given.get(name) else () for name in fields)
-            await self._client.submit(AnswerQuestions(event.ask_id, answers, cancelled=not any(answers), by="mcp"))
-        elif isinstance(event, PlanAsked):
-            await self._client.submit(AnswerPlan(event.ask_id, "keep_planning", by="mcp"))
-
-    async def _ask_permission(self, asked: PermissionAsked) -> None:
-        what = asked.title or f"{asked.name} {asked.subject}".strip()
+            return Answer(interaction.id, "answer" if any(answers) else "cancel", answers=answers, by="mcp")
+        asked = interaction.permission
         preview, missing = asked.preview, len(asked.preview) - _MAX_PREVIEW_CHARS
         if missing > 0:
             more = " at least" if "\n... cut: " in preview[_MAX_PREVIEW_CHARS:] else ""
             preview = f"{preview[:_MAX_PREVIEW_CHARS]}\n... cut:{more} {missing:,} more characters are not shown"
+        what = asked.title or f"{asked.name} {asked.subject}".strip()
         parts = [f"Odin wants to run: {what}", asked.subject, asked.effect, asked.reason, preview]
         message = "\n".join(dict.fromkeys(part for part in parts if part))
         fields = {
@@ -204,9 +208,8 @@ class _Run:
             "comment": {"type": "string", "description": "Why not, or what to do instead."},
         }
         given = await self._request_input(message, fields, ["decision"])
-        allow = given.get("decision") == "allow"
-        reason = str(given.get("comment") or "")
-        await self._client.submit(AnswerPermission(asked.ask_id, allow, reason, by="mcp"))
+        choice = "allow_once" if given.get("decision") == "allow" else "deny"
+        return Answer(interaction.id, choice, str(given.get("comment") or ""), by="mcp")
 
     async def _request_input(self, message: str, fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
         """Return what the other side filled in; nothing if it declined, or could not ask."""

@@ -358,9 +358,12 @@ class HookRan(Event, frozen=True):
 
 
 class QuestionsAsked(Event, frozen=True):
+    """A tool call asks the user, or the MCP server `server` does."""
+
     ask_id: str
     call_id: str
     questions: tuple[Question, ...]
+    server: str = ""
 
 
 class QuestionsAnswered(Event, frozen=True):

@@ -32,6 +32,7 @@ from odin.core.event_values import (
     SkippedFile,
     Todo,
 )
+from odin.core.interaction import Interaction
 from odin.core.message import Usage
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
@@ -110,7 +111,7 @@ class ContextItem(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """A copy of the whole state at one event number. `used_skills` are by agent."""
+    """A copy of the whole state at one event number. `used_skills` are by agent, `interactions` wait for answers."""
 
     session: str
     seq: int
@@ -142,6 +143,7 @@ class Snapshot(Struct, frozen=True):
     unread_messages: int = 0
     team_working: bool = False
     used_skills: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    interactions: tuple[Interaction, ...] = ()
 
 
 class SkillSummary(Struct, frozen=True):
@@ -373,6 +375,10 @@ class Client(Protocol):
 
         Raise UsageError for an unknown name.
         """
+        ...
+
+    def set_answering(self, answers: bool, reason: str = "") -> None:
+        """Say whether this front end answers interactions from now on; `reason` tells the model why not."""
         ...
 
     def observe_activity(self, observer: Callable[[ActivityChanged], None] | None) -> None:

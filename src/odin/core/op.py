@@ -158,13 +158,45 @@ class SetTitle(Struct, frozen=True, tag=True):
     title: str
 
 
-class AnswerPermission(Struct, frozen=True, tag=True):
-    """Answer a permission request. The first answer wins; False if the request is unknown or answered.
+class Answer(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Answer an interaction: a permission request, questions, a plan. The first answer wins.
 
-    `args` replaces the arguments, which are validated and checked again; `summary` says what was changed. `by` names
-    who answered. `rule` is one of the offered rules or another one; with `remember` it is saved with this answer's
-    action, allow or deny. `permission_mode` is one of the offered modes, which the session then has from now on.
+    False if there is no such interaction, or it is answered. `choice` is the key of one of its choices; UsageError if
+    it has none with that key. The other fields are those of its form. `text` is what the user says to the model: the
+    reason of a denial, a comment on a plan. `args` replaces the arguments of a call, which are validated and checked
+    again; `summary` says what was changed. `rule` is one of the offered rules or another one; with a `scope` it is
+    saved, to allow or to deny. `permission_mode` is one of the offered modes. `answers` has the chosen labels or typed
+    text for each question; an empty one means the default. `plan` replaces the text of a plan, and `role`, one of those
+    offered, carries it out. `interrupt` also stops the turn, as the choice `stop` does. `by` names who answered.
     """
+
+    id: str
+    choice: str
+    text: str = ""
+    args: dict[str, Any] | None = None
+    summary: str = ""
+    rule: str = ""
+    scope: RememberScope | None = None
+    permission_mode: str = ""
+    answers: tuple[tuple[str, ...], ...] = ()
+    plan: str = ""
+    role: str = ""
+    interrupt: bool = False
+    by: str = "user"
+
+    @property
+    def allow(self) -> bool:
+        return self.choice.startswith("allow")
+
+    @property
+    def plan_decision(self) -> PlanDecision:
+        if self.choice.startswith("approve_new_session"):
+            return "approve_new_session"
+        return "approve" if self.choice == "approve" else "revise" if self.choice == "revise" else "keep_planning"
+
+
+class AnswerPermission(Struct, frozen=True, tag=True):
+    """Answer a permission request; short for `Answer`. `interrupt`: a denial also stops the turn."""
 
     ask_id: str
     allow: bool
@@ -193,11 +225,7 @@ class RemoveRule(Struct, frozen=True, tag=True):
 
 
 class AnswerQuestions(Struct, frozen=True, tag=True):
-    """Answer a tool's questions: the chosen labels or typed text for each; an empty answer means the default.
-
-    The first answer wins; False if the questions are not open. `cancelled` tells the model that the user declined to
-    answer.
-    """
+    """Answer questions; short for `Answer`. `cancelled` tells the model that the user declined to answer."""
 
     ask_id: str
     answers: tuple[tuple[str, ...], ...] = ()
@@ -206,11 +234,7 @@ class AnswerQuestions(Struct, frozen=True, tag=True):
 
 
 class AnswerPlan(Struct, frozen=True, tag=True):
-    """Decide about a plan. The first answer wins; False if the plan is not open.
-
-    `comment` says what to change or to keep in mind. `text` replaces the text of the plan. `role` is one of the offered
-    roles; "" means the first one.
-    """
+    """Decide about a plan; short for `Answer`. `text` replaces the plan, `role` "" means the first one offered."""
 
     ask_id: str
     decision: PlanDecision
@@ -373,6 +397,7 @@ Op = (
     | CloseAgent
     | Compact
     | CancelCompaction
+    | Answer
     | AnswerPermission
     | AnswerQuestions
     | AnswerPlan

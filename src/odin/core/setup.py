@@ -58,7 +58,7 @@ class Setup(Protocol):
         ...
 
 
-class TrustRequest(Struct, frozen=True):
+class TrustRequest(Struct, frozen=True, tag=True):
     """Settings that take effect only if the folder is trusted: programs it starts, calls it allows, values it sets.
 
     `changed` names the files that changed since the folder was last trusted. `servers` are the programs among what it

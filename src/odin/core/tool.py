@@ -28,7 +28,7 @@ from odin.core.background_prompts import BackgroundPrompt
 from odin.core.environment import ExecutionEnvironment
 from odin.core.event_values import Mode, Question, Todo
 from odin.core.message import Image
-from odin.core.op import AnswerPlan
+from odin.core.op import Answer
 from odin.core.profile import PROJECT, ProcessProfile
 from odin.core.provider import ToolSpec
 
@@ -203,7 +203,9 @@ AskSmallModel = Callable[[BackgroundPrompt, str], Awaitable[str]]
 """Runs a small job on the small model. Raises ProviderError."""
 
 AskUser = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...], ...] | None]]
-"""Asks the user for the call with this id. Returns None if declined; raises TimeoutError without an answer."""
+"""Asks the user for the call with this id. Returns None if declined.
+
+Raises TimeoutError without an answer, and NeedsConfirmation if nobody can be asked now."""
 
 
 class PlanProposal(Struct, frozen=True):
@@ -215,8 +217,8 @@ class PlanProposal(Struct, frozen=True):
     roles: tuple[str, ...] = ()
 
 
-AskPlan = Callable[[str, PlanProposal], Awaitable[AnswerPlan]]
-"""Presents the plan of the call with this id to the user and returns the decision. Raises TimeoutError."""
+AskPlan = Callable[[str, PlanProposal], Awaitable[Answer]]
+"""Presents the plan of the call with this id to the user and returns the decision. Raises as `AskUser` does."""
 
 
 class CollectedItem(Struct, frozen=True):

@@ -15,10 +15,11 @@ from odin.core.policy import Redact, redact_nothing
 from odin.core.profile import NO_GRANTS, SandboxGrants
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Registry, ResolvedPath, Target, Tool, ToolContext, ToolOutput, fail
-from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.hooks import HookInbox
+from odin.engine.interactions import Interactions
 from odin.engine.limits import RepetitionGuard
 from odin.engine.recorder import Recorder
+from odin.engine.rule_changes import RuleChanges
 from odin.policy.decision import Decision
 from odin.session.history import FileHistory
 
@@ -226,7 +227,7 @@ class CallDeps(Struct, frozen=True):
 
     registry: Registry
     policy: Callable[[], "Policy"]
-    approvals: Approvals
+    interactions: Interactions
     recorder: Recorder
     hooks: HookInbox
     redact: Redact = redact_nothing

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odin.core.event_values import CallAudit
-from odin.core.op import AnswerPermission
+from odin.core.op import Answer
 from odin.core.tool import Tool
 from odin.engine.call import Call
 from odin.policy.decision import Decision
@@ -40,16 +40,16 @@ def format_unaskable(call: Call) -> str:
     )
 
 
-def format_rejection(answer: AnswerPermission) -> str:
+def format_rejection(answer: Answer) -> str:
     if answer.by == "timeout":
-        return f"Denied: the permission request timed out. {answer.reason} Nothing was done."
+        return f"Denied: the permission request timed out. {answer.text} Nothing was done."
     if answer.by == "hook":
-        return format_hook_denial(answer.reason)
+        return format_hook_denial(answer.text)
     if answer.by in ("shutdown", "nobody"):
-        return f"Denied: {answer.reason} Nothing was done."
+        return f"Denied: {answer.text} Nothing was done."
     return (
-        f"The user denied this tool call: {answer.reason}\nIt was not run."
-        if answer.reason
+        f"The user denied this tool call: {answer.text}\nIt was not run."
+        if answer.text
         else "The user denied this tool call. It was not run."
     )
 

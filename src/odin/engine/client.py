@@ -23,8 +23,10 @@ from odin.core.client import (
 from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, UsageError
 from odin.core.event import ContextAdded, Envelope, SessionOpened, SessionSwitched
 from odin.core.event_values import DEFAULT_ROLE, Mode
+from odin.core.interaction import read_answer
 from odin.core.op import (
     AddContext,
+    Answer,
     AnswerPermission,
     AnswerPlan,
     AnswerQuestions,
@@ -85,7 +87,7 @@ class OpenSession:
         return self._closing is not None
 
     def attach(self, *, answers: bool = True) -> "LocalClient":
-        """Return a new client. Only one that `answers` may answer permission requests, questions and plans."""
+        """Return a new client. Only one that `answers` may answer interactions."""
         if self._closing is not None:
             raise AgentShutdown
         client = LocalClient(self, answers=answers)
@@ -197,23 +199,19 @@ class OpenSession:
     async def _cancel_compaction(self, op: CancelCompaction) -> bool:
         return self._deps.compaction.cancel(op.agent)
 
-    async def _answer_permission(self, op: AnswerPermission) -> bool:
+    async def _answer(self, op: Answer | AnswerPermission | AnswerQuestions | AnswerPlan) -> bool:
         """Give the answer; one with which the user stops the turn also pauses the queue, as an interrupt does.
 
         It is the queue of the agent that asked; AgentTool's sub-agent belongs to the turn that waits for it.
         """
-        agent = self._deps.approvals.find_asking(op.ask_id)
-        if not self._deps.approvals.answer(op):
+        answer = op if isinstance(op, Answer) else read_answer(op)
+        interaction = self._deps.interactions.get(answer.id)
+        if interaction is None or not self._deps.interactions.answer(answer):
             return False
-        if op.interrupt and op.by == "user":
+        if (answer.interrupt or answer.choice == "stop") and answer.by == "user":
+            agent = interaction.agent
             self._team.get(agent if self._team.find_task(agent) is not None else "").pause_queue()
         return True
-
-    async def _answer_questions(self, op: AnswerQuestions) -> bool:
-        return self._deps.approvals.answer_questions(op)
-
-    async def _answer_plan(self, op: AnswerPlan) -> bool:
-        return self._deps.approvals.answer_plan(op)
 
     def record_switch(self, event: SessionSwitched) -> None:
         """Publish that the front end leaves one session for another; this one is either of them."""
@@ -261,7 +259,7 @@ class OpenSession:
             pass
         deps = self._deps
         deps.background.stop_accepting()
-        await deps.approvals.close()
+        await deps.interactions.close()
         await self._agent.stop()
         await deps.team.close()
         await deps.compaction.close()
@@ -282,7 +280,7 @@ class LocalClient:
 
     def __init__(self, session: OpenSession, *, answers: bool) -> None:
         self.session = session
-        self._answers = answers
+        self._attached = session.deps.interactions.attach(answers=answers)
         self._deps = session.deps
         self._recorder = session.deps.recorder
         self._streams: list[Subscription] = []
@@ -293,9 +291,12 @@ class LocalClient:
     async def submit(self, op: Op) -> bool:
         if self._is_detached and not self.session.is_closing:
             raise AgentShutdown
-        if isinstance(op, _ANSWERS) and not self._answers:
+        if isinstance(op, _ANSWERS) and not self._attached.answers:
             raise UsageError("This client may watch the session, but not answer for its user.")
         return await self.session.submit(op)
+
+    def set_answering(self, answers: bool, reason: str = "") -> None:
+        self._attached.set_answering(answers, reason)
 
     # --- streams ---
 
@@ -395,6 +396,7 @@ class LocalClient:
             return
         self._is_detached = True
         self.session.clients.discard(self)
+        self._attached.detach()
         self.observe_activity(None)
         for stream in self._streams:
             stream.close()
@@ -420,12 +422,13 @@ _OP_HANDLERS: dict[type[Op], Callable[[OpenSession, Any], Awaitable[bool]]] = {
     AddContext: OpenSession._add_context,
     RunUserShell: OpenSession._run_user_shell,
     CancelCompaction: OpenSession._cancel_compaction,
-    AnswerPermission: OpenSession._answer_permission,
-    AnswerQuestions: OpenSession._answer_questions,
-    AnswerPlan: OpenSession._answer_plan,
+    Answer: OpenSession._answer,
+    AnswerPermission: OpenSession._answer,
+    AnswerQuestions: OpenSession._answer,
+    AnswerPlan: OpenSession._answer,
 }
 
-_ANSWERS = (AnswerPermission, AnswerQuestions, AnswerPlan)
+_ANSWERS = (Answer, AnswerPermission, AnswerQuestions, AnswerPlan)
 
 _ALLOWED_WHILE_CLOSING = (*_ANSWERS, Interrupt, CancelCompaction)
 """Ops a closing session accepts. They start and record nothing new."""
@@ -436,7 +439,7 @@ _VERBATIM_OPS = (AnswerPermission, RunUserShell)
 
 def _make_op_encodable(op: Op) -> Op:
     """Replace characters that the log and front ends cannot encode, so that all of them see the same text."""
-    if isinstance(op, _VERBATIM_OPS):
+    if isinstance(op, _VERBATIM_OPS) or (isinstance(op, Answer) and op.args is not None):
         return op
     try:
         msgspec.json.encode(op)

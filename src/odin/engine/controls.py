@@ -20,11 +20,12 @@ from odin.core.event_values import Mode
 from odin.core.op import ChangeMemory, Compact, ControlServers, LanguageServerAction, Redo, Rewind
 from odin.core.policy import CallbackHook, Redact, ServerExchange
 from odin.core.tool import Tool
-from odin.engine.approvals import Approvals, RuleChanges
 from odin.engine.hooks import TurnHooks
+from odin.engine.interactions import Interactions
 from odin.engine.limits import CostBudget
 from odin.engine.prompts import Attachments, CommandExpander, NoAttachments
 from odin.engine.recorder import Recorder
+from odin.engine.rule_changes import RuleChanges
 from odin.engine.team import Team
 from odin.engine.user_shell import UserShell
 from odin.sandbox.background import BackgroundProcesses
@@ -161,7 +162,7 @@ class SessionDeps(Struct, frozen=True):
 
     team: Team
     recorder: Recorder
-    approvals: Approvals
+    interactions: Interactions
     rules: RuleChanges
     hooks: TurnHooks
     add_hook: Callable[[CallbackHook], None]

@@ -10,17 +10,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from odin.core.call_events import (
-    PermissionAnswered,
-    PermissionAsked,
-    PlanAnswered,
-    PlanAsked,
-    QuestionsAnswered,
-    SpawnFinished,
-    ToolEnded,
-)
+from odin.core.call_events import SpawnFinished, ToolEnded
 from odin.core.event import AgentEnded, AnyEvent, PromptDropped, TurnEnded, Warned
 from odin.core.event_values import FileChange
+from odin.core.interaction import make_interaction, record_answer
+from odin.core.op import Answer
 from odin.core.text import join_some
 from odin.session.state import SessionState
 
@@ -58,12 +52,9 @@ def find_dangling(state: SessionState) -> DanglingEvents:
 
 def _answer_requests(state: SessionState) -> Iterator[ClosingEvent]:
     for asked, agent in state.open_work.asks.values():
-        if isinstance(asked, PermissionAsked):
-            yield PermissionAnswered(asked.ask_id, asked.call_id, False, "shutdown", _NO_ANSWER), agent
-        elif isinstance(asked, PlanAsked):
-            yield PlanAnswered(asked.ask_id, asked.call_id, "keep_planning", by="shutdown"), agent
-        else:
-            yield QuestionsAnswered(asked.ask_id, asked.call_id, cancelled=True, by="shutdown"), agent
+        interaction = make_interaction(asked, agent)
+        text = _NO_ANSWER if interaction.kind == "permission" else ""
+        yield record_answer(asked, Answer(asked.ask_id, interaction.default, text, by="shutdown")), agent
 
 
 def _end_agent(state: SessionState, agent: str) -> Iterator[ClosingEvent]:

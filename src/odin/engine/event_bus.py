@@ -13,10 +13,9 @@ import msgspec
 
 from odin.core.call_events import (
     ActivityChanged,
+    AskEvent,
     CallStreamed,
     HookRan,
-    PermissionAsked,
-    QuestionsAsked,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -225,7 +224,7 @@ def list_sources(name: BusName) -> tuple[list[type[AnyEvent]], list[type[Op]]]:
 
 Topic = Literal["all", "agent", "tool"]
 _TOOL_EVENTS = (ToolStarted, ToolEnded, ToolProgressed)
-_NEVER_DROPPED = (TurnEnded, PermissionAsked, QuestionsAsked, ReplyRolledBack)
+_NEVER_DROPPED = (TurnEnded, *get_args(AskEvent), ReplyRolledBack)
 
 
 class Subscription:

@@ -26,7 +26,7 @@ from odin.core.errors import Denied, NeedsConfirmation, OdinError, Rejected
 from odin.core.event import AnyEvent, ContextSummarized, ModeChanged
 from odin.core.event_values import CallAudit
 from odin.core.message import ToolCall
-from odin.core.policy import NO_HOOK_EFFECT, HookCall, HookEffect, HookPoint
+from odin.core.policy import NO_HOOK_EFFECT, HookCall, HookEffect, HookPoint, RuleAction
 from odin.core.profile import UNSANDBOXED, ProcessProfile
 from odin.core.text import join_some, to_valid_unicode
 from odin.core.tool import Target, Tool, ToolContext, ToolOutput, fail, hide_nothing
@@ -55,10 +55,10 @@ UNCHECKED_TEXT = "The output is withheld, because the hooks that check results d
 """Said to the model about the output of an interrupted call."""
 
 _AUTOMATIC_ANSWERS = ("timeout", "hook", "shutdown", "nobody")
-"""Values of `AnswerPermission.by` for answers that did not come from the user."""
+"""Values of `Answer.by` for answers that did not come from the user."""
 
 _GRANTORS = ("user", "sdk", "api")
-"""Values of `AnswerPermission.by` that grant what the request names.
+"""Values of `Answer.by` that grant what the request names.
 
 Only these answers may widen the sandbox; those of hooks and replays may not.
 """
@@ -276,7 +276,7 @@ class CallExecutor:
             is_approved = scope.is_approved and not (call.is_asked_by_hook or call.decision.may_be_denied or call.audit)
             if call.decision.action == "allow" or is_approved:
                 return replace(call, stage="authorized")
-            if not deps.approvals.can_ask or deps.policy().permission_mode == "dontAsk":
+            if not deps.interactions.can_ask or deps.policy().permission_mode == "dontAsk":
                 return call.refuse(format_unaskable(call), "denied", error_type=NeedsConfirmation)
             # The error that the call would give now: the user is not asked about what cannot work.
             try:
@@ -286,7 +286,7 @@ class CallExecutor:
             if failure is not None:
                 return call.refuse_with(failure)
             request = PermissionRequest(call, scope, deps)
-            answer = await request.ask(self._must_still_ask)
+            answer = await request.ask(self._decide_again)
             if answer is None:
                 call = self._evaluate(Call(call.request, audit=call.audit), call.tool)
             elif not answer.allow:
@@ -308,11 +308,12 @@ class CallExecutor:
                 return call
         return call.refuse("Denied: its arguments were changed too many times.", "denied")
 
-    def _must_still_ask(self, call: Call) -> bool:
+    def _decide_again(self, call: Call) -> RuleAction:
+        """Return what the rules decide now about a call that is being asked about."""
         if call.is_asked_by_hook:
-            return True
+            return "ask"
         now = self._evaluate(Call(call.request), call.tool)
-        return not now.is_refused and now.decision.action == "ask"
+        return "deny" if now.is_refused else now.decision.action
 
     # --- what speculation and the order of calls depend on ---
 
@@ -462,14 +463,14 @@ class CallExecutor:
         if (limits := deps.policy().write_scope).is_limited:
             remark = f"[The sandbox kept it from {blocked}. This agent may change: {limits.describe()}.]"
             return replace(output, text=f"{output.text}\n\n{remark}")
-        if not deps.approvals.can_ask or not context.profile.writes or deps.policy().permission_mode == "dontAsk":
+        if not deps.interactions.can_ask or not context.profile.writes or deps.policy().permission_mode == "dontAsk":
             return output
         run.partial = output
         answer = await PermissionRequest(call, self.scope, deps).ask_unsandboxed(blocked)
         run.stops_turn = answer.interrupt
         if not answer.allow:
-            why = f": {answer.reason}" if answer.reason else "."
-            who = "No user allowed" if answer.by in ("timeout", "shutdown") else "The user did not allow"
+            why = f": {answer.text}" if answer.text else "."
+            who = "No user allowed" if answer.by in ("timeout", "shutdown", "nobody") else "The user did not allow"
             remark = f"[The sandbox kept it from {blocked}. {who} it to run outside the sandbox{why}]"
             return replace(output, text=f"{output.text}\n\n{remark}")
         again = await call.tool.run(call.args, replace(context, profile=UNSANDBOXED))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -9,7 +10,7 @@ from odin.core.call_events import PermissionAsked
 from odin.core.errors import OdinError, UsageError
 from odin.core.event import PermissionModeChanged, Warned
 from odin.core.event_values import Mode
-from odin.core.op import AnswerPermission
+from odin.core.op import Answer
 from odin.core.policy import RememberScope, RuleAction
 from odin.core.profile import NO_GRANTS
 from odin.core.text import to_valid_unicode
@@ -32,14 +33,14 @@ class PermissionRequest:
         """What the policy is asked about. The mode may change while the request waits."""
         return self._call.tool.name, self._call.tool.kind, self._call.target, self._scope.mode
 
-    async def ask(self, is_needed: Callable[[Call], bool]) -> AnswerPermission | None:
-        """Return the answer; None if, when the request came up, it was not needed any more."""
+    async def ask(self, decide_again: Callable[[Call], RuleAction]) -> Answer | None:
+        """Return the answer; None if rules decide by now, so that it is not needed any more."""
+        recheck = partial(decide_again, self._call)
+        if recheck() != "ask":
+            return None
         self.grants = self._policy().find_grants(*self._about)
-
-        async def prepare() -> PermissionAsked | None:
-            return await self._build() if is_needed(self._call) else None
-
-        return await self._deps.approvals.ask(prepare, self._scope.agent, handle_answer=self._remember)
+        asked, agent = await self._build(), self._scope.agent
+        return await self._deps.interactions.ask(asked, agent, recheck=recheck, handle_answer=self._remember)
 
     async def _build(self) -> PermissionAsked:
         call, tool, deps, policy = self._call, self._call.tool, self._deps, self._policy()
@@ -73,7 +74,7 @@ class PermissionRequest:
             return ()
         return self._policy().suggest_modes(*self._about)
 
-    async def _remember(self, answer: AnswerPermission) -> AnswerPermission:
+    async def _remember(self, answer: Answer) -> Answer:
         """Set the mode and add the rule that the answer names. Return the answer with what was remembered.
 
         What cannot be set or added makes the answer apply to this call only, and the user is warned.
@@ -88,15 +89,15 @@ class PermissionRequest:
                 self._warn(f"The answer applies once and the permission mode stays as it was: {error.describe()}")
             else:
                 self._deps.recorder.emit(PermissionModeChanged(mode))
-        if answer.remember is None:
+        if answer.scope is None:
             return replace(answer, rule="")
-        problem = await self._add_rule(answer, answer.remember)
+        problem = await self._add_rule(answer, answer.scope)
         if not problem:
             return replace(answer, rule=answer.rule.strip())
         self._warn(f"The answer applies once and was not saved as a rule: {problem}")
-        return replace(answer, rule="", remember=None)
+        return replace(answer, rule="", scope=None)
 
-    async def _add_rule(self, answer: AnswerPermission, remember: RememberScope) -> str:
+    async def _add_rule(self, answer: Answer, remember: RememberScope) -> str:
         """Return why the rule was not added, or ""."""
         text = answer.rule.strip()
         action: RuleAction = "allow" if answer.allow else "deny"
@@ -116,7 +117,7 @@ class PermissionRequest:
             return f"it could not be saved ({error.strerror or error})."
         return ""
 
-    async def ask_unsandboxed(self, blocked: str) -> AnswerPermission:
+    async def ask_unsandboxed(self, blocked: str) -> Answer:
         """Ask whether a command may run again without the sandbox, with the same arguments. Nothing is remembered."""
         call, deps = self._call, self._deps
         effect = self._policy().describe_effect(*self._about)
@@ -133,20 +134,17 @@ class PermissionRequest:
             effect=deps.clean(effect.sentence),
         )
 
-        async def prepare() -> PermissionAsked:
-            return request
-
-        async def accept_once(answer: AnswerPermission) -> AnswerPermission:
+        async def accept_once(answer: Answer) -> Answer:
             if answer.args is not None:
                 problem = "The arguments cannot be changed in this request, so the command was not run again."
                 self._warn(problem)
-                return AnswerPermission(answer.ask_id, False, problem, by=answer.by)
-            if answer.remember is not None:
+                return Answer(answer.id, "deny", problem, by=answer.by)
+            if answer.scope is not None:
                 self._warn("Running outside the sandbox is allowed only once; no rule was saved.")
-            return replace(answer, rule="", remember=None)
+            return replace(answer, rule="", scope=None)
 
-        answer = await deps.approvals.ask(prepare, self._scope.agent, handle_answer=accept_once)
-        return answer or AnswerPermission("", False)
+        answer = await deps.interactions.ask(request, self._scope.agent, handle_answer=accept_once)
+        return answer or Answer("", "deny")
 
     def _warn(self, text: str) -> None:
         self._deps.recorder.emit(Warned(text), self._scope.agent)

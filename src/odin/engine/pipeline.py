@@ -56,7 +56,7 @@ class CallPipeline:
             for call in calls:
                 if call.is_refused and call.id not in reply.recorded:
                     await self._record(call, reply)
-            if self._deps.approvals.is_closed:
+            if self._deps.interactions.is_closed:
                 raise AgentShutdown from None
             raise
         await self.speculator.rollback("not_run")
@@ -78,7 +78,7 @@ class CallPipeline:
             )
             await self._deps.hooks.fire(batch)
         self._deps.hooks.deliver_notes(scope.agent)
-        if self._deps.approvals.is_closed:
+        if self._deps.interactions.is_closed:
             raise AgentShutdown
         return stop or reply.is_stopped
 
@@ -104,7 +104,7 @@ class CallPipeline:
         """Refuse an authorized call that has lost its reason to run since."""
         if call.is_refused:
             pass
-        elif self._deps.approvals.is_closed:
+        elif self._deps.interactions.is_closed:
             call = _cancel(call.request, str(AgentShutdown()))
         elif reply.is_stopped:
             call = _cancel(call.request, _USER_STOPPED)

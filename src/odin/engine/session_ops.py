@@ -65,7 +65,9 @@ class SessionOps:
         self._recorder = deps.recorder
 
     async def handle(self, op: Op) -> bool:
-        return await _OP_HANDLERS[type(op)](self, op)
+        done = await _OP_HANDLERS[type(op)](self, op)
+        self._deps.interactions.settle_decided()  # it may have changed a rule, the permission mode or the role
+        return done
 
     async def _set_loop(self, op: SetLoop) -> bool:
         if not 0 <= op.limit <= MAX_LOOP_ITERATIONS:

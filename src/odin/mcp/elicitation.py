@@ -6,6 +6,7 @@ No list of words tells whether a server asks for a secret, so every question beg
 from collections.abc import Callable
 from typing import Any, cast
 
+from odin.core.errors import NeedsConfirmation
 from odin.core.event_values import Option, Question
 from odin.core.format import clip
 from odin.core.tool import AskUser, ToolContext
@@ -16,17 +17,15 @@ _ACCEPT, _DECLINE = "Accept", "Decline"
 
 
 class Elicitation:
-    """Answers the elicitations of servers. `ask` is None if no user can be asked; `warn` tells the user something."""
+    """Answers the elicitations of servers. `warn` tells the user something."""
 
-    def __init__(self, ask: "AskUser | None", warn: Callable[[str], None]) -> None:
+    def __init__(self, ask: AskUser, warn: Callable[[str], None]) -> None:
         self._ask = ask
         self._warn = warn
 
     async def answer(self, server: str, params: Any, context: ToolContext | None) -> Any:
         from mcp_types import ElicitResult
 
-        if self._ask is None:
-            return ElicitResult(action="decline")
         text, fields = clip(params.message, 2000), dict[str, dict[str, Any]]()
         if params.mode == "url":
             text += f"\nOpen this address yourself: {clip(params.url, 2000)}"
@@ -40,7 +39,10 @@ class Elicitation:
             return ElicitResult(action="decline")
         questions = tuple(_make_field_question(server, text, name, field) for name, field in fields.items())
         call_id = context.call_id if context is not None else ""
-        answers = await self._ask(call_id, questions or (_make_question(server, text, _CHOICES),))
+        try:
+            answers = await self._ask(call_id, questions or (_make_question(server, text, _CHOICES),))
+        except NeedsConfirmation:  # nobody can be asked
+            return ElicitResult(action="decline")
         if answers is None:
             return ElicitResult(action="cancel")
         if not fields:

@@ -45,7 +45,7 @@ _START_S = 2.0
 class ServerDeps(Struct, frozen=True):
     """What the servers need from the session.
 
-    `ask_user` asks for the call with this id and agent, None if no user can be asked. `sample` asks the small model.
+    `ask_user` asks for the call with this id and agent and a server, as `AskUser` does. `sample` asks the small model.
     `is_busy` is True while a turn runs. `redact` removes secrets. `has_tool` is False for a tool that an agent must not
     use. With `is_lazy` known servers start with the first call: a run that answers one prompt may need none of them.
     `plan_start` returns how a program is started; `project_servers` are those that the project brings.
@@ -61,7 +61,7 @@ class ServerDeps(Struct, frozen=True):
     emit: Callable[[AnyEvent, str], object]
     redact: Callable[[str], str]
     is_busy: Callable[[], bool]
-    ask_user: Callable[[str, tuple[Question, ...], str], Awaitable[tuple[tuple[str, ...], ...] | None]] | None
+    ask_user: Callable[[str, tuple[Question, ...], str, str], Awaitable[tuple[tuple[str, ...], ...] | None]]
     sample: Callable[[str, Any], Awaitable[Any]]
     has_tool: Callable[[str, str], bool] = lambda agent, tool: True
     is_lazy: bool = False
@@ -97,13 +97,12 @@ class SessionServers:
         deps = self._deps
 
         async def answer(server: str, params: Any, context: ToolContext | None) -> Any:
-            ask, agent = deps.ask_user, "" if context is None else context.agent
+            agent = "" if context is None else context.agent
 
-            async def ask_for_agent(call_id: str, questions: tuple[Question, ...]) -> Any:
-                return None if ask is None else await ask(call_id, questions, agent)
+            async def ask(call_id: str, questions: tuple[Question, ...]) -> Any:
+                return await deps.ask_user(call_id, questions, agent, server)
 
-            bound = None if ask is None else ask_for_agent
-            return await Elicitation(bound, lambda text: self._warn(text, agent)).answer(server, params, context)
+            return await Elicitation(ask, lambda text: self._warn(text, agent)).answer(server, params, context)
 
         def make_auth(name: str, settings: Any) -> Any:
             from odin.mcp.oauth import make_stored_auth

@@ -55,6 +55,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
+from odin.core.interaction import make_interaction, read_answer
 from odin.core.message import Usage
 from odin.core.team import TaskCreated
 from odin.core.timeline import Timeline, follow_turns, get_source
@@ -319,32 +320,26 @@ class ReplayScript:
             else:
                 self._add_reply(item, error=error, error_text=event.error or error)
 
-    def find_answer(self, asked: AskEvent) -> ops.AnswerPermission | ops.AnswerQuestions | ops.AnswerPlan | None:
+    def find_answer(self, asked: AskEvent) -> ops.Answer | None:
         """Return the recorded answer, or None if the request stayed open until the turn was interrupted.
 
         A call that needed no approval in the recording, because of a rule or a flag, is allowed.
         """
         kinds = {PermissionAsked: PermissionAnswered, QuestionsAsked: QuestionsAnswered, PlanAsked: PlanAnswered}
         recorded = self._answers.get((kinds[type(asked)], asked.call_id))
-        answer = recorded.popleft() if recorded else None
-        given = {"ask_id": asked.ask_id}
-        if answer is not None and answer.by in ("interrupt", "shutdown"):
+        answered = recorded.popleft() if recorded else None
+        if answered is not None and answered.by in ("interrupt", "shutdown"):
             return None
-        if isinstance(answer, QuestionsAnswered):
-            return _copy_fields(ops.AnswerQuestions, answer, **given)
-        if isinstance(answer, PlanAnswered):
-            return _copy_fields(ops.AnswerPlan, answer, **given)
-        if isinstance(answer, PermissionAnswered):
-            allow = answer.allowed and not (isinstance(asked, PermissionAsked) and asked.unsandboxed)
-            stops = answer.ask_id in self._stopping_asks
-            remember = "session" if answer.remember else None
-            return _copy_fields(ops.AnswerPermission, answer, **given, allow=allow, interrupt=stops, remember=remember)
-        if isinstance(asked, QuestionsAsked):
-            return ops.AnswerQuestions(asked.ask_id, cancelled=True, by="replay")
-        if isinstance(asked, PlanAsked):
-            return ops.AnswerPlan(asked.ask_id, "keep_planning", by="replay")
-        if asked.unsandboxed:
+        interaction = make_interaction(asked)
+        leaves_sandbox = interaction.may_answer == "user"
+        if answered is not None:
+            answer = read_answer(answered)
+            choice = "deny" if leaves_sandbox else answer.choice
+            scope, stops = "session" if answer.scope else None, answered.ask_id in self._stopping_asks
+            return msgspec.structs.replace(answer, id=asked.ask_id, choice=choice, scope=scope, interrupt=stops)
+        if interaction.kind != "permission":
+            return ops.Answer(asked.ask_id, interaction.default, by="replay")
+        reason = "" if asked.call_id in self._allowed_calls else "The recording has no answer for this call."
+        if leaves_sandbox:
             reason = "A replay runs no command outside the sandbox."
-        else:
-            reason = "" if asked.call_id in self._allowed_calls else "The recording has no answer for this call."
-        return ops.AnswerPermission(asked.ask_id, not reason, reason, by="replay")
+        return ops.Answer(asked.ask_id, "deny" if reason else "allow_once", reason, by="replay")

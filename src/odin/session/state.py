@@ -57,6 +57,7 @@ from odin.core.event import (
 )
 from odin.core.event_values import DEFAULT_ROLE, CachedFile, CallStatus, ExitReason, Mode
 from odin.core.format import clip
+from odin.core.interaction import Interaction, make_interaction
 from odin.core.message import Message, Usage
 from odin.core.policy import SessionRule
 from odin.core.prompt import copy_prompt
@@ -321,6 +322,11 @@ class OpenWork:
     def __bool__(self) -> bool:
         return bool(self.turns or self.agents or self.asks or self.spawns)
 
+    @property
+    def interactions(self) -> tuple[Interaction, ...]:
+        """What waits for an answer, in the order in which it was asked."""
+        return tuple(make_interaction(asked, agent) for asked, agent in self.asks.values())
+
     def apply(self, envelope: Envelope) -> None:
         event, agent = envelope.event, envelope.agent
         match event:
@@ -551,6 +557,7 @@ class SessionState:
             tasks=tuple(self.board.tasks.values()),
             unread_messages=len(self.board.list_messages("")),
             used_skills={agent: tuple(names) for agent, names in self.skills.by_agent.items()},
+            interactions=self.open_work.interactions,
         )
 
     def _describe_sub_agent(self, record: SubAgentRecord) -> SubAgentRecord:

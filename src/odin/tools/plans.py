@@ -14,10 +14,10 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from odin.context.file_cache import FileCache, hash_bytes, take_fingerprint
-from odin.core.errors import ExternalModification
+from odin.core.errors import ExternalModification, NeedsConfirmation
 from odin.core.event_values import DEFAULT_ROLE
 from odin.core.lazy_pattern import compile_lazily
-from odin.core.op import AnswerPlan
+from odin.core.op import Answer
 from odin.core.text import list_choices, to_valid_unicode
 from odin.core.tool import Args, AskPlan, PlanProposal, ToolContext, ToolOutput
 from odin.policy.paths import name_in, open_folder, open_parent
@@ -212,17 +212,19 @@ class HandoffTool(FileTool[HandoffArgs]):
         plan = self._save(args, ctx) if args.plan.strip() else self._folder.read(args.plan_path, ctx.cwd)
         proposal = PlanProposal(to_valid_unicode(plan.path), plan.title, plan.text, targets)
         name = os.path.relpath(plan.path, ctx.cwd)
-        if self._ask is None:
-            return _end_turn(plan, name, "saved", f"The plan is saved as {name}. No user is here to approve it.")
         try:
-            answer = await self._ask(ctx.call_id, proposal)
+            answer = None if self._ask is None else await self._ask(ctx.call_id, proposal)
+        except NeedsConfirmation:
+            answer = None
         except TimeoutError:
             text = f"The plan is saved as {name}. The user did not answer in time."
             return _end_turn(plan, name, "not decided", text)
-        if answer.text.strip() and answer.text.strip() != plan.text.strip():
+        if answer is None:
+            return _end_turn(plan, name, "saved", f"The plan is saved as {name}. No user is here to approve it.")
+        if answer.plan.strip() and answer.plan.strip() != plan.text.strip():
             # Save the text as the user edited it. The user has just seen the plan, so it need not be read again.
-            info = self._folder.rewrite(plan.path, answer.text, lambda data: True)
-            plan = self._remember(plan.path, answer.text.strip(), info)
+            info = self._folder.rewrite(plan.path, answer.plan, lambda data: True)
+            plan = self._remember(plan.path, answer.plan.strip(), info)
         return _describe_answer(
             plan, answer, name, edited=plan.text != proposal.text, role=_get_new_role(answer, roles)
         )
@@ -258,25 +260,25 @@ def _end_turn(plan: Plan, name: str, outcome: str, text: str) -> ToolOutput:
     return replace(_make_output(plan, name, outcome, text), answer=plan.text.strip())
 
 
-def _get_new_role(answer: AnswerPlan, roles: HandoffRoles) -> str:
+def _get_new_role(answer: Answer, roles: HandoffRoles) -> str:
     """Return the new role of the agent that carries out the plan here; "" if it stays the same."""
-    return answer.role if answer.decision == "approve" and answer.role != roles.current else ""
+    return answer.role if answer.plan_decision == "approve" and answer.role != roles.current else ""
 
 
-def _describe_answer(plan: Plan, answer: AnswerPlan, name: str, *, edited: bool, role: str) -> ToolOutput:
-    comment = f" The user says: {answer.comment.strip()}" if answer.comment.strip() else ""
+def _describe_answer(plan: Plan, answer: Answer, name: str, *, edited: bool, role: str) -> ToolOutput:
+    comment = f" The user says: {answer.text.strip()}" if answer.text.strip() else ""
     if edited:
         comment += f" The user edited the plan. It now reads:\n\n{plan.text}"
-    if answer.decision == "keep_planning":
+    if answer.plan_decision == "keep_planning":
         text = f"The plan is saved as {name}. The user has not decided about it yet.{comment}"
         return _end_turn(plan, name, "not decided", text)
-    if answer.decision == "approve_new_session":
+    if answer.plan_decision == "approve_new_session":
         text = f"The user approved the plan {name}. A new session in the role {answer.role} carries it out.{comment}"
         return _end_turn(plan, name, "approved, in a new session", text)
-    if answer.decision == "revise":
+    if answer.plan_decision == "revise":
         wanted = comment or " Improve it, or ask what to change."
         text = f"The user wants changes to the plan {name}.{wanted} Present the changed plan with plan_path={name}."
-        return _make_output(plan, name, f"changes wanted: {answer.comment.strip()}".removesuffix(": "), text)
+        return _make_output(plan, name, f"changes wanted: {answer.text.strip()}".removesuffix(": "), text)
     now = f"Your role is now {role}, the mode is edit_mode" if role else "The mode is now edit_mode"
     text = f"The user approved the plan {name}. {now}: carry out the plan.{comment}"
     return replace(_make_output(plan, name, "approved", text), mode="edit_mode")

@@ -4,6 +4,7 @@ from typing import Annotated, Any, cast
 
 from msgspec import Meta, Struct
 
+from odin.core.errors import NeedsConfirmation
 from odin.core.event_values import Option
 from odin.core.event_values import Question as Asked
 from odin.core.tool import Args, AskUser, Tool, ToolContext, ToolOutput, fail
@@ -57,6 +58,8 @@ class QuestionTool(Tool[QuestionArgs]):
             answers = await self._ask(ctx.call_id, questions)
         except TimeoutError:
             return fail(f"The user did not answer in time. {_DECIDE}")
+        except NeedsConfirmation as error:
+            return fail(f"{error} {_DECIDE}")
         if answers is None:
             return fail("cancelled by user")
         lines = [

@@ -1,4 +1,4 @@
-"""Answers to permission requests, questions and plans, from typed text, SDK clients and Python callbacks.
+"""Answers to interactions, from typed text, SDK clients and Python callbacks.
 
 SDK clients see a question as a permission request for a tool named AskUserQuestion. They answer by allowing it with
 changed input, in which `answers` maps the text of each question to the chosen labels. A plan is a request for
@@ -10,15 +10,16 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from odin.core.call_events import AskEvent, PermissionAsked, PlanAsked, QuestionsAsked, ToolEnded, UsageRecorded
+from odin.core.call_events import AskEvent, PermissionAsked, ToolEnded, UsageRecorded
 from odin.core.errors import OdinError
 from odin.core.event_values import Question
+from odin.core.interaction import Interaction, make_interaction
 from odin.core.message import ToolCall
-from odin.core.op import AnswerPermission, AnswerQuestions, Interrupt, Op
+from odin.core.op import Answer, Interrupt, Op
 from odin.core.policy import CallbackHook, HookPayload, RememberScope
-from odin.ui.plan_text import SDK_PLAN_TOOL, make_plan_answer, to_plan_input
+from odin.ui.plan_text import SDK_PLAN_TOOL
 
 if TYPE_CHECKING:
     from odin.ui.stream_json.types import ResultMessage
@@ -48,25 +49,47 @@ def _match_option(question: Question, word: str) -> str:
     return next((option.label for option in question.options if option.label.casefold() == word.casefold()), "")
 
 
-def to_sdk_input(questions: Sequence[Question]) -> dict[str, Any]:
-    return {
-        "questions": [
-            {
-                "question": question.text,
-                "header": question.header,
-                "options": [{"label": option.label, "description": option.detail} for option in question.options],
-                "multiSelect": question.multiple,
-            }
-            for question in questions
-        ]
-    }
+def get_sdk_call(interaction: Interaction) -> tuple[str, dict[str, Any]]:
+    """Return the tool and the input that a program sees."""
+    if interaction.kind == "permission":
+        return interaction.permission.name, dict(interaction.permission.args)
+    if interaction.kind == "plan":
+        return SDK_PLAN_TOOL, {"plan": interaction.plan.text, "planFilePath": interaction.plan.path}
+    questions = [
+        {
+            "question": question.text,
+            "header": question.header,
+            "options": [{"label": option.label, "description": option.detail} for option in question.options],
+            "multiSelect": question.multiple,
+        }
+        for question in interaction.questions
+    ]
+    return SDK_TOOL, {"questions": questions}
 
 
-def parse_sdk_answers(questions: Sequence[Question], changed: Any) -> tuple[tuple[str, ...], ...]:
-    """Return the answers in the input that a client changed; () for a question without one."""
-    given = cast("dict[str, Any]", changed).get("answers") if isinstance(changed, dict) else None
-    answers = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return tuple(_parse_sdk_answer(question, answers.get(question.text)) for question in questions)
+def make_sdk_answer(
+    interaction: Interaction, by: str, *, allow: bool, message: str, changed: Any, interrupt: bool
+) -> Answer | Interrupt:
+    """Return the answer of a program, which allows the call with this changed input, or denies it with this message.
+
+    A question takes its answers from the changed input, or else its defaults. A plan that is not allowed is changed.
+    """
+    given = cast("dict[str, Any]", changed) if isinstance(changed, dict) else None
+    if interaction.kind == "permission":
+        choice = "allow_once" if allow else "deny"
+        return Answer(interaction.id, choice, message, given, interrupt=interrupt, by=by)
+    if interrupt and not allow:
+        return Interrupt("keep")
+    if interaction.kind == "plan":
+        text = (given or {}).get("plan")
+        plan = text if allow and isinstance(text, str) else ""
+        return Answer(interaction.id, "approve" if allow else "revise", message, plan=plan, by=by)
+    if not allow:
+        return Answer(interaction.id, "cancel", by=by)
+    filled = (given or {}).get("answers")
+    answers = cast("dict[str, Any]", filled) if isinstance(filled, dict) else {}
+    found = (_parse_sdk_answer(question, answers.get(question.text)) for question in interaction.questions)
+    return Answer(interaction.id, "answer", answers=tuple(found), by=by)
 
 
 def _parse_sdk_answer(question: Question, given: Any) -> tuple[str, ...]:
@@ -122,13 +145,23 @@ HookTable = Mapping[str, Sequence[Hook | HookFunction]]
 """Callbacks by hook event: `{"PreToolUse": [check], "Stop": [Hook(tidy, timeout=5)]}`."""
 
 
-async def decide(checker: CanUseTool | None, ask: AskEvent) -> Op:
-    """Return the program's answer to a permission request, question or plan."""
-    if isinstance(ask, QuestionsAsked):
-        return _make_questions_answer(ask, await _ask_checker(checker, SDK_TOOL, to_sdk_input(ask.questions), ask))
-    if isinstance(ask, PlanAsked):
-        return _make_plan_answer(ask, await _ask_checker(checker, SDK_PLAN_TOOL, to_plan_input(ask), ask))
-    return _make_permission_answer(ask, await _ask_checker(checker, ask.name, dict(ask.args), ask))
+async def decide(checker: CanUseTool | None, ask: AskEvent, agent: str = "") -> Op:
+    """Return the program's answer to an interaction."""
+    interaction = make_interaction(ask, agent)
+    decision = await _ask_checker(checker, *get_sdk_call(interaction), ask)
+    if not isinstance(decision, Allow | Deny):
+        decision = Allow() if decision is True else Deny()
+    message, changed, stops, mode = "", None, False, ""
+    if isinstance(decision, Allow):
+        changed, mode = decision.updated_input, decision.permission_mode
+    else:
+        message, stops = decision.message, decision.interrupt
+    is_allowed = isinstance(decision, Allow)
+    answer = make_sdk_answer(interaction, "api", allow=is_allowed, message=message, changed=changed, interrupt=stops)
+    if not isinstance(ask, PermissionAsked) or not isinstance(answer, Answer):
+        return answer
+    rule = (decision.rule or next(iter(ask.rules), "")) if decision.remember else ""
+    return structs.replace(answer, rule=rule, scope=decision.remember, permission_mode=mode)
 
 
 def make_callback_hooks(table: HookTable) -> Iterator[CallbackHook]:
@@ -165,49 +198,6 @@ def _accepts_event(checker: CanUseTool) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _make_permission_answer(ask: PermissionAsked, decision: Permission) -> Op:
-    if not isinstance(decision, Allow | Deny):
-        return AnswerPermission(ask.ask_id, allow=decision is True, by="api")
-    rule = (decision.rule or next(iter(ask.rules), "")) if decision.remember else ""
-    if isinstance(decision, Allow):
-        return AnswerPermission(
-            ask.ask_id,
-            allow=True,
-            args=decision.updated_input,
-            by="api",
-            rule=rule,
-            remember=decision.remember,
-            permission_mode=decision.permission_mode,
-        )
-    return AnswerPermission(
-        ask.ask_id,
-        allow=False,
-        reason=decision.message,
-        by="api",
-        interrupt=decision.interrupt,
-        rule=rule,
-        remember=decision.remember,
-    )
-
-
-def _make_questions_answer(ask: QuestionsAsked, decision: Permission) -> Op:
-    """Take the answers from the changed input; if allowed without one, every question takes its default."""
-    if isinstance(decision, Deny) and decision.interrupt:
-        return Interrupt("keep")
-    changed = decision.updated_input if isinstance(decision, Allow) else None
-    cancelled = not isinstance(decision, Allow) and decision is not True
-    return AnswerQuestions(ask.ask_id, parse_sdk_answers(ask.questions, changed), cancelled, by="api")
-
-
-def _make_plan_answer(ask: PlanAsked, decision: Permission) -> Op:
-    allow = isinstance(decision, Allow) or decision is True
-    denial = decision if isinstance(decision, Deny) else Deny()
-    changed = decision.updated_input if isinstance(decision, Allow) else None
-    return make_plan_answer(
-        ask, allow=allow, message=denial.message, changed=changed, interrupt=denial.interrupt, by="api"
-    )
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):

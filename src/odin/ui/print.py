@@ -10,7 +10,7 @@ from msgspec import Struct
 from odin.core.call_events import PlanAsked, ThinkingEnded
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded
-from odin.core.op import AnswerPlan, Prompt
+from odin.core.op import Answer, Prompt
 from odin.ui.exit import (
     EXIT_READER_GONE,
     OUTPUT_CLOSED,
@@ -243,7 +243,7 @@ class _TurnRun:
                 if self._started is not None or not await self._client.is_working():
                     break
             if isinstance(event, PlanAsked) and self._started is None:  # the plan is the answer
-                await self._client.submit(AnswerPlan(event.ask_id, "keep_planning", by="headless"))
+                await self._client.submit(Answer(event.ask_id, "keep_planning", by="headless"))
             else:
                 self._show(envelope)
         return turns[-1] if turns else None

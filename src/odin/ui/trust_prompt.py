@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import TextIO
 
+from odin.core.interaction import ask_for_trust
 from odin.core.setup import TrustAnswer, TrustRequest
 from odin.ui.terminal import escape_hidden, get_terminal_size, quote_block, write_text
 
@@ -12,8 +13,6 @@ UNWRAPPED_COLUMNS = 1_000_000
 
 MAX_LINES = 200
 """Maximum lines of a list."""
-
-TRUST_TITLE = "This folder has its own settings. They apply only if you trust it:"
 
 
 def format_trust_page(request: TrustRequest, columns: int = UNWRAPPED_COLUMNS) -> str:
@@ -46,7 +45,8 @@ def is_too_long(request: TrustRequest) -> bool:
 
 def ask_trust(request: TrustRequest, keyboard: TextIO, screen: TextIO) -> TrustAnswer:
     """Show the page and ask. Only the typed word counts; a list that is too long is not asked about."""
-    write_text(screen, f"{TRUST_TITLE}\n\n{format_trust_page(request, get_terminal_size(screen)[0])}")
+    interaction = ask_for_trust(request)
+    write_text(screen, f"{interaction.title}\n\n{format_trust_page(request, get_terminal_size(screen)[0])}")
     if is_too_long(request):
         write_text(screen, "\nToo much to show here: see `odin trust`. Continuing without these settings.\n")
         return "no"
@@ -58,7 +58,7 @@ def ask_trust(request: TrustRequest, keyboard: TextIO, screen: TextIO) -> TrustA
     except (OSError, ValueError):
         answer = ""
     word = answer.strip().casefold()
-    if word == "yes" or (word == "network" and request.servers):
+    if word != interaction.default and word in (choice.key for choice in interaction.choices):
         write_text(screen, "Trusted until these settings change. Revoke with `odin trust remove`.\n")
         return "yes" if word == "yes" else "network"
     write_text(screen, "\n" if not answer.endswith("\n") else "")

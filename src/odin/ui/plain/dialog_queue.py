@@ -1,14 +1,15 @@
-"""Asks the permission requests, questions and plans of a turn on a terminal, one at a time."""
+"""Shows the interactions of a session on a terminal, one at a time."""
 
 import asyncio
 from collections import deque
 from typing import Protocol, TextIO
 
-from odin.core.call_events import AnswerEvent, AskEvent, PermissionAnswered, PlanAsked, QuestionsAsked
+from odin.core.call_events import AnswerEvent, AskEvent
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.event import AgentEnded, Envelope, TurnEnded
-from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
+from odin.core.interaction import Interaction, make_interaction
+from odin.core.op import Answer
 from odin.ui.terminal import Tty, escape_hidden, is_in_background, wrap_words
 
 _BACKGROUND = "Odin runs in the background and cannot ask."
@@ -29,7 +30,7 @@ class TerminalDialogs:
         self._client = client
         self._tty = Tty(keyboard, err)
         self._progress = progress
-        self._waiting: deque[tuple[AskEvent, str]] = deque()
+        self._waiting: deque[Interaction] = deque()
         self._current = ""
         self._asking_agent = ""
         self._cancel_reason = ""
@@ -38,10 +39,12 @@ class TerminalDialogs:
     def handle_event(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, AskEvent):
-            self._waiting.append((event, envelope.agent))
+            self._waiting.append(make_interaction(event, envelope.agent))
             self._start_next()
         elif isinstance(event, AnswerEvent):
-            self._cancel(event.ask_id, _describe_answer(event))
+            from odin.ui.permission_text import describe_answer_elsewhere
+
+            self._cancel(event.ask_id, describe_answer_elsewhere(event))
         elif isinstance(event, TurnEnded):
             self._drop_all(envelope.agent)
         elif isinstance(event, AgentEnded):
@@ -49,7 +52,7 @@ class TerminalDialogs:
 
     def _drop_all(self, agent: str) -> None:
         """Drop the requests of an agent that has ended."""
-        self._waiting = deque(item for item in self._waiting if item[1] != agent)
+        self._waiting = deque(item for item in self._waiting if item.agent != agent)
         if self._asking_agent == agent:
             self._cancel(self._current)
 
@@ -69,16 +72,16 @@ class TerminalDialogs:
             await asyncio.wait([task], timeout=3.0)
 
     def _cancel(self, ask_id: str, why: str = "") -> None:
-        self._waiting = deque(item for item in self._waiting if item[0].ask_id != ask_id)
+        self._waiting = deque(item for item in self._waiting if item.id != ask_id)
         if ask_id and ask_id == self._current and self._task is not None:
             self._current, self._cancel_reason = "", why
             self._task.cancel()
 
     def _start_next(self) -> None:
         if self._task is None and self._waiting:
-            ask, agent = self._waiting.popleft()
-            self._current, self._asking_agent, self._cancel_reason = ask.ask_id, agent, ""
-            self._task = asyncio.get_running_loop().create_task(self._ask(ask, agent))
+            ask = self._waiting.popleft()
+            self._current, self._asking_agent, self._cancel_reason = ask.id, ask.agent, ""
+            self._task = asyncio.get_running_loop().create_task(self._ask(ask))
             self._task.add_done_callback(self._finish_current)
 
     def _finish_current(self, task: "asyncio.Task[None]") -> None:
@@ -87,11 +90,11 @@ class TerminalDialogs:
             task.result()
         self._start_next()
 
-    async def _ask(self, ask: AskEvent, agent: str) -> None:
+    async def _ask(self, ask: Interaction) -> None:
         """Ask until the session accepts the answer. It may refuse one, such as a rule with a syntax error."""
         self._progress.hold()
         try:
-            while not await self._try_to_answer(ask, agent):
+            while not await self._try_to_answer(ask):
                 pass
         except asyncio.CancelledError:
             self._tty.write(f"\n{self._cancel_reason}\n" if self._cancel_reason else "\n")
@@ -99,47 +102,21 @@ class TerminalDialogs:
         finally:
             self._progress.release()
 
-    async def _try_to_answer(self, ask: AskEvent, agent: str) -> bool:
+    async def _try_to_answer(self, ask: Interaction) -> bool:
+        from odin.ui.plain.dialogs import ask_user
+
         try:
-            answer = await self._answer(ask, agent)
+            if is_in_background(self._tty.fd):
+                answer = Answer(ask.id, ask.default, _BACKGROUND, by="nobody")
+            else:
+                answer = await ask_user(self._tty, ask, self._client)
         except OSError:
-            answer = _make_refusal(ask, "The terminal could not be used to ask.")
+            answer = Answer(ask.id, ask.default, "The terminal could not be used to ask.", by="nobody")
         self._current = ""
         try:
             await self._client.submit(answer)
         except OdinError as error:
-            self._current = ask.ask_id
+            self._current = ask.id
             self._tty.write(f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n")
             return False
         return True
-
-    async def _answer(self, ask: AskEvent, agent: str) -> AnswerPermission | AnswerQuestions | AnswerPlan:
-        if is_in_background(self._tty.fd):
-            return _make_refusal(ask, _BACKGROUND)
-        if isinstance(ask, QuestionsAsked):
-            from odin.ui.plain.dialogs import ask_questions
-
-            return await ask_questions(self._tty, ask)
-        if isinstance(ask, PlanAsked):
-            from odin.ui.plain.dialogs import ask_plan
-
-            return await ask_plan(self._tty, ask)
-        from odin.ui.plain.dialogs import PermissionFlow
-
-        return await PermissionFlow(self._tty, ask, agent, self._client).ask()
-
-
-def _describe_answer(event: AnswerEvent) -> str:
-    if isinstance(event, PermissionAnswered):
-        from odin.ui.permission_text import describe_answer_elsewhere
-
-        return describe_answer_elsewhere(event)
-    return "This was answered elsewhere."
-
-
-def _make_refusal(ask: AskEvent, why: str) -> AnswerPermission | AnswerQuestions | AnswerPlan:
-    if isinstance(ask, PlanAsked):
-        return AnswerPlan(ask.ask_id, "keep_planning", by="nobody")
-    if isinstance(ask, QuestionsAsked):
-        return AnswerQuestions(ask.ask_id, cancelled=True, by=why)
-    return AnswerPermission(ask.ask_id, allow=False, reason=why, by="nobody")

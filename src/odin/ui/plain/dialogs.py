@@ -5,27 +5,24 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Question
-from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
+from odin.core.interaction import Interaction
+from odin.core.op import Answer
 from odin.core.policy import Danger, RememberScope
 from odin.ui.callbacks import parse_choice
 from odin.ui.permission_text import (
     DANGER_WORDS,
     ArgumentForm,
-    describe_confinement,
     diff_arguments,
     format_arguments,
-    format_effect,
     format_headline,
     format_subject,
     list_offered_rules,
-    list_warnings,
     summarize_change,
 )
-from odin.ui.plan_text import list_plan_choices, parse_plan_choice
+from odin.ui.plan_text import parse_plan_choice
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import (
     TextPainter,
@@ -57,8 +54,9 @@ _YES_WORDS = ("y", "yes")
 _NO_WORDS = ("", "n", "no")
 _ALMOST_YES_WORDS = frozenset(("y", "yes", "yep", "yeah", "ok", "okay", "sure", "allow", "allowed", "always", "go"))
 
-PermissionAct = Literal["allow", "switch", "deny", "remember", "forbid", "edit", "view", "help", "unclear"]
-"""`switch` allows the call and sets the permission mode that the request offers."""
+PermissionAct = Literal[
+    "allow_once", "allow_mode", "deny", "remember", "deny_always", "edit", "view", "help", "unclear"
+]
 
 
 class PermissionReply(Struct, frozen=True):
@@ -72,23 +70,32 @@ class PermissionReply(Struct, frozen=True):
     scope: RememberScope = "session"
 
 
-async def ask_questions(tty: Tty, ask: QuestionsAsked) -> AnswerQuestions:
+async def ask_user(tty: Tty, interaction: Interaction, client: Client) -> Answer:
+    """Ask on the terminal until there is an answer."""
+    if interaction.kind == "permission":
+        return await PermissionFlow(tty, interaction, client).ask()
+    if interaction.kind == "plan":
+        return await _ask_plan(tty, interaction)
+    return await _ask_questions(tty, interaction)
+
+
+async def _ask_questions(tty: Tty, interaction: Interaction) -> Answer:
     """Ask all questions. Ctrl-D cancels them all."""
     answers: list[tuple[str, ...]] = []
-    for number, item in enumerate(ask.questions, 1):
-        place = f" ({number} of {len(ask.questions)})" if len(ask.questions) > 1 else ""
+    for number, item in enumerate(interaction.questions, 1):
+        place = f" ({number} of {len(interaction.questions)})" if len(interaction.questions) > 1 else ""
         text = format_question(item, place)
         answer = None
         while answer is None:
             reply = await tty.ask_line(text)
             if not reply:
                 tty.write("\n")
-                return AnswerQuestions(ask.ask_id, cancelled=True)
+                return Answer(interaction.id, interaction.default)
             answer = parse_choice(item, reply)
             text = "Choose only one: "
         tty.write(f"→ {escape_hidden(', '.join(answer) or _get_default_label(item))}\n")
         answers.append(answer)
-    return AnswerQuestions(ask.ask_id, tuple(answers))
+    return Answer(interaction.id, "answer", answers=tuple(answers))
 
 
 def format_question(asked: Question, place: str = "") -> str:
@@ -107,76 +114,72 @@ def _get_default_label(asked: Question) -> str:
     return asked.options[0].label if asked.options else "(no answer)"
 
 
-async def ask_plan(tty: Tty, ask: PlanAsked) -> AnswerPlan:
+async def _ask_plan(tty: Tty, interaction: Interaction) -> Answer:
     """Ask what to do with a plan, which is already on the screen. Ctrl-D keeps planning."""
-    text = format_plan_choices(ask)
+    text = format_plan_choices(interaction)
     while True:
         reply = await tty.ask_line(text)
         if not reply:
             tty.write("\n")
         try:
-            answer = parse_plan_choice(ask, reply)
+            answer = parse_plan_choice(interaction, reply)
         except ValueError:
-            text = f"Choose 1 to {len(list_plan_choices(ask))}, or say what to change: "
+            text = f"Choose 1 to {len(interaction.choices)}, or say what to change: "
             continue
         if answer is not None:
             return answer
         comment = (await tty.ask_line("What should change? ")).strip()
         if comment:
-            return AnswerPlan(ask.ask_id, "revise", comment)
-        text = format_plan_choices(ask)
+            return Answer(interaction.id, "revise", comment)
+        text = format_plan_choices(interaction)
 
 
-def format_plan_choices(ask: PlanAsked) -> str:
+def format_plan_choices(interaction: Interaction) -> str:
     """Return the numbered answers to a plan."""
-    lines = [f"Odin presents a plan: {escape_hidden(ask.title)} ({escape_hidden(ask.path)})"]
-    lines += [f"  {number}. {choice.label}" for number, choice in enumerate(list_plan_choices(ask), 1)]
+    lines = [f"Odin presents a plan: {escape_hidden(interaction.title)} ({escape_hidden(interaction.plan.path)})"]
+    lines += [f"  {number}. {choice.label}" for number, choice in enumerate(interaction.choices, 1)]
     return "\n".join([*lines, "Answer (a number, or what to change; Enter or Ctrl-D keeps planning): "])
 
 
 class PermissionFlow:
     """Asks one permission request until it is answered. Text typed before a step was shown is discarded."""
 
-    def __init__(self, tty: Tty, ask: PermissionAsked, agent: str, client: Client) -> None:
+    def __init__(self, tty: Tty, ask: Interaction, client: Client) -> None:
         self._tty = tty
         self._client = client
         self._ask = ask
-        self._pending_text = format_permission_request(ask, agent, tty.get_columns(), tty.get_rows(), tty.painter)
+        self._pending_text = format_permission_request(ask, tty.get_columns(), tty.get_rows(), tty.painter)
 
-    async def ask(self) -> AnswerPermission:
+    async def ask(self) -> Answer:
         while True:
             answer = await self._ask_once()
             if answer is not None:
                 return answer
 
-    async def _ask_once(self) -> AnswerPermission | None:
+    async def _ask_once(self) -> Answer | None:
         """Read one line. Return None if it was not an answer yet."""
         ask = self._ask
         shown, self._pending_text = self._pending_text, ""
         shown += warn_if_too_tall(shown, self._tty.get_rows())
         typed = await self._tty.ask_line(shown + format_permission_prompt(ask))
         reply = parse_reply(ask, typed)
-        if reply.act == "allow":
-            return AnswerPermission(ask.ask_id, allow=True)
-        if reply.act == "switch":
-            return AnswerPermission(ask.ask_id, allow=True, permission_mode=ask.permission_modes[0])
+        if reply.act in ("allow_once", "allow_mode"):
+            return Answer(ask.id, reply.act)
         if reply.act == "deny":
             if not typed:
                 self._tty.write("\n")
-            return AnswerPermission(ask.ask_id, allow=False, reason=reply.words)
+            return Answer(ask.id, "deny", reply.words)
         if reply.act == "remember":
             rule = await self._choose_rule(f"Allow and add a rule {SCOPE_WORDS[reply.scope]}")
-            return None if rule is None else AnswerPermission(ask.ask_id, allow=True, rule=rule, remember=reply.scope)
-        if reply.act == "forbid":
+            return None if rule is None else Answer(ask.id, "allow_session", rule=rule, scope=reply.scope)
+        if reply.act == "deny_always":
             rule = await self._choose_rule("Deny and add a rule")
             if rule is None:
                 return None
             scope = parse_scope(
                 await self._tty.ask_line("For this [p]roject (Enter), [s]ession, or all projects of this [u]ser: ")
             )
-            if scope is None:
-                return None
-            return AnswerPermission(self._ask.ask_id, allow=False, rule=rule, remember=scope)
+            return None if scope is None else Answer(ask.id, "deny_always", rule=rule, scope=scope)
         if reply.act == "edit":
             return await self._edit_arguments(reply.words)
         self._pending_text = self._explain(reply)
@@ -208,9 +211,10 @@ class PermissionFlow:
                 return None
             rules = (changed.strip(),)
 
-    async def _edit_arguments(self, name: str) -> AnswerPermission | None:
+    async def _edit_arguments(self, name: str) -> Answer | None:
         """Let the user change an argument, or all of them, and show the change before it is used."""
-        form = ArgumentForm(self._ask.args)
+        before = self._ask.permission.args
+        form = ArgumentForm(before)
         while True:
             try:
                 form.select(name)
@@ -219,16 +223,14 @@ class PermissionFlow:
                 self._pending_text = f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n"
                 return None
             changed = form.args
-            if changed == self._ask.args:
+            if changed == before:
                 self._pending_text = "Nothing changed.\n"
                 return None
-            shown = _format_replacement(self._ask, changed, self._tty.get_columns(), self._tty.painter)
+            shown = _format_replacement(before, changed, self._tty.get_columns(), self._tty.painter)
             typed = await self._tty.ask_line(shown)
             word, _, other = typed.strip().partition(" ")
             if typed.strip().casefold() in ("y", "yes"):
-                return AnswerPermission(
-                    self._ask.ask_id, allow=True, args=changed, summary=summarize_change(self._ask.args, changed)
-                )
+                return Answer(self._ask.id, "allow_once", args=changed, summary=summarize_change(before, changed))
             if word.casefold() not in ("e", "edit"):
                 return None
             name = other.strip() or name
@@ -249,11 +251,11 @@ class PermissionFlow:
             raise UsageError("This needs an editor.", "Set $EDITOR and try again.")
 
 
-def _format_replacement(ask: PermissionAsked, args: dict[str, Any], columns: int, painter: TextPainter) -> str:
-    diff = diff_arguments(ask.args, args).split("\n")
+def _format_replacement(before: dict[str, Any], args: dict[str, Any], columns: int, painter: TextPainter) -> str:
+    diff = diff_arguments(before, args).split("\n")
     kept = "\n".join(line for line in diff if not line.startswith(("--- ", "+++ ")))
     change = "\n".join(_paint_diff(quote_block(kept, columns), painter))
-    names = summarize_change(ask.args, args).removeprefix("changed ")
+    names = summarize_change(before, args).removeprefix("changed ")
     return f"Changed {escape_hidden(names)}:\n{change}\nAllow this? [y]es, [e]dit again, or Enter to go back: "
 
 
@@ -269,19 +271,20 @@ _DANGER_STYLES: dict[Danger, TextStyle] = {
 
 
 def format_permission_request(
-    ask: PermissionAsked, agent: str = "", columns: int = 80, rows: int = 50, painter: TextPainter = _NO_COLORS
+    ask: Interaction, columns: int = 80, rows: int = 50, painter: TextPainter = _NO_COLORS
 ) -> str:
     """Return the whole request: who asks, for what, the change, how dangerous it is, why, and in which sandbox."""
-    headline = format_headline(ask, agent) if agent else f"Odin asks: {format_headline(ask)}"
+    asked = ask.permission
+    headline = format_headline(ask) if ask.agent else f"Odin asks: {format_headline(ask)}"
     lines = [wrap_words(headline, columns), *format_subject(ask, columns)]
-    level = f"{DANGER_WORDS[ask.danger].capitalize()}."
-    about = [f"{level} {format_effect(ask)}".rstrip()] if ask.effect else []
-    about += filter(None, (*list_warnings(ask), describe_confinement(ask)))
-    about = [wrap_words(line, columns) for line in about]
-    if ask.effect:
-        about[0] = about[0].replace(level, painter.paint(level, _DANGER_STYLES[ask.danger]), 1)
+    level = f"{DANGER_WORDS[asked.danger].capitalize()}."
+    about = [f"{level} {ask.effect}".rstrip()] if asked.effect else []
+    about += filter(None, (*ask.warnings, ask.sandbox))
+    about = [wrap_words(escape_hidden(line), columns) for line in about]
+    if asked.effect:
+        about[0] = about[0].replace(level, painter.paint(level, _DANGER_STYLES[asked.danger]), 1)
     room = rows - sum(line.count("\n") + 1 for line in (*lines, *about)) - _PROMPT_ROWS - 3
-    lines += format_preview(ask.preview, max(min(room, PREVIEW_LINES), _MIN_PREVIEW_LINES), columns, painter)
+    lines += format_preview(asked.preview, max(min(room, PREVIEW_LINES), _MIN_PREVIEW_LINES), columns, painter)
     return "\n".join([*lines, *about]) + "\n"
 
 
@@ -294,25 +297,19 @@ def warn_if_too_tall(shown: str, rows: int) -> str:
     )
 
 
-def format_permission_prompt(ask: PermissionAsked) -> str:
+def format_permission_prompt(ask: Interaction) -> str:
     """Return the input prompt, with the keys that add a rule above it."""
-    if ask.unsandboxed:
+    if ask.permission.unsandboxed:
         return "Run it without the sandbox? [y]es, [n]o, or say why not: "
-    lasting = "".join(f"[a]llow {_MODE_WORDS[mode]}.\n" for mode in ask.permission_modes[:1] if mode in _MODE_WORDS)
+    lasting = "".join(f"[a]llow {choice.about}.\n" for choice in ask.choices if choice.key == "allow_mode")
     if list_offered_rules(ask):
         lasting += "Always allow in this [s]ession, [p]roject or for this [u]ser; always [d]eny.\n"
     return f"{lasting}Allow it? [y]es, [e]dit, [v]iew all, [?] help, [n]o, or say why not: "
 
 
-_MODE_WORDS = {
-    "acceptEdits": "all edits in the project this session",
-    "auto": "all sandboxed commands and edits in the project this session",
-}
-
-
-def format_permission_help(ask: PermissionAsked) -> str:
+def format_permission_help(ask: Interaction) -> str:
     lines = ["y    allow once"]
-    lines += [f"a    allow {_MODE_WORDS[mode]}" for mode in ask.permission_modes[:1] if mode in _MODE_WORDS]
+    lines += [f"a    allow {choice.about}" for choice in ask.choices if choice.key == "allow_mode"]
     if list_offered_rules(ask):
         lines += [
             "s    allow and add a rule for this session, which is shown first",
@@ -320,17 +317,17 @@ def format_permission_help(ask: PermissionAsked) -> str:
             "u    allow and add a rule for all projects",
             "d    deny and add a rule",
         ]
-    if not ask.unsandboxed:
+    if not ask.permission.unsandboxed:
         lines.append("e    edit the call first, in $EDITOR or on this line (e NAME, e all: other arguments)")
     lines += ["v    view the whole call", "n    deny; text after n, or any other text, is the reason for the model"]
     return "\n".join(f"  {line}" for line in lines) + "\n"
 
 
-def format_all_details(ask: PermissionAsked, columns: int = 80, painter: TextPainter = _NO_COLORS) -> str:
+def format_all_details(ask: Interaction, columns: int = 80, painter: TextPainter = _NO_COLORS) -> str:
     lines: list[str] = []
-    for name, value in format_arguments(ask.args):
+    for name, value in format_arguments(ask.permission.args):
         lines += [f"{escape_hidden(name)}:", *quote_block(value, columns)]
-    return "\n".join([*lines, *format_preview(ask.preview, 0, columns, painter)]) + "\n"
+    return "\n".join([*lines, *format_preview(ask.permission.preview, 0, columns, painter)]) + "\n"
 
 
 def format_preview(text: str, limit: int, columns: int = 80, painter: TextPainter = _NO_COLORS) -> list[str]:
@@ -376,12 +373,12 @@ def format_rule_choice(rules: Sequence[str], wording: str) -> str:
     return "\n".join([*lines, f"{which}, [e]dit the rule, [b]ack: "])
 
 
-def parse_reply(ask: PermissionAsked, typed: str) -> PermissionReply:
+def parse_reply(ask: Interaction, typed: str) -> PermissionReply:
     """Parse a typed line. The end of input denies; a stray key asks again and never allows."""
     line = typed.strip()
     word = line.casefold()
     if word in _YES_WORDS:
-        return PermissionReply("allow")
+        return PermissionReply("allow_once")
     if word in _NO_WORDS:
         return PermissionReply("deny")
     if escape_control(line) != line:
@@ -397,31 +394,31 @@ def parse_reply(ask: PermissionAsked, typed: str) -> PermissionReply:
     return PermissionReply("deny", line[1:].strip() if word.startswith("n ") else line)
 
 
-def _parse_key(ask: PermissionAsked, line: str) -> PermissionReply | None:
+def _parse_key(ask: Interaction, line: str) -> PermissionReply | None:
     """Parse the keys besides yes and no, if they are offered."""
     word = line.casefold()
     if word in ("?", "h", "help"):
         return PermissionReply("help")
     if word in ("v", "view"):
         return PermissionReply("view")
-    if ask.unsandboxed:
+    if ask.permission.unsandboxed:
         return (
             PermissionReply("unclear", "This can only be allowed once or denied: y or n.")
             if word in _REMEMBER_KEYS
             else None
         )
     first, _, name = line.partition(" ")
-    if first.casefold() in ("e", "edit") and name.strip() in ArgumentForm(ask.args).list_names():
+    if first.casefold() in ("e", "edit") and name.strip() in ArgumentForm(ask.permission.args).list_names():
         return PermissionReply("edit", name.strip())
     if word in ("a", "all"):
-        if ask.permission_modes:
-            return PermissionReply("switch")
+        if any(choice.key == "allow_mode" for choice in ask.choices):
+            return PermissionReply("allow_mode")
         return PermissionReply("unclear", "No permission mode allows this without asking: y allows it once.")
     if word in _REMEMBER_KEYS and not list_offered_rules(ask):
         return PermissionReply("unclear", "No rule can cover this: y allows it once, n denies it.")
     if word in _SCOPE_KEYS:
         return PermissionReply("remember", scope=_SCOPE_KEYS[word])
-    return PermissionReply("forbid") if word in ("d", "deny") else None
+    return PermissionReply("deny_always") if word in ("d", "deny") else None
 
 
 _REMEMBER_KEYS = frozenset((*_SCOPE_KEYS, "d", "deny", "e", "edit"))

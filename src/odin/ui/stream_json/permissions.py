@@ -1,4 +1,4 @@
-"""Permission requests, questions and plans to a stream-json client, and the permission updates it sends back.
+"""Interactions with a stream-json client, and the permission updates it sends back.
 
 All are `can_use_tool` requests, because SDK clients have a callback for those.
 """
@@ -7,14 +7,13 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from odin.core.call_events import AskEvent, PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.client import Client
 from odin.core.errors import OdinError
-from odin.core.op import AddRule, AnswerPermission, AnswerPlan, AnswerQuestions, Interrupt, Op, RemoveRule
+from odin.core.interaction import Interaction
+from odin.core.op import AddRule, Answer, RemoveRule
 from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.core.tool import get_canonical_name, get_display_name
-from odin.ui.callbacks import SDK_TOOL, parse_sdk_answers, to_sdk_input
-from odin.ui.plan_text import SDK_PLAN_TOOL, make_plan_answer, to_plan_input
+from odin.ui.callbacks import get_sdk_call, make_sdk_answer
 
 Raw = dict[str, Any]
 
@@ -117,24 +116,23 @@ _INPUT_CLOSED = "No answer: the input was closed."
 
 
 class PermissionRequests:
-    """Pending permission requests. `update` is called with every permission update that comes with an answer."""
+    """What waits for the client's answer. `update` is called with every permission update that comes with one."""
 
     def __init__(self, client: Client, send: Callable[[Raw], None], update: Callable[[Raw], Awaitable[None]]) -> None:
         self.is_open = False
         self._client = client
         self._send = send
         self._update = update
-        self._pending: dict[str, AskEvent] = {}
+        self._pending: dict[str, Interaction] = {}
 
-    async def ask(self, event: AskEvent, agent: str) -> None:
+    def ask(self, interaction: Interaction) -> None:
         if not self.is_open:
-            await self._refuse(event, _INPUT_CLOSED)
             return
-        self._pending[event.ask_id] = event
-        request = {"subtype": "can_use_tool", "tool_use_id": event.call_id, **_describe_request(event)}
-        if agent:
-            request["agent_id"] = agent
-        self._send({"type": "control_request", "request_id": event.ask_id, "request": request})
+        self._pending[interaction.id] = interaction
+        request = {"subtype": "can_use_tool", "tool_use_id": interaction.call_id, **_describe_request(interaction)}
+        if interaction.agent:
+            request["agent_id"] = interaction.agent
+        self._send({"type": "control_request", "request_id": interaction.id, "request": request})
 
     def cancel(self, ask_id: str) -> None:
         """Cancel a request that was answered elsewhere or is outdated."""
@@ -145,110 +143,75 @@ class PermissionRequests:
         for ask_id in tuple(self._pending):
             self.cancel(ask_id)
 
-    async def close(self) -> None:
-        """Deny all pending requests: the client's input ended."""
+    def close(self) -> None:
+        """The client's input ended: nobody answers any more, and what is pending is denied."""
         self.is_open = False
-        waiting, self._pending = self._pending, {}
-        for event in waiting.values():
-            await self._refuse(event, _INPUT_CLOSED)
+        self._pending.clear()
+        self._client.set_answering(False, _INPUT_CLOSED)
 
     async def take_answer(self, response: Raw) -> None:
-        event = self._pending.pop(str(response.get("request_id")), None)
-        if event is None:
+        interaction = self._pending.pop(str(response.get("request_id")), None)
+        if interaction is None:
             return
         if response.get("subtype") != "success":
-            await self._refuse(event, str(response.get("error") or "The permission callback failed."))
+            await self._refuse(interaction, str(response.get("error") or "The permission callback failed."))
             return
         given = _to_object(response.get("response"))
         updates = given.get("updatedPermissions")
         for update in cast("list[Any]", updates) if isinstance(updates, list) else ():
             await self._update(_to_object(update))
-        await self._client.submit(_make_answer(event, given))
+        answer = make_sdk_answer(
+            interaction,
+            "sdk",
+            allow=given.get("behavior") == "allow",
+            message=str(given.get("message") or ""),
+            changed=given.get("updatedInput"),
+            interrupt=given.get("interrupt") is True,
+        )
+        await self._client.submit(answer)
 
-    async def _refuse(self, event: AskEvent, why: str) -> None:
-        if isinstance(event, QuestionsAsked):
-            await self._client.submit(AnswerQuestions(event.ask_id, cancelled=True, by="sdk"))
-        elif isinstance(event, PlanAsked):
-            await self._client.submit(AnswerPlan(event.ask_id, "keep_planning", why, by="sdk"))
-        else:
-            await self._client.submit(AnswerPermission(event.ask_id, allow=False, reason=why, by="sdk"))
+    async def _refuse(self, interaction: Interaction, why: str) -> None:
+        await self._client.submit(Answer(interaction.id, interaction.default, why, by="sdk"))
 
 
-def _describe_request(event: AskEvent) -> Raw:
+def _describe_request(interaction: Interaction) -> Raw:
     """Return the SDK fields of a request, and extra fields for what Odin would show a user."""
-    if isinstance(event, QuestionsAsked):
-        text = "; ".join(question.text for question in event.questions)
-        return {
-            "tool_name": SDK_TOOL,
-            "input": to_sdk_input(event.questions),
-            "permission_suggestions": [],
-            "blocked_path": None,
-            "decision_reason": "The model asks the user.",
-            "description": text,
-        }
-    if isinstance(event, PlanAsked):
-        return {
-            "tool_name": SDK_PLAN_TOOL,
-            "input": to_plan_input(event),
-            "permission_suggestions": [],
-            "blocked_path": None,
-            "decision_reason": "The model presents a plan.",
-            "title": event.title,
-            "display_name": SDK_PLAN_TOOL,
-            "description": event.path,
-        }
-    more = {
-        "rules": list(event.rules),
-        "preview": event.preview,
-        "sandbox": event.sandbox,
-        "unsandboxed": event.unsandboxed,
-        "granted_paths": list(event.granted_paths),
-        "granted_network": event.granted_network,
-        "asked_paths": list(event.asked_paths),
-        "allowed_paths": list(event.allowed_paths),
-        "danger": event.danger,
-        "effect": event.effect,
-        "permission_modes": list(event.permission_modes),
+    name, args = get_sdk_call(interaction)
+    request: Raw = {
+        "tool_name": name,
+        "input": args,
+        "permission_suggestions": [],
+        "blocked_path": None,
+        "decision_reason": interaction.reason,
     }
-    name = get_display_name(event.name)
+    if interaction.kind == "plan":
+        return {**request, "title": interaction.title, "display_name": name, "description": interaction.plan.path}
+    if interaction.kind != "permission":
+        return {**request, "description": "; ".join(question.text for question in interaction.questions)}
+    asked, display_name = interaction.permission, get_display_name(name)
+    blocked = asked.subject if asked.subject.startswith("/") and "command" not in asked.args else None
+    more = {
+        "rules": list(asked.rules),
+        "preview": asked.preview,
+        "sandbox": asked.sandbox,
+        "unsandboxed": asked.unsandboxed,
+        "granted_paths": list(asked.granted_paths),
+        "granted_network": asked.granted_network,
+        "asked_paths": list(asked.asked_paths),
+        "allowed_paths": list(asked.allowed_paths),
+        "danger": asked.danger,
+        "effect": asked.effect,
+        "permission_modes": list(asked.permission_modes),
+    }
     return {
-        "tool_name": event.name,
-        "input": event.args,
-        "permission_suggestions": [] if event.unsandboxed else suggest_updates(event.rules),
-        "blocked_path": _get_path(event),
-        "decision_reason": event.reason,
-        "title": "Run this again outside the sandbox" if event.unsandboxed else event.title or name,
-        "display_name": name,
-        "description": event.subject,
+        **request,
+        "permission_suggestions": [] if asked.unsandboxed else suggest_updates(asked.rules),
+        "blocked_path": next(iter(asked.asked_paths), blocked),
+        "title": interaction.title if asked.unsandboxed else asked.title or display_name,
+        "display_name": display_name,
+        "description": asked.subject,
         **{name: value for name, value in more.items() if value},
     }
-
-
-def _get_path(event: PermissionAsked) -> str | None:
-    """Return the path that the request is about, or None."""
-    if event.asked_paths:
-        return event.asked_paths[0]
-    return event.subject if event.subject.startswith("/") and "command" not in event.args else None
-
-
-def _make_answer(event: AskEvent, given: Raw) -> Op:
-    allow, changed = given.get("behavior") == "allow", given.get("updatedInput")
-    if isinstance(event, QuestionsAsked):
-        if not allow and given.get("interrupt") is True:
-            return Interrupt("keep")
-        answers = parse_sdk_answers(event.questions, changed) if allow else ()
-        return AnswerQuestions(event.ask_id, answers, cancelled=not allow, by="sdk")
-    if isinstance(event, PlanAsked):
-        message, interrupt = str(given.get("message") or ""), given.get("interrupt") is True
-        return make_plan_answer(event, allow=allow, message=message, changed=changed, interrupt=interrupt, by="sdk")
-    return AnswerPermission(
-        event.ask_id,
-        allow=allow,
-        reason=str(given.get("message") or ""),
-        args=_to_object(changed) if isinstance(changed, dict) else None,
-        by="sdk",
-        interrupt=given.get("interrupt") is True,
-    )
 
 
 def _to_object(value: Any) -> Raw:

@@ -19,6 +19,7 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UnknownMode, UsageError
 from odin.core.event import Envelope, ModeChanged, PromptDropped, PromptInjected, TurnEnded, TurnStarted
 from odin.core.event_values import ExitReason, Mode
+from odin.core.interaction import make_interaction
 from odin.core.message import Attachment
 from odin.core.op import Interrupt, Prompt
 from odin.ui.exit import EXIT_READER_GONE, StopSignals, get_exit_code, report_broken_output
@@ -272,7 +273,7 @@ class _StreamServer:
     async def _follow(self, envelope: Envelope) -> None:
         event = envelope.event
         if isinstance(event, AskEvent):
-            await self._permissions.ask(event, envelope.agent)
+            self._permissions.ask(make_interaction(event, envelope.agent))
         elif isinstance(event, AnswerEvent):
             self._permissions.cancel(event.ask_id)
         elif isinstance(event, PromptDropped | PromptInjected):
@@ -329,7 +330,7 @@ class _StreamServer:
             if line.strip():
                 await self._route_line(line, number)
         self._hooks.close()
-        await self._permissions.close()
+        self._permissions.close()
         self._lines.put_nowait(None)
 
     async def _route_line(self, line: bytes, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Queue of dialogs for requests, questions and plans: shows one at a time and withdraws those answered elsewhere."""
+"""Queue of dialogs for interactions: shows one at a time and withdraws those answered elsewhere."""
 
 import os
 import time
@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from odin.core.call_events import (
-    AnswerEvent,
-    AskEvent,
-    PermissionAnswered,
-    PermissionAsked,
-    PlanAnswered,
-    PlanAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
-)
+from odin.core.call_events import AnswerEvent, AskEvent, PermissionAnswered
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import AgentEnded, Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Mode
-from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions, Prompt
+from odin.core.interaction import Interaction, make_interaction
+from odin.core.op import Answer, Prompt
 from odin.ui.tui.timers import call_after
 
 if TYPE_CHECKING:
@@ -35,8 +27,7 @@ _STRAY_KEY_S = 1.0
 
 
 class _PendingAsk(Struct):
-    event: AskEvent
-    agent: str
+    interaction: Interaction
     since: float
 
 
@@ -61,21 +52,21 @@ class DialogQueue:
         self._close("")
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
-        match envelope.event:
-            case PermissionAsked() | QuestionsAsked() | PlanAsked() as event:
-                self._pending.append(_PendingAsk(event, envelope.agent, time.monotonic()))
-            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered() as event:
-                self._pending = deque(ask for ask in self._pending if ask.event.ask_id != event.ask_id)
-                if self._dialog is not None and self._dialog.ask_id == event.ask_id:
-                    self._close("" if self._dialog.is_answered else _explain_withdrawal(event))
-            case TurnStarted(mode=mode) if not envelope.agent:
-                self._turn_mode = mode
-            case TurnEnded():
-                self._drop_all(envelope.agent)
-            case AgentEnded(id=agent):
-                self._drop_all(agent)
-            case _:
-                return
+        event, agent = envelope.event, envelope.agent
+        if isinstance(event, AskEvent):
+            self._pending.append(_PendingAsk(make_interaction(event, agent), time.monotonic()))
+        elif isinstance(event, AnswerEvent):
+            self._pending = deque(ask for ask in self._pending if ask.interaction.id != event.ask_id)
+            if self._dialog is not None and self._dialog.ask_id == event.ask_id:
+                self._close("" if self._dialog.is_answered else _explain_withdrawal(event))
+        elif isinstance(event, TurnStarted) and not agent:
+            self._turn_mode = event.mode
+        elif isinstance(event, TurnEnded):
+            self._drop_all(agent)
+        elif isinstance(event, AgentEnded):
+            self._drop_all(event.id)
+        else:
+            return
         if self._dialog is not None:
             self._dialog.set_waiting_count(len(self._pending))
 
@@ -84,7 +75,7 @@ class DialogQueue:
 
     def _drop_all(self, agent: str) -> None:
         """Drop the requests of an agent that has ended."""
-        self._pending = deque(ask for ask in self._pending if ask.agent != agent)
+        self._pending = deque(ask for ask in self._pending if ask.interaction.agent != agent)
         if self._dialog is not None and self._asking_agent == agent:
             self._close("")
 
@@ -119,28 +110,23 @@ class DialogQueue:
         return bool(self._app.composer.text) and time.monotonic() - self._app.last_key_at < self._app.timing.typing_s
 
     def _show(self, ask: _PendingAsk) -> None:
-        event, info = ask.event, self._info
-        self._asking_agent = ask.agent
-        permission = isinstance(event, PermissionAsked)
-        patience = 0.0 if info is None else info.confirm_timeout_s if permission else info.question_timeout_s
+        interaction, info = ask.interaction, self._info
+        self._asking_agent = interaction.agent
+        is_permission = interaction.kind == "permission"
+        patience = 0.0 if info is None else info.confirm_timeout_s if is_permission else info.question_timeout_s
         deadline = ask.since + patience if patience else 0.0
         keep = time.monotonic() - self._closed_at > _STRAY_KEY_S
-        if isinstance(event, PermissionAsked):
-            from odin.ui.tui.dialogs.permission import PermissionDialog
-
-            self._dialog = PermissionDialog(event, ask.agent, self._submit_answer)
-        elif isinstance(event, PlanAsked):
-            from odin.ui.tui.dialogs.plan import PlanDialog
-
-            self._dialog = PlanDialog(event, self._submit_answer)
+        if is_permission:
+            from odin.ui.tui.dialogs.permission import PermissionDialog as Shown
+        elif interaction.kind == "plan":
+            from odin.ui.tui.dialogs.plan import PlanDialog as Shown
         else:
-            from odin.ui.tui.dialogs.questions import QuestionsDialog
-
-            self._dialog = QuestionsDialog(event, ask.agent, self._submit_answer)
+            from odin.ui.tui.dialogs.questions import QuestionsDialog as Shown
+        self._dialog = Shown(interaction, self._submit_answer)
         self._dialog.expect(waiting=len(self._pending), deadline=deadline, keep=keep)
         self._app.push_screen(self._dialog, lambda _: self._open_next())
 
-    async def _submit_answer(self, answer: AnswerPermission | AnswerQuestions | AnswerPlan, note: str) -> str:
+    async def _submit_answer(self, answer: Answer, note: str) -> str:
         """Submit the note before the answer, because the answer may trigger the next request of the turn at once."""
         if note:
             mode = self._turn_mode or self._app.mode
@@ -149,7 +135,7 @@ class DialogQueue:
                 return error
         return await self._submit(answer)
 
-    async def _submit(self, op: AnswerPermission | AnswerQuestions | AnswerPlan | Prompt) -> str:
+    async def _submit(self, op: Answer | Prompt) -> str:
         """Submit and return the error message, or ""."""
         if self._client is None:
             return "The session is closed."
@@ -157,7 +143,7 @@ class DialogQueue:
             await self._client.submit(op)
         except OdinError as error:
             return error.describe()
-        if not isinstance(op, Prompt) and self._dialog is not None and self._dialog.ask_id == op.ask_id:
+        if isinstance(op, Answer) and self._dialog is not None and self._dialog.ask_id == op.id:
             self._dialog, self._closed_at = None, time.monotonic()
         self._app.request_frame()
         return ""
@@ -167,8 +153,6 @@ def _explain_withdrawal(event: AnswerEvent) -> str:
     """Return why a dialog was withdrawn, or "" if that is obvious."""
     if event.by == "timeout":
         return "No answer in time: denied." if isinstance(event, PermissionAnswered) else "No answer in time."
-    if event.by in ("interrupt", "shutdown", "steer"):
-        return ""
     from odin.ui.permission_text import describe_answer_elsewhere
 
-    return describe_answer_elsewhere(event) if isinstance(event, PermissionAnswered) else "Answered elsewhere."
+    return describe_answer_elsewhere(event)

@@ -13,11 +13,11 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
-from odin.core.op import AnswerPermission, AnswerPlan, AnswerQuestions
+from odin.core.op import Answer
 from odin.ui.terminal import wrap_words
 from odin.ui.tui.card_mode import route_input
 from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints, TextPage
-from odin.ui.tui.keys import KeyScope, is_typing_key, make_scroll_action
+from odin.ui.tui.keys import KeyScope, LineInput, is_typing_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import make_palette
 from odin.ui.tui.timers import call_after
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-AskAnswer = AnswerPermission | AnswerQuestions | AnswerPlan
-SubmitAnswer = Callable[[AskAnswer, str], Awaitable[str]]
+SubmitAnswer = Callable[[Answer, str], Awaitable[str]]
 
 SHORT_SCREEN = 16
 """On screens with fewer rows a request has nearly all of them, and no hint below its answers."""
@@ -168,6 +167,14 @@ class RequestDialog(Dialog[Result]):
         self._is_withdrawn = False
         self._option_lines: dict[int, int] = {}
 
+    def compose(self) -> ComposeResult:
+        with RequestPanel():
+            yield Static(id="title", classes="title", markup=False)
+            yield TextPage(self.make_canvas, id="about")
+            yield LineInput(id="line", compact=True, select_on_focus=False)
+            yield Static(id="message", markup=False)
+            yield ChoiceBar(id="answers")
+
     def expect(self, *, waiting: int, deadline: float, keep: bool) -> None:
         """Set what is known of the request before the dialog is shown."""
         self._waiting_count, self._deadline, self._forwards_keys = waiting, deadline, keep
@@ -209,11 +216,20 @@ class RequestDialog(Dialog[Result]):
 
     def fit(self) -> None:
         """Adapt the heights to the size of the screen and to what is shown."""
+        self.fit_page(self.odin.size.height - 1)
+
+    def fit_page(self, rows: int) -> None:
+        """Give the page as many of these rows as the other widgets leave free."""
+        width = max(self.odin.size.width - 2, 1)
+        used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self.query_one("#line", Input).display
+        used += self.fit_texts(width, "#title", "#message")
+        page = self.query_one(TextPage)
+        page.styles.height = max(min(page.count_rows(width), max(rows - used, 2)), 1)
 
     def on_resize(self) -> None:
         self.fit()
 
-    async def send(self, answer: AskAnswer, note: str = "") -> None:
+    async def send(self, answer: Answer, note: str = "") -> None:
         """Submit the answer and close, or say why it is refused. A `note` is a prompt to be sent before it."""
         self.is_answered = True
         error = await self._submit_answer(answer, note) if self._submit_answer is not None else ""

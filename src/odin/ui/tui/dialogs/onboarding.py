@@ -11,11 +11,12 @@ from textual.widgets import Input, Static
 
 from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
+from odin.core.interaction import ask_for_trust
 from odin.core.setup import ModelOption, Setup, TrustAnswer, TrustRequest
 from odin.ui.slash_commands.actions import SESSION_OPTION
 from odin.ui.slash_commands.reports import format_prices, format_window
 from odin.ui.terminal import escape_hidden, shorten_home, wrap_words
-from odin.ui.trust_prompt import TRUST_TITLE, format_trust_page, is_too_long
+from odin.ui.trust_prompt import format_trust_page, is_too_long
 from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
 from odin.ui.tui.dialogs.permission_view import paint_sentence
 from odin.ui.tui.dialogs.picker import PickerDialog
@@ -32,27 +33,26 @@ class TrustDialog(RequestDialog[TrustAnswer]):
     def __init__(self, request: TrustRequest) -> None:
         super().__init__()
         self._request = request
+        self._interaction = ask_for_trust(request)
         self._is_too_much = is_too_long(request)
 
-    def compose(self) -> ComposeResult:
-        with RequestPanel():
-            yield Static(TRUST_TITLE, classes="title", markup=False)
-            yield TextPage(self.make_canvas, id="about")
-            yield Static(TOO_MUCH_TO_SHOW if self._is_too_much else "", id="message", markup=False)
-            yield ChoiceBar(id="answers")
-
     def on_mount(self) -> None:
+        self.query_one("#title", Static).update(self._interaction.title)
+        self.query_one("#line", Input).display = False
+        self.query_one("#message", Static).update(TOO_MUCH_TO_SHOW if self._is_too_much else "")
         self.query_one(TextPage).show(self._paint_page)
         self.query_one(TextPage).focus()
         self.fit()
 
     def handle_ready(self) -> None:
         keys = self.odin.keys
-        no = DialogChoice("no", keys.get_label("no"), "Ignore them", "Ignore")
-        yes = DialogChoice("yes", keys.get_label("yes"), "Trust this folder", "Trust")
-        network = DialogChoice("network", "", "Trust, with network for its servers", "With network")
-        choices = (no, yes, network) if self._request.servers else (no, yes)
-        self.query_one(ChoiceBar).offer((no,) if self._is_too_much else choices, current=0)
+        labels = {"no": keys.get_label("no"), "yes": keys.get_label("yes")}
+        choices = [
+            DialogChoice(choice.key, labels.get(choice.key, ""), choice.label, choice.short)
+            for choice in self._interaction.choices
+            if not self._is_too_much or choice.key == self._interaction.default
+        ]
+        self.query_one(ChoiceBar).offer(choices, current=0)
         self.fit()
 
     def _paint_page(self, canvas: Canvas) -> list[Strip]:
@@ -60,20 +60,6 @@ class TrustDialog(RequestDialog[TrustAnswer]):
         rows = [row for line in text.rstrip("\n").split("\n") for row in wrap_words(line, canvas.width + 1).split("\n")]
         dim, strong = canvas.palette.dim, canvas.palette.strong
         return [canvas.paint_row((row, strong if row[2:4] in ("| ", ": ") else dim)) for row in rows]
-
-    def fit(self) -> None:
-        width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        message = self.query_one("#message", Static)
-        message.display = self._is_too_much
-        used = (
-            1
-            + wrap_words(TRUST_TITLE, width).count("\n")
-            + 1
-            + max(self.query_one(ChoiceBar).count_rows(width), 1)
-            + message.display * 2
-        )
-        about = self.query_one(TextPage)
-        about.styles.height = max(min(about.count_rows(width), height - used - 1), 1)
 
     def _find_step_action(self, key: str) -> str:
         keys = self.odin.keys
@@ -119,7 +105,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
 
     def compose(self) -> ComposeResult:
         with RequestPanel():
-            yield Static("Welcome to Odin", classes="title", markup=False)
+            yield Static("Welcome to Odin", id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
             yield LineInput(id="line", compact=True, password=True)
             yield Static(id="message", markup=False)
@@ -192,11 +178,8 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         return [_describe_option(option) for option in self._options]
 
     def fit(self) -> None:
-        width, height = max(self.odin.size.width - 2, 1), self.odin.size.height
-        used = 2 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self.query_one("#line", Input).display
-        used += self.fit_texts(width, "#message")
+        super().fit()
         about = self.query_one(TextPage)
-        about.styles.height = max(min(about.count_rows(width), height - used - 1), 1)
         at = next((line for line, number in self._option_lines.items() if number == self._cursor), 0)
         self.call_after_refresh(about.scroll_to, y=max(at - about.size.height // 2, 0), animate=False)
 

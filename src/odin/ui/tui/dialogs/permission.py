@@ -12,10 +12,10 @@ from textual import events
 from textual.app import ComposeResult
 from textual.widgets import Input, Static
 
-from odin.core.call_events import PermissionAsked
 from odin.core.errors import UsageError
 from odin.core.format import pluralize
-from odin.core.op import AnswerPermission, Interrupt
+from odin.core.interaction import Interaction
+from odin.core.op import Answer, Interrupt
 from odin.core.policy import RememberScope
 from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline, summarize_change
 from odin.ui.tui.dialogs.dialog import SHORT_SCREEN, RequestDialog, RequestPanel, SubmitAnswer
@@ -58,16 +58,16 @@ _LOOKING_ACTIONS = ("asked_", "more_answers", "show_call", "explain_keys")
 class PermissionDialog(RequestDialog[None]):
     """Shows one step at a time below the request. `_request` is not `_original` after the arguments were edited."""
 
-    def __init__(self, ask: PermissionAsked, agent: str, submit: SubmitAnswer) -> None:
-        super().__init__(ask.ask_id, submit)
+    def __init__(self, ask: Interaction, submit: SubmitAnswer) -> None:
+        super().__init__(ask.id, submit)
         self._stray_key_at = 0.0
         self._original = ask
         self._request = ask
-        self._agent = agent
+        self._agent = ask.agent
         self._step: PermissionStep = "ask"
         self._view: PermissionPageName = "page"
         self._rule: RuleDraft | None = None
-        self._form = ArgumentForm(ask.args)
+        self._form = ArgumentForm(ask.permission.args)
         self._shows_all_answers = False
 
     def compose(self) -> ComposeResult:
@@ -91,7 +91,7 @@ class PermissionDialog(RequestDialog[None]):
     # --- appearance ---
 
     def retitle(self) -> None:
-        text = format_headline(self._request, self._agent)
+        text = format_headline(self._request)
         if self._request is not self._original:
             text = f"Edited call: {text}"
         self.query_one("#title", Static).update(text + self.describe_wait())
@@ -257,18 +257,17 @@ class PermissionDialog(RequestDialog[None]):
 
     async def action_stop_work(self) -> None:
         """Deny and interrupt. A main agent that waits for this sub-agent would otherwise continue, so stop it, too."""
-        await self.send(AnswerPermission(self.ask_id, allow=False, interrupt=True))
+        await self.send(Answer(self.ask_id, "stop"))
         status = self.odin.facts.agents.all.get(self._agent)
         is_delegated = status is not None and bool(status.task_id)
         if self.is_answered and self._agent and not is_delegated:
             await self.odin.submit(Interrupt())
 
     async def action_allow_mode(self) -> None:
-        modes = self._request.permission_modes
-        if not modes:
+        if "allow_mode" not in self._list_answer_names():
             self.show_message("No permission mode allows this call without asking.")
         elif self._require_seen():
-            await self.send(AnswerPermission(self.ask_id, allow=True, permission_mode=modes[0]))
+            await self.send(Answer(self.ask_id, "allow_mode"))
 
     def action_more_answers(self) -> None:
         self._shows_all_answers = not self._shows_all_answers
@@ -282,7 +281,7 @@ class PermissionDialog(RequestDialog[None]):
         if not rule.rules:
             reason = (
                 "This can only be allowed once or denied."
-                if self._request.unsandboxed
+                if self._request.permission.unsandboxed
                 else "No rule can cover this call."
             )
             self.show_message(reason)
@@ -311,7 +310,7 @@ class PermissionDialog(RequestDialog[None]):
         if "edit_call" not in self._list_answer_names():
             self.show_message("The arguments of this call cannot be edited.")
             return
-        self._form = ArgumentForm(self._request.args)
+        self._form = ArgumentForm(self._request.permission.args)
         self._show_argument()
 
     def _show_argument(self) -> None:
@@ -382,28 +381,26 @@ class PermissionDialog(RequestDialog[None]):
             # Show the edited call as a new request before it can be allowed.
             if not self._store_argument():
                 return
-            args = self._form.args
-            self._request = self._original if args == self._original.args else replace_arguments(self._original, args)
+            args, before = self._form.args, self._original.permission.args
+            self._request = self._original if args == before else replace_arguments(self._original, args)
             self._go_to_step("ask")
             if self._request is self._original:
                 self.show_message("No changes.")
         elif self._step == "no":
-            await self.send(AnswerPermission(self.ask_id, allow=False, reason=text))
+            await self.send(Answer(self.ask_id, "deny", text))
         elif self._step == "note":
             await self._answer(allow=True, note=text)
         elif self._rule is not None and not text:
             self.show_message(f"The rule is empty. Enter one, or go back with {self.odin.keys.get_label('back')}.")
         elif self._rule is not None:
-            await self.send(AnswerPermission(self.ask_id, allow=self._rule.allow, rule=text, remember=self._rule.scope))
+            choice = "allow_session" if self._rule.allow else "deny_always"
+            await self.send(Answer(self.ask_id, choice, rule=text, scope=self._rule.scope))
 
     action_use_arguments = action_confirm
 
     async def _answer(self, *, allow: bool, note: str = "") -> None:
+        answer = Answer(self.ask_id, "allow_once" if allow else "deny")
         if allow and self._request is not self._original:
-            args = self._request.args
-            answer = AnswerPermission(
-                self.ask_id, allow=True, args=args, summary=summarize_change(self._original.args, args)
-            )
-        else:
-            answer = AnswerPermission(self.ask_id, allow=allow)
+            before, args = self._original.permission.args, self._request.permission.args
+            answer = Answer(self.ask_id, "allow_once", args=args, summary=summarize_change(before, args))
         await self.send(answer, note)

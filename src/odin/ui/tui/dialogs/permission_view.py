@@ -3,7 +3,7 @@
 The editor is for the arguments of the call. Its keys are those of the composer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -15,18 +15,15 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from odin.core.call_events import PermissionAsked
 from odin.core.errors import OdinError
+from odin.core.interaction import Interaction, make_interaction
 from odin.core.policy import Danger, RememberScope
 from odin.ui.permission_text import (
     DANGER_WORDS,
-    describe_confinement,
     diff_arguments,
     format_arguments,
-    format_effect,
     format_subject,
     list_offered_rules,
-    list_warnings,
 )
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, quote_block, wrap_words
@@ -45,21 +42,22 @@ _BAR = 4
 """Width of the bar before quoted text."""
 
 
-def paint_request(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
+def paint_request(ask: Interaction, canvas: Canvas) -> list[Strip]:
     """The request page: the full command, URL or list of paths, why Odin asks, and the change as a diff."""
     strips = paint_required(ask, canvas)
-    change = paint_change(ask.preview, canvas)
+    change = paint_change(ask.permission.preview, canvas)
     return [*strips, make_blank(), *change] if strips and change else strips + change
 
 
-def paint_required(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
+def paint_required(ask: Interaction, canvas: Canvas) -> list[Strip]:
     """The part of the page that must have been scrolled into view before 'allow' is accepted."""
     strips = [row for line in format_subject(ask, canvas.width) for row in _paint_framed_row(canvas, line)]
-    return strips + [row for line in list_warnings(ask) for row in paint_sentence(canvas, line)]
+    return strips + [row for line in ask.warnings for row in paint_sentence(canvas, escape_hidden(line))]
 
 
-def format_danger(ask: PermissionAsked, palette: Palette) -> Text:
+def format_danger(ask: Interaction, palette: Palette) -> Text:
     """Return the grade of danger in its color, what the call would do, and the sandbox it would run in."""
+    asked = ask.permission
     style = {
         "read_only": palette.good,
         "changes_files": palette.accent,
@@ -67,35 +65,36 @@ def format_danger(ask: PermissionAsked, palette: Palette) -> Text:
         "outside_project": palette.warn,
         "hard_to_undo": palette.bad,
         "credentials": palette.bad,
-    }[ask.danger]
+    }[asked.danger]
     text = Text(end="")
-    if ask.effect:
-        text.append(f"{DANGER_WORDS[ask.danger]}", style + Style(bold=True, reverse=ask.danger in _LOUD))
-        effect = format_effect(ask)
-        text.append(f"  {effect}" if effect else "", style if ask.danger in _LOUD else palette.text)
-    if confinement := describe_confinement(ask):
-        text.append("\n" if ask.effect else "").append(confinement, palette.dim)
+    if asked.effect:
+        text.append(f"{DANGER_WORDS[asked.danger]}", style + Style(bold=True, reverse=asked.danger in _LOUD))
+        text.append(
+            f"  {escape_hidden(ask.effect)}" if ask.effect else "", style if asked.danger in _LOUD else palette.text
+        )
+    if ask.sandbox:
+        text.append("\n" if asked.effect else "").append(escape_hidden(ask.sandbox), palette.dim)
     return text
 
 
 _LOUD: tuple[Danger, ...] = ("hard_to_undo", "credentials")
 
 
-def paint_details(ask: PermissionAsked, canvas: Canvas) -> list[Strip]:
+def paint_details(ask: Interaction, canvas: Canvas) -> list[Strip]:
     """The details page: all arguments, the rules on offer, and the preview."""
     dim = canvas.palette.dim
     strips: list[Strip] = []
-    for name, value in format_arguments(ask.args):
+    for name, value in format_arguments(ask.permission.args):
         strips += paint_sentence(canvas, f"{escape_hidden(name)}:", dim)
         strips += paint_quote(canvas, value)
     rules = list_offered_rules(ask)
     if rules:
         strips += [*paint_sentence(canvas, "Rules you can save:", dim), *paint_quote(canvas, "\n".join(rules))]
-    change = paint_change(ask.preview, canvas)
+    change = paint_change(ask.permission.preview, canvas)
     return [*strips, make_blank(), *change] if change else strips
 
 
-def paint_keys(ask: PermissionAsked, keys: KeyTable, canvas: Canvas) -> list[Strip]:
+def paint_keys(ask: Interaction, keys: KeyTable, canvas: Canvas) -> list[Strip]:
     """The help page: the keys of the dialog."""
     names = {"more_answers", *(choice.name for choice in list_answers(ask, keys))}
     strips: list[Strip] = []
@@ -164,35 +163,20 @@ def _paint_framed_row(canvas: Canvas, row: str, style: Style | None = None) -> l
     return [Strip([Segment(bars[number > 0], canvas.palette.dim), *piece]) for number, piece in enumerate(pieces)]
 
 
-def list_answers(ask: PermissionAsked, keys: KeyTable) -> tuple[DialogChoice, ...]:
-    """Return all answers to a request in display order."""
-    once = DialogChoice("allow_once", "", "Run without sandbox" if ask.unsandboxed else "Allow once", "Yes")
-    session = DialogChoice("allow_session", "", "For this session", "Session")
-    wider = (
-        DialogChoice("allow_project", "", "In this project", "Project"),
-        DialogChoice("allow_everywhere", "", "Everywhere", "User"),
-    )
-    deny = DialogChoice("deny", "", "Deny", "No")
-    why = DialogChoice("deny_words", "", "Deny with a reason", "Reason")
-    never = DialogChoice("deny_always", "", "Deny always", "Never")
-    note = DialogChoice("allow_note", "", "Allow with a note", "Note")
-    edit = DialogChoice("edit_call", "", "Edit", "Edit")
-    rest = (DialogChoice("show_call", "", "Show all", "All"), DialogChoice("explain_keys", "", "Keys", "Keys"))
-    mode = tuple(_MODE_ANSWERS[name] for name in ask.permission_modes[:1] if name in _MODE_ANSWERS)
-    answers: Iterable[DialogChoice]
-    if ask.unsandboxed:
-        answers = (once, deny, why, *rest)
-    elif list_offered_rules(ask):
-        answers = (once, session, *mode, deny, why, *wider, never, note, edit, *rest)
-    else:
-        answers = (once, *mode, deny, why, note, edit, *rest)
-    return tuple(DialogChoice(one.name, keys.get_label(one.name), one.label, one.short) for one in answers)
+def list_answers(ask: Interaction, keys: KeyTable) -> tuple[DialogChoice, ...]:
+    """Return all answers to a request in display order: its choices, and what else the dialog can do with it."""
+    has_rules, answers = bool(list_offered_rules(ask)), list[tuple[str, str, str]]()
+    for choice in ask.choices:
+        if choice.key != "stop" and (has_rules or choice.scope is None):
+            answers.append((choice.key, choice.label, choice.short))
+        if choice.key == "deny":
+            answers.append(("deny_words", "Deny with a reason", "Reason"))
+    if not ask.permission.unsandboxed:
+        answers += [("allow_note", "Allow with a note", "Note"), ("edit_call", "Edit", "Edit")]
+    answers += [("show_call", "Show all", "All"), ("explain_keys", "Keys", "Keys")]
+    return tuple(DialogChoice(name, keys.get_label(name), label, short) for name, label, short in answers)
 
 
-_MODE_ANSWERS = {
-    "acceptEdits": DialogChoice("allow_mode", "", "All edits this session", "All edits"),
-    "auto": DialogChoice("allow_mode", "", "All sandboxed commands", "Sandboxed"),
-}
 _USUAL_ANSWERS = ("allow_once", "allow_session", "allow_mode", "deny", "deny_words")
 
 
@@ -232,7 +216,7 @@ class RuleDraft(Struct):
         return f"{verb} and save this rule {SCOPE_WORDS[self.scope]}{place}:"
 
 
-def make_rule_draft(ask: PermissionAsked, *, allow: bool, scope: RememberScope) -> RuleDraft:
+def make_rule_draft(ask: Interaction, *, allow: bool, scope: RememberScope) -> RuleDraft:
     return RuleDraft(list_offered_rules(ask), allow, scope)
 
 
@@ -240,20 +224,21 @@ _SUBJECT_NAMES = ("command", "file_path", "path", "url")
 """The arguments that a request can be about."""
 
 
-def replace_arguments(ask: PermissionAsked, args: dict[str, Any]) -> PermissionAsked:
+def replace_arguments(ask: Interaction, args: dict[str, Any]) -> Interaction:
     """Return the request with edited arguments, and the edits as its preview.
 
     Rules, modes, paths and effect belong to the original arguments and are left out.
     """
-    subject = next((value for name in _SUBJECT_NAMES if isinstance(value := args.get(name), str)), ask.subject)
-    is_same = subject == next((ask.args[name] for name in _SUBJECT_NAMES if name in ask.args), subject)
-    return msgspec.structs.replace(
-        ask,
+    asked = ask.permission
+    subject = next((value for name in _SUBJECT_NAMES if isinstance(value := args.get(name), str)), asked.subject)
+    is_same = subject == next((asked.args[name] for name in _SUBJECT_NAMES if name in asked.args), subject)
+    edited = msgspec.structs.replace(
+        asked,
         args=args,
-        subject=ask.subject if is_same else subject,
-        title=ask.title if is_same else "",
+        subject=asked.subject if is_same else subject,
+        title=asked.title if is_same else "",
         rules=(),
-        preview=diff_arguments(ask.args, args),
+        preview=diff_arguments(asked.args, args),
         permission_modes=(),
         effect="",
         asked_paths=(),
@@ -262,6 +247,7 @@ def replace_arguments(ask: PermissionAsked, args: dict[str, Any]) -> PermissionA
         granted_network=False,
         reason="",
     )
+    return make_interaction(edited, ask.agent)
 
 
 class ArgumentsArea(StableTextArea):

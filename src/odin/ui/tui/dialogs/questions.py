@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 from functools import partialmethod
 
-from textual.app import ComposeResult
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
-from odin.core.call_events import QuestionsAsked
 from odin.core.event_values import Question
-from odin.core.op import AnswerQuestions
+from odin.core.interaction import Interaction
+from odin.core.op import Answer
 from odin.ui.terminal import escape_hidden, wrap_words
-from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel, SubmitAnswer
+from odin.ui.tui.dialogs.dialog import RequestDialog, SubmitAnswer
 from odin.ui.tui.dialogs.permission_view import paint_sentence
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, TextPage
-from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import Canvas, make_blank
 
 
@@ -104,20 +102,12 @@ OWN_WORDS = "Other"
 
 
 class QuestionsDialog(RequestDialog[None]):
-    def __init__(self, ask: QuestionsAsked, agent: str, submit: SubmitAnswer) -> None:
-        super().__init__(ask.ask_id, submit)
-        self._agent = agent
+    def __init__(self, ask: Interaction, submit: SubmitAnswer) -> None:
+        super().__init__(ask.id, submit)
+        self._agent = ask.agent
         self._draft = AnswersDraft(ask.questions)
         self._writing = False
         self._is_warned = False
-
-    def compose(self) -> ComposeResult:
-        with RequestPanel():
-            yield Static(id="title", classes="title", markup=False)
-            yield TextPage(self.make_canvas, id="about")
-            yield LineInput(id="line", compact=True, select_on_focus=False)
-            yield Static(id="message", markup=False)
-            yield ChoiceBar(id="answers")
 
     def on_mount(self) -> None:
         self.show_message()
@@ -231,11 +221,7 @@ class QuestionsDialog(RequestDialog[None]):
         return strips
 
     def fit(self) -> None:
-        width = max(self.odin.size.width - 2, 1)
-        used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self._writing
-        used += self.fit_texts(width, "#title", "#message")
-        page = self.query_one(TextPage)
-        page.styles.height = max(min(page.count_rows(width), max(self.count_panel_rows() - used, 2)), 1)
+        self.fit_page(self.count_panel_rows())
         at = [line for line, number in self._option_lines.items() if number == self._draft.cursor]
         if at and not self._writing:
             self.call_after_refresh(self._reveal, at[0], at[-1])
@@ -328,7 +314,7 @@ class QuestionsDialog(RequestDialog[None]):
     async def action_settle(self) -> None:
         draft = self._draft
         if draft.is_reviewing:
-            await self.send(AnswerQuestions(self.ask_id, draft.list_answers()))
+            await self.send(Answer(self.ask_id, "answer", answers=draft.list_answers()))
         elif self._writing:
             typed = self.query_one("#line", Input).value.strip()
             draft.write_own_words(typed)
@@ -346,7 +332,7 @@ class QuestionsDialog(RequestDialog[None]):
     async def _advance(self) -> None:
         """Go to the next question or the review; a single question is submitted at once."""
         if len(self._draft.questions) == 1:
-            await self.send(AnswerQuestions(self.ask_id, self._draft.list_answers()))
+            await self.send(Answer(self.ask_id, "answer", answers=self._draft.list_answers()))
         else:
             self._go_to_question(self._draft.number + 1)
 
@@ -357,4 +343,4 @@ class QuestionsDialog(RequestDialog[None]):
                 f"{self.odin.keys.get_label('cancel')} again cancels all questions; your answers are lost."
             )
             return
-        await self.send(AnswerQuestions(self.ask_id, cancelled=True))
+        await self.send(Answer(self.ask_id, "cancel"))
