@@ -204,25 +204,20 @@ def find_cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return cycles
 
 
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-def find_runtime_imports(tree: ast.Module, here: str) -> set[str]:
-    """Return the modules imported at run time, at the top or inside functions.
-
-    Imports under `TYPE_CHECKING` do not count yet: a few circles are made of them alone.
-    """
-    skipped = {node for block in walk_statements(tree) if _is_type_checking(block) for node in walk_statements(block)}
-    nodes = [
-        node for node in walk_statements(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in skipped
-    ]
-    return {target for node in nodes for target, _ in find_imports(node, here)} - {here, ""}
+def find_cycles_of_modules(sources: Mapping[str, ast.Module]) -> list[list[str]]:
+    """Every import counts, also those inside functions and under `TYPE_CHECKING`. `__init__` is the package `odin`."""
+    graph = {here: {target or "__init__" for target, _ in find_imports(tree, here)} for here, tree in sources.items()}
+    return find_cycles({here: targets - {here} for here, targets in graph.items()})
 
 
 def test_modules_form_no_import_cycle():
-    graph = {get_name(path): find_runtime_imports(parse(path), get_name(path)) for path in list_modules()}
-    assert find_cycles(graph) == []
+    assert find_cycles_of_modules({get_name(path): parse(path) for path in list_modules()}) == []
+
+
+def test_a_cycle_of_late_imports_and_types_is_found():
+    late = ast.parse("def work():\n    from odin.ui.search import find")
+    typed = ast.parse("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from odin.ui.print import run_text")
+    assert find_cycles_of_modules({"ui.print": late, "ui.search": typed}) == [["ui.print", "ui.search"]]
 
 
 def test_packages_form_no_import_cycle():

@@ -21,9 +21,10 @@ from odin.config import LanguageServerSettings, load
 from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.tool import ToolContext
+from odin.lsp.arguments import LspArgs, RenameArgs
 from odin.lsp.detection import find_servers
 from odin.lsp.servers import LanguageServers, LateErrors, review_files
-from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
+from odin.lsp.tool import LspRenameTool, LspTool
 from odin.sandbox.runner import ProcessRunner
 
 from .conftest import LONG_WAITS

@@ -10,8 +10,9 @@ from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache
 from odin.core.timing import Timing
 from odin.core.tool import ToolContext
+from odin.lsp.arguments import LspArgs, RenameArgs
 from odin.lsp.server import LanguageServer
-from odin.lsp.tool import LspArgs, LspRenameTool, LspTool, RenameArgs
+from odin.lsp.tool import LspRenameTool, LspTool
 
 from .conftest import Serve, make_settings
 

@@ -11,7 +11,6 @@ from odin.core.client import RewindPlan, SessionSummary, TurnRecord
 from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.event_values import FileChange, FileState, Option, Question, ServerStatus, SkippedFile, Todo
 from odin.core.op import (
-    AddRule,
     Answer,
     ChangePrompt,
     ControlServers,
@@ -27,10 +26,10 @@ from odin.core.setup import ModelOption, TrustRequest
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft
-from odin.ui.tui.dialogs.dialog import ConfirmDialog
+from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, ReportDialog, Sheet
-from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
+from odin.ui.tui.dialogs.rules import RulesDialog, make_rule_form
 from odin.ui.tui.dialogs.servers import ServersDialog
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker, SessionPicker
 from odin.ui.tui.dialogs.stats import StatsDialog
@@ -457,8 +456,8 @@ async def ask_to_remove_rule(scene: Scene) -> None:
 
 
 async def open_new_rule(scene: Scene) -> None:
-    scene.app.push_screen(NewRuleDialog(), scene.results.append)
-    await scene.stage.until(lambda: isinstance(scene.dialog, NewRuleDialog) and scene.dialog.focused is not None)
+    scene.app.push_screen(make_rule_form(), scene.results.append)
+    await scene.stage.until(lambda: isinstance(scene.dialog, FormDialog) and scene.dialog.focused is not None)
     await scene.write("Bash")
 
 
@@ -613,7 +612,7 @@ CASES: tuple[Case, ...] = (
         "fold", select_call_card, lambda scene: list_folds(scene).count(False) == scene.notes["folds"].count(False) + 1
     ),
     Case("fold_all", select_call_card, lambda scene: list_folds(scene).count(False) > 10),
-    Case("edit_prompt", enter_card_mode, lambda scene: isinstance(scene.dialog, ConfirmDialog)),
+    Case("edit_prompt", enter_card_mode, lambda scene: isinstance(scene.dialog, FormDialog)),
     Case("open_agent", select_agent_card, lambda scene: scene.app.agent == "sub-1"),
     Case("copy_card", enter_card_mode, shows("Copied.")),
     Case("stats", enter_card_mode, is_open(StatsDialog)),
@@ -692,8 +691,8 @@ CASES: tuple[Case, ...] = (
     Case("list_choose", open_list("models", ModelPicker), is_closed),
     Case("list_narrow", SESSIONS, lambda scene: scene.dialog.filter.has_focus),
     Case("list_other", SESSIONS, lambda scene: scene.dialog.filter.has_focus),
-    Case("rename_session", SESSIONS, lambda scene: scene.dialog.entry.has_focus),
-    Case("copy_session", SESSIONS, lambda scene: isinstance(scene.dialog, ConfirmDialog)),
+    Case("rename_session", SESSIONS, is_open(FormDialog)),
+    Case("copy_session", SESSIONS, lambda scene: isinstance(scene.dialog, FormDialog)),
     Case("export_session", SESSIONS, lambda scene: scene.sessions.exported == ["20260101120000004"]),
     Case("delete_session", SESSIONS, shows("permanently?")),
     Case(
@@ -702,17 +701,17 @@ CASES: tuple[Case, ...] = (
         lambda scene: bool(scene.client.submitted) and not scene.sessions.saved,
     ),
     Case("look_for_servers", open_list("models", ModelPicker), shows("ollama/qwen3")),
-    Case("add_rule", RULES, is_open(NewRuleDialog)),
+    Case("add_rule", RULES, is_open(FormDialog)),
     Case("remove_rule", RULES, shows("Remove “")),
     Case("open_rule", RULES, shows("This rule is not stored in a file.")),
     Case("enable_server", open_servers, has_submitted(ControlServers("enable", ("tiny",)))),
     Case("disable_server", open_servers, has_submitted(ControlServers("disable", ("tiny",)))),
     Case("reconnect_server", open_servers, has_submitted(ControlServers("reconnect", ("tiny",)))),
-    Case("rule_action", open_new_rule, lambda scene: scene.dialog.action == "ask"),
-    Case("rule_scope", open_new_rule, lambda scene: scene.dialog.scope == "project"),
+    Case("rule_action", open_new_rule, lambda scene: scene.dialog._options["rule_action"][0] == "ask"),
+    Case("rule_scope", open_new_rule, shows(" for this project")),
     Case("redo_rewind", open_list("rewind", RewindPicker), is_closed),
     Case("force_rewind", open_rewind_scopes, shows("overwriting foreign changes")),
-    Case("fork_there", open_contents, lambda scene: isinstance(scene.dialog, ConfirmDialog)),
+    Case("fork_there", open_contents, lambda scene: isinstance(scene.dialog, FormDialog)),
     Case("copy_errors", open_errors, shows("Copied all errors.")),
     Case("read_down", open_diagnostics, lambda scene: get_report_offset(scene) == 5),
     Case("read_up", open_diagnostics, lambda scene: get_report_offset(scene) == 3),
@@ -742,7 +741,7 @@ def _get_rule_text(scene: Scene) -> str:
 
 
 MORE_CASES: tuple[Case, ...] = (
-    Case("confirm", open_new_rule, lambda scene: scene.results == [AddRule("Bash", "allow", "session")]),
+    Case("confirm", open_new_rule, lambda scene: [one.text for one in scene.results] == ["Bash"]),
     Case("confirm", enter_provider_key, lambda scene: scene.setup.stored == ["secret"]),
     Case("back", enter_provider_key, shows("Which provider is the key for?")),
     Case("no", ask_to_remove_rule, lambda scene: "Remove “" not in scene.stage.screen()),

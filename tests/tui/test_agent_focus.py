@@ -13,7 +13,7 @@ from odin.core.message import Usage
 from odin.core.op import Answer, DropPrompt, Interrupt, Prompt, RunUserShell
 from odin.core.team import MailSent, TaskChanged, TaskReport
 from odin.testing import say
-from odin.ui.tui.dialogs.dialog import ConfirmDialog
+from odin.ui.tui.dialogs.form import FormDialog
 from tests.engine.test_team import TeamScript, complete, delegate
 from tests.tui.conftest import OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
@@ -165,18 +165,18 @@ async def test_exit_and_session_switch_ask_first_while_agents_work() -> None:
         await start_agents(stage, client)
         for leave in (stage.press("ctrl+d"), stage.send("/exit"), stage.press("ctrl+c", "ctrl+c")):
             await leave
-            await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
+            await stage.until(lambda: isinstance(stage.app.screen, FormDialog))
             await stage.shows("Agents are still at work. Exit anyway?", "scout-1: find tests", "scout-2: read docs")
             await stage.press("n")
         assert not stage.app._exit
         for switch in ("/new", "/resume other", "/fork"):
             await stage.send(switch)
-            await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
+            await stage.until(lambda: isinstance(stage.app.screen, FormDialog))
             await stage.shows("Switch to another session anyway?", "scout-2: read docs", "Switching stops them.")
             await stage.press("n")
         assert stage.app.client is client
         await stage.press("ctrl+d")
-        await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
+        await stage.until(lambda: isinstance(stage.app.screen, FormDialog))
         await stage.press("y")
         assert stage.app._exit
 

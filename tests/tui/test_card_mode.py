@@ -6,7 +6,7 @@ from textual import events
 from odin.core.event import PromptQueued, TurnStarted
 from odin.core.op import Interrupt, Prompt
 from odin.testing import say
-from odin.ui.tui.dialogs.dialog import ConfirmDialog
+from odin.ui.tui.dialogs.form import FormDialog
 from tests.tui.conftest import OpenApp, Stage, run_app
 from tests.tui.key_cases import Scene
 
@@ -113,7 +113,7 @@ async def test_editing_a_prompt_in_a_copy_asks_first() -> None:
             await stage.until(lambda: len(stage.app.screen_stack) == 1)
             assert not scene.sessions.forked, answer
         await stage.press("ctrl+up", "e")
-        await stage.until(lambda: isinstance(stage.app.screen, ConfirmDialog))
+        await stage.until(lambda: isinstance(stage.app.screen, FormDialog))
         await stage.press("y")
         await stage.until(lambda: scene.sessions.forked == ["t11"])
 

@@ -272,7 +272,7 @@ async def test_a_dialog_closes_if_the_turn_ends_while_it_is_mounting(
             app.handle_session_event(Envelope(1, START, client.session, event), live=True)
 
         deliver(question)
-        app._draw()
+        app.draw_frame()
         assert len(app.screen_stack) == 2
         for _ in range(moments):
             await asyncio.sleep(0)

@@ -12,13 +12,14 @@ from odin.core.event_values import ServerStatus
 from odin.core.interaction import make_interaction
 from odin.core.setup import TrustRequest
 from odin.core.tui_settings import TuiSettings
-from odin.ui.tui.dialogs.dialog import ConfirmDialog, Dialog
+from odin.ui.tui.dialogs.dialog import Dialog
+from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.permission import PermissionDialog
 from odin.ui.tui.dialogs.plan import PlanDialog
 from odin.ui.tui.dialogs.questions import QuestionsDialog
-from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, make_diagnostics_report
-from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
+from odin.ui.tui.dialogs.reports import REPORTS, ErrorsDialog, HelpDialog, ReportDialog
+from odin.ui.tui.dialogs.rules import RulesDialog, make_rule_form
 from odin.ui.tui.dialogs.servers import ServersDialog
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker, SessionPicker
 from odin.ui.tui.dialogs.stats import StatsDialog
@@ -60,7 +61,7 @@ DIALOGS: dict[str, MakeDialog] = {
     "SessionPicker": lambda scene: SessionPicker(),
     "ModelPicker": lambda scene: ModelPicker(),
     "RulesDialog": lambda scene: RulesDialog(),
-    "NewRuleDialog": lambda scene: NewRuleDialog(),
+    "FormDialog": lambda scene: make_rule_form(),
     "RewindPicker": lambda scene: RewindPicker(),
     "RewindScopePicker": lambda scene: RewindScopePicker("t2"),
     "ContentsDialog": lambda scene: ContentsDialog(scene.app.transcript.blocks),
@@ -68,21 +69,20 @@ DIALOGS: dict[str, MakeDialog] = {
     "HelpDialog": lambda scene: HelpDialog("command"),
     "ServersDialog": lambda scene: make_servers_dialog(scene),
     "StatsDialog": lambda scene: StatsDialog(days=7),
-    "ReportDialog": lambda scene: make_diagnostics_report(scene.app),
-    "ConfirmDialog": lambda scene: ConfirmDialog("Do it?", "It cannot be undone."),
+    "ReportDialog": lambda scene: ReportDialog(*REPORTS["diagnostics"]),
+    "FormDialog, question": lambda scene: FormDialog("Do it?", "It cannot be undone."),
 }
 
 
-def list_leaf_names(kind: type[Any]) -> Iterator[str]:
-    below = kind.__subclasses__()
-    if not below:
-        yield kind.__name__
-    for one in below:
-        yield from list_leaf_names(one)
+def list_class_names(kind: type[Any]) -> Iterator[str]:
+    for one in kind.__subclasses__():
+        yield one.__name__
+        yield from list_class_names(one)
 
 
 def test_every_dialog_class_is_listed() -> None:
-    assert {name for name in list_leaf_names(Dialog) if not name.startswith("_")} - {"Dialog[str]"} == set(DIALOGS)
+    names = {name for name in list_class_names(Dialog) if not name.startswith("_") and "[" not in name}
+    assert names - {"RequestDialog", "PickerDialog"} == {name.partition(",")[0] for name in DIALOGS}
 
 
 async def open_dialog(scene: Scene, name: str) -> Any:
@@ -97,7 +97,7 @@ async def open_dialog(scene: Scene, name: str) -> Any:
     await stage.until(lambda: app.screen is dialog and getattr(dialog, "ready", True))
     if hasattr(dialog, "rows"):
         await stage.until(lambda: dialog.rows.items)
-    elif name == "NewRuleDialog":
+    elif name == "FormDialog":
         await scene.write("Bash")
     await stage.pilot.pause()
     return dialog

@@ -28,9 +28,8 @@ class RecordedNotifier:
 
     def __init__(self, env: dict[str, str] | None = None, **settings: Any) -> None:
         merged = TuiSettings(**{**_DEFAULTS, **settings})
-        self.notifier = Notifier(cast(Any, None), merged, env or XTERM)
+        self.notifier = Notifier(merged, self._write, env or XTERM)
         self.written = ""
-        self.notifier.write = self._write
         self.notifier.enter_session(cast(Client, None), INFO)
 
     def _write(self, text: str) -> None:

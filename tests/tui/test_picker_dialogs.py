@@ -13,10 +13,11 @@ from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
 from odin.ui.slash_commands.reports import MAX_ERRORS_KEPT, ErrorLog, mask_secrets
+from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog
-from odin.ui.tui.dialogs.rules import NewRuleDialog, RulesDialog
+from odin.ui.tui.dialogs.rules import RulesDialog
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindPicker, RewindScopePicker
 from tests.tui.conftest import SIZES_AND_THEMES, OpenApp, Stage, run_app
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions
@@ -131,7 +132,7 @@ async def test_rules_are_added_updated_and_removed(open_app: OpenApp, workspace:
         await wait_for_dialog(stage, RulesDialog)
         await stage.shows("Bash(curl:*)")
         await stage.press("a")
-        await wait_for_dialog(stage, NewRuleDialog)
+        await wait_for_dialog(stage, FormDialog)
         await stage.type("Edit(docs/**)")
         await stage.press("tab", "f2")
         await stage.shows("Tab ask", "F2 for this project")
@@ -180,7 +181,7 @@ async def test_rules_are_edited_with_the_mouse(size: tuple[int, int]) -> None:
         await click_on(stage, "yes")
         await stage.until(lambda: client.submitted == [RemoveRule(2)])
         await click_on(stage, "a add")
-        await wait_for_dialog(stage, NewRuleDialog)
+        await wait_for_dialog(stage, FormDialog)
         await click_on(stage, "allow")
         await click_on(stage, "for this session")
         await stage.type("Read")

@@ -12,9 +12,9 @@ from odin.core.message import ReplyMessage, Text, ToolCall
 from odin.core.setup import TrustRequest
 from odin.core.tui_settings import ThemeSetting
 from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
-from odin.ui.tui.dialogs.rules import NewRuleDialog
+from odin.ui.tui.dialogs.rules import make_rule_form
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindScopePicker
-from odin.ui.tui.panels.status import TOAST_SECONDS
+from odin.ui.tui.toasts import TOAST_SECONDS
 from tests.tui.conftest import SIZES_AND_THEMES, SNAPSHOTS, Stage, run_app
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions
 from tests.tui.key_cases import FakeSetup
@@ -167,7 +167,7 @@ async def type_provider_key(scene: SnapshotScene) -> None:
 
 
 async def open_new_rule(scene: SnapshotScene) -> None:
-    await scene.push_dialog(NewRuleDialog())
+    await scene.push_dialog(make_rule_form())
     await scene.stage.type("Bash(git push")
 
 

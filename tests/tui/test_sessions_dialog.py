@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from textual.widgets import Input
 
 from odin.core.client import SessionSummary
 from odin.testing import say
@@ -121,8 +122,8 @@ async def test_sessions_are_renamed_and_deleted_except_the_current_one(open_app:
         first, second = await create_two_sessions(stage)
         await open_picker(stage)
         await stage.press("down", "f2")
-        await stage.shows("new title")
-        get_picker(stage).entry.value = ""
+        await stage.shows("Rename session")
+        stage.app.screen.query_one("#line", Input).value = ""
         await stage.type("Trees and leaves")
         await stage.press("enter")
         await stage.shows("Trees and leaves")
@@ -204,11 +205,11 @@ async def test_letters_are_actions_when_the_list_has_the_focus() -> None:
     async with run_app(sessions, clock=lambda: START) as stage:
         await open_picker(stage)
         await stage.press("tab", "j", "r")
-        await stage.shows("new title")
+        await stage.shows("Rename session")
         await stage.press("escape")
         assert isinstance(stage.app.screen, SessionPicker)
         await stage.press("r")
-        get_picker(stage).entry.value = "Another"
+        stage.app.screen.query_one("#line", Input).value = "Another"
         await stage.press("enter")
         await stage.until(lambda: sessions.renamed == {"20260101120000001": "Another"})
         await stage.press("d", "y")
@@ -226,7 +227,7 @@ async def test_the_picker_with_the_mouse(size: tuple[int, int]) -> None:
         await stage.pilot.click(shown.rows, offset=(5, 1))
         assert shown.rows.mark == 1
         await click_on(stage, "rename")
-        await stage.shows("new title")
+        await stage.shows("Rename session")
         await click_on(stage, "cancel")
         await click_on(stage, "delete")
         await stage.shows("Delete “Session 1", "permanently?")

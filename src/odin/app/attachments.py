@@ -23,7 +23,8 @@ from odin.core.tool import Target, ToolContext, ToolOutput, fail
 from odin.engine.prompts import NO_CONTENT, AttachedContent
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.read import FormatReader, ReadArgs, ReadTool
-from odin.tools.search_tools import LSArgs, LSTool
+from odin.tools.search_args import LSArgs
+from odin.tools.search_tools import LSTool
 
 if TYPE_CHECKING:
     from odin.policy.policy import Policy

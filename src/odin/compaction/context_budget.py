@@ -1,24 +1,22 @@
 """Keeps the conversation of each agent within the context window of its model.
 
-A `ContextBudget` estimates the size of every request, which is cheap. The `CompactionWorker`, which shortens the
+A `ContextBudget` checks the size of every request, which is cheap. The `CompactionWorker`, which shortens the
 conversation, is loaded when it is first needed. `ContextBudgets` builds the budgets of all agents of a session.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from odin.compaction.measure import ContextWindows, TokenEstimator, count_message_tokens, estimate_tokens
+from odin.compaction.agent_context import AgentContext, CompactionDeps
+from odin.compaction.measure import ContextWindows, count_message_tokens
 from odin.config import Config
 from odin.context.file_cache import FileCache
-from odin.context.settings import CompactionSettings
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import ContextOverflow
 from odin.core.event import Warned
-from odin.core.event_values import CachedFile, CompactionProfile, Mode
+from odin.core.event_values import CompactionProfile, Mode
 from odin.core.message import Usage
 from odin.core.op import Compact
 from odin.core.provider import Compactor, ModelInfo, NoCompactor, Provider
@@ -27,56 +25,20 @@ from odin.engine.hooks import HookInbox
 from odin.engine.limits import CostBudget, RepetitionGuard
 from odin.engine.recorder import Recorder
 from odin.engine.turn import Compaction, NoCompaction, RequestTemplate
-from odin.session.thread import Thread
 
 if TYPE_CHECKING:
     from odin.compaction.worker import CompactionWorker
 
 
-MAX_IMAGES = 20
-"""Images per request at most; older ones are left out."""
-
-_REPLY_SHARE = 4
-"""One in this many parts of the window is reserved for the reply."""
-
-_THINKING_SHARE = 2
-_ROOMY_WINDOW = 32_768
-"""In windows of at least this size, a reply with thinking gets `_THINKING_SHARE` instead."""
-
 _MAX_OVERFLOW_RETRIES = 2
 _CUT_OFF_SHARE = 0.5
 
 
-class CompactionDeps(Struct, frozen=True):
-    """The dependencies of a budget. `connect_summarizer` returns the model that writes summaries.
-
-    `files` lists the files the agent has read; `keep_in_view` drops those whose paths are not in the given set.
-    """
-
-    recorder: Recorder
-    hook_inbox: HookInbox
-    settings: CompactionSettings
-    windows: ContextWindows
-    folder: Path
-    shell: str
-    max_tokens: int
-    thinking: int
-    budget: CostBudget
-    connect_summarizer: Callable[[RequestTemplate], Awaitable[tuple[Provider, ModelInfo]]]
-    files: Callable[[], Sequence[CachedFile]]
-    keep_in_view: Callable[[frozenset[str]], None]
-    tasks: "set[asyncio.Task[None]]"
-    custom_compactor: Compactor | None = None
-
-
-class ContextBudget:
+class ContextBudget(AgentContext):
     """The budget of one agent. `compact` and `cancel` serve user commands; the turn calls everything else."""
 
     def __init__(self, deps: CompactionDeps, agent: str = "") -> None:
-        self.deps = deps
-        self.agent = agent
-        self.estimator = TokenEstimator()
-        self.turn_number = 0
+        super().__init__(deps, agent)
         self._scope: CallScope | None = None
         self._worker: CompactionWorker | None = None
         self._model = ("", "")
@@ -85,61 +47,9 @@ class ContextBudget:
         self._warned = False
 
     @property
-    def thread(self) -> Thread:
-        return self.deps.recorder.state.get_thread(self.agent)
-
-    @property
     def is_running(self) -> bool:
         """True while a summary is being written or waits to be applied."""
         return self._worker is not None and self._worker.is_running
-
-    def measure_request(self, template: RequestTemplate) -> int:
-        """The raw size of the next request, not calibrated by what the model reported."""
-        max_images = MAX_IMAGES if template.info.images else 0
-        summary = self.thread.summary
-        fixed = self.estimator.measure_fixed(template.system, template.tools) + (
-            estimate_tokens(summary) if summary else 0
-        )
-        return fixed + self.estimator.measure_messages(self.thread.build_history(), max_images)
-
-    def estimate_size(self, template: RequestTemplate) -> int:
-        return self.estimator.estimate(self.measure_request(template))
-
-    def get_reply_room(self, template: RequestTemplate) -> int:
-        """The tokens reserved for a reply at most; 0 if the window is unknown."""
-        window = self.deps.windows.get_window(template.info)
-        return window // (
-            _THINKING_SHARE if self._get_thinking_budget(template) and window >= _ROOMY_WINDOW else _REPLY_SHARE
-        )
-
-    def get_budget(self, template: RequestTemplate) -> int:
-        """The tokens a request may have; 0 if the window is unknown."""
-        window = self.deps.windows.get_window(template.info)
-        limit = self.deps.max_tokens
-        output = min(limit, template.info.max_output or limit) + self._get_thinking_budget(template)
-        return window - min(output, self.get_reply_room(template)) if window else 0
-
-    def _get_thinking_budget(self, template: RequestTemplate) -> int:
-        return self.deps.thinking if template.info.thinking else 0
-
-    def count_free_tokens(self, template: RequestTemplate) -> int:
-        """The tokens available to messages. If the window is unknown, the current size counts as the budget."""
-        budget = self.get_budget(template) or self.estimate_size(template)
-        return max(0, budget - self.estimator.measure_fixed(template.system, template.tools))
-
-    def get_threshold(self, template: RequestTemplate) -> int:
-        """The size at which compaction starts; 0 if the window is unknown."""
-        return int(self.get_budget(template) * self.deps.settings.threshold)
-
-    def is_crowded(self, template: RequestTemplate, size: int) -> bool:
-        """True if the conversation should be shortened at this size."""
-        custom, budget = self.deps.custom_compactor, self.get_budget(template)
-        if custom is not None:
-            window = self.deps.windows.get_window(template.info)
-            return custom.should_compact(size, window) or bool(budget and size > budget)
-        limit = self.deps.settings.max_messages
-        is_long = bool(limit and len(self.thread.build_history()) > limit)
-        return is_long or bool(budget and size >= self.get_threshold(template))
 
     async def prepare_request(self, template: RequestTemplate, scope: CallScope) -> None:
         """Apply a finished summary and shorten the conversation if needed, before a request is sent."""

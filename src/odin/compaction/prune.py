@@ -9,19 +9,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from odin.compaction.agent_context import AgentContext
 from odin.compaction.measure import IMAGE_TOKENS, estimate_tokens, list_images
 from odin.core.event import ResultsPruned
 from odin.core.message import Message, PromptMessage, ReplyMessage, ToolMessage, ToolResult, find_failed_calls
 from odin.core.text import to_valid_unicode
 from odin.engine.turn import RequestTemplate
 from odin.session.history import find_paths_in_view, is_pruned, make_call_titles
-
-if TYPE_CHECKING:
-    from odin.compaction.context_budget import ContextBudget
 
 _FENCE = "````"
 _TICKS = re.compile("`{4,}")
@@ -182,16 +180,16 @@ _NO_LIMIT = 1 << 60
 
 
 class Pruner:
-    def __init__(self, budget: "ContextBudget") -> None:
-        self._budget = budget
-        self._deps = budget.deps
+    def __init__(self, context: AgentContext) -> None:
+        self._context = context
+        self._deps = context.deps
 
     def _get_messages(self) -> tuple[Message, ...]:
-        return self._budget.thread.build_finished_history()
+        return self._context.thread.build_finished_history()
 
     def prune_if_worthwhile(self, template: RequestTemplate) -> bool:
         """Prune in one step, but only if it frees enough."""
-        free = self._budget.count_free_tokens(template)
+        free = self._context.count_free_tokens(template)
         return self.prune(template, int(free * RECENT_SHARE), least=int(free * MIN_FREED_SHARE))
 
     def prune(self, template: RequestTemplate, recent: int, *, least: int = 0, images: int = 4) -> bool:
@@ -209,7 +207,7 @@ class Pruner:
         if last is None:
             return
         sizes = {result.call_id: estimate_tokens(result.text) for result in last.results if not is_pruned(result)}
-        room = int(self._budget.count_free_tokens(template) * GIANT_SHARE)
+        room = int(self._context.count_free_tokens(template) * GIANT_SHARE)
         giants: list[str] = []
         while sizes and sum(sizes.values()) > room:
             largest = max(sizes, key=lambda call_id: sizes[call_id])
@@ -232,5 +230,5 @@ class Pruner:
         if results:
             with suppress(OSError):  # without an archive the placeholder tells the model to repeat the call
                 archive = write_results(self._deps.folder, results)
-        self._deps.recorder.emit(ResultsPruned(selection.calls, selection.images, archive), self._budget.agent)
+        self._deps.recorder.emit(ResultsPruned(selection.calls, selection.images, archive), self._context.agent)
         self._deps.keep_in_view(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))

@@ -11,11 +11,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from odin.compaction.agent_context import AgentContext
 from odin.compaction.measure import count_message_tokens, estimate_tokens
 from odin.compaction.prune import Pruner, write_history
 from odin.compaction.summary import (
@@ -46,9 +46,6 @@ from odin.engine.stream import SmallModel
 from odin.engine.turn import RequestTemplate
 from odin.session.history import find_kept_start, find_paths_in_view
 
-if TYPE_CHECKING:
-    from odin.compaction.context_budget import ContextBudget
-
 
 class PendingSummary(Struct, frozen=True):
     """A finished summary of the first `cut` messages.
@@ -63,43 +60,43 @@ class PendingSummary(Struct, frozen=True):
     profile: CompactionProfile
 
 
-def collect_facts(budget: "ContextBudget", scope: CallScope) -> SummaryFacts:
-    state, agent = budget.deps.recorder.state, budget.agent
+def collect_facts(context: AgentContext, scope: CallScope) -> SummaryFacts:
+    state, agent = context.deps.recorder.state, context.agent
     agents = {record.id: record for record in state.sub_agents.records}
     own_state = agents.get(agent)
     others = tuple(f"- {record.id}: {record.task[:200]}" for record in agents.values()) if not agent else ()
     changed = dict.fromkeys(change.change.before.path for change in state.file_history.list_since(0))
     return SummaryFacts(
-        environment=describe_environment(scope.cwd, scope.root, budget.deps.shell, format_date(time.time())),
-        earlier=get_earlier_summary(budget),
-        prompt=budget.thread.prompt,
+        environment=describe_environment(scope.cwd, scope.root, context.deps.shell, format_date(time.time())),
+        earlier=get_earlier_summary(context),
+        prompt=context.thread.prompt,
         todos=(own_state.todos if own_state else ()) if agent else state.conversation.todos,
         agents=others,
-        files=tuple(budget.deps.files()),
+        files=tuple(context.deps.files()),
         changed=tuple(changed),
     )
 
 
-def get_earlier_summary(budget: "ContextBudget") -> str:
+def get_earlier_summary(context: AgentContext) -> str:
     """The current summary, for the next one to continue from."""
-    summary = budget.thread.summary
-    return extract_body(summary) if summary and budget.deps.custom_compactor is None else summary
+    summary = context.thread.summary
+    return extract_body(summary) if summary and context.deps.custom_compactor is None else summary
 
 
 def make_compacted_event(
-    budget: "ContextBudget", ready: PendingSummary, messages: Sequence[Message], scope: CallScope, archive: str = ""
+    context: AgentContext, ready: PendingSummary, messages: Sequence[Message], scope: CallScope, archive: str = ""
 ) -> Compacted:
     start = find_kept_start(messages, len(messages) - ready.cut)
     older, kept = messages[:start], messages[start:]
-    facts = collect_facts(budget, scope)
-    prompt = budget.thread.prompt
+    facts = collect_facts(context, scope)
+    prompt = context.thread.prompt
     is_prompt_kept = any(_is_prompt(message, prompt) for message in kept)
     users = () if is_prompt_kept or not prompt else (prompt,)
     quotes = collect_quotes([item for item in older if not _is_prompt(item, prompt)], estimate_tokens(ready.text) // 2)
-    summary = ready.text if budget.deps.custom_compactor is not None else merge_facts(ready.text, facts)
+    summary = ready.text if context.deps.custom_compactor is not None else merge_facts(ready.text, facts)
     text = build_summary_block(summary, quotes, facts, archive)
-    measure = budget.estimator
-    before = measure.fixed_tokens + sum(map(count_message_tokens, messages)) + estimate_tokens(budget.thread.summary)
+    measure = context.estimator
+    before = measure.fixed_tokens + sum(map(count_message_tokens, messages)) + estimate_tokens(context.thread.summary)
     after = (
         measure.fixed_tokens
         + sum(map(count_message_tokens, kept))
@@ -118,10 +115,10 @@ def make_compacted_event(
     )
 
 
-def archive_messages(budget: "ContextBudget", messages: Sequence[Message]) -> str:
+def archive_messages(context: AgentContext, messages: Sequence[Message]) -> str:
     """Archive the messages and return the path; "" if that fails, which is no loss: the log has them."""
     try:
-        return write_history(budget.deps.folder, messages, budget.thread.archive)
+        return write_history(context.deps.folder, messages, context.thread.archive)
     except OSError:
         return ""
 
@@ -131,13 +128,13 @@ def _is_prompt(message: Message, prompt: str) -> bool:
 
 
 def make_failure(
-    budget: "ContextBudget", template: RequestTemplate, detail: str = "", objection: str = ""
+    context: AgentContext, template: RequestTemplate, detail: str = "", objection: str = ""
 ) -> CompactionFailed:
     """The error that names the most likely reason why the request cannot fit."""
-    window = budget.deps.windows.get_window(template.info)
-    fixed = budget.estimator.estimate(budget.estimator.measure_fixed(template.system, template.tools))
-    prompt = estimate_tokens(budget.thread.prompt)
-    limit = budget.get_budget(template)
+    window = context.deps.windows.get_window(template.info)
+    fixed = context.estimator.estimate(context.estimator.measure_fixed(template.system, template.tools))
+    prompt = estimate_tokens(context.thread.prompt)
+    limit = context.get_budget(template)
     if fixed > limit:
         cause = f"the system prompt and the tools alone take about {fixed:,} of {window:,} tokens"
     elif fixed + prompt > limit:
@@ -145,7 +142,7 @@ def make_failure(
     elif objection:
         cause = f"a hook stopped the summary: {objection}"
     else:
-        cause = detail or f"it still takes about {budget.estimate_size(template):,} of {window:,} tokens"
+        cause = detail or f"it still takes about {context.estimate_size(template):,} of {window:,} tokens"
     return CompactionFailed(
         f"The conversation cannot be made to fit the window of {template.info.id}: {cause.rstrip('.')}.",
         "Use a model with a larger window, raise `context` or `max_context`, or start a new session.",
@@ -162,7 +159,7 @@ class UnusableSummary(OdinError):
 
 
 async def summarize(
-    budget: "ContextBudget",
+    context: AgentContext,
     template: RequestTemplate,
     messages: Sequence[Message],
     earlier: str,
@@ -173,10 +170,10 @@ async def summarize(
 
     A conversation too long for one request is sent in portions, each with the summary of the previous ones.
     """
-    provider, info = await budget.deps.connect_summarizer(template)
+    provider, info = await context.deps.connect_summarizer(template)
     if not info.takes_instructions:
         return ""
-    window = budget.deps.windows.get_window(info) or _UNKNOWN_WINDOW
+    window = context.deps.windows.get_window(info) or _UNKNOWN_WINDOW
     room = max(1_000, min(_MAX_INPUT_TOKENS, window * 6 // 10 - max_tokens))
     job = msgspec.structs.replace(
         COMPACTION_PROMPT, max_tokens=max(512, min(COMPACTION_PROMPT.max_tokens, window // 4))
@@ -189,7 +186,7 @@ async def summarize(
         if text:
             parts.append(f"=====> the summary of what came before\n{text}")
         parts.append(f"=====> the conversation\n{portion}")
-        text = await _ask_model(budget, provider, info, job, "\n\n".join(parts))
+        text = await _ask_model(context, provider, info, job, "\n\n".join(parts))
         why = find_weakness(text, max_tokens * 2)
         if why:
             raise UnusableSummary(f"The summary was not usable: {why}.")
@@ -197,12 +194,12 @@ async def summarize(
 
 
 async def _ask_model(
-    budget: "ContextBudget", provider: Provider, info: ModelInfo, job: BackgroundPrompt, text: str
+    context: AgentContext, provider: Provider, info: ModelInfo, job: BackgroundPrompt, text: str
 ) -> str:
     async def connect() -> tuple[Provider, ModelInfo]:
         return provider, info
 
-    return await SmallModel(connect, budget.deps.recorder, budget.deps.budget).ask(job, text, budget.agent)
+    return await SmallModel(connect, context.deps.recorder, context.deps.budget).ask(job, text, context.agent)
 
 
 MAX_FAILURES = 2
@@ -217,10 +214,10 @@ _MIN_SUMMARIZED = 4
 
 
 class CompactionWorker:
-    def __init__(self, budget: "ContextBudget") -> None:
-        self.pruner = Pruner(budget)
-        self._budget = budget
-        self._deps = budget.deps
+    def __init__(self, context: AgentContext) -> None:
+        self.pruner = Pruner(context)
+        self._context = context
+        self._deps = context.deps
         self._pending: PendingSummary | None = None
         self._task: asyncio.Task[None] | None = None
         self._trigger: CompactionTrigger = "auto"
@@ -236,18 +233,18 @@ class CompactionWorker:
 
     @property
     def _is_paused(self) -> bool:
-        return self._budget.turn_number < self._paused_until
+        return self._context.turn_number < self._paused_until
 
     def _get_messages(self) -> tuple[Message, ...]:
-        return self._budget.thread.build_finished_history()
+        return self._context.thread.build_finished_history()
 
     async def make_room(self, template: RequestTemplate, scope: CallScope, size: int) -> None:
         """Shorten a crowded conversation; if the window is known, the next request fits afterwards."""
-        limit = self._budget.get_budget(template)
+        limit = self._context.get_budget(template)
         if self._deps.custom_compactor is None:
             self.pruner.prune_if_worthwhile(template)
-            size = self._budget.estimate_size(template)
-            if not self._budget.is_crowded(template, size):
+            size = self._context.estimate_size(template)
+            if not self._context.is_crowded(template, size):
                 return
         if not self.is_running and not self._is_paused:
             await self._begin_summary(template, scope, "auto", "", "continuation")
@@ -279,16 +276,16 @@ class CompactionWorker:
         raise self.build_failure(template)
 
     def _fits(self, template: RequestTemplate) -> bool:
-        return self._budget.estimate_size(template) <= self._budget.get_budget(template)
+        return self._context.estimate_size(template) <= self._context.get_budget(template)
 
     async def compact_now(self, template: RequestTemplate, scope: CallScope, trigger: CompactionTrigger) -> bool:
         """Compact while the turn waits. True if the next request became smaller."""
-        before = self._budget.estimate_size(template)
+        before = self._context.estimate_size(template)
         if self._task is not None and not self._task.done():
             await self._wait_for_summary()
         if not await self.apply(scope):
             await self._summarize_now(template, scope, trigger, TAIL_SHARES[0], ask_model=not self._is_paused)
-        return self._budget.estimate_size(template) < before
+        return self._context.estimate_size(template) < before
 
     async def _wait_for_summary(self) -> None:
         """Wait for the running summary up to its timeout. An interrupt leaves it running."""
@@ -315,7 +312,7 @@ class CompactionWorker:
                 self._emit(CompactionChanged("cancelled", trigger))
                 raise
         text = text or self._build_local(template, scope, cut)
-        lineage = self._budget.thread.lineage
+        lineage = self._context.thread.lineage
         self._pending = PendingSummary(text, cut, lineage, trigger, "continuation")
         await self.apply(scope)
 
@@ -365,16 +362,16 @@ class CompactionWorker:
         focus: str,
         profile: CompactionProfile,
     ) -> None:
-        lineage = self._budget.thread.lineage
+        lineage = self._context.thread.lineage
         try:
             text = await self._ask_for_summary(template, cut, focus) or self._build_local(template, scope, cut)
         except OdinError as error:
             use_local = trigger == "manual" or isinstance(error, UnusableSummary)
             self._record_failure(error, trigger, final=not use_local)
             text = self._build_local(template, scope, cut) if use_local else ""
-        if text and self._budget.thread.lineage == lineage:
+        if text and self._context.thread.lineage == lineage:
             self._pending = PendingSummary(text, cut, lineage, trigger, profile)
-            if not self._deps.recorder.state.conversation.is_executing and not self._budget.agent:
+            if not self._deps.recorder.state.conversation.is_executing and not self._context.agent:
                 with suppress(OdinError):  # the next turn reports a log that cannot be written
                     await self.apply(scope)
 
@@ -395,7 +392,7 @@ class CompactionWorker:
         self._failures += 1
         if self._failures >= MAX_FAILURES:
             self._failures = 0
-            self._paused_until = self._budget.turn_number + PAUSED_TURNS + 1
+            self._paused_until = self._context.turn_number + PAUSED_TURNS + 1
             self._emit(
                 Warned(
                     f"Summaries failed {MAX_FAILURES} times ({error}); the model is not asked again for {PAUSED_TURNS} "
@@ -405,17 +402,17 @@ class CompactionWorker:
 
     def _find_cut(self, template: RequestTemplate, tail: float, turns: int) -> int:
         messages = self._get_messages()
-        room = int(self._budget.count_free_tokens(template) * tail)
+        room = int(self._context.count_free_tokens(template) * tail)
         return find_tail_start(messages, count_message_tokens, room=room, turns=turns)
 
     def _get_max_tokens(self, template: RequestTemplate) -> int:
         """The token limit of a summary."""
-        return max(300, min(4_000, self._budget.count_free_tokens(template) * 15 // 100))
+        return max(300, min(4_000, self._context.count_free_tokens(template) * 15 // 100))
 
     async def _ask_for_summary(self, template: RequestTemplate, cut: int, focus: str) -> str:
         """The model's summary of the first `cut` messages. Raise OdinError if it fails or is not usable."""
-        older, earlier = self._get_messages()[:cut], get_earlier_summary(self._budget)
-        quotes = extract_quotes(self._budget.thread.summary)
+        older, earlier = self._get_messages()[:cut], get_earlier_summary(self._context)
+        quotes = extract_quotes(self._context.thread.summary)
         try:
             async with asyncio.timeout(self._deps.settings.timeout_s):
                 if self._deps.custom_compactor is not None:
@@ -423,7 +420,7 @@ class CompactionWorker:
                 else:
                     previous = f"{earlier}\n\n{quotes}" if quotes else earlier
                     text = await summarize(
-                        self._budget, template, older, previous, focus, self._get_max_tokens(template)
+                        self._context, template, older, previous, focus, self._get_max_tokens(template)
                     )
         except TimeoutError as error:
             raise OdinError(f"The summary took longer than {self._deps.settings.timeout_s:g} s.") from error
@@ -432,7 +429,7 @@ class CompactionWorker:
 
     def _build_local(self, template: RequestTemplate, scope: CallScope, cut: int) -> str:
         return build_local_summary(
-            self._get_messages()[:cut], collect_facts(self._budget, scope), self._get_max_tokens(template)
+            self._get_messages()[:cut], collect_facts(self._context, scope), self._get_max_tokens(template)
         )
 
     async def apply(self, scope: CallScope) -> bool:
@@ -440,19 +437,19 @@ class CompactionWorker:
 
         False if there is none, or it is outdated or not shorter, or a call is open.
         """
-        thread = self._budget.thread
+        thread = self._context.thread
         if thread.open_calls:
             return False
         ready, self._pending = self._pending, None
         if ready is None or ready.lineage != thread.lineage or ready.cut < 1:
             return False
         messages = self._get_messages()
-        sketch = make_compacted_event(self._budget, ready, messages, scope, str(self._deps.folder / "history-1.md"))
+        sketch = make_compacted_event(self._context, ready, messages, scope, str(self._deps.folder / "history-1.md"))
         if sketch.tokens_after >= sketch.tokens_before:
             self._emit(CompactionChanged("failed", ready.trigger, "The summary is not shorter."))
             return False
-        archive = archive_messages(self._budget, messages[: len(messages) - sketch.kept_messages])
-        event = make_compacted_event(self._budget, ready, messages, scope, archive)
+        archive = archive_messages(self._context, messages[: len(messages) - sketch.kept_messages])
+        event = make_compacted_event(self._context, ready, messages, scope, archive)
         self._emit(event)
         self._is_hook_approved = False
         self._deps.keep_in_view(find_paths_in_view(self._get_messages(), (file.path for file in self._deps.files())))
@@ -478,23 +475,23 @@ class CompactionWorker:
         if trigger == "manual":
             self._objection = ""
         else:
-            self._paused_until = self._budget.turn_number + PAUSED_TURNS + 1
+            self._paused_until = self._context.turn_number + PAUSED_TURNS + 1
         return True
 
     async def _fire_hook(self, point: str, scope: CallScope, text: str, trigger: CompactionTrigger) -> str:
         """The reason of a hook that denied, or ""."""
         reason = "manual" if trigger == "manual" else "auto"
-        call = HookCall(point, self._budget.agent, scope.mode, text=text, reason=reason)  # pyright: ignore[reportArgumentType]
+        call = HookCall(point, self._context.agent, scope.mode, text=text, reason=reason)  # pyright: ignore[reportArgumentType]
         if not self._deps.hook_inbox.has_hook_for(call.point):
             return ""
         effect = await self._deps.hook_inbox.fire(call)
         return (effect.message or "no reason given.") if effect.decision == "deny" else ""
 
     def build_failure(self, template: RequestTemplate, detail: str = "") -> CompactionFailed:
-        return make_failure(self._budget, template, detail, self._objection)
+        return make_failure(self._context, template, detail, self._objection)
 
     def _emit(self, event: AnyEvent) -> None:
-        self._deps.recorder.emit(event, self._budget.agent)
+        self._deps.recorder.emit(event, self._context.agent)
 
 
 async def _ask_custom_compactor(custom: Compactor, messages: tuple[Message, ...], earlier: str) -> str:

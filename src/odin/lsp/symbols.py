@@ -7,7 +7,7 @@ It says which places a renaming changes. Odin writes the new name there and noth
 import asyncio
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,7 @@ from odin.context.file_cache import FileCache, hash_bytes
 from odin.core.format import pluralize
 from odin.core.path_names import contains
 from odin.core.tool import ResolvedPath, ToolContext, ToolOutput
+from odin.lsp.arguments import LspArgs, RenameArgs
 from odin.lsp.detection import SCRIPT_TYPES
 from odin.lsp.documents import OpenDocument, read_source
 from odin.lsp.protocol import Position, PositionMap, Range, ServerFault, uri_to_path
@@ -29,9 +30,6 @@ from odin.tools.file_patch import PlannedFile, write_all
 from odin.tools.files import Refusal, decode, find_resolved_path, to_printable
 from odin.tools.patch import FilePatch
 from odin.tools.staleness import read_current_bytes
-
-if TYPE_CHECKING:
-    from odin.lsp.tool import LspArgs, RenameArgs
 
 MAX_LOCATIONS = 50
 MAX_SYMBOLS = 200
@@ -57,7 +55,7 @@ _KINDS = (
 _LOADING = "{} is still loading the project, so this may be incomplete."
 
 
-async def answer(servers: LanguageServers | None, args: "LspArgs", ctx: ToolContext) -> ToolOutput:
+async def answer(servers: LanguageServers | None, args: LspArgs, ctx: ToolContext) -> ToolOutput:
     """Return the answer to a call of `lsp`. Raise Refusal if there is none."""
     servers = _require_servers(servers)
     try:
@@ -289,7 +287,7 @@ class RenamePlan(Struct, frozen=True):
     failure: str = ""
 
 
-async def plan_rename(servers: LanguageServers | None, args: "RenameArgs", ctx: ToolContext) -> RenamePlan:
+async def plan_rename(servers: LanguageServers | None, args: RenameArgs, ctx: ToolContext) -> RenamePlan:
     """Ask the server what a renaming changes."""
     try:
         return RenamePlan(await _find_changes(_require_servers(servers), args, ctx))
@@ -297,7 +295,7 @@ async def plan_rename(servers: LanguageServers | None, args: "RenameArgs", ctx: 
         return RenamePlan(failure=str(error))
 
 
-async def _find_changes(servers: LanguageServers, args: "RenameArgs", ctx: ToolContext) -> tuple[RenamedFile, ...]:
+async def _find_changes(servers: LanguageServers, args: RenameArgs, ctx: ToolContext) -> tuple[RenamedFile, ...]:
     server, document = await _open_document(servers, resolve_given(args.path, ctx.cwd, ctx.environment.home))
     name = server.spec.name
     if not server.supports("renameProvider"):
@@ -344,7 +342,7 @@ def _parse_workspace_edit(result: Any) -> dict[str, list[_RawTextEdit]]:
 
 
 def _apply_edits(
-    path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, scope: CommandScope, args: "RenameArgs"
+    path: str, edits: Sequence[_RawTextEdit], server: LanguageServer, scope: CommandScope, args: RenameArgs
 ) -> RenamedFile:
     """Return the file with its edits. Raise Refusal if one does more than to rename the symbol in the project."""
     resolved = resolve_given(path, scope.root, scope.environment.home)
@@ -374,7 +372,7 @@ def _apply_edits(
     return RenamedFile(resolved.path, source.text, "".join([*parts, source.text[at:]]), len(edits))
 
 
-def _list_spellings(args: "RenameArgs", path: str) -> tuple[str, ...]:
+def _list_spellings(args: RenameArgs, path: str) -> tuple[str, ...]:
     """Return what may stand for the old name: the new one, and in TypeScript what keeps the other name of a place."""
     old, new = args.symbol, args.new_name
     if not path.endswith(SCRIPT_TYPES):
@@ -408,7 +406,7 @@ def _plan_file(file: RenamedFile, cache: FileCache, ctx: ToolContext) -> Planned
     return PlannedFile(FilePatch("update", file.path), place, data, decoded, file.after)
 
 
-def write_rename(plan: RenamePlan, args: "RenameArgs", cache: FileCache, ctx: ToolContext) -> ToolOutput:
+def write_rename(plan: RenamePlan, args: RenameArgs, cache: FileCache, ctx: ToolContext) -> ToolOutput:
     """Change all files, or none and raise Refusal."""
     planned = plan_files(plan, cache, ctx)
     counts = {file.path: file.count for file in plan.files}

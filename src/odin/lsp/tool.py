@@ -6,12 +6,11 @@ permission rules, the checkpoint and the preview see every file that it changes.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, Any
 
 from odin.context.file_cache import FileCache
-from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput
+from odin.core.tool import Target, Tool, ToolContext, ToolOutput
+from odin.lsp.arguments import LspArgs, RenameArgs
 from odin.tools.files import FileTool, Refusal
 
 if TYPE_CHECKING:
@@ -20,18 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_PLANS = 20
 
-Action = Literal["definition", "references", "implementation", "hover", "symbols"]
-
 FindServers = Callable[[], "LanguageServers | None"]
-
-
-class LspArgs(Args, frozen=True):
-    action: Action
-    path: str = ""
-    line: Annotated[int, Meta(ge=1)] | None = None
-    character: Annotated[int, Meta(ge=1)] | None = None
-    symbol: str = ""
-    query: str = ""
 
 
 class LspTool(FileTool[LspArgs]):
@@ -67,13 +55,6 @@ class LspTool(FileTool[LspArgs]):
         from odin.lsp.symbols import answer
 
         return await answer(self._find_servers(), args, ctx)
-
-
-class RenameArgs(Args, frozen=True):
-    path: str
-    symbol: str
-    new_name: Annotated[str, Meta(min_length=1)]
-    line: Annotated[int, Meta(ge=1)] | None = None
 
 
 class LspRenameTool(FileTool[RenameArgs]):

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -26,9 +26,7 @@ from odin.tools.search import (
     find_paths,
     open_source,
 )
-
-if TYPE_CHECKING:
-    from odin.tools.search_tools import FindProgram, GrepArgs
+from odin.tools.search_args import FindProgram, GrepArgs
 
 HEAD_LIMIT = 250
 SHOWN_CHARS = 30_000
@@ -42,12 +40,12 @@ T = TypeVar("T")
 class GrepSearch:
     """Searches with the program that `rg` returns, by default ripgrep if it is installed."""
 
-    def __init__(self, files: FileCache, runner: ProcessRunner, rg: "FindProgram | None" = None) -> None:
+    def __init__(self, files: FileCache, runner: ProcessRunner, rg: FindProgram | None = None) -> None:
         self._files = files
         self._runner = runner
         self._rg = rg or find_ripgrep
 
-    async def find_matches(self, args: "GrepArgs", ctx: ToolContext) -> ToolOutput:
+    async def find_matches(self, args: GrepArgs, ctx: ToolContext) -> ToolOutput:
         place = find_resolved_path(args.path, ctx) if args.path is not None else find_working_folder(ctx)
         with open_source(place, ctx.cwd) as source:
             for name, text in (("pattern", args.pattern), ("glob", args.glob or ""), ("type", args.type or "")):
@@ -72,7 +70,7 @@ class GrepSearch:
             return await self._search(args, query, program, is_hidden)
 
     async def _search(
-        self, args: "GrepArgs", query: SearchQuery, program: SearchProgram, is_hidden: Callable[[str], bool]
+        self, args: GrepArgs, query: SearchQuery, program: SearchProgram, is_hidden: Callable[[str], bool]
     ) -> ToolOutput:
         if args.output_mode in (None, "content"):
             if args.offset or args.limit:
@@ -96,7 +94,7 @@ class GrepSearch:
     async def _format_content(
         self,
         result: SearchResult,
-        args: "GrepArgs",
+        args: GrepArgs,
         query: SearchQuery,
         program: SearchProgram,
         is_hidden: Callable[[str], bool],
@@ -139,7 +137,7 @@ def _clamp_context(lines: float | None, around: float) -> int:
     return int(min(max(0, lines if lines is not None else around), MAX_CONTEXT))
 
 
-def _render_rows(hits: Iterable[LineHit], args: "GrepArgs", query: SearchQuery) -> Iterator[tuple[str, LineHit | None]]:
+def _render_rows(hits: Iterable[LineHit], args: GrepArgs, query: SearchQuery) -> Iterator[tuple[str, LineHit | None]]:
     """Format hits like ripgrep: `path:line:text` for a match, dashes for context, `--` between groups."""
     previous: LineHit | None = None
     for hit in hits:
@@ -154,7 +152,7 @@ def _render_rows(hits: Iterable[LineHit], args: "GrepArgs", query: SearchQuery) 
         yield f"{hit.path}{number}{sign}{text}", hit
 
 
-def _limit_rows(rows: Iterable[tuple[str, T]], args: "GrepArgs") -> Iterator[tuple[str, T]]:
+def _limit_rows(rows: Iterable[tuple[str, T]], args: GrepArgs) -> Iterator[tuple[str, T]]:
     """Yield at most head_limit rows, and not more than fit into the result."""
     limit = int(args.head_limit) if args.head_limit and args.head_limit >= 1 else HEAD_LIMIT
     size = 0
@@ -166,7 +164,7 @@ def _limit_rows(rows: Iterable[tuple[str, T]], args: "GrepArgs") -> Iterator[tup
 
 
 def _format_list(
-    lines: list[str], args: "GrepArgs", complete: bool, total: str, is_hidden: Callable[[str], bool]
+    lines: list[str], args: GrepArgs, complete: bool, total: str, is_hidden: Callable[[str], bool]
 ) -> ToolOutput:
     shown = [line for line, _ in _limit_rows(((line, None) for line in lines), args)]
     remarks = [*_describe_cut(len(shown), len(lines), complete), *_describe_hidden(shown, is_hidden)]
@@ -198,7 +196,7 @@ def _describe_cut(shown: int, total: int, complete: bool) -> list[str]:
     return []
 
 
-def _build_output(args: "GrepArgs", shown: list[str], remarks: list[str], total: str) -> ToolOutput:
+def _build_output(args: GrepArgs, shown: list[str], remarks: list[str], total: str) -> ToolOutput:
     where = f" in {args.path}" if args.path else ""
     note = to_printable(f"Searched {args.pattern!r}{where}: {total}")
     return ToolOutput(text=to_printable("\n".join([*(shown or ["No matches found"]), *remarks])), note=note)

@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from odin.context.file_cache import FileCache
 from odin.core.path_names import is_temporary
@@ -30,9 +29,7 @@ from odin.tools.files import (
 )
 from odin.tools.ripgrep import HERE, build_base_argv, compile_glob, extract_name_glob, find_ripgrep, walk_files
 from odin.tools.search import SearchSource, describe_hidden, make_timeout_refusal, split_hidden
-
-if TYPE_CHECKING:
-    from odin.tools.search_tools import FindProgram, GlobArgs, LSArgs
+from odin.tools.search_args import FindProgram, GlobArgs, LSArgs
 
 MAX_ENTRIES = 200
 
@@ -46,7 +43,7 @@ _BATCH_SIZE = 1000
 _SKIPPED = ("node_modules", "vendor", "__pycache__")
 
 
-async def list_folder(args: "LSArgs", ctx: ToolContext, files: FileCache) -> ToolOutput:
+async def list_folder(args: LSArgs, ctx: ToolContext, files: FileCache) -> ToolOutput:
     place = find_resolved_path(args.path, ctx)
     folder = place.shown
     ignored = [compile_glob(glob) for glob in args.ignore]
@@ -149,11 +146,11 @@ class NewestFiles:
 class GlobSearch:
     """Finds files with the program that `rg` returns, by default ripgrep if it is installed."""
 
-    def __init__(self, runner: ProcessRunner, rg: "FindProgram | None" = None) -> None:
+    def __init__(self, runner: ProcessRunner, rg: FindProgram | None = None) -> None:
         self._runner = runner
         self._rg = rg or find_ripgrep
 
-    async def find_files(self, args: "GlobArgs", ctx: ToolContext) -> ToolOutput:
+    async def find_files(self, args: GlobArgs, ctx: ToolContext) -> ToolOutput:
         if args.path in ("undefined", "null"):
             raise Refusal(f"path is {args.path!r}. Leave it out to search the working directory.")
         pattern, path = args.pattern, args.path

@@ -1,22 +1,10 @@
 """LS, Glob and Grep: list a folder, find files by name and by content. Their work is loaded with the first call."""
 
-from collections.abc import Callable
-from typing import Annotated, Literal
-
-from msgspec import Meta, field
-
 from odin.context.file_cache import FileCache
-from odin.core.tool import Args, Target, ToolContext, ToolOutput
+from odin.core.tool import Target, ToolContext, ToolOutput
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import FileTool
-
-FindProgram = Callable[[], str | None]
-"""Returns the path of ripgrep, or None."""
-
-
-class LSArgs(Args, frozen=True):
-    path: str
-    ignore: tuple[str, ...] = ()
+from odin.tools.search_args import FindProgram, GlobArgs, GrepArgs, LSArgs
 
 
 class LSTool(FileTool[LSArgs]):
@@ -40,11 +28,6 @@ class LSTool(FileTool[LSArgs]):
         from odin.tools.listing import list_folder
 
         return await list_folder(args, ctx, self._files)
-
-
-class GlobArgs(Args, frozen=True):
-    pattern: Annotated[str, Meta(description="e.g. src/**/*.{ts,tsx}")]
-    path: str | None = None
 
 
 class GlobTool(FileTool[GlobArgs]):
@@ -75,26 +58,6 @@ class GlobTool(FileTool[GlobArgs]):
         from odin.tools.listing import GlobSearch
 
         return await GlobSearch(self._runner, self._rg).find_files(args, ctx)
-
-
-class GrepArgs(Args, frozen=True):
-    pattern: str
-    path: str | None = None
-    glob: Annotated[str | None, Meta(description="e.g. *.{ts,tsx}")] = None
-    type: Annotated[str | None, Meta(description="e.g. py")] = None
-    output_mode: Annotated[
-        Literal["content", "files_with_matches", "count"] | None, Meta(description="Default: content")
-    ] = None
-    line_numbers: bool | None = field(default=None, name="-n")
-    ignore_case: bool | None = field(default=None, name="-i")
-    after: float | None = field(default=None, name="-A")
-    before: float | None = field(default=None, name="-B")
-    around: float | None = field(default=None, name="-C")
-    head_limit: float | None = None
-    multiline: bool | None = None
-    literal_text: bool | None = None
-    offset: int | None = None
-    limit: int | None = None
 
 
 class GrepTool(FileTool[GrepArgs]):

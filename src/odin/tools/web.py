@@ -43,7 +43,7 @@ class WebFetchTool(Tool[WebFetchArgs]):
     async def run(self, args: WebFetchArgs, ctx: ToolContext) -> ToolOutput:
         from odin.tools.web_page import answer_about_page
 
-        return await answer_about_page(args, self._fetch, self._small_model, self._runner)
+        return await answer_about_page(args.url, args.prompt, self._fetch, self._small_model, self._runner)
 
 
 class WebSearchArgs(Args, frozen=True):

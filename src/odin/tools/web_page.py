@@ -10,7 +10,6 @@ import codecs
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
@@ -22,9 +21,6 @@ from odin.core.profile import READ
 from odin.core.provider import Fetch, FetchResponse
 from odin.core.tool import AskSmallModel, ToolOutput, fail
 from odin.sandbox.runner import ProcessRunner
-
-if TYPE_CHECKING:
-    from odin.tools.web import WebFetchArgs
 
 MAX_URL_CHARS = 8000
 _SAFE_CHARS = "/!$&'()*+,;=:@%~?[]"
@@ -197,13 +193,13 @@ def _needs_scripts(html: str, text: str) -> bool:
 
 
 async def answer_about_page(
-    args: "WebFetchArgs", fetch: Fetch, small_model: AskSmallModel, runner: ProcessRunner
+    url: str, prompt: str, fetch: Fetch, small_model: AskSmallModel, runner: ProcessRunner
 ) -> ToolOutput:
     """Return the answer of the small model to the prompt about the page, or the page itself if it fails."""
-    if not args.prompt.strip():
+    if not prompt.strip():
         return fail("The prompt is empty. Say what to find out from the page.")
     try:
-        fetched = await fetch(normalize_url(args.url), limit=MAX_BYTES)
+        fetched = await fetch(normalize_url(url), limit=MAX_BYTES)
     except InvalidUrl as error:
         return fail(str(error))
     except OdinError as error:
@@ -226,21 +222,21 @@ async def answer_about_page(
         return fail(_describe_http_error(fetched, page.text))
     if not page.text:
         return fail(f"{fetched.url} has no text ({len(fetched.body):,} bytes).{_describe_script_page(page)}")
-    return await _ask_small_model(args, fetched, page, small_model)
+    return await _ask_small_model(prompt, fetched, page, small_model)
 
 
 async def _ask_small_model(
-    args: "WebFetchArgs", fetched: FetchResponse, page: WebPage, small_model: AskSmallModel
+    prompt: str, fetched: FetchResponse, page: WebPage, small_model: AskSmallModel
 ) -> ToolOutput:
-    shown = extract_excerpt(page.text, args.prompt, MAX_MODEL_CHARS)
-    question = PageQuestion(fetched.url, args.prompt, shown, page.title)
+    shown = extract_excerpt(page.text, prompt, MAX_MODEL_CHARS)
+    question = PageQuestion(fetched.url, prompt, shown, page.title)
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             answer = await small_model(WEB_ANSWER_PROMPT, question.render())
         notes: list[str] = []
     except (OdinError, TimeoutError) as error:
         reason = str(error) or f"no answer within {_ANSWER_SECONDS:g} s"
-        answer = shown = extract_excerpt(page.text, args.prompt, MAX_FALLBACK_CHARS)
+        answer = shown = extract_excerpt(page.text, prompt, MAX_FALLBACK_CHARS)
         notes = [f"The small model failed ({reason}): this is the page itself."]
     notes += _list_caveats(fetched, page, len(shown))
     heading = f"{fetched.url}: {page.title}" if page.title else fetched.url

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
 
 from odin.core.call_events import AnswerEvent, AskEvent, PermissionAsked, PlanAsked
 from odin.core.client import Client, SessionInfo
@@ -12,9 +11,6 @@ from odin.core.event import Envelope, LoopChanged, TurnEnded, TurnStarted
 from odin.core.tool import get_display_name
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
 
 LONG_WORK_S = 10.0
 """Notify at the end of work that took this long: the user may have looked away."""
@@ -59,11 +55,18 @@ class Notifier:
     While loop mode is active, only permission requests and questions notify.
     """
 
-    def __init__(self, app: "OdinApp | None", settings: TuiSettings, env: Mapping[str, str] | None = None) -> None:
-        self._app = app
+    def __init__(
+        self,
+        settings: TuiSettings,
+        write: Callable[[str], None],
+        env: Mapping[str, str] | None = None,
+        *,
+        is_suspended: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._settings = settings
+        self._write = write
+        self._is_suspended = is_suspended
         self._env = dict(os.environ) if env is None else env
-        self.write: Callable[[str], None] = self._write_to_terminal
         self._project = ""
         self._asked: set[str] = set()
         self._working = False
@@ -118,29 +121,28 @@ class Notifier:
         if asks and not self._asked:
             return
         if self._settings.bell:
-            self.write(BELL)
+            self._write(BELL)
         watched = self.focus_known and self.focused
         if self._settings.desktop_notification and not watched:
-            self._write_if(format_desktop_notification(f"Odin in {self._project}", text, self._env))
+            self._write(format_desktop_notification(f"Odin in {self._project}", text, self._env))
 
     # --- the title ---
 
     def _show_title(self) -> None:
         has_no_title = self._env.get("TERM", "") in ("", "dumb", "linux")
-        suspended = self._app is not None and not getattr(self._app._driver, "holding", True)
-        if has_no_title or suspended or not self._settings.title or not self._project:
+        if has_no_title or self._is_suspended() or not self._settings.title or not self._project:
             return
         state = "? needs you — " if self._asked else "✳ working — " if self._working or self._looping else ""
         title = f"{state}{self._project}"
         if title != self._title:
             self._title = title
-            self.write(("" if self._title_pushed else PUSH_TITLE) + format_title(title))
+            self._write(("" if self._title_pushed else PUSH_TITLE) + format_title(title))
             self._title_pushed = True
 
     def restore_title(self) -> None:
         """Restore the terminal's own title before Odin exits or hands the terminal to another program."""
         if self._title_pushed:
-            self.write(POP_TITLE)
+            self._write(POP_TITLE)
             self._title_pushed, self._title = False, ""
 
     # --- the terminal ---
@@ -148,29 +150,6 @@ class Notifier:
     def record_focus(self, focused: bool) -> None:
         """Record whether the terminal has focus. Terminals that never report it count as unfocused."""
         self.focus_known, self.focused = True, focused
-
-    def _write_if(self, text: str) -> None:
-        if text:
-            self.write(text)
-
-    def _write_to_terminal(self, text: str) -> None:
-        driver = self._app._driver if self._app is not None and not self._app.is_headless else None
-        if driver is not None:
-            driver.write(text)
-            driver.flush()
-
-
-def restore_title_on_suspend(app: Any, notifier: Notifier) -> None:
-    """Restore the terminal's own title while the app is suspended."""
-
-    def back(_: object) -> None:
-        app.request_frame()
-
-    def away(_: object) -> None:
-        notifier.restore_title()
-
-    app.app_suspend_signal.subscribe(app, away, immediate=True)
-    app.app_resume_signal.subscribe(app, back)
 
 
 def _describe_request(event: AskEvent) -> str:

@@ -35,7 +35,7 @@ from odin.ui.plain.command_views import CommandView
 from odin.ui.plain.commands import MODES, PlainCommands
 from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.plain.keyboard import Keyboard, complete
-from odin.ui.plain.turn_output import TurnView
+from odin.ui.plain.turn_view import TurnView
 from odin.ui.plan_text import format_execution
 from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
 from odin.ui.slash_commands.agents import describe_working
@@ -106,8 +106,7 @@ class PlainNotifier:
     """Sends the same bell, notification and title as the app, unless stderr is no terminal or a dumb one."""
 
     def __init__(self, settings: TuiSettings, err: TextIO) -> None:
-        self._notifier = Notifier(None, settings)
-        self._notifier.write = lambda text: write_text(err, text)
+        self._notifier = Notifier(settings, lambda text: write_text(err, text))
         self._enabled = err.isatty() and not is_dumb(os.environ)
         self._timer: asyncio.TimerHandle | None = None
 

@@ -5,38 +5,31 @@ agent can still be read, but prompts then go to the main agent.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from odin.core.client import Client, SessionInfo
 from odin.core.event import AgentEnded, Envelope
 from odin.core.op import CancelCompaction, Interrupt
 from odin.ui.terminal import escape_hidden
+from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.lifecycle import DoublePress
+from odin.ui.tui.paint.painter import is_folded
 from odin.ui.tui.paint.sanitize import sanitize_line
 from odin.ui.tui.panels.agent_activity import AgentList
+from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.session_follower import SessionObserver
-from odin.ui.tui.transcript import AgentTitle
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
+from odin.ui.tui.transcript import AgentTitle, TranscriptView
 
 
 class AgentFocus(SessionObserver):
-    """`shown` is the agent whose transcript is on the screen; "" is the main agent."""
-
-    def __init__(self, app: "OdinApp") -> None:
+    def __init__(self, app: SessionApp, input_panel: InputPanel) -> None:
         self._app = app
+        self._input_panel = input_panel
         self._stop_press = DoublePress()
-        self.shown = ""
-
-    @property
-    def recipient(self) -> str:
-        """The agent that prompts go to: the shown one, or the main agent if the shown one has ended."""
-        return self.shown if self._agents.is_live(self.shown) else ""
 
     @property
     def is_busy(self) -> bool:
-        return self._agents.get_activity(self.shown).is_in_turn if self.shown else self._app.executing
+        shown = self._app.agent
+        return self._agents.get_activity(shown).is_in_turn if shown else self._app.executing
 
     @property
     def _agents(self) -> AgentList:
@@ -45,13 +38,14 @@ class AgentFocus(SessionObserver):
     # --- as a session observer ---
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
-        self.shown = ""
-        self._app.input_panel.set_recipient("")
+        self._app.agent = ""
+        self._app.query_one(TranscriptView).show(self._app.transcripts[""], cwd=info.cwd)
+        self._input_panel.set_recipient("")
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         """Return to the main agent when the focused agent ends. An agent that was opened after it ended stays shown."""
         event = envelope.event
-        if isinstance(event, AgentEnded) and event.id == self.shown:
+        if isinstance(event, AgentEnded) and event.id == self._app.agent:
             status = self._agents.all.get(event.id)
             outcome = status.outcome if status is not None else "ended"
             self.show("")
@@ -64,19 +58,34 @@ class AgentFocus(SessionObserver):
         app = self._app
         if agent not in app.transcripts:
             return
-        self.shown = agent
-        app.transcript.show(app.transcripts[agent], title=self._make_title(agent))
-        status = self._agents.all.get(self.recipient)
-        app.input_panel.set_recipient(self.recipient, status.color if status is not None else "")
+        app.agent = agent
+        app.query_one(TranscriptView).show(app.transcripts[agent], title=self._make_title(agent))
+        status = self._agents.all.get(app.recipient)
+        self._input_panel.set_recipient(app.recipient, status.color if status is not None else "")
         app.request_frame()
 
     def show_next(self) -> None:
         """Show the next live agent, in a cycle that includes the main agent."""
+        shown = self._app.agent
         names = ["", *(agent.id for agent in self._agents.running if agent.id in self._app.transcripts)]
-        if names == [""] and not self.shown:
+        if names == [""] and not shown:
             self._app.show_toast("No sub-agent is running.")
             return
-        self.show(names[(names.index(self.shown) + 1) % len(names)] if self.shown in names else "")
+        self.show(names[(names.index(shown) + 1) % len(names)] if shown in names else "")
+
+    def show_change(self, call_id: str) -> None:
+        """Show the unfolded card of the tool call that changed a file, in the transcript of its agent."""
+        app, transcript = self._app, self._app.query_one(TranscriptView)
+        for agent, model in app.transcripts.items():
+            block = next((block for block in reversed(model.blocks) if block.key == call_id), None)
+            if block is not None:
+                if agent != app.agent:
+                    self.show(agent)
+                transcript.point_at(block)
+                if is_folded(block):
+                    transcript.toggle(block)
+                return
+        app.show_toast("The change to this file has no card here: a command made it, or it was rewound.")
 
     def _make_title(self, agent: str) -> AgentTitle | None:
         if not agent:
@@ -100,9 +109,9 @@ class AgentFocus(SessionObserver):
         While only sub-agents work, stopping all of them takes two presses.
         """
         app = self._app
-        if self.shown:
+        if app.agent:
             if self.is_busy:
-                await app.submit(Interrupt(agent=self.shown))
+                await app.submit(Interrupt(agent=app.agent))
             else:
                 self.show("")
             return True
@@ -124,7 +133,7 @@ class AgentFocus(SessionObserver):
 
         A command of the user (`!`) is stopped all the same.
         """
-        if agent := self.recipient:
+        if agent := self._app.recipient:
             return await self._app.submit(Interrupt(agent=agent))
         if not self._app.executing and self._agents.working:
             return await self._app.submit(Interrupt(alone=True))
@@ -143,7 +152,7 @@ class AgentFocus(SessionObserver):
 
     async def may_leave(self, question: str, act: str) -> bool:
         """Return whether the session may be left, which stops its sub-agents. While any work, the user is asked."""
-        from odin.ui.tui.dialogs.dialog import ConfirmDialog
+        from odin.ui.tui.dialogs.form import FormDialog, FormResult
 
         app, working = self._app, self._agents.working
         if not working:
@@ -157,11 +166,11 @@ class AgentFocus(SessionObserver):
         about = "\n".join([*lines, *more, f"{act} stops them. Resume the session to continue their tasks."])
         answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def answer(yes: bool | None) -> None:
+        def answer(yes: FormResult | None) -> None:
             if not answered.done():
-                answered.set_result(bool(yes))
+                answered.set_result(yes is not None)
 
-        app.push_screen(ConfirmDialog(f"Agents are still at work. {question}", about), answer)
+        app.push_screen(FormDialog(f"Agents are still at work. {question}", about), answer)
         return await answered
 
 

@@ -8,11 +8,12 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.driver import Driver
 from textual.filter import LineFilter
@@ -20,27 +21,22 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widget import Widget
 
-from odin.core.client import Client, SessionInfo, Sessions
-from odin.core.errors import OdinError
-from odin.core.event import Envelope, TurnEnded, TurnStarted
-from odin.core.event_values import Delivery, Mode
+from odin.core.client import Sessions
+from odin.core.event_values import Mode
 from odin.core.message import Attachment
-from odin.core.op import Op, Prompt, SetEffort, SetRole
+from odin.core.op import SetEffort, SetRole
 from odin.core.tui_settings import ThemeSetting, TuiSettings
-from odin.ui.notifications import Notifier, restore_title_on_suspend
-from odin.ui.slash_commands.reports import ErrorLog
-from odin.ui.tui import card_mode
+from odin.ui.notifications import Notifier
 from odin.ui.tui.agent_focus import AgentFocus
+from odin.ui.tui.card_mode import CardHints, route_input
 from odin.ui.tui.commands import CommandTable
 from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.external_text import clean_text
 from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.dialog_queue import DialogQueue
-from odin.ui.tui.keys import KeyTable, make_scroll_action
+from odin.ui.tui.keys import make_scroll_action
 from odin.ui.tui.lifecycle import DoublePress, LoadSetup, LoadTrust, Startup
 from odin.ui.tui.palette import (
-    DARK,
-    LIGHT,
     NoColors,
     TerminalBackground,
     choose_theme_name,
@@ -48,24 +44,27 @@ from odin.ui.tui.palette import (
     make_palette,
     should_query_background,
 )
-from odin.ui.tui.panels.facts import SessionFacts
-from odin.ui.tui.panels.panel import BottomArea, PanelUpdater
+from odin.ui.tui.panels.panel import BottomArea
 from odin.ui.tui.panels.side import SidePanel, TodoPanel
-from odin.ui.tui.panels.status import ActivityLine, StartPanel, StatusLine, ToastLevel, Toasts
+from odin.ui.tui.panels.status import ActivityLine, StartPanel, StatusLine
+from odin.ui.tui.panels.updater import PanelUpdater
 from odin.ui.tui.search import SearchBar
-from odin.ui.tui.session_follower import SessionFollower, SessionObserver
+from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.terminal_driver import OdinDriver, redraw
 from odin.ui.tui.terminal_input import BACKGROUND_QUERY, BackgroundReported
-from odin.ui.tui.timers import FrameTimer, call_after
+from odin.ui.tui.timers import call_after
 from odin.ui.tui.timing import DEFAULT_APP_TIMING, AppTiming
 from odin.ui.tui.transcript import TranscriptView
-from odin.ui.tui.transcript_model import TranscriptModels
 
 RESIZE_SETTLE_S = 0.15
 """How long the size must be stable before the screen is redrawn."""
 
 DOUBLE_ESCAPE_S = 0.6
 """Esc pressed twice within this time opens the rewind dialog."""
+
+PRELOAD_S = 1.0
+PRELOAD_MODULES = ("odin.ui.tui.paint.markdown", "odin.ui.tui.dialogs.permission", "odin.ui.tui.dialogs.questions")
+"""Needed by the first answer and the first dialog; imported in a thread shortly after start."""
 
 MODES: tuple[Mode, ...] = ("ask_mode", "plan_mode", "edit_mode")
 EFFORT_CYCLE = ("low", "medium", "high")
@@ -85,8 +84,8 @@ def make_command_action(name: str) -> "Callable[[OdinApp], None]":
     return lambda app: app.run_in_background(app.run_command(name))
 
 
-class OdinApp(App[int], inherit_bindings=False):
-    """Follows the open session and passes its events to the observers (panels, dialogs, notifier)."""
+class OdinApp(SessionApp, inherit_bindings=False):
+    """The screen, its parts and the keys that work everywhere."""
 
     TITLE = "Odin"
     ENABLE_COMMAND_PALETTE = False
@@ -116,37 +115,28 @@ class OdinApp(App[int], inherit_bindings=False):
         setup: LoadSetup | None = None,
         trust: LoadTrust | None = None,
     ) -> None:
-        super().__init__(driver_class=driver_class)
-        self.startup = Startup(self, trust, setup)
-        self.failure: BaseException | None = None
-        self.ending = asyncio.Event()
+        super().__init__(settings or TuiSettings(), mode, clock, timing, driver_class)
+        self._connect = connect
+        self._first = first
         self._end_code = 0
         self._is_started = False
         self.prints_transcript = False
         self._quit_press = DoublePress()
         self._escape_press = DoublePress(DOUBLE_ESCAPE_S)
-        self.clock = clock
-        self.timing = timing
-        self.settings = settings or TuiSettings()
-        self._connect = connect
-        self._first = first
-        self._mode: Mode = mode or "edit_mode"
-        self.is_mode_chosen = mode is not None
-        self._sessions: Sessions | None = None
-        self.info: SessionInfo | None = None
-        self.executing = False
-        self.transcripts = TranscriptModels()
-        self.agent_focus = AgentFocus(self)
-        self.panel_updater = PanelUpdater(self)
+        self._redraw_timer: asyncio.TimerHandle | None = None
+        self.theme_choice: ThemeSetting = self.settings.theme
+        self._no_colors = NoColors(self.current_theme) if os.environ.get("NO_COLOR") else None
+        self._terminal_background: TerminalBackground | None = None
+        self._follow_background(is_background_known(self.theme_choice))
         self.side = SidePanel(id="side")
-        self.todos = TodoPanel(id="todos")
-        self.bottom_area = BottomArea(id="bottom")
-        self.notifier = Notifier(self, self.settings)
-        self.last_key_at = 0.0
-        self.is_catching_up = False
-        self.error_log = ErrorLog()
-        self.commands = CommandTable(self)
-        self.observers: list[SessionObserver] = [
+        self.todos = TodoPanel(self.side, id="todos")
+        self.input_panel = InputPanel(self, self.run_command, id="writing")
+        self.startup = Startup(self, trust, setup)
+        self.agent_focus = AgentFocus(self, self.input_panel)
+        self.panel_updater = PanelUpdater(self, self.side)
+        self.notifier = Notifier(self.settings, self._write_to_terminal, is_suspended=self._is_suspended)
+        self.commands = CommandTable(self, self.agent_focus, self.input_panel, self.choose_theme)
+        self.observers += [
             self.panel_updater,
             self.agent_focus,
             self.notifier,
@@ -154,25 +144,6 @@ class OdinApp(App[int], inherit_bindings=False):
             self.error_log,
             *self.commands.observers,
         ]
-        self._toasts = Toasts(self)
-        self._frame_timer = FrameTimer(self, self._draw, timing.frame_s)
-        self._redraw_timer: asyncio.TimerHandle | None = None
-        self.follower = SessionFollower(self)
-        self._set_up_theme()
-        self.keys = KeyTable(self.settings.keys)
-        self.input_panel = InputPanel(self.keys, self, id="writing")
-        self.typed_ahead: list[str] = []
-
-    def _set_up_theme(self) -> None:
-        """Choose the theme by the settings and what is known of the terminal so far."""
-        self.register_theme(DARK)
-        self.register_theme(LIGHT)
-        self.theme_choice: ThemeSetting = self.settings.theme
-        self.theme = choose_theme_name(self.theme_choice)
-        self._no_colors = NoColors(self.current_theme) if os.environ.get("NO_COLOR") else None
-        self._terminal_background: TerminalBackground | None = None
-        self._follow_background(is_background_known(self.theme_choice))
-        self.palette = make_palette(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
         return MainScreen(id="_default")
@@ -181,12 +152,12 @@ class OdinApp(App[int], inherit_bindings=False):
         with Horizontal(id="middle"):
             yield TranscriptView(self.keys, self.palette, self.settings.diff, clock=self.clock, id="transcript")
             yield self.side
-        with self.bottom_area:
+        with BottomArea(id="bottom"):
             yield StartPanel(id="start")
-            yield card_mode.CardHints(id="cards")
+            yield CardHints(id="cards")
             yield SearchBar(id="search")
             yield self.todos
-            yield ActivityLine(id="activity")
+            yield ActivityLine(self.side, id="activity")
             yield self.input_panel
             yield StatusLine(id="status")
 
@@ -206,44 +177,17 @@ class OdinApp(App[int], inherit_bindings=False):
     def composer(self) -> Composer:
         return self.input_panel.composer
 
-    @property
-    def facts(self) -> SessionFacts:
-        return self.panel_updater.facts
-
-    @property
-    def agent(self) -> str:
-        """The agent whose transcript is shown; "" is the main agent."""
-        return self.agent_focus.shown
-
-    @property
-    def mode(self) -> Mode:
-        """The mode of the next prompt."""
-        return self._mode
-
-    @mode.setter
-    def mode(self, mode: Mode) -> None:
-        self._mode = mode
-        self.request_frame()
-
-    @property
-    def sessions(self) -> Sessions:
-        """The sessions of the project. Raise OdinError until the first one is open."""
-        if self._sessions is None:
-            raise OdinError("The session is still opening.")
-        return self._sessions
-
-    @property
-    def client(self) -> Client:
-        return self.sessions.client
-
     # --- the session ---
 
     def on_mount(self) -> None:
         self.transcript.show(self.transcripts[""])
         self.transcript.render_cache.on_failure = self._record_paint_error
         self.composer.focus()
+        call_after(self, PRELOAD_S, self._preload)
         self.call_after_refresh(self._ask_background)
-        restore_title_on_suspend(self, self.notifier)
+        signals: Any = self
+        signals.app_suspend_signal.subscribe(self, lambda _: self.notifier.restore_title(), immediate=True)  # pyright: ignore[reportUnknownLambdaType]
+        signals.app_resume_signal.subscribe(self, lambda _: self.request_frame())  # pyright: ignore[reportUnknownLambdaType]
         self.side.update_placement()
         self.prints_transcript = self.settings.transcript_on_exit
         self._is_started = True
@@ -252,11 +196,14 @@ class OdinApp(App[int], inherit_bindings=False):
         else:
             self.run_worker(self._open(), exit_on_error=True)
 
+    def _preload(self) -> None:
+        self.run_worker(asyncio.to_thread(lambda: [*map(import_module, PRELOAD_MODULES)]), exit_on_error=False)
+
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste):
             self.last_key_at = time.monotonic()
             if len(self.screen_stack) == 1:
-                card_mode.route_input(self, event)
+                route_input(self, event)
         await super().on_event(event)
 
     def on_app_focus(self) -> None:
@@ -277,12 +224,6 @@ class OdinApp(App[int], inherit_bindings=False):
         """See _fatal_error; Textual calls this for other kinds of errors."""
         self.fail(sys.exception() or self._exception)
 
-    def fail(self, error: BaseException | None) -> None:
-        """End the app because of a bug. The caller reports the first failure."""
-        self.failure = self.failure or error or RuntimeError("unknown error")
-        self.ending.set()
-        self._close_messages_no_wait()
-
     def end(self, code: int) -> None:
         """Exit with this code, on a signal. An exit the user already started keeps its own code."""
         self.ending.set()
@@ -297,32 +238,6 @@ class OdinApp(App[int], inherit_bindings=False):
         self._sessions = await self._connect()
         await self.show_session()
         await self.input_panel.begin(self._first)
-
-    async def show_session(self) -> None:
-        """Show the open session from its first event."""
-        client = self.client
-        self.info = await client.get_info()
-        if not self.is_mode_chosen:
-            self.mode = self.info.mode
-        self.is_mode_chosen = False
-        self.transcripts = TranscriptModels()
-        self.executing = False
-        self.transcript.show(self.transcripts[""], cwd=self.info.cwd)
-        for observer in self.observers:
-            observer.enter_session(client, self.info)
-        self.follower.stop()
-        shot = await client.snapshot()
-        self.follower.start(client, shot.seq, is_working=shot.executing or shot.team_working)
-
-    def handle_session_event(self, envelope: Envelope, *, live: bool) -> None:
-        """Apply an event of the session. `live` is false for events from before the app attached to it."""
-        event = envelope.event
-        self.transcripts.apply(envelope)
-        if not envelope.agent and isinstance(event, TurnStarted | TurnEnded):
-            self.executing = isinstance(event, TurnStarted)
-        for observer in self.observers:
-            observer.handle_event(envelope, live)
-        self.request_frame()
 
     def _record_paint_error(self, error: Exception) -> None:
         self.error_log.add(self.clock(), "screen", "".join(traceback.format_exception(error)))
@@ -344,30 +259,19 @@ class OdinApp(App[int], inherit_bindings=False):
         else:
             redraw(self)
 
-    def request_frame(self) -> None:
-        """Draw the changes with the next frame."""
-        self._frame_timer.request_frame()
-
-    def _draw(self) -> None:
+    def draw_frame(self) -> None:
         self.transcript.sync()
-        for observer in self.observers:
-            observer.draw_frame()
+        super().draw_frame()
 
-    # --- operations ---
+    # --- the terminal ---
 
-    async def submit(self, op: Op) -> bool:
-        """Submit an operation; show an error and return False if it is refused."""
-        try:
-            return await self.client.submit(op)
-        except OdinError as error:
-            self.show_toast(error.describe(), "error")
-            return False
+    def _write_to_terminal(self, text: str) -> None:
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(text)
+            self._driver.flush()
 
-    def show_toast(self, text: str, level: ToastLevel = "info") -> None:
-        """Show a notice that disappears by itself. Errors are also added to the error log."""
-        if level == "error":
-            self.error_log.add(self.clock(), "refused", text)
-        self._toasts.show(text, level)
+    def _is_suspended(self) -> bool:
+        return not getattr(self._driver, "holding", True)
 
     def clear_notifications(self) -> None:
         """Also remove the holders of the toasts, which Textual leaves behind as empty rows."""
@@ -386,7 +290,7 @@ class OdinApp(App[int], inherit_bindings=False):
 
     def _ask_background(self) -> None:
         if should_query_background(self.theme_choice) and not self.is_headless:
-            BACKGROUND_QUERY.ask(self.notifier.write)
+            BACKGROUND_QUERY.ask(self._write_to_terminal)
 
     def on_background_reported(self, message: BackgroundReported) -> None:
         if self.theme_choice == "auto":
@@ -411,26 +315,9 @@ class OdinApp(App[int], inherit_bindings=False):
         filters = super().get_line_filters()
         return filters if self._terminal_background is None else [*filters, self._terminal_background]
 
-    async def send_prompt(
-        self, text: str, delivery: Delivery | None = None, attached: Sequence[Attachment] = ()
-    ) -> bool:
-        return await self.submit(
-            Prompt(os.urandom(6).hex(), text, self.mode, delivery=delivery, attachments=tuple(attached))
-        )
-
     async def run_command(self, name: str, rest: str = "", attached: Sequence[Attachment] = ()) -> bool:
         """Run a slash command of the app; False if the name is unknown. Raise OdinError if it fails."""
         return await self.commands.run(name, rest, attached)
-
-    def run_in_background(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run in a worker; show an error if it fails."""
-        self.run_worker(self._run_and_report(work), exit_on_error=True)
-
-    async def _run_and_report(self, work: Coroutine[Any, Any, object]) -> None:
-        try:
-            await work
-        except OdinError as error:
-            self.show_toast(error.describe(), "error")
 
     # --- dialogs ---
 
@@ -479,7 +366,7 @@ class OdinApp(App[int], inherit_bindings=False):
     async def action_effort(self) -> None:
         if self._sessions is None:
             return
-        agent = self.agent_focus.recipient
+        agent = self.recipient
         current = self.facts.get_effort(agent) if agent else (await self.client.get_info()).effort
         effort = EFFORT_CYCLE[(EFFORT_CYCLE.index(current) + 1) % 3 if current in EFFORT_CYCLE else 0]
         if await self.submit(SetEffort(effort, agent)):
@@ -533,7 +420,10 @@ class OdinApp(App[int], inherit_bindings=False):
         self.screen.set_focus(self.composer)
 
     def action_look(self) -> None:
-        card_mode.focus_cards(self)
+        """Start card mode, at the last card if there is no other."""
+        self.transcript.focus()
+        if self.transcript.cursor is None:
+            self.transcript.action_last_card()
 
     def action_next_agent(self) -> None:
         self.agent_focus.show_next()
@@ -542,7 +432,7 @@ class OdinApp(App[int], inherit_bindings=False):
         self.agent_focus.show(agent)
 
     def action_show_change(self, call_id: str) -> None:
-        card_mode.go_to_change(self, call_id)
+        self.agent_focus.show_change(call_id)
 
     def on_transcript_view_edit_requested(self, message: TranscriptView.EditRequested) -> None:
         self.commands.navigation.ask_fork(message.turn)

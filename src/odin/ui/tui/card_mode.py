@@ -3,20 +3,16 @@
 Only a key starts it, never a click, so letters always reach the composer unless the user asked for card keys.
 """
 
-from typing import TYPE_CHECKING
-
 from rich.text import Text
 from textual import events
 
 from odin.ui.tui.blocks import AgentBlock
+from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.queue import QueuePanel
-from odin.ui.tui.paint.painter import is_folded
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
+from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.transcript import TranscriptView
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
 
 _HINTS = (
     (("previous_card", "next_card"), "move"),
@@ -42,12 +38,13 @@ class CardHints(Panel):
         self.styles.height = rows
 
     def build_rows(self, width: int) -> list[PanelRow]:
-        if not self.odin.transcript.has_focus:
+        transcript = self.odin.query_one(TranscriptView)
+        if not transcript.has_focus:
             return []
         keys, palette = self.odin.keys, self.palette
         leave = _format_hint(palette, keys.get_label("write" if self.odin.settings.vim else "stop"), "back")
         line = make_text("Cards:", palette.accent)
-        hints = (*_AGENT_HINTS, *_HINTS) if isinstance(self.odin.transcript.cursor, AgentBlock) else _HINTS
+        hints = (*_AGENT_HINTS, *_HINTS) if isinstance(transcript.cursor, AgentBlock) else _HINTS
         for names, word in hints:
             hint = _format_hint(palette, "/".join(keys.get_label(name, typing=True) for name in names), word)
             if line.cell_len + hint.cell_len + leave.cell_len > width:
@@ -60,14 +57,7 @@ def _format_hint(palette: Palette, key: str, word: str) -> Text:
     return Text.assemble("  ", (key, palette.strong), (f" {word}", palette.dim))
 
 
-def focus_cards(app: "OdinApp") -> None:
-    """Start card mode at the last card."""
-    app.transcript.focus()
-    if app.transcript.cursor is None:
-        app.transcript.action_last_card()
-
-
-def route_input(app: "OdinApp", event: events.Event) -> None:
+def route_input(app: SessionApp, event: events.Event) -> None:
     """Move the focus to the composer for a paste, or a key that types a character and means nothing to the cards.
 
     This happens before the key is forwarded, so that keys typed after it cannot overtake it.
@@ -79,18 +69,4 @@ def route_input(app: "OdinApp", event: events.Event) -> None:
         isinstance(event, events.Key) and event.is_printable and not app.keys.find_action(event.key, widget.KEY_SCOPE)
     )
     if types or isinstance(event, events.Paste):
-        app.screen_stack[0].set_focus(app.composer)
-
-
-def go_to_change(app: "OdinApp", call_id: str) -> None:
-    """Show the unfolded card of the tool call that changed a file, in the transcript of its agent."""
-    for agent, model in app.transcripts.items():
-        block = next((block for block in reversed(model.blocks) if block.key == call_id), None)
-        if block is not None:
-            if agent != app.agent:
-                app.agent_focus.show(agent)
-            app.transcript.point_at(block)
-            if is_folded(block):
-                app.transcript.toggle(block)
-            return
-    app.show_toast("The change to this file has no card here: a command made it, or it was rewound.")
+        app.screen_stack[0].set_focus(app.query_one(Composer))

@@ -3,13 +3,10 @@
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from odin.core.client import Client, SessionInfo
 from odin.core.errors import UsageError
-from odin.core.event import Envelope, PermissionModeChanged
 from odin.core.format import format_usd
 from odin.core.message import Attachment
 from odin.core.slash_commands import find_slash_command, make_argument_error
@@ -19,66 +16,51 @@ from odin.ui.slash_commands.actions import (
     ACTIONS,
     AGENT_OPTION,
     SHOWN_WITHOUT_ARGUMENT,
-    CommandContext,
-    PermissionModeSwitch,
     change_rules,
     is_model_choice,
     resolve_synonym,
     save_choice,
     split_session_option,
 )
-from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_plugins, format_skills
+from odin.ui.slash_commands.extensions import format_skills
 from odin.ui.slash_commands.reports import parse_paths, parse_stats
+from odin.ui.tui.agent_focus import AgentFocus
 from odin.ui.tui.blocks import AnswerBlock
+from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.composer.external_text import run_in_terminal
-from odin.ui.tui.session_commands import NavigationCommands, TurnCommands
+from odin.ui.tui.composer.input_panel import InputPanel
+from odin.ui.tui.session_app import SessionApp
+from odin.ui.tui.session_commands import NavigationCommands, SharedActions, TurnCommands
 from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.terminal_driver import set_mouse
+from odin.ui.tui.transcript import TranscriptView
 
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
+_REPORTS = ("agents", "context", "diagnostics", "lsp", "memory", "plugins", "status", "usage")
+"""The commands that show a report; their texts are loaded with the first."""
 
 
-class PermissionCommands(SessionObserver):
-    """/rules, and the permission mode, which other clients of the session may change, too."""
+class ReportCommands:
+    """Commands that open a window."""
 
-    def __init__(self, app: "OdinApp") -> None:
+    def __init__(self, app: SessionApp, actions: SharedActions, edit_prompt: Callable[[str], None]) -> None:
         self._app = app
-        self.mode_switch = PermissionModeSwitch()
-
-    # --- as a session observer ---
-
-    def enter_session(self, client: Client, info: SessionInfo) -> None:
-        self.mode_switch.enter_session(info.permission_mode)
-
-    def handle_event(self, envelope: Envelope, live: bool) -> None:
-        """Record the permission mode. Changes made in an earlier run no longer apply."""
-        event = envelope.event
-        if live and isinstance(event, PermissionModeChanged) and not envelope.agent:
-            self.mode_switch.record_mode(event.mode)
+        self._actions = actions
+        self._edit_prompt = edit_prompt
 
     async def run_rules(self, rest: str) -> None:
         if rest:
-            await change_rules(self._app.commands.context, rest)  # the rule's event shows a line
+            await change_rules(self._actions.context, rest)  # the rule's event shows a line
             return
         from odin.ui.tui.dialogs.rules import RulesDialog
 
         self._app.push_screen(RulesDialog())
-
-
-class ReportCommands:
-    def __init__(self, app: "OdinApp", others: "CommandTable") -> None:
-        self._app = app
-        self._commands = others
-
-    # --- windows ---
 
     async def run_help(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import HelpDialog
 
         def taken(command: str | None) -> None:
             if command:
-                self._commands.navigation.edit_prompt(command)
+                self._edit_prompt(command)
 
         self._app.push_screen(HelpDialog(rest.removeprefix("/")), taken)
 
@@ -93,76 +75,43 @@ class ReportCommands:
     async def run_keys(self, rest: str) -> None:
         await self.run_help(f"key {rest}".strip())
 
-    def _show_list(self, title: str, write: Callable[[int], Awaitable[str]]) -> None:
-        """Open a window for a plain text; `write` gets the columns there are."""
-        from odin.ui.tui.dialogs.reports import make_list_report
+    async def show(self, name: str, rest: str) -> None:
+        """Open the report of this name."""
+        from odin.ui.tui.dialogs.reports import REPORTS, ReportDialog
 
-        self._app.push_screen(make_list_report(title, write))
+        self._app.push_screen(ReportDialog(*REPORTS[name]))
 
     async def run_skills(self, rest: str) -> None:
+        from odin.ui.tui.dialogs.reports import make_skills_report
+
         await format_skills(self._app.client, rest, 80)  # an unknown name is refused before the window opens
-        self._show_list("Skills", lambda columns: format_skills(self._app.client, rest, columns))
-
-    async def run_memory(self, rest: str) -> None:
-        self._show_list("Memory", lambda columns: format_memory(self._app.client))
-
-    async def run_lsp(self, rest: str) -> None:
-        async def write(columns: int) -> str:
-            return format_language_servers(await self._app.client.get_info(), columns)
-
-        self._show_list("Language servers", write)
-
-    async def run_plugins(self, rest: str) -> None:
-        async def write(columns: int) -> str:
-            return format_plugins(await self._app.client.get_info(), columns)
-
-        self._show_list("Plugins", write)
+        self._app.push_screen(make_skills_report(rest))
 
     async def run_models(self, rest: str) -> None:
         from odin.ui.tui.dialogs.onboarding import ModelPicker
 
         if is_model_choice(rest, (await self._app.client.get_info()).pools):
-            await self._commands.run_action("model", rest)
+            await self._actions.run("model", rest)
             return
-        agent = self._app.agent_focus.recipient
+        agent = self._app.recipient
 
         def choose(ref: str | None) -> None:
             if ref:
                 chosen = f"{ref} {AGENT_OPTION} {agent}" if agent else ref
-                self._app.run_in_background(self._commands.run_action("model", chosen))
+                self._app.run_in_background(self._actions.run("model", chosen))
 
         self._app.push_screen(ModelPicker(rest), choose)
 
     async def run_setup(self, rest: str) -> None:
-        self._app.action_setup()
+        await self._app.run_action("setup")
 
     async def run_model(self, rest: str) -> None:
         await self.run_models("")
 
-    async def run_context(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_context_report
-
-        self._app.push_screen(make_context_report(self._app))
-
-    async def run_usage(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_usage_report
-
-        self._app.push_screen(make_usage_report(self._app))
-
-    async def run_status(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_status_report
-
-        self._app.push_screen(make_status_report(self._app))
-
     async def run_diff(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import make_changes_report
 
-        self._app.push_screen(make_changes_report(await self._app.sessions.list_changes(parse_paths(rest)), self._app))
-
-    async def run_diagnostics(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_diagnostics_report
-
-        self._app.push_screen(make_diagnostics_report(self._app))
+        self._app.push_screen(make_changes_report(await self._app.sessions.list_changes(parse_paths(rest))))
 
     async def run_errors(self, rest: str) -> None:
         from odin.ui.tui.dialogs.reports import ErrorsDialog
@@ -187,12 +136,17 @@ _PAGER = "less"
 
 
 class DisplayCommands:
-    def __init__(self, app: "OdinApp") -> None:
+    def __init__(
+        self, app: SessionApp, agent_focus: AgentFocus, composer: Composer, choose_theme: Callable[[ThemeSetting], None]
+    ) -> None:
         self._app = app
+        self._agent_focus = agent_focus
+        self._composer = composer
+        self._choose_theme = choose_theme
 
     async def run_copy(self, rest: str) -> None:
         number = int(rest) if rest.isdecimal() and len(rest) < 7 else 0 if rest else 1
-        blocks = self._app.transcript.blocks
+        blocks = self._app.query_one(TranscriptView).blocks
         answers = [block.text for block in blocks if isinstance(block, AnswerBlock) and block.text.strip()]
         if not 1 <= number <= len(answers):
             raise UsageError(f"No answer number {rest}." if rest else "No answer to copy yet.", "1 is the last answer.")
@@ -206,11 +160,12 @@ class DisplayCommands:
         from odin.ui.tui.lifecycle import print_transcript
         from odin.ui.tui.palette import make_palette
 
+        blocks = self._app.query_one(TranscriptView).blocks
         pager = shlex.split(os.environ.get("PAGER", "")) or [_PAGER]
         with make_terminal_programs(self._app.info, os.environ).open_scratch() as folder:
             path = folder / "transcript.txt"
             with path.open("w", encoding="utf-8", errors="replace") as file:
-                print_transcript(self._app.transcript.blocks, make_palette(self._app.current_theme), file)
+                print_transcript(blocks, make_palette(self._app.current_theme), file)
             await run_in_terminal(self._app, [*pager, str(path)])
 
     async def run_theme(self, rest: str) -> None:
@@ -220,7 +175,7 @@ class DisplayCommands:
         name = _THEMES.get(look.casefold())
         if name is None:
             raise make_argument_error("theme", look)
-        self._app.choose_theme(name)
+        self._choose_theme(name)
         saved = await save_choice(self._app.sessions, "tui.theme", name) if is_saved else "Only for this session."
         self._app.show_toast(f"Theme: {name}. {saved}")
 
@@ -238,10 +193,10 @@ class DisplayCommands:
         self._app.show_toast(hint if on else "Vim-style navigation is off.")
 
     async def run_editor(self, rest: str) -> None:
-        await self._app.composer.run_action("edit_outside")
+        await self._composer.run_action("edit_outside")
 
     async def run_exit(self, rest: str) -> None:
-        self._app.agent_focus.exit_app()
+        self._agent_focus.exit_app()
 
 
 def _parse_on_off(word: str, toggled: bool, command: str) -> bool:
@@ -259,16 +214,28 @@ class CommandTable:
     The handler of a command is the method of that name with `run_` before it. It gets the text typed after the name.
     """
 
-    def __init__(self, app: "OdinApp") -> None:
-        self._app = app
-        self.navigation = NavigationCommands(app)
-        self._permissions = PermissionCommands(app)
-        turn_commands = TurnCommands(app, self.navigation)
+    def __init__(
+        self,
+        app: SessionApp,
+        agent_focus: AgentFocus,
+        input_panel: InputPanel,
+        choose_theme: Callable[[ThemeSetting], None],
+    ) -> None:
+        self._actions = SharedActions(app)
+        self.navigation = NavigationCommands(app, self._actions, agent_focus, input_panel)
+        turn_commands = TurnCommands(app, self._actions, self.navigation, agent_focus)
         self._prompt_table = turn_commands.build_prompt_table()
         self._table: dict[str, Callable[[str], Awaitable[None]]] = {
-            name: partial(self.run_action, name) for name in ACTIONS
+            name: partial(self._actions.run, name) for name in ACTIONS
         }
-        groups = (turn_commands, self.navigation, self._permissions, ReportCommands(app, self), DisplayCommands(app))
+        reports = ReportCommands(app, self._actions, self.navigation.edit_prompt)
+        self._table |= {name: partial(reports.show, name) for name in _REPORTS}
+        groups = (
+            turn_commands,
+            self.navigation,
+            reports,
+            DisplayCommands(app, agent_focus, input_panel.composer, choose_theme),
+        )
         for group in groups:
             for method in dir(group):
                 if method.startswith("run_"):
@@ -280,11 +247,7 @@ class CommandTable:
 
     @property
     def observers(self) -> tuple[SessionObserver, ...]:
-        return self.navigation, self._permissions
-
-    @property
-    def context(self) -> CommandContext:
-        return CommandContext(self._app.sessions, self._app.mode, self._permissions.mode_switch)
+        return self.navigation, self._actions
 
     async def run(self, name: str, rest: str = "", attached: Sequence[Attachment] = ()) -> bool:
         """Run a command. Return False if there is none of that name: the text is then a prompt for the model.
@@ -301,12 +264,7 @@ class CommandTable:
         if resolved not in self._table:
             return False
         if rest and resolved in SHOWN_WITHOUT_ARGUMENT:
-            await self.run_action(resolved, rest)
+            await self._actions.run(resolved, rest)
         else:
             await self._table[resolved](rest)
         return True
-
-    async def run_action(self, name: str, rest: str) -> None:
-        """Run a shared action and show its message as a toast."""
-        if message := await ACTIONS[name](self.context, rest):
-            self._app.show_toast(message)

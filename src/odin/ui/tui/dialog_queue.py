@@ -14,10 +14,11 @@ from odin.core.event import AgentEnded, Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Mode
 from odin.core.interaction import Interaction, make_interaction
 from odin.core.op import Answer, Prompt
+from odin.ui.tui.composer.composer import Composer
+from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
 
 if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
     from odin.ui.tui.dialogs.permission import PermissionDialog
     from odin.ui.tui.dialogs.plan import PlanDialog
     from odin.ui.tui.dialogs.questions import QuestionsDialog
@@ -34,7 +35,7 @@ class _PendingAsk(Struct):
 class DialogQueue:
     """Session observer that opens the dialogs."""
 
-    def __init__(self, app: "OdinApp") -> None:
+    def __init__(self, app: SessionApp) -> None:
         self._app = app
         self._client: Client | None = None
         self._info: SessionInfo | None = None
@@ -107,7 +108,8 @@ class DialogQueue:
                 self._is_announced = True
                 self._app.show_toast("Odin needs an answer. Close this to see the request.")
             return True
-        return bool(self._app.composer.text) and time.monotonic() - self._app.last_key_at < self._app.timing.typing_s
+        has_draft = bool(self._app.query_one(Composer).text)
+        return has_draft and time.monotonic() - self._app.last_key_at < self._app.timing.typing_s
 
     def _show(self, ask: _PendingAsk) -> None:
         interaction, info = ask.interaction, self._info

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.console import Console
 
@@ -17,10 +17,7 @@ from odin.ui.tui.blocks import TranscriptBlock
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.painter import is_joined, paint_block
 from odin.ui.tui.palette import Palette
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
-
+from odin.ui.tui.session_app import SessionApp
 
 LoadTrust = Callable[[], TrustGate | None]
 """Returns the trust request of the project, or None if there is nothing to ask. Blocking: reads files."""
@@ -32,7 +29,7 @@ LoadSetup = Callable[[], Setup]
 class Startup:
     """Shows the trust and onboarding dialogs if needed, before anything of the project is used."""
 
-    def __init__(self, app: "OdinApp", trust: LoadTrust | None, setup: LoadSetup | None) -> None:
+    def __init__(self, app: SessionApp, trust: LoadTrust | None, setup: LoadSetup | None) -> None:
         self._app = app
         self._load_trust = trust
         self._load_setup = setup

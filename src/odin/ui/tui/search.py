@@ -1,7 +1,7 @@
 """Search in the transcript, including folded and unpainted blocks, and the search bar at the bottom."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from rich.style import Style
 from textual import events
@@ -14,9 +14,7 @@ from odin.ui.tui.blocks import TranscriptBlock
 from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import style_spans
 from odin.ui.tui.paint.painter import get_search_text
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
+from odin.ui.tui.session_app import SessionApp
 
 
 class TranscriptSearch:
@@ -140,7 +138,7 @@ class SearchBar(Horizontal):
             self._notify_listener(event.value, False)
 
     def on_key(self, event: events.Key) -> None:
-        name = cast("OdinApp", self.app).keys.find_action(event.key, "search")
+        name = cast(SessionApp, self.app).keys.find_action(event.key, "search")
         if name:
             event.stop()
             event.prevent_default()

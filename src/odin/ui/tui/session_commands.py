@@ -1,19 +1,18 @@
 """Slash commands of the app that switch, fork or rewind the session, or act on the running turn."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 from odin.core.call_events import PlanAnswered, PlanAsked
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import SessionNotFound
-from odin.core.event import Envelope, ModeChanged, Redone, Rewound, TurnEnded
+from odin.core.event import Envelope, ModeChanged, PermissionModeChanged, Redone, Rewound, TurnEnded
 from odin.core.event_values import Mode
 from odin.core.format import pluralize
 from odin.core.message import Attachment
 from odin.core.op import Redo, Rewind
 from odin.core.slash_commands import make_usage_error
 from odin.ui.plan_text import format_execution, parse_execution
-from odin.ui.slash_commands.actions import delete_session, find_fork_turn
+from odin.ui.slash_commands.actions import ACTIONS, CommandContext, PermissionModeSwitch, delete_session, find_fork_turn
 from odin.ui.slash_commands.agents import MAIN, find_focus
 from odin.ui.slash_commands.extensions import make_skill_prompt
 from odin.ui.slash_commands.sessions import (
@@ -24,11 +23,41 @@ from odin.ui.slash_commands.sessions import (
     strip_all_option,
 )
 from odin.ui.terminal import escape_hidden
+from odin.ui.tui.agent_focus import AgentFocus
 from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.composer.input_panel import InputPanel
+from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.session_follower import SessionObserver
+from odin.ui.tui.transcript import TranscriptView
 
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
+
+class SharedActions(SessionObserver):
+    """Runs the slash commands that all front ends share.
+
+    As a session observer, follows the permission mode, which other clients of the session may change, too.
+    """
+
+    def __init__(self, app: SessionApp) -> None:
+        self._app = app
+        self._mode_switch = PermissionModeSwitch()
+
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self._mode_switch.enter_session(info.permission_mode)
+
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        """Record the permission mode. Changes made in an earlier run no longer apply."""
+        event = envelope.event
+        if live and isinstance(event, PermissionModeChanged) and not envelope.agent:
+            self._mode_switch.record_mode(event.mode)
+
+    @property
+    def context(self) -> CommandContext:
+        return CommandContext(self._app.sessions, self._app.mode, self._mode_switch)
+
+    async def run(self, name: str, rest: str) -> None:
+        """Run an action and show its message as a toast."""
+        if message := await ACTIONS[name](self.context, rest):
+            self._app.show_toast(message)
 
 
 class NavigationCommands(SessionObserver):
@@ -37,8 +66,14 @@ class NavigationCommands(SessionObserver):
     As a session observer, reports the files a rewind changed, and carries out what the user decided about a plan.
     """
 
-    def __init__(self, app: "OdinApp") -> None:
+    def __init__(
+        self, app: SessionApp, actions: SharedActions, agent_focus: AgentFocus, input_panel: InputPanel
+    ) -> None:
         self._app = app
+        self._actions = actions
+        self._agent_focus = agent_focus
+        self._composer = input_panel.composer
+        self._submit_queue = input_panel.submit_queue
         self._presented = ""
         self._execution = ""
 
@@ -66,12 +101,12 @@ class NavigationCommands(SessionObserver):
                     pass
 
     async def _may_switch(self) -> bool:
-        return await self._app.agent_focus.may_leave("Switch to another session anyway?", "Switching")
+        return await self._agent_focus.may_leave("Switch to another session anyway?", "Switching")
 
     async def run_new(self, rest: str) -> None:
         if not await self._may_switch():
             return
-        async with self._app.input_panel.submit_queue.pause():
+        async with self._submit_queue.pause():
             await self._app.sessions.open_new()
             await self._app.show_session()
 
@@ -79,7 +114,7 @@ class NavigationCommands(SessionObserver):
         plan, role = parse_execution(rest)
         if not await self._may_switch():
             return
-        async with self._app.input_panel.submit_queue.pause():
+        async with self._submit_queue.pause():
             client, prompt = await self._app.sessions.execute_plan(plan, role)
             await self._app.show_session()
             self._app.mode = prompt.mode
@@ -95,7 +130,7 @@ class NavigationCommands(SessionObserver):
         """Open this session. If that fails, the current one stays open."""
         if not await self._may_switch():
             return
-        async with self._app.input_panel.submit_queue.pause():
+        async with self._submit_queue.pause():
             await self._app.sessions.resume(session)
             await self._app.show_session()
         shot = await self._app.client.snapshot()
@@ -119,15 +154,15 @@ class NavigationCommands(SessionObserver):
 
     def ask_fork(self, turn: str = "", session: str = "") -> None:
         """Ask before forking, because a single key must not replace the conversation on the screen."""
-        from odin.ui.tui.dialogs.dialog import ConfirmDialog
+        from odin.ui.tui.dialogs.form import FormDialog, FormResult
 
-        def answered(yes: bool | None) -> None:
-            if yes:
+        def answered(yes: FormResult | None) -> None:
+            if yes is not None:
                 self._app.run_in_background(self.fork(turn, session))
 
         question = "Edit this prompt in a copy of the session?" if turn else "Continue in a copy of this session?"
         about = "The prompt is put into the composer. " if turn else ""
-        self._app.push_screen(ConfirmDialog(question, f"{about}The original session stays as it is."), answered)
+        self._app.push_screen(FormDialog(question, f"{about}The original session stays as it is."), answered)
 
     async def fork(self, turn: str = "", session: str = "") -> None:
         """Switch to a copy of this session, or of another one, and put the prompt at `turn` into the composer.
@@ -136,7 +171,7 @@ class NavigationCommands(SessionObserver):
         """
         if not await self._may_switch():
             return
-        async with self._app.input_panel.submit_queue.pause():
+        async with self._submit_queue.pause():
             here = self._app.client
             try:
                 if session and session != (await here.get_info()).session:
@@ -151,15 +186,15 @@ class NavigationCommands(SessionObserver):
     def edit_prompt(self, text: str) -> None:
         """Put the text of a prompt into the composer."""
         if text:
-            self._app.composer.restore_draft(PromptDraft(text))
-        self._app.composer.focus()
+            self._composer.restore_draft(PromptDraft(text))
+        self._composer.focus()
 
     async def run_sessions(self, rest: str) -> None:
         self.choose_session(rest)
 
     async def run_delete(self, rest: str) -> None:
         """Delete the session with this ID; any other argument opens the list, filtered by it."""
-        if message := await delete_session(self._app.commands.context, rest):
+        if message := await delete_session(self._actions.context, rest):
             self._app.show_toast(message)
         else:
             self.choose_session(rest)
@@ -171,7 +206,7 @@ class NavigationCommands(SessionObserver):
             if turn:
                 self.ask_fork(turn)
 
-        self._app.push_screen(ContentsDialog(self._app.transcript.blocks), chosen)
+        self._app.push_screen(ContentsDialog(self._app.query_one(TranscriptView).blocks), chosen)
 
     def choose_rewind(self) -> None:
         from odin.ui.tui.dialogs.sessions import RewindPicker
@@ -200,8 +235,12 @@ class NavigationCommands(SessionObserver):
 
 
 class TurnCommands:
-    def __init__(self, app: "OdinApp", navigation: NavigationCommands) -> None:
+    def __init__(
+        self, app: SessionApp, actions: SharedActions, navigation: NavigationCommands, agent_focus: AgentFocus
+    ) -> None:
         self._app = app
+        self._actions = actions
+        self._agent_focus = agent_focus
         self._navigation = navigation
 
     def build_prompt_table(self) -> dict[str, Callable[[str, Sequence[Attachment]], Awaitable[None]]]:
@@ -226,13 +265,8 @@ class TurnCommands:
     async def run_queue(self, rest: str) -> None:
         await self._app.run_action("queue")
 
-    async def run_agents(self, rest: str) -> None:
-        from odin.ui.tui.dialogs.reports import make_agents_report
-
-        self._app.push_screen(make_agents_report(self._app))
-
     async def run_focus(self, rest: str) -> None:
-        self._app.agent_focus.show(await find_focus(self._app.client, rest))
+        self._agent_focus.show(await find_focus(self._app.client, rest))
 
     async def _steer(self, rest: str, attached: Sequence[Attachment]) -> None:
         if not rest and not attached:
@@ -240,7 +274,7 @@ class TurnCommands:
         await self._app.send_prompt(rest, "steer", attached)
 
     async def run_loop(self, rest: str) -> None:
-        await self._app.commands.run_action("loop", rest)
+        await self._actions.run("loop", rest)
         if rest.rpartition(" ")[2] == "off":
             name = rest.partition(" ")[0].removeprefix("@") if rest.startswith("@") else MAIN
             agent = await find_focus(self._app.client, name)

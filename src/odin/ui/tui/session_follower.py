@@ -5,18 +5,15 @@ Until then the app makes up those events, so that nothing looks as if it were st
 """
 
 import asyncio
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from odin.core.call_events import SpawnFinished, SpawnStarted
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, LoopChanged, TurnEnded, TurnStarted, Warned
+from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, LoopChanged, TurnEnded, TurnStarted
 from odin.core.provider import TimeSlice
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
 
 
 class SessionObserver(Protocol):
@@ -92,18 +89,28 @@ SESSION_ENDED = "The session was closed elsewhere."
 
 
 class SessionFollower:
-    """Follows one session at a time; events of the previous one that are still in flight are dropped."""
+    """Follows one session at a time; events of the previous one that are still in flight are dropped.
 
-    def __init__(self, app: "OdinApp") -> None:
-        self._app = app
+    `handle_event` gets an event and whether it is live. `handle_end` is called when the session sends no more events,
+    with the reason and the number of the last one; `fail` with a bug.
+    """
+
+    def __init__(
+        self,
+        handle_event: Callable[[Envelope, bool], None],
+        handle_end: Callable[[Client, str, int], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._handle_event = handle_event
+        self._handle_end = handle_end
+        self._fail = fail
         self.task: asyncio.Task[None] | None = None
-        self._last_seq = -1
+        self.is_catching_up = False
 
     def start(self, client: Client, last_past_seq: int, *, is_working: bool = True) -> None:
         """Follow from the first event on; events up to `last_past_seq` are not live. `is_working`: a turn runs now."""
         self.stop()
-        self._last_seq = -1
-        self._app.is_catching_up = last_past_seq >= 0
+        self.is_catching_up = last_past_seq >= 0
         self.task = asyncio.create_task(self._follow(client, last_past_seq, is_working))
         self.task.add_done_callback(self._handle_done)
 
@@ -112,38 +119,27 @@ class SessionFollower:
             self.task.cancel()
 
     async def _follow(self, client: Client, past: int, working: bool) -> None:
-        time_slice, reason, dangling = TimeSlice(), SESSION_ENDED, DanglingWork()
+        time_slice, reason, dangling, last = TimeSlice(), SESSION_ENDED, DanglingWork(), -1
         try:
             async for envelope in client.stream_events(after=-1):
-                self._last_seq = envelope.seq
-                self._app.is_catching_up = envelope.seq < past
+                last = envelope.seq
+                self.is_catching_up = envelope.seq < past
                 live = envelope.seq > past or not envelope.event.durable
                 if live and dangling.has_ended(envelope):
                     continue
-                self._app.handle_session_event(envelope, live=live)
+                self._handle_event(envelope, live)
                 if not live and not working:
                     dangling.apply(envelope)
                     if envelope.seq == past:
                         for event, agent in dangling.make_end_events():
                             ending = Envelope(envelope.seq, envelope.ts, envelope.session, event, agent)
-                            self._app.handle_session_event(ending, live=False)
+                            self._handle_event(ending, False)
                 await time_slice.maybe_yield()
         except OdinError as error:
             reason = error.describe()
-        if self._app.sessions.client is client:
-            app = self._app
-            app.is_catching_up = False
-            session = app.info.session if app.info is not None else ""
-            leave = app.keys.get_label("leave")
-            hint = f"The transcript stays readable. Press {leave} twice to leave; `odin --resume {session}` continues."
-            event = (
-                TurnEnded("", "error", error=reason, hint=hint)
-                if app.executing
-                else Warned(f"{reason} {hint}", "error")
-            )
-            app.handle_session_event(Envelope(self._last_seq, app.clock(), session, event), live=True)
+        self._handle_end(client, reason, last)
 
     def _handle_done(self, task: asyncio.Task[None]) -> None:
-        """Fail the app if following failed: a frozen screen would look idle."""
+        """Fail if following failed: a frozen screen would look idle."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._app.fail(error)
+            self._fail(error)

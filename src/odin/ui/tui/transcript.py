@@ -9,8 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partialmethod
-from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -29,6 +28,7 @@ from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
 from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, get_copy_text, is_folded
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.search import SearchBar, TranscriptSearch, find_match_line, highlight_matches
+from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
 from odin.ui.tui.transcript_layout import (
     Anchor,
@@ -43,15 +43,8 @@ from odin.ui.tui.transcript_layout import (
 )
 from odin.ui.tui.transcript_model import TranscriptModel
 
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
-
 MARGIN = 2
 """Cells at the left of every line; the card cursor is drawn there."""
-
-PRELOAD_S = 1.0
-PRELOAD_MODULES = ("odin.ui.tui.paint.markdown", "odin.ui.tui.dialogs.permission", "odin.ui.tui.dialogs.questions")
-"""Needed by the first answer and the first dialog; imported in a thread shortly after start."""
 
 _BLANK_LINE = Strip([])
 
@@ -128,18 +121,12 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         self._revealed: tuple[TranscriptBlock, int] | None = None
 
     @property
-    def _odin(self) -> "OdinApp":
-        return cast("OdinApp", self.app)
+    def _odin(self) -> SessionApp:
+        return cast(SessionApp, self.app)
 
     @property
     def blocks(self) -> list[TranscriptBlock]:
         return self.block_layout.blocks
-
-    def on_mount(self) -> None:
-        call_after(self, PRELOAD_S, self._preload)
-
-    def _preload(self) -> None:
-        self.run_worker(asyncio.to_thread(_import_preload_modules), exit_on_error=False)
 
     # --- content ---
 
@@ -466,10 +453,10 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         if prompt is not None:
             self.post_message(self.EditRequested(prompt.key))
 
-    def action_open_agent(self) -> None:
+    async def action_open_agent(self) -> None:
         """Show the transcript of the agent that the card is about."""
         if isinstance(self.cursor, AgentBlock):
-            self._odin.agent_focus.show(self.cursor.key)
+            await self.run_action(f"app.show_agent({self.cursor.key!r})")
         else:
             self._odin.show_toast("This card is not about an agent.")
 
@@ -553,8 +540,3 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             if place == self.block_layout.get_gap(block) and not isinstance(block, PromptBlock | AnswerBlock):
                 self.toggle(block)
             self.refresh()
-
-
-def _import_preload_modules() -> None:
-    for name in PRELOAD_MODULES:
-        import_module(name)

@@ -4,10 +4,12 @@ Editing keys run in `_on_key` instead of as Textual bindings: bindings are queue
 overtake them.
 """
 
+import asyncio
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import partialmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, cast
 
 from rich.style import Style
 from rich.text import Text
@@ -16,9 +18,10 @@ from textual.binding import Binding, BindingType
 from textual.document._document import Location, Selection
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
-from odin.core.errors import OdinError
+from odin.core.errors import OdinError, UsageError
 from odin.core.event import Envelope
 from odin.core.event_values import Delivery, Mode
+from odin.sandbox.terminal import make_terminal_programs
 from odin.ui.completion import CompletionItem
 from odin.ui.slash_commands.extensions import find_memory_line
 from odin.ui.terminal import escape_hidden, measure_width
@@ -26,17 +29,21 @@ from odin.ui.tui.composer import external_text
 from odin.ui.tui.composer.border import PromptTarget
 from odin.ui.tui.composer.completion import ComposerCompleter, Popup
 from odin.ui.tui.composer.draft import DraftPart, DraftParts, PromptDraft, PromptHistory, make_draft
+from odin.ui.tui.composer.submit_queue import SubmitQueue
 from odin.ui.tui.keys import KeyTable, StableTextArea, dispatch_key
 from odin.ui.tui.palette import get_theme
-from odin.ui.tui.panels.status import ToastLevel
-
-if TYPE_CHECKING:
-    from odin.ui.tui.composer.input_panel import InputPanel
+from odin.ui.tui.session_app import SessionApp
+from odin.ui.tui.toasts import ToastLevel
 
 UNFOLD_CHARS = 20_000
 """A longer paste is not expanded in place; only the external editor shows it."""
 
 MAX_LINES = 10
+FOLD_LINES = 10
+FOLD_CHARS = 1_000
+"""A paste of so many lines or characters is folded."""
+
+_IMAGE_READ_S = 3.0
 
 _MENTION = re.compile(r"""(?<![\w@/.+-])@(?:"[^"\n]+"(?::\d+(?:-\d+)?)?|[^\s"@]+)""")
 _MAX_MATCHES = 50
@@ -80,8 +87,8 @@ class Composer(StableTextArea):
     }
     """
 
-    def __init__(self, keys: KeyTable, popup: Popup, panel: "InputPanel", *, id: str | None = None) -> None:
-        self._panel = panel
+    def __init__(self, keys: KeyTable, popup: Popup, submit_queue: SubmitQueue, *, id: str | None = None) -> None:
+        self._submit_queue = submit_queue
         self.keys = keys
         self.popup = popup
         self.draft_parts = DraftParts()
@@ -102,6 +109,10 @@ class Composer(StableTextArea):
         self.cursor_blink = False
         self.match_cursor_bracket = False
 
+    @property
+    def _odin(self) -> SessionApp:
+        return cast(SessionApp, self.app)
+
     def on_mount(self) -> None:
         self.update_border()
 
@@ -112,11 +123,11 @@ class Composer(StableTextArea):
             self.popup.follow(self.region)
 
     def show_toast(self, text: str, level: ToastLevel = "info") -> None:
-        self._panel.odin.show_toast(text, level)
+        self._odin.show_toast(text, level)
 
-    def report_image(self) -> None:
+    def _report_image(self) -> None:
         """Say before the prompt is sent if its image is of no use."""
-        info = self._panel.odin.facts.info
+        info = self._odin.facts.info
         if info is not None and not info.sees_images:
             self.show_toast(
                 f"{escape_hidden(info.model)} cannot see images, only their names. /model switches the model.", "warn"
@@ -159,7 +170,7 @@ class Composer(StableTextArea):
         first, theme, target = self.document[0][:1], get_theme(self), self.target
         if first == "#" and not find_memory_line(self.text):
             first = ""
-        mode = self._panel.odin.mode
+        mode = self._odin.mode
         state = (theme.name, mode, first, self.searching, self.editing_id, target.describe_state())
         if state == self._border_state:
             return
@@ -210,7 +221,7 @@ class Composer(StableTextArea):
 
     def send_draft(self, draft: PromptDraft, delivery: Delivery | None = None) -> None:
         self.prompt_history.add(draft)
-        self._panel.submit_queue.put(draft, delivery)
+        self._submit_queue.put(draft, delivery, self.target.recipient)
 
     def action_send(self, delivery: Delivery | None = None) -> None:
         draft = self.draft
@@ -219,7 +230,7 @@ class Composer(StableTextArea):
         elif delivery is None and self._continue_line():
             return
         elif not draft.is_empty and self._edited_prompt is not None:
-            saving = self._panel.submit_queue.save_queued(self._edited_prompt, draft, self._panel.odin.mode)
+            saving = self._submit_queue.save_queued(self._edited_prompt, draft, self._odin.mode)
             self.run_worker(saving, exit_on_error=True)
             self._cancel_edit()
         elif not draft.is_empty:
@@ -248,9 +259,9 @@ class Composer(StableTextArea):
         """Edit a queued prompt. The current draft comes back afterwards."""
         if self.searching or self.editing_id:
             self._cancel_edit()
-        self._stashed_draft, self._stashed_mode = self.draft, self._panel.odin.mode
+        self._stashed_draft, self._stashed_mode = self.draft, self._odin.mode
         self._edited_prompt = prompt
-        self._panel.odin.mode = prompt.mode
+        self._odin.mode = prompt.mode
         self.show_draft(make_draft(prompt.body, prompt.attachments))
         self.focus()
 
@@ -270,7 +281,7 @@ class Composer(StableTextArea):
         if self.searching:
             self.end_search()
         elif self._edited_prompt is not None:
-            self._panel.odin.mode = self._stashed_mode
+            self._odin.mode = self._stashed_mode
             self._edited_prompt = None
             self.show_draft(self._stashed_draft)
 
@@ -328,9 +339,39 @@ class Composer(StableTextArea):
 
     async def paste(self, text: str) -> None:
         """Insert pasted text: image paths as images, long text as a label, other text as it is."""
-        await external_text.paste_text(self, text)
+        if reason := external_text.explain_too_long(text):
+            self.show_toast(reason, "warn")
+            return
+        text = external_text.clean_text(text)
+        if (paths := external_text.find_image_paths(text)) and await self._paste_images(paths):
+            return
+        # A long paste is shown as a label instead of in full.
+        if (len(text) > FOLD_CHARS or text.count("\n") >= FOLD_LINES) and not self.searching:
+            text = self.draft_parts.add_paste(text)
+        self._insert_pasted(text)
 
-    def insert_pasted(self, text: str) -> None:
+    async def _paste_images(self, paths: Sequence[str]) -> bool:
+        """Return False if a path is not a readable image, so that the paste is inserted as text."""
+        try:
+            async with asyncio.timeout(_IMAGE_READ_S):
+                for path in paths:
+                    image = await asyncio.to_thread(external_text.read_image, path)
+                    self._add_image(image.data, image.path)
+        except TimeoutError:
+            self.show_toast("Reading the image timed out.", "warn")
+        except UsageError as error:
+            self.show_toast(error.describe(), "warn")
+            return False
+        return True
+
+    def _add_image(self, data: bytes, name: str) -> None:
+        """Raise UsageError if the prompt has too many images or the data is not an image."""
+        if self.draft_parts.count_image_room(self.text) < 1:
+            raise UsageError("A prompt can have at most five images; this one was left out.")
+        self._insert_pasted(self.draft_parts.add_image(external_text.make_image(data, name)) + " ")
+        self._report_image()
+
+    def _insert_pasted(self, text: str) -> None:
         result = self._replace_via_keyboard(text, *self.selection)
         if result is not None:
             self.move_cursor(result.end_location)
@@ -344,12 +385,25 @@ class Composer(StableTextArea):
             self._search_history()
 
     def action_paste_image(self) -> None:
-        self.run_worker(external_text.paste_clipboard(self, self._panel.odin), group="clipboard", exclusive=True)
+        self.run_worker(self._paste_clipboard(), group="clipboard", exclusive=True)
+
+    async def _paste_clipboard(self) -> None:
+        """Paste from the system clipboard, or from the app's own clipboard if no program can read that one."""
+        content = await external_text.read_clipboard(make_terminal_programs(self._odin.info, os.environ))
+        if content.image:
+            try:
+                self._add_image(content.image, "clipboard")
+            except UsageError as error:
+                self.show_toast(error.describe(), "warn")
+        elif text := content.text or self._odin.clipboard:
+            await self.paste(text)
+        else:
+            self.show_toast("The clipboard is empty or cannot be read.")
 
     async def action_edit_outside(self) -> None:
         before = self.draft
         try:
-            text = await external_text.edit_in_editor(self._panel.odin, before.expand())
+            text = await external_text.edit_in_editor(self._odin, before.expand())
         except (OdinError, OSError) as error:
             self.show_toast(error.describe() if isinstance(error, OdinError) else str(error), "error")
             return
@@ -434,7 +488,7 @@ class Composer(StableTextArea):
         row = self.cursor_location[0]
         self.replace(item.insert, (row, target.start), (row, target.end))
         if target.kind == "file" and external_text.has_image_suffix(item.label):
-            self.report_image()
+            self._report_image()
         self.move_cursor((row, target.start + len(item.insert)))
         self.completer.close()
 
@@ -541,7 +595,7 @@ class Composer(StableTextArea):
             super().action_cursor_up(select)
         elif self.editing_id or self.searching:
             return
-        elif not self.text and (prompt := self._panel.queue.get_newest()) is not None:
+        elif not self.text and (prompt := self._submit_queue.queued.get_newest()) is not None:
             self.edit_queued(prompt)
         elif (draft := self.prompt_history.go_back(self.draft)) is not None:
             self.show_draft(draft)

@@ -1,13 +1,12 @@
 """Text and images from outside the composer: pastes, dropped files, the system clipboard and the external editor."""
 
-import asyncio
 import os
 import re
 import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
@@ -18,12 +17,6 @@ from odin.core.message import MAX_IMAGE_BYTES, Attachment, detect_image_kind
 from odin.sandbox.terminal import TerminalPrograms, make_terminal_programs
 from odin.ui.terminal import find_editor
 
-if TYPE_CHECKING:
-    from odin.ui.tui.composer.composer import Composer
-
-_IMAGE_READ_S = 3.0
-FOLD_LINES = 10
-FOLD_CHARS = 1_000
 MAX_CHARS = 2_000_000
 """Longer pastes are refused; no model could read them."""
 
@@ -31,57 +24,6 @@ _MAX_PATHS_CHARS = 8_192
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-async def paste_text(target: "Composer", text: str) -> None:
-    """Insert pasted text: image paths as images, long text as a label, other text as it is."""
-    if reason := explain_too_long(text):
-        target.show_toast(reason, "warn")
-        return
-    text = clean_text(text)
-    if (paths := find_image_paths(text)) and await _paste_images(target, paths):
-        return
-    # A long paste is shown as a label instead of in full.
-    if (len(text) > FOLD_CHARS or text.count("\n") >= FOLD_LINES) and not target.searching:
-        text = target.draft_parts.add_paste(text)
-    target.insert_pasted(text)
-
-
-async def _paste_images(target: "Composer", paths: Sequence[str]) -> bool:
-    """Return False if a path is not a readable image, so that the paste is inserted as text."""
-    try:
-        async with asyncio.timeout(_IMAGE_READ_S):
-            for path in paths:
-                image = await asyncio.to_thread(read_image, path)
-                _add_image(target, image.data, image.path)
-    except TimeoutError:
-        target.show_toast("Reading the image timed out.", "warn")
-    except UsageError as error:
-        target.show_toast(error.describe(), "warn")
-        return False
-    return True
-
-
-def _add_image(target: "Composer", data: bytes, name: str) -> None:
-    """Raise UsageError if the prompt has too many images or the data is not an image."""
-    if target.draft_parts.count_image_room(target.text) < 1:
-        raise UsageError("A prompt can have at most five images; this one was left out.")
-    target.insert_pasted(target.draft_parts.add_image(make_image(data, name)) + " ")
-    target.report_image()
-
-
-async def paste_clipboard(target: "Composer", app: App[Any]) -> None:
-    """Paste from the system clipboard, or from the app's own clipboard if no program can read that one."""
-    content = await read_clipboard(make_terminal_programs(getattr(app, "info", None), os.environ))
-    if content.image:
-        try:
-            _add_image(target, content.image, "clipboard")
-        except UsageError as error:
-            target.show_toast(error.describe(), "warn")
-    elif text := content.text or app.clipboard:
-        await paste_text(target, text)
-    else:
-        target.show_toast("The clipboard is empty or cannot be read.")
 
 
 def clean_text(text: str) -> str:

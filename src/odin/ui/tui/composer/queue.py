@@ -1,7 +1,7 @@
-"""The queue of prompts waiting while the agent works, and the panel above the composer that shows it."""
+"""The panel above the composer that shows the prompts waiting while the agent works."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, cast
 
 from rich.style import Style
 from rich.text import Text
@@ -9,87 +9,18 @@ from textual import events
 from textual.widget import Widget
 
 from odin.core.client import Client, QueuedPrompt, SessionInfo
-from odin.core.event import Envelope, PromptChanged, PromptDropped, PromptInjected, PromptQueued, TurnEnded, TurnStarted
+from odin.core.event import Envelope, TurnEnded
 from odin.core.event_values import Delivery, Mode
 from odin.core.op import ChangePrompt, DropPrompt
-from odin.core.prompt import copy_prompt
 from odin.ui.terminal import escape_hidden
+from odin.ui.tui.composer.composer import Composer
+from odin.ui.tui.composer.draft import join_drafts, make_draft
+from odin.ui.tui.composer.submit_queue import QueuedPrompts, SubmitQueue
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.palette import get_theme
 from odin.ui.tui.panels.status import MODE_WORDS
+from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
-
-if TYPE_CHECKING:
-    from odin.ui.tui.composer.input_panel import InputPanel
-
-
-class QueuedPrompts:
-    """Queued prompts in delivery order, built from session events.
-
-    A paused prompt does not start by itself. Prompts in `left_over` come from an earlier run and follow the next
-    prompt; prompts paused by an interrupt wait until the user sends them. If the session was already working when the
-    app attached to it, no prompt is left over. Only the prompts for `agent` are listed.
-    """
-
-    def __init__(self, agent: str = "") -> None:
-        self.agent = agent
-        self._prompts: dict[str, QueuedPrompt] = {}
-        self._left_over: set[str] = set()
-        self._paused: set[str] = set()
-        self._running = False
-        self._is_live = False
-
-    def __len__(self) -> int:
-        return len(self.prompts)
-
-    @property
-    def prompts(self) -> tuple[QueuedPrompt, ...]:
-        return tuple(prompt for prompt in self._prompts.values() if prompt.agent == self.agent)
-
-    @property
-    def left_over(self) -> tuple[QueuedPrompt, ...]:
-        return tuple(prompt for prompt in self._prompts.values() if prompt.id in self._left_over)
-
-    def is_paused(self, prompt: str) -> bool:
-        return prompt in self._left_over or prompt in self._paused
-
-    def pause(self, prompts: Iterable[str]) -> None:
-        """Set which prompts an interrupt has paused, according to the session."""
-        self._paused = set(prompts) & self._prompts.keys()
-
-    def find(self, prompt: str) -> QueuedPrompt | None:
-        return self._prompts.get(prompt)
-
-    def apply(self, envelope: Envelope, live: bool) -> bool:
-        """Apply a session event. True if the queue changed."""
-        event = envelope.event
-        if live and self._running and not self._is_live:
-            self._left_over.clear()
-        self._is_live = self._is_live or live
-        if isinstance(event, TurnStarted | TurnEnded) and not envelope.agent:
-            self._running = isinstance(event, TurnStarted)
-        if isinstance(event, PromptQueued):
-            self._prompts[event.id] = copy_prompt(QueuedPrompt, event, timestamp=envelope.ts, agent=envelope.agent)
-            if not live and not envelope.agent:
-                self._left_over.add(event.id)
-        elif isinstance(event, PromptChanged):
-            if event.id not in self._prompts:
-                return False
-            was = self._prompts[event.id]
-            self._prompts[event.id] = copy_prompt(QueuedPrompt, event, timestamp=was.timestamp, agent=was.agent)
-            if live:
-                self._clear_pause(event.id)
-        elif isinstance(event, PromptDropped | PromptInjected | TurnStarted):
-            self._clear_pause(event.id)
-            return self._prompts.pop(event.id, None) is not None
-        else:
-            return False
-        return True
-
-    def _clear_pause(self, prompt: str) -> None:
-        self._left_over.discard(prompt)
-        self._paused.discard(prompt)
-
 
 MAX_ROWS = 5
 _SHOW_DELAY_S = 0.08
@@ -118,15 +49,19 @@ class QueuePanel(Widget, can_focus=True):
     }
     """
 
-    def __init__(self, keys: KeyTable, panel: "InputPanel", *, id: str | None = None) -> None:
+    def __init__(self, keys: KeyTable, composer: Composer, submit_queue: SubmitQueue, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._panel = panel
+        self._composer = composer
+        self._submit_queue = submit_queue
         self._keys = keys
         self._cursor = 0
         self._is_changed = False
         self._is_paused_stale = False
         self._client: Client | None = None
-        self.queued = QueuedPrompts()
+
+    @property
+    def queued(self) -> QueuedPrompts:
+        return self._submit_queue.queued
 
     # --- session events ---
 
@@ -136,7 +71,7 @@ class QueuePanel(Widget, can_focus=True):
         self._is_changed = True
 
     def enter_session(self, client: Client, info: SessionInfo) -> None:
-        self.queued = QueuedPrompts()
+        self._submit_queue.queued = QueuedPrompts()
         self._is_changed = True
         self._client = client
 
@@ -148,8 +83,8 @@ class QueuePanel(Widget, can_focus=True):
             return
         self._is_changed = True
         prompt = getattr(event, "id", "")
-        if prompt and prompt == self._panel.composer.editing_id and self.queued.find(prompt) is None:
-            self._panel.composer.end_queued_edit()
+        if prompt and prompt == self._composer.editing_id and self.queued.find(prompt) is None:
+            self._composer.end_queued_edit()
 
     def draw_frame(self) -> None:
         if self._is_paused_stale and self._client is not None:
@@ -173,15 +108,26 @@ class QueuePanel(Widget, can_focus=True):
         self.queued.pause(paused)
         self._update_display()
         if fresh:
-            await self._panel.handle_paused(fresh)
+            await self._take_back(fresh)
 
-    def get_newest(self) -> QueuedPrompt | None:
-        return self.queued.prompts[-1] if len(self.queued) else None
+    async def _take_back(self, prompts: Sequence[QueuedPrompt]) -> None:
+        """After an interrupt, queued prompts go back to an empty composer; otherwise they stay queued, paused."""
+        odin = cast(SessionApp, self.app)
+        if self._composer.is_in_use or len({prompt.mode for prompt in prompts}) > 1:
+            count = len(prompts)
+            subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
+            key = self._keys.get_label("queue")
+            odin.show_toast(f"{subject} paused. {key} edits, sends or drops queued prompts.")
+            return
+        taken = [prompt for prompt in prompts if await odin.submit(DropPrompt(prompt.id, prompt.agent))]
+        if taken:
+            odin.mode = taken[0].mode
+            self._composer.restore_draft(join_drafts([make_draft(prompt.body, prompt.attachments) for prompt in taken]))
 
     def _update_display(self) -> None:
         count = len(self.queued)
         if not count and self.has_focus:
-            self._panel.composer.focus()
+            self._composer.focus()
         self._cursor = max(0, min(self._cursor, count - 1))
         self.display = count > 0
         self.refresh(layout=True)
@@ -265,26 +211,26 @@ class QueuePanel(Widget, can_focus=True):
 
     def action_queue_edit(self) -> None:
         if (prompt := self._prompt) is not None:
-            self._panel.composer.edit_queued(prompt)
+            self._composer.edit_queued(prompt)
 
     async def action_queue_drop(self) -> None:
         if (prompt := self._prompt) is not None:
-            await self._panel.submit_queue.change_queued(DropPrompt(prompt.id, prompt.agent))
+            await self._submit_queue.change_queued(DropPrompt(prompt.id, prompt.agent))
 
     async def action_queue_steer(self) -> None:
         if (prompt := self._prompt) is not None:
             change = ChangePrompt(prompt.id, delivery="steer", agent=prompt.agent)
-            await self._panel.submit_queue.change_queued(change, "Sent. The model sees it before its next step.")
+            await self._submit_queue.change_queued(change, "Sent. The model sees it before its next step.")
 
     async def action_queue_send(self) -> None:
         if (prompt := self._prompt) is not None:
             change = ChangePrompt(prompt.id, delivery="queue", agent=prompt.agent)
-            await self._panel.submit_queue.change_queued(change)
+            await self._submit_queue.change_queued(change)
 
     async def action_queue_mode(self) -> None:
         if (prompt := self._prompt) is not None:
             mode = _MODE_CYCLE[(_MODE_CYCLE.index(prompt.mode) + 1) % len(_MODE_CYCLE)]
-            await self._panel.submit_queue.change_queued(ChangePrompt(prompt.id, mode=mode, agent=prompt.agent))
+            await self._submit_queue.change_queued(ChangePrompt(prompt.id, mode=mode, agent=prompt.agent))
 
     def action_queue_leave(self) -> None:
-        self._panel.composer.focus()
+        self._composer.focus()

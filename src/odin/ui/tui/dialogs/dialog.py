@@ -3,8 +3,7 @@
 import math
 import time
 from collections.abc import Awaitable, Callable
-from functools import partialmethod
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,15 +15,15 @@ from textual.widgets import Input, Static, TextArea
 from odin.core.op import Answer
 from odin.ui.terminal import wrap_words
 from odin.ui.tui.card_mode import route_input
-from odin.ui.tui.dialogs.widgets import ChoiceBar, Hints, TextPage
+from odin.ui.tui.composer.composer import Composer
+from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from odin.ui.tui.keys import KeyScope, LineInput, is_typing_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.palette import make_palette
+from odin.ui.tui.panels.panel import BottomArea
+from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
-
+from odin.ui.tui.transcript import TranscriptView
 
 Result = TypeVar("Result")
 SubmitAnswer = Callable[[Answer, str], Awaitable[str]]
@@ -65,8 +64,8 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
     """
 
     @property
-    def odin(self) -> "OdinApp":
-        return cast("OdinApp", self.app)
+    def odin(self) -> SessionApp:
+        return cast(SessionApp, self.app)
 
     def find_key_action(self, key: str) -> str:
         """Return the action of a key, or "". Keys that edit text have none while an input has the focus."""
@@ -87,39 +86,6 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
         self.dismiss(None)
 
 
-class ConfirmDialog(Dialog[bool]):
-    """A yes or no question. Any key but yes means no."""
-
-    KEY_SCOPES = ("confirm", "dialog")
-
-    def __init__(self, question: str, about: str) -> None:
-        super().__init__()
-        self._question = question
-        self._about = about
-        self._hints = Hints()
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="panel"):
-            yield Static(self._question, classes="title", markup=False)
-            yield Static(self._about, markup=False)
-            yield self._hints
-
-    def on_mount(self) -> None:
-        self._hints.show([(name, self.odin.keys.get_label(name), name) for name in ("yes", "no")])
-
-    async def on_key(self, event: events.Key) -> None:
-        await super().on_key(event)
-        if self.is_current and event.is_printable:
-            self.action_no()
-
-    def action_do(self, name: str) -> None:
-        """Run the action of a clicked hint."""
-        self.dismiss(name == "yes")
-
-    action_yes = partialmethod(action_do, "yes")
-    action_no = partialmethod(action_do, "no")
-
-
 class RequestPanel(Vertical):
     """The panel of a `RequestDialog`: the conversation ends above it and is scrolled to its end."""
 
@@ -127,10 +93,10 @@ class RequestPanel(Vertical):
         super().__init__(classes="panel")
 
     def on_resize(self) -> None:
-        cast("OdinApp", self.app).bottom_area.reserve(self.outer_size.height, self.screen)
+        cast(SessionApp, self.app).query_one(BottomArea).reserve(self.outer_size.height, self.screen)
 
     def on_unmount(self) -> None:
-        cast("OdinApp", self.app).bottom_area.release(self.screen)
+        cast(SessionApp, self.app).query_one(BottomArea).release(self.screen)
 
 
 class RequestDialog(Dialog[Result]):
@@ -181,7 +147,7 @@ class RequestDialog(Dialog[Result]):
 
     def on_mount(self) -> None:
         self._quiet_from = time.monotonic()
-        self.odin.transcript.to_end()
+        self.odin.query_one(TranscriptView).to_end()
         call_after(self, self.odin.timing.quiet_s, self._check_quiet)
         if self._deadline:
             self.set_interval(1.0, self.retitle)
@@ -319,7 +285,7 @@ class RequestDialog(Dialog[Result]):
     def _widget_below(self) -> Widget:
         """The widget that had the focus before this dialog appeared."""
         stack = self.odin.screen_stack
-        return stack[max(stack.index(self) - 1, 0)].focused or self.odin.composer
+        return stack[max(stack.index(self) - 1, 0)].focused or self.odin.query_one(Composer)
 
     # --- mouse ---
 
@@ -346,11 +312,11 @@ class RequestDialog(Dialog[Result]):
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         if not self._is_over_request(event):
-            self.odin.transcript._scroll_up_for_pointer(animate=False)
+            self.odin.query_one(TranscriptView)._scroll_up_for_pointer(animate=False)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         if not self._is_over_request(event):
-            self.odin.transcript._scroll_down_for_pointer(animate=False)
+            self.odin.query_one(TranscriptView)._scroll_down_for_pointer(animate=False)
 
     def _is_over_request(self, event: events.MouseEvent) -> bool:
         """True if the mouse is on a request that scrolls by itself."""

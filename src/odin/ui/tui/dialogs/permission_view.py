@@ -4,7 +4,7 @@ The editor is for the arguments of the call. Its keys are those of the composer.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -33,10 +33,7 @@ from odin.ui.tui.keys import KeyAction, KeyTable, StableTextArea
 from odin.ui.tui.paint.canvas import Canvas, make_blank, wrap_cells
 from odin.ui.tui.paint.diff import paint_diff, parse_diff
 from odin.ui.tui.palette import Palette
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
-
+from odin.ui.tui.session_app import SessionApp
 
 _BAR = 4
 """Width of the bar before quoted text."""
@@ -263,8 +260,8 @@ class ArgumentsArea(StableTextArea):
             self.reason = reason
 
     @property
-    def _odin(self) -> "OdinApp":
-        return cast("OdinApp", self.app)
+    def _odin(self) -> SessionApp:
+        return cast(SessionApp, self.app)
 
     def on_mount(self) -> None:
         self.cursor_blink = False

@@ -14,6 +14,7 @@ from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
 from odin.core.event import Envelope
 from odin.ui.tui.dialogs.dialog import Dialog
+from odin.ui.tui.dialogs.form import FormDialog, FormResult
 from odin.ui.tui.dialogs.widgets import Hints, RowContent, Rows
 from odin.ui.tui.keys import DialogInput, KeyScope
 from odin.ui.tui.paint.sanitize import sanitize
@@ -22,8 +23,6 @@ from odin.ui.tui.palette import Palette, get_palette
 MIN_HEIGHT = 14
 
 Item = TypeVar("Item")
-ConfirmedAction = Callable[[], Awaitable[None]]
-EntryAction = Callable[[str], Awaitable[None]]
 
 
 class PickerDialog(Dialog[str], Generic[Item]):
@@ -41,6 +40,8 @@ class PickerDialog(Dialog[str], Generic[Item]):
     ACTIONS: ClassVar[dict[str, str]] = {}
     """Further actions and their hints. The name is also that of the key."""
     ENTER_LABEL = "choose"
+    RELOAD_ON: ClassVar[tuple[type, ...]] = ()
+    """The events of the session after which the items are loaded again."""
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (90, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
     DEFAULT_CSS = """
@@ -49,9 +50,6 @@ class PickerDialog(Dialog[str], Generic[Item]):
     PickerDialog .line { height: 1; }
     PickerDialog .line > .title { width: auto; padding-right: 2; }
     PickerDialog .line > DialogInput { width: 1fr; }
-    PickerDialog #entry { display: none; }
-    PickerDialog.entering #entry { display: block; }
-    PickerDialog.entering #filter { display: none; }
     PickerDialog #body { height: 1fr; layout: horizontal; }
     PickerDialog #detail { width: 45%; padding: 0 1; border-left: solid $primary 40%; scrollbar-size-vertical: 1; }
     PickerDialog.-narrow #body { layout: vertical; }
@@ -69,13 +67,9 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self._initial_filter = words
         self.all_items: Sequence[Item] = ()
         self._is_loaded = False
-        self._confirmed_action: ConfirmedAction | None = None
-        self._entry_action: EntryAction | None = None
-        self._was_in_list = False
         self.rows: Rows[Item] = Rows(self.draw, self._take_field_key)
         self.hints = Hints()
         self.filter = DialogInput(self._take_field_key, "type to filter", id="filter")
-        self.entry = DialogInput(self._take_entry_key, "", id="entry")
         self._detail = Static("", id="about", markup=False)
 
     # --- for subclasses ---
@@ -117,7 +111,6 @@ class PickerDialog(Dialog[str], Generic[Item]):
             with Horizontal(classes="line"):
                 yield Static(self.HEADING, classes="title", markup=False)
                 yield self.filter
-                yield self.entry
             with Container(id="body"):
                 yield self.rows
                 with VerticalScroll(id="detail", can_focus=False):
@@ -134,6 +127,26 @@ class PickerDialog(Dialog[str], Generic[Item]):
         (self.filter if self.STARTS_IN_FILTER else self.rows).focus()
         self._show_hints()
         self.run_worker(self.reload, group="load", exclusive=True)
+        if self.RELOAD_ON:
+            self.odin.observers.append(self)
+
+    def on_unmount(self) -> None:
+        if self.RELOAD_ON:
+            self.odin.observers.remove(self)
+
+    # --- as a session observer ---
+
+    def enter_session(self, client: Client, info: SessionInfo) -> None:
+        self.run_worker(self.reload, group="load", exclusive=True)
+
+    def handle_event(self, envelope: Envelope, live: bool) -> None:
+        if live and isinstance(envelope.event, self.RELOAD_ON):
+            self.run_worker(partial(self.reload, self.rows.mark), group="load", exclusive=True)
+
+    def draw_frame(self) -> None:
+        return None
+
+    # --- items ---
 
     async def reload(self, mark: int = 0) -> None:
         """Load the items; show an error if that fails."""
@@ -188,10 +201,6 @@ class PickerDialog(Dialog[str], Generic[Item]):
         rows = self.rows
         actions: dict[str, Callable[[], object]] = {
             "close": self.action_close,
-            "yes": lambda: self._answer(yes=True),
-            "no": lambda: self._answer(yes=False),
-            "confirm": self._take_entry,
-            "back": self._end_entry,
             "list_up": lambda: rows.move(-1),
             "list_down": lambda: rows.move(1),
             "list_page_up": lambda: rows.move(-rows.page_size),
@@ -225,8 +234,6 @@ class PickerDialog(Dialog[str], Generic[Item]):
     # --- keys ---
 
     def _take_field_key(self, event: events.Key) -> bool:
-        if self._answer_confirmation(event):
-            return True
         name = self.find_key_action(event.key)
         if name == "close" and self.filter.has_focus and not self.STARTS_IN_FILTER:
             self.filter.value = ""
@@ -234,61 +241,9 @@ class PickerDialog(Dialog[str], Generic[Item]):
             return True
         return bool(name) and self._perform(name)
 
-    # --- confirmation and text entry ---
-
-    def ask_whether(self, question: str, yes: ConfirmedAction) -> None:
-        """Ask the user to confirm before calling `yes`."""
-        self._confirmed_action = yes
-        keys = self.odin.keys
-        self.hints.show([(name, keys.get_label(name), name) for name in ("yes", "no")], question)
-
-    def _answer_confirmation(self, event: events.Key) -> bool:
-        if self._confirmed_action is None:
-            return False
-        self._answer(yes=self.odin.keys.find_action(event.key, "confirm") == "yes")
-        return True
-
-    def _answer(self, *, yes: bool) -> None:
-        act, self._confirmed_action = self._confirmed_action, None
-        self._show_hints()
-        if yes and act is not None:
-            self._run_and_report(act())
-
-    def ask_for(self, what: str, value: str, entered: EntryAction) -> None:
-        """Ask the user for a line of text."""
-        self._entry_action = entered
-        self._was_in_list = self.focused is self.rows
-        self.entry.placeholder = what
-        self.entry.value = value
-        self.entry.cursor_position = len(value)
-        self.add_class("entering")
-        self.entry.focus()
-        keys = self.odin.keys
-        self.hints.show([("confirm", keys.get_label("confirm"), what), ("back", keys.get_label("back"), "cancel")])
-
-    def _take_entry_key(self, event: events.Key) -> bool:
-        name = self.odin.keys.find_action(event.key, "step")
-        return name in ("confirm", "back") and self._perform(name)
-
-    def _take_entry(self) -> None:
-        entered, value = self._entry_action, self.entry.value.strip()
-        self._end_entry()
-        if entered is not None and value:
-            self._run_and_report(entered(value))
-
-    def _end_entry(self) -> None:
-        self._entry_action = None
-        self.remove_class("entering")
-        (self.rows if self._was_in_list else self.filter).focus()
-        self._show_hints()
-
-    def action_close(self) -> None:
-        if self._entry_action is not None:
-            self._end_entry()
-        elif self._confirmed_action is not None:
-            self._answer(yes=False)
-        else:
-            self.dismiss(None)
+    def ask(self, form: FormDialog, then: Callable[[FormResult], Awaitable[None]]) -> None:
+        """Show a form above the list, and do what follows from its result."""
+        self.odin.push_screen(form, lambda result: result and self._run_and_report(then(result)))
 
     def _show_hints(self) -> None:
         hints = {"list_choose": self.ENTER_LABEL} if self.ENTER_LABEL else {}
@@ -299,26 +254,3 @@ class PickerDialog(Dialog[str], Generic[Item]):
         self.hints.show(
             [(name, label_of(name, typing=typing), label) for name, label in (hints | {"close": "close"}).items()]
         )
-
-
-class LivePicker(PickerDialog[Item]):
-    """A list that observes the session while it is open. `RELOAD_ON` are the events after which it is loaded again."""
-
-    RELOAD_ON: ClassVar[tuple[type, ...]] = ()
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.odin.observers.append(self)
-
-    def on_unmount(self) -> None:
-        self.odin.observers.remove(self)
-
-    def enter_session(self, client: Client, info: SessionInfo) -> None:
-        self.run_worker(self.reload, group="load", exclusive=True)
-
-    def handle_event(self, envelope: Envelope, live: bool) -> None:
-        if live and isinstance(envelope.event, self.RELOAD_ON):
-            self.run_worker(partial(self.reload, self.rows.mark), group="load", exclusive=True)
-
-    def draw_frame(self) -> None:
-        return None

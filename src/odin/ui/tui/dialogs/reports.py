@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partialmethod
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 from rich.text import Text
@@ -18,6 +18,7 @@ from odin.core.errors import OdinError
 from odin.core.format import pluralize
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand
 from odin.ui.slash_commands.agents import format_agents
+from odin.ui.slash_commands.extensions import format_language_servers, format_memory, format_plugins, format_skills
 from odin.ui.slash_commands.reports import (
     DOCTOR_HINT,
     NO_CHANGES,
@@ -33,14 +34,12 @@ from odin.ui.terminal import escape_hidden, shorten_home
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import Hints, RowContent
-from odin.ui.tui.keys import KeyAction, KeyScope, format_key, make_scroll_action
+from odin.ui.tui.keys import KeyAction, KeyScope, KeyTable, format_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
 from odin.ui.tui.paint.diff import paint_diff
 from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette, get_palette
-
-if TYPE_CHECKING:
-    from odin.ui.tui.app import OdinApp
+from odin.ui.tui.session_app import SessionApp
 
 
 class Sheet(VerticalScroll, inherit_bindings=False):
@@ -52,18 +51,65 @@ class Sheet(VerticalScroll, inherit_bindings=False):
     """
 
 
-class SheetDialog(Dialog[str]):
-    """A dialog with one Sheet, scrolled by the keys of the `reading` scope."""
+ROOMY_HEIGHT = 18
+"""On screens with at least this many rows the dialog leaves part of the conversation visible."""
+
+ReportWriter = Callable[[SessionApp, Palette, int], Awaitable[Text]]
+"""Writes the text for a palette and a width."""
+
+
+class ReportDialog(Dialog[str]):
+    """Shows the text of a writer, which is called again when the size changes."""
 
     KEY_SCOPES = ("reading", "dialog")
+    DEFAULT_CSS = """
+    ReportDialog Sheet { height: auto; }
+    ReportDialog > .panel { max-height: 100%; }
+    ReportDialog #text { width: 100%; height: auto; }
+    """
 
-    @property
-    def plain_text(self) -> str:
-        """The text to copy."""
-        return ""
+    def __init__(self, head: str | Static, write: ReportWriter) -> None:
+        super().__init__()
+        self._heading = Static(head, classes="title", markup=False) if isinstance(head, str) else head
+        self._writer = write
+        self._hints = Hints()
+        self._text = Text()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="panel"):
+            yield self._heading
+            with Sheet(id="scroll"):
+                yield Static("", id="text", markup=False)
+            yield self._hints
+
+    def on_mount(self) -> None:
+        self.query_one("#scroll").focus()
+        self._hints.show(self.list_hints(self.odin.keys))
+
+    def list_hints(self, keys: KeyTable) -> Sequence[tuple[str, str, str]]:
+        return [("read_copy", keys.get_label("read_copy"), "copy"), ("close", keys.get_label("close"), "close")]
+
+    def on_resize(self) -> None:
+        room = self.size.height * (85 if self.size.height >= ROOMY_HEIGHT else 100) // 100
+        self.query_one("#scroll").styles.max_height = max(room - 3, 1)
+        self.refill()
+
+    def refill(self) -> None:
+        self.run_worker(self._fill, exclusive=True)
+
+    async def _fill(self) -> None:
+        try:
+            self._text = await self._writer(self.odin, get_palette(self), max(self.size.width - 3, 10))
+        except OdinError as error:
+            self._text = Text(sanitize(error.describe()), get_palette(self).bad)
+        self.query_one("#text", Static).update(self._text)
+
+    async def action_do(self, name: str) -> None:
+        """Run the action of a clicked hint."""
+        await self.run_action(name)
 
     def action_read_copy(self) -> None:
-        self.odin.copy_to_clipboard(self.plain_text)
+        self.odin.copy_to_clipboard(self._text.plain)
         self.odin.show_toast("Copied.")
 
     def action_read_close(self) -> None:
@@ -82,166 +128,112 @@ class SheetDialog(Dialog[str]):
     action_read_page_up = partialmethod(_scroll, -1, pages=True)
 
 
-ROOMY_HEIGHT = 18
-"""On screens with at least this many rows the dialog leaves part of the conversation visible."""
-
-ReportWriter = Callable[[Palette, int], Awaitable[Text]]
-"""Writes the text for a palette and a width."""
-
-
-class ReportDialog(SheetDialog):
-    """Shows the text of a writer, which is called again when the size changes."""
-
-    DEFAULT_CSS = """
-    ReportDialog Sheet { height: auto; }
-    ReportDialog > .panel { max-height: 100%; }
-    ReportDialog #text { width: 100%; height: auto; }
-    """
-
-    def __init__(self, head: str, write: ReportWriter) -> None:
-        super().__init__()
-        self._heading = head
-        self._writer = write
-        self._hints = Hints()
-        self._text = Text()
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="panel"):
-            yield Static(self._heading, classes="title", markup=False)
-            with Sheet(id="scroll"):
-                yield Static("", id="text", markup=False)
-            yield self._hints
-
-    def on_mount(self) -> None:
-        self.query_one("#scroll").focus()
-        keys = self.odin.keys
-        self._hints.show([("copy", keys.get_label("read_copy"), "copy"), ("close", keys.get_label("close"), "close")])
-
-    def on_resize(self) -> None:
-        room = self.size.height * (85 if self.size.height >= ROOMY_HEIGHT else 100) // 100
-        self.query_one("#scroll").styles.max_height = max(room - 3, 1)
-        self.run_worker(self._fill, exclusive=True)
-
-    async def _fill(self) -> None:
-        try:
-            self._text = await self._writer(get_palette(self), max(self.size.width - 3, 10))
-        except OdinError as error:
-            self._text = Text(sanitize(error.describe()), get_palette(self).bad)
-        self.query_one("#text", Static).update(self._text)
-
-    def action_do(self, name: str) -> None:
-        if name == "copy":
-            self.action_read_copy()
-        else:
-            self.action_close()
-
-    @property
-    def plain_text(self) -> str:
-        return self._text.plain
-
-
 _BAR = 60
 
 
-def make_context_report(app: "OdinApp") -> ReportDialog:
-    async def write(colors: Palette, columns: int) -> Text:
-        report = await app.client.report_context()
-        lines = format_context(report).splitlines()
-        text = Text().append(f"{lines[0]}\n", colors.strong)
-        if report.limit:
-            room = min(_BAR, columns)
-            used = min(room, round(report.used / report.limit * room))
-            at = min(room - 1, round(report.threshold / report.limit * room)) if report.threshold else -1
-            for place in range(room):
-                full = place < used
-                sign = "█" if full else "┊" if place == at else "░"
-                text.append(sign, colors.accent if full else colors.dim)
-            text.append("\n")
-        for line in lines[2 if report.limit else 1 :]:
-            text.append(f"{line}\n", colors.text if line.startswith("  ") else colors.dim)
-        return text
-
-    return ReportDialog("Context window", write)
+async def _write_context(app: SessionApp, colors: Palette, columns: int) -> Text:
+    report = await app.client.report_context()
+    lines = format_context(report).splitlines()
+    text = Text().append(f"{lines[0]}\n", colors.strong)
+    if report.limit:
+        room = min(_BAR, columns)
+        used = min(room, round(report.used / report.limit * room))
+        at = min(room - 1, round(report.threshold / report.limit * room)) if report.threshold else -1
+        for place in range(room):
+            full = place < used
+            sign = "█" if full else "┊" if place == at else "░"
+            text.append(sign, colors.accent if full else colors.dim)
+        text.append("\n")
+    for line in lines[2 if report.limit else 1 :]:
+        text.append(f"{line}\n", colors.text if line.startswith("  ") else colors.dim)
+    return text
 
 
-def make_usage_report(app: "OdinApp") -> ReportDialog:
-    async def write(colors: Palette, columns: int) -> Text:
-        lines = format_usage(await app.client.snapshot(), await app.client.get_info(), columns).splitlines()
-        text = Text()
-        for line in lines:
-            is_head = line.startswith(("model ", "agent "))
-            style = colors.dim if is_head else colors.strong if line.startswith("total ") else colors.text
-            text.append(f"{line}\n", style)
-        return text
-
-    return ReportDialog("Usage of this session", write)
+async def _write_usage(app: SessionApp, colors: Palette, columns: int) -> Text:
+    text = Text()
+    for line in format_usage(await app.client.snapshot(), await app.client.get_info(), columns).splitlines():
+        is_head = line.startswith(("model ", "agent "))
+        style = colors.dim if is_head else colors.strong if line.startswith("total ") else colors.text
+        text.append(f"{line}\n", style)
+    return text
 
 
-def make_status_report(app: "OdinApp") -> ReportDialog:
-    async def write(colors: Palette, columns: int) -> Text:
-        text = Text()
-        for label, value in await gather_status(app.client):
-            text.append(f"{label:<14}", colors.dim)
-            text.append(f"{value}\n", colors.text)
-        return text
-
-    return ReportDialog("Status", write)
+async def _write_status(app: SessionApp, colors: Palette, columns: int) -> Text:
+    text = Text()
+    for label, value in await gather_status(app.client):
+        text.append(f"{label:<14}", colors.dim)
+        text.append(f"{value}\n", colors.text)
+    return text
 
 
-def make_agents_report(app: "OdinApp") -> ReportDialog:
-    async def write(columns: int) -> str:
-        return format_agents(await app.client.snapshot(), columns)
-
-    return make_list_report("Agents and tasks", write)
+async def _write_agents(app: SessionApp, colors: Palette, columns: int) -> Text:
+    return Text(format_agents(await app.client.snapshot(), columns), colors.text)
 
 
-def make_list_report(title: str, write: Callable[[int], Awaitable[str]]) -> ReportDialog:
-    """Return a window for a plain text; `write` gets the columns there are."""
-
-    async def paint(colors: Palette, columns: int) -> Text:
-        return Text(await write(columns), colors.text)
-
-    return ReportDialog(title, paint)
+async def _write_memory(app: SessionApp, colors: Palette, columns: int) -> Text:
+    return Text(await format_memory(app.client), colors.text)
 
 
-def make_diagnostics_report(app: "OdinApp") -> ReportDialog:
+async def _write_language_servers(app: SessionApp, colors: Palette, columns: int) -> Text:
+    return Text(format_language_servers(await app.client.get_info(), columns), colors.text)
+
+
+async def _write_plugins(app: SessionApp, colors: Palette, columns: int) -> Text:
+    return Text(format_plugins(await app.client.get_info(), columns), colors.text)
+
+
+async def _write_diagnostics(app: SessionApp, colors: Palette, columns: int) -> Text:
     """Warnings, the number of errors, and the setup of the session."""
+    info = await app.client.get_info()
+    text = Text()
+    if info.notice:
+        text.append(f"{escape_hidden(info.notice)}\n\n", colors.warn)
+    if info.warnings:
+        text.append(f"{pluralize(len(info.warnings), 'warning')}\n", colors.warn)
+        for warning in info.warnings:
+            text.append(f"• {escape_hidden(warning)}\n", colors.text)
+    else:
+        text.append("No warnings.\n", colors.good)
+    count = app.error_log.count
+    key = app.keys.get_label("errors")
+    many = pluralize(count, "error")
+    errors = f"{many} since Odin started; {key} shows them." if count else "No errors since Odin started."
+    text.append(f"\n{errors}\n\n", colors.bad if count else colors.text)
+    for name, value in list_facts(info):
+        text.append(f"{name:<16}", colors.dim)
+        text.append(f"{escape_hidden(shorten_home(value))}\n", colors.text)
+    text.append(f"\n{DOCTOR_HINT}", colors.dim)
+    return text
 
-    async def write(colors: Palette, columns: int) -> Text:
-        info = await app.client.get_info()
-        text = Text()
-        if info.notice:
-            text.append(f"{escape_hidden(info.notice)}\n\n", colors.warn)
-        if info.warnings:
-            text.append(f"{pluralize(len(info.warnings), 'warning')}\n", colors.warn)
-            for warning in info.warnings:
-                text.append(f"• {escape_hidden(warning)}\n", colors.text)
-        else:
-            text.append("No warnings.\n", colors.good)
-        count = app.error_log.count
-        key = app.keys.get_label("errors")
-        many = pluralize(count, "error")
-        errors = f"{many} since Odin started; {key} shows them." if count else "No errors since Odin started."
-        text.append(f"\n{errors}\n\n", colors.bad if count else colors.text)
-        for name, value in list_facts(info):
-            text.append(f"{name:<16}", colors.dim)
-            text.append(f"{escape_hidden(shorten_home(value))}\n", colors.text)
-        text.append(f"\n{DOCTOR_HINT}", colors.dim)
-        return text
 
-    return ReportDialog("Diagnostics", write)
-
+REPORTS: dict[str, tuple[str, ReportWriter]] = {
+    "agents": ("Agents and tasks", _write_agents),
+    "context": ("Context window", _write_context),
+    "diagnostics": ("Diagnostics", _write_diagnostics),
+    "lsp": ("Language servers", _write_language_servers),
+    "memory": ("Memory", _write_memory),
+    "plugins": ("Plugins", _write_plugins),
+    "status": ("Status", _write_status),
+    "usage": ("Usage of this session", _write_usage),
+}
+"""The heading and the text of each report, by the slash command that shows it."""
 
 MAX_DIFF_LINES = 3_000
 """Changed files are painted until there are this many lines, so that the dialog opens at once."""
 
 
-def make_changes_report(files: Sequence[ChangedFile], app: "OdinApp") -> ReportDialog:
-    async def write(colors: Palette, columns: int) -> Text:
-        canvas = Canvas(columns, colors, app.settings.diff)
-        return await asyncio.to_thread(_paint_files, files, canvas)
+def make_changes_report(files: Sequence[ChangedFile]) -> ReportDialog:
+    async def write(app: SessionApp, colors: Palette, columns: int) -> Text:
+        return await asyncio.to_thread(_paint_files, files, Canvas(columns, colors, app.settings.diff))
 
     return ReportDialog(f"Changes: {summarize_changes(files)}" if files else "Changes", write)
+
+
+def make_skills_report(name: str) -> ReportDialog:
+    async def write(app: SessionApp, colors: Palette, columns: int) -> Text:
+        return Text(await format_skills(app.client, name, columns), colors.text)
+
+    return ReportDialog("Skills", write)
 
 
 def _paint_files(files: Sequence[ChangedFile], canvas: Canvas) -> Text:

@@ -2,13 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, TypeVar, get_args
+from typing import ClassVar, cast, get_args
 
 from rich.text import Text
-from textual import events
-from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.widgets import Static
 
 from odin.core.call_events import RuleAdded, RuleRemoved
 from odin.core.errors import UsageError
@@ -17,73 +13,17 @@ from odin.core.policy import RememberScope, RuleAction, RuleLine
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, shorten_home
 from odin.ui.tui.composer.external_text import choose_editor, run_in_terminal
-from odin.ui.tui.dialogs.dialog import Dialog
-from odin.ui.tui.dialogs.picker import LivePicker
-from odin.ui.tui.dialogs.widgets import Hints, RowContent
-from odin.ui.tui.keys import DialogInput
+from odin.ui.tui.dialogs.form import FormDialog, FormResult
+from odin.ui.tui.dialogs.picker import PickerDialog
+from odin.ui.tui.dialogs.widgets import RowContent
 
-_ACTIONS: tuple[RuleAction, ...] = get_args(RuleAction)
-_SCOPES: tuple[RememberScope, ...] = get_args(RememberScope)
-
-Word = TypeVar("Word")
+_EXAMPLES = "Examples: Bash(git push:*), Edit(src/**) or WebFetch(domain:example.org)"
+_SCOPES: dict[str, RememberScope] = {SCOPE_WORDS[scope]: scope for scope in get_args(RememberScope)}
 
 
-class NewRuleDialog(Dialog[AddRule]):
-    """Enter the text of a rule; keys cycle through its action and scope."""
-
-    KEY_SCOPES = ("rule", "dialog")
-    EXAMPLES: ClassVar[str] = "Examples: Bash(git push:*), Edit(src/**) or WebFetch(domain:example.org)"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action: RuleAction = "allow"
-        self.scope: RememberScope = "session"
-        self._field = DialogInput(self._take_field_key, "Tool or Tool(pattern)", id="rule")
-        self._hints = Hints()
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="panel"):
-            yield Static("New rule", classes="title", markup=False)
-            yield self._field
-            yield Static(self.EXAMPLES, classes="hint", markup=False)
-            yield self._hints
-
-    def on_mount(self) -> None:
-        self._field.focus()
-        self._show_hints()
-
-    def _show_hints(self) -> None:
-        labels = {
-            "rule_action": self.action,
-            "rule_scope": SCOPE_WORDS[self.scope],
-            "confirm": "add",
-            "close": "cancel",
-        }
-        self._hints.show([(name, self.odin.keys.get_label(name), label) for name, label in labels.items()])
-
-    def _take_field_key(self, event: events.Key) -> bool:
-        confirms = self.odin.keys.find_action(event.key, "step") == "confirm"
-        name = self.find_key_action(event.key) or ("confirm" if confirms else "")
-        if name:
-            self.action_do(name)
-        return bool(name)
-
-    def action_do(self, name: str) -> None:
-        """Run the action of a key or of a clicked hint."""
-        if name == "rule_action":
-            self.action = _get_next(self.action, _ACTIONS)
-        elif name == "rule_scope":
-            self.scope = _get_next(self.scope, _SCOPES)
-        elif name == "confirm" and self._field.value.strip():
-            self.dismiss(AddRule(self._field.value.strip(), self.action, self.scope))
-        elif name == "close":
-            self.action_close()
-        if self.is_current:
-            self._show_hints()
-
-
-def _get_next(word: Word, words: tuple[Word, ...]) -> Word:
-    return words[(words.index(word) + 1) % len(words)]
+def make_rule_form() -> FormDialog:
+    options = {"rule_action": get_args(RuleAction), "rule_scope": tuple(_SCOPES)}
+    return FormDialog("New rule", _EXAMPLES, accept="add", placeholder="Tool or Tool(pattern)", options=options)
 
 
 _LAYERS = {
@@ -94,7 +34,7 @@ _LAYERS = {
 }
 
 
-class RulesDialog(LivePicker[RuleLine]):
+class RulesDialog(PickerDialog[RuleLine]):
     """Shows rules that are added or removed while it is open."""
 
     KEY_SCOPES = ("rules", "list", "dialog")
@@ -142,7 +82,7 @@ class RulesDialog(LivePicker[RuleLine]):
 
     async def act(self, name: str, item: RuleLine | None) -> None:
         if name == "add_rule":
-            self.odin.push_screen(NewRuleDialog(), self._add_entered)
+            self.ask(make_rule_form(), self._add)
         elif item is None:
             return
         elif name == "open_rule":
@@ -151,14 +91,11 @@ class RulesDialog(LivePicker[RuleLine]):
             raise UsageError(_explain_fixed(item))
         else:
             short = escape_hidden(item.text)[:40]
-            self.ask_whether(f"Remove “{item.action} {short}”?", lambda: self._remove(item))
+            self.ask(FormDialog(f"Remove “{item.action} {short}”?"), lambda _: self._remove(item))
 
-    def _add_entered(self, rule: AddRule | None) -> None:
-        if rule is not None:
-            self._run_and_report(self._add(rule))
-
-    async def _add(self, rule: AddRule) -> None:
-        await self.odin.client.submit(rule)
+    async def _add(self, entered: FormResult) -> None:
+        action, scope = entered.selected["rule_action"], _SCOPES[entered.selected["rule_scope"]]
+        await self.odin.client.submit(AddRule(entered.text, cast(RuleAction, action), scope))
         await self.reload(self.rows.mark)
 
     async def _remove(self, item: RuleLine) -> None:

@@ -10,11 +10,11 @@ from odin.core.event_values import ServerStatus
 from odin.core.op import ControlServers
 from odin.ui.slash_commands.extensions import SERVER_MARKS, describe_server_state
 from odin.ui.terminal import escape_hidden, shorten_home
-from odin.ui.tui.dialogs.picker import LivePicker
+from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import RowContent
 
 
-class ServersDialog(LivePicker[ServerStatus]):
+class ServersDialog(PickerDialog[ServerStatus]):
     """Enter enables or disables a server. Those that are always on are read-only."""
 
     KEY_SCOPES = ("servers", "list", "dialog")

@@ -21,9 +21,11 @@ from odin.ui.slash_commands.sessions import (
 )
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.blocks import AnswerBlock, PromptBlock, TranscriptBlock
+from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import RowContent
 from odin.ui.tui.paint.sanitize import sanitize
+from odin.ui.tui.transcript import TranscriptView
 
 MIN_SEARCH_LETTERS = 3
 SEARCH_TIMEOUT_S = 30
@@ -159,10 +161,11 @@ class SessionPicker(PickerDialog[SessionSummary]):
             return
         title = item.title or item.first
         if name == "rename_session":
-            self.ask_for("new title", title, lambda text: self._rename(item, text))
+            form = FormDialog("Rename session", accept="rename", placeholder="new title", value=title)
+            self.ask(form, lambda entered: self._rename(item, entered.text))
         elif name == "delete_session":
             short = escape_hidden(" ".join(title.split()))[:40]
-            self.ask_whether(f"Delete “{short}” permanently?", lambda: self._delete(item))
+            self.ask(FormDialog(f"Delete “{short}” permanently?"), lambda _: self._delete(item))
         elif name == "export_session":
             written = await self.odin.sessions.export(item.id, "markdown")
             self.odin.show_toast(f"Exported to {escape_hidden(written)}")
@@ -227,7 +230,7 @@ class ContentsDialog(PickerDialog[PromptBlock]):
         return text
 
     async def choose(self, item: PromptBlock) -> None:
-        self.odin.transcript.point_at(item)
+        self.odin.query_one(TranscriptView).point_at(item)
         self.dismiss(None)
 
     async def act(self, name: str, item: PromptBlock | None) -> None:

@@ -1,15 +1,12 @@
 """The dialog of /stats: usage by day, model and more, for a range of days."""
 
+from collections.abc import Sequence
 from functools import partialmethod
 from typing import NamedTuple
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.widgets import Static
 
 from odin.core.call_events import UsageReport, UsageRow
-from odin.core.errors import OdinError
 from odin.ui.slash_commands.reports import (
     NO_USAGE,
     STATS_SCOPES,
@@ -24,9 +21,11 @@ from odin.ui.slash_commands.reports import (
     list_caveats,
 )
 from odin.ui.terminal import escape_hidden
-from odin.ui.tui.dialogs.reports import Sheet, SheetDialog
-from odin.ui.tui.dialogs.widgets import Hints, TabBar, TabLabel
-from odin.ui.tui.palette import Palette, get_palette
+from odin.ui.tui.dialogs.reports import ReportDialog
+from odin.ui.tui.dialogs.widgets import TabBar, TabLabel
+from odin.ui.tui.keys import KeyTable
+from odin.ui.tui.palette import Palette
+from odin.ui.tui.session_app import SessionApp
 
 
 class _Range(NamedTuple):
@@ -46,7 +45,7 @@ _RANGES = (
 _ARROWS = {"Left": "←", "Right": "→"}
 
 
-class StatsDialog(SheetDialog):
+class StatsDialog(ReportDialog):
     """Token usage and cost. Tab switches session/project, the arrows the view, a letter the time range; or click."""
 
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-low"), (18, "-high")]  # noqa: RUF012
@@ -56,42 +55,26 @@ class StatsDialog(SheetDialog):
     StatsDialog.-low > .panel { max-height: 100%; height: 100%; }
     StatsDialog.-low TabBar { margin-bottom: 0; }
     StatsDialog Sheet { height: 1fr; }
-    StatsDialog #text { width: 100%; height: auto; }
     """
 
     def __init__(self, scope: StatsScope = "session", view: StatsView = "overview", days: int = 0) -> None:
-        super().__init__()
+        self._tabs = TabBar()
+        super().__init__(self._tabs, self._write)
         self.scope: StatsScope = scope
         self.view: StatsView = view
         self.days = days
-        self._tabs = TabBar()
-        self._hints = Hints()
 
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="panel"):
-            yield self._tabs
-            with Sheet(id="scroll"):
-                yield Static("", id="text", markup=False)
-            yield self._hints
-
-    def on_mount(self) -> None:
-        self.query_one("#scroll").focus()
-        keys = self.odin.keys
+    def list_hints(self, keys: KeyTable) -> Sequence[tuple[str, str, str]]:
         views = " ".join(_ARROWS.get(key, key) for key in map(keys.get_label, ("stats_previous", "stats_next")))
         days = " ".join(keys.get_label(item.name) for item in _RANGES if item.days > 1)
-        self._hints.show(
-            [
-                ("scope", keys.get_label("stats_scope"), "session or project"),
-                ("", views, "view"),
-                ("today", keys.get_label("stats_today"), "today"),
-                ("", days, "days"),
-                ("all", keys.get_label("stats_all"), "all time"),
-                ("close", keys.get_label("close"), "close"),
-            ]
-        )
-
-    def on_resize(self) -> None:
-        self._show_selection()
+        return [
+            ("stats_scope", keys.get_label("stats_scope"), "session or project"),
+            ("", views, "view"),
+            ("stats_today", keys.get_label("stats_today"), "today"),
+            ("", days, "days"),
+            ("stats_all", keys.get_label("stats_all"), "all time"),
+            ("close", keys.get_label("close"), "close"),
+        ]
 
     # --- keys and clicks ---
 
@@ -104,15 +87,10 @@ class StatsDialog(SheetDialog):
     action_stats_next = partialmethod(_switch_view, 1)
     action_stats_previous = partialmethod(_switch_view, -1)
 
-    @property
-    def plain_text(self) -> str:
-        return str(self.query_one("#text", Static).content)
-
-    def action_do(self, name: str) -> None:
-        if name == "scope":
-            self.action_stats_scope()
-        elif name == "close":
-            self.action_close()
+    async def action_do(self, name: str) -> None:
+        """Run the action of a clicked hint, or select the clicked tab."""
+        if name.startswith("stats_") or name == "close":
+            await super().action_do(name)
         else:
             self._pick(name)
 
@@ -124,7 +102,7 @@ class StatsDialog(SheetDialog):
             self.view = view if name == view else self.view
         for item in _RANGES:
             self.days = item.days if name == item.label else self.days
-        self._show_selection()
+        self.refill()
 
     action_stats_today = partialmethod(_pick, "today")
     action_stats_week = partialmethod(_pick, "7d")
@@ -134,7 +112,7 @@ class StatsDialog(SheetDialog):
 
     # --- the report ---
 
-    def _show_selection(self) -> None:
+    def refill(self) -> None:
         self._tabs.show(
             [
                 [TabLabel(name, name == self.scope) for name in STATS_SCOPES],
@@ -142,18 +120,13 @@ class StatsDialog(SheetDialog):
                 [TabLabel(item.label, item.days == self.days) for item in _RANGES],
             ]
         )
-        self.run_worker(self._fill, exclusive=True)
+        super().refill()
 
-    async def _fill(self) -> None:
-        colors = get_palette(self)
-        session = self.odin.info.session if self.scope == "session" and self.odin.info else ""
-        try:
-            report = await self.odin.sessions.report_usage(VIEW_GROUPINGS[self.view], days=self.days, session=session)
-            whole = self.view == "overview"
-            text = _render_overview(report, colors) if whole else _render_table(report, colors, self.size.width - 4)
-        except OdinError as error:
-            text = Text(error.describe(), colors.bad)
-        self.query_one("#text", Static).update(text)
+    async def _write(self, app: SessionApp, colors: Palette, columns: int) -> Text:
+        session = app.info.session if self.scope == "session" and app.info else ""
+        report = await app.sessions.report_usage(VIEW_GROUPINGS[self.view], days=self.days, session=session)
+        is_whole = self.view == "overview"
+        return _render_overview(report, colors) if is_whole else _render_table(report, colors, columns - 1)
 
 
 def _render_overview(report: UsageReport, colors: Palette) -> Text:

@@ -34,8 +34,9 @@ class TodoPanel(Panel):
     TodoPanel { padding: 0 1; }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, side: "SidePanel", *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._side = side
         self.folded: bool | None = None
 
     def toggle(self) -> None:
@@ -46,7 +47,7 @@ class TodoPanel(Panel):
     def is_folded(self) -> bool:
         if self.folded is not None:
             return self.folded
-        return self.odin.side.is_docked or self.odin.size.height < LOW_SCREEN
+        return self._side.is_docked or self.odin.size.height < LOW_SCREEN
 
     def fit(self, rows: int) -> None:
         self.styles.height = rows

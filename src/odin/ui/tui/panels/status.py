@@ -1,16 +1,12 @@
-"""The start screen, the activity line above the composer, the status line, and toasts.
+"""The start screen, the activity line above the composer, and the status line.
 
 The start screen (name, version, model, directory, sandbox and three tips) stays until the first prompt.
 """
 
-import time
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
-from textual.app import App
 from textual.timer import Timer
 
 from odin.core.call_events import UsageTotals
@@ -18,7 +14,6 @@ from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import format_count, format_permission_mode, format_seconds, format_usd, get_model_name, pluralize
 from odin.ui.terminal import escape_hidden, measure_width, shorten, shorten_home
 from odin.ui.tui.keys import KeyTable
-from odin.ui.tui.paint.sanitize import sanitize
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.panels.facts import SessionFacts
 from odin.ui.tui.panels.panel import Panel, PanelRow, align_sides, make_text
@@ -43,8 +38,9 @@ class ActivityLine(Panel):
     ActivityLine { height: 1; padding: 0 1; }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, side: Panel, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._side = side
         self._timer: Timer | None = None
 
     def sync(self) -> None:
@@ -59,7 +55,7 @@ class ActivityLine(Panel):
     def _tick(self) -> None:
         """Update the elapsed times; nothing else on the screen changes."""
         self.sync()
-        self.odin.side.sync()
+        self._side.sync()
 
     def build_rows(self, width: int) -> list[PanelRow]:
         return [PanelRow(align_sides(self._format_activity(), self._format_keys(width), width))]
@@ -256,60 +252,6 @@ def lay_out(parts: list[StatusPart], room: int, palette: Palette) -> Text:
 
 def _measure_width(chosen: dict[int, str]) -> int:
     return sum(measure_width(text) for text in chosen.values()) + len(GAP) * (len(chosen) - 1)
-
-
-ToastLevel = Literal["info", "warn", "error"]
-MAX_TOASTS = 3
-TOAST_SECONDS: dict[ToastLevel, float] = {"info": 4.0, "warn": 6.0, "error": 10.0}
-MAX_TOAST_CHARS = 400
-_SEVERITIES: dict[ToastLevel, Literal["information", "warning", "error"]] = {
-    "info": "information",
-    "warn": "warning",
-    "error": "error",
-}
-
-
-class _Toast(Struct, frozen=True):
-    text: str
-    level: ToastLevel
-    ends: float
-
-
-class Toasts:
-    """Shows at most `MAX_TOASTS` toasts, dropping the oldest, and no text twice at a time."""
-
-    def __init__(self, host: App[Any]) -> None:
-        self._host = host
-        self._visible: list[_Toast] = []
-        self._is_scheduled = False
-
-    def show(self, text: str, level: ToastLevel = "info") -> None:
-        now = time.monotonic()
-        text = sanitize(text).strip()
-        text = text if len(text) <= MAX_TOAST_CHARS else f"{text[:MAX_TOAST_CHARS]}…"
-        self._visible = [toast for toast in self._visible if toast.ends > now]
-        if not text or any(toast.text == text for toast in self._visible):
-            return
-        toast = _Toast(text, level, now + TOAST_SECONDS[level])
-        full = len(self._visible) >= MAX_TOASTS
-        self._visible = [*self._visible[-(MAX_TOASTS - 1) :], toast]
-        if not full:
-            self._show_toast(toast, now)
-        elif not self._is_scheduled:
-            self._is_scheduled = True
-            self._host.call_later(self._show_again)
-
-    def _show_again(self) -> None:
-        """Redraw the visible toasts after Textual has processed its pending ones."""
-        self._is_scheduled = False
-        now = time.monotonic()
-        self._host.clear_notifications()
-        for toast in self._visible:
-            if toast.ends > now:
-                self._show_toast(toast, now)
-
-    def _show_toast(self, toast: _Toast, now: float) -> None:
-        self._host.notify(toast.text, severity=_SEVERITIES[toast.level], timeout=toast.ends - now, markup=False)
 
 
 FULL_HEIGHT, SHORT_HEIGHT = 18, 12

@@ -1,0 +1,81 @@
+"""Shows the turns of plain mode, one after the other."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+
+from odin.core.client import Client
+from odin.core.event import Envelope, TurnStarted
+from odin.core.op import Prompt
+from odin.ui.plain.dialog_queue import TerminalDialogs
+from odin.ui.plain.keyboard import Keyboard
+from odin.ui.plain.turn_output import StreamedAnswer
+from odin.ui.print import StartedTurn, run_text
+from odin.ui.terminal import escape_hidden, get_terminal_size, shorten, write_line
+
+
+class TurnView:
+    """Shows turns. `prompt_on_screen` is the ID of the prompt that is still visible as it was typed.
+
+    `on_event` also receives the events of the turn; `on_finish` installs the signal handlers for after it;
+    `on_interrupt` may handle Ctrl-C otherwise.
+    """
+
+    def __init__(
+        self,
+        keyboard: Keyboard,
+        on_event: Callable[[Envelope], None],
+        on_finish: Callable[[], None],
+        on_interrupt: Callable[[], bool],
+    ) -> None:
+        self.prompt_on_screen = ""
+        self.is_first_turn = True
+        self._keyboard = keyboard
+        self._answer = StreamedAnswer(sys.stdout, keyboard)
+        self._on_event = on_event
+        self._on_finish = on_finish
+        self._on_interrupt = on_interrupt
+
+    async def show(
+        self,
+        client: Client,
+        envelope: Envelope,
+        started: TurnStarted,
+        events: AsyncIterator[Envelope],
+        dialogs: TerminalDialogs,
+    ) -> int:
+        """Show the turn until it ends, and return its exit code."""
+        if started.text and started.id != self.prompt_on_screen:
+            self.show_prompt(f"{started.mode.removesuffix('_mode')}> ", started.body)
+        code = await run_text(
+            client,
+            Prompt(started.id, started.text, started.mode),
+            out=sys.stdout,
+            err=sys.stderr,
+            owns_process=True,
+            started=StartedTurn(
+                _prepend(envelope, events),
+                self._keyboard,
+                self._answer,
+                self._on_event,
+                self._on_finish,
+                self._on_interrupt,
+                dialogs,
+                self.is_first_turn,
+            ),
+        )
+        self.is_first_turn = False
+        return code
+
+    def show_prompt(self, before: str, prompt: str) -> None:
+        """Print a prompt on its own line."""
+        with self._keyboard.write_above():
+            write_line(
+                sys.stderr,
+                shorten(f"{before}{escape_hidden(' '.join(prompt.split()))}", get_terminal_size(sys.stderr)[0] - 1),
+            )
+
+
+async def _prepend(first: Envelope, events: AsyncIterator[Envelope]) -> AsyncIterator[Envelope]:
+    yield first
+    async for envelope in events:
+        yield envelope
