@@ -227,7 +227,7 @@ class _EntryBuilder:
             case TurnStarted():
                 return self._build_prompt(event, envelope)
             case PromptInjected():
-                text = self._redact_text(event.display_text or event.text)
+                text = self._redact_text(event.body)
                 images = self._filter_images(event.images)
                 return PromptEntry(0, event.id, text, event.mode, ts, images=images)
             case Replied():
@@ -290,7 +290,7 @@ class _EntryBuilder:
         self._open_calls.clear()
         turn = self._turns.get(envelope.seq)
         rewound = turn is not None and turn.rewound
-        text = self._redact_text(event.display_text or event.text)
+        text = self._redact_text(event.body)
         images = self._filter_images(event.images)
         return PromptEntry(self._number, event.id, text, event.mode, envelope.ts, rewound, event.continues, images)
 

@@ -171,9 +171,9 @@ class _IndexEntryFold:
     def _add_event(self, event: AnyEvent) -> None:
         match event:
             case TurnStarted() if not event.continues:
-                self._add_prompt(event.display_text or event.text)
+                self._add_prompt(event.body)
             case PromptInjected() if not self._entry.turns:
-                self._add_prompt(event.display_text or event.text)
+                self._add_prompt(event.body)
             case SessionOpened():
                 self._entry.cwd, self._entry.model = event.cwd, event.model
                 self._entry.headless = event.headless and self._entry.headless is not False

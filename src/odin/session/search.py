@@ -188,7 +188,7 @@ def preview_session(log: Path, session: str) -> SessionPreview:
         exchanges = collected.items
         match envelope.event:
             case TurnStarted() | PromptInjected() as event:
-                if text := event.display_text or event.text:
+                if text := event.body:
                     exchanges.append(Exchange(clip(text, EXCHANGE_CHARS), "", envelope.ts))
             case Replied(message=message) if exchanges and message.text.strip():
                 answer = clip(message.text, EXCHANGE_CHARS)

@@ -220,7 +220,7 @@ class TranscriptModel(BlockList):
                 self._reply.end()
                 prompt = PromptBlock(
                     key=event.id,
-                    text=event.display_text or event.text,
+                    text=event.body,
                     mode=event.mode,
                     is_continuation=event.continues,
                     images=event.images,
@@ -229,7 +229,7 @@ class TranscriptModel(BlockList):
                 if not event.continues:
                     self._messages.append([prompt])
             case PromptInjected():
-                text = event.display_text or event.text
+                text = event.body
                 prompt = PromptBlock(key=event.id, text=text, mode=event.mode, is_injected=True, images=event.images)
                 self._messages.append([self.add(prompt)])
             case Replied():
