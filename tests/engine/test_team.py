@@ -338,14 +338,17 @@ async def test_cancelled_task_accepts_no_message_and_no_second_cancel(start: Sta
 
 async def test_a_message_that_comes_with_complete_is_read_and_needs_another_complete(start: Start) -> None:
     """The message arrives after the call of Complete: the sub-agent reads it, and its next summary counts."""
-    hold, written = threading.Event(), threading.Event()
-    notify = call("Notify", {"task_id": "adhoc-1", "message": "and also y"})
+    asked, hold, written = threading.Event(), threading.Event(), threading.Event()
+    notify = call("Notify", {"task_id": "adhoc-1", "message": "and also y"}).hold(asked)
     script = TeamScript(
         [delegate("a"), notify, say("ok").hold(written), say("seen")],
         a=[complete("x is done").hold(hold), say("I do y."), complete("x and y are done")],
     )
     talk = await start(script, config={"team": {"idle_s": 0.01}})
     prompt = await talk.submit("go")
+    while len(talk.server.requests) < 3:  # the sub-agent has asked its model, too
+        await asyncio.sleep(0.01)
+    asked.set()
     while not any(item.kind == "message" for item in await talk.recorded_events(MailSent)):
         await asyncio.sleep(0.01)
     hold.set()
