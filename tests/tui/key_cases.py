@@ -10,6 +10,7 @@ from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, To
 from odin.core.client import RewindPlan, SessionSummary, TurnRecord
 from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.event_values import FileChange, FileState, Option, Question, ServerStatus, SkippedFile, Todo
+from odin.core.interaction import TrustRequest
 from odin.core.op import (
     Answer,
     ChangePrompt,
@@ -22,7 +23,7 @@ from odin.core.op import (
     SetPermissionMode,
     SetRole,
 )
-from odin.core.setup import ModelOption, TrustRequest
+from odin.core.setup import ModelOption
 from odin.ui.tui.app import OdinApp
 from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft

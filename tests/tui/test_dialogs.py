@@ -9,8 +9,7 @@ import pytest
 
 from odin.core.call_events import PlanAsked
 from odin.core.event_values import ServerStatus
-from odin.core.interaction import make_interaction
-from odin.core.setup import TrustRequest
+from odin.core.interaction import TrustRequest, make_interaction
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.form import FormDialog

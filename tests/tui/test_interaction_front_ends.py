@@ -11,9 +11,8 @@ import pytest
 from odin.commands.mcp_serve import _Run  # pyright: ignore[reportPrivateUsage]
 from odin.core.call_events import AskEvent, PermissionAsked, PlanAsked, QuestionsAsked
 from odin.core.event_values import Option, Question
-from odin.core.interaction import Interaction, ask_for_trust, make_interaction, read_answer, record_answer
+from odin.core.interaction import Interaction, TrustRequest, ask_for_trust, make_interaction, read_answer, record_answer
 from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions
-from odin.core.setup import TrustRequest
 from odin.ui.callbacks import Allow, decide
 from odin.ui.plain.dialogs import ask_user
 from odin.ui.stream_json.permissions import PermissionRequests

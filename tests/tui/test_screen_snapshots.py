@@ -8,8 +8,8 @@ from textual._context import visible_screen_stack
 
 from odin.core.call_events import Replied, ToolEnded, ToolStarted
 from odin.core.event import TurnEnded, TurnStarted
+from odin.core.interaction import TrustRequest
 from odin.core.message import ReplyMessage, Text, ToolCall
-from odin.core.setup import TrustRequest
 from odin.core.tui_settings import ThemeSetting
 from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
 from odin.ui.tui.dialogs.rules import make_rule_form

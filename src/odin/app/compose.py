@@ -58,7 +58,6 @@ from odin.core.tool import Tool
 from odin.engine.agent import Agent, AgentDeps
 from odin.engine.call import BeforeStep
 from odin.engine.client import LocalClient, OpenSession
-from odin.engine.controls import FileSearch, SessionDeps
 from odin.engine.event_bus import EventBus
 from odin.engine.hooks import HookTasks
 from odin.engine.interactions import Interactions
@@ -67,6 +66,7 @@ from odin.engine.limits import CostBudget
 from odin.engine.prompts import CommandExpander
 from odin.engine.recorder import Recorder
 from odin.engine.rule_changes import RuleChanges
+from odin.engine.session_deps import SessionDeps
 from odin.engine.stream import SmallModel, give_title
 from odin.engine.turn import TurnDeps, TurnLimits
 from odin.engine.user_shell import UserShell
@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from odin.app.skills import SessionSkills
     from odin.app.verification import SessionVerification
     from odin.context.library import CommandLibrary
+    from odin.engine.controls import FileSearch
     from odin.mcp.servers import SessionServers
     from odin.policy.rules.rule import RuleSet
     from odin.policy.secrets import Redactor
@@ -488,7 +489,7 @@ class SessionSurroundings:
 
         return report_context(self._parts, self._main)
 
-    def make_file_search(self) -> FileSearch:
+    def make_file_search(self) -> "FileSearch":
         from odin.tools.file_finder import FileFinder, PathIndexer
 
         environment, state = self._parts.core.environment, self._parts.core.recorder.state

@@ -28,7 +28,8 @@ from odin.config.trust import (
     remove_trusted_folder,
 )
 from odin.core.errors import OdinError, UsageError
-from odin.core.setup import TrustAnswer, TrustRequest
+from odin.core.interaction import TrustRequest
+from odin.core.setup import TrustAnswer
 from odin.policy.hook_declaration import HookSpec, parse_hooks
 from odin.policy.rules.rule_file import RuleReader
 from odin.ui.terminal import escape_hidden

@@ -27,7 +27,6 @@ from odin.core.errors import UsageError
 from odin.core.event_values import Option, Question
 from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.core.policy import RememberScope
-from odin.core.setup import TrustRequest
 from odin.core.text import list_choices
 from odin.core.tool import get_display_name
 
@@ -79,6 +78,20 @@ class FormField(Struct, frozen=True, omit_defaults=True):
     value: Any = None
     options: tuple[Option, ...] = ()
     multiple: bool = False
+
+
+class TrustRequest(Struct, frozen=True, tag=True):
+    """Settings that take effect only if the folder is trusted: programs it starts, calls it allows, values it sets.
+
+    `changed` names the files that changed since the folder was last trusted. `servers` are the programs among what it
+    starts that the user can let use the network.
+    """
+
+    folder: str
+    changed: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
+    allows: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
 
 
 class Interaction(Struct, frozen=True, kw_only=True, omit_defaults=True):

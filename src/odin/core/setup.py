@@ -4,6 +4,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from odin.core.interaction import TrustRequest
+
 
 class ModelOption(Struct, frozen=True):
     """A model the user can choose. `name` is its provider, `ref` the model, `detail` where it was found.
@@ -56,20 +58,6 @@ class Setup(Protocol):
     async def choose_model(self, ref: str) -> str:
         """Make this the default model and return the file it was written to."""
         ...
-
-
-class TrustRequest(Struct, frozen=True, tag=True):
-    """Settings that take effect only if the folder is trusted: programs it starts, calls it allows, values it sets.
-
-    `changed` names the files that changed since the folder was last trusted. `servers` are the programs among what it
-    starts that the user can let use the network.
-    """
-
-    folder: str
-    changed: tuple[str, ...] = ()
-    starts: tuple[str, ...] = ()
-    allows: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
 
 
 TrustAnswer = Literal["no", "yes", "network"]

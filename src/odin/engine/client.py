@@ -46,11 +46,12 @@ from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.prompt import copy_prompt
 from odin.core.text import to_valid_unicode_all
 from odin.core.tool import Tool
-from odin.engine.controls import FileSearch, SessionDeps, SessionStart
 from odin.engine.event_bus import Subscription, replay_log, stream_named, validate_names
 from odin.engine.prompts import change_prompt
+from odin.engine.session_deps import SessionDeps, SessionStart
 
 if TYPE_CHECKING:
+    from odin.engine.controls import FileSearch
     from odin.engine.session_ops import SessionOps
 
 MAX_TEMPERATURE = 2.0

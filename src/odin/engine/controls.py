@@ -1,10 +1,10 @@
-"""What the engine needs from the application that composed a session: its parts, and control over its settings."""
+"""What the engine needs from the application that composed a session: control over its settings and surroundings.
 
-import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+Only types: nothing imports this at run time.
+"""
 
-from msgspec import Struct
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Protocol
 
 from odin.core.client import (
     AgentSummary,
@@ -15,24 +15,12 @@ from odin.core.client import (
     ServerScope,
     SessionInfo,
 )
-from odin.core.event import AnyEvent, Envelope, ModelChanged, SessionOpened
+from odin.core.event import AnyEvent, Envelope, ModelChanged
 from odin.core.event_values import Mode
 from odin.core.op import ChangeMemory, Compact, ControlServers, LanguageServerAction, Redo, Rewind
-from odin.core.policy import CallbackHook, Redact, ServerExchange
+from odin.core.policy import ServerExchange
 from odin.core.tool import Tool
-from odin.engine.hooks import TurnHooks
-from odin.engine.interactions import Interactions
-from odin.engine.limits import CostBudget
-from odin.engine.prompts import Attachments, CommandExpander, NoAttachments
-from odin.engine.recorder import Recorder
-from odin.engine.rule_changes import RuleChanges
-from odin.engine.team import Team
-from odin.engine.user_shell import UserShell
-from odin.sandbox.background import BackgroundProcesses
-
-if TYPE_CHECKING:
-    from odin.engine.crash_recovery import DanglingEvents
-    from odin.engine.loop_mode import LoopMode
+from odin.engine.loop_mode import LoopMode
 
 
 class Checkpoints(Protocol):
@@ -100,7 +88,7 @@ class AgentControl(Protocol):
         """Offer only these skills, or all of them. Return the names of those that do not exist."""
         ...
 
-    def make_loop_mode(self, agent: str) -> "LoopMode":
+    def make_loop_mode(self, agent: str) -> LoopMode:
         """Make the loop mode of an agent; its model is offered the Done tool while it is on."""
         ...
 
@@ -155,68 +143,3 @@ class Surroundings(Protocol):
     async def close(self) -> None:
         """Release everything the session does not own. The session is closed already."""
         ...
-
-
-class SessionDeps(Struct, frozen=True):
-    """The parts of one session that carry out its ops and answer its queries."""
-
-    team: Team
-    recorder: Recorder
-    interactions: Interactions
-    rules: RuleChanges
-    hooks: TurnHooks
-    add_hook: Callable[[CallbackHook], None]
-    set_permission_mode: Callable[[str], str]
-    redact: Redact
-    budget: CostBudget
-    compaction: ManualCompaction
-    checkpoints: Checkpoints
-    background: BackgroundProcesses
-    user_shell: UserShell
-    expander: CommandExpander
-    models: ModelControl
-    agents: AgentControl
-    memory: MemoryControl
-    servers: ServerControl
-    surroundings: Surroundings
-    attachments: Attachments = NoAttachments()
-
-
-class SessionStart:
-    """The start of a run, which its first op records. A session in which nothing was asked leaves no log.
-
-    `opened` is None from then on. `lock` is held by every op that starts work, or that no work may start during.
-    """
-
-    def __init__(self, deps: SessionDeps, opened: SessionOpened) -> None:
-        self.opened: SessionOpened | None = opened
-        self.lock = asyncio.Lock()
-        self._team = deps.team
-        self._recorder = deps.recorder
-        self._checkpoints = deps.checkpoints
-        self._dangling: DanglingEvents | None = None
-
-    def open(self) -> None:
-        """Record the start of this run, and the end of everything a killed process left open."""
-        if self.opened is not None:
-            if self._recorder.state.open_work:
-                from odin.engine.crash_recovery import find_dangling
-
-                self._dangling = find_dangling(self._recorder.state)
-            self._recorder.emit(self.opened)
-            self.opened = None
-            if note := self._recorder.state.board.describe_left():
-                self._team.main.add_note(note)
-            for event, agent in self._dangling.events if self._dangling else ():
-                self._recorder.emit(event, agent, past=True)
-
-    async def recover(self) -> None:
-        """Record the file changes of calls that were cut off; after a crash, tell the model."""
-        changes = self._recorder.state.file_history
-        mark = changes.mark()
-        await self._checkpoints.recover()
-        if self._dangling is not None:
-            note = self._dangling.describe(tuple(change.change for change in changes.list_since(mark)))
-            self._dangling = None
-            if note:
-                self._team.main.add_note(note)

@@ -45,7 +45,7 @@ from odin.core.op import (
     SetTitle,
     SetTools,
 )
-from odin.engine.controls import SessionDeps, SessionStart
+from odin.engine.session_deps import SessionDeps, SessionStart
 
 if TYPE_CHECKING:
     from odin.engine.loop_mode import LoopMode

@@ -7,7 +7,7 @@ next one. A session that is open in this process is never opened twice: another 
 import asyncio
 import weakref
 from contextlib import suppress
-from typing import Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from msgspec.structs import replace
 
@@ -18,9 +18,10 @@ from odin.config import Options
 from odin.core.errors import OdinError, SessionNotFound
 from odin.core.op import AddMessage, Rewind, SetTitle
 from odin.engine.client import LocalClient, OpenSession
-from odin.host.stored_sessions import ProjectSessions, normalize_title
 from odin.session.log import read_log
-from odin.session.messages import StoredMessage, read_messages
+
+if TYPE_CHECKING:
+    from odin.session.messages import StoredMessage
 
 NEW_TITLE = "New Session"
 
@@ -96,6 +97,8 @@ class SessionManager:
 
     async def create(self, options: Options, title: str = NEW_TITLE) -> LocalClient:
         """Start a session with a title. It becomes the current one of its project."""
+        from odin.host.stored_sessions import normalize_title
+
         client = await self.open(replace(options, resume="", continue_last=False))
         await client.submit(SetTitle(normalize_title(title)))
         self._current[self._get_project(options)] = client.session.id
@@ -124,8 +127,10 @@ class SessionManager:
         finally:
             await client.close()
 
-    def get_messages(self, options: Options, session: str) -> list[StoredMessage]:
+    def get_messages(self, options: Options, session: str) -> "list[StoredMessage]":
         """Return a copy of the messages of a session, without those that were taken back."""
+        from odin.session.messages import read_messages
+
         store = make_workspace(options).store
         return read_messages(read_log(store.open(store.find(session)).path))
 
@@ -141,6 +146,8 @@ class SessionManager:
 
     def delete(self, options: Options, session: str) -> None:
         """Delete a stored session. If it was the current one, there is none then."""
+        from odin.host.stored_sessions import ProjectSessions
+
         workspace = make_workspace(options)
         deleted = ProjectSessions(workspace.store, workspace.environment).delete(session)
         if self._current.get(str(workspace.store.folder)) == deleted:

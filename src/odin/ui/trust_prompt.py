@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import TextIO
 
-from odin.core.interaction import ask_for_trust
-from odin.core.setup import TrustAnswer, TrustRequest
+from odin.core.interaction import TrustRequest, ask_for_trust
+from odin.core.setup import TrustAnswer
 from odin.ui.terminal import escape_hidden, get_terminal_size, quote_block, write_text
 
 UNWRAPPED_COLUMNS = 1_000_000

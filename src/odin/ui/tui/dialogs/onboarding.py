@@ -11,8 +11,8 @@ from textual.widgets import Input, Static
 
 from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
-from odin.core.interaction import ask_for_trust
-from odin.core.setup import ModelOption, Setup, TrustAnswer, TrustRequest
+from odin.core.interaction import TrustRequest, ask_for_trust
+from odin.core.setup import ModelOption, Setup, TrustAnswer
 from odin.ui.slash_commands.actions import SESSION_OPTION
 from odin.ui.slash_commands.reports import format_prices, format_window
 from odin.ui.terminal import escape_hidden, shorten_home, wrap_words
