@@ -152,3 +152,16 @@ async def test_programs_use_the_current_session_without_naming_it(workspace: Pat
         fresh = await manager.get_current(options)
         assert fresh.session.id != name
         await fresh.close()
+
+
+async def test_a_session_that_is_being_closed_can_be_opened_again(workspace: Path) -> None:
+    with ScriptedServer([say("one"), say("two")]) as server:
+        manager = SessionManager()
+        first = await manager.open(make_options(server, workspace))
+        await ask(first, "a")
+        closing = asyncio.ensure_future(first.close())
+        await asyncio.sleep(0)
+        again = await manager.open(make_options(server, workspace, resume=first.session.id))
+        assert await closing and again.session is not first.session
+        assert (await ask(again, "b")).text == "two"
+        await again.close()

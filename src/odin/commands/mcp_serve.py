@@ -6,6 +6,7 @@ side supports it; otherwise it is denied, as in every run without a user.
 
 import asyncio
 import os
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,7 +95,7 @@ class ServedSessions:
         self._options = options
         self._max_open = max_open
         self._manager = SessionManager()
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def close(self) -> None:
         await self._manager.close(5.0)

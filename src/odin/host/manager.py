@@ -38,7 +38,6 @@ class SessionManager:
         self._current: dict[str, str] = {}
         """By project: the current session, for programs that do not name one."""
         self._opening = asyncio.Lock()
-        self._process = ProcessServices()
 
     # --- sessions and clients ---
 
@@ -53,9 +52,11 @@ class SessionManager:
             return self._add(await open_session(options, opened=opened, process=self._process, **given))
         async with self._opening:  # two clients that resume the same session must not both open it
             store = make_workspace(options).store
-            known = self.find(str(store.find_log(store.find(options.resume))))
-            if known is not None:
+            known = self._sessions.get(str(store.find_log(store.find(options.resume))))
+            if known is not None and not known.is_closing:
                 return known.attach(answers=options.can_ask)
+            if known is not None:
+                await known.close()  # it still holds the lock of its log
             return self._add(await open_session(options, process=self._process, **given))
 
     def _add(self, client: LocalClient) -> LocalClient:
@@ -165,4 +166,7 @@ def get_manager() -> SessionManager:
 
     Connections belong to an event loop, so each has its own manager.
     """
-    return _managers.setdefault(asyncio.get_running_loop(), SessionManager())
+    loop = asyncio.get_running_loop()
+    if loop not in _managers:
+        _managers[loop] = SessionManager()
+    return _managers[loop]
