@@ -5,7 +5,6 @@ reported and ignored. Files are written atomically, by one process at a time, re
 changes one key of odinconfig.json and leaves every other byte as it is.
 """
 
-import functools
 import os
 import re
 import stat
@@ -13,7 +12,7 @@ import time
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -31,10 +30,11 @@ _VARIABLE = r"\$(?:\$|(?P<plain>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P
 _SECRET = r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH"
 
 
-@functools.cache
 def get_field_types(shape: type[Struct]) -> Mapping[str, Any]:
-    """Return the type of every field by its name, with limits. Evaluating the annotations takes long."""
-    return get_type_hints(shape, include_extras=True)
+    """Return the type of every field by its name, with limits."""
+    return {
+        name: kind for base in reversed(shape.__mro__) for name, kind in getattr(base, "__annotations__", {}).items()
+    }
 
 
 def parse_json_object(raw: bytes, path: Path) -> tuple[dict[str, Any], list[str]]:

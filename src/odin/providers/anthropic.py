@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from odin.core.message import (
@@ -281,8 +280,6 @@ class _AnthropicEvent(Struct):
     error: _AnthropicError | None = None
 
 
-_DECODER = msgspec.json.Decoder(_AnthropicEvent)
-
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "end_turn",
     "tool_use": "tool_use",
@@ -311,7 +308,7 @@ class _AnthropicReader(WireReader):
         self._usage = _AnthropicUsage()
 
     def feed(self, event: ServerEvent) -> Iterator[Chunk]:
-        found = decode_event(_DECODER, event.data)
+        found = decode_event(_AnthropicEvent, event.data)
         if found.type == "content_block_delta":
             yield from self._handle_delta(found)
         elif found.type == "content_block_start":

@@ -340,8 +340,6 @@ class _GeminiChunk(Struct, rename="camel"):
     error: Any = None
 
 
-_DECODER = msgspec.json.Decoder(_GeminiChunk)
-
 _STOP_REASONS: dict[str, StopReason] = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "CONTINUATION": "max_tokens"}
 
 _MALFORMED_REASONS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"})
@@ -371,7 +369,7 @@ class _GeminiReader(WireReader):
         self._note = ""
 
     def feed(self, event: ServerEvent) -> Iterator[Chunk]:
-        chunk = decode_event(_DECODER, event.data)
+        chunk = decode_event(_GeminiChunk, event.data)
         if chunk.error:
             raise errors.make_reported_error(self._context, errors.parse_error_body(event.data))
         if chunk.model_version and not self._context.model.endswith("-latest"):

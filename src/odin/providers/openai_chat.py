@@ -8,7 +8,6 @@ whose API requires it.
 from collections.abc import Iterator
 from typing import Any, cast
 
-import msgspec
 from msgspec import Struct
 
 from odin.core.message import Message, PromptMessage, ReplyMessage, StopReason, ToolMessage, Usage
@@ -265,8 +264,6 @@ class _ChatChunk(Struct):
     error: Any = None
 
 
-_DECODER = msgspec.json.Decoder(_ChatChunk)
-
 _STOP_REASONS: dict[str, StopReason] = {
     "stop": "end_turn",
     "tool_calls": "tool_use",
@@ -344,7 +341,7 @@ class _ChatReader(WireReader):
             self.done = self._has_received
             return
         self._has_received = True
-        chunk = decode_event(_DECODER, event.data)
+        chunk = decode_event(_ChatChunk, event.data)
         if chunk.error or event.name == "error":
             raise errors.make_reported_error(self._context, errors.parse_error_body(event.data))
         self._model = get_reply_model(chunk.model, self._context.model) if chunk.model else self._model

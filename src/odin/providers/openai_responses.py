@@ -257,8 +257,6 @@ class _ResponsesEvent(Struct):
     code: str | None = None
 
 
-_DECODER = msgspec.json.Decoder(_ResponsesEvent)
-
 _DELTAS = (
     *("output_text.delta", "refusal.delta", "reasoning_summary_text.delta", "reasoning_text.delta"),
     *("function_call_arguments.delta", "custom_tool_call_input.delta"),
@@ -279,7 +277,7 @@ class _ResponsesReader(WireReader):
     def feed(self, event: ServerEvent) -> Iterator[Chunk]:
         if event.data.strip() == b"[DONE]":
             return
-        found = decode_event(_DECODER, event.data)
+        found = decode_event(_ResponsesEvent, event.data)
         kind = found.type.removeprefix("response.")
         if kind in _DELTAS:
             yield from self._handle_delta(kind, found)

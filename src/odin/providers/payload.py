@@ -222,10 +222,10 @@ def _replace_surrogates(value: Any) -> Any:
     return value
 
 
-def decode_event(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
+def decode_event(kind: type[T], data: bytes) -> T:
     """Return one decoded event. Invalid UTF-8 and surrogate escapes are repaired."""
     try:
-        return decoder.decode(data)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeError):
         import json
 
@@ -233,7 +233,7 @@ def decode_event(decoder: "msgspec.json.Decoder[T]", data: bytes) -> T:
             value = json.loads(data.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             raise msgspec.DecodeError("not JSON") from None
-        return decoder.decode(encode_body({"value": value})[9:-1])
+        return msgspec.json.decode(encode_body({"value": value})[9:-1], type=kind)
 
 
 def encode_arguments(value: Any) -> str:

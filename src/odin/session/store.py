@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-import zlib
+from binascii import crc32
 from collections.abc import Container
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class SessionFile(msgspec.Struct, frozen=True):
 def make_project_key(root: str) -> str:
     """A readable folder name for a project, made unique by a checksum of the full path."""
     name = "".join(char if char in ID_CHARS else "-" for char in root).strip("-")[-60:]
-    return f"{name or 'root'}-{zlib.crc32(root.encode('utf-8', 'surrogateescape')):08x}"
+    return f"{name or 'root'}-{crc32(root.encode('utf-8', 'surrogateescape')):08x}"
 
 
 def make_session_id(now: float | None = None) -> str:
