@@ -216,7 +216,7 @@ async def test_each_program_of_a_session_runs_under_its_profile(
     subprocess.run(["git", "init", "-q", workspace], check=True)
     (workspace / "a.pdf").write_bytes(pdf("some text"))
     RecordingRunner.started.clear()
-    for module in ("odin.app.compose", "odin.app.git"):
+    for module in ("odin.app.compose", "odin.app.process_services", "odin.app.git"):
         monkeypatch.setattr(f"{module}.ProcessRunner", RecordingRunner)
     script = [
         call("Bash", {"command": "touch made", "description": "make it"}),

@@ -12,7 +12,7 @@ import pytest
 
 from odin.core.call_events import PermissionAsked, ToolEnded
 from odin.core.errors import UsageError
-from odin.core.event import LanguageServersChanged, NoteAdded
+from odin.core.event import LanguageServersChanged, NoteAdded, Warned
 from odin.core.op import AnswerPermission, ControlLanguageServer, Interrupt, Rewind
 from odin.core.timing import Timing
 from odin.lsp import servers as servers_module
@@ -178,6 +178,15 @@ async def test_files_that_a_command_changed_are_reported_to_the_server(start: St
     (line,) = (line for line in trace_lines if "b.txt" in line)
     assert sorted(line.split()[1:]) == ["1b.txt", "1c.txt", "2a.txt"]
     assert trace_lines.index("textDocument/didChange a.txt") > trace_lines.index(line)
+
+
+async def test_a_server_that_creates_a_protected_file_is_reported_before_any_command_has_run(
+    start: Start, workspace: Path
+):
+    config = fake_config("pull", f"trace={workspace}/.envrc", writes=True)
+    talk = await start([write(workspace / "a.txt", "one\n"), say("done")], config=config, trust=True)
+    await talk.say("go")
+    assert "While a process ran in the background, " in str(talk.all(Warned)), "the server wrote .envrc"
 
 
 async def test_an_interrupt_does_not_wait_for_a_server_and_the_edit_is_recorded(start: Start, workspace: Path):

@@ -13,6 +13,7 @@ from odin.config.paths import make_environment
 from odin.core.profile import WritableFolders
 from odin.core.timing import Timing
 from odin.lsp.detection import find_servers
+from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers
 from odin.sandbox.runner import ProcessRunner
 
@@ -48,16 +49,14 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     ) -> LanguageServers:
         root = os.path.realpath(tmp_path)
         specs = find_servers(root, os.environ, {**others, "fake": make_settings(*quirks, **more)}, detect=False)
-        return LanguageServers(
-            root,
-            specs,
-            runner,
-            env=os.environ,
-            writable=WritableFolders((root,)),
-            is_confined=lambda: False,
-            take_changes=take_changes,
-            timing=timing,
+        writable = WritableFolders((root,))
+        servers = (
+            LanguageServer(
+                spec, root, runner, env=os.environ, writable=writable, is_confined=lambda: False, timing=timing
+            )
+            for spec in specs
         )
+        return LanguageServers(root, servers, take_changes=take_changes)
 
     yield build_servers
     await runner.close()

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from odin.context.file_cache import FileCache
 from odin.core.tool import ToolContext
 from odin.lsp.arguments import LspArgs, RenameArgs
 from odin.lsp.detection import find_servers
+from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers, LateErrors, review_files
 from odin.lsp.tool import LspRenameTool, LspTool
 from odin.sandbox.runner import ProcessRunner
@@ -162,15 +164,8 @@ async def start_server(name: str, project: SampleProject, folder: Path) -> Async
         pytest.skip(f"{missing[0]} is not installed")
     sandbox = LazySandbox(load(root, env, trust=True), make_environment(env, root))
     runner = ProcessRunner(make_environment(env, "/"), sandbox=sandbox.get)
-    yield LanguageServers(
-        root,
-        specs,
-        runner,
-        env=env,
-        writable=sandbox.writable,
-        is_confined=sandbox.can_confine,
-        timing=LONG_WAITS,
-    )
+    make = partial(LanguageServer, env=env, writable=sandbox.writable, is_confined=sandbox.can_confine)
+    yield LanguageServers(root, [make(spec, root, runner, timing=LONG_WAITS) for spec in specs])
     await runner.close()
 
 

@@ -73,6 +73,9 @@ def call(name: str, args: dict[str, Any], meta: dict[str, Any], number: Any) -> 
         send(method="notifications/message", params={"level": "info", "data": "half way"})
         return text("slow done")
     if name == "ask":
+        if FAULT == "ambiguous":  # it asks when another call has arrived, too
+            send(method="notifications/message", params={"level": "info", "data": "waiting"})
+            unanswered.append(read())
         schema = json.loads(args["text"]) if args.get("text") else {"name": {"type": "string"}}
         form = {"type": "object", "properties": schema, "required": [*schema]}
         params = {"message": "Who are you?", "requestedSchema": form}

@@ -96,7 +96,8 @@ def test_a_tool_whose_schema_cannot_be_read_is_left_out():
     listed = (ListedTool("other", schema=OBJECT), ListedTool("odd", schema=Broken(OBJECT)), ListedTool("hidden"))
     server.listing = ServerListing(listed)
     tools: dict[str, McpTool] = {}
-    problems = add_tools(tools, server, Path())
+    user: Any = None
+    problems = add_tools(tools, server, user)
     assert [*tools] == ["mcp__tiny__other"], "hidden is not among the allowed tools"
     assert problems == ["The tool 'odd' of the MCP server tiny is left out: its input schema cannot be read."]
 

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from msgspec.structs import replace
+
 from odin.app.agent_workspaces import AgentWorkspaces
 from odin.app.agents import AgentRuntime, SeenFiles, make_seen_files
 from odin.app.controls import ServerSwitches, SessionAgents, SessionModels, UserMemory
@@ -18,7 +20,7 @@ from odin.app.policy import (
     find_changed_plugin,
     load_rule_set,
 )
-from odin.app.process_services import ProcessServices
+from odin.app.process_services import ProcessServices, WorkspaceMember
 from odin.app.request_templates import RequestTemplates
 from odin.app.roles import SessionRoles
 from odin.app.sandbox import LazySandbox
@@ -90,7 +92,6 @@ if TYPE_CHECKING:
     from odin.mcp.servers import SessionServers
     from odin.policy.rules.rule import RuleSet
     from odin.policy.secrets import Redactor
-    from odin.tools.file_finder import PathIndexer
 
 NO_PLAN_HINT = "The model has presented no plan to approve. Ask it for one, or use /edit to let it work."
 
@@ -124,9 +125,11 @@ async def open_session(
     process share; without it the session has its own.
     """
     process = process or ProcessServices()
-    leave = process.join()
+    member: WorkspaceMember | None = None
     try:
         workspace = make_workspace(options)
+        member = process.join(workspace.config, workspace.environment)
+        workspace = replace(workspace, config=member.services.config)
         opened = opened or open_log(workspace.store, options, workspace.environment.cwd)
         models, initial = _make_selector(workspace, options, process), InitialModel()
         if (provider := given.get("provider")) is not None:
@@ -138,12 +141,13 @@ async def open_session(
         )
         roles = SessionRoles(workspace, models, options.agent_definitions, [tool.name for tool in custom.tools])
         await roles.open(opened.past, options.role, keep_model=initial.chosen)
-        session = compose_session(options, workspace, opened, models, initial, custom, roles, process, leave)
+        session = compose_session(options, workspace, opened, models, initial, custom, roles, process, member)
         return session.attach(answers=options.can_ask)
     except BaseException:
         if opened is not None:
             opened.log.close()
-        await leave()
+        if member is not None:
+            await process.leave(member)
         raise
 
 
@@ -168,13 +172,13 @@ def compose_session(
     custom: CustomParts,
     roles: SessionRoles,
     process: ProcessServices,
-    leave_process: Callable[[], Awaitable[None]],
+    member: WorkspaceMember,
 ) -> OpenSession:
     log = opened.log
     state = SessionState.fold(opened.past, log.session, partial(_read_past, log))
     recorder = Recorder(log, state, EventBus(), inherited=log.header.forked_seq)
-    core = SessionCore(options, workspace, log, recorder, process, custom, opened.source)
-    config, environment = core.config, core.environment
+    core = SessionCore(options, workspace, log, recorder, process, member.services, custom, opened.source)
+    config, environment, shared = core.config, core.environment, core.shared
 
     # --- what may be done ---
     sandbox = LazySandbox(config, environment, visible=(str(core.folder),))
@@ -184,19 +188,21 @@ def compose_session(
         env_passthrough=config.env_passthrough,
         sandbox=sandbox.get,
         watchdog=process.watchdog,
+        beside=shared.runner,
     )
+    member.warn, member.is_changing = core.warn, runner.has_background
     get_git = cache(partial(_make_git, runner, workspace))
     workspaces = AgentWorkspaces(config, environment, log.path, runner, sandbox, get_git, process.watchdog)
     grants = state.permissions.get_grants(to_valid_unicode(config.root))
     grants_notice = describe_resumed_grants(state.permissions.grants, grants)
     rule_set = load_rule_set(
-        config, workspace.env, grants.rules, has_memory=workspace.has_memory, get_role=lambda: roles.name
+        config, workspace.env, shared.rules, grants.rules, has_memory=workspace.has_memory, get_role=lambda: roles.name
     )
     skills = _open_skills(core, rule_set)
     readable = (str(core.folder), *(skills.list_folders() if skills is not None else ()))
     mode = choose_permission_mode(config, options, grants.permission)
     policy = SessionPolicy(config, options, environment, rule_set, mode, readable, sandbox)
-    launcher = Launcher(config, environment, sandbox, runner, core.warn)
+    launcher = Launcher(config, environment, sandbox, shared.is_changing, core.warn)
     redact = build_redactor(config, workspace.env, opened.past)
     facts = HookFacts(
         id=log.session,
@@ -226,7 +232,7 @@ def compose_session(
         clock=environment.timing.monotonic,
     )
     rules = RuleChanges(rule_set, recorder, roles.list_rules)
-    permissions = Permissions(sandbox, runner, launcher, hooks, interactions, rule_set, rules, redact, policy)
+    permissions = Permissions(sandbox, runner, hooks, interactions, rule_set, rules, redact, policy)
 
     # --- who answers ---
     memory = OpenedLater(partial(_open_memory, core, redact), now=workspace.has_memory)
@@ -248,6 +254,7 @@ def compose_session(
         recorder,
         log.path,
         environment,
+        get_lister=shared.get_lister,
         running=background.list_running_calls,
         forget=seen.forget,
         can_confine=sandbox.can_confine,
@@ -261,7 +268,7 @@ def compose_session(
     factory = TeamFactory(parts, job_notifier, runtimes)
     main = _make_main_agent(parts, factory, seen)
     surroundings = SessionSurroundings(
-        parts, factory, initial, grants_notice, get_git, leave_process, resumed=bool(opened.past)
+        parts, factory, initial, grants_notice, get_git, partial(process.leave, member), resumed=bool(opened.past)
     )
     opening = SessionOpened(
         cwd=to_valid_unicode(environment.cwd),
@@ -384,7 +391,9 @@ def _find_language_servers(core: SessionCore, redact: "Redactor") -> "SessionLan
         return None
     from odin.app.language_servers import SessionLanguageServers
 
-    found = SessionLanguageServers(core.config, core.environment, core.recorder, lambda text: redact(text).text)
+    found = SessionLanguageServers(
+        core.config, core.environment, core.recorder, lambda text: redact(text).text, core.shared.find_language_server
+    )
     return found if found.specs else None
 
 
@@ -461,7 +470,6 @@ class SessionSurroundings:
         self._main = factory.runtimes[""]
         self._agent = factory.team.main
         self._grants_notice = grants_notice
-        self._paths: PathIndexer | None = None
         self._leave_process = leave_process
         redact, recorder = parts.permissions.redact, parts.core.recorder
         self._git_context = GitContext(
@@ -490,14 +498,13 @@ class SessionSurroundings:
         return report_context(self._parts, self._main)
 
     def make_file_search(self) -> "FileSearch":
-        from odin.tools.file_finder import FileFinder, PathIndexer
+        from odin.tools.file_finder import FileFinder
 
-        environment, state = self._parts.core.environment, self._parts.core.recorder.state
-        if self._paths is None:
-            self._paths = PathIndexer(environment.cwd, self._parts.permissions.runner, environment.variables)
+        core = self._parts.core
+        paths, state = core.shared.get_paths(core.environment.cwd), core.recorder.state
         servers = self._parts.extensions.servers.current
         find_resources = servers.find_resources if servers is not None else None
-        return FileFinder(self._paths, recent=lambda: state.files, find_resources=find_resources)
+        return FileFinder(paths, recent=lambda: state.files, find_resources=find_resources)
 
     async def refresh(self) -> None:
         extensions = self._parts.extensions
@@ -517,8 +524,6 @@ class SessionSurroundings:
         await self._git_context.close()
         if extensions.servers.current is not None:
             await extensions.servers.current.close()
-        if self._paths is not None:
-            await self._paths.close()
         await self._parts.permissions.runner.close()
         await work.workspaces.close()
         await work.checkpoints.close()

@@ -1,5 +1,7 @@
 """The language servers of a session: for each folder that agents work in, and for front ends.
 
+Those of the project are shared by the sessions of a workspace, those of worktrees are the session's own. To disable one
+concerns the session alone; to restart one all of them, because there is one process.
 Loaded only in a trusted folder for which a server is configured or installed (`workspace.has_language_servers`).
 """
 
@@ -26,6 +28,7 @@ from odin.engine.recorder import Recorder
 from odin.lsp.detection import ServerSpec, find_for_project, find_servers
 from odin.lsp.documents import WatchedChange
 from odin.lsp.protocol import ServerFault
+from odin.lsp.server import LanguageServer
 from odin.lsp.servers import LanguageServers, LateErrors, review_files, warm_up
 from odin.sandbox.runner import ProcessRunner
 
@@ -54,6 +57,20 @@ def find_configured_servers(config: Config, env: Mapping[str, str], root: str) -
     return find_servers(root, env, config.lsp_servers, detect=config.lsp == "auto", by_project=by_project)
 
 
+def make_language_server(
+    spec: ServerSpec, root: str, runner: ProcessRunner, sandbox: LazySandbox, environment: ExecutionEnvironment
+) -> LanguageServer:
+    return LanguageServer(
+        spec,
+        root,
+        runner,
+        env=environment.variables,
+        writable=sandbox.writable,
+        is_confined=sandbox.can_confine,
+        timing=environment.timing,
+    )
+
+
 async def probe_servers(config: Config, env: Mapping[str, str], sandbox: LazySandbox) -> tuple[ProbedServer, ...]:
     """Start the servers of a project, one after the other, and return how that went. They are ended again."""
     specs = find_configured_servers(config, env, config.root)
@@ -62,7 +79,7 @@ async def probe_servers(config: Config, env: Mapping[str, str], sandbox: LazySan
     environment = make_environment(env, config.root)
     runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
     servers = LanguageServers(
-        config.root, used, runner, env=env, writable=sandbox.writable, is_confined=sandbox.can_confine
+        config.root, [make_language_server(spec, config.root, runner, sandbox, environment) for spec in used]
     )
     try:
         for server in servers.all:
@@ -71,7 +88,7 @@ async def probe_servers(config: Config, env: Mapping[str, str], sandbox: LazySan
                     await server.get_ready()
         states = servers.list_states()
     finally:
-        servers.stop()
+        servers.close()
         await runner.close()
     return tuple(ProbedServer(state, spec.programs[0]) for state, spec in zip(states, used, strict=True))
 
@@ -112,16 +129,21 @@ class CallReviewer:
 
 
 class SessionLanguageServers:
-    """All servers of a session. `specs` are those that the project can use."""
+    """All servers of a session. `specs` are those that the project can use; `find_shared` returns one of them."""
 
     def __init__(
-        self, config: Config, environment: ExecutionEnvironment, recorder: Recorder, redact: Callable[[str], str]
+        self,
+        config: Config,
+        environment: ExecutionEnvironment,
+        recorder: Recorder,
+        redact: Callable[[str], str],
+        find_shared: Callable[[ServerSpec], LanguageServer],
     ) -> None:
         self._config = config
-        self._env = environment.variables
-        self._timing = environment.timing
+        self._environment = environment
         self._recorder = recorder
         self._redact = redact
+        self._find_shared = find_shared
         self.specs = self._find_specs(config.root)
         navigators = [spec for spec in self.specs if spec.navigates]
         self._has_use = next(find_for_project(navigators, config.root), None) is not None
@@ -167,30 +189,30 @@ class SessionLanguageServers:
         if known is None and len(self._folders) < MAX_FOLDERS:
             known = self._folders[workspace.root] = LanguageServers(
                 workspace.root,
-                self._select_specs(workspace.root),
-                workspace.runner,
-                env=self._env,
-                writable=workspace.sandbox.writable,
-                is_confined=workspace.sandbox.can_confine,
+                self._make_servers(workspace),
                 take_changes=self._make_change_reader(),
                 on_change=self._announce,
-                timing=self._timing,
             )
         return known
+
+    def _make_servers(self, workspace: "AgentWorkspace") -> Iterator[LanguageServer]:
+        if workspace.root == self._config.root:
+            if any(spec.writes for spec in self.specs):
+                workspace.runner.watch_beside(workspace.root)
+            yield from map(self._find_shared, self.specs)
+            return
+        names = {spec.name for spec in self.specs}
+        for spec in self._find_specs(workspace.root):
+            if spec.name in names:
+                yield make_language_server(spec, workspace.root, workspace.runner, workspace.sandbox, self._environment)
 
     def _drop_removed_folders(self) -> None:
         """Forget the worktrees that were removed, so that others can have servers."""
         for root in [root for root in self._folders if not os.path.isdir(root)]:  # noqa: PTH112
-            self._folders.pop(root).stop()
-
-    def _select_specs(self, root: str) -> tuple[ServerSpec, ...]:
-        if root == self._config.root:
-            return self.specs
-        names = {spec.name for spec in self.specs}
-        return tuple(spec for spec in self._find_specs(root) if spec.name in names)
+            self._folders.pop(root).close()
 
     def _find_specs(self, root: str) -> tuple[ServerSpec, ...]:
-        return find_configured_servers(self._config, self._env, root)
+        return find_configured_servers(self._config, self._environment.variables, root)
 
     def _make_change_reader(self) -> Callable[[], Iterator[WatchedChange]]:
         """Return what reads the changes of files that were recorded since it was last called."""
@@ -235,13 +257,19 @@ class SessionLanguageServers:
         changed = False
         for folder in self._folders.values():
             for server in folder.all if not name else filter(None, [folder.find(name)]):
-                is_disabled = server.status == "disabled"
-                if action == "enable" and not is_disabled:
+                if action == "enable" and folder.is_enabled(server):
                     continue
                 changed = True
-                server.stop("disabled" if action == "disable" else "idle")
+                if action == "disable":
+                    server.leave(self._announce)
+                else:
+                    server.join(self._announce)
+                if action == "restart":
+                    server.stop()
+        if changed:
+            self._announce()
         return changed
 
     def close(self) -> None:
         for folder in self._folders.values():
-            folder.stop()
+            folder.close()

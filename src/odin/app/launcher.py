@@ -19,24 +19,26 @@ from odin.config.trust import PinnedProject
 from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import quote_path
 from odin.core.profile import UNSANDBOXED, ProcessProfile, ProgramStart, SandboxGrants, WritableFolders
-from odin.sandbox.runner import ProcessRunner
 
 if TYPE_CHECKING:
     from odin.policy.hook_declaration import HookSpec
 
 
 class Launcher:
-    """Plans the start of the hooks and servers of one session. `warn` tells the user something."""
+    """Plans the start of hooks and servers. `warn` tells the user something.
+
+    `is_changing` is True while a command runs that may change the project.
+    """
 
     def __init__(
         self,
         config: Config,
         environment: ExecutionEnvironment,
         sandbox: LazySandbox,
-        runner: ProcessRunner,
+        is_changing: Callable[[], bool],
         warn: Callable[[str], object],
     ) -> None:
-        self._runner = runner
+        self._is_changing = is_changing
         self._warn = warn
         self._config = config
         self._environment = environment
@@ -99,7 +101,7 @@ class Launcher:
             return False
         if not await asyncio.to_thread(self._project.has_content, pin):
             why = "files of the project have changed since you let it run outside"
-        elif self._runner.has_background():
+        elif self._is_changing():
             why = "a command that can change the project is running"
         else:
             return True

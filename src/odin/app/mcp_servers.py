@@ -33,13 +33,8 @@ def make_servers(
     async def sample(server: str, params: Any) -> Any:
         return await _sample(small_model, permissions.redact, params)
 
-    recorder, launcher = core.recorder, permissions.launcher
+    recorder = core.recorder
     deps = ServerDeps(
-        config=core.config,
-        environment=core.environment,
-        runner=permissions.runner,
-        plan_start=launcher.plan_server,
-        project_servers=launcher.list_project_servers(),
         folder=core.folder,
         bus=recorder.bus,
         emit=recorder.emit,
@@ -50,7 +45,7 @@ def make_servers(
         has_tool=has_tool,
         is_lazy=core.options.headless,
     )
-    return SessionServers(deps, sorted(recorder.state.enabled_servers))
+    return SessionServers(deps, core.shared.get_servers(), sorted(recorder.state.enabled_servers))
 
 
 def add_agent_servers(

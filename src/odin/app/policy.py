@@ -48,16 +48,9 @@ _USER_MEMORY_RULE = "Memory(user)"
 """What the model keeps for every project needs approval."""
 
 
-def load_rule_set(
-    config: Config,
-    env: Mapping[str, str],
-    session: Iterable[SessionRule] = (),
-    *,
-    has_memory: bool = False,
-    get_role: Callable[[], str] = lambda: "",
-) -> RuleSet:
-    """Return all permission rules. `session` are rules that an earlier run of this session added."""
-    rules = [parse_rule(_USER_MEMORY_RULE, "ask", "default", "built-in")] if has_memory else []
+def parse_configured_rules(config: Config) -> tuple[Sequence[Rule], Sequence[str]]:
+    """Return the permission rules of the settings, and warnings about those that are left out."""
+    rules: list[Rule] = []
     warnings: list[str] = []
     for key, declarations in config.declared.items():
         for declared in declarations:
@@ -70,8 +63,23 @@ def load_rule_set(
                 continue
             rules += found
             warnings += problems
+    return rules, warnings
+
+
+def load_rule_set(
+    config: Config,
+    env: Mapping[str, str],
+    configured: tuple[Sequence[Rule], Sequence[str]] | None = None,
+    session: Iterable[SessionRule] = (),
+    *,
+    has_memory: bool = False,
+    get_role: Callable[[], str] = lambda: "",
+) -> RuleSet:
+    """Return all permission rules. `session` are rules that an earlier run of this session added."""
+    rules, warnings = configured or parse_configured_rules(config)
+    built_in = [parse_rule(_USER_MEMORY_RULE, "ask", "default", "built-in")] if has_memory else []
     store = RuleFile(get_config_dir(env) / RULES_NAME, config.root)
-    rule_set = RuleSet(rules, store=store, warnings=warnings, get_role=get_role)
+    rule_set = RuleSet((*built_in, *rules), store=store, get_role=get_role)
     rule_set.warnings = (*warnings, *store.warnings)
     rule_set.restore(session)
     return rule_set

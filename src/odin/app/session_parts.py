@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from msgspec import Struct
 
 from odin.app.agent_workspaces import AgentWorkspaces
-from odin.app.launcher import Launcher
 from odin.app.policy import HookSet, SessionPolicy
-from odin.app.process_services import ProcessServices
+from odin.app.process_services import ProcessServices, WorkspaceServices
 from odin.app.request_templates import RequestTemplates
 from odin.app.roles import SessionRoles
 from odin.app.sandbox import LazySandbox
@@ -87,6 +86,7 @@ class SessionCore(Struct, frozen=True):
     log: SessionLog
     recorder: Recorder
     process: ProcessServices
+    shared: WorkspaceServices
     custom: CustomParts = CustomParts()
     source: str = "startup"
 
@@ -109,7 +109,6 @@ class SessionCore(Struct, frozen=True):
 class Permissions(Struct, frozen=True):
     sandbox: LazySandbox
     runner: ProcessRunner
-    launcher: Launcher
     hooks: HookSet
     interactions: Interactions
     rule_set: RuleSet

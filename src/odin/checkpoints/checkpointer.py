@@ -24,14 +24,12 @@ from odin.checkpoints.file_state import (
     read_file_state,
 )
 from odin.checkpoints.project_listing import (
-    ListingLimits,
     ProjectLister,
     ProjectListing,
     hash_file,
     read_regular_file,
     run_in_thread,
 )
-from odin.checkpoints.store import CheckpointStore
 from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
@@ -61,22 +59,20 @@ class Checkpointer:
     def __init__(
         self,
         *,
-        store: CheckpointStore,
+        lister: ProjectLister,
         recorder: Recorder,
         home: str,
         state_dir: str,
-        limits: ListingLimits,
         running: Callable[[], Iterable[str]],
         rollback_crashed: Callable[[Sequence[SpeculativeChanges]], Awaitable[None]],
         can_confine: Callable[[], bool],
         command_turn_s: float,
     ) -> None:
         self._command_turn_s = command_turn_s
-        self.store = store
+        self.store = lister.store
         self._recorder = recorder
         self._home = home
-        self._lister = ProjectLister(store, limits, excluded=(os.path.realpath(state_dir),))
-        self._limits = limits
+        self._lister = lister
         self._worktrees = f"{os.path.realpath(state_dir)}/{WORKTREE_FOLDER}/"
         self._running = running
         self._rollback_crashed = rollback_crashed
@@ -165,7 +161,7 @@ class Checkpointer:
         await self._get_tracker(root).start(command, context.progress, save)
         await self._record_saved(saved[0], context.agent)
         if saved[0].skipped:
-            limits = self._limits
+            limits = self._lister.limits
             self._warn_once(
                 f"At least {saved[0].skipped} files of this project are not saved before commands, because they are "
                 f"too large, too many or unreadable (limits: {limits.max_files} files, "

@@ -4,11 +4,13 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odin.config import Config
 from odin.config.paths import WORKTREE_FOLDER
+from odin.config.settings import CheckpointSettings
 from odin.core.client import RewindPlan
 from odin.core.environment import ExecutionEnvironment
 from odin.core.op import Redo, Rewind
@@ -19,15 +21,28 @@ from odin.session.history import SpeculativeChanges
 
 if TYPE_CHECKING:
     from odin.checkpoints.checkpointer import Checkpointer
+    from odin.checkpoints.project_listing import ProjectLister
     from odin.checkpoints.rewind import Rewinder
     from odin.checkpoints.store import CheckpointStore
+
+
+def make_lister(settings: CheckpointSettings, sessions: Path) -> "ProjectLister":
+    """Return what lists a project and saves its files in the checkpoint store that belongs to this session folder."""
+    from odin.checkpoints.project_listing import ListingLimits, ProjectLister
+    from odin.checkpoints.store import CheckpointStore
+
+    state = sessions.parent.parent
+    limits = ListingLimits(settings.max_files, settings.max_bytes, settings.max_file_bytes)
+    store = CheckpointStore(state / "checkpoints" / sessions.name)
+    return ProjectLister(store, limits, excluded=(os.path.realpath(state),))
 
 
 class SessionCheckpoints:
     """`log` is the path of the session's log; all sessions of a project share one checkpoint store.
 
-    `running` returns the ids of calls with a background process. `forget` drops the agent's file cache. `can_confine`
-    tells whether commands run in a sandbox.
+    `get_lister` returns the lister for a session folder that the sessions of a workspace share. `running` returns the
+    ids of calls with a background process. `forget` drops the agent's file cache. `can_confine` tells whether commands
+    run in a sandbox.
     """
 
     def __init__(
@@ -37,6 +52,7 @@ class SessionCheckpoints:
         log: Path,
         environment: ExecutionEnvironment,
         *,
+        get_lister: "Callable[[Path], ProjectLister] | None" = None,
         running: Callable[[], Iterable[str]] = tuple,
         forget: Callable[[], None] = lambda: None,
         can_confine: Callable[[], bool] = lambda: False,
@@ -45,6 +61,7 @@ class SessionCheckpoints:
         self._recorder = recorder
         self._sessions = log.parent.parent
         self._environment = environment
+        self._get_lister = get_lister or partial(make_lister, config.checkpoints)
         self._running = running
         self._forget = forget
         self._can_confine = can_confine
@@ -129,16 +146,12 @@ class SessionCheckpoints:
     def _load_checkpointer(self) -> "Checkpointer":
         if self._checkpointer is None:
             from odin.checkpoints.checkpointer import Checkpointer
-            from odin.checkpoints.project_listing import ListingLimits
-            from odin.checkpoints.store import CheckpointStore
 
-            state, settings = self._sessions.parent.parent, self._config.checkpoints
             self._checkpointer = Checkpointer(
-                store=CheckpointStore(state / "checkpoints" / self._sessions.name),
+                lister=self._get_lister(self._sessions),
                 recorder=self._recorder,
                 home=os.path.realpath(self._environment.home),
-                state_dir=str(state),
-                limits=ListingLimits(settings.max_files, settings.max_bytes, settings.max_file_bytes),
+                state_dir=str(self._sessions.parent.parent),
                 running=self._running,
                 rollback_crashed=self._rollback_crashed,
                 can_confine=self._can_confine,

@@ -152,7 +152,7 @@ def compute_sha256(data: bytes) -> str:
 
 
 class CheckpointStore:
-    """`bytes_added` counts the bytes this process has added."""
+    """`bytes_added` counts the bytes this process has added since it last pruned the store."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -365,6 +365,7 @@ def prune_if_due(store: CheckpointStore, sessions: Path, limit: int = MAX_STORE_
     except OSError:
         is_due = False
     if is_due:
+        store.bytes_added = 0
         prune_store(store, sessions, limit)
     if is_due or not mark.exists():
         with contextlib.suppress(OSError):

@@ -133,7 +133,8 @@ def _find_settings(args: argparse.Namespace) -> McpServerSettings:
 
 async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool = True) -> tuple[ServerStatus, ...]:
     """Return the states of the configured servers, after connecting them all."""
-    from odin.mcp.servers import ServerDeps, SessionServers
+    from odin.mcp.connection import ConnectionDeps
+    from odin.mcp.servers import ServerDeps, SessionServers, make_workspace_servers
 
     async def refuse(*request: Any) -> Any:
         raise NeedsConfirmation("No user and no model can be asked here.")
@@ -142,14 +143,11 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
     environment = make_environment(env, config.root)
     sandbox = LazySandbox(config, environment)
     runner = ProcessRunner(environment, env_passthrough=config.env_passthrough, sandbox=sandbox.get)
-    launcher = Launcher(config, environment, sandbox, runner, write_message)
+    launcher = Launcher(config, environment, sandbox, runner.has_background, write_message)
+    project_servers = launcher.list_project_servers()
+    connections = ConnectionDeps(config, environment, runner, launcher.plan_server, project_servers)
     with open_scratch(get_state_dir(env) / SCRATCH_FOLDER) as folder:
         deps = ServerDeps(
-            config=config,
-            environment=environment,
-            runner=runner,
-            plan_start=launcher.plan_server,
-            project_servers=launcher.list_project_servers(),
             folder=folder,
             bus=EventBus(),
             emit=lambda event, agent: None,
@@ -158,7 +156,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
             ask_user=refuse,
             sample=refuse,
         )
-        servers = SessionServers(deps)
+        servers = SessionServers(deps, make_workspace_servers(connections))
         try:
             if connect:
                 await servers.connect_all()

@@ -209,6 +209,10 @@ class McpServerSettings(Struct, frozen=True, kw_only=True):
     manual: Annotated[bool, describe("Start the server only with `/mcp enable NAME`.")] = False
     always_load: Annotated[bool, describe("Send the schemas of its tools whatever their size.")] = False
     sampling: Annotated[bool, describe("Let the server ask the small model.")] = False
+    shared: Annotated[
+        bool,
+        describe("Sessions of one program in the same project use one server. `false`: each has its own."),
+    ] = True
     timeout_s: Annotated[float, describe("Seconds without progress until a call fails.", gt=0, le=86_400)] = 300.0
 
     @property

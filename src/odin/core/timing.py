@@ -63,6 +63,9 @@ class Timing(Struct, frozen=True, kw_only=True):
     lsp_refresh_s: float = 0.3
     """Before documents are reviewed again because a language server said so."""
 
+    lsp_unused_s: float = 600.0
+    """How long a language server that is asked nothing is kept. The next question starts it again."""
+
     lsp_exit_s: float = 0.3
     """How long the end of a process that reads no input may take to be noticed."""
 

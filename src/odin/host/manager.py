@@ -29,7 +29,10 @@ _CLOSE_S = 5.0
 
 
 class SessionManager:
-    """The open sessions of this process, or of one event loop of it. They share its connections and its watchdog."""
+    """The open sessions of this process, or of one event loop of it.
+
+    They share its connections and its watchdog, and those of the same workspace also servers (`process_services`).
+    """
 
     def __init__(self) -> None:
         self._process = ProcessServices()

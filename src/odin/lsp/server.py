@@ -60,13 +60,13 @@ _MAX_PROGRESS = 100
 _RETRY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Pauses before a request is repeated that the server gave up."""
 
-ProcessStatus = Literal["idle", "starting", "ready", "failed", "disabled"]
+ProcessStatus = Literal["idle", "starting", "ready", "failed"]
 
 
 class LanguageServer:
-    """`is_confined` tells whether the sandbox works: without it, programs in `writable` folders are not started.
+    """A server, for all sessions of a workspace. `users` are called when its status or its counts change.
 
-    `on_change` is called when its status or its counts change.
+    `is_confined` tells whether the sandbox works: without it, programs in `writable` folders are not started.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class LanguageServer:
         env: Mapping[str, str],
         writable: WritableFolders,
         is_confined: Callable[[], bool],
-        on_change: Callable[[], None] = lambda: None,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.spec = spec
         self.timing = timing
+        self.users: set[Callable[[], None]] = set()
         self.status: ProcessStatus = "idle"
         self.detail = ""
         self.start_ms = 0
@@ -94,7 +94,6 @@ class LanguageServer:
         self._env = env
         self._writable = writable
         self._is_confined = is_confined
-        self._on_change = on_change
         self._starts = 0
         self._starting: asyncio.Task[None] | None = None
         self._running: RunningProcess | None = None
@@ -110,6 +109,8 @@ class LanguageServer:
         self._loaded.set()
         self._in_progress: set[str] = set()
         self._refresh_timer: asyncio.TimerHandle | None = None
+        self._unused_timer: asyncio.TimerHandle | None = None
+        self._used_at = 0.0
         self._documents: OrderedDict[str, OpenDocument] = OrderedDict()
 
     # --- the process ---
@@ -124,10 +125,11 @@ class LanguageServer:
 
     async def get_ready(self) -> None:
         """Start the server if it does not run. Raise ServerFault if it cannot be used."""
+        self._used_at = asyncio.get_running_loop().time()
         if self.status == "ready":
             return
         if not self.can_start:
-            raise ServerFault(self.detail or f"{self.spec.name} is disabled")
+            raise ServerFault(self.detail)
         if self._starting is None or self._starting.done():
             self._starting = asyncio.create_task(self._start())
         await asyncio.wait([self._starting])
@@ -163,6 +165,15 @@ class LanguageServer:
             raise
         self.start_ms = int((time.monotonic() - began) * 1000)
         self._change_status("ready")
+        self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        loop, limit = asyncio.get_running_loop(), self.timing.lsp_unused_s
+        left = limit if self.is_loading else self._used_at + limit - loop.time()
+        if left > 0:
+            self._unused_timer = loop.call_later(left, self._end_if_unused)
+        else:
+            self.stop()
 
     def _open_process(self) -> None:
         launch = plan_launch(self.spec, self._root, self._env, writable=self._writable, is_confined=self._is_confined)
@@ -235,6 +246,8 @@ class LanguageServer:
         self._loaded.set()
         self._in_progress.clear()
         self.unanswered = 0
+        if self._unused_timer is not None:
+            self._unused_timer.cancel()
         if connection is not None:
             connection.close(reason)
         if pipe is not None:
@@ -242,19 +255,35 @@ class LanguageServer:
         if running is not None:
             self._runner.kill_process(running)
 
-    def stop(self, status: ProcessStatus = "idle") -> None:
-        """End the process. It starts again with the next question, unless the status is `disabled`."""
+    def join(self, user: Callable[[], None]) -> None:
+        """Enable it in a session. What failed before is tried again."""
+        if self.status == "failed":
+            self.stop()
+        self.users.add(user)
+
+    def leave(self, user: Callable[[], None]) -> None:
+        """Disable it in a session. It ends with the last one."""
+        if self.users == {user}:
+            self.stop()
+        self.users.discard(user)
+
+    def stop(self) -> None:
+        """End the process. It starts again with the next question."""
         self._end_process()
         if self._starting is not None:
             self._starting.cancel()
         self._starting = None
         self._starts = 0
-        self._change_status(status)
+        self._change_status("idle")
 
     def _change_status(self, status: ProcessStatus, detail: str = "") -> None:
         if (status, detail) != (self.status, self.detail):
             self.status, self.detail = status, detail
-            self._on_change()
+            self._report_change()
+
+    def _report_change(self) -> None:
+        for report in tuple(self.users):
+            report()
 
     # --- its view of the files ---
 
@@ -401,18 +430,18 @@ class LanguageServer:
         self.has_answered = self.status == "ready"
         if self.unanswered:
             self.unanswered = 0
-            self._on_change()
+            self._report_change()
 
     def note_unanswered(self) -> None:
         """An edit has stopped waiting for this server."""
         self.unanswered += 1
-        self._on_change()
+        self._report_change()
 
     def _keep_diagnostics(self, document: OpenDocument, channel: Channel, items: list[Any]) -> None:
         before = document.diagnostics
         document.keep(channel, parse_diagnostics(items, document.map_positions(self._encoding), self.spec.name))
         if before != document.diagnostics:
-            self._on_change()
+            self._report_change()
 
     def _review_again(self) -> None:
         """Review the documents used last: the server says that its diagnostics have changed."""
@@ -475,7 +504,7 @@ class LanguageServer:
             self._loaded.clear()
         else:
             self._loaded.set()
-        self._on_change()
+        self._report_change()
 
     def _receive_diagnostics(self, fields: dict[str, Any]) -> None:
         document = self._documents.get(uri_to_path(fields.get("uri")))

@@ -8,7 +8,7 @@ what the next edit is compared with.
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,10 @@ from msgspec import Struct
 from odin.core.event_values import LanguageServerState
 from odin.core.format import pluralize
 from odin.core.path_names import contains
-from odin.core.profile import WritableFolders
-from odin.core.timing import DEFAULT_TIMING, Timing
-from odin.lsp.detection import ServerSpec, find_for_project, list_files
+from odin.lsp.detection import find_for_project, list_files
 from odin.lsp.documents import ERROR, Diagnostic, ErrorIdentity, OpenDocument, WatchedChange
 from odin.lsp.protocol import ServerFault
 from odin.lsp.server import LanguageServer
-from odin.sandbox.runner import ProcessRunner
 from odin.tools.files import to_printable
 
 MAX_UNANSWERED = 3
@@ -46,41 +43,34 @@ FoundErrors = tuple[Diagnostic, ...] | None
 
 
 class LanguageServers:
-    """The servers of one folder, started when a file of their kind is read or changed.
+    """The servers of one folder as a session uses them, started when a file of their kind is read or changed.
 
-    `take_changes` returns the files that changed on the disk since the last call.
+    `take_changes` returns the files that the session has changed since the last call; `on_change` is called when the
+    status or the counts of a server change.
     """
 
     def __init__(
         self,
         root: str,
-        specs: Iterable[ServerSpec],
-        runner: ProcessRunner,
+        servers: Iterable[LanguageServer],
         *,
-        env: Mapping[str, str],
-        writable: WritableFolders,
-        is_confined: Callable[[], bool],
         take_changes: Callable[[], Iterable[WatchedChange]] = tuple,
         on_change: Callable[[], None] = lambda: None,
-        timing: Timing = DEFAULT_TIMING,
     ) -> None:
         self.root = root
         self.reviews: set[asyncio.Task[FoundErrors]] = set()
         """Those in progress, also if no edit waits for them any more: the event loop alone would not keep them."""
         self._take_changes = take_changes
-        self.all = tuple(
-            LanguageServer(
-                spec,
-                root,
-                runner,
-                env=env,
-                writable=writable,
-                is_confined=is_confined,
-                on_change=on_change,
-                timing=timing,
-            )
-            for spec in specs
-        )
+        self._on_change = on_change
+        self.all = tuple(servers)
+        for server in self.all:
+            server.join(on_change)
+
+    def is_enabled(self, server: LanguageServer) -> bool:
+        return self._on_change in server.users
+
+    def _can_use(self, server: LanguageServer) -> bool:
+        return server.can_start and self.is_enabled(server)
 
     def start_review(self, review: Coroutine[Any, Any, FoundErrors]) -> "asyncio.Task[FoundErrors]":
         task = asyncio.create_task(review)
@@ -92,7 +82,7 @@ class LanguageServers:
         """Return the servers for a file of the project, which may have to be started."""
         if not contains(self.root, path):
             return ()
-        return tuple(server for server in self.all if server.can_start and server.spec.covers(path))
+        return tuple(server for server in self.all if self._can_use(server) and server.spec.covers(path))
 
     def report_changes(self) -> None:
         """Tell the running servers what has changed on the disk."""
@@ -108,9 +98,11 @@ class LanguageServers:
             raise ServerFault(f"{path} is outside the project, so no language server handles it")
         if not fitting:
             raise ServerFault(f"no language server handles {Path(path).name}")
-        usable = [server for server in fitting if server.can_start] or fitting[:1]
+        usable = [server for server in fitting if self._can_use(server)]
+        if not usable and not self.is_enabled(fitting[0]):
+            raise ServerFault(f"{fitting[0].spec.name} is disabled")
         faults: list[ServerFault] = []
-        for server in sorted(usable, key=lambda server: server.status != "ready"):
+        for server in sorted(usable or fitting[:1], key=lambda server: server.status != "ready"):
             try:
                 await server.get_ready()
             except ServerFault as fault:
@@ -121,7 +113,7 @@ class LanguageServers:
 
     def list_navigators(self) -> tuple[LanguageServer, ...]:
         """Return the servers that know the symbols of the project: those that run, and those it has use for."""
-        navigators = [server for server in self.all if server.spec.navigates and server.can_start]
+        navigators = [server for server in self.all if server.spec.navigates and self._can_use(server)]
         idle = (server.spec for server in navigators if server.status != "ready")
         used = {spec.name for spec in find_for_project(idle, self.root)}
         return tuple(server for server in navigators if server.status == "ready" or server.spec.name in used)
@@ -138,24 +130,28 @@ class LanguageServers:
             await server.settle(document)
 
     def list_states(self) -> tuple[LanguageServerState, ...]:
-        return tuple(_describe(server) for server in self.all)
+        return tuple(map(self._describe, self.all))
+
+    def _describe(self, server: LanguageServer) -> LanguageServerState:
+        if not self.is_enabled(server):
+            return LanguageServerState(server.spec.name, "disabled", file_types=server.spec.file_types)
+        errors, warnings = server.count_problems()
+        status = server.status
+        if status == "ready":
+            status = "starting" if server.is_loading else "slow" if server.unanswered else status
+        return LanguageServerState(
+            server.spec.name, status, server.detail, server.spec.file_types, errors, warnings, server.start_ms
+        )
 
     def find(self, name: str) -> LanguageServer | None:
         return next((server for server in self.all if server.spec.name == name), None)
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Leave the servers; those that no other session uses end."""
+        for review in self.reviews:
+            review.cancel()
         for server in self.all:
-            server.stop()
-
-
-def _describe(server: LanguageServer) -> LanguageServerState:
-    errors, warnings = server.count_problems()
-    status = server.status
-    if status == "ready":
-        status = "starting" if server.is_loading else "slow" if server.unanswered else status
-    return LanguageServerState(
-        server.spec.name, status, server.detail, server.spec.file_types, errors, warnings, server.start_ms
-    )
+            server.leave(self._on_change)
 
 
 # --- errors after an edit ---

@@ -2,11 +2,13 @@
 
 A server may ask the user (elicitation) or the model (sampling) only during a call, once at a time per call, and what it
 asked for is given up with the call. So no server can queue questions, and no question outlives its reason.
+What it sends during a call belongs to the session that made the call.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -16,9 +18,24 @@ from odin.core.tool import ToolContext
 _GIVE_UP_S = 1.0
 
 
+class ServerUser(Struct, frozen=True, eq=False):
+    """A session that uses connections. `folder` is where results are kept that are too large for the model.
+
+    `on_change` is called whenever the status or the listing of one changes; `log` with a message of a server for the
+    user. `answer` answers an elicitation and `sample` a sampling request, in the types of the official package.
+    """
+
+    folder: Path
+    on_change: Callable[[], None]
+    log: Callable[[str, str], None]
+    answer: Callable[[str, Any, ToolContext], Awaitable[Any]]
+    sample: Callable[[str, Any], Awaitable[Any]]
+
+
 class _Call(Struct, eq=False):
     """A request that waits for the server."""
 
+    user: ServerUser
     context: ToolContext
     limit: asyncio.Timeout
     is_silenced: bool = False
@@ -43,13 +60,13 @@ class RunningCalls:
         self._calls: list[_Call] = []
         self._demands: list[_Demand] = []
 
-    async def run(self, answer: Awaitable[Any], context: ToolContext) -> Any:
+    async def run(self, answer: Awaitable[Any], context: ToolContext, user: ServerUser) -> Any:
         """Return the answer. Raise TimeoutError if it does not come in time."""
         token = _CALL.set(None)
         call: _Call | None = None
         try:
             async with asyncio.timeout(self._limit_s) as limit:
-                call = _Call(context, limit)
+                call = _Call(user, context, limit)
                 self._calls.append(call)
                 _CALL.set(call)
                 return await answer
@@ -68,9 +85,16 @@ class RunningCalls:
                     await asyncio.wait(given_up, timeout=_GIVE_UP_S)
 
     def find_context(self) -> ToolContext | None:
-        """Return the context of the call that a message belongs to: the latest, if the transport does not say which."""
+        """Return the context of the call that a message belongs to: the latest, if the transport does not say which.
+
+        None if it may belong to calls of several sessions.
+        """
         calls = self._find_calls()
-        return calls[-1].context if calls else None
+        return calls[-1].context if len(self.list_users()) == 1 else None
+
+    def list_users(self) -> list[ServerUser]:
+        """Return the users of the calls that a message may belong to."""
+        return list(dict.fromkeys(call.user for call in self._find_calls()))
 
     def _find_calls(self) -> list[_Call]:
         call = _CALL.get()
@@ -96,10 +120,10 @@ class RunningCalls:
         """True if the server may ask the user now."""
         return self.can_serve and not all(call.is_silenced for call in self._find_calls())
 
-    def stop_questions(self) -> None:
-        """Let the running calls ask the user nothing more: they cancelled a question."""
+    def stop_questions(self, user: ServerUser) -> None:
+        """Let the running calls ask this user nothing more: a question was cancelled."""
         for call in self._find_calls():
-            call.is_silenced = True
+            call.is_silenced = call.is_silenced or call.user is user
 
     async def serve(self, work: Callable[[ToolContext], Awaitable[Any]]) -> Any:
         """Do what the server asks during a call. Return None if that took too long, or its calls have ended.

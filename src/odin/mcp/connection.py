@@ -7,7 +7,7 @@ imported in a thread by the first connection of the process: it takes a second, 
 import asyncio
 import importlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -15,14 +15,15 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.config import Config
 from odin.config.mcp_file import explain_unusable
 from odin.config.settings import McpLimits, McpServerSettings
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError
 from odin.core.event_values import ServerStatus
 from odin.core.profile import ProgramStart
-from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tool import ToolContext
-from odin.mcp.calls import RunningCalls
+from odin.mcp.calls import RunningCalls, ServerUser
 from odin.mcp.listing import ListingCache, ServerListing, fetch_listing
 from odin.mcp.transport import Exchange, SdkTransport, StdioTransport, open_http
 from odin.sandbox.runner import CONFINED_HINT, ProcessRunner, SandboxUnavailable
@@ -61,30 +62,25 @@ class _SessionForgotten(Exception):
 
 
 class ConnectionDeps(Struct, frozen=True):
-    """What a connection needs from its session.
+    """What a connection needs, whoever uses it.
 
-    `plan_start` returns how a program is started, for a server that the project brings or not. `on_change` is called
-    whenever its status or listing changes; `log` with a message of the server for the user. `answer` answers an
-    elicitation and `sample` a sampling request, in the types of the official package. `find_exchange` returns the way
-    to a server that an SDK client hosts; `make_auth` what signs in to a server.
+    `plan_start` returns how a program is started, for a server that the project brings or not. `find_exchange` returns
+    the way to a server that an SDK client hosts.
     """
 
-    root: str
-    limits: McpLimits
+    config: Config
+    environment: ExecutionEnvironment
     runner: ProcessRunner
     plan_start: Callable[[str, McpServerSettings, bool], Awaitable[ProgramStart]]
-    cache: ListingCache
-    on_change: Callable[[], None]
-    log: Callable[[str, str], None]
-    answer: Callable[[str, Any, ToolContext | None], Awaitable[Any]]
-    sample: Callable[[str, Any], Awaitable[Any]]
+    project_servers: Collection[str] = ()
     find_exchange: Callable[[str], Exchange | None] = lambda name: None
-    make_auth: Callable[[str, McpServerSettings], Any] = lambda name, settings: None
-    timing: Timing = DEFAULT_TIMING
 
 
 class ServerConnection:
-    """`listing` is what the server offers, from the cache until it is connected; None if it was never connected."""
+    """A server, for the sessions of a workspace. `users` are those in which it is enabled.
+
+    `listing` is what it offers, from the cache until it is connected; None if it was never connected.
+    """
 
     def __init__(
         self,
@@ -93,18 +89,23 @@ class ServerConnection:
         deps: ConnectionDeps,
         source: str = "",
         *,
-        of_project: bool = False,
+        of_project: bool | None = None,
     ) -> None:
+        of_project = name in deps.project_servers if of_project is None else of_project
         self.name = name
         self.settings = settings
         self._of_project = of_project
+        self._root = deps.config.root
+        self._limits = deps.config.mcp_limits
+        self._timing = deps.environment.timing
+        self._cache = ListingCache(Path(deps.environment.cache_dir, "mcp"))
         # a project's program with the same settings may be another one
-        self._cached_as = replace(settings, cwd=str(Path(deps.root, settings.cwd))) if of_project else settings
-        known = deps.cache.read(self._cached_as)
+        self._cached_as = replace(settings, cwd=str(Path(self._root, settings.cwd))) if of_project else settings
+        known = self._cache.read(self._cached_as)
         self.is_new = known is None
         """Odin has never tried to connect it, so its tools are worth waiting for."""
         self.listing: ServerListing | None = None if known is None or known.failed else known
-        self.is_enabled = not settings.manual
+        self.users: set[ServerUser] = set()
         self._deps = deps
         self._status = ServerStatus(
             name, "pending", settings.transport or "stdio", source, manual=settings.manual, attempts=ATTEMPTS
@@ -114,8 +115,9 @@ class ServerConnection:
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._stop = asyncio.Event()
+        self._closing = asyncio.Lock()
         self._refreshes: set[asyncio.Task[None]] = set()
-        self._refresh_pause = deps.timing.mcp_refresh_s
+        self._refresh_pause = self._timing.mcp_refresh_s
         self._refreshed_at = 0.0
         self._is_outdated = False
         self._calls = RunningCalls(settings.timeout_s)
@@ -123,9 +125,8 @@ class ServerConnection:
         self._reconnects = 0
         self._logged = 0
 
-    @property
-    def status(self) -> ServerStatus:
-        if not self.is_enabled:
+    def describe(self, user: ServerUser) -> ServerStatus:
+        if user not in self.users:
             return replace(self._status, state="disabled", detail="")
         listing = self.listing or ServerListing()
         return replace(
@@ -138,12 +139,25 @@ class ServerConnection:
 
     @property
     def is_settled(self) -> bool:
-        """True if it is connected, has failed, or is not wanted."""
-        return not self.is_enabled or self._settled.is_set()
+        """True if it is connected or has failed."""
+        return self._settled.is_set()
 
     @property
     def is_failed(self) -> bool:
         return self._status.state == "failed"
+
+    def join(self, user: ServerUser) -> None:
+        """Enable it in a session. What failed before is tried again."""
+        if self.is_failed:
+            self._reconnects = 0
+            self._settled.clear()
+            self._set_status("pending")
+        self.users.add(user)
+
+    async def close_unused(self) -> None:
+        """Disconnect if no session uses it any more."""
+        if not self.users:
+            await self.close()
 
     def start(self) -> None:
         """Connect in the background, unless it is connected or connecting."""
@@ -157,24 +171,32 @@ class ServerConnection:
 
     async def close(self) -> None:
         """Disconnect, within a limited time. The server can be started again."""
-        self._reconnects = 0
-        self._stop.set()
-        for task in self._refreshes:
-            task.cancel()
-        if self._task is not None:
-            if not self._settled.is_set():
-                self._task.cancel()
-            if (await asyncio.wait([self._task], timeout=_CLOSE_S))[1]:
-                self._task.cancel()
-                await asyncio.wait([self._task], timeout=_CLOSE_S)
-            self._task = None
-        self._set_status("pending")
+        async with self._closing:
+            self._reconnects = 0
+            self._stop.set()
+            for refresh in self._refreshes:
+                refresh.cancel()
+            task = self._task
+            if task is not None:
+                if not self._settled.is_set():
+                    task.cancel()
+                if (await asyncio.wait([task], timeout=_CLOSE_S))[1]:
+                    task.cancel()
+                    await asyncio.wait([task], timeout=_CLOSE_S)
+            if self._task is task:  # else a call of another session has started it again
+                self._task = None
+                self._set_status("pending")
 
     # --- connecting ---
 
     def _set_status(self, state: Any, **fields: Any) -> None:
         self._status = replace(self._status, state=state, **{"detail": "", "attempt": 0, **fields})
-        self._deps.on_change()
+        self._report_change()
+
+    def _report_change(self) -> None:
+        for user in tuple(self.users):
+            with suppress(OdinError):  # a session that ends, or whose log cannot be written, does not stop the others
+                user.on_change()
 
     async def _run(self) -> None:
         problem = explain_unusable(self.settings)
@@ -188,22 +210,23 @@ class ServerConnection:
                     problem = str(failure)
                     break
                 except Exception as error:  # whatever the server or the package makes of it
-                    problem = describe_failure(error, self.settings, self._deps.limits)
+                    problem = describe_failure(error, self.settings, self._limits)
                     if isinstance(_unpack(error), TimeoutError) and self._transport is not None:
                         problem += _describe_junk(self._transport.junk)
                     if isinstance(_unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
                         break
                 if attempt < ATTEMPTS:
-                    await asyncio.sleep(self._deps.timing.mcp_retry_pauses_s[attempt - 1])
+                    await asyncio.sleep(self._timing.mcp_retry_pauses_s[attempt - 1])
         finally:
             self._client = None
             try:
                 if not self._stop.is_set():
                     if problem and self.listing is None:
-                        self._deps.cache.write(self._cached_as, ServerListing(failed=True))
+                        self._cache.write(self._cached_as, ServerListing(failed=True))
                     detail = f"{problem.rstrip('.')}; {self._hint}" if problem and self._hint else problem
                     self._set_status("failed" if problem else "pending", detail=detail)
             finally:
+                self.is_new = False
                 self._settled.set()
 
     async def _connect_and_serve(self) -> str:
@@ -214,12 +237,13 @@ class ServerConnection:
         was_ready = False
         try:
             async with AsyncExitStack() as stack:
-                async with asyncio.timeout(self._deps.limits.connect_s):
+                async with asyncio.timeout(self._limits.connect_s):
                     self._transport = transport = await stack.enter_async_context(self._open_transport())
                     client = await stack.enter_async_context(self._make_client(transport))
                     self.listing = await fetch_listing(client)
                 self._client, was_ready = client, True
-                self._deps.cache.write(self._cached_as, self.listing)
+                self._cache.write(self._cached_as, self.listing)
+                self.is_new = False
                 self._set_status("ready", seconds=round(time.monotonic() - started, 3))
                 self._settled.set()
                 self._start_refresh()
@@ -227,7 +251,7 @@ class ServerConnection:
                 self._client = None
         except Exception as error:
             if was_ready:
-                why = transport.describe_end() or describe_failure(error, self.settings, self._deps.limits)
+                why = transport.describe_end() or describe_failure(error, self.settings, self._limits)
                 return "" if self._is_closing(transport) else why
             if transport is not None and transport.is_faulty:
                 raise FinalFailure(transport.describe_end()) from None
@@ -255,8 +279,10 @@ class ServerConnection:
             self._hint = start.hint
             yield StdioTransport(self._deps.runner, (settings.command, *settings.args), start)
         else:
-            auth = self._deps.make_auth(self.name, settings)
-            async with open_http(settings, auth, self._deps.timing.mcp_goodbye_s) as transport:
+            from odin.mcp.oauth import make_stored_auth
+
+            auth = make_stored_auth(self.name, settings, self._deps.environment.variables)
+            async with open_http(settings, auth, self._timing.mcp_goodbye_s) as transport:
                 yield transport
 
     @asynccontextmanager
@@ -314,7 +340,7 @@ class ServerConnection:
         while self._is_outdated and self._client is not None:
             is_recent = time.monotonic() - self._refreshed_at < _MAX_REFRESH_PAUSE_S
             longer = min(2 * self._refresh_pause, _MAX_REFRESH_PAUSE_S)
-            self._refresh_pause = longer if is_recent else self._deps.timing.mcp_refresh_s
+            self._refresh_pause = longer if is_recent else self._timing.mcp_refresh_s
             await asyncio.sleep(self._refresh_pause)
             self._is_outdated = False
             with suppress(Exception):  # a server that announces a change and does not answer keeps what it had
@@ -322,8 +348,8 @@ class ServerConnection:
                     listing = await fetch_listing(self._client)
                 if listing != self.listing:
                     self.listing = listing
-                    self._deps.cache.write(self._cached_as, listing)
-                    self._deps.on_change()
+                    self._cache.write(self._cached_as, listing)
+                    self._report_change()
             self._refreshed_at = time.monotonic()
 
     async def _log(self, params: Any) -> None:
@@ -337,41 +363,51 @@ class ServerConnection:
     def _show_log(self, text: str) -> None:
         if self._logged < _MAX_LOGS:
             self._logged += 1
-            self._deps.log(self.name, text)
+            for user in self._calls.list_users() or tuple(self.users):
+                with suppress(OdinError):
+                    user.log(self.name, text)
 
     async def _list_roots(self, context: Any) -> Any:
         from mcp_types import ListRootsResult, Root
 
-        uri: Any = Path(self._deps.root).as_uri()
-        return ListRootsResult(roots=[Root(uri=uri, name=Path(self._deps.root).name)])
+        uri: Any = Path(self._root).as_uri()
+        return ListRootsResult(roots=[Root(uri=uri, name=Path(self._root).name)])
 
     async def _answer_elicitation(self, context: Any, params: Any) -> Any:
         from mcp_types import ElicitResult
 
+        users = self._calls.list_users()
+        if len(users) > 1:
+            self._show_log(
+                "it asked something while several sessions were calling it, and Odin declined: "
+                "a program cannot say which of them it asks. Repeat the call"
+            )
+            return ElicitResult(action="decline")
         if not self._calls.can_ask:
             self._show_log("it wanted to ask you more than once at a time, or outside of a call, and Odin declined")
             return ElicitResult(action="decline")
-        answer = await self._calls.serve(lambda asking: self._deps.answer(self.name, params, asking))
+        answer = await self._calls.serve(lambda asking: users[0].answer(self.name, params, asking))
         if answer is not None and answer.action == "cancel":
-            self._calls.stop_questions()
+            self._calls.stop_questions(users[0])
         return answer or ElicitResult(action="cancel")
 
     async def _answer_sampling(self, context: Any, params: Any) -> Any:
         from mcp_types import INVALID_REQUEST, ErrorData
 
-        if self._calls.can_serve:
-            answer = await self._calls.serve(lambda asking: self._deps.sample(self.name, params))
+        users = self._calls.list_users()
+        if self._calls.can_serve and len(users) == 1:
+            answer = await self._calls.serve(lambda asking: users[0].sample(self.name, params))
             if answer is not None:
                 return answer
         return ErrorData(code=INVALID_REQUEST, message="Sampling is possible during a call, once at a time.")
 
     # --- calls ---
 
-    async def get_client(self) -> Any:
+    async def get_client(self, user: ServerUser) -> Any:
         """Return the connected client. Raise ServerUnavailable if it cannot be connected."""
         if self._client is not None and not self._transport.closed.is_set():
             return self._client
-        if not self.is_enabled:
+        if user not in self.users:
             raise ServerUnavailable(
                 f"The MCP server {self.name} is disabled.", f"Enable it with /mcp enable {self.name}."
             )
@@ -388,7 +424,7 @@ class ServerConnection:
             )
         return self._client
 
-    async def call_tool(self, tool: str, arguments: dict[str, Any], context: ToolContext) -> Any:
+    async def call_tool(self, tool: str, arguments: dict[str, Any], context: ToolContext, user: ServerUser) -> Any:
         """Call a tool and return its result. Raise ServerUnavailable with a clear message if there is none."""
 
         async def show_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -397,31 +433,31 @@ class ServerConnection:
             context.progress(f"{share}{f': {message[:200]}' if message else ''}")
 
         return await self._request(
-            lambda client: client.call_tool(tool, arguments, progress_callback=show_progress), context
+            lambda client: client.call_tool(tool, arguments, progress_callback=show_progress), context, user
         )
 
-    async def read_resource(self, uri: str, context: ToolContext) -> Any:
-        return await self._request(lambda client: client.read_resource(uri, cache_mode="bypass"), context)
+    async def read_resource(self, uri: str, context: ToolContext, user: ServerUser) -> Any:
+        return await self._request(lambda client: client.read_resource(uri, cache_mode="bypass"), context, user)
 
-    async def get_prompt(self, name: str, arguments: dict[str, str], context: ToolContext) -> Any:
-        return await self._request(lambda client: client.get_prompt(name, arguments), context)
+    async def get_prompt(self, name: str, arguments: dict[str, str], context: ToolContext, user: ServerUser) -> Any:
+        return await self._request(lambda client: client.get_prompt(name, arguments), context, user)
 
-    async def _request(self, send: Callable[[Any], Awaitable[Any]], context: ToolContext) -> Any:
+    async def _request(self, send: Callable[[Any], Awaitable[Any]], context: ToolContext, user: ServerUser) -> Any:
         """Return the answer to a request. An HTTP server that has forgotten the session gets it in a new one."""
-        client = await self.get_client()
+        client = await self.get_client(user)
         try:
-            return await self._wait_for_answer(send(client), context)
+            return await self._wait_for_answer(send(client), context, user)
         except _SessionForgotten:
-            client = await self.get_client()
+            client = await self.get_client(user)
         try:
-            return await self._wait_for_answer(send(client), context)
+            return await self._wait_for_answer(send(client), context, user)
         except _SessionForgotten:
             raise ServerUnavailable(f"The MCP server {self.name} ended the session twice.") from None
 
-    async def _wait_for_answer(self, answer: Awaitable[Any], context: ToolContext) -> Any:
+    async def _wait_for_answer(self, answer: Awaitable[Any], context: ToolContext, user: ServerUser) -> Any:
         transport = self._transport
         try:
-            result = await self._calls.run(answer, context)
+            result = await self._calls.run(answer, context, user)
         except TimeoutError:
             why = f"did not answer within {self.settings.timeout_s:g} s{_describe_junk(transport.junk)}"
             raise ServerUnavailable(f"The MCP server {self.name} {why}.") from None
@@ -433,7 +469,7 @@ class ServerConnection:
                     await asyncio.wait([self._task], timeout=_CLOSE_S)
                 why = self._status.detail or "it ended"
                 raise ServerUnavailable(f"The MCP server {self.name} ended during the call: {why}.") from None
-            why = describe_failure(error, self.settings, self._deps.limits)
+            why = describe_failure(error, self.settings, self._limits)
             raise ServerUnavailable(f"The MCP server {self.name} refused the call: {why}.") from None
         self._reconnects = 0
         return result

@@ -1,12 +1,14 @@
 """The MCP servers of one session: their tools, prompts and resources for every agent, and their states for the user.
 
+The sessions of a workspace share the connections. Which servers are enabled, and what the model knows of them, is each
+session's own; connecting a server again concerns all of them, because there is one.
 What changes takes effect between two requests (`prepare_request`). The first request uses what the servers offered the
 last time, and they connect after it was sent; only servers that were never connected before are awaited, for a limited
 time. So equal servers give equal requests, and no request waits for a server that it does not need.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,28 +17,25 @@ from weakref import WeakSet
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.config import Config, get_cache_dir
 from odin.config.settings import McpServerSettings
 from odin.core.call_events import ActivityChanged, RequestStarted
 from odin.core.client import CustomCommand
-from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, NoteAdded, ServersChanged, Warned
 from odin.core.event_values import Question, ServerStatus
 from odin.core.format import clip
 from odin.core.op import ControlServers
-from odin.core.profile import ProgramStart
 from odin.core.server_tool import PREFIX, find_ambiguous_servers
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
 from odin.engine.event_bus import EventBus
+from odin.mcp.calls import ServerUser
 from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavailable
 from odin.mcp.elicitation import Elicitation
-from odin.mcp.listing import ListedPrompt, ListingCache
+from odin.mcp.listing import ListedPrompt
 from odin.mcp.results import ResultReader
 from odin.mcp.tools import ServerTools
 from odin.mcp.transport import Exchange
-from odin.sandbox.runner import ProcessRunner
 
 _START_S = 2.0
 """How long after the preparation of the first request the servers start at the latest."""
@@ -48,14 +47,8 @@ class ServerDeps(Struct, frozen=True):
     `ask_user` asks for the call with this id and agent and a server, as `AskUser` does. `sample` asks the small model.
     `is_busy` is True while a turn runs. `redact` removes secrets. `has_tool` is False for a tool that an agent must not
     use. With `is_lazy` known servers start with the first call: a run that answers one prompt may need none of them.
-    `plan_start` returns how a program is started; `project_servers` are those that the project brings.
     """
 
-    config: Config
-    environment: ExecutionEnvironment
-    runner: ProcessRunner
-    plan_start: Callable[[str, McpServerSettings, bool], Awaitable[ProgramStart]]
-    project_servers: Collection[str]
     folder: Path
     bus: EventBus
     emit: Callable[[AnyEvent, str], object]
@@ -67,65 +60,67 @@ class ServerDeps(Struct, frozen=True):
     is_lazy: bool = False
 
 
+class WorkspaceServers(Struct, frozen=True):
+    """The connections that the sessions of a workspace share, by name, and what others are made with."""
+
+    deps: ConnectionDeps
+    connections: Mapping[str, ServerConnection]
+
+
+def make_workspace_servers(deps: ConnectionDeps) -> WorkspaceServers:
+    """Return the configured servers that sessions can share. The SDK client of one session hosts the others."""
+    shared = {name: one for name, one in deps.config.mcp.items() if one.shared and one.transport != "sdk"}
+    source = deps.config.sources.get("mcp", "")
+    return WorkspaceServers(deps, {name: ServerConnection(name, one, deps, source) for name, one in shared.items()})
+
+
 class SessionServers:
     """All servers. It is the `ToolSource` of every agent."""
 
-    def __init__(self, deps: ServerDeps, enabled: Sequence[str] = ()) -> None:
+    def __init__(self, deps: ServerDeps, shared: WorkspaceServers, enabled: Sequence[str] = ()) -> None:
         self._deps = deps
         self._exchanges: dict[str, Exchange] = {}
-        self._shared = shared = self._make_connection_deps()
-        sources = deps.config.sources.get("mcp", "")
+        self._own = replace(shared.deps, find_exchange=self._exchanges.get)
+        self._config = shared.deps.config
+        self._environment = shared.deps.environment
+        self._user = ServerUser(
+            folder=deps.folder,
+            on_change=self._note_change,
+            log=lambda server, text: self._warn(f"{server}: {text}"),
+            answer=self._answer,
+            sample=deps.sample,
+        )
+        source = self._config.sources.get("mcp", "")
         self._servers = {
-            name: ServerConnection(name, settings, shared, sources, of_project=name in deps.project_servers)
-            for name, settings in deps.config.mcp.items()
+            name: shared.connections.get(name) or ServerConnection(name, settings, self._own, source)
+            for name, settings in self._config.mcp.items()
         }
-        for name in enabled:
-            if name in self._servers:
-                self._servers[name].is_enabled = True
+        for name, server in self._servers.items():
+            if not server.settings.manual or name in enabled:
+                server.join(self._user)
         self._agent_servers: dict[str, ServerConnection] = {}
         self._awaited = [server for _, server in self._list_enabled() if server.is_new]
         self._starting: asyncio.Task[None] | None = None
-        self._changing: set[str] = set()
+        self._changing: dict[str, ServerConnection] = {}
         self._reconnecting: list[ServerConnection] = []
         self._noted = {name for name, _ in self._list_enabled()}
         self._told: dict[str, ServerStatus] = {}
+        self._failures: dict[str, str] = {}
         self._warned: set[str] = set()
         self._toolsets: WeakSet[ServerTools] = WeakSet()
         self._main = self.make_tools(())
 
-    def _make_connection_deps(self) -> ConnectionDeps:
-        deps = self._deps
+    async def _answer(self, server: str, params: Any, context: ToolContext) -> Any:
+        async def ask(call_id: str, questions: tuple[Question, ...]) -> Any:
+            return await self._deps.ask_user(call_id, questions, context.agent, server)
 
-        async def answer(server: str, params: Any, context: ToolContext | None) -> Any:
-            agent = "" if context is None else context.agent
+        return await Elicitation(ask, lambda text: self._warn(text, context.agent)).answer(server, params, context)
 
-            async def ask(call_id: str, questions: tuple[Question, ...]) -> Any:
-                return await deps.ask_user(call_id, questions, agent, server)
-
-            return await Elicitation(ask, lambda text: self._warn(text, agent)).answer(server, params, context)
-
-        def make_auth(name: str, settings: Any) -> Any:
-            from odin.mcp.oauth import make_stored_auth
-
-            return make_stored_auth(name, settings, deps.environment.variables)
-
-        return ConnectionDeps(
-            root=deps.config.root,
-            limits=deps.config.mcp_limits,
-            runner=deps.runner,
-            plan_start=deps.plan_start,
-            cache=ListingCache(get_cache_dir(deps.environment.variables) / "mcp"),
-            on_change=self._note_change,
-            log=lambda server, text: self._warn(f"{server}: {text}"),
-            answer=answer,
-            sample=deps.sample,
-            find_exchange=lambda name: self._exchanges.get(name),
-            make_auth=make_auth,
-            timing=deps.environment.timing,
-        )
+    def _is_enabled(self, server: ServerConnection) -> bool:
+        return self._user in server.users
 
     def _list_enabled(self) -> list[tuple[str, ServerConnection]]:
-        return [(name, server) for name, server in self._servers.items() if server.is_enabled]
+        return [(name, server) for name, server in self._servers.items() if self._is_enabled(server)]
 
     def _warn(self, text: str, agent: str = "") -> None:
         self._deps.emit(Warned(to_valid_unicode(self._deps.redact(text))), agent)
@@ -138,7 +133,7 @@ class SessionServers:
     # --- states ---
 
     def list_statuses(self) -> tuple[ServerStatus, ...]:
-        found = (server.status for server in (*self._servers.values(), *self._agent_servers.values()))
+        found = (server.describe(self._user) for server in (*self._servers.values(), *self._agent_servers.values()))
         return tuple(replace(item, detail=self._deps.redact(item.detail)) for item in found)
 
     def _note_change(self) -> None:
@@ -147,8 +142,11 @@ class SessionServers:
             tools.is_stale = True
         statuses = self.list_statuses()
         for status in statuses:
-            before = self._told.get(status.name)
-            if status.state == "failed" and (before is None or before.state != "failed"):
+            if status.state == "ready":
+                self._failures.pop(status.name, None)
+            elif status.state == "failed" and self._failures.get(status.name) != status.detail:
+                # once: another session may try it again and again
+                self._failures[status.name] = status.detail
                 hint = "/mcp shows the servers."
                 self._warn(f"The MCP server {status.name} cannot be used: {status.detail.rstrip('.')}. {hint}")
         if {status.name: status for status in statuses} != self._told:
@@ -173,9 +171,8 @@ class SessionServers:
         if self._starting is None and not self._deps.is_lazy:
             self._starting = asyncio.create_task(self._start_after_request())
         self._main.refresh()
-        for name in self._changing:
-            if not self._servers[name].is_enabled:
-                await self._servers[name].close()
+        for server in self._changing.values():
+            await server.close_unused()
         self._changing.clear()
         if not agent:
             # Tell the model of the main agent which servers the user has enabled or disabled since its last request.
@@ -193,7 +190,7 @@ class SessionServers:
         if not all(server.is_settled for server in waiting):
             self._deps.emit(ActivityChanged("connecting", "MCP servers"), agent)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._deps.config.mcp_limits.wait_s):
+            async with asyncio.timeout(self._config.mcp_limits.wait_s):
                 await asyncio.gather(*(server.wait_settled() for server in waiting))
 
     async def _start_after_request(self) -> None:
@@ -241,7 +238,8 @@ class SessionServers:
                 continue
             if known is None:
                 own_settings, source = replace(settings, manual=False), f"agent {agent}"
-                known = ServerConnection(name, own_settings, self._shared, source, of_project=of_project)
+                known = ServerConnection(name, own_settings, self._own, source, of_project=of_project)
+                known.join(self._user)
                 self._agent_servers[name] = known
             elif known.settings != replace(settings, manual=known.settings.manual):
                 self._warn_once(f"The agent {agent} uses another MCP server {name} that is configured already.")
@@ -253,8 +251,8 @@ class SessionServers:
         """Return the tools of the session's servers and of these ones."""
         tools = ServerTools(
             lambda: [*(server for _, server in self._list_enabled()), *own],
-            self._deps.folder,
-            self._deps.config.mcp_limits.max_schema_bytes,
+            self._user,
+            self._config.mcp_limits.max_schema_bytes,
             self._warn_once,
             self._deps.has_tool,
         )
@@ -280,24 +278,26 @@ class SessionServers:
             names = ", ".join(sorted(self._changing))
             raise UsageError(f"A change of {names} has not taken effect yet.", "Try again after the next request.")
         enabled = op.action == "enable"
-        changed = [server for server in servers if server.is_enabled != enabled]
+        changed = [server for server in servers if self._is_enabled(server) != enabled]
         for server in changed:
-            server.is_enabled = enabled
             if self._deps.is_busy():
-                self._changing.add(server.name)
+                self._changing[server.name] = server
             if enabled:
+                server.join(self._user)
                 self._await_server(server)
             else:
+                server.users.discard(self._user)
                 self._awaited = [other for other in self._awaited if other is not server]
                 if not self._deps.is_busy():
-                    await server.close()
+                    await server.close_unused()
         if changed:
             self._note_change()
         return tuple(server.name for server in changed)
 
     async def _connect_again(self, server: ServerConnection) -> None:
+        self._failures.pop(server.name, None)
         await server.close()
-        if server.is_enabled:
+        if self._is_enabled(server):
             self._await_server(server)
 
     def _await_server(self, server: ServerConnection) -> None:
@@ -312,7 +312,7 @@ class SessionServers:
                     f"There is no MCP server {name!r}.{suggest_similar(name, servers)}",
                     f"The servers are: {list_choices(tuple(servers))}." if servers else "",
                 )
-            if op.action == "reconnect" and not servers[name].is_enabled:
+            if op.action == "reconnect" and not self._is_enabled(servers[name]):
                 raise UsageError(f"{name} is disabled.", f"Enable it with /mcp enable {name}.")
             if op.action != "reconnect" and not op.force and not servers[name].settings.manual:
                 raise UsageError(
@@ -322,7 +322,7 @@ class SessionServers:
         if op.names:
             return [servers[name] for name in op.names]
         if op.action == "reconnect":
-            return [server for server in servers.values() if server.is_enabled and server.is_failed]
+            return [server for server in servers.values() if self._is_enabled(server) and server.is_failed]
         return [server for server in self._servers.values() if server.settings.manual]
 
     def add_exchange(self, name: str, exchange: Exchange) -> None:
@@ -362,13 +362,13 @@ class SessionServers:
                 f"The argument {missing!r} is missing.", f"Usage: /{server.name}:{prompt.name} {_format_hint(prompt)}"
             )
         values = dict(zip(prompt.arguments, words, strict=False))
-        timing = self._deps.environment.timing
+        timing = self._environment.timing
         limit = timing.mcp_prompt_s
         waiting = Warned(f"Waiting for the MCP server {server.name}, for at most {limit:g} s.", "info")
         timer = asyncio.get_running_loop().call_later(timing.mcp_waiting_note_s, self._deps.emit, waiting, "")
         try:
             async with asyncio.timeout(limit):
-                result = await server.get_prompt(prompt.name, values, self._make_context())
+                result = await server.get_prompt(prompt.name, values, self._make_context(), self._user)
         except ServerUnavailable as error:
             raise UsageError(str(error), error.hint) from error
         except TimeoutError:
@@ -403,15 +403,15 @@ class SessionServers:
         if server is None:
             return fail(f"There is no MCP server {name!r}.")
         try:
-            result = await server.read_resource(uri, self._make_context())
+            result = await server.read_resource(uri, self._make_context(), self._user)
         except ServerUnavailable as error:
             return fail(error.describe())
         return ResultReader(self._deps.folder, name).read_resource(result)
 
     def _make_context(self) -> ToolContext:
         """Return the context of a request that no tool call makes."""
-        root = self._deps.config.root
-        return ToolContext(root, root, "", "", "", "edit_mode", lambda text: None, self._deps.environment)
+        root = self._config.root
+        return ToolContext(root, root, "", "", "", "edit_mode", lambda text: None, self._environment)
 
     async def connect_all(self) -> None:
         """Connect all enabled servers and wait until each is ready or has failed."""
@@ -424,7 +424,9 @@ class SessionServers:
             self._starting.cancel()
             await asyncio.wait([self._starting])
         servers = (*self._servers.values(), *self._agent_servers.values())
-        await asyncio.gather(*(server.close() for server in servers), return_exceptions=True)
+        for server in servers:
+            server.users.discard(self._user)
+        await asyncio.gather(*(server.close_unused() for server in servers), return_exceptions=True)
 
 
 class AgentServers:

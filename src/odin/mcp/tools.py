@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -14,6 +13,7 @@ from odin.core.provider import ToolSpec
 from odin.core.server_tool import ServerTool
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Args, Target, Tool, ToolContext, ToolOutput, fail
+from odin.mcp.calls import ServerUser
 from odin.mcp.connection import ServerConnection, ServerUnavailable
 from odin.mcp.listing import MAX_TOOLS, ListedTool
 from odin.mcp.results import ResultReader
@@ -41,7 +41,7 @@ class McpTool(Tool[McpArguments]):
 
     args = McpArguments
 
-    def __init__(self, listed: ListedTool, schema: dict[str, Any], server: ServerConnection, folder: Path) -> None:
+    def __init__(self, listed: ListedTool, schema: dict[str, Any], server: ServerConnection, user: ServerUser) -> None:
         self.server_tool = ServerTool(server.name, listed.name)
         self.name = self.server_tool.public_name
         self.kind = "edit" if listed.read_only is False else "network"
@@ -52,7 +52,7 @@ class McpTool(Tool[McpArguments]):
         self._listed = listed
         self._schema = schema
         self._server = server
-        self._folder = folder
+        self._user = user
 
     @property
     def server(self) -> str:
@@ -81,10 +81,10 @@ class McpTool(Tool[McpArguments]):
 
     async def run(self, args: McpArguments, ctx: ToolContext) -> ToolOutput:
         try:
-            result = await self._server.call_tool(self.tool, args.values, ctx)
+            result = await self._server.call_tool(self.tool, args.values, ctx, self._user)
         except ServerUnavailable as error:
             return fail(error.describe(), error.kind)
-        output = ResultReader(self._folder, self.server).read_call(result)
+        output = ResultReader(self._user.folder, self.server).read_call(result)
         return msgspec.structs.replace(output, note=f"{self.server}: {self.tool}")
 
 
@@ -92,7 +92,7 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def add_tools(tools: dict[str, McpTool], server: ServerConnection, folder: Path) -> list[str]:
+def add_tools(tools: dict[str, McpTool], server: ServerConnection, user: ServerUser) -> list[str]:
     """Add the tools of a server by their names for models. Return why others are left out."""
     problems: list[str] = []
     wanted = server.settings.allowed_tools
@@ -107,7 +107,7 @@ def add_tools(tools: dict[str, McpTool], server: ServerConnection, folder: Path)
         except Exception:  # what a server invents must cost one tool, never the session
             problems.append(_describe_omission(listed, server, "its input schema cannot be read"))
             continue
-        tool = McpTool(listed, schema, server, folder)
+        tool = McpTool(listed, schema, server, user)
         if same := tools.get(tool.name):
             whose = f"{clip(same.tool, 80)!r} of {same.server}"
             why = f"models and rules call it {tool.name}, and {whose} has that name already"
@@ -255,9 +255,9 @@ class ReadResourceTool(Tool[ReadResourceArgs]):
     short = "Read a resource of an MCP server."
     args = ReadResourceArgs
 
-    def __init__(self, find_server: Callable[[str], ServerConnection | None], folder: Path) -> None:
+    def __init__(self, find_server: Callable[[str], ServerConnection | None], user: ServerUser) -> None:
         self._find_server = find_server
-        self._folder = folder
+        self._user = user
 
     def get_target(self, args: ReadResourceArgs) -> Target:
         return Target(server_tool=ServerTool(args.server))
@@ -270,10 +270,10 @@ class ReadResourceTool(Tool[ReadResourceArgs]):
         if server is None:
             return fail(f"There is no MCP server {args.server!r}.")
         try:
-            result = await server.read_resource(args.uri, ctx)
+            result = await server.read_resource(args.uri, ctx, self._user)
         except ServerUnavailable as error:
             return fail(error.describe(), error.kind)
-        output = ResultReader(self._folder, server.name).read_resource(result)
+        output = ResultReader(self._user.folder, server.name).read_resource(result)
         return msgspec.structs.replace(output, note=f"{args.server}:{args.uri}")
 
 
@@ -286,7 +286,7 @@ class ServerTools:
     def __init__(
         self,
         list_servers: Callable[[], Sequence[ServerConnection]],
-        folder: Path,
+        user: ServerUser,
         max_schema_bytes: int,
         warn: Callable[[str], None],
         has_tool: Callable[[str, str], bool],
@@ -294,7 +294,7 @@ class ServerTools:
         self.version = 0
         self.is_stale = True
         self._list_servers = list_servers
-        self._folder = folder
+        self._user = user
         self._max_schema_bytes = max_schema_bytes
         self._warn = warn
         self._may_use = has_tool
@@ -317,7 +317,7 @@ class ServerTools:
         self.is_stale = False
         servers = self._list_servers()
         named: dict[str, McpTool] = {}
-        problems = [problem for server in servers for problem in add_tools(named, server, self._folder)]
+        problems = [problem for server in servers for problem in add_tools(named, server, self._user)]
         found = [*named.values()]
         self._defer(found, {server.name for server in servers if server.settings.always_load})
         self._mcp_tools = tuple(found)
@@ -325,7 +325,7 @@ class ServerTools:
         if any(tool.is_deferred for tool in self._mcp_tools):
             own += [ToolSearchTool(self._list_usable), McpCallTool(self._has_tool)]
         if any(server.listing is not None and server.listing.has_resources for server in servers):
-            own += [ListResourcesTool(self._list_servers), ReadResourceTool(self._find_server, self._folder)]
+            own += [ListResourcesTool(self._list_servers), ReadResourceTool(self._find_server, self._user)]
         self._tools = (*own, *found)
         # The servers whose tools must be searched for, and what servers say about themselves.
         lines: list[str] = []

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import contains
-from odin.core.profile import ProcessProfile
+from odin.core.profile import PROJECT, ProcessProfile
 from odin.sandbox.output import OUTPUT_LIMIT, ByteSink, HeadTailBuffer, InputPipe, OutputSink
 from odin.sandbox.process import (
     ChildProcess,
@@ -140,7 +140,7 @@ class ProcessRunner:
 
     `spill_dir` is created for the first long output. `env_passthrough` names secret variables that commands may see.
     `sandbox` creates the sandbox for the profiles that need one. `watchdog` is that of the process; without one the
-    runner has its own.
+    runner has its own. `beside` runs other programs that may change the same project.
     """
 
     def __init__(
@@ -151,6 +151,7 @@ class ProcessRunner:
         env_passthrough: Collection[str] = (),
         sandbox: Callable[[], CommandSandbox] | None = None,
         watchdog: Watchdog | None = None,
+        beside: "ProcessRunner | None" = None,
         term_grace: float = 3.0,
         cancel_grace: float = 0.3,
         linger: float = 0.2,
@@ -163,6 +164,7 @@ class ProcessRunner:
         self._linger = linger
         self._has_own_watchdog = watchdog is None
         self._watchdog = watchdog or Watchdog()
+        self._beside = beside
         self._run_mark = self._watchdog.make_run_mark()
         self._count = 0
         self._make_sandbox = sandbox
@@ -221,10 +223,19 @@ class ProcessRunner:
             raise SandboxUnavailable(0, "There is no sandbox to run it in.")
         if profile.is_outside or self._make_sandbox is None:
             return None
+        sandbox = self._open_sandbox(self._make_sandbox)
+        return sandbox if sandbox.should_sandbox(command, profile) else None
+
+    def _open_sandbox(self, make: Callable[[], CommandSandbox]) -> CommandSandbox:
         if self._sandbox is None:
-            self._sandbox = self._make_sandbox()
+            self._sandbox = make()
             self._sandbox.watch_groups(self._note_group)
-        return self._sandbox if self._sandbox.should_sandbox(command, profile) else None
+        return self._sandbox
+
+    def watch_beside(self, cwd: str) -> None:
+        """Note the state of the protected files before a program that is started beside can change them."""
+        if self._make_sandbox is not None:
+            self._open_sandbox(self._make_sandbox).watch_protected_files(cwd, PROJECT, is_alone=False)
 
     async def capture(
         self,
@@ -347,7 +358,9 @@ class ProcessRunner:
 
     def take_late_changes(self) -> tuple[str, ...]:
         """Return the protected files that changed while no command ran but a process in the background did."""
-        return self._sandbox.take_late_changes(look=self._had_background) if self._sandbox is not None else ()
+        if self._sandbox is None:
+            return ()
+        return self._sandbox.take_late_changes(look=self._had_background or self.has_background())
 
     async def terminate(self, running: RunningProcess) -> None:
         """Send TERM to all its processes, then KILL."""
@@ -391,8 +404,9 @@ class ProcessRunner:
             self._watchdog.close()
 
     def has_background(self) -> bool:
-        """True if a process of commands runs that may change the project."""
-        return any(pid not in self._safe for pid in self._processes)
+        """True if a process runs that may change the project."""
+        own = any(pid not in self._safe for pid in self._processes)
+        return own or (self._beside is not None and self._beside.has_background())
 
     def _has_survivors(self) -> bool:
         return any(running.is_alive() for running in self._processes.values()) or bool(find_marked(self._run_mark))
