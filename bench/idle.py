@@ -75,7 +75,7 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as name, ScriptedServer(silent) as server:
         env = {**os.environ, **server.env("anthropic"), "HOME": name, "TERM": "xterm-256color", "COLORFGBG": "15;0"}
         try:
-            at_prompt, held = _measured(Path(name), env, ["--plain"], b"> ")
+            at_prompt, held = _measured(Path(name), env, ["--plain"], b"edit>")
             app_at_prompt, app_held = _measured(Path(name), env, [], b"for commands")
         finally:
             gate.set()

@@ -26,6 +26,7 @@ SLOW_MODULES = {
     "inspect",
     "logging",
     "mcp",
+    "prompt_toolkit",
     "pydantic",
     "pypdf",
     "rich",

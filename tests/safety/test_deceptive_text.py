@@ -96,11 +96,11 @@ def test_deceptive_characters_of_an_answer_are_escaped_on_a_terminal(workspace: 
         if how[0] == "--plain":
             terminal.see("edit> ")
             terminal.type("Hi.\n")
-        terminal.see(_SHOWN)
+        terminal.wait_for_bytes(_SHOWN.encode())
         if how[0] == "--plain":
             terminal.type("/exit\n")
         terminal.wait_for_exit()
-        assert "\u202e" not in terminal.shown
+        assert "\u202e".encode() not in terminal.raw
 
 
 def test_piped_output_contains_the_exact_answer(run_odin: Run) -> None:

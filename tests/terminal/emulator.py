@@ -28,10 +28,10 @@ DEFAULT_MODES = {7, 25}
 """Private modes that are on by default: line wrap and the visible cursor."""
 ODIN = [sys.executable, "-I", "-m", "odin"]
 
-_UNKNOWN_TO_PYTE = re.compile(
+UNKNOWN_TO_PYTE = re.compile(
     rb"\x1b\[[<>=][0-9;:]*u|\x1b\[\?[0-9]+\$p|\x1b\[[0-9;]*t|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"
 )
-_CUT = re.compile(rb"\x1b(?:\[[0-9;:<>=?$]*)?$|\x1b\][^\x07\x1b]*\x1b?$")
+CUT = re.compile(rb"\x1b(?:\[[0-9;:<>=?$]*)?$|\x1b\][^\x07\x1b]*\x1b?$")
 _ALTERNATE = re.compile(rb"(\x1b\[\?1049[hl])")
 _MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
 
@@ -143,9 +143,9 @@ class Emulator:
             if b"\x1b[?2026$p" in data:
                 self.type("\x1b[?2026;2$y")
             data = self._rest + data
-            cut = _CUT.search(data)
+            cut = CUT.search(data)
             self._rest = cut[0] if cut else b""
-            data = _UNKNOWN_TO_PYTE.sub(b"", data[: len(data) - len(self._rest)])
+            data = UNKNOWN_TO_PYTE.sub(b"", data[: len(data) - len(self._rest)])
             for piece in _ALTERNATE.split(data):
                 if piece in (b"\x1b[?1049h", b"\x1b[?1049l"):
                     self._switch_screen(alternate=piece.endswith(b"h"))

@@ -87,6 +87,31 @@ def test_piped_stdout_selects_plain_mode(workspace: Path) -> None:
         assert (workspace / "answers.txt").read_text() == "One.\nTwo.\nThree.\n"
 
 
+LISTS_MODULES = """
+import sys
+from odin.commands import main
+code = main.run(["--plain"])
+print("loaded:", "prompt_toolkit" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("term", "pipe", "loaded"), [("xterm", "", True), ("dumb", "", False), ("xterm", "|cat", False)]
+)
+def test_line_editor_is_loaded_only_where_it_can_be_used(workspace: Path, term: str, pipe: str, loaded: bool) -> None:
+    (workspace.parent / "driver.py").write_text(LISTS_MODULES)
+    with ScriptedServer([say("One.")]) as server:
+        command = make_shell_command(f"{sys.executable} -I {workspace.parent / 'driver.py'} {pipe}")
+        env = {**server.env("anthropic"), "TERM": term}
+        with open_terminal(cwd=workspace, env=env, command=command) as odin:
+            odin.see("edit>")
+            odin.type("hi\r")
+            odin.see("One.", "edit> hi")
+            odin.type("/exit\r")
+            odin.see(f"loaded: {loaded}")
+
+
 @pytest.mark.slow
 def test_prompt_argument_with_piped_stdout_runs_only_that_prompt(workspace: Path) -> None:
     with ScriptedServer([say("One.")]) as server:

@@ -13,20 +13,50 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from typing import Any
+
+import pyte
 
 from tests.fork_server import ForkedProcess, can_fork
+from tests.terminal.emulator import CUT, UNKNOWN_TO_PYTE
 
 TIMEOUT_S = 60.0
-_TITLE = re.compile(r"\x1b\]0;[^\a]*\a|\x1b\[2[23];0t")
-"""Sequences of the window title, which are not on the screen."""
-
 ODIN = [sys.executable, "-I", "-m", "odin"]
+
+
+class _Page(pyte.Screen):
+    """A screen without end: what would scroll off a terminal stays on it."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__(columns, 1_000_000)
+
+    def reset(self) -> None:
+        self.lines, rows = 1, self.lines  # it would mark every line as changed
+        super().reset()
+        self.lines = rows
+
+    def erase_in_line(self, how: int = 0, private: bool = False) -> None:
+        row = self.buffer[self.cursor.y]
+        for x in [x for x in row if x >= self.cursor.x]:
+            del row[x]
+
+    def erase_in_display(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
+        self.erase_in_line()
+        for y in [y for y in self.buffer if y > self.cursor.y]:
+            del self.buffer[y]
+
+    def read(self) -> str:
+        last = {self.cursor.y: self.cursor.x - 1}
+        rows = range(max((*self.buffer, self.cursor.y)) + 1)
+        ends = [max((*self.buffer[y], last.get(y, -1))) if y in self.buffer else last.get(y, -1) for y in rows]
+        return "\r\n".join("".join(self.buffer[y][x].data for x in range(ends[y] + 1)) for y in rows)
 
 
 class PseudoTerminal:
     """Standard error and input are the terminal; standard output is a pipe unless `with_stdout`.
 
-    It is so wide that no line wraps, unless a test sets the columns.
+    It is so wide that no line wraps, unless a test sets the columns. `shown` is every line that is on the screen or was
+    scrolled off it, `raw` all that was written.
     """
 
     def __init__(self, command: list[str], cwd: Path, env: Mapping[str, str], with_stdout: bool, columns: int) -> None:
@@ -50,6 +80,9 @@ class PseudoTerminal:
         os.close(terminal)
         self.raw = b""
         self.shown = ""
+        self._page = _Page(columns)
+        self._stream = pyte.ByteStream(self._page)
+        self._cut = b""
         self._printed = b""
 
     def see(self, text: str, times: int = 1) -> str:
@@ -60,6 +93,10 @@ class PseudoTerminal:
         """Wait until the pattern was shown, and return everything shown so far."""
         return self._wait(lambda: re.search(pattern, self.shown) is not None, pattern)
 
+    def wait_for_bytes(self, data: bytes) -> None:
+        """Wait until these bytes were written."""
+        self._wait(lambda: data in self.raw, repr(data))
+
     def _wait(self, seen: Callable[[], bool], what: str) -> str:
         deadline = time.monotonic() + TIMEOUT_S
         alive = True
@@ -69,7 +106,14 @@ class PseudoTerminal:
         return self.shown
 
     def type(self, text: str) -> None:
-        os.write(self.keyboard, text.encode())
+        """Press the keys; "\n" is Enter, which sends a carriage return."""
+        os.write(self.keyboard, text.replace("\n", "\r").encode())
+
+    def press(self, key: str) -> str:
+        """Press a key, and return what is shown a moment later."""
+        self.type(key)
+        self._read(0.1)
+        return self.shown
 
     def wait_for_exit(self) -> tuple[int, str]:
         """Wait for the exit, and return the exit code and the standard output."""
@@ -103,7 +147,11 @@ class PseudoTerminal:
         except OSError:
             return False
         self.raw += data
-        self.shown = _TITLE.sub("", self.raw.decode(errors="replace"))
+        data = self._cut + data
+        cut = CUT.search(data)
+        self._cut = cut[0] if cut else b""
+        self._stream.feed(UNKNOWN_TO_PYTE.sub(b"", data[: len(data) - len(self._cut)]))
+        self.shown = self._page.read()
         return bool(data)
 
 

@@ -23,17 +23,17 @@ def test_a_paste_of_several_lines_is_one_prompt(workspace: Path) -> None:
         ScriptedServer([say("Seen.")]) as server,
         open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
-        terminal.see("\x1b[?2004h")
         terminal.see("edit> ")
+        assert b"\x1b[?2004h" in terminal.raw
         terminal.type(f"explain {PASTED}")
-        terminal.see("edit> explain def f():↵ return 1↵")
+        terminal.match(r"edit> explain def f\(\):\r\n +return 1\r\n")
         assert server.requests == []
         terminal.type("\n")
         terminal.see("Seen.\r\nedit> ")
         terminal.type("\x04")
         assert terminal.wait_for_exit()[0] == 0
         assert "explain def f():\\n\\treturn 1" in server.requests[0].body.decode()
-        assert terminal.shown.count("\x1b[?2004h") == terminal.shown.count("\x1b[?2004l") == 1
+        assert terminal.raw.rindex(b"\x1b[?2004l") > terminal.raw.rindex(b"\x1b[?2004h")
 
 
 def test_long_line_is_shown_whole_after_enter_and_can_be_recalled(workspace: Path) -> None:
@@ -43,13 +43,62 @@ def test_long_line_is_shown_whole_after_enter_and_can_be_recalled(workspace: Pat
     ):
         terminal.see("edit> ")
         terminal.type(f"{LONG}\n")
-        terminal.see(f"edit> {LONG}\r\n")
         terminal.see("One.\r\nedit> ")
+        assert f"edit> {LONG}One." in terminal.shown.replace("\r\n", "")
         terminal.type("\x1b[A again\n")
         terminal.see("Two.\r\nedit> ")
         terminal.type("/exit\n")
         assert terminal.wait_for_exit()[0] == 0
         assert f"{LONG} again" in server.requests[1].body.decode()
+
+
+def test_line_is_edited_and_broken_and_recalled_in_the_next_session(workspace: Path) -> None:
+    ctrl_j = b"\n"
+    with ScriptedServer([say("One."), say("Two.")]) as server:
+        with open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal:
+            terminal.see("edit> ")
+            os.write(terminal.keyboard, b"helo\x1b[Dl\x05\x1b\rthere\x1b[H" + ctrl_j + b"\r")
+            terminal.see("One.\r\nedit> ")
+            terminal.type("\x04")
+            assert terminal.wait_for_exit()[0] == 0
+        with open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal:
+            terminal.see("edit> ")
+            wait_until(lambda: terminal.press("\x1b[A").endswith("there"))  # until earlier prompts are loaded
+            terminal.type("\n")
+            terminal.see("Two.\r\nedit> ")
+            terminal.type("\x04")
+            assert terminal.wait_for_exit()[0] == 0
+        assert all("hello\\n\\nthere" in request.body.decode() for request in server.requests)
+
+
+def test_progress_shares_the_line_with_what_is_typed(workspace: Path) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([say("One.").hold(gate)]) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True, columns=80) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("first\n")
+        terminal.match(r"first\r\nwaiting for the model [1-9]s$")
+        terminal.type("half")
+        terminal.match(r"first\r\nedit> half {20,}waiting for the model \ds$")
+        gate.set()
+        terminal.match(r"first\r\nOne\.\r\nedit> half$")
+        terminal.type("\x03")
+        terminal.match(r"One\.\r\nedit> $")
+        terminal.type("\x04")
+        assert terminal.wait_for_exit()[0] == 0
+
+
+def test_line_typed_before_odin_is_ready_is_sent(workspace: Path) -> None:
+    with (
+        ScriptedServer([say("One.")]) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
+    ):
+        terminal.type("early\n")
+        terminal.see("One.\r\nedit> ")
+        terminal.type("\x04")
+        assert terminal.wait_for_exit()[0] == 0
 
 
 def test_queued_prompt_is_shown_when_its_turn_starts(workspace: Path) -> None:
@@ -105,7 +154,7 @@ def test_ctrl_c_closes_the_session_list_and_not_odin(workspace: Path) -> None:
         terminal.type("/new\n/resume\n")
         terminal.see("or Enter to cancel: ")
         terminal.type("\x03")
-        terminal.match(r"cancel: [^a-z]*edit> ")
+        terminal.match(r"\(1 prompt\)\r\nedit> $")
         terminal.type("second\n")
         terminal.see("Two.\r\nedit> ")
         assert "Press Ctrl-C again" not in terminal.shown

@@ -123,5 +123,5 @@ def test_yolo_is_shown_in_the_prompt_and_restores_the_earlier_mode(workspace: Pa
         terminal.type("/exit\n")
         assert terminal.wait_for_exit()[0] == 0
     assert (workspace / "made").exists()
-    assert re.search(r"^\x1b\[1mOdin \S+ · anthropic/\S+ · /", first)
+    assert re.search(r"^Odin \S+ · anthropic/\S+ · /", first)
     assert re.search(r"^edit · permissions: acceptEdits · sandbox: .*network off\r$", first, re.MULTILINE)

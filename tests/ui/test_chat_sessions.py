@@ -131,7 +131,7 @@ def test_fork_flags_put_the_prompt_into_the_input_line(workspace: Path, home: Pa
         assert server.rejected == []
 
 
-def test_forked_multiline_prompt_is_edited_in_one_row_without_an_editor(workspace: Path) -> None:
+def test_forked_prompt_of_several_lines_is_edited(workspace: Path) -> None:
     with ScriptedServer([say("one"), say("two")]) as server:
         env = {**server.env("anthropic"), "EDITOR": "", "VISUAL": ""}
         with open_terminal("-p", "first row\n\tsecond row", cwd=workspace, env=env) as terminal:
@@ -139,7 +139,7 @@ def test_forked_multiline_prompt_is_edited_in_one_row_without_an_editor(workspac
         with open_terminal("--continue", cwd=workspace, env=env, with_stdout=True) as terminal:
             terminal.see(PROMPT)
             terminal.type("/fork 1\n")
-            terminal.see("edit> first row↵ second row")
+            terminal.match(r"edit> first row\r\n +second row$")
             terminal.type(", changed\n")
             terminal.see("two\r\n")
             terminal.type("/exit\n")

@@ -15,6 +15,7 @@ from odin.core.event import TurnEnded
 from odin.core.op import AnswerPermission, Prompt
 from odin.testing import ScriptedServer, call, say
 from odin.ui.plain.dialog_queue import TerminalDialogs
+from odin.ui.plain.tty import Tty
 from odin.ui.progress import ProgressLine
 
 
@@ -25,7 +26,8 @@ class SessionTerminal:
         self.client = client
         self._keyboard, terminal = pty.openpty()
         self._terminal = os.fdopen(terminal, "r+b", buffering=0)
-        self.questions = TerminalDialogs(client, self._terminal, None, ProgressLine(None))  # pyright: ignore[reportArgumentType]
+        tty = Tty(self._terminal, None)  # pyright: ignore[reportArgumentType]
+        self.questions = TerminalDialogs(client, tty, ProgressLine(None))
         self.asked: asyncio.Queue[PermissionAsked] = asyncio.Queue()
         self._events = client.stream_events()
         self.turn = asyncio.create_task(self._follow())
@@ -54,7 +56,7 @@ class SessionTerminal:
 
     async def close(self) -> None:
         self.turn.cancel()
-        await self.questions.close()
+        await self.questions.end()
         self._terminal.close()
         os.close(self._keyboard)
 

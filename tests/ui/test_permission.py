@@ -12,7 +12,6 @@ from odin.core.interaction import Interaction, make_interaction
 from odin.ui.permission_text import describe_answer_elsewhere, list_offered_rules
 from odin.ui.plain.dialogs import (
     PREVIEW_LINES,
-    PermissionReply,
     format_all_details,
     format_permission_help,
     format_permission_prompt,
@@ -50,31 +49,31 @@ OUTSIDE = make_request(unsandboxed=True, sandbox="bubblewrap")
 @each(
     ("typed", "reply"),
     [
-        ("y\n", PermissionReply("allow_once")),
-        (" YES \n", PermissionReply("allow_once")),
-        ("", PermissionReply("deny")),
-        ("\n", PermissionReply("deny")),
-        ("n\n", PermissionReply("deny")),
-        ("No\n", PermissionReply("deny")),
-        ("n use another name\n", PermissionReply("deny", "use another name")),
-        ("no files there\n", PermissionReply("deny", "no files there")),
-        ("use another name\n", PermissionReply("deny", "use another name")),
-        ("never touch that\n", PermissionReply("deny", "never touch that")),
-        ("だめ\u3000です\n", PermissionReply("deny", "だめ\u3000です")),
-        ("s\n", PermissionReply("remember", scope="session")),
-        ("Project\n", PermissionReply("remember", scope="project")),
-        ("u\n", PermissionReply("remember", scope="user")),
-        ("d\n", PermissionReply("deny_always")),
-        ("e\n", PermissionReply("edit")),
-        ("e command\n", PermissionReply("edit", "command")),
-        ("edit all\n", PermissionReply("edit", "all")),
-        ("edit the other one\n", PermissionReply("deny", "edit the other one")),
-        ("a\n", PermissionReply("allow_mode")),
-        ("v\n", PermissionReply("view")),
-        ("?\n", PermissionReply("help")),
+        ("y\n", ("allow_once", "")),
+        (" YES \n", ("allow_once", "")),
+        ("", ("deny", "")),
+        ("\n", ("deny", "")),
+        ("n\n", ("deny", "")),
+        ("No\n", ("deny", "")),
+        ("n use another name\n", ("deny", "use another name")),
+        ("no files there\n", ("deny", "no files there")),
+        ("use another name\n", ("deny", "use another name")),
+        ("never touch that\n", ("deny", "never touch that")),
+        ("だめ\u3000です\n", ("deny", "だめ\u3000です")),
+        ("s\n", ("allow_session", "")),
+        ("Project\n", ("allow_project", "")),
+        ("u\n", ("allow_everywhere", "")),
+        ("d\n", ("deny_always", "")),
+        ("e\n", ("edit", "")),
+        ("e command\n", ("edit", "command")),
+        ("edit all\n", ("edit", "all")),
+        ("edit the other one\n", ("deny", "edit the other one")),
+        ("a\n", ("allow_mode", "")),
+        ("v\n", ("view", "")),
+        ("?\n", ("help", "")),
     ],
 )
-def test_typed_line_is_parsed(typed: str, reply: PermissionReply) -> None:
+def test_typed_line_is_parsed(typed: str, reply: tuple[str, str]) -> None:
     assert parse_reply(PLAIN, typed) == reply
 
 
@@ -83,22 +82,22 @@ def test_typed_line_is_parsed(typed: str, reply: PermissionReply) -> None:
     ["x\n", "j\n", "1\n", "yy\n", "yn\n", "yes, but carefully\n", "ok then\n", "y!\n", "sure thing\n", "\x1b[A\n"],
 )
 def test_unclear_answer_is_asked_again(typed: str) -> None:
-    reply = parse_reply(PLAIN, typed)
-    assert reply.act == "unclear"
-    assert reply.words
+    key, words = parse_reply(PLAIN, typed)
+    assert key == "unclear"
+    assert words
 
 
 @pytest.mark.parametrize("typed", ["s\n", "p\n", "u\n", "d\n", "a\n", "session\n"])
 def test_keys_that_are_not_offered_are_unclear(typed: str) -> None:
-    assert parse_reply(ONCE, typed).act == "unclear"
-    assert parse_reply(OUTSIDE, typed).act == "unclear"
+    assert parse_reply(ONCE, typed)[0] == "unclear"
+    assert parse_reply(OUTSIDE, typed)[0] == "unclear"
 
 
 def test_request_outside_the_sandbox_offers_only_yes_and_no() -> None:
     assert list_offered_rules(OUTSIDE) == ()
     assert format_permission_prompt(OUTSIDE) == "Run it without the sandbox? [y]es, [n]o, or say why not: "
-    assert parse_reply(OUTSIDE, "e\n").act == "unclear"
-    assert parse_reply(OUTSIDE, "y\n").act == "allow_once"
+    assert parse_reply(OUTSIDE, "e\n")[0] == "unclear"
+    assert parse_reply(OUTSIDE, "y\n")[0] == "allow_once"
     shown = format_permission_request(OUTSIDE)
     assert shown.startswith("Odin asks: Run this again outside the sandbox\n  | make\n")
     assert "remember" not in format_permission_help(OUTSIDE)
@@ -106,7 +105,7 @@ def test_request_outside_the_sandbox_offers_only_yes_and_no() -> None:
 
 @given(st.text())
 def test_only_y_and_yes_allow(typed: str) -> None:
-    if parse_reply(PLAIN, typed).act == "allow_once":
+    if parse_reply(PLAIN, typed)[0] == "allow_once":
         assert typed.strip().casefold() in ("y", "yes")
 
 

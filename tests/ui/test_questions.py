@@ -7,11 +7,11 @@ import pytest
 
 from odin.core.call_events import QuestionsAsked
 from odin.core.event_values import Option, Question
-from odin.core.interaction import make_interaction
+from odin.core.interaction import FormField, make_interaction
 from odin.core.op import Answer
 from odin.testing import ScriptedServer, Turn, call, reply, say
 from odin.ui.callbacks import make_sdk_answer, parse_choice
-from odin.ui.plain.dialogs import format_question
+from odin.ui.plain.dialogs import format_field
 from tests.table import each
 from tests.ui.pseudo_terminal import open_terminal
 
@@ -72,7 +72,7 @@ def test_missing_answers_of_an_sdk_client_are_the_defaults(changed: Any) -> None
 
 
 def test_control_characters_of_a_question_are_escaped() -> None:
-    text = format_question(Question("h\x1b[2J", "one\ntwo\r", (Option("a\x07", "b\u202e"),)))
+    text = format_field(FormField("answers", "h\x1b[2J", "one\ntwo\r", options=(Option("a\x07", "b\u202e"),)))
     assert not set(text) & set("\x1b\r\x07\u202e")
     assert "one\n  two" in text
 

@@ -32,7 +32,7 @@ def test_progress_line_shows_the_running_call_and_is_erased(workspace: Path) -> 
         terminal.match(r"Bash while.* [1-9]\d*s")
         go.touch()
         code, printed = terminal.wait_for_exit()
-        shown = terminal.shown
+        shown = terminal.raw.decode()
     assert (code, printed) == (0, "All done.\n")
     assert "All done." not in shown
     assert shown.endswith("\r\x1b[K")
@@ -46,8 +46,8 @@ def test_no_color_prints_no_colors(workspace: Path) -> None:
         open_terminal("-p", "Hi.", cwd=workspace, env={**server.env("anthropic"), "NO_COLOR": "1"}) as terminal,
     ):
         terminal.wait_for_exit()
-        assert "\x1b[2m" not in terminal.shown
-        assert terminal.shown.endswith("\r\x1b[K")
+        assert b"\x1b[2m" not in terminal.raw
+        assert terminal.raw.endswith(b"\r\x1b[K")
 
 
 def test_a_dumb_terminal_gets_plain_lines(workspace: Path) -> None:
@@ -163,7 +163,7 @@ def test_control_characters_of_an_answer_are_escaped(workspace: Path) -> None:
         open_terminal("-p", "Hi.", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
     ):
         terminal.wait_for_exit()
-        assert "Title: \\x1b]0;owned\\x07 end\r\n\tkept" in terminal.shown
+        assert b"Title: \\x1b]0;owned\\x07 end\r\n\tkept" in terminal.raw
 
 
 @given(st.text())

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from odin.core.call_events import AskEvent, PermissionAsked, ToolEnded, UsageRecorded
 from odin.core.errors import OdinError
 from odin.core.event_values import Question
-from odin.core.interaction import Interaction, make_interaction
+from odin.core.interaction import FormField, Interaction, make_interaction
 from odin.core.message import ToolCall
 from odin.core.op import Answer, Interrupt, Op
 from odin.core.policy import CallbackHook, HookPayload, RememberScope
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SDK_TOOL = "AskUserQuestion"
 
 
-def parse_choice(question: Question, typed: str) -> tuple[str, ...] | None:
+def parse_choice(question: Question | FormField, typed: str) -> tuple[str, ...] | None:
     """Parse a typed answer: numbers or labels of options, or free text. Return None to ask again.
 
     An empty line is an empty answer, which stands for the first option.
@@ -42,7 +42,7 @@ def parse_choice(question: Question, typed: str) -> tuple[str, ...] | None:
     return (whole or line,) if line else ()
 
 
-def _match_option(question: Question, word: str) -> str:
+def _match_option(question: Question | FormField, word: str) -> str:
     """Return the label of the option with this number or label, or ""."""
     if word.isdecimal() and 1 <= int(word) <= len(question.options):
         return question.options[int(word) - 1].label

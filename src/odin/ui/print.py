@@ -159,15 +159,16 @@ class _TurnRun:
         self._verbose = verbose
         self._client = client
         self._err = err
-        self._progress = ProgressLine(err, keep_calls=keyboard is not None)
+        self._progress = ProgressLine(err, show=keyboard.show_progress if keyboard is not None else None)
         self._event_lines = EventLines(failures=keyboard is not None)
         self._keyboard = keyboard
         self._answer = started.answer if started is not None else None
         self._dialogs = started.dialogs if started is not None else None
         if tty_in is not None and started is None:
             from odin.ui.plain.dialog_queue import TerminalDialogs
+            from odin.ui.plain.tty import Tty
 
-            self._dialogs = TerminalDialogs(client, tty_in, err, self._progress)
+            self._dialogs = TerminalDialogs(client, Tty(tty_in, err), self._progress)
 
     def report_closed_output(self) -> int:
         """Report that standard output is closed. Return the exit code."""
@@ -194,18 +195,18 @@ class _TurnRun:
             for line in (info.notice, *info.warnings, sandbox) if first else ():
                 if line:
                     self._progress.print_line(line)
-            self._progress.start()
             if self._keyboard is not None:
-                self._keyboard.attach(self._progress)
+                self._keyboard.start_turn()
+            self._progress.start()
             pump = asyncio.get_running_loop().create_task(self._pump(events, prompt.id, watches))
             try:
                 await asyncio.wait({pump, stopping.abandoned}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 pump.cancel()
                 if self._dialogs is not None:
-                    await (self._dialogs.close() if self._started is None else self._dialogs.end_turn())
+                    await self._dialogs.end(main_only=self._started is not None)
                 if self._keyboard is not None:
-                    self._keyboard.detach()
+                    self._keyboard.end_turn()
                 self._progress.close()
             self.code = stopping.code
             ended = pump.result() if pump.done() and not pump.cancelled() else None

@@ -142,19 +142,23 @@ TIMED_ACTIVITIES = ("retrying", "cooling")
 class ProgressLine:
     """Draws the current activity on the last line of a terminal, and nothing if `err` is no terminal.
 
-    Every tool call also leaves a line with `keep_calls`, or on a dumb terminal, where nothing can be redrawn.
+    With `show`, that draws it instead ("" removes it), and every tool call also leaves a line, as on a dumb terminal,
+    where nothing can be redrawn.
     """
 
     def __init__(
-        self, err: TextIO | None, *, keep_calls: bool = False, clock: Callable[[], float] = time.monotonic
+        self,
+        err: TextIO | None,
+        *,
+        show: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._err = err
         self._clock = clock
-        env = os.environ
         terminal = err is not None and err.isatty()
-        self._live = terminal and not is_dumb(env)
-        self._lines = terminal and (keep_calls or not self._live)
-        self._painter = TextPainter(err, env)
+        self._live = terminal and not is_dumb(os.environ)
+        self._lines = terminal and (show is not None or not self._live)
+        self._show = show or self._write_row
         self._tools: dict[str, tuple[str, float]] = {}
         self._what = "starting"
         self._since = self._clock()
@@ -242,13 +246,13 @@ class ProgressLine:
         time_spent = f", {left}s left" if left > 0 and not self._tools else f" {int(now - since)}s"
         room = max(get_terminal_size(self._err)[0] - len(more) - len(time_spent) - 1, 8)
         shown = shorten(escape_hidden(what), room)
-        self._write(f"\r\x1b[K{self._painter.paint(f'{shown}{more}{time_spent}', 'dim')}")
+        self._show(f"{shown}{more}{time_spent}")
         self._drawn = True
 
     def _clear(self) -> None:
         if self._drawn:
-            self._write("\r\x1b[K")
+            self._show("")
             self._drawn = False
 
-    def _write(self, text: str) -> None:
-        write_text(self._err, text)
+    def _write_row(self, text: str) -> None:
+        write_text(self._err, f"\r\x1b[K{TextPainter(self._err).paint(text, 'dim')}")

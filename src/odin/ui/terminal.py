@@ -252,33 +252,6 @@ def find_editor(environ: Mapping[str, str] | None = None) -> list[str]:
     return []
 
 
-class Tty:
-    """A terminal for dialogs. Output goes to standard error if that is a terminal, else to the keyboard's terminal."""
-
-    def __init__(self, keyboard: TextIO, err: TextIO | None) -> None:
-        self.fd = keyboard.fileno()
-        self._err = err if err is not None and err.isatty() else None
-        self.painter = TextPainter(self._err or keyboard)
-
-    def write(self, text: str) -> None:
-        if self._err is not None:
-            write_text(self._err, text)
-        else:
-            os.write(self.fd, text.encode(errors="replace"))
-
-    async def ask_line(self, text: str) -> str:
-        """Print the text and return the typed line with its line end; "" after Ctrl-D or if the terminal is closed."""
-        discard_typed(self.fd)
-        self.write(text)
-        return await read_line(self.fd)
-
-    def get_columns(self) -> int:
-        return get_terminal_size(self.fd)[0]
-
-    def get_rows(self) -> int:
-        return get_terminal_size(self.fd)[1]
-
-
 def is_in_background(fd: int) -> bool:
     """True if this process is in the background: reading the terminal would stop it."""
     try:
@@ -315,21 +288,6 @@ async def read_chunk(fd: int) -> bytes:
     finally:
         loop.remove_reader(fd)
     return os.read(fd, 4096)
-
-
-@contextlib.contextmanager
-def enter_cbreak_mode(fd: int) -> Generator[None]:
-    """Deliver each key at once and without echo. Ctrl-C still interrupts."""
-    import termios
-
-    before = termios.tcgetattr(fd)
-    changed = termios.tcgetattr(fd)
-    changed[3] &= ~(termios.ICANON | termios.ECHO)
-    termios.tcsetattr(fd, termios.TCSANOW, changed)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 @contextlib.contextmanager

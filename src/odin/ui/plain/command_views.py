@@ -44,8 +44,8 @@ HELP_LINES = (
     "/help all lists every command, /help COMMAND explains one, /keys lists the keys; Tab completes.",
 )
 KEY_LINES = (
-    "Enter sends the line; Tab completes a command or an @ file.",
-    "Up and Down, or Ctrl-P and Ctrl-N, recall earlier lines.",
+    "Enter sends the prompt; Ctrl-J or Alt-Enter breaks the line; Tab completes a command or an @ file.",
+    "Up and Down, or Ctrl-P and Ctrl-N, recall earlier prompts, also of other sessions; Ctrl-R searches them.",
     "Left, Right, Home, End, Ctrl-A and Ctrl-E move; Ctrl-W deletes a word, Ctrl-U and Ctrl-K the line before or after "
     "the cursor.",
     "Ctrl-C stops the turn of the agent you talk to; twice at an empty prompt it exits, as does Ctrl-D.",

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from typing import Protocol, TextIO
+from collections.abc import Callable
+from typing import Protocol
 
 from odin.core.call_events import AnswerEvent, AskEvent
 from odin.core.client import Client
@@ -10,7 +11,8 @@ from odin.core.errors import OdinError
 from odin.core.event import AgentEnded, Envelope, TurnEnded
 from odin.core.interaction import Interaction, make_interaction
 from odin.core.op import Answer
-from odin.ui.terminal import Tty, escape_hidden, is_in_background, wrap_words
+from odin.ui.plain.tty import Tty
+from odin.ui.terminal import escape_hidden, is_in_background, wrap_words
 
 _BACKGROUND = "Odin runs in the background and cannot ask."
 
@@ -26,13 +28,14 @@ class TerminalHolder(Protocol):
 class TerminalDialogs:
     """Queue of dialogs. One that is answered elsewhere is closed."""
 
-    def __init__(self, client: Client, keyboard: TextIO, err: TextIO | None, progress: TerminalHolder) -> None:
+    def __init__(self, client: Client, tty: Tty, holder: TerminalHolder) -> None:
         self._client = client
-        self._tty = Tty(keyboard, err)
-        self._progress = progress
+        self._tty = tty
+        self._holder = holder
         self._waiting: deque[Interaction] = deque()
-        self._current = ""
-        self._asking_agent = ""
+        self._shown: Interaction | None = None
+        self._is_open = False
+        """False once the answer to `_shown` is on its way."""
         self._cancel_reason = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -44,79 +47,61 @@ class TerminalDialogs:
         elif isinstance(event, AnswerEvent):
             from odin.ui.permission_text import describe_answer_elsewhere
 
-            self._cancel(event.ask_id, describe_answer_elsewhere(event))
+            self._drop(lambda ask: ask.id == event.ask_id, describe_answer_elsewhere(event))
         elif isinstance(event, TurnEnded):
-            self._drop_all(envelope.agent)
+            self._drop(lambda ask: ask.agent == envelope.agent)
         elif isinstance(event, AgentEnded):
-            self._drop_all(event.id)
+            self._drop(lambda ask: ask.agent == event.id)
 
-    def _drop_all(self, agent: str) -> None:
-        """Drop the requests of an agent that has ended."""
-        self._waiting = deque(item for item in self._waiting if item.agent != agent)
-        if self._asking_agent == agent:
-            self._cancel(self._current)
-
-    async def end_turn(self) -> None:
-        """Close the dialogs of the main agent and wait until they have left the terminal. Sub-agents still ask."""
-        task = self._task if not self._asking_agent else None
-        self._drop_all("")
+    async def end(self, *, main_only: bool = False) -> None:
+        """Close all dialogs, or those of the main agent, and wait until they have left the terminal."""
+        task = self._task if self._shown is not None and not (main_only and self._shown.agent) else None
+        self._drop(lambda ask: not (main_only and ask.agent))
         if task is not None:
             await asyncio.wait([task], timeout=3.0)
 
-    async def close(self) -> None:
-        """Close all dialogs and wait until the terminal is free for its next reader."""
-        self._waiting.clear()
-        task = self._task
-        self._cancel(self._current)
-        if task is not None:
-            await asyncio.wait([task], timeout=3.0)
-
-    def _cancel(self, ask_id: str, why: str = "") -> None:
-        self._waiting = deque(item for item in self._waiting if item.id != ask_id)
-        if ask_id and ask_id == self._current and self._task is not None:
-            self._current, self._cancel_reason = "", why
+    def _drop(self, is_over: Callable[[Interaction], bool], why: str = "") -> None:
+        self._waiting = deque(ask for ask in self._waiting if not is_over(ask))
+        if self._task is not None and self._is_open and self._shown is not None and is_over(self._shown):
+            self._is_open, self._cancel_reason = False, why
             self._task.cancel()
 
     def _start_next(self) -> None:
         if self._task is None and self._waiting:
-            ask = self._waiting.popleft()
-            self._current, self._asking_agent, self._cancel_reason = ask.id, ask.agent, ""
-            self._task = asyncio.get_running_loop().create_task(self._ask(ask))
-            self._task.add_done_callback(self._finish_current)
+            self._shown, self._is_open, self._cancel_reason = self._waiting.popleft(), True, ""
+            self._task = asyncio.get_running_loop().create_task(self._ask(self._shown))
+            self._task.add_done_callback(self._finish)
 
-    def _finish_current(self, task: "asyncio.Task[None]") -> None:
-        self._task, self._current = None, ""
+    def _finish(self, task: "asyncio.Task[None]") -> None:
+        self._task = self._shown = None
         if not task.cancelled():
             task.result()
         self._start_next()
 
     async def _ask(self, ask: Interaction) -> None:
         """Ask until the session accepts the answer. It may refuse one, such as a rule with a syntax error."""
-        self._progress.hold()
+        from odin.ui.plain.dialogs import ask_user
+
+        self._holder.hold()
         try:
-            while not await self._try_to_answer(ask):
-                pass
+            while True:
+                try:
+                    if is_in_background(self._tty.fd):
+                        answer = Answer(ask.id, ask.default, _BACKGROUND, by="nobody")
+                    else:
+                        answer = await ask_user(self._tty, ask, self._client)
+                except OSError:
+                    answer = Answer(ask.id, ask.default, "The terminal could not be used to ask.", by="nobody")
+                self._is_open = False
+                try:
+                    await self._client.submit(answer)
+                except OdinError as error:
+                    self._is_open = True
+                    self._tty.write(f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n")
+                else:
+                    return
         except asyncio.CancelledError:
             self._tty.write(f"\n{self._cancel_reason}\n" if self._cancel_reason else "\n")
             raise
         finally:
-            self._progress.release()
-
-    async def _try_to_answer(self, ask: Interaction) -> bool:
-        from odin.ui.plain.dialogs import ask_user
-
-        try:
-            if is_in_background(self._tty.fd):
-                answer = Answer(ask.id, ask.default, _BACKGROUND, by="nobody")
-            else:
-                answer = await ask_user(self._tty, ask, self._client)
-        except OSError:
-            answer = Answer(ask.id, ask.default, "The terminal could not be used to ask.", by="nobody")
-        self._current = ""
-        try:
-            await self._client.submit(answer)
-        except OdinError as error:
-            self._current = ask.id
-            self._tty.write(f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n")
-            return False
-        return True
+            self._holder.release()

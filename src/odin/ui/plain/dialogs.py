@@ -1,14 +1,11 @@
-"""The dialogs of plain mode: questions, plans and permission requests, and how typed answers are parsed."""
+"""Shows an interaction as lines, and makes its answer of what is typed."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
-
-from msgspec import Struct
+from itertools import pairwise
 
 from odin.core.client import Client
 from odin.core.errors import OdinError, UsageError
-from odin.core.event_values import Question
-from odin.core.interaction import Interaction
+from odin.core.interaction import FormField, Interaction
 from odin.core.op import Answer
 from odin.core.policy import Danger, RememberScope
 from odin.ui.callbacks import parse_choice
@@ -22,12 +19,13 @@ from odin.ui.permission_text import (
     list_offered_rules,
     summarize_change,
 )
+from odin.ui.plain.external_editor import edit_externally
+from odin.ui.plain.tty import Tty
 from odin.ui.plan_text import parse_plan_choice
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import (
     TextPainter,
     TextStyle,
-    Tty,
     escape_control,
     escape_hidden,
     find_editor,
@@ -40,226 +38,151 @@ PREVIEW_LINES = 24
 _PREVIEW_COLUMNS = 150
 _MIN_PREVIEW_LINES = 6
 _PROMPT_ROWS = 2
-
-_SCOPE_KEYS: dict[str, RememberScope] = {
-    "s": "session",
-    "session": "session",
-    "p": "project",
-    "project": "project",
-    "u": "user",
-    "user": "user",
-}
-
-_YES_WORDS = ("y", "yes")
-_NO_WORDS = ("", "n", "no")
-_ALMOST_YES_WORDS = frozenset(("y", "yes", "yep", "yeah", "ok", "okay", "sure", "allow", "allowed", "always", "go"))
-
-PermissionAct = Literal[
-    "allow_once", "allow_mode", "deny", "remember", "deny_always", "edit", "view", "help", "unclear"
-]
+_NO_COLORS = TextPainter(None)
 
 
-class PermissionReply(Struct, frozen=True):
-    """A parsed answer. `words` is the reason of a denial, the message if `act` is unclear, or the argument to edit.
-
-    `scope` is the rule's.
-    """
-
-    act: PermissionAct
-    words: str = ""
-    scope: RememberScope = "session"
-
-
-async def ask_user(tty: Tty, interaction: Interaction, client: Client) -> Answer:
+async def ask_user(tty: Tty, ask: Interaction, client: Client) -> Answer:
     """Ask on the terminal until there is an answer."""
-    if interaction.kind == "permission":
-        return await PermissionFlow(tty, interaction, client).ask()
-    if interaction.kind == "plan":
-        return await _ask_plan(tty, interaction)
-    return await _ask_questions(tty, interaction)
+    if ask.kind == "permission":
+        return await _ask_permission(tty, ask, client)
+    if ask.kind == "plan":
+        return await _ask_plan(tty, ask)
+    return await _fill_form(tty, ask)
 
 
-async def _ask_questions(tty: Tty, interaction: Interaction) -> Answer:
-    """Ask all questions. Ctrl-D cancels them all."""
+# --- forms and plans ---
+
+
+async def _fill_form(tty: Tty, ask: Interaction) -> Answer:
+    """Ask for every field. Ctrl-D cancels them all."""
     answers: list[tuple[str, ...]] = []
-    for number, item in enumerate(interaction.questions, 1):
-        place = f" ({number} of {len(interaction.questions)})" if len(interaction.questions) > 1 else ""
-        text = format_question(item, place)
+    for number, field in enumerate(ask.form, 1):
+        text = format_field(field, f" ({number} of {len(ask.form)})" if len(ask.form) > 1 else "")
         answer = None
         while answer is None:
-            reply = await tty.ask_line(text)
-            if not reply:
-                tty.write("\n")
-                return Answer(interaction.id, interaction.default)
-            answer = parse_choice(item, reply)
+            typed = await tty.ask_line(text)
+            if not typed:
+                return Answer(ask.id, ask.default)
+            answer = parse_choice(field, typed)
             text = "Choose only one: "
-        tty.write(f"→ {escape_hidden(', '.join(answer) or _get_default_label(item))}\n")
+        default = field.options[0].label if field.options else "(no answer)"
+        tty.write(f"→ {escape_hidden(', '.join(answer) or default)}\n")
         answers.append(answer)
-    return Answer(interaction.id, "answer", answers=tuple(answers))
+    return Answer(ask.id, "answer", answers=tuple(answers))
 
 
-def format_question(asked: Question, place: str = "") -> str:
-    """Return a question with numbered options and how to answer it."""
-    head = f"{escape_hidden(asked.header)}: " if asked.header else ""
-    lines = [f"Odin asks{place}: {head}" + "\n  ".join(escape_hidden(line) for line in asked.text.split("\n"))]
-    for number, option in enumerate(asked.options, 1):
+def format_field(field: FormField, place: str = "") -> str:
+    """Return what a field is for, its numbered options and how to fill it in."""
+    head = f"{escape_hidden(field.label)}: " if field.label else ""
+    lines = [f"Odin asks{place}: {head}" + "\n  ".join(escape_hidden(line) for line in field.text.split("\n"))]
+    for number, option in enumerate(field.options, 1):
         detail = f" ({escape_hidden(option.detail)})" if option.detail else ""
         lines.append(f"  {number}. {escape_hidden(option.label)}{detail}")
-    numbers = "numbers such as 1,2" if asked.multiple else "a number"
-    hint = f"{numbers}, free text, or Enter for 1; " if asked.options else ""
+    numbers = "numbers such as 1,2" if field.multiple else "a number"
+    hint = f"{numbers}, free text, or Enter for 1; " if field.options else ""
     return "\n".join([*lines, f"Answer ({hint}Ctrl-D cancels): "])
 
 
-def _get_default_label(asked: Question) -> str:
-    return asked.options[0].label if asked.options else "(no answer)"
-
-
-async def _ask_plan(tty: Tty, interaction: Interaction) -> Answer:
+async def _ask_plan(tty: Tty, ask: Interaction) -> Answer:
     """Ask what to do with a plan, which is already on the screen. Ctrl-D keeps planning."""
-    text = format_plan_choices(interaction)
+    text = format_plan_choices(ask)
     while True:
-        reply = await tty.ask_line(text)
-        if not reply:
-            tty.write("\n")
         try:
-            answer = parse_plan_choice(interaction, reply)
+            answer = parse_plan_choice(ask, await tty.ask_line(text))
         except ValueError:
-            text = f"Choose 1 to {len(interaction.choices)}, or say what to change: "
+            text = f"Choose 1 to {len(ask.choices)}, or say what to change: "
             continue
         if answer is not None:
             return answer
-        comment = (await tty.ask_line("What should change? ")).strip()
-        if comment:
-            return Answer(interaction.id, "revise", comment)
-        text = format_plan_choices(interaction)
+        if comment := (await tty.ask_line(f"{ask.form[0].label} ")).strip():
+            return Answer(ask.id, "revise", comment)
+        text = format_plan_choices(ask)
 
 
-def format_plan_choices(interaction: Interaction) -> str:
+def format_plan_choices(ask: Interaction) -> str:
     """Return the numbered answers to a plan."""
-    lines = [f"Odin presents a plan: {escape_hidden(interaction.title)} ({escape_hidden(interaction.plan.path)})"]
-    lines += [f"  {number}. {choice.label}" for number, choice in enumerate(interaction.choices, 1)]
+    lines = [f"Odin presents a plan: {escape_hidden(ask.title)} ({escape_hidden(ask.plan.path)})"]
+    lines += [f"  {number}. {choice.label}" for number, choice in enumerate(ask.choices, 1)]
     return "\n".join([*lines, "Answer (a number, or what to change; Enter or Ctrl-D keeps planning): "])
 
 
-class PermissionFlow:
-    """Asks one permission request until it is answered. Text typed before a step was shown is discarded."""
+# --- permission requests ---
 
-    def __init__(self, tty: Tty, ask: Interaction, client: Client) -> None:
-        self._tty = tty
-        self._client = client
-        self._ask = ask
-        self._pending_text = format_permission_request(ask, tty.get_columns(), tty.get_rows(), tty.painter)
 
-    async def ask(self) -> Answer:
-        while True:
-            answer = await self._ask_once()
-            if answer is not None:
-                return answer
-
-    async def _ask_once(self) -> Answer | None:
-        """Read one line. Return None if it was not an answer yet."""
-        ask = self._ask
-        shown, self._pending_text = self._pending_text, ""
-        shown += warn_if_too_tall(shown, self._tty.get_rows())
-        typed = await self._tty.ask_line(shown + format_permission_prompt(ask))
-        reply = parse_reply(ask, typed)
-        if reply.act in ("allow_once", "allow_mode"):
-            return Answer(ask.id, reply.act)
-        if reply.act == "deny":
-            if not typed:
-                self._tty.write("\n")
-            return Answer(ask.id, "deny", reply.words)
-        if reply.act == "remember":
-            rule = await self._choose_rule(f"Allow and add a rule {SCOPE_WORDS[reply.scope]}")
-            return None if rule is None else Answer(ask.id, "allow_session", rule=rule, scope=reply.scope)
-        if reply.act == "deny_always":
-            rule = await self._choose_rule("Deny and add a rule")
-            if rule is None:
-                return None
-            scope = parse_scope(
-                await self._tty.ask_line("For this [p]roject (Enter), [s]ession, or all projects of this [u]ser: ")
-            )
-            return None if scope is None else Answer(ask.id, "deny_always", rule=rule, scope=scope)
-        if reply.act == "edit":
-            return await self._edit_arguments(reply.words)
-        self._pending_text = self._explain(reply)
-        return None
-
-    def _explain(self, reply: PermissionReply) -> str:
-        if reply.act == "view":
-            return format_all_details(self._ask, self._tty.get_columns(), self._tty.painter)
-        return (
-            format_permission_help(self._ask)
-            if reply.act == "help"
-            else f"{wrap_words(reply.words, self._tty.get_columns())}\n"
-        )
-
-    async def _choose_rule(self, wording: str) -> str | None:
-        """Return the chosen or edited rule; None to go back to the request."""
-        from odin.ui.plain.editors import edit_line
-
-        rules: Sequence[str] = list_offered_rules(self._ask)
-        while True:
-            typed = await self._tty.ask_line(format_rule_choice(rules, wording))
-            chosen = parse_rule_number(typed, len(rules))
-            if chosen is not None:
-                return rules[chosen]
-            if typed.strip().casefold() not in ("e", "edit"):
-                return None
-            changed = await edit_line(self._tty, "Rule: ", rules[0])
-            if changed is None or not changed.strip():
-                return None
-            rules = (changed.strip(),)
-
-    async def _edit_arguments(self, name: str) -> Answer | None:
-        """Let the user change an argument, or all of them, and show the change before it is used."""
-        before = self._ask.permission.args
-        form = ArgumentForm(before)
-        while True:
+async def _ask_permission(tty: Tty, ask: Interaction, client: Client) -> Answer:
+    shown = format_permission_request(ask, tty.get_columns(), tty.get_rows(), tty.painter)
+    while True:
+        shown += warn_if_too_tall(shown, tty.get_rows())
+        key, words = parse_reply(ask, await tty.ask_line(shown + format_permission_prompt(ask)))
+        answer, shown = None, ""
+        if key == "view":
+            shown = format_all_details(ask, tty.get_columns(), tty.painter)
+        elif key == "help":
+            shown = format_permission_help(ask)
+        elif key == "unclear":
+            shown = f"{wrap_words(words, tty.get_columns())}\n"
+        elif key == "edit":
             try:
-                form.select(name)
-                await self._edit_text(form)
+                answer = await _edit_arguments(tty, ask, client, words)
             except OdinError as error:
-                self._pending_text = f"{wrap_words(escape_hidden(error.describe()), self._tty.get_columns())}\n"
-                return None
-            changed = form.args
-            if changed == before:
-                self._pending_text = "Nothing changed.\n"
-                return None
-            shown = _format_replacement(before, changed, self._tty.get_columns(), self._tty.painter)
-            typed = await self._tty.ask_line(shown)
-            word, _, other = typed.strip().partition(" ")
-            if typed.strip().casefold() in ("y", "yes"):
-                return Answer(self._ask.id, "allow_once", args=changed, summary=summarize_change(before, changed))
-            if word.casefold() not in ("e", "edit"):
-                return None
-            name = other.strip() or name
+                shown = f"{wrap_words(escape_hidden(error.describe()), tty.get_columns())}\n"
+        elif scope := ask.find_choice(key).scope:
+            answer = await _add_rule(tty, ask, key, scope)
+        else:
+            answer = Answer(ask.id, key, words)
+        if answer is not None:
+            return answer
 
-    async def _edit_text(self, form: ArgumentForm) -> None:
-        """Edit the selected argument in $EDITOR, or on this line if there is none. Raise UsageError."""
-        from odin.ui.plain.editors import can_edit_line, edit_externally, edit_line
 
-        command = find_editor()
-        if command:
-            edited = await edit_externally(self._tty, self._client, command, f"{form.text}\n")
-            form.store(edited.removesuffix("\n"))
-        elif can_edit_line(form.text) and form.is_single_line:
-            changed = await edit_line(self._tty, f"{form.name}: ", form.text)
-            if changed is not None and changed.strip():
-                form.store(changed)
+async def _add_rule(tty: Tty, ask: Interaction, key: str, scope: RememberScope | None) -> Answer | None:
+    """Let the user choose or edit the rule that is saved with the answer. Return None to go back to the request."""
+    is_denial = key == "deny_always"
+    wording = "Deny and add a rule" if is_denial or scope is None else f"Allow and add a rule {SCOPE_WORDS[scope]}"
+    rules: Sequence[str] = list_offered_rules(ask)
+    while True:
+        typed = await tty.ask_line(format_rule_choice(rules, wording))
+        if (chosen := parse_rule_number(typed, len(rules))) is not None:
+            break
+        if typed.strip().casefold() not in ("e", "edit"):
+            return None
+        changed = await tty.edit_line("Rule: ", rules[0])
+        if changed is None or not changed.strip():
+            return None
+        rules = (changed.strip(),)
+    if is_denial:
+        asked = "For this [p]roject (Enter), [s]ession, or all projects of this [u]ser: "
+        scope = parse_scope(await tty.ask_line(asked))
+    return None if scope is None else Answer(ask.id, key, rule=rules[chosen], scope=scope)
+
+
+async def _edit_arguments(tty: Tty, ask: Interaction, client: Client, name: str) -> Answer | None:
+    """Let the user change an argument, or all of them, and show the change before it is used. Raise UsageError."""
+    before, form = ask.permission.args, ArgumentForm(ask.permission.args)
+    while True:
+        form.select(name)
+        if command := find_editor():
+            form.store((await edit_externally(tty, client, command, f"{form.text}\n")).removesuffix("\n"))
+        elif form.is_single_line and escape_hidden(form.text) == form.text:
+            changed = await tty.edit_line(f"{form.name}: ", form.text)
+            form.store(changed if changed and changed.strip() else form.text)
         else:
             raise UsageError("This needs an editor.", "Set $EDITOR and try again.")
+        if form.args == before:
+            raise UsageError("Nothing changed.")
+        diff = diff_arguments(before, form.args).split("\n")
+        kept = "\n".join(line for line in diff if not line.startswith(("--- ", "+++ ")))
+        change = "\n".join(_paint_diff(quote_block(kept, tty.get_columns()), tty.painter))
+        summary = summarize_change(before, form.args)
+        head = f"Changed {escape_hidden(summary.removeprefix('changed '))}:"
+        typed = await tty.ask_line(f"{head}\n{change}\nAllow this? [y]es, [e]dit again, or Enter to go back: ")
+        word, _, other = typed.strip().partition(" ")
+        if typed.strip().casefold() in ("y", "yes"):
+            return Answer(ask.id, "allow_once", args=form.args, summary=summary)
+        if word.casefold() not in ("e", "edit"):
+            return None
+        name = other.strip() or name
 
 
-def _format_replacement(before: dict[str, Any], args: dict[str, Any], columns: int, painter: TextPainter) -> str:
-    diff = diff_arguments(before, args).split("\n")
-    kept = "\n".join(line for line in diff if not line.startswith(("--- ", "+++ ")))
-    change = "\n".join(_paint_diff(quote_block(kept, columns), painter))
-    names = summarize_change(before, args).removeprefix("changed ")
-    return f"Changed {escape_hidden(names)}:\n{change}\nAllow this? [y]es, [e]dit again, or Enter to go back: "
-
-
-_NO_COLORS = TextPainter(None)
 _DANGER_STYLES: dict[Danger, TextStyle] = {
     "read_only": "green",
     "changes_files": "cyan",
@@ -290,37 +213,46 @@ def format_permission_request(
 
 def warn_if_too_tall(shown: str, rows: int) -> str:
     """Return a warning if the start of the request has scrolled off the screen."""
-    return (
-        ""
-        if shown.count("\n") + _PROMPT_ROWS <= rows
-        else "This does not fit on the screen: scroll up to see it all.\n"
-    )
+    is_tall = shown.count("\n") + _PROMPT_ROWS > rows
+    return "This does not fit on the screen: scroll up to see it all.\n" if is_tall else ""
+
+
+_KEYS = {
+    "y": ("yes", "allow_once", "allow once"),
+    "a": ("all", "allow_mode", "allow {}"),
+    "s": ("session", "allow_session", "allow and add a rule for this session, which is shown first"),
+    "p": ("project", "allow_project", "allow and add a rule for this project"),
+    "u": ("user", "allow_everywhere", "allow and add a rule for all projects"),
+    "d": ("deny", "deny_always", "deny and add a rule"),
+    "e": ("edit", "edit", "edit the call first, in $EDITOR or on this line (e NAME, e all: other arguments)"),
+    "v": ("view", "view", "view the whole call"),
+    "n": ("no", "deny", "deny; text after n, or any other text, is the reason for the model"),
+    "?": ("help", "help", "list these keys"),
+}
+"""For each key its word, the choice of the request or what else it does, and its explanation."""
+
+
+def list_keys(ask: Interaction) -> dict[str, str]:
+    """Return the keys that this request offers, with what they do."""
+    rules = list_offered_rules(ask)
+    offered = {"view", "help", *(choice.key for choice in ask.choices if rules or choice.scope is None)}
+    offered |= {"edit"} if any(field.name == "args" for field in ask.form) else set()
+    return {key: does for key, (_, does, _) in _KEYS.items() if does in offered}
 
 
 def format_permission_prompt(ask: Interaction) -> str:
-    """Return the input prompt, with the keys that add a rule above it."""
+    """Return the input prompt, with the keys that allow more above it."""
     if ask.permission.unsandboxed:
         return "Run it without the sandbox? [y]es, [n]o, or say why not: "
     lasting = "".join(f"[a]llow {choice.about}.\n" for choice in ask.choices if choice.key == "allow_mode")
-    if list_offered_rules(ask):
+    if "s" in list_keys(ask):
         lasting += "Always allow in this [s]ession, [p]roject or for this [u]ser; always [d]eny.\n"
     return f"{lasting}Allow it? [y]es, [e]dit, [v]iew all, [?] help, [n]o, or say why not: "
 
 
 def format_permission_help(ask: Interaction) -> str:
-    lines = ["y    allow once"]
-    lines += [f"a    allow {choice.about}" for choice in ask.choices if choice.key == "allow_mode"]
-    if list_offered_rules(ask):
-        lines += [
-            "s    allow and add a rule for this session, which is shown first",
-            "p    allow and add a rule for this project",
-            "u    allow and add a rule for all projects",
-            "d    deny and add a rule",
-        ]
-    if not ask.permission.unsandboxed:
-        lines.append("e    edit the call first, in $EDITOR or on this line (e NAME, e all: other arguments)")
-    lines += ["v    view the whole call", "n    deny; text after n, or any other text, is the reason for the model"]
-    return "\n".join(f"  {line}" for line in lines) + "\n"
+    about = "".join(choice.about for choice in ask.choices if choice.key == "allow_mode")
+    return "".join(f"  {key}    {_KEYS[key][2].format(about)}\n" for key in list_keys(ask))
 
 
 def format_all_details(ask: Interaction, columns: int = 80, painter: TextPainter = _NO_COLORS) -> str:
@@ -338,18 +270,13 @@ def format_preview(text: str, limit: int, columns: int = 80, painter: TextPainte
     if not text:
         return []
     lines = text.rstrip("\n").split("\n")
-    if [line[:4] for line in lines[:2]] == ["--- ", "+++ "] and not any(map(_is_file_name, lines[2:], lines[3:])):
+    names = [line for line, after in pairwise(lines) if (line[:4], after[:4]) == ("--- ", "+++ ")]
+    if len(names) == 1 and names[0] is lines[0]:
         lines = lines[2:]
-    if not limit:
-        return ["What would change:", *_paint_diff(quote_block("\n".join(lines), columns), painter)]
-    shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:limit]]
-    missing = [f"  … {len(lines) - limit} more lines; v shows them"] if len(lines) > limit else []
-    missing += ["  … long lines are cut; v shows them"] if shown != lines[:limit] else []
+    shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:limit]] if limit else lines
+    missing = [f"  … {len(lines) - limit} more lines; v shows them"] if limit and len(lines) > limit else []
+    missing += ["  … long lines are cut; v shows them"] if shown != lines[: len(shown)] else []
     return ["What would change:", *_paint_diff(quote_block("\n".join(shown), columns), painter), *missing]
-
-
-def _is_file_name(line: str, after: str) -> bool:
-    return line.startswith("--- ") and after.startswith("+++ ")
 
 
 _DIFF_STYLES: dict[str, TextStyle] = {"+": "green", "-": "red"}
@@ -373,66 +300,44 @@ def format_rule_choice(rules: Sequence[str], wording: str) -> str:
     return "\n".join([*lines, f"{which}, [e]dit the rule, [b]ack: "])
 
 
-def parse_reply(ask: Interaction, typed: str) -> PermissionReply:
-    """Parse a typed line. The end of input denies; a stray key asks again and never allows."""
+_ALMOST_YES_WORDS = frozenset(("y", "yes", "yep", "yeah", "ok", "okay", "sure", "allow", "allowed", "always", "go"))
+
+
+def parse_reply(ask: Interaction, typed: str) -> tuple[str, str]:
+    """Return the choice and the reason of a denial, `edit` and the argument, `view`, `help`, or `unclear` and why.
+
+    The end of input denies; a stray key asks again and never allows.
+    """
     line = typed.strip()
-    word = line.casefold()
-    if word in _YES_WORDS:
-        return PermissionReply("allow_once")
-    if word in _NO_WORDS:
-        return PermissionReply("deny")
+    word, (first, _, rest) = line.casefold(), line.partition(" ")
     if escape_control(line) != line:
-        return PermissionReply("unclear", "The line contains control characters.")
-    key = _parse_key(ask, line)
-    if key is not None:
-        return key
+        return "unclear", "The line contains control characters."
+    key = "n" if not word else next((key for key, (name, _, _) in _KEYS.items() if word in (key, name)), "")
+    offered = list_keys(ask)
+    if key in offered:
+        return offered[key], ""
+    if key:
+        return "unclear", f"{line!r} is not offered here; ? lists the keys."
+    is_edit = "e" in offered and first.casefold() in ("e", "edit")
+    if is_edit and rest.strip() in ArgumentForm(ask.permission.args).list_names():
+        return "edit", rest.strip()
     if len(line) <= 2:
-        return PermissionReply("unclear", f"Unknown answer {line!r}; ? lists the keys.")
-    first = word.replace(",", " ").split()[0]
-    if first in _ALMOST_YES_WORDS:
-        return PermissionReply("unclear", "Type only y or yes to allow. To deny with this reason, start it with n.")
-    return PermissionReply("deny", line[1:].strip() if word.startswith("n ") else line)
-
-
-def _parse_key(ask: Interaction, line: str) -> PermissionReply | None:
-    """Parse the keys besides yes and no, if they are offered."""
-    word = line.casefold()
-    if word in ("?", "h", "help"):
-        return PermissionReply("help")
-    if word in ("v", "view"):
-        return PermissionReply("view")
-    if ask.permission.unsandboxed:
-        return (
-            PermissionReply("unclear", "This can only be allowed once or denied: y or n.")
-            if word in _REMEMBER_KEYS
-            else None
-        )
-    first, _, name = line.partition(" ")
-    if first.casefold() in ("e", "edit") and name.strip() in ArgumentForm(ask.permission.args).list_names():
-        return PermissionReply("edit", name.strip())
-    if word in ("a", "all"):
-        if any(choice.key == "allow_mode" for choice in ask.choices):
-            return PermissionReply("allow_mode")
-        return PermissionReply("unclear", "No permission mode allows this without asking: y allows it once.")
-    if word in _REMEMBER_KEYS and not list_offered_rules(ask):
-        return PermissionReply("unclear", "No rule can cover this: y allows it once, n denies it.")
-    if word in _SCOPE_KEYS:
-        return PermissionReply("remember", scope=_SCOPE_KEYS[word])
-    return PermissionReply("deny_always") if word in ("d", "deny") else None
-
-
-_REMEMBER_KEYS = frozenset((*_SCOPE_KEYS, "d", "deny", "e", "edit"))
+        return "unclear", f"Unknown answer {line!r}; ? lists the keys."
+    if word.replace(",", " ").split()[0] in _ALMOST_YES_WORDS:
+        return "unclear", "Type only y or yes to allow. To deny with this reason, start it with n."
+    return "deny", line[1:].strip() if word.startswith("n ") else line
 
 
 def parse_scope(typed: str) -> RememberScope | None:
     """Parse the scope of a deny rule; Enter means this project."""
+    scopes: dict[str, RememberScope] = {"s": "session", "session": "session", "u": "user", "user": "user"}
     word = typed.strip().casefold()
-    return "project" if not word and typed else _SCOPE_KEYS.get(word)
+    return "project" if typed and word in ("", "p", "project") else scopes.get(word)
 
 
 def parse_rule_number(typed: str, count: int) -> int | None:
     """Return the index of the chosen rule, or None."""
     word = typed.strip().casefold()
-    if typed and (not word or (count == 1 and word in _YES_WORDS)):
+    if typed and (not word or (count == 1 and word in ("y", "yes"))):
         return 0
     return int(word) - 1 if word.isdecimal() and len(word) < 4 and 1 <= int(word) <= count else None

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from odin.core.call_events import PlanAnswered, PlanAsked
 from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
-from odin.core.errors import OdinError, OutputFailed
+from odin.core.errors import OdinError, OutputFailed, UsageError
 from odin.core.event import (
     AgentEnded,
     Envelope,
@@ -29,19 +29,19 @@ from odin.core.slash_commands import find_slash_command
 from odin.core.tui_settings import TuiSettings
 from odin.ui.exit import EXIT_INTERRUPTED, EXIT_READER_GONE, format_resume_hint
 from odin.ui.notifications import Notifier
-from odin.ui.plain import editors
 from odin.ui.plain.agent_lines import AgentLines
 from odin.ui.plain.command_views import CommandView
 from odin.ui.plain.commands import MODES, PlainCommands
 from odin.ui.plain.dialog_queue import TerminalDialogs
-from odin.ui.plain.keyboard import Keyboard, complete
+from odin.ui.plain.external_editor import edit_externally
+from odin.ui.plain.keyboard import Keyboard
 from odin.ui.plain.turn_view import TurnView
 from odin.ui.plan_text import format_execution
 from odin.ui.slash_commands.actions import refuse_unknown_command, resolve_synonym
 from odin.ui.slash_commands.agents import describe_working
 from odin.ui.slash_commands.extensions import change_memory, find_memory_line, make_skill_prompt
 from odin.ui.slash_commands.sessions import PICK_PROMPT
-from odin.ui.terminal import TextStyle, is_dumb, write_line, write_text
+from odin.ui.terminal import TextStyle, find_editor, is_dumb, write_line, write_text
 
 
 class PromptSender:
@@ -152,16 +152,14 @@ class _PlainRepl:
 
     def __init__(self, sessions: Sessions, info: SessionInfo, mode: Mode, settings: TuiSettings) -> None:
         self._sessions = sessions
-        self._keyboard = Keyboard(
-            sys.stdin, sys.stderr, lambda: self.prompt, self._queue_line, lambda before: complete(self._client, before)
-        )
+        self._keyboard = self._make_keyboard()
+        self._err = self._keyboard.err
         self._sender = PromptSender(self._keyboard)
         self._turns = TurnView(self._keyboard, self._observe, self._install_signals, self._interrupt_focused)
         self._agent_lines = AgentLines()
-        self._unprinted: list[str] = []
         self._is_leaving = False
         self._busy_agents: set[str] = set()
-        self._commands = PlainCommands(sessions, info, mode, sys.stderr, self._sender.expect)
+        self._commands = PlainCommands(sessions, info, mode, self._err, self._sender.expect)
         self._notifier = PlainNotifier(settings, sys.stderr)
         self._lines: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
         self._line_stays = True
@@ -172,6 +170,13 @@ class _PlainRepl:
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._side_tasks: set[asyncio.Task[object]] = set()
         self.code = 0
+
+    def _make_keyboard(self) -> Keyboard:
+        if is_dumb(os.environ) or not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+            return Keyboard(lambda: self.prompt, self._queue_line)
+        from odin.ui.plain.line_editor import LineEditor
+
+        return LineEditor(lambda: self.prompt, self._queue_line, lambda: self._client, self._sessions.list_prompts)
 
     @property
     def _client(self) -> Client:
@@ -191,15 +196,13 @@ class _PlainRepl:
             task.add_done_callback(self._report_failure)
         self._install_signals()
         self._loop.add_signal_handler(signal.SIGCONT, self._keyboard.resume)
-        self._loop.add_signal_handler(signal.SIGWINCH, self._keyboard.redraw)
         self._keyboard.open()
         try:
             await self._done
         finally:
-            self._keyboard.close()
+            await self._keyboard.close()
             self._notifier.close()
-            for number in (signal.SIGCONT, signal.SIGWINCH):
-                self._loop.remove_signal_handler(number)
+            self._loop.remove_signal_handler(signal.SIGCONT)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -241,16 +244,14 @@ class _PlainRepl:
         elif self._commands.compaction.is_running:
             self._start_side_task(self._commands.cancel_compaction())
         elif self._keyboard.text:
-            self._keyboard.clear_line()
+            self._keyboard.clear_text()
         elif self._commands.is_choosing:
             self._queue_line("")
         elif self._ending:
-            sys.stderr.write("\n")
             self._start_side_task(self._leave_or_ask())
         else:
             self._ending = True
-            with self._keyboard.write_above():
-                write_line(sys.stderr, _PRESS_AGAIN)
+            write_line(self._err, _PRESS_AGAIN)
 
     def _interrupt_focused(self) -> bool:
         """Interrupt the focused sub-agent if it works; False if Ctrl-C is for something else."""
@@ -270,11 +271,10 @@ class _PlainRepl:
             self._leave()
             return
         self._is_leaving, self._ending = True, False
-        with self._keyboard.write_above():
-            write_line(sys.stderr, "Agents are still at work:")
-            for line in working:
-                write_line(sys.stderr, f"  {line}")
-            write_line(sys.stderr, "Exit again to leave. Resuming the session continues their tasks.")
+        write_line(self._err, "Agents are still at work:")
+        for line in working:
+            write_line(self._err, f"  {line}")
+        write_line(self._err, "Exit again to leave. Resuming the session continues their tasks.")
         self._keyboard.open()
         self._keyboard.show()
 
@@ -291,7 +291,7 @@ class _PlainRepl:
             client = self._client
             events = client.stream_events()
             self._sender.set_followed(client)
-            dialogs = TerminalDialogs(client, sys.stdin, sys.stderr, self._keyboard)
+            dialogs = TerminalDialogs(client, self._keyboard, self._keyboard)
             self._busy_agents.clear()
             async for envelope in events:
                 if isinstance(envelope.event, TurnStarted) and not envelope.agent:
@@ -302,11 +302,8 @@ class _PlainRepl:
                         count = sum(item.paused for item in (await client.snapshot()).queue)
                         if count:
                             subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
-                            with self._keyboard.write_above():
-                                write_line(
-                                    sys.stderr,
-                                    f"{subject} paused. /queue shows, /queue send N sends, /queue drop N removes.",
-                                )
+                            advice = "/queue shows, /queue send N sends, /queue drop N removes."
+                            write_line(self._err, f"{subject} paused. {advice}")
                     self._sender.expects_turn = False
                     if not self._done.done():  # else leaving has interrupted the turn
                         self.code = code
@@ -319,7 +316,7 @@ class _PlainRepl:
                 else:
                     self._observe(envelope)
                     dialogs.handle_event(envelope)
-            await dialogs.close()
+            await dialogs.end()
             if self._client is client:
                 self._leave()
                 return
@@ -351,27 +348,20 @@ class _PlainRepl:
             return
         for view in views:
             if view.wants(envelope.event):
-                with self._keyboard.write_above():
-                    view.show(envelope.event)
+                view.show(envelope.event)
 
     def _show_agents(self, envelope: Envelope) -> None:
-        """Print what sub-agents do, once no dialog uses the terminal, and leave the focus of one that has ended."""
+        """Print what sub-agents do, and leave the focus of one that has ended."""
         event, commands = envelope.event, self._commands
         if isinstance(event, TurnStarted):
             self._busy_agents.add(envelope.agent)
         elif isinstance(event, TurnEnded):
             self._busy_agents.discard(envelope.agent)
-        self._unprinted += self._agent_lines.format_lines(
-            envelope, focus=commands.agent, in_turn=self._keyboard.is_busy
-        )
+        for line in self._agent_lines.format_lines(envelope, focus=commands.agent, in_turn=self._keyboard.is_busy):
+            self._agent_lines.write(self._err, line)
         if isinstance(event, AgentEnded) and event.id == commands.agent:
             commands.agent = ""
-            self._unprinted.append("Prompts go to the main agent again.")
-        if self._unprinted and not self._keyboard.is_held:
-            lines, self._unprinted = self._unprinted, []
-            with self._keyboard.write_above():
-                for line in lines:
-                    self._agent_lines.write(sys.stderr, line)
+            write_line(self._err, "Prompts go to the main agent again.")
 
     # --- input ---
 
@@ -386,7 +376,7 @@ class _PlainRepl:
         await self._commands.print_resumed()
         await self._enter_session(None)
         if draft and not first:
-            await self._run_reporting_errors(draft, edit=True)
+            self._keyboard.set_text(draft.rstrip())
         if first:
             await self._run_reporting_errors(first)
         while True:
@@ -398,20 +388,18 @@ class _PlainRepl:
                 await asyncio.sleep(0)
             await self._run_reporting_errors(text)
 
-    async def _run_reporting_errors(self, text: str, *, edit: bool = False) -> None:
+    async def _run_reporting_errors(self, text: str) -> None:
         try:
-            await (self._edit_draft(text) if edit else self._run_line(text))
+            await self._run_line(text)
         except OdinError as error:
             self._commands.error_log.add(time.time(), "refused", error.describe())
-            with self._keyboard.write_above():
-                write_line(sys.stderr, error.describe(), "red")
+            write_line(self._err, error.describe(), "red")
 
     async def _run_line(self, text: str) -> None:
         """Run a command, send a prompt, or, after /resume, choose a session."""
         if self._commands.is_choosing:
             before = self._client
-            with self._keyboard.write_above():
-                await self._commands.choose_session(text)
+            await self._commands.choose_session(text)
             await self._enter_session(before)
             return
         line = text.strip()
@@ -419,8 +407,7 @@ class _PlainRepl:
             await self._commands.user_shell.start(self._client, text.lstrip()[1:], self._commands.agent)
             return
         if remembered := find_memory_line(text):
-            with self._keyboard.write_above():
-                write_line(sys.stderr, await change_memory(self._client, ChangeMemory(remembered)))
+            write_line(self._err, await change_memory(self._client, ChangeMemory(remembered)))
             return
         word, _, rest = line.partition(" ")
         known = find_slash_command(word) if text.startswith("/") else None
@@ -430,7 +417,7 @@ class _PlainRepl:
         elif name == "use":
             text = await make_skill_prompt(self._client, rest.strip())
         elif name == "editor":
-            await self._edit_draft(rest or " ", outside=True)
+            await self._open_editor(rest)
             return
         elif self._commands.has_command(name):
             await self._run_command(name, rest)
@@ -455,31 +442,31 @@ class _PlainRepl:
 
     async def _run_command(self, name: str, rest: str) -> None:
         before = self._client
-        with self._keyboard.write_above():
-            try:
-                draft = await self._commands.run(name, rest)
-            except OdinError:
-                self._sender.cancel_expected()
-                raise
+        try:
+            draft = await self._commands.run(name, rest)
+        except OdinError:
+            self._sender.cancel_expected()
+            raise
         await self._enter_session(before)
         first, self._commands.first_prompt = self._commands.first_prompt, None
         if first is not None:
             await self._submit_prompt(first)
-        await self._edit_draft(draft)
+        if draft:
+            self._keyboard.set_text(draft.rstrip())
 
-    async def _edit_draft(self, draft: str, *, outside: bool = False) -> None:
-        """Let the user edit a prompt, in place or with `outside` in $EDITOR, and send the result."""
-        if not draft:
-            return
+    async def _open_editor(self, text: str) -> None:
+        """Let the user write a prompt in $EDITOR, and send it."""
+        command = find_editor()
+        if not command:
+            raise UsageError("No editor is set.", "Set $VISUAL or $EDITOR.")
         self._keyboard.hold()
         try:
-            text = await editors.edit_draft(draft, self.prompt, self._client, outside=outside)
+            text = await edit_externally(self._keyboard, self._client, command, text)
         finally:
             self._keyboard.release()
-            self._install_signals()
         if text.strip():
-            self._line_stays = not outside
-            await (self._send_prompt(text) if outside else self._run_line(text))
+            self._line_stays = False
+            await self._send_prompt(text)
 
     async def _enter_session(self, before: Client | None) -> None:
         """Reset the state for a session that was just opened. Do nothing if it is still the session `before`."""
@@ -494,7 +481,7 @@ class _PlainRepl:
         if queue:
             count = pluralize(len(queue), "queued prompt")
             write_line(
-                sys.stderr, f"{count} from the last session will run after your next prompt. /queue shows the queue."
+                self._err, f"{count} from the last session will run after your next prompt. /queue shows the queue."
             )
 
 

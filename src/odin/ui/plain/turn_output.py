@@ -129,16 +129,16 @@ class StreamedAnswer:
             self._schedule_write()
             return
         text, self._lines = "".join(self._lines), []
-        with self._bottom.write_above():
-            view = memoryview(text.encode(self._encoding, "replace"))
-            while view and not self.broken:
-                try:
-                    view = view[os.write(self._fd, view) :]
-                except BlockingIOError:
-                    select.select([], [self._fd], [], 1.0)
-                except OSError as error:
-                    self.broken = True
-                    self.error = None if isinstance(error, BrokenPipeError) else error
+        self._bottom.clear()
+        view = memoryview(text.encode(self._encoding, "replace"))
+        while view and not self.broken:
+            try:
+                view = view[os.write(self._fd, view) :]
+            except BlockingIOError:
+                select.select([], [self._fd], [], 1.0)
+            except OSError as error:
+                self.broken = True
+                self.error = None if isinstance(error, BrokenPipeError) else error
 
     # --- chunks to lines ---
 

@@ -50,7 +50,7 @@ class TurnView:
             client,
             Prompt(started.id, started.text, started.mode),
             out=sys.stdout,
-            err=sys.stderr,
+            err=self._keyboard.err,
             owns_process=True,
             started=StartedTurn(
                 _prepend(envelope, events),
@@ -68,11 +68,8 @@ class TurnView:
 
     def show_prompt(self, before: str, prompt: str) -> None:
         """Print a prompt on its own line."""
-        with self._keyboard.write_above():
-            write_line(
-                sys.stderr,
-                shorten(f"{before}{escape_hidden(' '.join(prompt.split()))}", get_terminal_size(sys.stderr)[0] - 1),
-            )
+        columns = get_terminal_size(sys.stderr)[0]
+        write_line(self._keyboard.err, shorten(f"{before}{escape_hidden(' '.join(prompt.split()))}", columns - 1))
 
 
 async def _prepend(first: Envelope, events: AsyncIterator[Envelope]) -> AsyncIterator[Envelope]:
