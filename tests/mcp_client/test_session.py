@@ -435,6 +435,8 @@ SEVEN = {"action": "accept", "content": {"n": 7}}
         ({"n": {"type": "integer"}}, (("seven",),), {"action": "decline"}),
         ({"ok": {"type": "boolean"}}, (("No",),), {"action": "accept", "content": {"ok": False}}),
         ({"c": {"type": "string", "enum": ["a", "b"]}}, (("b",),), {"action": "accept", "content": {"c": "b"}}),
+        ({"c": {"type": "string", "enum": ["a", "b"]}}, (("d",),), {"action": "decline"}),
+        ({"n": {"type": "integer", "maximum": 6}}, (("7",),), {"action": "decline"}),
         ({"name": {"type": "string"}}, (), {"action": "cancel"}),
         ({"Passwort": {"type": "string"}}, (), {"action": "cancel"}),
         ({"seed phrase": {"type": "string"}, "PAT": {"type": "integer"}}, (), {"action": "cancel"}),
@@ -457,7 +459,8 @@ async def test_a_question_of_a_server_gets_the_users_answer(
     for question in questions:
         who, _, asked = question.text.partition("\n\n")
         assert who.startswith("The MCP server tiny asks this and gets your answer; Odin does not vouch for it. Never ")
-        assert (question.header, asked.partition("\n")[0]) == ("MCP server tiny", "Who are you?")
+        assert question.header.startswith("MCP server tiny: ")
+        assert asked.partition("\n")[0] == "Who are you?"
     assert not any("seven" in text for text in session.warnings()), "an answer may be a secret"
 
 

@@ -13,9 +13,7 @@ from odin.core.slash_commands import find_slash_command
 from odin.session.log import read_log
 from odin.ui.tui.blocks import NoticeBlock
 from odin.ui.tui.composer.draft import PromptDraft
-from odin.ui.tui.dialogs.permission import PermissionDialog
-from odin.ui.tui.dialogs.plan import PlanDialog
-from odin.ui.tui.dialogs.questions import QuestionsDialog
+from odin.ui.tui.dialogs.interaction import InteractionDialog
 from odin.ui.tui.paint.painter import RenderCache, is_joined
 from odin.ui.tui.transcript_model import TranscriptModels
 from tests.tui.conftest import Stage
@@ -88,8 +86,9 @@ class InvariantChecker:
         """Record a violation if the user did not cause this op."""
         done = self.random_input.actions
         if isinstance(op, Answer):
-            kinds = PermissionDialog | QuestionsDialog | PlanDialog
-            dialogs = [one for one in self.app.screen_stack if isinstance(one, kinds) and one.ask_id == op.id]
+            dialogs = [
+                one for one in self.app.screen_stack if isinstance(one, InteractionDialog) and one.ask_id == op.id
+            ]
             if not dialogs or not dialogs[0].ready or self.opened_at[dialogs[0]] >= len(done):
                 self.violations.append(f"answered without input of the user: {op}")
         elif isinstance(op, Interrupt) and not any(any(key in one for key in STOP_ACTIONS) for one in done[-8:]):
@@ -148,7 +147,7 @@ class InvariantChecker:
     async def _settle_once(self, stop: bool) -> bool:
         app = self.app
         top = app.screen
-        if isinstance(top, PermissionDialog | QuestionsDialog | PlanDialog):
+        if isinstance(top, InteractionDialog):
             if top.ready:
                 await self.random_input.press(self.random_input.random.choice(("escape", "n", "y", "enter")))
             return False

@@ -10,7 +10,7 @@ from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, To
 from odin.core.client import RewindPlan, SessionSummary, TurnRecord
 from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.event_values import FileChange, FileState, Option, Question, ServerStatus, SkippedFile, Todo
-from odin.core.interaction import TrustRequest
+from odin.core.interaction import TrustRequest, ask_for_trust
 from odin.core.op import (
     Answer,
     ChangePrompt,
@@ -28,7 +28,8 @@ from odin.ui.tui.app import OdinApp
 from odin.ui.tui.blocks import CallBlock
 from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.form import FormDialog
-from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
+from odin.ui.tui.dialogs.interaction import InteractionDialog
+from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, ReportDialog, Sheet
 from odin.ui.tui.dialogs.rules import RulesDialog, make_rule_form
 from odin.ui.tui.dialogs.servers import ServersDialog
@@ -415,7 +416,7 @@ async def go_to_second_question(scene: Scene) -> None:
 
 
 async def ask_trust(scene: Scene) -> None:
-    await scene.push_dialog(TrustDialog(TrustRequest("/p", starts=("a program",))))
+    await scene.push_dialog(InteractionDialog(ask_for_trust(TrustRequest("/p", starts=("a program",)))))
 
 
 async def open_onboarding(scene: Scene) -> None:
@@ -633,7 +634,7 @@ CASES: tuple[Case, ...] = (
     Case("more_answers", ask_for_command, shows("Deny always")),
     Case("allow_note", ask_for_command, is_in_step("note")),
     Case("deny", ask_for_command, has_answered(choice="deny")),
-    Case("deny_words", ask_for_command, is_in_step("no")),
+    Case("deny_words", ask_for_command, is_in_step("text")),
     Case("deny_always", ask_for_command, is_in_step("rule", allow=False, scope="project")),
     Case("edit_call", ask_for_command, is_in_step("edit")),
     Case("show_call", ask_for_command, lambda scene: scene.dialog._view == "all"),
@@ -641,12 +642,12 @@ CASES: tuple[Case, ...] = (
     Case("stop_work", ask_for_command, has_answered(choice="stop")),
     Case("approve_plan", ask_plan, has_answered(choice="approve")),
     Case("plan_session", ask_plan, has_answered(choice="approve_new_session")),
-    Case("change_plan", ask_plan, lambda scene: scene.dialog._writing),
+    Case("change_plan", ask_plan, is_in_step("text")),
     Case("keep_planning", ask_plan, has_answered(choice="keep_planning")),
     Case("next_option", ask_questions, lambda scene: scene.dialog._draft.cursor == 1),
     Case("previous_option", ask_questions, lambda scene: scene.dialog._draft.cursor == 2),
     Case("toggle_option", go_to_second_question, shows("[x] C")),
-    Case("own_words", ask_questions, lambda scene: scene.dialog._writing),
+    Case("own_words", ask_questions, lambda scene: scene.dialog._draft.is_writing),
     Case("previous_question", go_to_second_question, lambda scene: scene.dialog._draft.number == 0),
     Case("settle", ask_questions, lambda scene: scene.dialog._draft.number == 1),
     Case("cancel", ask_questions, has_answered(choice="cancel")),

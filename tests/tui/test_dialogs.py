@@ -9,14 +9,12 @@ import pytest
 
 from odin.core.call_events import PlanAsked
 from odin.core.event_values import ServerStatus
-from odin.core.interaction import TrustRequest, make_interaction
+from odin.core.interaction import TrustRequest, ask_for_trust, make_interaction
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.dialog import Dialog
 from odin.ui.tui.dialogs.form import FormDialog
-from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog, TrustDialog
-from odin.ui.tui.dialogs.permission import PermissionDialog
-from odin.ui.tui.dialogs.plan import PlanDialog
-from odin.ui.tui.dialogs.questions import QuestionsDialog
+from odin.ui.tui.dialogs.interaction import InteractionDialog
+from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog
 from odin.ui.tui.dialogs.reports import REPORTS, ErrorsDialog, HelpDialog, ReportDialog
 from odin.ui.tui.dialogs.rules import RulesDialog, make_rule_form
 from odin.ui.tui.dialogs.servers import ServersDialog
@@ -38,6 +36,9 @@ PLAN = PlanAsked(
 )
 
 
+TRUST = TrustRequest("/p", starts=("a program",))
+
+
 def make_recorder(scene: Scene) -> Callable[..., Awaitable[str]]:
     async def record(*answer: object) -> str:
         scene.results.append(answer)
@@ -52,10 +53,10 @@ def make_servers_dialog(scene: Scene) -> ServersDialog:
 
 
 DIALOGS: dict[str, MakeDialog] = {
-    "PermissionDialog": lambda scene: PermissionDialog(make_interaction(COMMAND), make_recorder(scene)),
-    "QuestionsDialog": lambda scene: QuestionsDialog(make_interaction(QUESTIONS), make_recorder(scene)),
-    "PlanDialog": lambda scene: PlanDialog(make_interaction(PLAN), make_recorder(scene)),
-    "TrustDialog": lambda scene: TrustDialog(TrustRequest("/p", starts=("a program",))),
+    "InteractionDialog, permission": lambda scene: InteractionDialog(make_interaction(COMMAND), make_recorder(scene)),
+    "InteractionDialog, questions": lambda scene: InteractionDialog(make_interaction(QUESTIONS), make_recorder(scene)),
+    "InteractionDialog, plan": lambda scene: InteractionDialog(make_interaction(PLAN), make_recorder(scene)),
+    "InteractionDialog, trust": lambda scene: InteractionDialog(ask_for_trust(TRUST)),
     "OnboardingDialog": lambda scene: OnboardingDialog(scene.setup),
     "SessionPicker": lambda scene: SessionPicker(),
     "ModelPicker": lambda scene: ModelPicker(),
@@ -179,9 +180,10 @@ async def test_every_key_action_can_also_be_clicked(size: tuple[int, int]) -> No
 
 
 EXTRA_SCOPES: dict[str, set[str]] = {
-    "PermissionDialog": {"permission"},
-    "QuestionsDialog": {"questions"},
-    "TrustDialog": {"confirm"},
+    "InteractionDialog, permission": {"permission"},
+    "InteractionDialog, questions": {"questions"},
+    "InteractionDialog, plan": {"plan"},
+    "InteractionDialog, trust": {"confirm"},
     "OnboardingDialog": {"welcome"},
 }
 SHARED_SCOPES = {"dialog", "list", "reading", "stats"}

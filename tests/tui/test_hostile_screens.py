@@ -18,7 +18,7 @@ from odin.core.client import (
 from odin.core.errors import UsageError
 from odin.core.event import SessionSwitched
 from odin.core.policy import RuleLine
-from odin.ui.tui.dialogs.permission import PermissionDialog
+from odin.ui.tui.dialogs.interaction import InteractionDialog
 from tests.hostile_text import HOSTILE_TEXTS, ValueMaker, event_types, find_foreign_sequence
 from tests.tui.conftest import Stage, run_app
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions
@@ -82,7 +82,7 @@ async def test_no_screen_emits_control_sequences(nasty: str) -> None:
             await stage.press("escape")
             await stage.until(lambda: len(stage.app.screen_stack) == 1)
         client.emit(maker.make_struct(PermissionAsked, unsandboxed=False), maker.make_struct(QuestionsAsked))
-        await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog))
+        await stage.until(lambda: isinstance(stage.app.screen, InteractionDialog))
         await stage.pilot.pause(0.1)
         assert not find_foreign_sequence(get_rendered_screen(stage))
         assert stage.app.failure is None

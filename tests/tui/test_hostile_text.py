@@ -17,8 +17,8 @@ from odin.core.event import Envelope, SessionSwitched, TurnStarted
 from odin.core.interaction import make_interaction
 from odin.core.op import Answer
 from odin.ui.notifications import format_desktop_notification, format_title
-from odin.ui.tui.dialogs.permission import PermissionDialog
-from odin.ui.tui.dialogs.permission_view import paint_request as permission_page
+from odin.ui.tui.dialogs.interaction import InteractionDialog
+from odin.ui.tui.dialogs.interaction_view import paint_request as permission_page
 from odin.ui.tui.lifecycle import print_transcript
 from odin.ui.tui.paint.canvas import Canvas, wrap_cells
 from odin.ui.tui.paint.painter import paint_block
@@ -177,7 +177,7 @@ async def test_a_request_cannot_be_allowed_before_all_of_it_was_shown() -> None:
 
 
 async def wait_until_ready(stage: Stage) -> None:
-    await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog) and stage.app.screen.ready)
+    await stage.until(lambda: isinstance(stage.app.screen, InteractionDialog) and stage.app.screen.ready)
     await stage.pilot.pause(0.05)
 
 
@@ -188,9 +188,9 @@ async def test_a_click_on_a_dialog_that_just_opened_answers_nothing() -> None:
     client = FakeClient([TurnStarted("p1", "Go.", "edit_mode")])
     async with run_app(FakeSessions(client), timing=replace(SHORT_WAITS, quiet_s=60.0)) as stage:
         client.emit(request_for("touch x"))
-        await stage.until(lambda: isinstance(stage.app.screen, PermissionDialog))
+        await stage.until(lambda: isinstance(stage.app.screen, InteractionDialog))
         dialog = stage.app.screen
-        assert isinstance(dialog, PermissionDialog)
+        assert isinstance(dialog, InteractionDialog)
         await stage.until(lambda: dialog.is_mounted and dialog.query_one("#answers").size.height)
         quiet = dialog._quiet_from
         await stage.pilot.click("#answers", offset=(3, 0))

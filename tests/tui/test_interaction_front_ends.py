@@ -197,3 +197,32 @@ def test_trust_is_asked_in_a_terminal(typed: str, answer: str) -> None:
     assert ask_trust(request, io.StringIO(typed), screen) == answer
     assert made.title in screen.getvalue()
     made.find_choice(answer)
+
+
+def test_settings_that_are_not_shown_as_a_whole_cannot_be_trusted() -> None:
+    made = ask_for_trust(TrustRequest("/p", starts=("one\n  | two", *("a server",) * 200)))
+    assert [choice.key for choice in made.choices] == ["no"]
+    assert "odin trust" in made.effect
+    assert next(detail.text for detail in made.details if detail.kind == "quote") == "one\\n  | two"
+    assert "… and 1 more" in [detail.text for detail in made.details]
+
+
+@pytest.mark.parametrize(
+    ("limits", "words", "problem"),
+    [
+        ({"required": True}, (), "Enter a value."),
+        ({}, (), ""),
+        ({"minimum": 3}, ("ab",), "Enter at least 3 characters."),
+        ({"type": "number", "maximum": 2.5}, ("3",), "Enter at most 2.5."),
+        ({"type": "number"}, ("3e",), "Enter a number."),
+        ({"type": "integer"}, ("3.5",), "Enter a whole number."),
+        ({"type": "choice"}, ("Green",), "Choose one of the options."),
+        ({"type": "choice", "multiple": True, "minimum": 2}, ("Red",), "Choose at least 2 options."),
+        ({"type": "choice", "multiple": True, "maximum": 1}, ("Red", "Blue"), "Choose at most 1 option."),
+        ({"type": "integer", "options": COLOR[0].options}, ("Red",), ""),
+    ],
+)
+def test_a_field_says_what_is_wrong_with_an_answer(limits: dict[str, Any], words: Any, problem: str) -> None:
+    given: dict[str, Any] = {"options": COLOR[0].options if limits.get("type") == "choice" else (), **limits}
+    field = make_interaction(QuestionsAsked("a1", "c", (Question("Color", "Which color?", **given),))).form[0]
+    assert field.find_problem(words) == problem

@@ -20,7 +20,8 @@ from odin.host.workspace_sessions import open_workspace_sessions
 from odin.models.onboarding import Onboarding
 from odin.testing import ScriptedServer, say
 from odin.ui.tui.app import OdinApp
-from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
+from odin.ui.tui.dialogs.interaction import InteractionDialog
+from odin.ui.tui.dialogs.onboarding import OnboardingDialog
 from tests.conftest import Run
 from tests.providers.servers import Connection, serve
 from tests.tui.conftest import SHORT_WAITS, SIZES_AND_THEMES, Stage
@@ -339,7 +340,7 @@ async def test_a_folder_is_trusted_only_after_a_yes(
     (home / ".config" / "odin").mkdir(parents=True)
     (home / ".config" / "odin" / "odinconfig.json").write_text('{"model": "offline/planner"}')
     async with start_app(trust=True) as stage:
-        await stage.until(lambda: isinstance(stage.app.screen, TrustDialog) and stage.app.screen.ready)
+        await stage.until(lambda: isinstance(stage.app.screen, InteractionDialog) and stage.app.screen.ready)
         await stage.shows("has its own settings", "./spy.sh", "Bash(make:*)")
         await stage.shows("hooks and servers of this project run in the sandbox", "with network for its servers")
         assert stage.app.info is None

@@ -9,7 +9,7 @@ import pytest
 from odin.core.op import AnswerPermission
 from odin.testing import call, say
 from odin.ui.tui.dialogs.dialog import RequestDialog
-from odin.ui.tui.dialogs.permission_view import ArgumentsArea
+from odin.ui.tui.dialogs.interaction_view import ArgumentsArea
 from odin.ui.tui.dialogs.widgets import ChoiceBar
 from tests.tui.conftest import OpenApp, Stage
 
@@ -263,7 +263,7 @@ async def test_ctrl_x_opens_the_editor_as_in_the_composer(
     async def edited(app: object, text: str) -> str:
         return text.replace("made", "remade")
 
-    monkeypatch.setattr("odin.ui.tui.dialogs.permission_view.edit_in_editor", edited)
+    monkeypatch.setattr("odin.ui.tui.dialogs.interaction_view.edit_in_editor", edited)
     async with open_app(SCRIPT) as stage:
         await stage.send("Make it.")
         await wait_for_request(stage)

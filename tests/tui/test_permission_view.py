@@ -10,7 +10,7 @@ from odin.core.errors import UsageError
 from odin.core.interaction import make_interaction
 from odin.core.policy import Danger
 from odin.ui.permission_text import ArgumentForm, InvalidJson, format_headline
-from odin.ui.tui.dialogs.permission_view import (
+from odin.ui.tui.dialogs.interaction_view import (
     RuleDraft,
     format_danger,
     paint_change,

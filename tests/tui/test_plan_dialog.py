@@ -7,7 +7,7 @@ import pytest
 from odin.core.op import Interrupt
 from odin.testing import call, say
 from odin.ui.tui.dialogs.dialog import RequestDialog
-from odin.ui.tui.dialogs.plan import PlanDialog
+from odin.ui.tui.dialogs.interaction import InteractionDialog
 from tests.tui.conftest import OpenApp, Stage
 from tests.tui.test_permission_dialog import click_text, list_last_results, wait_for_request, wait_until_closed
 
@@ -104,6 +104,6 @@ async def test_a_long_plan_scrolls_and_leaves_the_answers_in_view(open_app: Open
 async def test_an_interrupt_by_another_client_closes_the_dialog(open_app: OpenApp) -> None:
     async with open_app([handoff_call(), say("Done.")]) as stage:
         await open_plan_dialog(stage)
-        assert isinstance(stage.app.screen, PlanDialog)
+        assert isinstance(stage.app.screen, InteractionDialog)
         await stage.app.client.submit(Interrupt())
         await stage.until(lambda: not isinstance(stage.app.screen, RequestDialog))

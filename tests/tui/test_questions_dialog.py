@@ -1,5 +1,6 @@
 """The questions dialog over real sessions: the model reads the chosen answers."""
 
+import json
 from typing import Any
 
 import pytest
@@ -187,3 +188,49 @@ async def test_a_question_of_an_mcp_server(open_app: OpenApp) -> None:
         await stage.shows("Two.")
         await wait_until_closed(stage)
         assert list_last_results(stage)["toolu_q2"] == '{"action": "cancel"}'
+
+
+FORM = {
+    "name": {"type": "string", "minLength": 2},
+    "age": {"type": "integer", "minimum": 18, "title": "Age", "description": "in years"},
+    "member": {"type": "boolean", "default": False},
+    "color": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]},
+    "sizes": {"type": "array", "items": {"enum": ["S", "M", "L"]}, "minItems": 2},
+}
+
+
+@pytest.mark.slow  # the official package takes seconds to load
+async def test_a_form_of_an_mcp_server(open_app: OpenApp) -> None:
+    turns = [call_tiny("ask", "q1", text=json.dumps(FORM)), say("One.")]
+    async with open_app(turns, config={"mcp": {"tiny": make_server_settings()}}, allowed_tools=("mcp__tiny",)) as stage:
+        await stage.send("Ask me.")
+        await wait_for_request(stage, "(1 of 5): MCP server tiny: name", "Who are you?", "Never enter a")
+        await stage.press("enter")
+        await stage.shows("Enter a value.")
+        await stage.send("A")
+        await stage.shows("Enter at least 2 characters.")
+        await stage.send("da")
+        await stage.shows("Age: in years")
+        await stage.send("ten")
+        await stage.shows("Enter a whole number.")
+        await stage.press("up")
+        await stage.shows("(1 of 5)", "Ada")
+        await stage.press("enter", "ctrl+u")
+        await stage.send("17")
+        await stage.shows("Enter at least 18.")
+        await stage.press("backspace")
+        await stage.send("8")
+        await stage.shows("› 1 ○ No (default)", "2 ○ Yes")
+        assert "Other" not in stage.screen()
+        await stage.press("o", "2")
+        await stage.shows("1 ○ r (default)", "Red", "Blue")
+        await stage.press("down", "enter")
+        await stage.shows("[ ] S")
+        await stage.press("enter")
+        await stage.shows("Choose at least 2 options.")
+        await stage.press("3", "enter")
+        await stage.shows("Your answers", "2 MCP server tiny: Age", "S, L")
+        await stage.press("enter")
+        await stage.shows("One.")
+        content = {"name": "Ada", "age": 18, "member": True, "color": "b", "sizes": ["S", "L"]}
+        assert json.loads(list_last_results(stage)["toolu_q1"]) == {"action": "accept", "content": content}

@@ -15,8 +15,7 @@ from odin.core.op import (
     SetTitle,
 )
 from odin.testing import ScriptedCall, reply, say
-from odin.ui.tui.dialogs.permission import PermissionDialog
-from odin.ui.tui.dialogs.questions import QuestionsDialog
+from odin.ui.tui.dialogs.interaction import InteractionDialog
 from tests.tui.conftest import OpenApp, Stage
 from tests.tui.remote_sessions import RemoteSessions
 
@@ -38,9 +37,11 @@ async def use_app(stage: Stage) -> str:
     """Answer a permission request and a question, run a shell command, switch sessions, and return the screen."""
     app = stage.app
     await stage.send("do it")
-    await stage.until(lambda: isinstance(app.screen, PermissionDialog) and app.screen.ready)
+    await stage.until(lambda: isinstance(app.screen, InteractionDialog) and app.screen.ready)
+    asked = app.screen
     await stage.press("y")
-    await stage.until(lambda: isinstance(app.screen, QuestionsDialog) and app.screen.ready)
+    await stage.until(lambda: app.screen is not asked)
+    await stage.until(lambda: isinstance(app.screen, InteractionDialog) and app.screen.ready)
     await stage.press("enter")
     await stage.shows("all of it")
     await stage.idle()

@@ -8,10 +8,11 @@ from textual._context import visible_screen_stack
 
 from odin.core.call_events import Replied, ToolEnded, ToolStarted
 from odin.core.event import TurnEnded, TurnStarted
-from odin.core.interaction import TrustRequest
+from odin.core.interaction import TrustRequest, ask_for_trust
 from odin.core.message import ReplyMessage, Text, ToolCall
 from odin.core.tui_settings import ThemeSetting
-from odin.ui.tui.dialogs.onboarding import OnboardingDialog, TrustDialog
+from odin.ui.tui.dialogs.interaction import InteractionDialog
+from odin.ui.tui.dialogs.onboarding import OnboardingDialog
 from odin.ui.tui.dialogs.rules import make_rule_form
 from odin.ui.tui.dialogs.sessions import ContentsDialog, RewindScopePicker
 from odin.ui.tui.toasts import TOAST_SECONDS
@@ -149,7 +150,7 @@ async def review_answers(scene: SnapshotScene) -> None:
 
 
 async def open_trust_dialog(scene: SnapshotScene) -> None:
-    await scene.push_dialog(TrustDialog(TRUST_REQUEST))
+    await scene.push_dialog(InteractionDialog(ask_for_trust(TRUST_REQUEST)))
     await scene.stage.shows("make lint", "y Trust")
 
 

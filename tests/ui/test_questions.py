@@ -11,7 +11,7 @@ from odin.core.interaction import FormField, make_interaction
 from odin.core.op import Answer
 from odin.testing import ScriptedServer, Turn, call, reply, say
 from odin.ui.callbacks import make_sdk_answer, parse_choice
-from odin.ui.plain.dialogs import format_field
+from odin.ui.plain.dialogs import ask_user, format_field
 from tests.table import each
 from tests.ui.pseudo_terminal import open_terminal
 
@@ -182,3 +182,28 @@ def test_question_tool_is_not_offered_without_a_terminal(workspace: Path, run_od
         assert "No user can be asked" in server.requests[1].results["q1"]
         assert "Question" not in server.requests[0].tool_names
     assert ran.stdout == "I chose.\n"
+
+
+class TypedLines:
+    """A terminal at which these lines are typed, one for each question."""
+
+    def __init__(self, *lines: str) -> None:
+        self.shown = ""
+        self._lines = iter(lines)
+
+    def write(self, text: str) -> None:
+        self.shown += text
+
+    async def ask_line(self, text: str) -> str:
+        self.write(text)
+        return next(self._lines)
+
+
+async def test_a_form_is_asked_again_until_its_values_fit() -> None:
+    age = Question("Age", "How old?", type="integer", required=True, minimum=18, maximum=99)
+    size = Question("Size", "Which?", (Option("S"), Option("L")), type="choice")
+    terminal: Any = TypedLines("\n", "old\n", "7\n", "42\n", "huge\n", "2\n")
+    answer = await ask_user(terminal, make_interaction(QuestionsAsked("a", "c", (age, size), "tiny")), None)  # pyright: ignore[reportArgumentType]
+    assert answer == Answer("a", "answer", answers=(("42",), ("L",)))
+    for said in ("Enter a value: ", "Enter a whole number: ", "Enter at least 18: ", "Choose one of the options: "):
+        assert said in terminal.shown

@@ -10,8 +10,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from odin.core.interaction import Interaction
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests import pictures
 from tests.conftest import Run
@@ -216,6 +218,28 @@ def test_client_answers_a_permission_request(workspace: Path, allow: bool) -> No
         assert client.close_input() == []
         assert client.process.returncode == 0
     assert target.exists() is allow
+
+
+def test_client_answers_the_interaction_that_the_app_would_show(workspace: Path) -> None:
+    target = workspace / "x"
+    with (
+        ScriptedServer(make_write_script(target)) as server,
+        StreamClient("--permission-prompt-tool", "stdio", cwd=workspace, env=server.env("anthropic")) as client,
+    ):
+        client.send(make_user_line("Write."))
+        request = client.read_until("control_request")["request"]
+        asked = msgspec.convert(request["interaction"], Interaction)
+        assert (asked.kind, asked.title, asked.danger) == ("permission", "Create file x", "changes_files")
+        assert [detail.kind for detail in asked.details] == ["diff"]
+        rule = next(field for field in asked.form if field.name == "rule").options[0].label
+        for choice, found in (("sure", "'sure' is not an answer to this."), (7, "The answer is not valid")):
+            client.send(make_control_line("answer", id=asked.id, choice=choice))
+            assert found in client.read_until("control_response")["response"]["error"]
+        client.send(make_control_line("answer", id=asked.id, choice="allow_session", rule=rule))
+        assert client.read_until("control_response")["response"]["response"] == {"accepted": True}
+        assert client.read_until("result")["result"] == "Done."
+        client.close_input()
+    assert target.exists()
 
 
 def test_interrupt_cancels_the_permission_request(workspace: Path) -> None:

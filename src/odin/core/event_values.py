@@ -171,13 +171,24 @@ class Option(Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
+AnswerType = Literal["text", "number", "integer", "choice"]
+"""What can be typed; `choice`: only the options."""
+
+
 class Question(Struct, frozen=True, omit_defaults=True):
-    """A question to the user. The first option is the default; `multiple` allows several options."""
+    """A question to the user. The first option is the default; `multiple` allows several options.
+
+    The limits are for a number, the length of a text, or how many options are chosen.
+    """
 
     header: str
     text: str
     options: tuple[Option, ...] = ()
     multiple: bool = False
+    type: AnswerType = "text"
+    required: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 class CallAudit(Struct, frozen=True, omit_defaults=True):

@@ -7,7 +7,7 @@ here: how it is told, the choices, the form, who may answer, and the event that 
 no events. Texts are as they came: a front end escapes what its screen must not show.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -24,9 +24,10 @@ from odin.core.call_events import (
     QuestionsAsked,
 )
 from odin.core.errors import UsageError
-from odin.core.event_values import Option, Question
+from odin.core.event_values import AnswerType, Option, Question
+from odin.core.format import pluralize
 from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions
-from odin.core.policy import RememberScope
+from odin.core.policy import Danger, RememberScope
 from odin.core.text import list_choices
 from odin.core.tool import get_display_name
 
@@ -52,7 +53,7 @@ class Choice(Struct, frozen=True, omit_defaults=True):
     """One way to answer. `short` is its label where there is little room, `about` says more.
 
     `scope`, `permission_mode` and `role` are what it stands for; an answer may name others. `fields` are the fields of
-    the form that go with it.
+    the form that go with it, `asks` is the one that is filled in before it is given. `rare`: shown on request.
     """
 
     key: str
@@ -63,13 +64,24 @@ class Choice(Struct, frozen=True, omit_defaults=True):
     permission_mode: str = ""
     role: str = ""
     fields: tuple[str, ...] = ()
+    asks: str = ""
+    rare: bool = False
+
+
+class Detail(Struct, frozen=True, omit_defaults=True):
+    """A part of what is asked: words of Odin (`text`), or foreign text, which is shown apart from them and in full."""
+
+    kind: Literal["text", "quote", "diff", "markdown"]
+    text: str
+    heading: str = ""
 
 
 class FormField(Struct, frozen=True, omit_defaults=True):
     """What can be filled in. `name` is the field of `Answer`; those named `answers` are answered in their order.
 
-    `value` is its content before the user changes it. A field with `options` also takes own words; `multiple` of them
-    can be chosen.
+    `value` is its content before the user changes it. A field with `options` also takes own words unless its type is
+    `choice`; `multiple` of them can be chosen. The limits are for a number, the length of a text, or how many options
+    are chosen.
     """
 
     name: Literal["text", "args", "rule", "plan", "answers"]
@@ -78,6 +90,36 @@ class FormField(Struct, frozen=True, omit_defaults=True):
     value: Any = None
     options: tuple[Option, ...] = ()
     multiple: bool = False
+    type: AnswerType = "text"
+    required: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def find_problem(self, words: Sequence[str]) -> str:
+        """Return what is wrong with an answer, as a sentence, or "". No words stand for the first option, if any."""
+        labels = [option.label for option in self.options]
+        if not words:
+            return "Enter a value." if self.required and not labels else ""
+        if self.type == "choice" and not set(words).issubset(labels):
+            return "Choose one of the options."
+        if self.multiple:
+            return self._check_limits(len(words), "Choose", "option")
+        if words[0] in labels:
+            return ""
+        if self.type == "text":
+            return self._check_limits(len(words[0]), "Enter", "character")
+        try:
+            return self._check_limits(int(words[0]) if self.type == "integer" else float(words[0]), "Enter", "")
+        except ValueError:
+            return "Enter a whole number." if self.type == "integer" else "Enter a number."
+
+    def _check_limits(self, number: float, verb: str, unit: str) -> str:
+        limit, word = self.minimum, "at least"
+        if limit is None or number >= limit:
+            limit, word = self.maximum, "at most"
+            if limit is None or number <= limit:
+                return ""
+        return f"{verb} {word} {pluralize(int(limit), unit) if unit else f'{limit:g}'}."
 
 
 class TrustRequest(Struct, frozen=True, tag=True):
@@ -97,8 +139,9 @@ class TrustRequest(Struct, frozen=True, tag=True):
 class Interaction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is asked. `title` says it in a few words, `reason` why; `task` is what the sub-agent `agent` works on.
 
-    `target` is the command, URL or paths, "" if the title names it. `effect` says what would happen as far as the title
-    does not, `warnings` what to know before allowing it, `sandbox` where a command would run. The rest is in `facts`.
+    `target` is the command, URL or paths, "" if the title names it; `details` show it, and the change or the plan.
+    `danger` grades what would happen, `effect` says it as far as the title does not, `warnings` what to know before
+    allowing it, `sandbox` where a command would run. `facts` are what all this is made of.
     `default` is the choice that stands if nobody answers. `may_answer`: `user` is somebody at a client, also a program
     that stands for the user; hooks and replays cannot answer it.
     """
@@ -115,6 +158,8 @@ class Interaction(Struct, frozen=True, kw_only=True, omit_defaults=True):
     task: str = ""
     reason: str = ""
     target: str = ""
+    details: tuple[Detail, ...] = ()
+    danger: Danger | None = None
     effect: str = ""
     warnings: tuple[str, ...] = ()
     sandbox: str = ""
@@ -153,17 +198,21 @@ def make_interaction(asked: AskEvent, agent: str = "") -> Interaction:
     return _request_permission(asked, agent)
 
 
+def make_answer_field(question: Question) -> FormField:
+    header, text, *rest = msgspec.structs.astuple(question)
+    return FormField("answers", header, text, None, *rest)
+
+
 def _ask_questions(asked: QuestionsAsked, agent: str) -> Interaction:
-    fields = (FormField("answers", one.header, one.text, None, one.options, one.multiple) for one in asked.questions)
     return Interaction(
         id=asked.ask_id,
         kind="elicitation" if asked.server else "questions",
         title="; ".join(one.header or one.text for one in asked.questions),
         reason=f"The MCP server {asked.server} asks the user." if asked.server else "The model asks the user.",
         facts=asked,
-        choices=(Choice("answer", "Answer", fields=("answers",)), Choice("cancel", "Cancel")),
+        choices=(Choice("answer", "Answer", fields=("answers",), asks="answers"), Choice("cancel", "Cancel")),
         default="cancel",
-        form=tuple(fields),
+        form=tuple(map(make_answer_field, asked.questions)),
         call_id=asked.call_id,
         agent=agent,
     )
@@ -184,11 +233,15 @@ def _present_plan(asked: PlanAsked, agent: str) -> Interaction:
         facts=asked,
         choices=(
             *choices,
-            Choice("revise", "Ask for changes", "Ask for changes", fields=("text",)),
+            Choice("revise", "Ask for changes", "Ask for changes", fields=("text",), asks="text"),
             Choice("keep_planning", "Keep planning", "Keep planning"),
         ),
         default="keep_planning",
-        form=(FormField("text", "What should change?"), FormField("plan", "Plan", value=asked.text)),
+        details=(Detail("markdown", asked.text.strip()),),
+        form=(
+            FormField("text", "What should change?", "Say what to change, or go back."),
+            FormField("plan", "Plan", value=asked.text),
+        ),
         call_id=asked.call_id,
         agent=agent,
     )
@@ -207,6 +260,7 @@ def _request_permission(asked: PermissionAsked, agent: str) -> Interaction:
         effect = ""
     is_outside_told = asked.danger == "outside_project" or _OUTSIDE in asked.effect
     is_told = asked.reason == asked.effect or (is_outside_told and "outside the project" in asked.reason)
+    is_lasting = bool(asked.rules) and not asked.unsandboxed
     target = asked.subject or msgspec.json.encode(asked.args).decode()
     return Interaction(
         id=asked.ask_id,
@@ -219,12 +273,17 @@ def _request_permission(asked: PermissionAsked, agent: str) -> Interaction:
         form=(
             FormField("text", "Reason for the model"),
             *(() if asked.unsandboxed else (FormField("args", "Arguments", value=asked.args),)),
-            *((FormField("rule", "Rule", options=tuple(map(Option, asked.rules))),) if asked.rules else ()),
+            *((FormField("rule", "Rule", options=tuple(map(Option, asked.rules))),) if is_lasting else ()),
         ),
         call_id=asked.call_id,
         agent=agent,
         task=asked.task,
         target="" if named else target,
+        details=(
+            *_list_targets(asked, "" if named else target),
+            *((Detail("diff", asked.preview),) if asked.preview else ()),
+        ),
+        danger=asked.danger if asked.effect else None,
         effect=effect,
         warnings=(*((asked.reason,) if asked.reason and not is_told else ()), *_list_homoglyph_warnings(target)),
         sandbox=_describe_sandbox(asked),
@@ -234,7 +293,7 @@ def _request_permission(asked: PermissionAsked, agent: str) -> Interaction:
 
 def _list_permission_choices(asked: PermissionAsked) -> tuple[Choice, ...]:
     deny = Choice("deny", "Deny", "No", fields=("text",))
-    stop = Choice("stop", "Deny and stop the work", "Stop")
+    stop = Choice("stop", "Deny and stop the work", "Stop", rare=True)
     if asked.unsandboxed:
         return Choice("allow_once", "Run without sandbox", "Yes"), deny, stop
     modes = (
@@ -245,16 +304,31 @@ def _list_permission_choices(asked: PermissionAsked) -> tuple[Choice, ...]:
     once = Choice("allow_once", "Allow once", "Yes", fields=("args",))
     if not asked.rules:
         return once, *modes, deny, stop
+    rule = ("rule",)
     return (
         once,
-        Choice("allow_session", "For this session", "Session", scope="session", fields=("rule",)),
+        Choice("allow_session", "For this session", "Session", scope="session", fields=rule, asks="rule"),
         *modes,
         deny,
-        Choice("allow_project", "In this project", "Project", scope="project", fields=("rule",)),
-        Choice("allow_everywhere", "Everywhere", "User", scope="user", fields=("rule",)),
-        Choice("deny_always", "Deny always", "Never", scope="project", fields=("text", "rule")),
+        Choice("allow_project", "In this project", "Project", scope="project", fields=rule, asks="rule", rare=True),
+        Choice("allow_everywhere", "Everywhere", "User", scope="user", fields=rule, asks="rule", rare=True),
+        Choice("deny_always", "Deny always", "Never", scope="project", fields=("text", *rule), asks="rule", rare=True),
         stop,
     )
+
+
+def _list_targets(asked: PermissionAsked, target: str) -> list[Detail]:
+    """Return the command, URL or paths. Paths that need an answer come apart from those already allowed."""
+    paths = (*asked.asked_paths, *asked.allowed_paths)
+    if len(paths) < 2:
+        return [Detail("quote", target)] if target else []
+    found = [Detail("quote", target)] if target and sorted(paths) != sorted(target.split(", ")) else []
+    if asked.asked_paths:
+        heading = "Needs your answer:" if found or asked.allowed_paths else ""
+        found.append(Detail("quote", "\n".join(asked.asked_paths), heading))
+    if asked.allowed_paths:
+        found.append(Detail("quote", "\n".join(asked.allowed_paths), "Allowed already:"))
+    return found
 
 
 def _is_named_by_title(asked: PermissionAsked) -> bool:
@@ -284,22 +358,45 @@ def _list_homoglyph_warnings(text: str) -> Sequence[str]:
     return (found,) if found else ()
 
 
+MAX_TRUST_LINES = 200
+"""Maximum lines of a list. A longer one cannot be trusted where only its start is shown."""
+
+
 def ask_for_trust(request: TrustRequest) -> Interaction:
+    is_too_long = max(len(request.starts), len(request.allows)) > MAX_TRUST_LINES
     network = Choice("network", "Trust, with network for its servers", "With network")
+    yes = (Choice("yes", "Trust this folder", "Trust"), *((network,) if request.servers else ()))
     return Interaction(
         id="trust",
         kind="trust",
         title="This folder has its own settings. They apply only if you trust it:",
         facts=request,
-        choices=(
-            Choice("no", "Ignore them", "Ignore"),
-            Choice("yes", "Trust this folder", "Trust"),
-            *((network,) if request.servers else ()),
-        ),
+        choices=(Choice("no", "Ignore them", "Ignore"), *(() if is_too_long else yes)),
         default="no",
         target=request.folder,
+        details=tuple(_list_trust_details(request)),
+        effect="Too much to show here: `odin trust` lists everything." if is_too_long else "",
         may_answer="user",
     )
+
+
+def _list_trust_details(request: TrustRequest) -> Iterator[Detail]:
+    """Yield one detail for each setting. A line break in one must not look like the next."""
+    yield Detail("text", request.folder)
+    if request.changed:
+        yield Detail("text", f"changed since you trusted it: {', '.join(request.changed)}")
+    for items, heading, after in (
+        (request.starts, "these programs would start:", "hooks and servers of this project run in the sandbox."),
+        (request.allows, "this would be allowed or set:", ""),
+    ):
+        for number, item in enumerate(items[:MAX_TRUST_LINES]):
+            yield Detail("quote", item.replace("\n", "\\n"), "" if number else heading)
+        if len(items) > MAX_TRUST_LINES:
+            yield Detail("text", f"… and {len(items) - MAX_TRUST_LINES} more")
+        if items and after:
+            yield Detail("text", after)
+    if not request.starts and not request.allows:
+        yield Detail("text", "nothing here needs trust.")
 
 
 # --- answers ---

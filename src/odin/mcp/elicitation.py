@@ -1,4 +1,4 @@
-"""Elicitation: what a server asks of the user becomes a question of Odin.
+"""Elicitation: what a server asks of the user becomes a form, with one question for each field.
 
 No list of words tells whether a server asks for a secret, so every question begins with a warning.
 """
@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from odin.core.errors import NeedsConfirmation
-from odin.core.event_values import Option, Question
+from odin.core.event_values import AnswerType, Option, Question
 from odin.core.format import clip
+from odin.core.interaction import make_answer_field
 from odin.core.tool import AskUser, ToolContext
 
 _MAX_FIELDS = 20
@@ -38,9 +39,10 @@ class Elicitation:
             )
             return ElicitResult(action="decline")
         questions = tuple(_make_field_question(server, text, name, field) for name, field in fields.items())
+        questions = questions or (Question(*_introduce(server, text), (Option(_ACCEPT), Option(_DECLINE))),)
         call_id = context.call_id if context is not None else ""
         try:
-            answers = await self._ask(call_id, questions or (_make_question(server, text, _CHOICES),))
+            answers = await self._ask(call_id, questions)
         except NeedsConfirmation:  # nobody can be asked
             return ElicitResult(action="decline")
         if answers is None:
@@ -49,27 +51,26 @@ class Elicitation:
             action = "accept" if answers[0] == (_ACCEPT,) else "decline"
             return ElicitResult(action=action, content=None if params.mode == "url" else {})
         content: dict[str, Any] = {}
-        for (name, field), answer in zip(fields.items(), answers, strict=True):
-            try:
-                value = _parse_value(answer, field)
-            except ValueError:
-                self._warn(f"The answer is not a number, so the question of the MCP server {server} was declined.")
+        for (name, field), question, answer in zip(fields.items(), questions, answers, strict=True):
+            problem = make_answer_field(question).find_problem(answer)
+            if problem and field.get("type") != "boolean":
+                # The answer may be a secret and is not repeated. A front end that checks answers never gets here.
+                self._warn(f"An answer to the MCP server {server} is not valid, so it was declined: {problem}")
                 return ElicitResult(action="decline")
+            value = _parse_value(answer, field)
             if value is not None:
                 content[name] = value
         return ElicitResult(action="accept", content=content)
 
 
-_CHOICES = (Option(_ACCEPT), Option(_DECLINE))
-
-
-def _make_question(server: str, text: str, options: tuple[Option, ...], multiple: bool = False) -> Question:
-    """Return a question that first says who asks: a server must not pass for Odin."""
+def _introduce(server: str, text: str, label: str = "") -> tuple[str, str]:
+    """Return the header and the text of a question that first says who asks: a server must not pass for Odin."""
     warning = (
         f"The MCP server {clip(server, 60)} asks this and gets your answer; Odin does not vouch for it. "
         "Never enter a password, key or token: give those to a server in its settings, with env or headers."
     )
-    return Question(f"MCP server {clip(server, 30)}", f"{warning}\n\n{text}", options, multiple)
+    header = f"MCP server {clip(server, 30)}"
+    return f"{header}: {clip(label, 40)}" if label else header, f"{warning}\n\n{text}"
 
 
 def _get_fields(schema: Any) -> dict[str, dict[str, Any]]:
@@ -82,29 +83,49 @@ def _get_fields(schema: Any) -> dict[str, dict[str, Any]]:
     return found
 
 
+_TYPES: dict[Any, tuple[AnswerType, Any, str, str]] = {
+    "integer": ("integer", int, "minimum", "maximum"),
+    "number": ("number", int | float, "minimum", "maximum"),
+    "array": ("choice", list, "minItems", "maxItems"),
+}
+"""For a type of JSON: what can be typed, the type of its default, and the names of its limits."""
+
+
 def _make_field_question(server: str, message: str, name: str, field: dict[str, Any]) -> Question:
-    label = str(field.get("title") or name)
-    about = f": {field['description']}" if field.get("description") else ""
-    options = [Option(text) for text in _list_choices(field)]
-    if "default" in field and not options:
-        options = [Option(str(field["default"]), "the default")]
-    elif "default" in field:
-        options.sort(key=lambda option: option.label != _format_label(field["default"]))
-    if not field["required"]:
+    label, default = str(field.get("title") or name), field.get("default")
+    kind, default_type, *limits = _TYPES.get(field.get("type"), ("text", str, "minLength", "maxLength"))
+    options = _list_options(field)
+    if options:
+        kind = "choice"
+        options.sort(key=lambda option: "default" in field and option.label != _format_label(default))
+    elif isinstance(default, default_type):
+        options = [Option(str(default), "the default")]
+    if options and not field["required"]:
         options.append(Option(_SKIP))
-    return _make_question(
-        server, clip(f"{message}\n{label}{about}", 2500), tuple(options), field.get("type") == "array"
+    about = f": {field['description']}" if field.get("description") else ""
+    about += "" if field["required"] else " (optional)"
+    least, most = (limit if isinstance(limit := field.get(name), int | float) else None for name in limits)
+    return Question(
+        *_introduce(server, clip(f"{message}\n{label}{about}", 2500), label),
+        tuple(options),
+        multiple=field.get("type") == "array",
+        type=kind,
+        required=field["required"],
+        minimum=least if field["required"] or kind != "choice" else None,
+        maximum=most,
     )
 
 
-def _list_choices(field: dict[str, Any]) -> list[str]:
+def _list_options(field: dict[str, Any]) -> list[Option]:
+    """Return the values that a field allows, with what they mean, or nothing if it allows any."""
     if field.get("type") == "boolean":
-        return ["Yes", "No"]
+        return [Option("Yes"), Option("No")]
     source = cast("dict[str, Any]", field.get("items") or {}) if field.get("type") == "array" else field
-    if isinstance(source.get("oneOf") or source.get("anyOf"), list):
-        items = cast("list[Any]", source.get("oneOf") or source.get("anyOf"))
-        return [str(cast("dict[str, Any]", item).get("const", "")) for item in items if isinstance(item, dict)]
-    return [str(item) for item in cast("list[Any]", source.get("enum") or [])]
+    titled = source.get("oneOf") or source.get("anyOf")
+    if isinstance(titled, list):
+        items = (cast("dict[str, Any]", item) for item in cast("list[Any]", titled) if isinstance(item, dict))
+        return [Option(str(item.get("const", "")), str(item.get("title") or "")) for item in items]
+    return [Option(str(item)) for item in cast("list[Any]", source.get("enum") or [])]
 
 
 def _format_label(value: Any) -> str:
@@ -112,7 +133,7 @@ def _format_label(value: Any) -> str:
 
 
 def _parse_value(answer: tuple[str, ...], field: dict[str, Any]) -> Any:
-    """Return the value of a field, None to leave it out. Raise ValueError if it is no number."""
+    """Return the value of a field, None to leave it out."""
     words = [word for word in answer if word != _SKIP]
     if field.get("type") == "array":
         return words

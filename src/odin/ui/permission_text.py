@@ -14,6 +14,7 @@ from odin.core.call_events import AnswerEvent, PermissionAnswered
 from odin.core.errors import UsageError
 from odin.core.interaction import MAX_TITLE, Interaction
 from odin.core.policy import Danger
+from odin.ui.plan_text import shorten_plan_path
 from odin.ui.terminal import escape_hidden, quote_block, shorten
 
 DANGER_WORDS: dict[Danger, str] = {
@@ -30,9 +31,11 @@ _MAX_TASK = 60
 """Characters of a sub-agent's task in a headline."""
 
 
-def format_headline(interaction: Interaction) -> str:
-    """Return what a permission request is about, and which sub-agent asks."""
+def format_headline(interaction: Interaction, cwd: str = "") -> str:
+    """Return what is asked, and which sub-agent asks; the path of a plan as the user would type it in `cwd`."""
     title = shorten(escape_hidden(interaction.title), MAX_TITLE)
+    if interaction.kind == "plan":
+        return f"Plan: {title} ({escape_hidden(shorten_plan_path(interaction.plan.path, cwd or '/'))})"
     if not interaction.agent:
         return title
     task = shorten(" ".join(escape_hidden(interaction.task).split()), _MAX_TASK)
@@ -40,29 +43,18 @@ def format_headline(interaction: Interaction) -> str:
 
 
 def format_subject(interaction: Interaction, columns: int) -> list[str]:
-    """Return the command, URL or paths of the request; a single file is named by the headline.
-
-    Paths that need an answer are listed apart from those already allowed.
-    """
-    asked, allowed = interaction.permission.asked_paths, interaction.permission.allowed_paths
-    if len(asked) + len(allowed) < 2:
-        return quote_block(interaction.target, columns) if interaction.target else []
+    """Return the command, URL or paths of the request; a single file is named by the headline."""
     lines: list[str] = []
-    if sorted((*asked, *allowed)) != sorted(interaction.target.split(", ")):
-        lines += quote_block(interaction.target, columns)
-    if asked:
-        if lines or allowed:
-            lines.append("Needs your answer:")
-        lines += quote_block("\n".join(asked), columns)
-    if allowed:
-        lines += ["Allowed already:", *quote_block("\n".join(allowed), columns)]
+    for detail in interaction.details:
+        if detail.kind == "quote":
+            lines += [*([detail.heading] if detail.heading else ()), *quote_block(detail.text, columns)]
     return lines
 
 
 def list_offered_rules(interaction: Interaction) -> tuple[str, ...]:
     """Return the rules that can be offered: those that print exactly as they will be stored."""
-    asked = interaction.permission
-    return () if asked.unsandboxed else tuple(rule for rule in asked.rules if escape_hidden(rule) == rule)
+    rules = (option.label for field in interaction.form if field.name == "rule" for option in field.options)
+    return tuple(rule for rule in rules if escape_hidden(rule) == rule)
 
 
 def describe_answer_elsewhere(answered: AnswerEvent) -> str:

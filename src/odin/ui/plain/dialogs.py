@@ -58,13 +58,14 @@ async def _fill_form(tty: Tty, ask: Interaction) -> Answer:
     answers: list[tuple[str, ...]] = []
     for number, field in enumerate(ask.form, 1):
         text = format_field(field, f" ({number} of {len(ask.form)})" if len(ask.form) > 1 else "")
-        answer = None
-        while answer is None:
-            typed = await tty.ask_line(text)
-            if not typed:
-                return Answer(ask.id, ask.default)
+        while typed := await tty.ask_line(text):
             answer = parse_choice(field, typed)
-            text = "Choose only one: "
+            problem = "Choose only one." if answer is None else field.find_problem(answer)
+            if answer is not None and not problem:
+                break
+            text = f"{problem.rstrip('.')}: "
+        else:
+            return Answer(ask.id, ask.default)
         default = field.options[0].label if field.options else "(no answer)"
         tty.write(f"→ {escape_hidden(', '.join(answer) or default)}\n")
         answers.append(answer)
@@ -79,7 +80,7 @@ def format_field(field: FormField, place: str = "") -> str:
         detail = f" ({escape_hidden(option.detail)})" if option.detail else ""
         lines.append(f"  {number}. {escape_hidden(option.label)}{detail}")
     numbers = "numbers such as 1,2" if field.multiple else "a number"
-    hint = f"{numbers}, free text, or Enter for 1; " if field.options else ""
+    hint = f"{numbers}, {'' if field.type == 'choice' else 'free text, '}or Enter for 1; " if field.options else ""
     return "\n".join([*lines, f"Answer ({hint}Ctrl-D cancels): "])
 
 

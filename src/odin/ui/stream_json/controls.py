@@ -10,10 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
+import msgspec
+
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode, ServerStatus
 from odin.core.op import (
+    Answer,
     ControlServers,
     DefineAgents,
     SetMode,
@@ -225,6 +228,14 @@ class ControlRequests:
     async def answer_interrupt(self, request: Raw) -> Raw:
         await self._stop()
         return {}
+
+    async def answer_answer(self, request: Raw) -> Raw:
+        """Answer an interaction with the fields of the op; `accepted` is false if it is not pending any more."""
+        try:
+            answer = msgspec.convert({"by": "sdk", **request, "type": "Answer"}, Answer)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"The answer is not valid: {error}.") from None
+        return {"accepted": await self._client.submit(answer)}
 
     async def answer_set_permission_mode(self, request: Raw) -> Raw:
         """Set the permission mode. SDK clients have plan mode as a permission mode, so `plan` switches to that."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
+import msgspec
+
 from odin.core.client import Client
 from odin.core.errors import OdinError
 from odin.core.interaction import Interaction
@@ -130,6 +132,7 @@ class PermissionRequests:
             return
         self._pending[interaction.id] = interaction
         request = {"subtype": "can_use_tool", "tool_use_id": interaction.call_id, **_describe_request(interaction)}
+        request["interaction"] = msgspec.to_builtins(interaction)
         if interaction.agent:
             request["agent_id"] = interaction.agent
         self._send({"type": "control_request", "request_id": interaction.id, "request": request})

@@ -19,9 +19,7 @@ from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
 
 if TYPE_CHECKING:
-    from odin.ui.tui.dialogs.permission import PermissionDialog
-    from odin.ui.tui.dialogs.plan import PlanDialog
-    from odin.ui.tui.dialogs.questions import QuestionsDialog
+    from odin.ui.tui.dialogs.interaction import InteractionDialog
 
 _STRAY_KEY_S = 1.0
 """A key pressed this soon after a dialog closed was meant for that dialog."""
@@ -40,7 +38,7 @@ class DialogQueue:
         self._client: Client | None = None
         self._info: SessionInfo | None = None
         self._pending: deque[_PendingAsk] = deque()
-        self._dialog: PermissionDialog | QuestionsDialog | PlanDialog | None = None
+        self._dialog: InteractionDialog | None = None
         self._closed_at = float("-inf")
         self._turn_mode: Mode | None = None
         self._asking_agent = ""
@@ -118,13 +116,9 @@ class DialogQueue:
         patience = 0.0 if info is None else info.confirm_timeout_s if is_permission else info.question_timeout_s
         deadline = ask.since + patience if patience else 0.0
         keep = time.monotonic() - self._closed_at > _STRAY_KEY_S
-        if is_permission:
-            from odin.ui.tui.dialogs.permission import PermissionDialog as Shown
-        elif interaction.kind == "plan":
-            from odin.ui.tui.dialogs.plan import PlanDialog as Shown
-        else:
-            from odin.ui.tui.dialogs.questions import QuestionsDialog as Shown
-        self._dialog = Shown(interaction, self._submit_answer)
+        from odin.ui.tui.dialogs.interaction import InteractionDialog
+
+        self._dialog = InteractionDialog(interaction, self._submit_answer)
         self._dialog.expect(waiting=len(self._pending), deadline=deadline, keep=keep)
         self._app.push_screen(self._dialog, lambda _: self._open_next())
 

@@ -11,6 +11,7 @@ from typing import TextIO
 from rich.console import Console
 
 from odin.core.errors import OdinError
+from odin.core.interaction import ask_for_trust
 from odin.core.op import SetModel
 from odin.core.setup import Setup, TrustGate
 from odin.ui.tui.blocks import TranscriptBlock
@@ -47,9 +48,9 @@ class Startup:
                 await self.show_onboarding()
 
     async def _ask_trust(self, trust: TrustGate) -> None:
-        from odin.ui.tui.dialogs.onboarding import TrustDialog
+        from odin.ui.tui.dialogs.interaction import InteractionDialog
 
-        answer = await self._app.push_screen_wait(TrustDialog(trust.request))
+        answer = await self._app.push_screen_wait(InteractionDialog(ask_for_trust(trust.request)))
         if answer in (None, "no"):
             self._app.show_toast("Not trusted: continuing without the settings of this project.")
             return

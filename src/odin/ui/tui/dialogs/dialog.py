@@ -13,9 +13,10 @@ from textual.widget import Widget
 from textual.widgets import Input, Static, TextArea
 
 from odin.core.op import Answer
-from odin.ui.terminal import wrap_words
+from odin.ui.terminal import escape_hidden, wrap_words
 from odin.ui.tui.card_mode import route_input
 from odin.ui.tui.composer.composer import Composer
+from odin.ui.tui.dialogs.interaction_view import ArgumentsArea
 from odin.ui.tui.dialogs.widgets import ChoiceBar, TextPage
 from odin.ui.tui.keys import KeyScope, LineInput, is_typing_key, make_scroll_action
 from odin.ui.tui.paint.canvas import Canvas
@@ -30,6 +31,8 @@ SubmitAnswer = Callable[[Answer, str], Awaitable[str]]
 
 SHORT_SCREEN = 16
 """On screens with fewer rows a request has nearly all of them, and no hint below its answers."""
+
+_EDIT_ROWS = 8
 
 _GLOBAL_ACTIONS = ("leave", "suspend", "redraw")
 """The app-wide keys that also work in dialogs."""
@@ -100,7 +103,7 @@ class RequestPanel(Vertical):
 
 
 class RequestDialog(Dialog[Result]):
-    """A dialog that Odin opens by itself: permission requests, questions of a tool, folder trust and onboarding.
+    """A dialog that Odin opens by itself: interactions and onboarding.
 
     The conversation stays in view above it, and the wheel and the app's scroll keys move it.
 
@@ -117,6 +120,7 @@ class RequestDialog(Dialog[Result]):
     DEFAULT_CSS = """
     RequestDialog > .panel { max-height: 100%; }
     RequestDialog Input, RequestDialog TextArea { background: $panel; border: none; height: 1; padding: 0; }
+    RequestDialog #line, RequestDialog #args { display: none; }
     RequestDialog #message { color: $warning; }
     """
 
@@ -137,9 +141,13 @@ class RequestDialog(Dialog[Result]):
         with RequestPanel():
             yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
+            yield Static(id="danger", markup=False)
+            yield Static(id="label", markup=False)
             yield LineInput(id="line", compact=True, select_on_focus=False)
+            yield ArgumentsArea(id="args", compact=True, soft_wrap=True, tab_behavior="focus", show_line_numbers=False)
             yield Static(id="message", markup=False)
             yield ChoiceBar(id="answers")
+            yield Static(id="hint", classes="hint", markup=False)
 
     def expect(self, *, waiting: int, deadline: float, keep: bool) -> None:
         """Set what is known of the request before the dialog is shown."""
@@ -153,10 +161,6 @@ class RequestDialog(Dialog[Result]):
             self.set_interval(1.0, self.retitle)
 
     # --- for subclasses ---
-
-    def handle_ready(self) -> None:
-        """Called when the dialog starts to accept keys."""
-        self.show_message()
 
     async def take_key(self, event: events.Key) -> None:
         """Handle a key that no widget of the dialog has used."""
@@ -178,19 +182,43 @@ class RequestDialog(Dialog[Result]):
             await self.run_action(name)
 
     def show_message(self, text: str = "") -> None:
-        """Show the current step and a message, such as what is wrong with an answer."""
+        """Show a message, such as what is wrong with an answer."""
+        self.query_one("#message", Static).update(escape_hidden(text))
+        self.fit()
 
     def fit(self) -> None:
-        """Adapt the heights to the size of the screen and to what is shown."""
-        self.fit_page(self.odin.size.height - 1)
+        """Give the page the rows that the answers leave free; the answers are always visible."""
+        width, height, page = max(self.odin.size.width - 2, 1), self.odin.size.height, self.query_one(TextPage)
+        used = 1 + self.query_one(ChoiceBar).count_rows(width)
+        for part in self.query(Static):
+            text = str(part.content)
+            part.display = bool(text) and (part.id != "hint" or height >= SHORT_SCREEN)
+            used += wrap_words(text, width).count("\n") + 1 if part.display else 0
+        rows = self.count_panel_rows() - used - self.query_one("#line", Input).display
+        args = self.query_one(ArgumentsArea)
+        if args.display:
+            tall = min(max(args.document.line_count + 1, 3), max(rows - 2, 2), _EDIT_ROWS)
+            args.styles.height = tall
+            rows -= tall
+        lines = page.count_rows(width)
+        page.display = bool(lines)
+        page.styles.height = max(min(lines, rows), min(lines, 2, max(rows, 1)))
+        shown = [line for line, number in self._option_lines.items() if number == self.current_option]
+        if shown:
+            self.call_after_refresh(self._reveal, shown[0], shown[-1])
 
-    def fit_page(self, rows: int) -> None:
-        """Give the page as many of these rows as the other widgets leave free."""
-        width = max(self.odin.size.width - 2, 1)
-        used = 1 + max(self.query_one(ChoiceBar).count_rows(width), 1) + self.query_one("#line", Input).display
-        used += self.fit_texts(width, "#title", "#message")
-        page = self.query_one(TextPage)
-        page.styles.height = max(min(page.count_rows(width), max(rows - used, 2)), 1)
+    @property
+    def current_option(self) -> int:
+        """The option that stays in view, or -1."""
+        return -1
+
+    def _reveal(self, first: int, last: int) -> None:
+        """Scroll these lines into view. Runs after the next refresh, when the dialog may be gone."""
+        for page in self.query(TextPage):
+            if last >= page.scroll_offset.y + page.size.height:
+                page.scroll_to(y=last - page.size.height + 1, animate=False)
+            if first < page.scroll_offset.y:
+                page.scroll_to(y=first, animate=False)
 
     def on_resize(self) -> None:
         self.fit()
@@ -203,7 +231,7 @@ class RequestDialog(Dialog[Result]):
             self.is_answered = False
             self.show_message(error)
         elif self.is_current:
-            self.dismiss(None)
+            self.dismiss(cast(Result, answer.choice))
 
     # --- choosing an answer with the arrow keys ---
 
@@ -227,16 +255,6 @@ class RequestDialog(Dialog[Result]):
         height = self.odin.size.height
         return height - 1 if height < SHORT_SCREEN else max(height * 2 // 3, SHORT_SCREEN - 1)
 
-    def fit_texts(self, width: int, *names: str) -> int:
-        """Hide those of these texts that are empty; return how many rows the others take."""
-        rows = 0
-        for name in names:
-            part = self.query_one(name, Static)
-            text = str(part.content)
-            part.display = bool(text)
-            rows += wrap_words(text, width).count("\n") + 1 if text else 0
-        return rows
-
     def make_canvas(self, width: int) -> Canvas:
         return Canvas(width, make_palette(self.odin.current_theme), self.odin.settings.diff, self.odin.clock())
 
@@ -248,7 +266,6 @@ class RequestDialog(Dialog[Result]):
             call_after(self, left, self._check_quiet)
             return
         self.ready = True
-        self.handle_ready()
 
     def _forward_event(self, event: events.Event) -> None:
         """Restart the quiet period on mouse events, too."""

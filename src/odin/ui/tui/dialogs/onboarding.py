@@ -5,76 +5,20 @@ from functools import partialmethod
 from typing import ClassVar, Literal
 
 from rich.text import Text
-from textual.app import ComposeResult
 from textual.strip import Strip
 from textual.widgets import Input, Static
 
 from odin.core.client import AvailableModel
 from odin.core.errors import OdinError
-from odin.core.interaction import TrustRequest, ask_for_trust
-from odin.core.setup import ModelOption, Setup, TrustAnswer
+from odin.core.setup import ModelOption, Setup
 from odin.ui.slash_commands.actions import SESSION_OPTION
 from odin.ui.slash_commands.reports import format_prices, format_window
-from odin.ui.terminal import escape_hidden, shorten_home, wrap_words
-from odin.ui.trust_prompt import format_trust_page, is_too_long
-from odin.ui.tui.dialogs.dialog import RequestDialog, RequestPanel
-from odin.ui.tui.dialogs.permission_view import paint_sentence
+from odin.ui.terminal import escape_hidden, shorten_home
+from odin.ui.tui.dialogs.dialog import RequestDialog
+from odin.ui.tui.dialogs.interaction_view import paint_option, paint_sentence
 from odin.ui.tui.dialogs.picker import PickerDialog
 from odin.ui.tui.dialogs.widgets import ChoiceBar, DialogChoice, RowContent, TextPage
-from odin.ui.tui.keys import LineInput
 from odin.ui.tui.paint.canvas import Canvas, make_blank
-
-TOO_MUCH_TO_SHOW = "Too much to show here: `odin trust` lists everything."
-
-
-class TrustDialog(RequestDialog[TrustAnswer]):
-    """Returns whether the user trusts the folder. None of its settings are used before the answer."""
-
-    def __init__(self, request: TrustRequest) -> None:
-        super().__init__()
-        self._request = request
-        self._interaction = ask_for_trust(request)
-        self._is_too_much = is_too_long(request)
-
-    def on_mount(self) -> None:
-        self.query_one("#title", Static).update(self._interaction.title)
-        self.query_one("#line", Input).display = False
-        self.query_one("#message", Static).update(TOO_MUCH_TO_SHOW if self._is_too_much else "")
-        self.query_one(TextPage).show(self._paint_page)
-        self.query_one(TextPage).focus()
-        self.fit()
-
-    def handle_ready(self) -> None:
-        keys = self.odin.keys
-        labels = {"no": keys.get_label("no"), "yes": keys.get_label("yes")}
-        choices = [
-            DialogChoice(choice.key, labels.get(choice.key, ""), choice.label, choice.short)
-            for choice in self._interaction.choices
-            if not self._is_too_much or choice.key == self._interaction.default
-        ]
-        self.query_one(ChoiceBar).offer(choices, current=0)
-        self.fit()
-
-    def _paint_page(self, canvas: Canvas) -> list[Strip]:
-        text = format_trust_page(self._request, canvas.width)
-        rows = [row for line in text.rstrip("\n").split("\n") for row in wrap_words(line, canvas.width + 1).split("\n")]
-        dim, strong = canvas.palette.dim, canvas.palette.strong
-        return [canvas.paint_row((row, strong if row[2:4] in ("| ", ": ") else dim)) for row in rows]
-
-    def _find_step_action(self, key: str) -> str:
-        keys = self.odin.keys
-        closes = keys.find_action(key, "dialog") == "close"
-        return keys.find_action(key, "confirm") or ("no" if closes else keys.find_action(key, "answers"))
-
-    def action_yes(self) -> None:
-        self.dismiss("no" if self._is_too_much else "yes")
-
-    def action_no(self) -> None:
-        self.dismiss("no")
-
-    def action_network(self) -> None:
-        self.dismiss("no" if self._is_too_much else "network")
-
 
 OnboardingStep = Literal["list", "provider", "key", "url"]
 
@@ -103,15 +47,8 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         self._provider = ""
         self._is_busy = False
 
-    def compose(self) -> ComposeResult:
-        with RequestPanel():
-            yield Static("Welcome to Odin", id="title", classes="title", markup=False)
-            yield TextPage(self.make_canvas, id="about")
-            yield LineInput(id="line", compact=True, password=True)
-            yield Static(id="message", markup=False)
-            yield ChoiceBar(id="answers")
-
     def on_mount(self) -> None:
+        self.query_one("#title", Static).update("Welcome to Odin")
         self.run_worker(self._load_options())
 
     async def _load_options(self) -> None:
@@ -126,7 +63,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         line.password = self._step == "key"
         (line if line.display else self.query_one(TextPage)).focus()
         self.query_one("#message", Static).update(text)
-        self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
+        self.query_one(ChoiceBar).offer(self._list_choices())
         self.query_one(TextPage).show(self._paint_page)
         self.fit()
 
@@ -158,16 +95,11 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         strips = [*paint_sentence(canvas, MODELS_TITLE if self._step == "list" else PROVIDERS_TITLE), make_blank()]
         for number, (name, detail) in enumerate(self._list_rows()):
             here = number == self._cursor
-            row = [
-                ("› " if here else "  ", canvas.palette.accent),
-                (f"{number + 1} " if number < 9 else "  ", canvas.palette.dim),
-                (name, canvas.palette.cursor if here else canvas.palette.text),
-            ]
             fits = len(name) + len(detail) + 6 <= canvas.width
+            beside = [(f"  {detail}", canvas.palette.dim)] if fits else []
             below = [canvas.paint_row((f"    {detail}", canvas.palette.dim))] if detail and not fits else []
-            if fits:
-                row.append((f"  {detail}", canvas.palette.dim))
-            for strip in (canvas.paint_row(*row), *below):
+            key = f"{number + 1} " if number < 9 else "  "
+            for strip in (paint_option(canvas, key, name, *beside, here=here), *below):
                 self._option_lines[len(strips)] = number
                 strips.append(strip)
         return strips
@@ -177,11 +109,9 @@ class OnboardingDialog(RequestDialog[ModelOption]):
             return [(escape_hidden(name), "") for name in self._setup.providers]
         return [_describe_option(option) for option in self._options]
 
-    def fit(self) -> None:
-        super().fit()
-        about = self.query_one(TextPage)
-        at = next((line for line, number in self._option_lines.items() if number == self._cursor), 0)
-        self.call_after_refresh(about.scroll_to, y=max(at - about.size.height // 2, 0), animate=False)
+    @property
+    def current_option(self) -> int:
+        return self._cursor
 
     # --- keys and clicks ---
 

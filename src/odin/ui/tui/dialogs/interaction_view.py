@@ -1,9 +1,9 @@
-"""What the permission dialog shows: the call, its preview, its danger, the answers, the rule to save, and the editor.
+"""What the dialog for an interaction shows: its details and danger, the answers, the rule to save, and the editor.
 
-The editor is for the arguments of the call. Its keys are those of the composer.
+The editor is for the arguments of a call. Its keys are those of the composer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -16,21 +16,20 @@ from textual.message import Message
 from textual.strip import Strip
 
 from odin.core.errors import OdinError
-from odin.core.interaction import Interaction, make_interaction
+from odin.core.interaction import Choice, Interaction, InteractionKind, make_interaction
 from odin.core.policy import Danger, RememberScope
 from odin.ui.permission_text import (
     DANGER_WORDS,
     diff_arguments,
     format_arguments,
-    format_subject,
     list_offered_rules,
 )
 from odin.ui.progress import SCOPE_WORDS
 from odin.ui.terminal import escape_hidden, quote_block, wrap_words
 from odin.ui.tui.composer.external_text import edit_in_editor
 from odin.ui.tui.dialogs.widgets import DialogChoice
-from odin.ui.tui.keys import KeyAction, KeyTable, StableTextArea
-from odin.ui.tui.paint.canvas import Canvas, make_blank, wrap_cells
+from odin.ui.tui.keys import KeyAction, KeyScope, KeyTable, StableTextArea
+from odin.ui.tui.paint.canvas import Canvas, make_blank, make_strips, wrap_cells
 from odin.ui.tui.paint.diff import paint_diff, parse_diff
 from odin.ui.tui.palette import Palette
 from odin.ui.tui.session_app import SessionApp
@@ -40,60 +39,71 @@ _BAR = 4
 
 
 def paint_request(ask: Interaction, canvas: Canvas) -> list[Strip]:
-    """The request page: the full command, URL or list of paths, why Odin asks, and the change as a diff."""
+    """The request page: what is asked in full, what to know about it, and the change as a diff or the plan."""
     strips = paint_required(ask, canvas)
-    change = paint_change(ask.permission.preview, canvas)
-    return [*strips, make_blank(), *change] if strips and change else strips + change
+    for detail in ask.details:
+        if detail.kind == "diff":
+            strips += [*([make_blank()] if strips else ()), *paint_change(detail.text, canvas)]
+        elif detail.kind == "markdown":
+            from odin.ui.tui.paint.markdown import paint_markdown
+
+            strips += make_strips(paint_markdown(detail.text, canvas))
+    return strips
 
 
 def paint_required(ask: Interaction, canvas: Canvas) -> list[Strip]:
     """The part of the page that must have been scrolled into view before 'allow' is accepted."""
-    strips = [row for line in format_subject(ask, canvas.width) for row in _paint_framed_row(canvas, line)]
+    strips, dim = list[Strip](), canvas.palette.dim
+    for detail in ask.details:
+        strips += paint_sentence(canvas, detail.heading, dim) if detail.heading else ()
+        if detail.kind == "quote":
+            strips += paint_quote(canvas, detail.text)
+        elif detail.kind == "text":
+            strips += paint_sentence(canvas, escape_hidden(detail.text), dim)
     return strips + [row for line in ask.warnings for row in paint_sentence(canvas, escape_hidden(line))]
 
 
 def format_danger(ask: Interaction, palette: Palette) -> Text:
     """Return the grade of danger in its color, what the call would do, and the sandbox it would run in."""
-    asked = ask.permission
-    style = {
-        "read_only": palette.good,
-        "changes_files": palette.accent,
-        "network": palette.warn,
-        "outside_project": palette.warn,
-        "hard_to_undo": palette.bad,
-        "credentials": palette.bad,
-    }[asked.danger]
+    loud = ask.danger in ("hard_to_undo", "credentials")
+    style = _DANGER_STYLES[ask.danger](palette) if ask.danger else palette.warn
     text = Text(end="")
-    if asked.effect:
-        text.append(f"{DANGER_WORDS[asked.danger]}", style + Style(bold=True, reverse=asked.danger in _LOUD))
-        text.append(
-            f"  {escape_hidden(ask.effect)}" if ask.effect else "", style if asked.danger in _LOUD else palette.text
-        )
+    if ask.danger:
+        text.append(DANGER_WORDS[ask.danger], style + Style(bold=True, reverse=loud))
+    if ask.effect:
+        effect = f"{'  ' if text else ''}{escape_hidden(ask.effect)}"
+        text.append(effect, style if loud or not ask.danger else palette.text)
     if ask.sandbox:
-        text.append("\n" if asked.effect else "").append(escape_hidden(ask.sandbox), palette.dim)
+        text.append("\n" if text else "").append(escape_hidden(ask.sandbox), palette.dim)
     return text
 
 
-_LOUD: tuple[Danger, ...] = ("hard_to_undo", "credentials")
+_DANGER_STYLES: dict[Danger, Callable[[Palette], Style]] = {
+    "read_only": lambda palette: palette.good,
+    "changes_files": lambda palette: palette.accent,
+    "network": lambda palette: palette.warn,
+    "outside_project": lambda palette: palette.warn,
+    "hard_to_undo": lambda palette: palette.bad,
+    "credentials": lambda palette: palette.bad,
+}
 
 
 def paint_details(ask: Interaction, canvas: Canvas) -> list[Strip]:
-    """The details page: all arguments, the rules on offer, and the preview."""
+    """The details page: all arguments, the rules on offer, and the change."""
     dim = canvas.palette.dim
     strips: list[Strip] = []
     for name, value in format_arguments(ask.permission.args):
-        strips += paint_sentence(canvas, f"{escape_hidden(name)}:", dim)
-        strips += paint_quote(canvas, value)
+        strips += [*paint_sentence(canvas, f"{escape_hidden(name)}:", dim), *paint_quote(canvas, value)]
     rules = list_offered_rules(ask)
     if rules:
         strips += [*paint_sentence(canvas, "Rules you can save:", dim), *paint_quote(canvas, "\n".join(rules))]
-    change = paint_change(ask.permission.preview, canvas)
-    return [*strips, make_blank(), *change] if change else strips
+    changes = [row for detail in ask.details if detail.kind == "diff" for row in paint_change(detail.text, canvas)]
+    return [*strips, make_blank(), *changes] if changes else strips
 
 
 def paint_keys(ask: Interaction, keys: KeyTable, canvas: Canvas) -> list[Strip]:
     """The help page: the keys of the dialog."""
-    names = {"more_answers", *(choice.name for choice in list_answers(ask, keys))}
+    names = {"more_answers", *(answer.name for answer in list_answers(ask, keys))}
     strips: list[Strip] = []
     for key in keys.keys:
         if key.scope == "permission" and key.name in names:
@@ -139,6 +149,13 @@ def _reveal_hidden(line: str) -> str:
     return line[: len(line) - len(text)] + escape_hidden(text)
 
 
+def paint_option(canvas: Canvas, key: str, text: str, *more: tuple[str, Style], here: bool) -> Strip:
+    """Paint an option behind its key, marked if the cursor is `here`."""
+    colors = canvas.palette
+    head = ("› " if here else "  ", colors.accent), (key, colors.dim)
+    return canvas.paint_row(*head, (text, colors.cursor if here else colors.text), *more)
+
+
 def paint_quote(canvas: Canvas, text: str) -> list[Strip]:
     """Paint foreign text in full behind a bar."""
     return [strip for row in quote_block(text, canvas.width) for strip in _paint_framed_row(canvas, row)]
@@ -160,27 +177,54 @@ def _paint_framed_row(canvas: Canvas, row: str, style: Style | None = None) -> l
     return [Strip([Segment(bars[number > 0], canvas.palette.dim), *piece]) for number, piece in enumerate(pieces)]
 
 
-def list_answers(ask: Interaction, keys: KeyTable) -> tuple[DialogChoice, ...]:
-    """Return all answers to a request in display order: its choices, and what else the dialog can do with it."""
-    has_rules, answers = bool(list_offered_rules(ask)), list[tuple[str, str, str]]()
-    for choice in ask.choices:
-        if choice.key != "stop" and (has_rules or choice.scope is None):
-            answers.append((choice.key, choice.label, choice.short))
-        if choice.key == "deny":
+KEY_SCOPES: dict[InteractionKind, KeyScope] = {"permission": "permission", "plan": "plan", "trust": "confirm"}
+"""The scope of the key table that answers an interaction of this kind."""
+
+_KEY_NAMES = {
+    "approve": "approve_plan",
+    "approve_new_session": "plan_session",
+    "revise": "change_plan",
+    "stop": "stop_work",
+}
+"""The key of a choice, if it has another name."""
+
+
+_RARE_ACTIONS = ("allow_note", "edit_call", "show_call", "explain_keys")
+
+
+def get_choices(ask: Interaction) -> dict[str, Choice]:
+    """Return the choices by their actions, without those that save a rule if there is none to offer."""
+    has_rules = bool(list_offered_rules(ask))
+    return {_KEY_NAMES.get(one.key, one.key): one for one in ask.choices if one.asks != "rule" or has_rules}
+
+
+def list_answers(ask: Interaction, keys: KeyTable) -> list[DialogChoice]:
+    """Return all answers in display order: the choices, and what else the dialog can do with them."""
+    choices, answers = get_choices(ask), list[tuple[str, str, str]]()
+    for name, choice in choices.items():
+        if name != "stop_work":
+            answers.append((name, choice.label, choice.short))
+        if name == "deny":
             answers.append(("deny_words", "Deny with a reason", "Reason"))
-    if not ask.permission.unsandboxed:
-        answers += [("allow_note", "Allow with a note", "Note"), ("edit_call", "Edit", "Edit")]
-    answers += [("show_call", "Show all", "All"), ("explain_keys", "Keys", "Keys")]
-    return tuple(DialogChoice(name, keys.get_label(name), label, short) for name, label, short in answers)
+    if any("args" in choice.fields for choice in choices.values()):
+        answers += [] if ask.agent else [("allow_note", "Allow with a note", "Note")]
+        answers.append(("edit_call", "Edit", "Edit"))
+    if "stop_work" in choices:
+        answers += [("show_call", "Show all", "All"), ("explain_keys", "Keys", "Keys")]
+    return [
+        DialogChoice(name, keys.get_label(name) or (str(number) if ask.kind == "plan" else ""), label, short)
+        for number, (name, label, short) in enumerate(answers, 1)
+    ]
 
 
-_USUAL_ANSWERS = ("allow_once", "allow_session", "allow_mode", "deny", "deny_words")
-
-
-def list_usual_answers(answers: Sequence[DialogChoice], keys: KeyTable) -> tuple[DialogChoice, ...]:
-    """Return the answers that are shown at first, at most five, and the key that shows all."""
-    usual = tuple(answer for answer in answers if answer.name in _USUAL_ANSWERS)
-    return (*usual, DialogChoice("more_answers", keys.get_label("more_answers"), "More…", "More…"))
+def list_usual_answers(ask: Interaction, keys: KeyTable, *, more: bool) -> list[DialogChoice]:
+    """Return the answers that are shown at first, or with `more` all, and the key that switches between them."""
+    answers, choices = list_answers(ask, keys), get_choices(ask)
+    rare = {*_RARE_ACTIONS, *(name for name, choice in choices.items() if choice.rare)}
+    usual = [answer for answer in answers if answer.name not in rare]
+    label = "Fewer" if more else "More…"
+    switch = DialogChoice("more_answers", keys.get_label("more_answers"), label, label)
+    return answers if len(usual) == len(answers) else [*(answers if more else usual), switch]
 
 
 _RULE_SCOPES: tuple[RememberScope, ...] = ("session", "project", "user")
@@ -211,10 +255,6 @@ class RuleDraft(Struct):
         verb = "Allow" if self.allow else "Deny"
         place = f" (rule {self.number + 1} of {len(self.rules)})" if len(self.rules) > 1 else ""
         return f"{verb} and save this rule {SCOPE_WORDS[self.scope]}{place}:"
-
-
-def make_rule_draft(ask: Interaction, *, allow: bool, scope: RememberScope) -> RuleDraft:
-    return RuleDraft(list_offered_rules(ask), allow, scope)
 
 
 _SUBJECT_NAMES = ("command", "file_path", "path", "url")
