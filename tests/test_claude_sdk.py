@@ -512,7 +512,7 @@ async def test_permission_mode_and_model_can_change_between_prompts(configure: C
             await client.set_model("anthropic/claude-opus-4-1")
             await client.query("Write now.")
             messages = await collect(client.receive_response())
-            init = next(message for message in messages if isinstance(message, SystemMessage))
+            init = next(one for one in messages if isinstance(one, SystemMessage) and one.subtype == "init")
             assert init.data["permissionMode"] == "acceptEdits"
             assert init.data["model"] == "anthropic/claude-opus-4-1"
         assert server.requests[0].model != server.requests[-1].model == "claude-opus-4-1"

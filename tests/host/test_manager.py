@@ -1,7 +1,11 @@
 """The manager of sessions: several clients per session, and the operations of programs that do not name one."""
 
 import asyncio
+import gc
 import os
+import threading
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +13,11 @@ import pytest
 from odin.config import Options
 from odin.core.client import Client
 from odin.core.errors import AgentShutdown, SessionNotFound, UsageError
-from odin.core.event import TurnEnded
-from odin.core.op import AnswerPermission, Prompt
+from odin.core.event import Envelope, TurnEnded
+from odin.core.op import AnswerPermission, Interrupt, Prompt
 from odin.engine.client import LocalClient
-from odin.host.manager import NEW_TITLE, SessionManager
+from odin.host.manager import NEW_TITLE, SessionManager, get_manager
+from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, say
 
 
@@ -165,3 +170,73 @@ async def test_a_session_that_is_being_closed_can_be_opened_again(workspace: Pat
         assert await closing and again.session is not first.session
         assert (await ask(again, "b")).text == "two"
         await again.close()
+
+
+async def test_reading_a_long_log_does_not_stop_other_sessions(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def read_slowly(path: Path) -> Iterator[Envelope]:
+        assert go_on.wait(20), "the other session waits for the log of this one"
+        return read_log(path)
+
+    with ScriptedServer([say("one"), say("two"), say("three")]) as server:
+        manager = SessionManager()
+        first = await manager.open(make_options(server, workspace))
+        await ask(first, "a")
+        await first.close()
+        other = await manager.open(make_options(server, workspace))
+        monkeypatch.setattr("odin.app.workspace.read_log", read_slowly)
+        given_up, opening = (
+            asyncio.ensure_future(manager.open(make_options(server, workspace, resume=first.session.id)))
+            for _ in range(2)
+        )
+        assert (await ask(other, "b")).text == "two"
+        given_up.cancel()  # what it has read is closed, and the next one can open the session
+        await asyncio.sleep(0)
+        go_on.set()
+        again = await opening
+        assert (await ask(again, "c")).text == "three"
+        assert await manager.close(10)
+
+
+async def test_a_slow_disk_stops_only_the_session_that_writes(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, reached = threading.Event(), threading.Event()
+
+    def sync_slowly(fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(str(workspace)):
+            reached.set()
+            assert go_on.wait(20), "the other session waits for the file of this one"
+
+    script = [call("WriteFile", {"path": str(workspace / "a.txt"), "content": "new"}), say("two"), say("one")]
+    with ScriptedServer(script) as server:
+        manager = SessionManager()
+        writer, other = [await manager.open(make_options(server, workspace, yes=True)) for _ in range(2)]
+        monkeypatch.setattr(os, "fsync", sync_slowly)
+        writing = asyncio.ensure_future(ask(writer, "Write it."))
+        assert await asyncio.to_thread(reached.wait, 20)
+        assert (await ask(other, "Hello.")).text == "two"
+        assert not (workspace / "a.txt").exists()
+        await writer.submit(Interrupt())  # it takes effect when the write is over: a file is never written later
+        await asyncio.sleep(0)
+        assert not writing.done()
+        go_on.set()
+        assert (await writing).reason == "interrupted"
+        assert (workspace / "a.txt").read_text() == "new"
+        assert await manager.close(10)
+
+
+def test_an_ended_event_loop_is_forgotten_with_its_open_sessions(workspace: Path) -> None:
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def leave_open(server: ScriptedServer) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        assert get_manager() is get_manager()
+        await get_manager().open(make_options(server, workspace))
+
+    with ScriptedServer([]) as server:
+        for _ in range(2):
+            asyncio.run(leave_open(server))
+    gc.collect()
+    assert loops[0]() is None

@@ -78,6 +78,23 @@ async def test_a_hundred_sessions_do_not_meet(tmp_path: Path, seed: int) -> None
 
 
 @pytest.mark.slow
+async def test_an_active_session_has_at_most_three_helpers(tmp_path: Path) -> None:
+    with ScriptedServer(answer) as server:
+        manager, clients = SessionManager(), list[LocalClient]()
+        for number in range(12):
+            folder = tmp_path / f"workspace{number % 2}"
+            folder.mkdir(exist_ok=True)
+            env = {**os.environ, **server.env("anthropic"), "WHO": str(number)}
+            clients.append(await manager.open(Options(env=env, cwd=str(folder), yes=True)))
+        active = clients[:6]
+        for _ in range(2):  # a second prompt starts no more of them
+            await asyncio.gather(*(ask(client, "go") for client in active))
+            assert len(list_helpers()) <= 3 * len(active), list_helpers()
+        assert await manager.close(30)
+        assert list_helpers() == {}
+
+
+@pytest.mark.slow
 async def test_an_idle_session_with_two_hundred_calls_is_small(workspace: Path) -> None:
     def work(request: SeenRequest) -> Turn:
         done = str(request.json["messages"]).count("'tool_result'")

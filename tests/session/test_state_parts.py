@@ -9,9 +9,10 @@ import pytest
 
 from odin.core.call_events import SkillUsed
 from odin.core.event import AnyEvent, Envelope, PromptChanged, PromptDropped, PromptQueued, TurnStarted
+from odin.core.timeline import OpenWork
 from odin.session.conversation import MainConversation, UsedSkills
 from odin.session.history import FileHistory
-from odin.session.state import LoopModeState, OpenWork, PromptQueueState, SessionPermissions, SessionState
+from odin.session.state import LoopModeState, PromptQueueState, SessionPermissions, SessionState
 from odin.session.team import SubAgentThreads, TaskBoard
 from odin.session.thread import Thread
 

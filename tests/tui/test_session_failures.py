@@ -229,3 +229,24 @@ async def test_a_prompt_returns_to_the_composer_if_the_log_cannot_be_written(
             assert stage.app.composer.text == "second"
             await stage.press("enter")
             await stage.shows("Two.")
+
+
+async def test_other_sessions_of_the_loop_keep_their_task_factory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_task(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> "asyncio.Task[Any]":
+        return asyncio.Task(work, loop=loop, **more)
+
+    def make_eager_task(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> "asyncio.Task[Any]":
+        raise AssertionError("a task was started by the factory of Textual")
+
+    monkeypatch.setattr(asyncio, "eager_task_factory", make_eager_task, raising=False)
+    loop, used = asyncio.get_running_loop(), list[object]()
+    loop.set_task_factory(make_task)
+
+    async def connect() -> Sessions:
+        used.append(loop.get_task_factory())
+        app.exit(7)
+        return FakeSessions(FakeClient(PAST))
+
+    app = OdinApp(connect, SETTINGS, timing=SHORT_WAITS)
+    assert await app.run_async(headless=True, size=(80, 24)) == 7
+    assert used == [make_task] == [loop.get_task_factory()]

@@ -23,6 +23,7 @@ INTENDED = {
     "_fatal_error": "no traceback with variables in it is printed",
     "_forward_event": "what was typed before a question appeared does not answer it",
     "_get_terminal_size": "the size is asked of the terminal that is written to",
+    "_process_messages": "the event loop keeps its task factory",
     "_run_input_thread": "pastes are taken out before each character is looked at",
     "_sigcont_application": "the terminal is taken again after a suspension",
     "_sigtstp_application": "the terminal is given back before a suspension",

@@ -159,6 +159,20 @@ def test_a_call_records_changed_arguments_and_redactions() -> None:
     )
 
 
+def test_a_call_discarded_after_its_reply_has_one_card() -> None:
+    call = ToolCall("c1", "Read", {"path": "a"})
+    blocks = make_transcript(
+        [
+            TURN_STARTED,
+            CallSpeculated("c1", "Read", call.args),
+            replied(call),
+            CallDiscarded("c1", "Read", call.args, "not_run"),
+            ToolEnded("c1", "Read", "cancelled", "Skipped."),
+        ]
+    ).blocks
+    assert [block.state for block in blocks if isinstance(block, CallBlock)] == ["cancelled"]
+
+
 def test_a_discarded_speculative_call_keeps_its_card() -> None:
     begun = CallSpeculated("c1", "WriteFile", {"path": "a"})
     gone = CallDiscarded("c1", "WriteFile", {"path": "a"}, "rollback")

@@ -180,10 +180,8 @@ def test_mode_applies_to_one_prompt(run_odin_process: Run) -> None:
         )
         offered = ["WriteFile" in request.tool_names for request in server.requests]
     assert offered == [False, True]
-    assert [message["mode"] for message in parse_lines(ran.stdout) if message["type"] == "system"] == [
-        "ask_mode",
-        "edit_mode",
-    ]
+    begun = [message for message in parse_lines(ran.stdout) if message.get("subtype") == "init"]
+    assert [message["mode"] for message in begun] == ["ask_mode", "edit_mode"]
 
 
 def test_interrupt_right_after_a_prompt(run_odin_process: Run) -> None:
@@ -285,7 +283,9 @@ def test_a_permission_update_can_change_the_mode(workspace: Path) -> None:
         verdict = {"behavior": "allow", "updatedPermissions": updates}
         response = {"subtype": "success", "request_id": asked["request_id"], "response": verdict}
         client.send(json.dumps({"type": "control_response", "response": response}) + "\n")
-        assert "'addDirectories'" in client.read_until("system")["text"]
+        while (told := client.read_until("system"))["subtype"] != "warning":
+            assert told["subtype"] == "status"
+        assert "'addDirectories'" in told["text"]
         rest = client.close_input()
     assert not select_type(rest, "control_request")
     assert (first.exists(), second.exists()) == (True, True)

@@ -25,7 +25,21 @@ from odin.core.call_events import (
     UsageRecorded,
 )
 from odin.core.client import SessionInfo
-from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, ModelChanged, TurnEnded, TurnStarted, Warned
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    AnyEvent,
+    Envelope,
+    ModeChanged,
+    ModelChanged,
+    PermissionModeChanged,
+    Redone,
+    Rewound,
+    TitleSet,
+    TurnEnded,
+    TurnStarted,
+    Warned,
+)
 from odin.core.message import ReplyMessage, Text, Thinking, ToolCall, Usage
 from odin.ui.stream_json.translator import Raw, StreamTranslator, make_uuid
 
@@ -122,9 +136,10 @@ def test_sdk_parser_reads_every_message() -> None:
 
 
 def test_init_describes_the_session_and_its_changes() -> None:
-    init, _, later = translate(
+    init, status, _, later = translate(
         START, ModelChanged("openai/n"), TurnEnded("p1", "end_turn"), TurnStarted("p2", "x", "ask_mode")
     )
+    assert (status["subtype"], status["model"]) == ("status", "openai/n")
     assert init["subtype"] == "init"
     assert (init["model"], init["cwd"], init["permissionMode"], init["mode"]) == (
         "anthropic/m",
@@ -135,6 +150,37 @@ def test_init_describes_the_session_and_its_changes() -> None:
     assert init["tools"] == ["LS", "Read"]
     assert init["mcp_servers"] == init["slash_commands"] == []
     assert (later["model"], later["mode"], later["permissionMode"]) == ("openai/n", "ask_mode", "default")
+    assert (init["turn_id"], later["turn_id"]) == ("p1", "p2")
+
+
+def test_what_another_client_changes_is_told() -> None:
+    title, mode, permission, rewound, redone = translate(
+        TitleSet("Mine"),
+        ModeChanged("ask_mode"),
+        PermissionModeChanged("acceptEdits"),
+        Rewound("r1", "p1", files=True, chat=True),
+        Redone("r1"),
+    )
+    assert (title["subtype"], title["title"]) == ("status", "Mine")
+    assert (mode["mode"], mode["permissionMode"]) == ("ask_mode", "default")
+    assert permission["permissionMode"] == "acceptEdits"
+    assert (rewound["subtype"], rewound["turn_id"], rewound["chat"]) == ("rewound", "p1", True)
+    assert (redone["subtype"], redone["rewind_id"]) == ("redone", rewound["rewind_id"])
+
+
+def test_refused_prompt_leaves_the_totals_of_the_running_turn() -> None:
+    translator = StreamTranslator(INFO)
+    spent = UsageRecorded("anthropic/m", Usage(input=7), 0.25, 1000)
+    for number, event in enumerate((START, spent)):
+        list(translator.translate(Envelope(number, 0.0, "s-1", event)))
+    assert translator.make_failure("It is empty.", "EmptyPrompt", "p2")["total_cost_usd"] == 0
+    (result,) = translator.translate(Envelope(2, 0.0, "s-1", TurnEnded("p1", "end_turn")))
+    assert (result["turn_id"], result["total_cost_usd"]) == ("p1", 0.25)
+
+
+def test_sub_agent_from_before_the_client_is_not_the_main_agent() -> None:
+    (message,) = StreamTranslator(INFO).translate(Envelope(9, 0.0, "s-1", make_reply(Text("Hm.")), "general-1"))
+    assert message["parent_tool_use_id"] == "general-1"
 
 
 @pytest.mark.parametrize(

@@ -150,8 +150,8 @@ class AgentWorkspaces:
 
         `tree` is what was shown of the worktree (`WorktreeDiff.tree`), "": the worktree as it is now.
         """
-        from odin.checkpoints.project_listing import run_in_thread
         from odin.checkpoints.rewind import RestoreOutcome, RestorePlan, write_planned_files
+        from odin.core.timing import run_in_thread
 
         async def write(plan: RestorePlan) -> RestoreOutcome:
             return await run_in_thread(lambda stopped: write_planned_files(plan, store))

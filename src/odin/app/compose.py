@@ -44,6 +44,7 @@ from odin.app.workspace import (
     list_skill_folders,
     make_workspace,
     open_log,
+    read_past,
 )
 from odin.checkpoints.session_checkpoints import SessionCheckpoints
 from odin.compaction.context_budget import ContextBudgets
@@ -76,8 +77,7 @@ from odin.models.connector import ModelConnector
 from odin.models.selection import InitialModel, ModelSelector, choose_initial_model, make_retry_policy
 from odin.sandbox.background import BackgroundProcesses
 from odin.sandbox.runner import ProcessRunner
-from odin.session.log import SessionLog, read_log
-from odin.session.state import SessionState, describe_resumed_grants
+from odin.session.state import describe_resumed_grants
 from odin.tools.agent import AgentTool
 from odin.version import __version__
 
@@ -130,7 +130,7 @@ async def open_session(
         workspace = make_workspace(options)
         member = process.join(workspace.config, workspace.environment)
         workspace = replace(workspace, config=member.services.config)
-        opened = opened or open_log(workspace.store, options, workspace.environment.cwd)
+        opened = opened or await open_log(workspace.store, options, workspace.environment.cwd)
         models, initial = _make_selector(workspace, options, process), InitialModel()
         if (provider := given.get("provider")) is not None:
             models.use(*provider, given.get("small_model"))
@@ -175,7 +175,7 @@ def compose_session(
     member: WorkspaceMember,
 ) -> OpenSession:
     log = opened.log
-    state = SessionState.fold(opened.past, log.session, partial(_read_past, log))
+    state = opened.state
     recorder = Recorder(log, state, EventBus(), inherited=log.header.forked_seq)
     core = SessionCore(options, workspace, log, recorder, process, member.services, custom, opened.source)
     config, environment, shared = core.config, core.environment, core.shared
@@ -312,10 +312,6 @@ def compose_session(
         attachments=main.attachments,
     )
     return OpenSession(deps, opening, str(log.path))
-
-
-def _read_past(log: SessionLog) -> Iterator[Envelope]:
-    return read_log(log.path) if log.path.exists() else iter(())
 
 
 def _make_git(runner: ProcessRunner, workspace: Workspace) -> "Git":
@@ -484,7 +480,7 @@ class SessionSurroundings:
         )
 
     def read_past(self) -> Iterator[Envelope]:
-        return _read_past(self._parts.core.log)
+        return read_past(self._parts.core.log)
 
     def describe(self) -> SessionInfo:
         from odin.app.session_info import describe_session

@@ -8,6 +8,7 @@ git context is sent with the first prompt of a session: git runs when the prompt
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -27,8 +28,9 @@ from odin.config.settings import PluginFiles
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, SessionLocked, UsageError
 from odin.core.event import Envelope
-from odin.core.timing import Timing
+from odin.core.timing import Timing, run_in_thread
 from odin.session.log import SessionLog, pause_collection, read_log
+from odin.session.state import SessionState
 from odin.session.store import SessionStore
 
 if TYPE_CHECKING:
@@ -76,18 +78,20 @@ def make_workspace(options: Options) -> Workspace:
 
 
 class OpenedLog(msgspec.Struct, frozen=True):
-    """A locked log and its events.
+    """A locked log, its events and the state folded from them.
 
     `draft` is the prompt that a fork left out; `source` is how the session started, for hooks.
     """
 
     log: SessionLog
     past: list[Envelope]
+    state: SessionState
     draft: str = ""
     source: str = "startup"
 
 
-def open_log(store: SessionStore, options: Options, cwd: str) -> OpenedLog:
+async def open_log(store: SessionStore, options: Options, cwd: str) -> OpenedLog:
+    """Create a log, or open and read one, in a thread: a long one takes a second, in which other sessions go on."""
     if options.resume and options.continue_last:
         raise UsageError("--resume and --continue cannot be combined.")
     if options.fork_at and not (options.fork and (options.resume or options.continue_last)):
@@ -95,23 +99,37 @@ def open_log(store: SessionStore, options: Options, cwd: str) -> OpenedLog:
     if options.fork and not (options.resume or options.continue_last):
         raise UsageError("--fork-session requires --resume or --continue.")
     if not options.resume and not options.continue_last:
-        return OpenedLog(store.create(cwd, options.session_id), [])
+        log = store.create(cwd, options.session_id)
+        return OpenedLog(log, [], SessionState(log.session, partial(read_past, log)))
+    if options.session_id and not options.fork:
+        raise UsageError("--session-id cannot be combined with --resume or --continue.", "Add --fork-session.")
+    return await run_in_thread(lambda _: _read_existing(store, options, cwd), undo=lambda opened: opened.log.close())
+
+
+def _read_existing(store: SessionStore, options: Options, cwd: str) -> OpenedLog:
+    past: list[Envelope] | None = None
+    draft = ""
     if options.fork:
         from odin.session.lifecycle import fork_session
 
         original = store.open(store.find(options.resume) if options.resume else store.find_latest())
         made = fork_session(store, original, cwd, session=options.session_id, at=options.fork_at)
-        return OpenedLog(made.log, made.past, made.left_out_prompt, "resume" if made.past else "startup")
-    if options.session_id:
-        raise UsageError("--session-id cannot be combined with --resume or --continue.", "Add --fork-session.")
-    log = _open_and_lock(store, options.resume) if options.resume else _lock_latest(store)
+        log, past, draft = made.log, made.past, made.left_out_prompt
+    else:
+        log = _open_and_lock(store, options.resume) if options.resume else _lock_latest(store)
     try:
-        with pause_collection():
-            past = list(read_log(log.path))
+        if past is None:
+            with pause_collection():
+                past = list(read_log(log.path))
+        state = SessionState.fold(past, log.session, partial(read_past, log))
     except BaseException:
         log.close()
         raise
-    return OpenedLog(log, past, source="resume" if past else "startup")
+    return OpenedLog(log, past, state, draft, "resume" if past else "startup")
+
+
+def read_past(log: SessionLog) -> Iterator[Envelope]:
+    return read_log(log.path) if log.path.exists() else iter(())
 
 
 def _open_and_lock(store: SessionStore, name: str) -> SessionLog:

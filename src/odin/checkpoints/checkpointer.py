@@ -28,12 +28,12 @@ from odin.checkpoints.project_listing import (
     ProjectListing,
     hash_file,
     read_regular_file,
-    run_in_thread,
 )
 from odin.config.paths import WORKTREE_FOLDER
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
 from odin.core.event_values import FileChange, FileState
+from odin.core.timing import run_in_thread
 from odin.core.tool import Target, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import find_crashed_calls

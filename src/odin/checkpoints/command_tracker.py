@@ -24,13 +24,13 @@ from odin.checkpoints.project_listing import (
     ProjectListing,
     has_changed,
     is_unhashed,
-    run_in_thread,
     was_absent,
 )
 from odin.core.errors import OdinError
 from odin.core.event import FilesChanged
 from odin.core.event_values import FileChange, FileState
 from odin.core.path_names import contains
+from odin.core.timing import run_in_thread
 
 
 class RunningCommand(Struct, eq=False):

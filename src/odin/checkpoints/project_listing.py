@@ -5,7 +5,6 @@ files of Odin's own writes are left out: they come and go while a command runs, 
 `skipped` counts files beyond the limits.
 """
 
-import asyncio
 import contextlib
 import os
 import stat
@@ -13,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container
-from typing import TypeVar
 
 from msgspec import Struct
 
@@ -43,8 +41,6 @@ _UNSETTLED_NS = 50_000_000
 _SAVE_HASHES_AFTER = 500
 """After this many new hashes, the cache is written to disk."""
 
-
-T = TypeVar("T")
 
 Stamp = tuple[int, int, int, int]
 """mtime, ctime, size and inode of a file."""
@@ -356,16 +352,3 @@ def _read_regular(open_file: Callable[[], int], limit: int) -> bytes | None:
         except OSError:
             return None
     return None if len(data) > limit else data
-
-
-async def run_in_thread(work: Callable[[Callable[[], bool]], T]) -> T:
-    """Run slow file work in a thread. On cancellation, its `stopped` function returns True, and the work is awaited."""
-    stop = threading.Event()
-    task = asyncio.ensure_future(asyncio.to_thread(work, stop.is_set))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        stop.set()
-        await asyncio.wait([task])
-        task.exception()
-        raise

@@ -24,7 +24,7 @@ from odin.checkpoints.file_state import (
     remove_path,
     restore_path,
 )
-from odin.checkpoints.project_listing import hash_file, read_regular_file, run_in_thread
+from odin.checkpoints.project_listing import hash_file, read_regular_file
 from odin.checkpoints.store import CheckpointStore
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, UsageError
@@ -33,6 +33,7 @@ from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import Redo, Rewind
 from odin.core.path_names import contains
 from odin.core.text import join_some
+from odin.core.timing import run_in_thread
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import NOTHING_RESTORED, RollbackResult, record_discard
 from odin.policy.command_scope import CommandScope

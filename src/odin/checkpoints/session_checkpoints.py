@@ -14,6 +14,7 @@ from odin.config.settings import CheckpointSettings
 from odin.core.client import RewindPlan
 from odin.core.environment import ExecutionEnvironment
 from odin.core.op import Redo, Rewind
+from odin.core.timing import run_in_thread
 from odin.core.tool import Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import RollbackResult, find_crashed_calls
@@ -136,7 +137,6 @@ class SessionCheckpoints:
 
     async def close(self) -> None:
         if self._checkpointer is not None:
-            from odin.checkpoints.project_listing import run_in_thread
             from odin.checkpoints.store import prune_if_due
 
             self._checkpointer.close()

@@ -15,16 +15,39 @@ prompt, and goes forward again with a redo: to the moment of the rewind, without
 injected, and everything else between two prompts, belongs to the turn before it.
 
 The timeline itself keeps the current turns and those that can be redone, so it stays small however long the log is.
+
+`OpenWork` is what has started and not ended: turns, sub-agents, questions and processes.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
+from odin.core.call_events import (
+    AskEvent,
+    PermissionAnswered,
+    PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
+    QuestionsAnswered,
+    QuestionsAsked,
+    SpawnFinished,
+    SpawnStarted,
+)
 from odin.core.client import ToolUse, TurnRecord
-from odin.core.event import Envelope, Redone, Rewound, SessionOpened, TurnEnded, TurnStarted
+from odin.core.event import (
+    AgentEnded,
+    AgentStarted,
+    Envelope,
+    Redone,
+    Rewound,
+    SessionOpened,
+    TurnEnded,
+    TurnStarted,
+)
 from odin.core.event_values import ExitReason, Mode, Todo
+from odin.core.interaction import Interaction, make_interaction
 from odin.core.prompt import PromptSource
 
 TurnStatus = Literal["current", "rewound", "blocked", "discarded"]
@@ -224,3 +247,63 @@ class TurnItems(Generic[Item]):
         left = self.items
         self.items = left[:kept] if isinstance(kept, int) else kept
         return left
+
+
+class OpenWork:
+    """Work that has started and not ended. After a crash, this is what the dead process left dangling.
+
+    `turns` maps an agent to its running turn. The other dicts map an id to its starting event.
+    """
+
+    EVENTS: ClassVar[frozenset[type]] = frozenset(
+        (
+            TurnStarted,
+            TurnEnded,
+            AgentStarted,
+            AgentEnded,
+            PermissionAsked,
+            QuestionsAsked,
+            PlanAsked,
+            PermissionAnswered,
+            QuestionsAnswered,
+            PlanAnswered,
+            SpawnStarted,
+            SpawnFinished,
+        )
+    )
+
+    def __init__(self) -> None:
+        self.turns: dict[str, str] = {}
+        self.agents: dict[str, AgentStarted] = {}
+        self.asks: dict[str, tuple[AskEvent, str]] = {}
+        self.spawns: dict[str, tuple[SpawnStarted, str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.turns or self.agents or self.asks or self.spawns)
+
+    @property
+    def interactions(self) -> tuple[Interaction, ...]:
+        """What waits for an answer, in the order in which it was asked."""
+        return tuple(make_interaction(asked, agent) for asked, agent in self.asks.values())
+
+    def apply(self, envelope: Envelope) -> None:
+        event, agent = envelope.event, envelope.agent
+        match event:
+            case TurnStarted():
+                self.turns[agent] = event.id
+            case TurnEnded():
+                self.turns.pop(agent, None)
+            case AgentStarted():
+                self.agents[event.id] = event
+            case AgentEnded():
+                self.agents.pop(event.id, None)
+            case PermissionAsked() | QuestionsAsked() | PlanAsked():
+                self.asks[event.ask_id] = event, agent
+            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered():
+                self.asks.pop(event.ask_id, None)
+            case SpawnStarted():
+                self.spawns[event.id] = event, agent
+            case SpawnFinished():
+                self.spawns.pop(event.id, None)
+            case _:
+                pass

@@ -1,9 +1,34 @@
-"""The waits and clocks of a session, as values: a test passes its own instead of patching constants."""
+"""The waits and clocks of a session, as values: a test passes its own instead of patching constants.
 
+Work that would block the event loop, and with it the other sessions of the process, is done with `run_in_thread`.
+"""
+
+import asyncio
+import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from msgspec import Struct
+
+T = TypeVar("T")
+
+
+async def run_in_thread(work: Callable[[Callable[[], bool]], T], undo: Callable[[T], object] = lambda _: None) -> T:
+    """Run slow file work in a thread.
+
+    On cancellation, its `stopped` function returns True, the work is awaited, and `undo` called with its result.
+    """
+    stop = threading.Event()
+    task = asyncio.ensure_future(asyncio.to_thread(work, stop.is_set))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([task])
+        if task.exception() is None:
+            undo(task.result())
+        raise
 
 
 class Timing(Struct, frozen=True, kw_only=True):

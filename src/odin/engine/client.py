@@ -232,7 +232,11 @@ class OpenSession:
             msgspec.structs.replace(item, paused=True) if item.id in paused else item for item in snapshot.queue
         )
         working = self._team.is_working
-        return msgspec.structs.replace(snapshot, executing=self._agent.is_busy, queue=queue, team_working=working)
+        # The log of a run that was killed has questions that nobody waits for.
+        asked = tuple(item for item in snapshot.interactions if self._deps.interactions.get(item.id) is not None)
+        return msgspec.structs.replace(
+            snapshot, executing=self._agent.is_busy, queue=queue, team_working=working, interactions=asked
+        )
 
     def get_loop_status(self, agent: str) -> LoopStatus:
         loop = self._session_ops.loop_modes.get(agent) if self._session_ops is not None else None

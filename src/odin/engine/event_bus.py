@@ -81,6 +81,7 @@ from odin.core.op import (
     SetTitle,
     SetTools,
 )
+from odin.core.provider import TimeSlice
 
 BusName = Literal[
     "user_message",
@@ -386,11 +387,11 @@ class EventBus:
 async def replay_log(past: Iterator[Envelope], after: int, until: int, live: Subscription) -> AsyncIterator[Envelope]:
     """Yield the events of a log after one number and up to another, then the live ones."""
     try:
-        for count, envelope in enumerate(past):
+        time_slice = TimeSlice()
+        for envelope in past:
             if after < envelope.seq <= until:
                 yield envelope
-            if count % 256 == 255:
-                await asyncio.sleep(0)
+            await time_slice.maybe_yield()
         async for envelope in live:
             yield envelope
     finally:

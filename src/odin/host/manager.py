@@ -40,7 +40,7 @@ class SessionManager:
         """By the path of the log; the session that was used last is the last."""
         self._current: dict[str, str] = {}
         """By project: the current session, for programs that do not name one."""
-        self._opening = asyncio.Lock()
+        self._opening = weakref.WeakValueDictionary[str, asyncio.Lock]()
 
     # --- sessions and clients ---
 
@@ -53,9 +53,11 @@ class SessionManager:
         """
         if opened is not None or not options.resume or options.fork:
             return self._add(await open_session(options, opened=opened, process=self._process, **given))
-        async with self._opening:  # two clients that resume the same session must not both open it
-            store = make_workspace(options).store
-            known = self._sessions.get(str(store.find_log(store.find(options.resume))))
+        store = make_workspace(options).store
+        log = str(store.find_log(store.find(options.resume)))
+        lock = self._opening.setdefault(log, asyncio.Lock())
+        async with lock:  # two clients that resume the same session must not both open it
+            known = self._sessions.get(log)
             if known is not None and not known.is_closing:
                 return known.attach(answers=options.can_ask)
             if known is not None:
@@ -161,7 +163,7 @@ class SessionManager:
         return str(make_workspace(options).store.folder)
 
 
-_managers: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, SessionManager]" = weakref.WeakKeyDictionary()
+_managers: dict[asyncio.AbstractEventLoop, SessionManager] = {}
 
 
 def get_manager() -> SessionManager:
@@ -170,6 +172,9 @@ def get_manager() -> SessionManager:
     Connections belong to an event loop, so each has its own manager.
     """
     loop = asyncio.get_running_loop()
+    for known in tuple(_managers):  # not weak keys: a session that was left open refers to its loop
+        if known.is_closed():
+            _managers.pop(known, None)
     if loop not in _managers:
         _managers[loop] = SessionManager()
     return _managers[loop]

@@ -75,7 +75,7 @@ class WorkspaceSessions:
             await self._require_idle()
             options = await self._strip_session_options(keep=True)
             options = replace(options, role=role) if role else options
-            opened = replace(open_log(self._store, options, self._cwd), source="clear")
+            opened = replace(await open_log(self._store, options, self._cwd), source="clear")
             return await self._switch("new", options, opened)
 
     async def resume(self, session: str) -> Client:
@@ -85,7 +85,7 @@ class WorkspaceSessions:
             if found == await self._get_session_id():
                 raise UsageError(f"Session {found} is already open.")
             options = replace(await self._strip_session_options(keep=False), resume=found)
-            return await self._switch("resume", options, open_log(self._store, options, self._cwd))
+            return await self._switch("resume", options, await open_log(self._store, options, self._cwd))
 
     async def fork(self, turn: str = "") -> tuple[Client, str]:
         async with self._switch_lock:
@@ -94,7 +94,7 @@ class WorkspaceSessions:
             if self._store.find_log(here) is None:
                 raise UsageError("This session is empty: nothing to fork.")
             plain = await self._strip_session_options(keep=True)
-            opened = open_log(self._store, replace(plain, resume=here, fork=True, fork_at=turn), self._cwd)
+            opened = await open_log(self._store, replace(plain, resume=here, fork=True, fork_at=turn), self._cwd)
             return await self._switch("fork", plain, opened), opened.draft
 
     async def execute_plan(self, plan: str = "", role: str = "") -> tuple[Client, Prompt]:
@@ -221,7 +221,7 @@ async def open_workspace_sessions(options: Options) -> WorkspaceSessions:
     if is_first_run(workspace.env, options):
         options = replace(options, reach_out=False)
     manager = SessionManager()
-    opened = open_log(workspace.store, options, workspace.environment.cwd)
+    opened = await open_log(workspace.store, options, workspace.environment.cwd)
     client = await manager.open(options, opened=opened)
     sessions = WorkspaceSessions(manager, workspace.store, options, workspace.environment, client)
     sessions.draft = opened.draft

@@ -406,12 +406,12 @@ def _plan_file(file: RenamedFile, cache: FileCache, ctx: ToolContext) -> Planned
     return PlannedFile(FilePatch("update", file.path), place, data, decoded, file.after)
 
 
-def write_rename(plan: RenamePlan, args: RenameArgs, cache: FileCache, ctx: ToolContext) -> ToolOutput:
+async def write_rename(plan: RenamePlan, args: RenameArgs, cache: FileCache, ctx: ToolContext) -> ToolOutput:
     """Change all files, or none and raise Refusal."""
     planned = plan_files(plan, cache, ctx)
     counts = {file.path: file.count for file in plan.files}
     seen = [file.place.path for file in planned if _has_seen_all(file, cache)]
-    write_all(cache, planned)
+    await write_all(cache, planned)
     for file in planned:
         if file.place.path not in seen:
             cache.forget(file.place.path)

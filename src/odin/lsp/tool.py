@@ -116,7 +116,7 @@ class LspRenameTool(FileTool[RenameArgs]):
     async def work(self, args: RenameArgs, ctx: ToolContext) -> ToolOutput:
         from odin.lsp.symbols import write_rename
 
-        output = write_rename(self._get_plan(args), args, self._files, ctx)
+        output = await write_rename(self._get_plan(args), args, self._files, ctx)
         del self._plans[args]
         return output
 

@@ -15,17 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.call_events import (
-    AskEvent,
-    PermissionAnswered,
-    PermissionAsked,
-    PlanAnswered,
-    PlanAsked,
-    QuestionsAnswered,
-    QuestionsAsked,
     RuleAdded,
     RuleRemoved,
-    SpawnFinished,
-    SpawnStarted,
     ToolEnded,
     UsageRecorded,
     UsageTotals,
@@ -33,7 +24,6 @@ from odin.core.call_events import (
 from odin.core.client import LoopStatus, QueuedPrompt, Snapshot, SubAgentRecord, TurnRecord
 from odin.core.event import (
     AgentEnded,
-    AgentStarted,
     BudgetSet,
     Envelope,
     FilesChanged,
@@ -52,15 +42,14 @@ from odin.core.event import (
     SystemPromptChanged,
     TitleSet,
     ToolsChanged,
-    TurnEnded,
     TurnStarted,
 )
 from odin.core.event_values import DEFAULT_ROLE, CachedFile, CallStatus, ExitReason, Mode
 from odin.core.format import clip
-from odin.core.interaction import Interaction, make_interaction
 from odin.core.message import Message, Usage
 from odin.core.policy import SessionRule
 from odin.core.prompt import copy_prompt
+from odin.core.timeline import OpenWork
 from odin.core.tool import CollectedItem
 from odin.session.conversation import MainConversation, ReadLog, UsedSkills
 from odin.session.history import FileHistory, RecordedChange, list_results
@@ -288,66 +277,6 @@ class LoopModeState:
 
     def _clear(self) -> None:
         self.calls, self.has_file_changes = [], False
-
-
-class OpenWork:
-    """Work that has started and not ended. After a crash, this is what the dead process left dangling.
-
-    `turns` maps an agent to its running turn. The other dicts map an id to its starting event.
-    """
-
-    EVENTS: ClassVar[frozenset[type]] = frozenset(
-        (
-            TurnStarted,
-            TurnEnded,
-            AgentStarted,
-            AgentEnded,
-            PermissionAsked,
-            QuestionsAsked,
-            PlanAsked,
-            PermissionAnswered,
-            QuestionsAnswered,
-            PlanAnswered,
-            SpawnStarted,
-            SpawnFinished,
-        )
-    )
-
-    def __init__(self) -> None:
-        self.turns: dict[str, str] = {}
-        self.agents: dict[str, AgentStarted] = {}
-        self.asks: dict[str, tuple[AskEvent, str]] = {}
-        self.spawns: dict[str, tuple[SpawnStarted, str]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.turns or self.agents or self.asks or self.spawns)
-
-    @property
-    def interactions(self) -> tuple[Interaction, ...]:
-        """What waits for an answer, in the order in which it was asked."""
-        return tuple(make_interaction(asked, agent) for asked, agent in self.asks.values())
-
-    def apply(self, envelope: Envelope) -> None:
-        event, agent = envelope.event, envelope.agent
-        match event:
-            case TurnStarted():
-                self.turns[agent] = event.id
-            case TurnEnded():
-                self.turns.pop(agent, None)
-            case AgentStarted():
-                self.agents[event.id] = event
-            case AgentEnded():
-                self.agents.pop(event.id, None)
-            case PermissionAsked() | QuestionsAsked() | PlanAsked():
-                self.asks[event.ask_id] = event, agent
-            case PermissionAnswered() | QuestionsAnswered() | PlanAnswered():
-                self.asks.pop(event.ask_id, None)
-            case SpawnStarted():
-                self.spawns[event.id] = event, agent
-            case SpawnFinished():
-                self.spawns.pop(event.id, None)
-            case _:
-                pass
 
 
 class StatePart(Protocol):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from odin.context.file_cache import count_lines
 from odin.core.format import pluralize
+from odin.core.timing import run_in_thread
 from odin.core.tool import Args, ToolContext, ToolOutput
 from odin.tools.files import LINES, FileTool, Refusal, number_lines, to_printable
 
@@ -78,7 +79,7 @@ class SaveArtifactTool(FileTool[SaveArtifactArgs]):
             raise Refusal(
                 f"The content has {len(data)} bytes and an artifact at most {MAX_BYTES}. Save it in several parts."
             )
-        is_replaced = self._artifacts.save(args.name, data)
+        is_replaced = await run_in_thread(lambda _: self._artifacts.save(args.name, data))
         lines = pluralize(count_lines(data), "line")
         done = f"{'Replaced' if is_replaced else 'Saved'} the artifact {args.name} ({lines})"
         return ToolOutput(text=to_printable(f"{done}. It is at {path}."), note=to_printable(done))

@@ -21,6 +21,7 @@ from odin.core.background_prompts import (
     parse_edit_context_check,
 )
 from odin.core.errors import BadRequest, OdinError, UnreadFile
+from odin.core.timing import run_in_thread
 from odin.core.tool import AskSmallModel, ResolvedPath, ToolContext, ToolOutput
 from odin.tools.atomic_write import replace_file
 from odin.tools.diff import Diff, compare
@@ -268,7 +269,7 @@ async def edit_file(
     path, target = edited.place.shown, edited.place.path
     after = decoded.encode(text)
     remark = await reviewer.review(target, decoded.text, edits)
-    info = replace_file(target, after, edited.data)
+    info = await run_in_thread(lambda _: replace_file(target, after, edited.data))
     remember_write(files, target, after, info, decoded, text)
     diff = compare(decoded.text, text, path)
     count_text = "1 replacement" if count == 1 else f"{count} replacements"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from odin.context.file_cache import FileCache
+from odin.core.timing import run_in_thread
 from odin.core.tool import ResolvedPath, ToolContext, ToolOutput
 from odin.policy.paths import PathChanged, name_in, open_parent
 from odin.tools.atomic_write import replace_file
@@ -91,7 +92,7 @@ async def apply_patch(files: FileCache, text: str, ctx: ToolContext, reviewer: E
     """Change all files of a patch, or none."""
     planned = plan_patch(files, text, ctx)
     remarks = [await _review(reviewer, file) for file in planned]
-    write_all(files, planned)
+    await write_all(files, planned)
     lines: list[str] = []
     notes: list[str] = []
     views: list[str] = []
@@ -117,20 +118,31 @@ async def _review(reviewer: EditReviewer, file: PlannedFile) -> str:
     return await reviewer.review(file.place.path, file.style.text, [hunk.edit for hunk in file.patch.hunks])
 
 
-def write_all(files: FileCache, planned: list[PlannedFile]) -> None:
+async def write_all(files: FileCache, planned: list[PlannedFile]) -> None:
     """Write the files. If one fails, restore those before it."""
+    try:
+        for file, target, info in await run_in_thread(lambda _: _write_files(files, planned)):
+            remember_write(files, target, file.after, info, file.style, file.text)
+    finally:
+        for file in planned:
+            files.forget(file.place.path) if file.patch.action == "delete" or file.target else None
+
+
+def _write_files(files: FileCache, planned: list[PlannedFile]) -> list[tuple[PlannedFile, str, os.stat_result]]:
+    """Return the files that have a new content, with their paths and stat results."""
     undo: list[tuple[str, Callable[[], object]]] = []
+    written: list[tuple[PlannedFile, str, os.stat_result]] = []
     try:
         for file in planned:
-            undo.append((file.place.shown, _write(files, file)))
+            restore, target, info = _write(files, file)
+            undo.append((file.place.shown, restore))
+            written += [(file, target, info)] if info is not None else []
     except (Refusal, OSError) as error:
         left = [name for name, restore in reversed(undo) if not _try(restore)]
         reason = str(error) if isinstance(error, Refusal | PathChanged) else f"{error.strerror or error}."
         kept = f" These files are changed and could not be restored: {', '.join(left)}." if left else ""
         raise Refusal(f"{reason} Nothing was changed.{kept}") from None
-    finally:
-        for file in planned:
-            files.forget(file.place.path) if file.patch.action == "delete" or file.target else None
+    return written
 
 
 def _try(restore: Callable[[], object]) -> bool:
@@ -141,17 +153,17 @@ def _try(restore: Callable[[], object]) -> bool:
     return True
 
 
-def _write(files: FileCache, file: PlannedFile) -> Callable[[], object]:
-    """Write one file; return what undoes it."""
+def _write(files: FileCache, file: PlannedFile) -> tuple[Callable[[], object], str, os.stat_result | None]:
+    """Write one file; return what undoes it, its path, and the stat result of a new content."""
     path, before, after = file.place.path, file.before, file.after
     if file.patch.action == "delete":
         with open_parent(path) as folder:
             check_deletable(files, folder, file.place)
             folder.unlink(name_in(path))
-        return lambda: replace_file(path, before or b"", None)
+        return lambda: replace_file(path, before or b"", None), path, None
     if file.target is not None:
         _move(path, file.target.path)
-    target = path if file.target is None else file.target.path
+    target, info = path if file.target is None else file.target.path, None
     if after != before:
         try:
             info = replace_file(target, after, before)
@@ -159,8 +171,7 @@ def _write(files: FileCache, file: PlannedFile) -> Callable[[], object]:
             if file.target is not None:
                 _move(target, path)
             raise
-        remember_write(files, target, after, info, file.style, file.text)
-    return lambda: _restore(file, target)
+    return lambda: _restore(file, target), target, info
 
 
 def _restore(file: PlannedFile, target: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes, take_fingerprint
 from odin.context.system_prompt import ODIN_MD
+from odin.core.timing import run_in_thread
 from odin.core.tool import Args, AskSmallModel, ResolvedPath, Target, ToolContext, ToolOutput
 from odin.tools.files import FileTool, Refusal, find_resolved_path, open_regular, read_whole, to_printable
 
@@ -50,7 +51,7 @@ class InitTool(FileTool[InitArgs]):
         if after == before:
             return ToolOutput(text=f"{self._path} is up to date; nothing was written.", note=f"{ODIN_MD} is up to date")
         target = place.path
-        info = replace_file(target, after, before)
+        info = await run_in_thread(lambda _: replace_file(target, after, before))
         self._files.record_write(target, take_fingerprint(after, info))
         self._on_written()
         diff = compare((before or b"").decode("utf-8", "replace"), after.decode("utf-8", "replace"), self._path)

@@ -19,6 +19,7 @@ from odin.core.event_values import DEFAULT_ROLE
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.op import Answer
 from odin.core.text import list_choices, to_valid_unicode
+from odin.core.timing import run_in_thread
 from odin.core.tool import Args, AskPlan, PlanProposal, ToolContext, ToolOutput
 from odin.policy.paths import name_in, open_folder, open_parent
 from odin.tools.files import FileTool, Refusal, to_printable
@@ -209,7 +210,10 @@ class HandoffTool(FileTool[HandoffArgs]):
     async def _present(
         self, args: HandoffArgs, ctx: ToolContext, roles: HandoffRoles, targets: tuple[str, ...]
     ) -> ToolOutput:
-        plan = self._save(args, ctx) if args.plan.strip() else self._folder.read(args.plan_path, ctx.cwd)
+        if args.plan.strip():
+            plan = self._remember(*await run_in_thread(lambda _: self._save(args, ctx)))
+        else:
+            plan = self._folder.read(args.plan_path, ctx.cwd)
         proposal = PlanProposal(to_valid_unicode(plan.path), plan.title, plan.text, targets)
         name = os.path.relpath(plan.path, ctx.cwd)
         try:
@@ -223,13 +227,14 @@ class HandoffTool(FileTool[HandoffArgs]):
             return _end_turn(plan, name, "saved", f"The plan is saved as {name}. No user is here to approve it.")
         if answer.plan.strip() and answer.plan.strip() != plan.text.strip():
             # Save the text as the user edited it. The user has just seen the plan, so it need not be read again.
-            info = self._folder.rewrite(plan.path, answer.plan, lambda data: True)
-            plan = self._remember(plan.path, answer.plan.strip(), info)
+            path, text = plan.path, answer.plan
+            info = await run_in_thread(lambda _: self._folder.rewrite(path, text, lambda data: True))
+            plan = self._remember(path, text.strip(), info)
         return _describe_answer(
             plan, answer, name, edited=plan.text != proposal.text, role=_get_new_role(answer, roles)
         )
 
-    def _save(self, args: HandoffArgs, ctx: ToolContext) -> Plan:
+    def _save(self, args: HandoffArgs, ctx: ToolContext) -> tuple[str, str, os.stat_result]:
         text = args.plan.strip()
         if args.title.strip() and not _HEADING.match(text):
             text = f"# {args.title.strip()}\n\n{text}"
@@ -238,7 +243,7 @@ class HandoffTool(FileTool[HandoffArgs]):
         else:
             path = self._folder.find(args.plan_path, ctx.cwd)
             info = self._folder.rewrite(path, text, lambda data: self._is_current(path, data))
-        return self._remember(path, text, info)
+        return path, text, info
 
     def _remember(self, path: str, text: str, info: os.stat_result) -> Plan:
         self._files.record_write(path, take_fingerprint(_encode(text), info))

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from odin.context.file_cache import FileCache, count_lines, hash_bytes
 from odin.core.format import pluralize
+from odin.core.timing import run_in_thread
 from odin.core.tool import Args, ResolvedPath, Target, ToolContext, ToolOutput
 from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent
 from odin.tools.files import (
@@ -82,7 +83,7 @@ class WriteFileTool(FileTool[WriteArgs]):
         new = self.plan(args, ctx)
         before, old, text, after, remark = new.before, new.old, new.text, new.after, new.remark
         path, target = new.place.shown, new.place.path
-        info = replace_file(target, after, before)
+        info = await run_in_thread(lambda _: replace_file(target, after, before))
         remember_write(self._files, target, after, info, old or DecodedText(""), text)
         diff = compare(old.text if old else "", text, path)
         lines = "1 line" if count_lines(after) == 1 else f"{count_lines(after)} lines"
@@ -155,7 +156,7 @@ class AppendFileTool(FileTool[AppendArgs]):
         before, old, text, after = new.before, new.old or DecodedText(""), new.text, new.after
         path, target = new.place.shown, new.place.path
         has_seen_all = self._has_seen_all(target, before)
-        info = replace_file(target, after, before)
+        info = await run_in_thread(lambda _: replace_file(target, after, before))
         if has_seen_all:
             remember_write(self._files, target, after, info, old, text)
         else:

@@ -22,12 +22,14 @@ async def list_agent_types(client: Client) -> tuple[str, ...]:
 
 
 class AgentMessages:
-    """`parents` are the calls that started the agents, by agent."""
-
     def __init__(self) -> None:
-        self.parents: dict[str, str] = {}
+        self._parents: dict[str, str] = {}
         self._tasks: dict[str, str] = {}
         self._states: dict[str, TaskState] = {}
+
+    def get_parent(self, agent: str) -> str | None:
+        """Return the call that started an agent; of one that works since before the client was attached, its name."""
+        return self._parents.get(agent, agent) or None
 
     def translate(self, event: Event) -> Iterator[tuple[str, Raw]]:
         """Yield the subtype and the fields of the messages for an event, often none."""
@@ -46,7 +48,7 @@ class AgentMessages:
                 return
 
     def _start(self, event: AgentStarted) -> Raw:
-        self.parents[event.id] = event.call_id or event.id
+        self._parents[event.id] = event.call_id or event.id
         self._tasks[event.id] = event.task_id
         return {
             **self._identify(event.id),
@@ -84,4 +86,4 @@ class AgentMessages:
 
     def _identify(self, agent: str) -> Raw:
         task = self._tasks.get(agent) or agent
-        return {"agent_id": agent, "task_id": task, "tool_use_id": self.parents.get(agent)}
+        return {"agent_id": agent, "task_id": task, "tool_use_id": self.get_parent(agent)}

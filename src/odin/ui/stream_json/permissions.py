@@ -128,7 +128,7 @@ class PermissionRequests:
         self._pending: dict[str, Interaction] = {}
 
     def ask(self, interaction: Interaction) -> None:
-        if not self.is_open:
+        if not self.is_open or interaction.id in self._pending:
             return
         self._pending[interaction.id] = interaction
         request = {"subtype": "can_use_tool", "tool_use_id": interaction.call_id, **_describe_request(interaction)}
@@ -141,10 +141,6 @@ class PermissionRequests:
         """Cancel a request that was answered elsewhere or is outdated."""
         if self._pending.pop(ask_id, None) is not None:
             self._send({"type": "control_cancel_request", "request_id": ask_id})
-
-    def cancel_all(self) -> None:
-        for ask_id in tuple(self._pending):
-            self.cancel(ask_id)
 
     def close(self) -> None:
         """The client's input ended: nobody answers any more, and what is pending is denied."""

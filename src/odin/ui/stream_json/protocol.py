@@ -182,6 +182,11 @@ class _StreamServer:
         self._output.broken.add_done_callback(lambda _: self.finish())
         self._is_reading = self._permissions.is_open = lines is not None
         try:
+            # The session may be at work already, and wait for answers.
+            shot = await self._client.snapshot()
+            self._translator.mode = shot.agent_mode if shot.executing else self._translator.mode
+            for interaction in shot.interactions:
+                self._permissions.ask(interaction)
             self._spawn(self._pump(events))
             if prompt is not None:
                 await self._submit_prompt(prompt)
@@ -276,7 +281,9 @@ class _StreamServer:
             self._permissions.ask(make_interaction(event, envelope.agent))
         elif isinstance(event, AnswerEvent):
             self._permissions.cancel(event.ask_id)
-        elif isinstance(event, PromptDropped | PromptInjected):
+        elif isinstance(event, PromptDropped) and event.id in self._prompts:  # another client has dropped it
+            self._refuse(event.id, OdinError("The prompt was removed from the queue."))
+        elif isinstance(event, PromptInjected):
             self._finish_prompt(event.id)
         elif isinstance(event, TurnStarted) and not envelope.agent:
             self._running = event.id
@@ -290,7 +297,6 @@ class _StreamServer:
             self._running = ""
             self._last_outcome = _OUTCOMES.get(event.reason, "error")
             self._code = 0 if event.reason == "interrupted" else get_exit_code(event)
-            self._permissions.cancel_all()
             self._finish_prompt(event.id)
 
     def _finish_prompt(self, prompt_id: str) -> None:

@@ -34,8 +34,11 @@ from odin.core.event import (
     ModeChanged,
     ModelChanged,
     PermissionModeChanged,
+    Redone,
+    Rewound,
     RoleChanged,
     ServersChanged,
+    TitleSet,
     TurnEnded,
     TurnStarted,
     Warned,
@@ -247,14 +250,15 @@ class StreamTranslator:
     """Translates the events of one session to messages, in order.
 
     `partial` adds stream events for the main agent's replies. Messages of a sub-agent have the call that started it as
-    `parent_tool_use_id`. `agent_types` are the types of sub-agents; `is_quiet` says whether no agent works when a turn
-    ends, if that is known.
+    `parent_tool_use_id`. `agent_types` are the types of sub-agents, `mode` is that of the turn; `is_quiet` says whether
+    no agent works when a turn ends, if that is known.
     """
 
     def __init__(self, info: SessionInfo, *, partial: bool = False) -> None:
         self._info = info
         self._partial = partial
         self._model = info.model
+        self.mode: Mode = info.mode
         self._permission_mode = info.permission_mode
         self._role = info.role
         self._servers = info.servers
@@ -273,7 +277,8 @@ class StreamTranslator:
             case TurnStarted() if not agent:
                 yield from self._on_turn_started(event)
             case TurnEnded() if not agent:
-                yield self._make_result(event)
+                yield self._make_result(event, self._turn)
+                self._turn = _TurnTotals()
             case Replied():
                 yield from self._on_replied(event, agent)
             case UsageRecorded():
@@ -291,8 +296,16 @@ class StreamTranslator:
                 yield from self._on_tool_event(event, agent)
             case ModelChanged() if not agent:
                 self._model = event.model
+                yield self._make_status(model=event.model)
             case PermissionModeChanged():
                 self._permission_mode = event.mode
+                if self.mode != "plan_mode":
+                    yield self._make_status(permissionMode=event.mode)
+            case ModeChanged() if not agent:
+                self.mode = event.mode
+                yield self._make_status(permissionMode=self._get_sdk_mode(event.mode), mode=event.mode)
+            case TitleSet():
+                yield self._make_status(title=event.title)
             case RoleChanged():
                 self._role = event.role
             case ServersChanged():
@@ -304,13 +317,16 @@ class StreamTranslator:
         """Return the permission mode as SDK clients know it; plan mode is one of theirs."""
         return SDK_PLAN_MODE if mode == "plan_mode" else self._permission_mode
 
+    def _make_status(self, **changed: str) -> Raw:
+        return self.make_note("status", status=None, **changed)
+
     def make_note(self, subtype: str, **fields: Any) -> Raw:
         """Return a system message."""
         return self._make_message("system", subtype=subtype, **fields)
 
     def make_failure(self, text: str, kind: str, prompt_id: str) -> Raw:
         """Return the result of a prompt that was refused before a turn started."""
-        return self._make_result(TurnEnded(prompt_id, "error", error=text, error_kind=kind))
+        return self._make_result(TurnEnded(prompt_id, "error", error=text, error_kind=kind), _TurnTotals())
 
     @property
     def _model_id(self) -> str:
@@ -326,7 +342,7 @@ class StreamTranslator:
         self._turn = _TurnTotals()
         self._reply = None
         self._usage = Usage()
-        mode = event.mode
+        mode = self.mode = event.mode
         info = self._info
         yield self._make_message(
             "system",
@@ -349,11 +365,11 @@ class StreamTranslator:
             odin_version=info.version,
             notice=info.notice,
             warnings=list(info.warnings),
+            turn_id=event.id,
         )
 
-    def _make_result(self, event: TurnEnded) -> Raw:
-        turn, reason = self._turn, event.reason
-        self._turn = _TurnTotals()
+    def _make_result(self, event: TurnEnded, turn: _TurnTotals) -> Raw:
+        reason = event.reason
         terminal = _TERMINAL_REASONS.get(reason, reason)
         if terminal == "aborted_streaming" and turn.ended_in_tool:
             terminal = "aborted_tools"
@@ -409,7 +425,7 @@ class StreamTranslator:
                 "stop_sequence": None,
                 "usage": to_usage_fields(self._usage),
             },
-            parent_tool_use_id=self._agents.parents.get(agent),
+            parent_tool_use_id=self._agents.get_parent(agent),
         )
 
     def _discard_reply(self, reason: str) -> Iterator[Raw]:
@@ -437,7 +453,7 @@ class StreamTranslator:
             "tool_progress",
             tool_name=name,
             tool_use_id=call_id,
-            parent_tool_use_id=self._agents.parents.get(agent),
+            parent_tool_use_id=self._agents.get_parent(agent),
             elapsed_time_seconds=seconds,
             **more,
         )
@@ -475,7 +491,7 @@ class StreamTranslator:
         yield self._make_message(
             "user",
             message={"role": "user", "content": [result]},
-            parent_tool_use_id=self._agents.parents.get(agent),
+            parent_tool_use_id=self._agents.get_parent(agent),
             tool_use_result={name: value for name, value in seen.items() if value},
         )
 
@@ -497,14 +513,14 @@ class StreamTranslator:
             case Compacted():
                 trigger = "manual" if event.trigger == "manual" else "auto"
                 metadata = {"trigger": trigger, "pre_tokens": event.tokens_before, "post_tokens": event.tokens_after}
-                parent = self._agents.parents.get(agent)
+                parent = self._agents.get_parent(agent)
                 yield self.make_note("compact_boundary", compact_metadata=metadata, parent_tool_use_id=parent)
             case ChecksRan():
                 yield self.make_note("checks", verification=to_builtins(event.verification), continues=event.continues)
-            case ModeChanged() if not agent:
-                yield self.make_note(
-                    "status", status=None, permissionMode=self._get_sdk_mode(event.mode), mode=event.mode
-                )
+            case Rewound():
+                yield self.make_note("rewound", rewind_id=event.id, turn_id=event.turn, chat=event.chat)
+            case Redone():
+                yield self.make_note("redone", rewind_id=event.id)
             case Warned():
                 yield self.make_note("warning", text=event.text)
             case HookRan() if event.outcome != "silent":

@@ -124,6 +124,7 @@ class OdinApp(SessionApp, inherit_bindings=False):
         self._quit_press = DoublePress()
         self._escape_press = DoublePress(DOUBLE_ESCAPE_S)
         self._redraw_timer: asyncio.TimerHandle | None = None
+        self._task_factory: Any = None
         self.theme_choice: ThemeSetting = self.settings.theme
         self._no_colors = NoColors(self.current_theme) if os.environ.get("NO_COLOR") else None
         self._terminal_background: TerminalBackground | None = None
@@ -231,9 +232,16 @@ class OdinApp(SessionApp, inherit_bindings=False):
         if self._is_started and not self._exit:
             self.exit(code)
 
+    async def run_async(self, **options: Any) -> int | None:
+        self._task_factory = asyncio.get_running_loop().get_task_factory()
+        return await super().run_async(**options)
+
+    async def _process_messages(self, *args: Any, **options: Any) -> None:
+        # Textual has just installed an eager task factory, in the loop of all sessions of this process.
+        asyncio.get_running_loop().set_task_factory(self._task_factory)
+        await super()._process_messages(*args, **options)
+
     async def _open(self) -> None:
-        # Textual installs an eager task factory; the engine, in all sessions of this loop, expects the default one.
-        asyncio.get_running_loop().set_task_factory(None)
         await self.startup.run_dialogs()
         self._sessions = await self._connect()
         await self.show_session()

@@ -61,6 +61,7 @@ class CallBlocks:
     def __init__(self, blocks: BlockList) -> None:
         self._blocks = blocks
         self._calls: dict[str, CallBlock] = {}
+        self._discarded: dict[str, CallBlock] = {}
         self._commands: dict[str, CommandBlock] = {}
 
     def apply(self, event: AnyEvent) -> None:
@@ -81,6 +82,7 @@ class CallBlocks:
                 block = self._calls.pop(event.call_id, None)
                 if block is None or block.is_over:
                     return
+                self._discarded[event.call_id] = block
                 block.state, block.tail, block.explanation = (
                     "discarded",
                     [],
@@ -161,6 +163,7 @@ class CallBlocks:
                 block.state, block.tail = "cancelled", []
                 self._blocks.touch(block)
         self._calls.clear()
+        self._discarded.clear()
 
     def add_command(self, id: str, block: CommandBlock) -> None:
         self._commands[id] = self._blocks.add(block)
@@ -169,7 +172,7 @@ class CallBlocks:
         return self._commands.pop(id, None)
 
     def _find_or_add(self, call_id: str, name: str) -> CallBlock:
-        block = self._calls.get(call_id)
+        block = self._calls.get(call_id) or self._discarded.get(call_id)  # a call of a finished reply tells its end
         if block is None:
             return self.register(self._blocks.add(CallBlock(key=call_id, name=name)))
         self._blocks.touch(block)

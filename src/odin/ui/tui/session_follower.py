@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from odin.core.call_events import SpawnFinished, SpawnStarted
+from odin.core.call_events import SpawnFinished
 from odin.core.client import Client, SessionInfo
 from odin.core.errors import OdinError
-from odin.core.event import AgentEnded, AgentStarted, AnyEvent, Envelope, LoopChanged, TurnEnded, TurnStarted
+from odin.core.event import AgentEnded, AnyEvent, Envelope, LoopChanged, TurnEnded
 from odin.core.provider import TimeSlice
+from odin.core.timeline import OpenWork
 from odin.ui.tui.panels.facts import ACTIVE_LOOP_STATES
 
 
@@ -37,39 +38,22 @@ class DanglingWork:
     """Turns, sub-agents, processes and loops that the log leaves open, folded from past events."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, str] = {}
-        self._agents: dict[str, None] = {}
-        self._spawns: dict[str, str] = {}
+        self._open = OpenWork()
         self._looping = False
         self._ended: set[tuple[str, str]] = set()
 
     def apply(self, envelope: Envelope) -> None:
-        agent = envelope.agent
-        match envelope.event:
-            case TurnStarted(id=id):
-                self._turns[agent] = id
-            case TurnEnded():
-                self._turns.pop(agent, None)
-            case AgentStarted(id=id):
-                self._agents[id] = None
-            case AgentEnded(id=id):
-                self._agents.pop(id, None)
-            case SpawnStarted(id=id):
-                self._spawns[id] = agent
-            case SpawnFinished(id=id):
-                self._spawns.pop(id, None)
-            case LoopChanged(state=state) if not agent:
-                self._looping = state in ACTIVE_LOOP_STATES
-            case _:
-                pass
+        self._open.apply(envelope)
+        if isinstance(envelope.event, LoopChanged) and not envelope.agent:
+            self._looping = envelope.event.state in ACTIVE_LOOP_STATES
 
     def make_end_events(self) -> Iterator[tuple[AnyEvent, str]]:
         """Yield an end event and its agent for everything open, sub-agents first. Only for idle sessions."""
-        for agent, turn in sorted(self._turns.items(), reverse=True):
+        for agent, turn in sorted(self._open.turns.items(), reverse=True):
             yield self._record_end(TurnEnded(turn, "aborted", error=CRASH_MESSAGE), turn), agent
-        for agent in self._agents:
+        for agent in self._open.agents:
             yield self._record_end(AgentEnded(agent, "aborted"), agent), ""
-        for spawn, agent in self._spawns.items():
+        for spawn, (_, agent) in self._open.spawns.items():
             yield self._record_end(SpawnFinished(spawn, "stopped"), spawn), agent
         if self._looping:
             yield LoopChanged("idle", reason="Odin was killed or crashed."), ""
