@@ -149,7 +149,7 @@ PROFILES: dict[str, dict[str, set[str]]] = {
     "tools/listing.py": {"OWN": {"own"}},
     "tools/search.py": {"OWN": {"own"}},
     "tools/web_page.py": {"READ": {"read"}},
-    "ui/plain/editors.py": {"TERMINAL": {"terminal"}},
+    "ui/plain/external_editor.py": {"TERMINAL": {"terminal"}},
     "ui/tui/composer/external_text.py": {"TERMINAL": {"terminal"}},
 }
 """Who starts processes: the expressions that give the profile, and the profiles that these can be."""

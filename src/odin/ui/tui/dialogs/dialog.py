@@ -162,6 +162,10 @@ class RequestDialog(Dialog[Result]):
 
     # --- for subclasses ---
 
+    def handle_ready(self) -> None:
+        """Called when the dialog starts to accept keys. What names them is shown only from then on."""
+        self.show_message()
+
     async def take_key(self, event: events.Key) -> None:
         """Handle a key that no widget of the dialog has used."""
         name = self._find_step_action(event.key)
@@ -266,6 +270,7 @@ class RequestDialog(Dialog[Result]):
             call_after(self, left, self._check_quiet)
             return
         self.ready = True
+        self.handle_ready()
 
     def _forward_event(self, event: events.Event) -> None:
         """Restart the quiet period on mouse events, too."""

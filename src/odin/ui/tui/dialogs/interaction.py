@@ -76,6 +76,9 @@ class InteractionDialog(RequestDialog[str]):
     def on_mount(self) -> None:
         self._go_to_step(self._step)
 
+    def handle_ready(self) -> None:
+        self._go_to_step(self._step)
+
     # --- appearance ---
 
     def retitle(self) -> None:
@@ -98,7 +101,9 @@ class InteractionDialog(RequestDialog[str]):
         args.display = step == "edit"
         self.query_one("#label", Static).update(self._make_label())
         is_first_default = step == "ask" and self._request.default == self._request.choices[0].key
-        self.query_one(ChoiceBar).offer(self._list_choices(), current=0 if is_first_default else -1)
+        # A permission request has them from the start: it would grow over the conversation that it is about.
+        choices = self._list_choices() if self.ready or self._request.kind == "permission" else ()
+        self.query_one(ChoiceBar).offer(choices, current=0 if is_first_default else -1)
         self._show_page("page")
         (line if line.display else args if args.display else page).focus()
         self.show_message(message)
@@ -152,7 +157,7 @@ class InteractionDialog(RequestDialog[str]):
             paints["page"] = lambda canvas: self._draft.paint(canvas, self._option_lines)
         self.query_one(TextPage).show(paints[view])
         keys, hint = self.odin.keys, ""
-        if self._step == "ask" and "stop_work" in get_choices(self._request):
+        if self.ready and self._step == "ask" and "stop_work" in get_choices(self._request):
             back = f"{keys.get_label('stop_work')} goes back to the request."
             hint = describe_stop(keys) if view == "page" else back
         self.query_one("#hint", Static).update(hint)

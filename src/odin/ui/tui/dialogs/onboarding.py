@@ -63,7 +63,7 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         line.password = self._step == "key"
         (line if line.display else self.query_one(TextPage)).focus()
         self.query_one("#message", Static).update(text)
-        self.query_one(ChoiceBar).offer(self._list_choices())
+        self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.query_one(TextPage).show(self._paint_page)
         self.fit()
 
