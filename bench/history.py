@@ -5,8 +5,8 @@
 
 Each commit's changes become Read, EditTool, MultiEditTool, WriteFile and Delete calls of the scripted model, run by the
 engine in a scratch folder; the repository is only read. Changes that tool calls cannot express (binary files, links,
-modes, bytes that are not UTF-8) are written by this program, counted and printed. The exit code is 1 if a file differs
-or a tool fails.
+modes, bytes that are not UTF-8, new files with a mark for a redacted secret) are written by this program, counted and
+printed. The exit code is 1 if a file differs or a tool fails.
 """
 
 import argparse

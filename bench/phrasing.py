@@ -17,6 +17,7 @@ _WIDEST = 400
 
 NOT_UTF8 = "bytes that are not UTF-8 in what changes"
 BINARY = "binary"
+REDACTED = "a mark that stands for a secret, which no tool writes into a new file"
 LARGE = f"over {LARGEST // 1_000_000} MB"
 
 Lines = tuple[int, int]
@@ -87,6 +88,8 @@ def _as_content(after: bytes) -> str:
         raise Unsayable(LARGE)
     if b"\0" in after[:8192]:
         raise Unsayable(BINARY)
+    if b"[redacted: " in after:
+        raise Unsayable(REDACTED)
     try:
         return after.decode("utf-8")
     except UnicodeDecodeError:
