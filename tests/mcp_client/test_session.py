@@ -787,6 +787,18 @@ async def test_a_sub_agent_uses_the_servers_of_its_agent_file(start_session: Sta
     assert find_processes(mark) == []
 
 
+async def test_a_server_of_an_agent_is_switched_off_while_a_turn_runs(start_session: StartSession, home: Path):
+    write_agent(home / ".config" / "odin" / "agents", "helper", format_inline_server("tiny", make_server_settings()))
+    session = await start_session([delegate("helper", 1), call_tiny("echo", 2), say("sub"), say("done")])
+    events = session.client.stream_events()
+    await session.client.submit(Prompt("p", "Go.", "edit_mode"))
+    asked = await session.wait_for(events, PermissionAsked)
+    assert await session.client.submit(ControlServers("disable", ("tiny",), force=True))
+    await session.client.submit(AnswerPermission(asked.ask_id, True))
+    ends = [(await session.wait_for(events, TurnEnded)).reason for _ in ("the sub-agent's", "the main agent's")]
+    assert (ends, (await session.get_state("tiny")).state) == (["end_turn", "end_turn"], "disabled")
+
+
 async def test_a_server_of_the_session_is_not_connected_again_for_an_agent(start_session: StartSession, home: Path):
     agents = home / ".config" / "odin" / "agents"
     mark = os.urandom(6).hex()

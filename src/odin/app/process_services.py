@@ -88,7 +88,7 @@ class WorkspaceServices(Struct, frozen=True, eq=False):
 
 
 class WorkspaceMember(Struct, eq=False):
-    """A session in a workspace: how it is told something, and whether its commands may be changing the project."""
+    """A session that uses a workspace. `warn` warns its user; `is_changing`: a command of it may change the project."""
 
     services: WorkspaceServices
     warn: Callable[[str], object] = lambda text: None

@@ -69,7 +69,7 @@ class Choice(Struct, frozen=True, omit_defaults=True):
 
 
 class Detail(Struct, frozen=True, omit_defaults=True):
-    """A part of what is asked: words of Odin (`text`), or foreign text, which is shown apart from them and in full."""
+    """A part of the request. Odin writes `text`; the other kinds are foreign text, shown apart and in full."""
 
     kind: Literal["text", "quote", "diff", "markdown"]
     text: str
@@ -96,7 +96,7 @@ class FormField(Struct, frozen=True, omit_defaults=True):
     maximum: float | None = None
 
     def find_problem(self, words: Sequence[str]) -> str:
-        """Return what is wrong with an answer, as a sentence, or "". No words stand for the first option, if any."""
+        """Return a sentence that says what is wrong with an answer, or "". An empty answer chooses the first option."""
         labels = [option.label for option in self.options]
         if not words:
             return "Enter a value." if self.required and not labels else ""
@@ -137,12 +137,12 @@ class TrustRequest(Struct, frozen=True, tag=True):
 
 
 class Interaction(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is asked. `title` says it in a few words, `reason` why; `task` is what the sub-agent `agent` works on.
+    """A request to the user. `title` sums it up, `reason` says why; `task` is what the sub-agent `agent` works on.
 
     `target` is the command, URL or paths, "" if the title names it; `details` show it, and the change or the plan.
     `danger` grades what would happen, `effect` says it as far as the title does not, `warnings` what to know before
     allowing it, `sandbox` where a command would run. `facts` are what all this is made of.
-    `default` is the choice that stands if nobody answers. `may_answer`: `user` is somebody at a client, also a program
+    `default` is the choice that applies if nobody answers. `may_answer`: `user` is somebody at a client, also a program
     that stands for the user; hooks and replays cannot answer it.
     """
 

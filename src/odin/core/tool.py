@@ -205,7 +205,7 @@ AskSmallModel = Callable[[BackgroundPrompt, str], Awaitable[str]]
 AskUser = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...], ...] | None]]
 """Asks the user for the call with this id. Returns None if declined.
 
-Raises TimeoutError without an answer, and NeedsConfirmation if nobody can be asked now."""
+Raises TimeoutError if nobody answers in time, and NeedsConfirmation if no client may answer."""
 
 
 class PlanProposal(Struct, frozen=True):
