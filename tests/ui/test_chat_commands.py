@@ -171,7 +171,9 @@ def test_editor_command_sends_the_edited_prompt(workspace: Path, home: Path) -> 
             terminal.type("/editor\n")
             terminal.see("Seen.")
             assert "first line\\nsecond line" in server.requests[0].body.decode()
-            assert (home / "place").read_text().startswith(f"{home}/.local/state/odin/scratch/")
+            place = (home / "place").read_text().strip()
+            assert place.startswith(f"{home}/.local/state/odin/scratch/")
+            assert place.endswith("/prompt.md"), "editors choose the syntax by the name"
             terminal.type("/exit\n")
             assert terminal.wait_for_exit()[0] == 0
 

@@ -162,7 +162,8 @@ async def _edit_arguments(tty: Tty, ask: Interaction, client: Client, name: str)
     while True:
         form.select(name)
         if command := find_editor():
-            form.store((await edit_externally(tty, client, command, f"{form.text}\n")).removesuffix("\n"))
+            edited = await edit_externally(tty, client, command, f"{form.text}\n", "arguments.json")
+            form.store(edited.removesuffix("\n"))
         elif form.is_single_line and escape_hidden(form.text) == form.text:
             changed = await tty.edit_line(f"{form.name}: ", form.text)
             form.store(changed if changed and changed.strip() else form.text)

@@ -8,11 +8,11 @@ from odin.sandbox.terminal import make_terminal_programs
 from odin.ui.plain.tty import Tty
 
 
-async def edit_externally(tty: Tty, client: Client, command: list[str], text: str) -> str:
-    """Let the user edit a text in a private file and return it. Raise UsageError."""
+async def edit_externally(tty: Tty, client: Client, command: list[str], text: str, name: str) -> str:
+    """Let the user edit a text in a private file of this name and return it. Raise UsageError."""
     programs = make_terminal_programs(await client.get_info(), os.environ)
     with programs.open_scratch() as folder:
-        path = folder / "arguments.json"
+        path = folder / name
         path.write_text(text, encoding="utf-8")
         try:
             async with tty.lend():

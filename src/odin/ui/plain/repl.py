@@ -461,7 +461,7 @@ class _PlainRepl:
             raise UsageError("No editor is set.", "Set $VISUAL or $EDITOR.")
         self._keyboard.hold()
         try:
-            text = await edit_externally(self._keyboard, self._client, command, text)
+            text = await edit_externally(self._keyboard, self._client, command, text, "prompt.md")
         finally:
             self._keyboard.release()
         if text.strip():
