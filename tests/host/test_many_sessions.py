@@ -18,7 +18,7 @@ from odin.engine.client import LocalClient
 from odin.host.manager import SessionManager
 from odin.testing import ScriptedServer, Turn, call, say
 from odin.testing.script import SeenRequest
-from tests.sandbox.processes import list_helpers
+from tests.sandbox.processes import list_helpers, list_more_helpers
 from tests.soak import list_seeds, soak
 
 SESSIONS = 100
@@ -29,11 +29,6 @@ def answer(request: SeenRequest) -> Turn:
     """Let the model say where it is and who it works for: only the commands of its session know."""
     last = request.json["messages"][-1]
     return say("done") if "tool_result" in str(last) else call("ExecuteCommand", {"command": 'echo "$WHO in $PWD"'})
-
-
-def list_more(before: dict[int, str]) -> dict[int, str]:
-    """Return the helpers that were started since; other tests may have left theirs."""
-    return {pid: command for pid, command in list_helpers().items() if pid not in before}
 
 
 async def ask(client: LocalClient, text: str) -> list[Envelope]:
@@ -76,10 +71,10 @@ async def test_a_hundred_sessions_do_not_meet(tmp_path: Path, seed: int) -> None
                 (ended,) = [envelope.event for envelope in seen if isinstance(envelope.event, ToolEnded)]
                 assert ended.text.strip() == f"user {number} in {folders[number]}"
         async with asyncio.timeout(30):
-            while len(list_more(before)) > 10:
+            while len(list_more_helpers(before)) > 10:
                 await asyncio.sleep(0.1)
         assert await manager.close(30)
-        assert list_more(before) == {}
+        assert list_more_helpers(before) == {}
 
 
 @pytest.mark.slow
@@ -94,9 +89,9 @@ async def test_an_active_session_has_at_most_three_helpers(tmp_path: Path) -> No
         active = clients[:6]
         for _ in range(2):  # a second prompt starts no more of them
             await asyncio.gather(*(ask(client, "go") for client in active))
-            assert len(list_more(before)) <= 3 * len(active), list_more(before)
+            assert len(list_more_helpers(before)) <= 3 * len(active), list_more_helpers(before)
         assert await manager.close(30)
-        assert list_more(before) == {}
+        assert list_more_helpers(before) == {}
 
 
 @pytest.mark.slow

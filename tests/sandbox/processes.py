@@ -78,6 +78,11 @@ def list_helpers() -> dict[int, str]:
     return {pid: Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in found if is_alive(pid)}
 
 
+def list_more_helpers(before: dict[int, str]) -> dict[int, str]:
+    """Return the helpers that were started since. Other tests may have left theirs, which end at any time."""
+    return {pid: command for pid, command in list_helpers().items() if pid not in before}
+
+
 def _read_parent(stat: Path) -> int:
     try:
         return int(stat.read_text().rpartition(")")[2].split()[1])

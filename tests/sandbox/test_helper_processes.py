@@ -12,7 +12,7 @@ from odin.core.profile import ProcessProfile
 from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.process import Watchdog
 
-from .processes import list_helpers
+from .processes import list_helpers, list_more_helpers
 from .sandboxes import READ_ONLY, UNSANDBOXED, WRITE, SandboxedProject
 
 OpenProject = Callable[..., SandboxedProject]
@@ -40,9 +40,9 @@ async def open_project(tmp_path: Path, watchdog: Watchdog) -> AsyncIterator[Open
         await project.close()
 
 
-async def wait_for_helpers(count: int) -> None:
+async def wait_for_helpers(before: dict[int, str], count: int) -> None:
     async with asyncio.timeout(20):
-        while len(list_helpers()) != count:
+        while len(list_more_helpers(before)) != count:
             await asyncio.sleep(0.01)
 
 
@@ -53,15 +53,15 @@ async def run_git(project: SandboxedProject) -> None:
 
 
 async def test_each_session_keeps_one_process_per_sandbox_and_all_share_a_watchdog(open_project: OpenProject) -> None:
-    before = len(list_helpers())
+    before = list_helpers()
     projects = [open_project() for _ in range(3)]
     for project in projects:
         await project.run("true")
         await project.run("true", READ_ONLY)
         await run_git(project)
         await run_git(project)
-    await wait_for_helpers(before + 1 + 3 * 3)
-    assert sum("odin-watchdog" in line for line in list_helpers().values()) == 1
+    await wait_for_helpers(before, 1 + 3 * 3)
+    assert sum("odin-watchdog" in line for line in list_more_helpers(before).values()) == 1
 
 
 async def test_runners_of_one_watchdog_end_only_their_own_processes(open_project: OpenProject) -> None:
@@ -78,13 +78,13 @@ async def test_runners_of_one_watchdog_end_only_their_own_processes(open_project
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
 async def test_idle_sandboxes_end_and_start_again(open_project: OpenProject, backend: str) -> None:
-    before = len(list_helpers())
+    before = list_helpers()
     project = open_project(backend, idle_s=0.05)
     for _ in range(2):
         assert (await project.run("echo a")).output == "a\n"
         assert (await project.run("echo b", READ_ONLY)).output == "b\n"
         await run_git(project)
-        await wait_for_helpers(before + 1)
+        await wait_for_helpers(before, 1)
         assert project.sandbox._idle_timer is None
 
 
