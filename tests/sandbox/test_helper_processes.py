@@ -3,12 +3,14 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from odin.core.profile import ProcessProfile
+from odin.sandbox import supervisor
 from odin.sandbox.output import HeadTailBuffer
 from odin.sandbox.process import Watchdog
 
@@ -26,7 +28,11 @@ async def watchdog() -> AsyncIterator[Watchdog]:
 
 
 @pytest.fixture
-async def open_project(tmp_path: Path, watchdog: Watchdog) -> AsyncIterator[OpenProject]:
+async def open_project(
+    tmp_path: Path, watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[OpenProject]:
+    # An earlier test in this process may have learned that the first process of this machine reaps late.
+    monkeypatch.setattr(supervisor, "_orphans_stay", threading.Event())
     opened: list[SandboxedProject] = []
 
     def open_one(backend: str = "bubblewrap", idle_s: float = 60.0) -> SandboxedProject:
