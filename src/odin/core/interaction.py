@@ -96,7 +96,7 @@ class FormField(Struct, frozen=True, omit_defaults=True):
     maximum: float | None = None
 
     def find_problem(self, words: Sequence[str]) -> str:
-        """Return a sentence that says what is wrong with an answer, or "". An empty answer chooses the first option."""
+        """Return an error message for an invalid answer, else "". An empty answer chooses the first option."""
         labels = [option.label for option in self.options]
         if not words:
             return "Enter a value." if self.required and not labels else ""

@@ -205,7 +205,7 @@ AskSmallModel = Callable[[BackgroundPrompt, str], Awaitable[str]]
 AskUser = Callable[[str, tuple[Question, ...]], Awaitable[tuple[tuple[str, ...], ...] | None]]
 """Asks the user for the call with this id. Returns None if declined.
 
-Raises TimeoutError if nobody answers in time, and NeedsConfirmation if no client may answer."""
+Raises TimeoutError if the user does not answer in time, and NeedsConfirmation if no attached client can answer."""
 
 
 class PlanProposal(Struct, frozen=True):
