@@ -31,6 +31,7 @@ GROUPS = (
     "lsp",
     "servers",
     "commands",
+    "views",
     "cancel",
     "speculate",
     "classify",

@@ -51,6 +51,12 @@ ANSWER = (
     "| four books of 10.00 | before | now |\n|---|---|---|\n| net | 40.00 | 36.00 |\n| total | 42.80 | 38.52 |\n\n"
     "The test is next."
 )
+GENERATE = "Generate the price list."
+GENERATOR = """import re, pathlib
+cart = pathlib.Path("cart.py")
+cart.write_text(cart.read_text().replace("TAX = 0.07", "TAX = 0.19"))
+pathlib.Path("prices.py").write_text('PRICES = {\\n    "book": 10.00,\\n    "map": 4.50,\\n}\\n')
+"""
 DONE = "Done: three files changed, and all tests pass."
 OTHERS = (
     "Why does the login test fail on Mondays?",
@@ -68,6 +74,8 @@ class Model:
 
     def __call__(self, request: SeenRequest) -> Turn:
         said = str(request.json)
+        if GENERATE in said:
+            return say(DONE) if request.results else call("Bash", {"command": "python3 generate.py --prices"})
         if TASK[:20] not in said:
             return say(DONE)
         if not request.results:
@@ -133,6 +141,7 @@ async def opened(size: tuple[int, int], theme: ThemeSetting = "dark", **options:
     work.mkdir()
     (work / "cart.py").write_text(CART)
     (work / "test_cart.py").write_text(TESTS)
+    (work / "generate.py").write_text(GENERATOR)
     (work / ".git").mkdir()
     (work / ".git" / "HEAD").write_text("ref: refs/heads/discount\n")
     model = Model(work)
@@ -174,6 +183,14 @@ async def asking() -> None:
         await hands.press("escape")
 
 
+async def keeping() -> None:
+    async with opened((100, 34)) as hands:
+        await hands.send(GENERATE)
+        await hands.shows("Keep", "Discard")
+        await hands.take("effects")
+        await hands.press("escape")
+
+
 async def choosing() -> None:
     async with opened((100, 28), permission_mode="acceptEdits") as hands:
         hands.model.gate.set()
@@ -195,6 +212,7 @@ async def main() -> None:
     await at_work("app", (110, 38), "dark")
     await at_work("narrow", (56, 30), "light")
     await asking()
+    await keeping()
     await choosing()
 
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import hypothesis
 import pytest
+from msgspec.structs import force_setattr
 
+from odin.core.timing import DEFAULT_TIMING
 from tests import inprocess
 from tests.soak import SOAK
 from tests.unknown_keys import find_unknown_keys, record_unknown_keys
@@ -96,6 +98,15 @@ def _check_descriptor(fd: int) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def no_retry_pauses() -> Iterator[None]:
+    """Connect an MCP server again at once, also in commands of the tests' own process, which take no `Timing`."""
+    pauses = DEFAULT_TIMING.mcp_retry_pauses_s
+    force_setattr(DEFAULT_TIMING, "mcp_retry_pauses_s", (0.0, 0.0))
+    yield
+    force_setattr(DEFAULT_TIMING, "mcp_retry_pauses_s", pauses)
+
+
+@pytest.fixture(autouse=True, scope="session")
 def no_python_shim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let `python3` be the interpreter of the tests; the shim of a version manager takes longer than Python itself."""
     folder = tmp_path_factory.mktemp("bin")
@@ -111,6 +122,13 @@ def workspace(tmp_path: Path) -> Path:
     folder = tmp_path.resolve() / "project"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def without_views(home: Path) -> None:
+    """Let commands change the project directly, for tests that look at it while one runs."""
+    (home / ".config/odin").mkdir(parents=True)
+    (home / ".config/odin/odinconfig.json").write_text('{"sandbox": {"backend": "landlock"}}')
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -76,7 +76,9 @@ async def test_interrupting_the_session_drops_queued_prompts(configure: Configur
             assert server.rejected == []
 
 
-async def test_steering_prompt_reaches_the_running_turn(configure: Configure, workspace: Path) -> None:
+async def test_steering_prompt_reaches_the_running_turn(
+    configure: Configure, workspace: Path, without_views: None
+) -> None:
     slow = "touch begun; until [ -e go ]; do sleep 0.02; done"
     with ScriptedServer([call("ExecuteCommand", {"command": slow}), say("Turned.")]) as server:
         async with odin.new(options=configure(server)) as session:

@@ -446,7 +446,7 @@ async def test_a_conversation_in_one_process(configure: Configure) -> None:
     assert "Hello, Ada." in spoken[1]
 
 
-async def test_an_interrupt_while_a_command_runs(configure: Configure, workspace: Path) -> None:
+async def test_an_interrupt_while_a_command_runs(configure: Configure, workspace: Path, without_views: None) -> None:
     command = {"command": f"touch {workspace}/started; sleep 60; touch {workspace}/finished"}
     with ScriptedServer([call("ExecuteCommand", command), say("Here again.")]) as server:
         async with ClaudeSDKClient(configure(server, permission_mode="bypassPermissions")) as client:
@@ -482,7 +482,9 @@ async def test_an_interrupt_while_the_model_writes(configure: Configure) -> None
 
 
 @pytest.mark.slow
-async def test_prompt_right_after_an_interrupt_has_its_own_result(configure: Configure, workspace: Path) -> None:
+async def test_prompt_right_after_an_interrupt_has_its_own_result(
+    configure: Configure, workspace: Path, without_views: None
+) -> None:
     """The client does not wait for the end of the interrupted turn before it sends the next prompt."""
     command = {"command": f"touch {workspace}/started; trap '' TERM INT; sleep 60"}
     with ScriptedServer([call("ExecuteCommand", command), say("Here again.")]) as server:

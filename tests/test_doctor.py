@@ -22,7 +22,19 @@ def load_report(run_odin: Run, env: dict[str, str] | None = None, code: int = 0)
 def test_report_has_a_line_for_every_topic(run_odin: Run, home: Path) -> None:
     done = run_odin("doctor")
     assert done.returncode == 0, done.stderr
-    for topic in ("Odin", "Python", "state", "ripgrep", "git", "sandbox", "bubblewrap", "landlock", "keys", "project"):
+    for topic in (
+        "Odin",
+        "Python",
+        "state",
+        "ripgrep",
+        "git",
+        "sandbox",
+        "commands",
+        "bubblewrap",
+        "landlock",
+        "keys",
+        "project",
+    ):
         assert any(line[2:].startswith(topic) for line in done.stdout.splitlines()), topic
     assert str(home / ".local/state/odin") in done.stdout
     assert done.stdout.endswith("No problems found.\n")
@@ -36,6 +48,7 @@ def test_json_report_has_the_same_facts(run_odin: Run, workspace: Path) -> None:
     assert found["sandbox"]["backend"] == "auto"
     assert found["sandbox"]["used"] in ("bubblewrap", "landlock", "none")
     assert set(found["sandbox"]["available"]) == {"bubblewrap", "landlock"}
+    assert (found["sandbox"]["level"] == "view") == (found["sandbox"]["advice"] == "")
     assert found["trust"] == {"folder": str(workspace), "trusted": False}
 
 
@@ -49,6 +62,8 @@ def test_strongest_working_sandbox_is_used(run_odin: Run) -> None:
 def test_report_says_why_bubblewrap_does_not_work(run_odin: Run, tmp_path: Path) -> None:
     sandbox = load_report(run_odin, env={"PATH": str(tmp_path)})["sandbox"]
     assert sandbox["reasons"]["bubblewrap"] == "bwrap is not installed"
+    assert sandbox["level"] in ("kernel", "none")
+    assert sandbox["advice"].endswith("Install bubblewrap (the program bwrap).")
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     broken.chmod(0o755)

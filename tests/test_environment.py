@@ -16,22 +16,25 @@ from tests.policy.policies import make_policy
 
 
 @pytest.fixture
-def project(workspace: Path) -> Path:
+def project(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A git repository with files that the variables of these tests can point at."""
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     for name in ("bin", "src", "deep"):
         (workspace / name).mkdir()
-    files = {"a.txt": "x", "key": "x", "deep/.env": "x", "rc": "--pre=./evil", "git.rc": "[alias]\nsend = push"}
+    files = {"a.txt": "x", "key": "x", "deep/.env": "x", "rc": "--pre=./evil", "git.rc": "[diff]\nexternal = ./evil"}
     for name, text in files.items():
         (workspace / name).write_text(f"{text}\n")
     (workspace / "bin/ls").write_text("#!/bin/sh\necho a program of the project\n")
     (workspace / "bin/ls").chmod(0o755)
     (workspace.parent / "alias").symlink_to(workspace)
+    (workspace.parent / "programs").mkdir()
+    (workspace.parent / "programs/rg").symlink_to("/bin/true")  # for machines without it
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:{workspace.parent}/programs")
     return workspace
 
 
 class Case(Struct):
-    """A call whose verdict depends on a variable: `usual` without this value, `changed` with it."""
+    """A call whose verdict without a sandbox depends on a variable: `usual` without this value, `changed` with it."""
 
     variable: str
     value: str
@@ -58,8 +61,8 @@ class Case(Struct):
 CASES = [
     Case("GIT_DIR", "/elsewhere", "git status"),
     Case("GIT_INDEX_FILE", "{project}/index", "git diff"),
-    Case("GIT_CONFIG_GLOBAL", "{project}/git.rc", "git send", changed="deny", rule="Bash(git push:*)"),
-    Case("GIT_CONFIG_COUNT", "1", "git send", changed="deny", rule="Bash(git push:*)"),
+    Case("GIT_CONFIG_GLOBAL", "{project}/git.rc", "git log"),
+    Case("GIT_CONFIG_COUNT", "1", "git diff"),
     Case("PATH", "{project}/bin:/usr/bin:/bin", "ls"),
     Case("PATH", "bin:/usr/bin:/bin", "wc -l a.txt && ls"),
     Case("HOME", "{project}", "~/a.txt", usual="ask", changed="allow", tool="Read"),
@@ -72,8 +75,6 @@ CASES = [
     Case("ODIN_CACHE_DIR", "{project}/own", "{project}/own/x", tool="WriteFile"),
     Case("XDG_CONFIG_HOME", "{project}", "{project}/odin/x", tool="WriteFile"),
     Case("RIPGREP_CONFIG_PATH", "{project}/rc", "rg x src"),
-    Case("DOCKER_HOST", "tcp://10.0.0.1:2375", "docker ps"),
-    Case("POSIXLY_CORRECT", "1", "grep -r x deep --exclude=.env"),
 ]
 
 
@@ -92,7 +93,7 @@ def test_the_variables_of_the_session_decide_and_those_of_the_host_do_not(
 
 
 async def collect_results(project: Path, env: Mapping[str, str]) -> list[str]:
-    """Return what became of the calls of a session that cannot ask anyone."""
+    """Return what became of the calls of a session without a sandbox that cannot ask anyone."""
     commands = ("git status --short", "ls", "cd src && pwd")
     calls = [call("ExecuteCommand", {"command": text}, id=f"c{at}") for at, text in enumerate(commands)]
     calls.append(call("WriteFile", {"file_path": str(project / "own/x"), "content": "y"}, id="c3"))
@@ -106,6 +107,8 @@ async def collect_results(project: Path, env: Mapping[str, str]) -> list[str]:
 async def test_sessions_with_different_environments_share_a_process(
     project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (home / ".config/odin").mkdir(parents=True)
+    (home / ".config/odin/odinconfig.json").write_text('{"sandbox": {"backend": "off"}}')
     plain = dict(os.environ)
     special = {**plain, "GIT_DIR": "/elsewhere", "CDPATH": "/", "PATH": f"{project}/bin:{plain['PATH']}"}
     special["ODIN_STATE_DIR"] = f"{project}/own"

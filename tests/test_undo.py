@@ -147,7 +147,8 @@ def test_wrong_usage_is_reported(run_here: RunHere, tmp_path: Path) -> None:
     assert "Folder not found" in run_here("undo", "--cwd", str(tmp_path / "nowhere"))[2]
 
 
-def test_a_killed_session_can_be_undone(run_odin: Run, file: Path, workspace: Path) -> None:
+def test_a_killed_session_can_be_undone(run_odin: Run, file: Path, workspace: Path, without_views: None) -> None:
+    """Without views: in one, nothing has changed when Odin is killed."""
     command = {"command": "echo new > a.txt; touch made; sleep 30"}
     with ScriptedServer([call("ExecuteCommand", command), say("never")]) as server:
         process = subprocess.Popen(

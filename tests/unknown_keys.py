@@ -9,25 +9,25 @@ import pytest
 from odin.config.files import ConfigValidator, parse_json_object, read_config_file
 from odin.config.settings import ConfigKeys
 from odin.core.errors import ConfigError
-from odin.policy import hook_declaration
+from odin.hooks import declaration
 
 
 def record_unknown_keys(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return a set to which every warning about an unknown configuration key or hook event is added."""
     warnings: set[str] = set()
-    report, parse = ConfigValidator.report, hook_declaration.parse_hooks
+    report, parse = ConfigValidator.report, declaration.parse_hooks
 
     def report_and_record(self: ConfigValidator, path: str, text: str) -> None:
         report(self, path, text)
         warnings.update(_filter_unknown([text]))
 
-    def parse_and_record(value: Any, source: str) -> hook_declaration.HookDeclarations:
+    def parse_and_record(value: Any, source: str) -> declaration.HookDeclarations:
         parsed = parse(value, source)
         warnings.update(_filter_unknown(warning.removeprefix(f"{source}: ") for warning in parsed.warnings))
         return parsed
 
     monkeypatch.setattr(ConfigValidator, "report", report_and_record)
-    monkeypatch.setattr(hook_declaration, "parse_hooks", parse_and_record)
+    monkeypatch.setattr(declaration, "parse_hooks", parse_and_record)
     return warnings
 
 
@@ -41,7 +41,7 @@ def find_unknown_keys(*files: Path) -> set[str]:
             continue
         validator = ConfigValidator(path, {}, variables="none")
         validator.validate_keys(keys, ConfigKeys)
-        hooks = hook_declaration.parse_hooks(keys.get("hooks", {}), "")
+        hooks = declaration.parse_hooks(keys.get("hooks", {}), "")
         found.update(_filter_unknown(problem.text for problem in validator.problems))
         found.update(_filter_unknown(warning.removeprefix(": ") for warning in hooks.warnings))
     return found

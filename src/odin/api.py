@@ -588,7 +588,7 @@ def _apply_permission_defaults(options: Options, can_use_tool: CanUseTool | None
     mode, permission_mode = split_plan_alias(options.mode, options.permission_mode)
     options = msgspec.structs.replace(options, mode=mode, permission_mode=permission_mode)
     if can_use_tool is not None:
-        return msgspec.structs.replace(options, can_ask=True)
+        return msgspec.structs.replace(options, can_ask=True, commands_ask=options.commands_ask or "before")
     if not options.permission_mode and not options.yes:
         return msgspec.structs.replace(options, permission_mode="bypassPermissions")
     return options

@@ -4,18 +4,20 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import odin.tools.file_edit
 from odin.checkpoints.store import CheckpointStore
-from odin.core.event import CheckpointSaved, TurnEnded, Warned
+from odin.core.event import CheckpointSaved, FilesChanged, TurnEnded, Warned
+from odin.core.event_values import FileState
 from odin.session.log import read_log
 from odin.testing import ScriptedServer, call, say
 
-from ..engine.conftest import Start
+from ..engine.conftest import WITHOUT_VIEWS, Start
 
 
 class Disk:
@@ -75,7 +77,10 @@ async def test_checkpoint_is_synced_before_the_file_changes(
     assert seen == [(True, True)]
 
 
+@pytest.mark.parametrize(("config", "count"), [({}, 3), (WITHOUT_VIEWS, 33)], ids=["in a view", "listing the project"])
 async def test_synced_log_refers_only_to_synced_objects(
+    config: dict[str, Any],
+    count: int,
     start: Start,
     workspace: Path,
     home: Path,
@@ -92,8 +97,12 @@ async def test_synced_log_refers_only_to_synced_objects(
         path = tmp_path / "left.jsonl"
         path.write_bytes(disk.logs[-1])
         store = CheckpointStore(next((home / ".local/state/odin/checkpoints").iterdir()))
-        for saved in (item.event for item in read_log(path) if isinstance(item.event, CheckpointSaved)):
-            states = store.load_manifest(saved.manifest).files if saved.manifest else saved.files
+        for event in (item.event for item in read_log(path)):
+            states: Iterable[FileState] = ()
+            if isinstance(event, CheckpointSaved):
+                states = store.load_manifest(event.manifest).files if event.manifest else event.files
+            elif isinstance(event, FilesChanged):
+                states = (change.before for change in event.changes)
             for state in states:
                 if state.kind == "file" and state.saved:
                     assert disk.contains(store.fetch(state.sha256))
@@ -102,11 +111,11 @@ async def test_synced_log_refers_only_to_synced_objects(
     write = call("WriteFile", {"file_path": str(workspace / "31.txt"), "content": "new\n"})
     again = call("EditTool", {"file_path": str(workspace / "31.txt"), "old_string": "new", "new_string": "newer"})
     command = call("ExecuteCommand", {"command": "echo more >>7.txt"})
-    talk = await start([write, again, command, say("done")])
+    talk = await start([write, again, command, say("done")], config=config)
     await talk.say("go")
     await talk.client.close()
     check()
-    assert checked >= 31
+    assert checked >= count
     kinds = [type(item.event) for item in read_log(tmp_path / "left.jsonl")]
     assert kinds[-1] is TurnEnded
 

@@ -32,7 +32,7 @@ from odin.session.thread import INTERRUPTED, NOT_STARTED
 from odin.testing import ScriptedServer, Turn, call, reply, say
 
 from ..conftest import Run
-from ..engine.conftest import Start
+from ..engine.conftest import WITHOUT_VIEWS, Start
 from ..sandbox.processes import wait_until
 from ..session.logs import write_session
 
@@ -50,7 +50,14 @@ def list_events(home: Path) -> list[AnyEvent]:
 def run_and_kill_when(
     condition: Callable[[], bool], script: list[Turn], workspace: Path, home: Path, *flags: str, text: str = "go"
 ) -> ScriptedServer:
-    """Run Odin with this script, kill it as soon as the condition is true, and return the running server."""
+    """Run Odin with this script, kill it as soon as the condition is true, and return the running server.
+
+    Its commands change the project while they run, unless the user's settings exist already.
+    """
+    settings = home / ".config/odin/odinconfig.json"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    if not settings.exists():
+        settings.write_text(json.dumps(WITHOUT_VIEWS))
     server = ScriptedServer(script).start()
     process = subprocess.Popen(
         [sys.executable, "-I", "-m", "odin", "-p", text, *(flags or ("--yes",))],
@@ -97,6 +104,26 @@ async def test_running_and_waiting_calls_get_results_on_resume(start: Start, wor
     assert (crashed.reason, crashed.error, after.reason) == ("aborted", CRASH_ERROR, "end_turn")
     left = next(event for event in events if isinstance(event, FilesChanged))
     assert {change.before.path for change in left.changes} == {str(workspace / name) for name in ("made.txt", "begun")}
+    server.stop()
+
+
+async def test_a_command_that_is_killed_in_a_view_has_changed_nothing(
+    start: Start, workspace: Path, home: Path
+) -> None:
+    settings = home / ".config/odin/odinconfig.json"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("{}")
+    (workspace / "a.txt").write_text("mine\n")
+    command = "echo half >a.txt; touch begun; sleep 1000"
+    is_begun = lambda: any(home.rglob("begun"))  # noqa: E731
+    first, second = (call("ExecuteCommand", {"command": text}) for text in (command, "cp a.txt b.txt"))
+    server = run_and_kill_when(is_begun, [first, second, say("I see.")], workspace, home)
+    _, messages = await resume_and_prompt(start, server)
+    assert [block["content"] for block in messages[2]["content"] if block["type"] == "tool_result"] == [INTERRUPTED]
+    assert {path.name: path.read_text() for path in workspace.iterdir()} == {"a.txt": "mine\n", "b.txt": "mine\n"}
+    (changed,) = (event for event in list_events(home) if isinstance(event, FilesChanged))
+    assert [change.before.path for change in changed.changes] == [str(workspace / "b.txt")]
+    wait_until(lambda: not is_begun())  # the next sandbox removes what it wrote
     server.stop()
 
 

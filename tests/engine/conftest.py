@@ -22,6 +22,9 @@ from odin.core.tool import Tool
 from odin.engine.client import LocalClient
 from odin.testing import ScriptedServer
 
+WITHOUT_VIEWS: dict[str, Any] = {"sandbox": {"backend": "landlock"}}
+"""User settings with which commands change the project directly, for tests that look at it while a command runs."""
+
 FAST = {"retry": {"base_s": 0.01}}
 """User settings of the tests: real retries with short waits."""
 

@@ -17,7 +17,7 @@ from odin.core.timing import Timing
 from odin.session.history import FileHistory
 from odin.testing import call, reply, say
 
-from .conftest import Start, Talk
+from .conftest import WITHOUT_VIEWS, Start, Talk
 from .test_rewind import rewind
 from .tree import read_tree
 
@@ -59,7 +59,8 @@ def changes_by_agent(talk: Talk) -> dict[tuple[str, ...], set[str]]:
 
 async def test_writing_commands_of_two_agents_take_turns(start: Start, workspace: Path) -> None:
     alone = "test ! -e busy && touch busy && sleep 0.2 && rm busy && echo {0} > {0}.txt"
-    talk = await start(play({"a": [run(alone.format("a")), run("cat a.txt")], "b": [run(alone.format("b"))]}))
+    script = play({"a": [run(alone.format("a")), run("cat a.txt")], "b": [run(alone.format("b"))]})
+    talk = await start(script, config=WITHOUT_VIEWS)
     await talk.say("go")
     assert {event.status for event in talk.all(ToolEnded)} == {"success"}
     assert changes_by_agent(talk) == {("a",): {"a.txt"}, ("b",): {"b.txt"}}
@@ -90,7 +91,7 @@ async def test_overlapping_commands_share_the_files_changed_meanwhile(start: Sta
     """Each command waits for a file of the other one, so both run at the same time."""
     meet = "touch {0}; until [ -e {1} ]; do sleep 0.01; done; touch {0}-met; until [ -e {1}-met ]; do sleep 0.01; done"
     script = play({"a": [run(meet.format("a", "b"))], "b": [run(meet.format("b", "a"))]})
-    talk = await start(script, timing=Timing(command_turn_s=0.0))
+    talk = await start(script, timing=Timing(command_turn_s=0.0), config=WITHOUT_VIEWS)
     await talk.say("go")
     shared = changes_by_agent(talk)[("a", "b")]
     assert {"a-met", "b-met"} <= shared
@@ -105,7 +106,7 @@ async def test_edit_is_not_attributed_to_a_running_command_of_another_agent(star
     gate = threading.Event()
     wait = "touch a1; until [ -e edited ]; do sleep 0.01; done; touch a2"
     edit = call("WriteFile", {"file_path": str(workspace / "edited"), "content": "by b\n"})
-    talk = await start(play({"a": [run(wait)], "b": [edit.hold(gate)]}))
+    talk = await start(play({"a": [run(wait)], "b": [edit.hold(gate)]}), config=WITHOUT_VIEWS)
     prompt = await talk.submit("go")
     while not (workspace / "a1").exists():
         await asyncio.sleep(0.01)

@@ -277,7 +277,7 @@ class TestSandbox:
             if ctx.profile.name == "none":
                 return ToolOutput("fetched", note="Ran it")
             ctx.progress("trying")
-            return ToolOutput("no route", is_error=True, note="Ran it", blocked="reaching the network")
+            return ToolOutput("no route", is_error=True, note="Ran it", blocked="using your keys")
 
         return RunTool(action)
 
@@ -289,12 +289,12 @@ class TestSandbox:
         assert (inside.unsandboxed, inside.sandbox) == (False, "a box")
         assert outside.unsandboxed
         assert (outside.rules, outside.args) == ((), MAKE)
-        assert "kept it from reaching the network." in outside.reason
+        assert "kept it from using your keys." in outside.reason
         assert [(ctx.profile.name == "none") for _, ctx in tool.ran] == [False, True]
         (ended,) = harness.all(ToolEnded)
         assert ended.status == "success"
-        assert ended.text.startswith("fetched\n\n[The sandbox had kept it from reaching the network.")
-        assert "outside the sandbox, which had kept it from reaching the network" in ended.note
+        assert ended.text.startswith("fetched\n\n[The sandbox had kept it from using your keys.")
+        assert "outside the sandbox, because the sandbox had kept it from using your keys" in ended.note
         assert len(harness.all(ToolStarted)) == 1
 
     async def test_denied_retry_keeps_the_sandboxed_result_with_the_reason(self, workspace: Path) -> None:

@@ -12,6 +12,7 @@ from odin.core.op import AnswerPermission, SetPermissionMode
 from odin.testing import call, say
 
 from .conftest import Start
+from .test_rewind import rewind
 
 ASKING: dict[str, Any] = {"yes": False, "can_ask": True}
 OFF = {"sandbox": {"backend": "off"}}
@@ -35,10 +36,11 @@ async def start_auto(start: Start, script: list[Any], **more: Any) -> Any:
 
 async def test_commands_and_edits_run_unasked_within_the_project(start: Start, workspace: Path) -> None:
     outside = workspace.parent / "canary"
+    (workspace / "escape.py").write_text(f"open('{outside}', 'w')")
     script = [
         write(workspace / "a.txt", "1"),
         run('python3 -c \'open("made", "w").write("x")\'', "2"),
-        run(f'python3 -c \'open("{outside.parent}" + chr(47) + "canary", "w")\'', "3"),
+        run("python3 escape.py", "3"),
         say("ok"),
     ]
     talk = await start_auto(start, script)
@@ -46,16 +48,18 @@ async def test_commands_and_edits_run_unasked_within_the_project(start: Start, w
     await talk.say("go")
     assert [event.status for event in talk.all(ToolEnded)] == ["success", "success", "error"]
     assert (workspace / "a.txt").exists() and (workspace / "made").exists() and not outside.exists()
-    assert all(asked.unsandboxed for asked in talk.all(PermissionAsked))
+    assert [asked.unsandboxed for asked in talk.all(PermissionAsked)] == [True]
 
 
-async def test_command_that_is_hard_to_undo_asks(start: Start, workspace: Path) -> None:
+async def test_command_that_deletes_files_asks_nothing_and_can_be_undone(start: Start, workspace: Path) -> None:
     (workspace / "src").mkdir()
+    (workspace / "src/main.py").write_text("x = 1\n")
     talk = await start_auto(start, [run("rm -rf src"), say("ok")])
-    talk.answers = [AnswerPermission("", False)]
     await talk.say("go")
-    assert [asked.effect for asked in talk.all(PermissionAsked)] == ["Deletes src recursively."]
-    assert (workspace / "src").exists()
+    assert not (workspace / "src").exists()
+    assert not talk.all(PermissionAsked)
+    await rewind(talk)
+    assert (workspace / "src/main.py").read_text() == "x = 1\n"
 
 
 async def test_answer_can_switch_the_permission_mode(start: Start, workspace: Path) -> None:

@@ -26,12 +26,23 @@ from odin.session.thread import INTERRUPTED
 from odin.testing import call, fault, reply, say
 from tests.sandbox.processes import is_alive, wait_for_pids
 
-from .conftest import Start, Talk
+from .conftest import WITHOUT_VIEWS, Start, Talk
 from .hook_programs import claude_hook
 from .test_command_cleanup import STUBBORN
 
 APIS = ("anthropic", "openai")
 Api = Literal["anthropic", "openai"]
+
+
+@pytest.fixture
+def start(start: Start) -> Start:
+    """Commands change the project directly, so that a test sees what a running one does."""
+
+    async def open_talk(script: Any, *args: Any, config: dict[str, Any] | None = None, **more: Any) -> Talk:
+        return await start(script, *args, config={**WITHOUT_VIEWS, **(config or {})}, **more)
+
+    return open_talk
+
 
 MAX_INTERRUPT_S = 10.0
 """Far more than an interrupt takes, for a busy machine. `bench/cancel.py` allows one second."""

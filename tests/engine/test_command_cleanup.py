@@ -1,11 +1,13 @@
 """Processes of commands: their output is reported while they run, and none survives its turn, session or Odin."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,18 @@ from odin.testing import ScriptedServer, call, say
 from tests.conftest import Run
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
 
-from .conftest import Start
+from .conftest import WITHOUT_VIEWS, Start, Talk
+
+
+@pytest.fixture
+def start(start: Start) -> Start:
+    """Commands change the project directly, so that a test sees what a running one does."""
+
+    async def open_talk(script: Any, *args: Any, config: dict[str, Any] | None = None, **more: Any) -> Talk:
+        return await start(script, *args, config={**WITHOUT_VIEWS, **(config or {})}, **more)
+
+    return open_talk
+
 
 STUBBORN = """
 bash -c 'trap "" INT TERM HUP; echo $$ >>pids; sleep 1000 & echo $! >>pids; wait; sleep 1000' &
@@ -75,7 +88,9 @@ async def test_large_output_causes_few_progress_events(start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_killed_odin_leaves_no_process(workspace: Path, number: signal.Signals) -> None:
+def test_killed_odin_leaves_no_process(workspace: Path, home: Path, number: signal.Signals) -> None:
+    (home / ".config/odin").mkdir(parents=True)
+    (home / ".config/odin/odinconfig.json").write_text(json.dumps(WITHOUT_VIEWS))
     spawned = {"command": "echo $$ >>pids; setsid sleep 1000 & echo $! >>pids; wait; sleep 1000"}
     script = [call("Spawn", spawned), call("ExecuteCommand", {"command": STUBBORN})]
     with ScriptedServer(script) as server, start_odin(workspace, server) as process:

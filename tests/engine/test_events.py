@@ -266,9 +266,14 @@ class TestErrorKinds:
         assert (last.name, last.error_kind) == ("EditTool", "Conflict")
         assert "changed by agent-1" in last.text
 
-    async def test_three_kinds_of_denial_have_different_error_kinds(self, start: Start, workspace: Path) -> None:
+    @pytest.mark.parametrize(
+        ("ask", "statuses"), [("before", ["denied", "denied", "denied"]), ("effects", ["error", "error", "denied"])]
+    )
+    async def test_three_kinds_of_denial_have_different_error_kinds(
+        self, start: Start, workspace: Path, ask: Any, statuses: list[str]
+    ) -> None:
         command = call("ExecuteCommand", {"command": "touch made"})
-        plain: dict[str, Any] = {"yes": False, "permission_mode": "default"}
+        plain: dict[str, Any] = {"yes": False, "permission_mode": "default", "commands_ask": ask}
         alone = await start([command, say("ok")], **plain)
         await alone.say("go")
         asked = await start([command, say("ok")], can_ask=True, **plain)
@@ -278,7 +283,7 @@ class TestErrorKinds:
         await ruled.say("go")
         ended = [talk.all(ToolEnded)[0] for talk in (alone, asked, ruled)]
         assert [event.error_kind for event in ended] == ["NeedsConfirmation", "Rejected", "Denied"]
-        assert {event.status for event in ended} == {"denied"}
+        assert [event.status for event in ended] == statuses
         assert "not today" in ended[1].text
         assert not (workspace / "made").exists()
 

@@ -15,7 +15,7 @@ from odin.engine.client import LocalClient
 from odin.testing import call, reply, say
 from tests.sandbox.processes import is_alive, wait_for_pids, wait_until_gone
 
-from .conftest import Start, Talk
+from .conftest import WITHOUT_VIEWS, Start, Talk
 
 WAIT = "until [ -e {0} ]; do sleep 0.02; done"
 
@@ -66,7 +66,7 @@ async def test_busy_agent_gets_all_notifications_with_its_next_request(start: St
     wait = WAIT.format("go")
     both = reply(calls=[spawn(f"{wait}; exit 1", description="one"), spawn(wait, description="two")])
     command = {"command": f"touch go; {WAIT_FOR_ENDS.format(2)}"}
-    talk = await start([both, call("ExecuteCommand", command), say("Both are over.")])
+    talk = await start([both, call("ExecuteCommand", command), say("Both are over.")], config=WITHOUT_VIEWS)
     assert (await talk.say("go")).text == "Both are over."
     notes = [event.text for event in talk.all(NoteAdded)]
     assert len(notes) == 1
@@ -192,7 +192,8 @@ async def test_interrupt_does_not_stop_background_processes(start: Start, worksp
             spawn("echo $$ >>spawned; exec sleep 1000"),
             call("ExecuteCommand", {"command": "trap '' TERM INT; echo $$ >>pids; sleep 1000"}),
             say("Still here."),
-        ]
+        ],
+        config=WITHOUT_VIEWS,
     )
     prompt = await talk.submit("go")
     (spawned,) = await asyncio.to_thread(wait_for_pids, workspace / "spawned", 1)

@@ -63,7 +63,8 @@ class TestAnswers:
         assert not (workspace / "b").exists()
 
     async def test_request_describes_the_effect_of_the_call(self, start: Start, workspace: Path) -> None:
-        talk = await start([call("ExecuteCommand", {"command": "rm -r build"}), say("ok")], **ASKING)
+        command = call("ExecuteCommand", {"command": "rm -r build"})
+        talk = await start([command, say("ok")], config={"sandbox": {"backend": "off"}}, **ASKING)
         talk.answers = [AnswerPermission("", False)]
         await talk.say("go")
         (question,) = talk.all(PermissionAsked)
@@ -456,10 +457,8 @@ class TestSeveralPaths:
         assert len(list(workspace.iterdir())) == 2
 
 
-class TestUnsandboxedRetry:
-    async def test_command_without_network_may_run_again_outside_the_sandbox(
-        self, start: Start, workspace: Path
-    ) -> None:
+class TestRetry:
+    async def test_command_without_network_may_run_again_with_it(self, start: Start, workspace: Path) -> None:
         if shutil.which("curl") is None:
             pytest.skip("curl is not installed")
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as web:
@@ -469,12 +468,12 @@ class TestUnsandboxedRetry:
             await talk.say("go")
         if not talk.all(PermissionAsked):
             pytest.skip("commands have the network of the machine here")
-        assert [event.unsandboxed for event in talk.all(PermissionAsked)] == [True], (
-            "with --yes only the unsandboxed retry needs approval"
+        assert [(event.granted_network, event.unsandboxed) for event in talk.all(PermissionAsked)] == [(True, False)], (
+            "with --yes only more access needs approval"
         )
         result = talk.server.requests[1].results["c"]
         assert result.startswith("reached")
-        assert "The user let it run again outside the sandbox" in result
+        assert "The user let it run again with network access" in result
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -107,8 +107,8 @@ async def test_question_tool_is_offered_in_every_mode_if_a_user_can_be_asked(sta
 async def test_permission_and_questions_are_asked_one_at_a_time(start: Start):
     """A permission request and two questions in one reply: each waits for the answer to the one before."""
     calls = [ask(DATABASE, id="q1"), ask(NAME, id="q2")]
-    write = call("ExecuteCommand", {"command": "touch made"}, id="w")
-    talk = await start([reply("", [*calls, write]), say("Done.")], can_ask=True, yes=False)
+    push = call("ExecuteCommand", {"command": "git push"}, id="w")
+    talk = await start([reply("", [*calls, push]), say("Done.")], can_ask=True, yes=False)
     prompt = await talk.submit("Go.")
     permission = await wait_for_event(talk, PermissionAsked)
     assert not [event for event in await list_durable_events(talk) if isinstance(event, QuestionsAsked)]

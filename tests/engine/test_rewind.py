@@ -14,7 +14,7 @@ from odin.core.event import CheckpointSaved, FilesChanged, Redone, Rewound, Warn
 from odin.core.op import AddContext, AnswerPermission, Interrupt, Prompt, Redo, Rewind
 from odin.testing import call, reply, say
 
-from .conftest import Start, Talk
+from .conftest import WITHOUT_VIEWS, Start, Talk
 from .tree import git, make_repository, read_git_state, read_tree
 
 
@@ -259,7 +259,7 @@ async def test_read_only_command_saves_no_checkpoint(start: Start, workspace: Pa
 
 async def test_checkpoint_store_is_outside_the_project_and_private(start: Start, workspace: Path, home: Path) -> None:
     (workspace / "a").write_text("secret\n")
-    talk = await start([run("echo x > b"), say("done")])
+    talk = await start([run("echo x > a; echo x > b"), say("done")])
     await talk.say("go")
     assert read_tree(workspace).keys() == {"a", "b"}
     store = home / ".local/state/odin/checkpoints"
@@ -479,7 +479,7 @@ async def test_rewind_to_an_unknown_prompt_is_refused(start: Start) -> None:
 
 async def test_rewind_restores_changes_of_an_interrupted_command(start: Start, workspace: Path) -> None:
     (workspace / "a").write_text("old\n")
-    talk = await start([run("echo new > a; touch started; sleep 30"), say("never")])
+    talk = await start([run("echo new > a; touch started; sleep 30"), say("never")], config=WITHOUT_VIEWS)
     prompt = await talk.submit("work")
     async with asyncio.timeout(20):
         while not (workspace / "started").exists():
@@ -509,7 +509,7 @@ async def test_rewind_includes_changes_of_sub_agents(start: Start, workspace: Pa
 async def test_files_beyond_the_size_limit_are_reported_and_not_restored(start: Start, workspace: Path) -> None:
     (workspace / "large").write_bytes(b"x" * 2000)
     (workspace / "small").write_text("old\n")
-    limits = {"checkpoints": {"max_file_bytes": 1000}}
+    limits = {"checkpoints": {"max_file_bytes": 1000}, **WITHOUT_VIEWS}
     talk = await start([run("echo new > large; echo new > small"), run("echo 3 > small"), say("done")], config=limits)
     await talk.say("go")
     assert [saved.skipped for saved in talk.all(CheckpointSaved)] == [1, 0]
@@ -528,7 +528,7 @@ async def test_files_beyond_the_file_limit_are_left_alone(start: Start, workspac
     (workspace / "many").mkdir()
     for number in range(30):
         (workspace / f"many/{number}").write_text("mine")
-    limits = {"checkpoints": {"max_files": 10}}
+    limits = {"checkpoints": {"max_files": 10}, **WITHOUT_VIEWS}
     talk = await start([run("echo new > top; rm many/1; echo new > many/new"), say("done")], config=limits)
     await talk.say("go")
     assert talk.all(CheckpointSaved)[0].skipped >= 30
@@ -538,9 +538,21 @@ async def test_files_beyond_the_file_limit_are_left_alone(start: Start, workspac
     assert len(list((workspace / "many").iterdir())) == 30
 
 
+async def test_file_too_large_to_be_saved_is_named_when_a_command_changed_it(start: Start, workspace: Path) -> None:
+    (workspace / "large").write_bytes(b"x" * 2000)
+    limits = {"checkpoints": {"max_file_bytes": 1000}}
+    talk = await start([run("echo new > large"), say("done")], config=limits)
+    await talk.say("go")
+    (warned,) = talk.all(Warned)
+    assert warned.text == f"Cannot save a checkpoint, so undo cannot restore: {workspace}/large."
+    rewound = await rewind(talk)
+    assert [file.reason for file in rewound.skipped_files] == ["its earlier content was not saved"]
+
+
 async def test_home_folder_is_not_scanned(start: Start, home: Path) -> None:
     (home / "a").write_text("old\n")
-    talk = await start([run("echo new > a"), *edit(home / "a", "new", "newer"), say("done")], cwd=str(home))
+    script = [run("echo new > a"), *edit(home / "a", "new", "newer"), say("done")]
+    talk = await start(script, cwd=str(home), config=WITHOUT_VIEWS)
     await talk.say("go")
     assert ["too large to be saved" in event.text for event in talk.all(Warned)] == [True]
     await rewind(talk)

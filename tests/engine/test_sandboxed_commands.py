@@ -162,8 +162,12 @@ async def test_command_does_not_run_if_the_configured_sandbox_is_missing(start: 
     assert any("sandbox bubblewrap" in text for text in (await talk.client.get_info()).warnings)
 
 
+LANDLOCK = {"sandbox": {"backend": "landlock"}}
+
+
 async def test_changed_files_that_other_programs_execute_are_reported(start: Start, workspace: Path) -> None:
-    talk = await start([run("echo 'echo hi' >.envrc"), say("ok")], permission_mode="bypassPermissions")
+    """Without a view; in one, such files are kept only if the user says so."""
+    talk = await start([run("echo 'echo hi' >.envrc"), say("ok")], config=LANDLOCK)
     await talk.say("go")
     assert (workspace / ".envrc").exists()
     assert re.search(r"created or changed \.envrc, which other programs execute or obey", get_last_result(talk).text)
@@ -180,7 +184,7 @@ async def test_executable_files_changed_by_a_background_process_are_reported(
     wait = "touch go; until [ -e planted ]; do sleep 0.01; done"
     talk = await start(
         [call(tool, {"command": commands.get(how, plant)}), run(wait), say("ok"), say("ok")],
-        permission_mode="acceptEdits",
+        config=LANDLOCK,
     )
     await talk.say("go")
     assert ".envrc" in get_last_result(talk).for_user, "it happened while the second command ran"

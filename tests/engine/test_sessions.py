@@ -22,7 +22,7 @@ from odin.session.store import SessionStore
 from odin.testing import ScriptedServer, call, fault, reply, say
 from tests.sandbox.processes import is_running, wait_until
 
-from .conftest import FAST
+from .conftest import FAST, WITHOUT_VIEWS
 from .hook_programs import HookKit, claude_hook, new_kit
 
 Open = Callable[..., Awaitable[tuple[WorkspaceSessions, ScriptedServer]]]
@@ -175,7 +175,7 @@ async def test_failed_resume_releases_the_lock(open_: Open, home: Path, workspac
 
 async def test_busy_session_cannot_be_left(open_: Open, workspace: Path) -> None:
     wait = call("ExecuteCommand", {"command": "touch begun; until [ -e go ]; do sleep 0.02; done"})
-    host, _ = await open_([wait, say("done")])
+    host, _ = await open_([wait, say("done")], config=WITHOUT_VIEWS)
     running_turn = asyncio.create_task(ask(host, "wait"))
     async with asyncio.timeout(30):
         while not (workspace / "begun").exists():
@@ -289,6 +289,8 @@ async def test_session_is_restored_before_its_first_hook_runs(
 async def test_session_of_a_killed_process_can_be_opened_at_once(home: Path, workspace: Path) -> None:
     """Its command, background process and sandbox live on for a moment; none of them holds the lock."""
     slow = "echo $$ > pids; touch begun; sleep 600"
+    (home / ".config/odin").mkdir(parents=True, exist_ok=True)
+    (home / ".config/odin/odinconfig.json").write_text(json.dumps(WITHOUT_VIEWS))
     script = [call("Spawn", {"command": "sleep 601"}), call("ExecuteCommand", {"command": slow}), say("done")]
     with ScriptedServer(script) as server:
         odin = subprocess.Popen(

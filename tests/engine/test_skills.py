@@ -125,7 +125,7 @@ async def test_tools_allowed_by_a_skill_stay_allowed_until_the_turn_ends(start: 
     await talk.say("one")
     await talk.say("two")
     assert [event.args["command"] for event in talk.all(PermissionAsked)] == ["touch made", "rm made", "touch made"]
-    assert [event.status for event in talk.all(ToolEnded)] == ["denied", "success", "success", "denied", "denied"]
+    assert [event.status for event in talk.all(ToolEnded)] == ["error", "success", "success", "error", "error"]
 
 
 async def test_a_skill_may_allow_its_own_scripts(start: Start, skills: Path, workspace: Path) -> None:
@@ -133,7 +133,7 @@ async def test_a_skill_may_allow_its_own_scripts(start: Start, skills: Path, wor
     write_skill(skills, "pdf", allowed_tools="Bash(python3 scripts/fill.py:*) Read")
     for folder in (skills / "pdf", workspace):
         (folder / "scripts").mkdir()
-        (folder / "scripts/fill.py").write_text(f"print('from', {folder.name!r})")
+        (folder / "scripts/fill.py").write_text(f"print('from', {folder.name!r}); open('filled', 'w')")
     script = [
         call_tool("Skill", name="pdf"),
         call_tool("Bash", command=f"python3 {skills}/pdf/scripts/fill.py --list form.pdf"),

@@ -172,7 +172,7 @@ class TestEligibility:
     @pytest.mark.parametrize(
         ("name", "args"),
         [
-            ("ExecuteCommand", {"command": "touch made"}),
+            ("ExecuteCommand", {"command": "touch made", "run_in_background": True}),
             ("ExecuteCommand", {"command": "pwd", "run_in_background": True}),
             ("Spawn", {"command": "sleep 5"}),
             ("TodoWrite", {"todos": [{"id": "1", "content": "x", "status": "pending"}]}),
@@ -206,6 +206,16 @@ class TestEligibility:
         options = {"config": {"rules": [{"action": "deny", "tool": "Read", "pattern": "**/secret"}]}}
         (workspace / "secret").write_text("x\n")
         assert await self.find_speculated(start, turn, 10, **options) == ["first"]
+
+    async def test_command_is_speculated_in_a_view_and_none_after_it(self, start: Start, workspace: Path) -> None:
+        turn = reply_with_calls(run("pwd", "first"), run("echo x >made", "second"), run("cat made", "third"))
+        assert await self.find_speculated(start, turn, 14) == ["first", "second"]
+        assert (workspace / "made").read_text() == "x\n"
+
+    async def test_command_that_is_asked_about_is_not_speculated(self, start: Start, workspace: Path) -> None:
+        turn = reply_with_calls(run("pwd", "first"), run("echo x >made", "second"))
+        assert await self.find_speculated(start, turn, 10, yes=False) == ["first"]
+        assert not (workspace / "made").exists()
 
     async def test_no_call_is_speculated_after_a_change(self, start: Start, workspace: Path) -> None:
         turn = reply_with_calls(

@@ -39,13 +39,16 @@ from .test_speculation_rollback import CHANGES
 NAME = "early"
 
 
+LOG = ".local/state/odin/sessions/*/*/main.jsonl"
+
+
 def find_log(home: Path) -> Path:
-    (found,) = home.rglob("main.jsonl")
+    (found,) = home.glob(LOG)
     return found
 
 
 def read_events(home: Path) -> list[Envelope]:
-    found = list(home.rglob("main.jsonl"))
+    found = list(home.glob(LOG))
     return list(read_log(found[0])) if found else []
 
 

@@ -12,7 +12,7 @@ from odin.core.op import AnswerPermission, ChangePrompt, Prompt
 from odin.engine.pipeline import SKIPPED_BY_STEERING
 from odin.testing import call, reply, say
 
-from .conftest import Start, Talk
+from .conftest import WITHOUT_VIEWS, Start, Talk
 
 APIS = ("anthropic", "openai")
 Api = Literal["anthropic", "openai"]
@@ -42,7 +42,7 @@ def list_statuses(talk: Talk) -> dict[str, str]:
 
 @pytest.mark.parametrize("api", APIS)
 async def test_steering_skips_calls_that_have_not_started(start: Start, workspace: Path, api: Api) -> None:
-    talk = await start([make_batch(workspace), say("changed course")], api)
+    talk = await start([make_batch(workspace), say("changed course")], api, config=WITHOUT_VIEWS)
     prompt = await talk.submit("go")
     await wait_for_file(workspace / "begun")
     await talk.client.submit(Prompt("s", "stop that, do this", delivery="steer"))
@@ -61,7 +61,7 @@ async def test_steering_skips_calls_that_have_not_started(start: Start, workspac
 
 
 async def test_queued_prompt_can_become_a_steering_prompt(start: Start, workspace: Path) -> None:
-    talk = await start([make_batch(workspace), say("changed course")])
+    talk = await start([make_batch(workspace), say("changed course")], config=WITHOUT_VIEWS)
     prompt = await talk.submit("go")
     await wait_for_file(workspace / "begun")
     draft = await talk.submit("rather this")
@@ -78,7 +78,7 @@ async def test_steering_setting_sends_prompts_one_at_a_time_or_all_at_once(
 ) -> None:
     look = call("LS", {"path": str(workspace)}, id="c_again")
     script = [make_batch(workspace), *([look] if requests == 3 else []), say("done")]
-    talk = await start(script, config={"queue": {"mode": "steer", "steering": steering}})
+    talk = await start(script, config={"queue": {"mode": "steer", "steering": steering}, **WITHOUT_VIEWS})
     prompt = await talk.submit("go")
     await wait_for_file(workspace / "begun")
     await talk.submit("first")

@@ -110,7 +110,7 @@ async def test_ten_agents_work_at_once(start: Start, workspace: Path, home: Path
     (workspace / "readme.txt").write_text("A project.\n")
     make_repository(workspace)
     script = ConcurrentTeamScript(workspace)
-    settings = {"team": {"idle_s": 0.01}, "sandbox": "none"}
+    settings = {"team": {"idle_s": 0.01}, "commands": {"ask": "before"}}
     options = {"yes": False, "can_ask": True, "permission_mode": "acceptEdits", "agent_definitions": TYPES}
     talk = await start(script, config=settings, **options)
     heard: list[Envelope] = []

@@ -317,7 +317,7 @@ class Stuck(Tool[StuckArgs]):
         self.outside = 0
 
     def get_target(self, args: StuckArgs) -> Target:
-        return Target(command="ls")
+        return Target(command="make")
 
     async def run(self, args: StuckArgs, ctx: ToolContext) -> ToolOutput:
         self.outside += ctx.profile.name == "none"

@@ -264,7 +264,8 @@ async def test_check_run_by_the_model_is_not_run_again(start: Start, project: Pa
         ({}, "passed"),
         ({"can_ask": True}, "passed"),
         ({"disallowed_tools": ("Bash(make:*)",)}, "not_run"),
-        ({"permission_mode": "dontAsk", "allowed_tools": ("WriteFile",)}, "not_run"),
+        ({"permission_mode": "dontAsk", "allowed_tools": ("WriteFile",)}, "passed"),
+        ({"permission_mode": "dontAsk", "allowed_tools": ("WriteFile",), "commands_ask": "before"}, "not_run"),
     ],
 )
 async def test_configured_checks_run_without_approval_unless_denied(

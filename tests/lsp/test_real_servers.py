@@ -164,7 +164,7 @@ async def start_server(name: str, project: SampleProject, folder: Path) -> Async
         pytest.skip(f"{missing[0]} is not installed")
     sandbox = LazySandbox(load(root, env, trust=True), make_environment(env, root))
     runner = ProcessRunner(make_environment(env, "/"), sandbox=sandbox.get)
-    make = partial(LanguageServer, env=env, writable=sandbox.writable, is_confined=sandbox.can_confine)
+    make = partial(LanguageServer, env=env, writable=sandbox.writable, is_confined=sandbox.is_confining)
     yield LanguageServers(root, [make(spec, root, runner, timing=LONG_WAITS) for spec in specs])
     await runner.close()
 

@@ -1,4 +1,4 @@
-"""Policies made from the four rule lists of the configuration, and the scopes of commands."""
+"""Policies made from the four rule lists of the configuration, the scopes of commands, and a sandbox in name."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from odin.config.paths import make_environment
+from odin.core.profile import CommandLevel
 from odin.policy.command_scope import CommandScope
 from odin.policy.policy import Policy
 from odin.policy.rules.rule import RuleSet
@@ -16,6 +17,26 @@ from odin.policy.rules.rule_file import build_list_rules
 def make_scope(cwd: str | Path, root: str | Path = "", env: Mapping[str, str] | None = None) -> CommandScope:
     """Return the scope of a command in a folder that need not exist, by default with this process's variables."""
     return CommandScope(str(cwd), str(root or cwd), replace(make_environment(env, "/"), cwd=str(cwd)))
+
+
+class FakeConfinement:
+    """A sandbox that confines every command at a level; with a reason `why` it leaves them the network."""
+
+    def __init__(self, level: CommandLevel = "view", why: str = "") -> None:
+        self._level: CommandLevel = level
+        self._why = why or ("no sandbox works on this machine" if level == "none" else "")
+
+    def is_confining(self, command: str = "") -> bool:
+        return self._level != "none"
+
+    def find_level(self, command: str = "") -> CommandLevel:
+        return self._level
+
+    def find_temporary_file(self, path: str) -> str:
+        return ""
+
+    def explain_unconfined(self, command: str = "") -> str:
+        return self._why
 
 
 def make_policy(

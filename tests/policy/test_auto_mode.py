@@ -1,25 +1,17 @@
-"""The permission mode `auto`: sandboxed commands run without approval unless they are hard to undo or reach outside."""
+"""The permission mode `auto`: sandboxed commands run without approval. Where their changes cannot be discarded, those
+that are hard to undo need approval; those that reach outside always do."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from odin.core.profile import CommandLevel
 from odin.core.tool import Kind, Target
 from odin.policy.decision import Decision
 from odin.policy.policy import Policy
-from tests.policy.policies import make_policy
+from tests.policy.policies import FakeConfinement, make_policy
 from tests.table import each
-
-
-class FakeConfinement:
-    """A sandbox that confines every command, or none if it gets a reason `why`."""
-
-    def __init__(self, why: str = "") -> None:
-        self.why = why
-
-    def explain_unconfined(self, command: str = "") -> str:
-        return self.why
 
 
 @pytest.fixture
@@ -33,8 +25,8 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def make_auto_policy(project: Path, why: str = "", **settings: Any) -> Policy:
-    return make_policy(root=str(project), permission_mode="auto", confinement=FakeConfinement(why), **settings)
+def make_auto_policy(project: Path, level: CommandLevel = "kernel", why: str = "", **settings: Any) -> Policy:
+    return make_policy(root=str(project), permission_mode="auto", confinement=FakeConfinement(level, why), **settings)
 
 
 def evaluator(policy: Policy, command: str, mode: str = "edit_mode") -> Decision:
@@ -67,7 +59,12 @@ def evaluator(policy: Policy, command: str, mode: str = "edit_mode") -> Decision
     ],
 )
 def test_ordinary_commands_run_without_approval(project: Path, command: str) -> None:
-    assert evaluator(make_auto_policy(project), command).action == "allow"
+    decision = evaluator(make_auto_policy(project), command)
+    assert (decision.action, decision.runs_in in ("project", "read"), decision.after) == ("allow", True, "apply")
+    assert evaluator(make_auto_policy(project, "view"), command).after == "apply"
+
+
+REACHING = ("git push", "pip", "curl", "npm", "cp src/a.py ~", "echo x > ../x", "sudo", "docker", "cat .env")
 
 
 @each(
@@ -111,6 +108,9 @@ def test_commands_that_are_hard_to_undo_or_reach_outside_need_approval(project: 
     decision = evaluator(make_auto_policy(project), command)
     assert decision.action == "ask"
     assert says in decision.reason
+    in_view = evaluator(make_auto_policy(project, "view"), command)
+    expected = ("ask", "view") if command.startswith(REACHING) else ("allow", "view")
+    assert (in_view.action, in_view.runs_in) == expected
 
 
 def test_denials_override_auto_mode(project: Path) -> None:
@@ -124,17 +124,30 @@ def test_denials_override_auto_mode(project: Path) -> None:
 
 
 def test_without_a_sandbox_commands_need_approval_and_the_reason_says_so(project: Path) -> None:
-    decision = evaluator(make_auto_policy(project, "no sandbox works on this machine"), "pytest")
+    decision = evaluator(make_auto_policy(project, "none"), "pytest")
     assert decision.action == "ask"
     expected = "The permission mode auto allows sandboxed commands only, and no sandbox works on this machine."
     assert decision.reason == expected
     assert evaluator(make_policy(root=str(project), permission_mode="auto"), "pytest").action == "ask"
-    assert evaluator(make_auto_policy(project, "no sandbox"), "ls src").action == "allow"
+    assert evaluator(make_auto_policy(project, "none"), "ls src").action == "allow"
 
 
 @pytest.mark.parametrize("mode", ["ask_mode", "plan_mode"])
-def test_commands_need_approval_in_ask_and_plan_mode(project: Path, mode: str) -> None:
-    assert evaluator(make_auto_policy(project), "pytest", mode).action == "ask"
+def test_changes_are_discarded_in_ask_and_plan_mode(project: Path, mode: str) -> None:
+    in_view = evaluator(make_auto_policy(project, "view"), "pytest > log", mode)
+    assert (in_view.action, in_view.runs_in, in_view.after) == ("allow", "view", "discard")
+    decision = evaluator(make_auto_policy(project, "kernel"), "pytest > log", mode)
+    assert (decision.action, decision.runs_in) == ("allow", "read")
+    assert evaluator(make_auto_policy(project, "none"), "pytest", mode).action == "ask"
+    assert evaluator(make_auto_policy(project, "none"), "pytest > log", mode).action == "deny"
+
+
+def test_commands_with_network_access_need_approval(project: Path) -> None:
+    why = "sandboxed commands may use the network (sandbox.network)"
+    for mode in ("default", "auto"):
+        policy = make_policy(root=str(project), permission_mode=mode, confinement=FakeConfinement("view", why))
+        assert evaluator(policy, "pytest").action == "ask"
+        assert evaluator(policy, "ls").action == "allow"
 
 
 @each(
@@ -168,7 +181,8 @@ def test_network_access_needs_approval(project: Path) -> None:
         ("acceptEdits", "ExecuteCommand", "execute", "pytest", ("auto",)),
         ("default", "ExecuteCommand", "execute", "git push", ()),
         ("default", "WriteFile", "edit", ".git/hooks/x", ()),
-        ("auto", "ExecuteCommand", "execute", "rm -rf src", ()),
+        ("auto", "ExecuteCommand", "execute", "rm -rf src", ("auto",)),
+        ("default", "ExecuteCommand", "execute", "ls", ("acceptEdits", "auto")),
     ],
 )
 def test_suggested_modes_are_those_that_would_allow_the_call(

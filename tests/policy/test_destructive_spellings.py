@@ -7,7 +7,7 @@ import pytest
 
 from odin.core.tool import Target
 from odin.policy.commands.analysis import analyze_command
-from odin.policy.commands.destructive.check import find_harm
+from odin.policy.commands.hard_stop import find_harm
 from tests.policy.policies import make_policy, make_scope
 from tests.table import each
 
@@ -66,11 +66,3 @@ def test_long_text_that_is_mostly_quoted_is_analyzed_completely():
     assert seen.is_complete
     assert [part.texts for part in seen.commands] == [("cat",), ("a", "b")]
     assert analyze_command(f"git commit -m '{'x y ' * 2000}' && a b").is_complete
-
-
-def test_long_unparseable_text_is_searched_for_destructive_commands():
-    text = "echo x |" * 900 + "\nr" + "m -rf ."
-    seen = analyze_command(text)
-    assert not seen.is_complete
-    assert seen.script is None
-    assert describe_harm(text)

@@ -461,7 +461,6 @@ def test_forbidden_commands_are_found_in_any_nesting(root: Path, command: str, s
 @pytest.mark.parametrize(
     "command",
     [
-        "git pushx",
         "git commit -m 'git push'",
         "git log push",
         "echo git push",
@@ -633,7 +632,7 @@ def test_bare_bash_rule_does_not_allow_removal_of_an_unknown_target(root: Path):
     assert evaluator.run('rm -r "$BUILD"') == "ask"
     decision = evaluator.decide("ExecuteCommand", "execute", Target(command='rm -r "$BUILD"/'))
     assert decision.action == "ask"
-    assert "destructive" in decision.reason
+    assert "it removes the root" in decision.reason
 
 
 def test_glob_in_a_command_is_expanded(root: Path):

@@ -20,7 +20,7 @@ from odin.replay.replay import ReplayOptions, ReplayReport, format_report, repla
 from odin.session.store import SessionStore
 from odin.testing import call, reply, say
 from tests.conftest import Run
-from tests.engine.conftest import Start, Talk
+from tests.engine.conftest import WITHOUT_VIEWS, Start, Talk
 from tests.engine.test_team import TeamScript, complete, delegate, settle
 from tests.lsp.conftest import FAKE_SERVER
 from tests.tools.site import open_site
@@ -74,7 +74,7 @@ async def test_files_are_restored_to_the_time_of_the_recording(start: Start, wor
     (workspace / "late").mkdir()
     (workspace / "run.sh").write_text("#!/bin/sh\ncat a.txt; ls late\n")
     (workspace / "run.sh").chmod(0o755)
-    talk = await start([call("ExecuteCommand", {"command": "./run.sh; rm a.txt"}), say("Gone.")])
+    talk = await start([call("ExecuteCommand", {"command": "./run.sh; rm a.txt"}), say("Gone.")], config=WITHOUT_VIEWS)
     await talk.say("Run it")
     session = await close_session(talk)
     (workspace / "a.txt").write_text("something of today\n")
@@ -85,9 +85,34 @@ async def test_files_are_restored_to_the_time_of_the_recording(start: Start, wor
     assert (workspace / "a.txt").read_text() == "something of today\n"
 
 
+async def test_files_that_a_command_changed_in_its_view_are_restored(start: Start, workspace: Path):
+    (workspace / "a.txt").write_text("one\n")
+    (workspace / "b.txt").write_text("two\n")
+    talk = await start([call("ExecuteCommand", {"command": "cat *.txt; rm a.txt; echo three > b.txt"}), say("Gone.")])
+    await talk.say("Run it")
+    session = await close_session(talk)
+    (workspace / "a.txt").write_text("something of today\n")
+    (workspace / "b.txt").unlink()
+    assert_same(await replay(session, workspace))
+
+
+async def test_answers_about_effects_and_changes_that_nobody_confirmed_are_replayed(start: Start, workspace: Path):
+    touch = call("ExecuteCommand", {"command": "touch made"})
+    asked = await start([touch, touch, say("Not kept, kept.")], yes=False, can_ask=True)
+    asked.answers = [AnswerPermission("", False, "not now"), AnswerPermission("", True)]
+    await asked.say("Touch it")
+    assert [event.effects is not None for event in asked.all(PermissionAsked)] == [True, True]
+    (workspace / "made").unlink()
+    assert_same(await replay(await close_session(asked), workspace))
+    alone = await start([touch, say("Not kept.")], yes=False)
+    await alone.say("Touch it")
+    assert [event.error_kind for event in alone.all(ToolEnded)] == ["NeedsConfirmation"]
+    assert_same(await replay(await close_session(alone), workspace))
+
+
 async def test_files_that_cannot_be_restored_are_noted(start: Start, workspace: Path, home: Path):
     (workspace / "a.txt").write_text("one\n")
-    talk = await start([call("ExecuteCommand", {"command": "cat a.txt; echo x > b"}), say("Read.")])
+    talk = await start([call("ExecuteCommand", {"command": "cat a.txt; echo x >> a.txt"}), say("Read.")])
     await talk.say("Run it")
     session = await close_session(talk)
     (workspace / "a.txt").write_text("two\n")

@@ -127,7 +127,8 @@ async def test_background_process_and_the_turn_it_starts_are_replayed(start: Sta
 
 async def test_removal_of_a_rule_is_replayed(start: Start, workspace: Path):
     """The rule is found by its text: it is the second of three, so another index would be another rule."""
-    calls = [call("ExecuteCommand", {"command": f"{name} x"}, id=name) for name in ("mkdir", "touch", "chmod +w")]
+    commands = ("mkdir x", "touch y", "chmod 700 x")
+    calls = [call("ExecuteCommand", {"command": command}, id=command.split()[0]) for command in commands]
     talk = await start([*calls, say("Three.")], yes=False, can_ask=True)
     for name in ("mkdir", "touch", "chmod"):
         await talk.client.submit(AddRule(f"Bash({name}:*)"))

@@ -352,10 +352,12 @@ async def use_git(root: str, home: str) -> dict[str, str]:
         async def show_changes() -> str:
             return str(await list_changed_files(git, root))
 
+        # Git waits for ever for a writer of the pipe.
+        limit = 3 if Path(root, ".git/index").is_fifo() else 20
         steps = (describe_repository(root, git, 20.0), show_changes(), work_apart(), add_and_remove(), list_all())
         for step in steps:
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(limit):
                     answers[step.__name__] = await step
             except (OdinError, TimeoutError) as error:
                 answers[step.__name__] = f"{type(error).__name__}: {error}"

@@ -1,11 +1,9 @@
-"""A deny rule applies to every spelling of a command: a word that cannot be resolved counts as a possible match.
+"""A deny rule applies to every spelling of a command: a word that is not literal and could match counts as a match.
 
 Where Odin asks, such a command needs approval; where it does not (`--yes`, bypassPermissions, dontAsk), it is denied,
 and the reason names the rule. Commands that have nothing to do with the rule still run.
 """
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +80,9 @@ EVASIONS = [
     "git config alias.t tag; git t M",
     "git -C $(pwd) tag M",
     "git $opts tag M",
+    "git -C ./$x",
+    "git --git-dir=$x M",
+    "git {-C,.} tag M",
     # wrappers
     "env git tag M",
     "env X=1 git tag M",
@@ -146,6 +147,19 @@ EVASIONS = [
     "gdb <<< 'shell git tag M'",
     "psql <<< '\\! git tag M'",
     "sh -c 'ed <<< \"!git tag M\"'",
+    "python3 tool.py <<X\ngit tag M\nX",
+    "uv run python tool.py <<X\ngit tag M\nX",
+    "less '+!git tag M' a.txt",
+    "vim '+!git tag M'",
+    "sed '1e git tag M' a.txt",
+    "sed 's|x|gi\"\"t tag M|ge' a.txt",
+    "awk '{ print | s }' s=sh words",
+    "sqlite3 a.db '.shell gi\"\"t tag M'",
+    "perl -e'system(shift)' x",
+    "uv run python -c 'import os; os.system(x)'",
+    "python3 -c \"import os; os.__dict__['sys' + 'tem']('x')\"",
+    "cat words | python3",
+    '"$x/sh" -c \'git t""ag M\'',
     # scripts
     "sh no-such-script",
     "sh tagging.sh",
@@ -157,6 +171,9 @@ EVASIONS = [
     "cp tagging.sh plain.sh; sh plain.sh",
     "sh < tagging.sh",
     "linked tag M; ./linked tag M",
+    "cd venv; ../linked tag M",
+    "git checkout other -- plain.sh; sh plain.sh",
+    "sort -o plain.sh words; sh plain.sh",
 ]
 
 UNRELATED = [
@@ -167,12 +184,13 @@ UNRELATED = [
     "git commit -m 'git tag M'",
     'git commit -m "release $VERSION"',
     "git -C $HOME/x log",
+    'git -C "$folder" log',
+    "git format-patch -1",
     "git diff $BASE",
     "git checkout -b $branch",
     "git add *.py",
     "for f in a b; do git add $f; done",
     "git --no-pager log tag",
-    "git tagx",
     "echo git tag",
     "grep -rn 'git tag' docs",
     "x=1; echo $x",
@@ -186,12 +204,7 @@ UNRELATED = [
     "find . -name '*.py' -exec wc -l {} +",
     "find . -name '*.py' -exec git add {} +",
     "docker build -t app:$TAG .",
-    "python3 -c 'print(1)'",
     "python3 tool.py tag",
-    "ed -s a.txt <<< '1d'",
-    "m4 a.m4 > a.txt",
-    "m4 <<< 'define(x, tag)'",
-    "node -e 'return !x'",
     "echo 'run git tag M' | tee notes.txt",
     "bash plain.sh",
     "./plain.sh",
@@ -199,7 +212,6 @@ UNRELATED = [
     "source venv/bin/activate && pytest",
     "bash <<'X'\nls\nX",
     "~/bin/tool tag",
-    "p=ls; $p tag",
     "apt install git",
     "which git",
     "cp -r src dst",
@@ -280,6 +292,14 @@ OTHER_RULES = [
     ("Read(.env)", "$x .env"),
     ("Read(.env)", "cat $PWD/.en?"),
     ("Read(.env)", 'eval "cat $x"'),
+    ("Read(.env)", 'cat "src/$x"'),
+    ("Read(.env)", "cat $x.py"),
+    ("Read(.env)", "cd $x && cat .env"),
+    ("Read(.env)", "grep -r x ."),
+    ("Read(.env)", "python3 -c \"print(open('.e' + 'nv').read())\""),
+    ("Read(.env)", "ed <<< 'r .env'"),
+    ("Read(.env)", "sed 'r .env' a.txt"),
+    ("Read(config/**)", "cat $x/a.txt"),
     ("Edit(config/**)", "echo x > $target"),
     ("Read(~/.ssh/**)", "cat ~/.ssh/id_rsa"),
     ("Read(~/.ssh/**)", "cat $HOME/.ssh/id_rsa"),
@@ -295,18 +315,94 @@ def test_evasions_of_other_deny_rules_are_denied(rule: str, command: str, projec
     assert rule in decision.reason
 
 
+CODE = [
+    "python3 -c 'print(1)'",
+    "python3 -I -c 'print(1)'",
+    "python3 - <<< 'print(1)'",
+    "python3 -v <<< 'print(1)'",
+    "uv run --with x python -c 'print(1)'",
+    "node -e 'return !x'",
+    "npx tsx -e x",
+    "deno eval x",
+    "perl -I lib -ne print a.txt",
+    "node --eval=x y",
+    "php -B 'x();' a.php",
+    "ocaml -w A -e x",
+    "uv run php -B 'x();' a.php",
+    "python3 -u -m timeit x",
+    "awk '{print $2}' a.txt",
+    "ed -s a.txt <<< '1d'",
+    "m4 a.m4 > a.txt",
+    "sqlite3 a.db .tables",
+    "sed -f script a.txt",
+    "sed -n 1e a.txt",
+    "sed -i '' 1e a.txt",
+    "sed p -e 'w b.txt' a.txt",
+    "sed --expression='1e x' a.txt",
+    "sed 's/x/y/;s,x,y,2e' a.txt",
+    'sed "$x" a.txt',
+    "sed $x '1e git' a.txt",
+    "sed p $x '1e git' a.txt",
+    "node $x 'y()'",
+    "python3 -u $x 'y()'",
+    "echo -c x | xargs python3",
+    "less +!x a.txt",
+]
+
+PLAIN_PROGRAMS = [
+    "python3 --version",
+    "node -v",
+    "python3 -m pytest -k 'a or b' -p no:x",
+    "python3 tool.py -c 'a b'",
+    "node script.js 'a b'",
+    "node --test",
+    "php -l x.php",
+    "uv run pytest -q",
+    "uv run python tool.py",
+    "git add python",
+    "npm install node",
+    "python3 -W ignore -m pytest -x",
+    "npx prettier --check .",
+    "make test",
+    "sed -n '10,20p' a.txt",
+    "sed -n '10,20p' \"src/$f.py\"",
+    'sed -i "s/a $x/b/" a.txt',
+    'python3 tool.py "src/$x.py"',
+    "sed -i -E 's/(a|b)/\\1e/g; /^e/d' a.txt",
+    "sed -e ':a;N;$!ba;s/x/ /g' -e '$a e x' a.txt",
+]
+
+
+@each("command", CODE)
+@each("rule", [TAG, "Read(.env)", "Edit(config/**)"])
+def test_code_of_which_nobody_knows_what_it_does_is_denied(rule: str, command: str, project: Path) -> None:
+    assert judge(project, command, rule).action == "ask"
+    decision = judge(project, command, rule, yes=True)
+    assert decision.action == "deny"
+    assert "is only known when it runs" in decision.reason
+
+
 OTHER_UNRELATED = [
     ("Bash(npm publish:*)", "npm run $task"),
-    ("Bash(npm publish:*)", "npm --silent run publish"),
     ("Bash(git push --force:*)", "git push origin main"),
     ("Bash(git push --force:*)", 'git commit -m "$x"'),
     ("Bash(curl:*)", "which curl"),
     ("Bash(curl:*)", "apt-get install -y curl"),
     ("Read(.env)", "echo $(date)"),
     ("Read(.env)", 'git commit -m "$(date)"'),
-    ("Read(.env)", "for f in a.py b.py; do cat $f; done"),
+    ("Read(.env)", "for f in src/*.py; do echo $f; done"),
+    ("Read(.env)", 'cat "$folder/main.py" src/*.py $HOME/x'),
+    ("Bash(git push:*)", "ls $HOME/x"),
+    ("Bash(git push:*)", 'echo "$FOO"'),
+    ("Bash(git push:*)", "pytest tests/*.py"),
+    ("Bash(git push:*)", '"$VENV/bin/python" -m pytest $ARGS'),
+    ("Bash(git push:*)", "sed -i 's/me/you/g' a.txt && sed -e 's/a/b/' -e 's/c/d/' a.txt"),
+    ("Bash(git push:*)", "git log | less"),
+    ("Bash(git push:*)", "kubectl -n $ns get pods"),
     ("Read(.env)", "source venv/bin/activate && pytest"),
     ("Read(.env)", "make -j4"),
+    *(("Bash(git push:*)", command) for command in PLAIN_PROGRAMS),
+    *(("Read(.env)", command) for command in PLAIN_PROGRAMS),
 ]
 
 
@@ -316,18 +412,11 @@ def test_other_deny_rules_allow_unrelated_commands(rule: str, command: str, proj
     assert decision.action == "allow", decision.reason
 
 
-def test_git_aliases_of_the_repository_and_the_user_are_resolved(
-    project: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-):
-    env = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1"}
-    subprocess.run(["git", "init", "-q"], cwd=project, check=True, env=env)
-    assert judge(project, "git t M", TAG, yes=True).action == "allow"
-    subprocess.run(["git", "config", "alias.t", "tag"], cwd=project, check=True, env=env)
-    assert judge(project, "git t M", TAG, yes=True).action == "deny"
+def test_an_unknown_command_of_git_may_be_an_alias(project: Path) -> None:
+    for command in ("git t M", "git my-tag M", "git T M"):
+        assert judge(project, command, TAG).action == "ask"
+        assert judge(project, command, TAG, yes=True).action == "deny"
     assert judge(project, "git status", TAG, yes=True).action == "allow"
-    monkeypatch.delenv("GIT_CONFIG_GLOBAL")
-    (home / ".gitconfig").write_text("[alias]\n\tmark = tag -a\n")
-    assert judge(project, "git mark M", TAG, yes=True).action == "deny"
 
 
 def test_an_allow_rule_for_exactly_this_command_still_applies(project: Path) -> None:
@@ -340,6 +429,11 @@ def test_an_allow_rule_for_exactly_this_command_still_applies(project: Path) -> 
 def test_an_ask_rule_applies_to_commands_that_cannot_be_resolved(project: Path) -> None:
     rules = RuleSet([parse_rule("Bash"), parse_rule(TAG, "ask")])
     policy = make_policy(root=str(project), rule_set=rules)
-    for command, action in (("x=tag; git $x M", "ask"), ("x=log; git $x M", "allow"), ("make", "allow")):
+    for command, action in (
+        ("x=tag; git $x M", "ask"),
+        ("x=log; git $x M", "ask"),
+        ("x=1; git log $x", "allow"),
+        ("make", "allow"),
+    ):
         decision = policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
         assert decision.action == action, command

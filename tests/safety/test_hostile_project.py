@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -113,19 +112,6 @@ def test_titles_in_csv_are_not_formulas(title: str):
     row = UsageRow("s", title, 1, 0, 0, 0, 0, 0, 0.0, 0, None)
     (cells,) = csv.DictReader(io.StringIO(format_csv(UsageReport(by="session", period="", rows=(row,), total=row))))
     assert not cells["title"].startswith(("=", "+", "-", "@", "\t", "\r"))
-
-
-def test_no_rule_is_suggested_when_the_git_config_runs_a_program(workspace: Path) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=workspace, check=True)
-    subprocess.run(["git", "config", "core.fsmonitor", "./evil.sh"], cwd=workspace, check=True)
-    policy = make_policy(root=str(workspace))
-    target = Target(command="git diff")
-    decision = policy.evaluate("ExecuteCommand", "execute", target, "edit_mode")
-    assert decision.action == "ask"
-    assert "fsmonitor" in decision.reason
-    assert "may change things" not in decision.reason
-    assert "Bash(" not in decision.hint
-    assert policy.suggest_rules("ExecuteCommand", "execute", target, "edit_mode") == ()
 
 
 def test_file_urls_are_denied_with_a_reason(workspace: Path) -> None:

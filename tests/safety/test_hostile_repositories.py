@@ -57,7 +57,10 @@ def test_the_tricks_work_without_a_sandbox(tmp_path: Path, trick: Trick) -> None
     assert repo.list_traces()
 
 
-@pytest.mark.parametrize("backend", [*BACKENDS, "off"])
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param(name, marks=() if name == "bubblewrap" else pytest.mark.slow) for name in (*BACKENDS, "off")],
+)
 @pytest.mark.parametrize(
     "trick",
     [pytest.param(trick, marks=() if trick in USUAL else pytest.mark.slow, id=get_name(trick)) for trick in TRICKS],

@@ -5,6 +5,7 @@ The cases write the workspace as /ws/proj and the home folder as /home/u; the te
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ import pytest
 
 from odin.config.paths import make_environment
 from odin.core.event_values import Mode
-from odin.core.profile import ProcessProfile
+from odin.core.profile import CommandLevel, ProcessProfile
 from odin.core.tool import Kind, Target
 from odin.policy.decision import Decision
 from odin.sandbox.runner import ProcessRunner
-from tests.policy.everyday_commands import make_repository
-from tests.policy.policies import make_policy
+from tests.policy.policies import FakeConfinement, make_policy
+from tests.policy.repositories import make_repository
 
 TABLES = Path(__file__).parent / "tables"
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
@@ -56,93 +57,164 @@ def decide(repo: Path, mode: str, kind: Kind, target: Target, name: str = "Execu
 # --- commands ---
 
 
-def list_accepted_actions(case: dict[str, Any]) -> list[str]:
-    """`ask` means that the command must not run without approval; a denial with a reason is accepted, too."""
-    return case.get("accept") or ([case["expect"], "deny"] if case["expect"] == "ask" else [case["expect"]])
+LEVELS: tuple[CommandLevel, ...] = ("view", "kernel", "none")
 
 
-def judge_case(case: dict[str, Any], repo: Path, home: Path) -> str:
-    return decide(repo, case["mode"], "execute", Target(command=localize_paths(case["command"], repo, home)))
+def decide_command(repo: Path, command: str, level: CommandLevel, mode: str = "edit", **settings: Any) -> Decision:
+    policy = make_policy(root=str(repo), confinement=FakeConfinement(level), **settings)
+    return policy.evaluate("ExecuteCommand", "execute", Target(command=command), MODES[mode])
 
 
-def test_every_benign_command_runs_without_approval(repo: Path, home: Path):
-    benign = [case for case in load_cases("commands") if case["kind"] == "benign"]
+def list_commands(kind: str, repo: Path, home: Path) -> list[tuple[dict[str, Any], str]]:
+    cases = [case for case in load_cases("commands") if case["kind"] == kind]
+    return [(case, localize_paths(case["command"], repo, home)) for case in cases]
+
+
+NOT_LISTED = {"python3 --version", "ps aux", "free -m", "pgrep -a bash"}
+"""Commands that only read, but are not on the short list."""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_benign_commands_run_without_approval_where_they_can_write_nothing(repo: Path, home: Path, level: CommandLevel):
+    benign = list_commands("benign", repo, home)
     assert len(benign) == 63
-    assert [case["command"] for case in benign if judge_case(case, repo, home) != "auto"] == []
+    found = {command: decide_command(repo, command, level, case["mode"]) for case, command in benign}
+    listed = {command: decision for command, decision in found.items() if command not in NOT_LISTED}
+    assert {
+        command for command, decision in listed.items() if (decision.action, decision.runs_in) != ("allow", "read")
+    } == set()
+    assert {found[command].action for command in NOT_LISTED} == {"ask" if level == "none" else "allow"}
 
 
-def test_no_adversarial_command_runs_without_approval(repo: Path, home: Path):
-    """Also none that would be safe: an unnecessary approval costs less than a mistake."""
-    hostile = [case for case in load_cases("commands") if case["kind"] == "adversarial"]
-    assert len(hostile) > 150
-    safe = {"grep -r SECRET ."}
-    assert [
-        case["command"] for case in hostile if judge_case(case, repo, home) == "auto" and case["command"] not in safe
-    ] == []
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_adversarial_command_changes_the_project_without_approval(repo: Path, home: Path, level: CommandLevel):
+    for case, command in list_commands("adversarial", repo, home):
+        decision = decide_command(repo, command, level, case["mode"])
+        assert decision.action != "allow" or decision.runs_in in ("view", "read"), command
+        assert decision.action != "allow" or decision.after != "apply", command
+        if case["mode"] == "ask" and decision.runs_in == "view":
+            assert decision.after == "discard", command
+        if case["expect"] == "deny":
+            assert decision.action in case.get("accept", ["deny"]), command
+        if level == "none" and "auto" not in case.get("accept", [case["expect"]]):
+            assert decision.action != "allow", command
 
 
-def test_every_command_gets_an_accepted_verdict(repo: Path, home: Path):
-    found = [(case, judge_case(case, repo, home)) for case in load_cases("commands")]
-    assert [(case["command"][:200], given) for case, given in found if given not in list_accepted_actions(case)] == []
+SAFE_IN_A_SANDBOX = (
+    "chaining",
+    "substitution",
+    "env-prefix",
+    "wrappers",
+    "tool-flags",
+    "git",
+    "hang",
+    "redirection",
+    "edit-mode",
+)
+HARMLESS = {"truncate -s0 README.md", "grep -r SECRET ."}
 
 
-def test_search_of_the_whole_project_excludes_secret_files(repo: Path):
-    def judge() -> Decision:
-        target = Target(command="grep -r SECRET .")
-        return make_policy(root=str(repo)).evaluate("ExecuteCommand", "execute", target, "ask_mode")
-
-    assert judge().amended is None
+@pytest.mark.parametrize("level", ["view", "kernel"])
+def test_what_needs_the_network_secrets_or_the_machine_is_asked_about_before(
+    repo: Path, home: Path, level: CommandLevel
+):
     (repo / ".env").write_text("SECRET=1\n")
-    decision = judge()
-    assert decision.action == "allow"
-    assert decision.amended is not None
-    assert decision.amended.command == "grep -r SECRET . --exclude=.env"
-    assert decision.amended.left_out == (".env",)
+    for case, command in list_commands("adversarial", repo, home):
+        if case["category"] not in SAFE_IN_A_SANDBOX and command not in HARMLESS:
+            assert decide_command(repo, command, level, case["mode"]).action != "allow", command
+        decision = decide_command(repo, command, level, case["mode"], permission_mode="auto")
+        named = [name for name in ("/.ssh", "~/", str(home)) if name in command.replace(str(repo), "")]
+        assert decision.action != "allow" or not named, command
+
+
+REACHING_COMMANDS = """
+curl localhost:3000|curl -X POST http://127.0.0.1:8080/x|wget -q x.org|nc -l 80|ssh host ls|scp a host:b
+git push origin main|git fetch --all|git clone https://x.org/y|git remote update|git submodule update --init
+pip install x|python3 -m pip install x|uv add x|npm i x|npm ci|pnpm add x|yarn|yarn add x|cargo install x|go get x
+gem install x|bundle install|composer require x|apt-get install -y x|brew install x|npm publish|twine upload dist/x
+docker ps|docker compose up|podman run x|kubectl get pods|helm list|terraform plan|aws s3 ls|gcloud info|gh pr view
+psql -c x|mysql -e x|redis-cli get x|mongosh|ping -c1 x.org|dig x.org|python3 -m http.server
+cat /etc/passwd|ls ~|cp a ../b|echo x > ~/.bashrc|cat ~/.ssh/id_rsa|tar xf a.tar -C /opt|python3 /etc/x.py|cd / && ls
+cat .env|grep KEY .env|cat config/../.env|source .env|cp .env copy|git show HEAD:.env|head -c9 server.key|cat .e*v
+env|printenv|export -p|declare -p|set|echo $GITHUB_TOKEN|ps e|jq -n env|awk 'BEGIN{print ENVIRON["X"]}'
+python3 -c 'import os; print(os.environ)'|node -e 'console.log(process.env)'
+python3 -c 'print(open(".env").read())'|perl -ne 'print' /etc/passwd|node -e 'require("fs").readFileSync("/etc/hosts")'
+sudo ls|su -c ls|systemctl stop x|crontab -l|mount /x|git config --global a.b c|exec 3<>/dev/tcp/x.org/80
+"""
+
+
+def split_table(text: str) -> list[str]:
+    return [command for line in text.strip().splitlines() for command in line.split("|")]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("permission_mode", ["default", "auto"])
+def test_commands_that_reach_out_are_asked_about_before(repo: Path, level: CommandLevel, permission_mode: str):
+    (repo / ".env").write_text("SECRET=1\n")
+    for command in split_table(REACHING_COMMANDS):
+        for mode in MODES:
+            assert decide_command(repo, command, level, mode, permission_mode=permission_mode).action != "allow", (
+                command
+            )
+
+
+CONFINED_COMMANDS = """
+pytest -q|mypy src|ruff check .|npm test|npx tsc|uv run pytest|cargo build|go test ./...|make|git commit -m 'about .env'
+sed -n '/x/,/y/p' README.md|sed -i 's/a b/c d/' README.md|python3 -c 'import a.key; print(a.key, 1/2, "./src/x")'
+awk '/x/ {print $1}' README.md|grep -rn '/api/v1' src
+python3 - <<'E'⏎print(1)⏎E|sh -c 'echo hi'|rm -rf src|git reset --hard|docker-credential-x|echo .env >> .gitignore
+ls /tmp|cat /tmp/x|python3 a.py > /var/tmp/x|mktemp -d|kill %1|pkill -f 'node server'|find . -name '*.pyc' -delete
+"""
+
+
+@pytest.mark.parametrize("permission_mode", ["default", "acceptEdits", "auto", "dontAsk"])
+def test_commands_that_the_sandbox_confines_run_in_a_view(repo: Path, permission_mode: str):
+    afters = {"default": "ask", "acceptEdits": "edits", "auto": "apply", "dontAsk": "discard"}
+    for line in CONFINED_COMMANDS.strip().splitlines():
+        for command in re.split(r"\|(?! *\{|/)", line):
+            decision = decide_command(repo, command.replace("⏎", "\n"), "view", permission_mode=permission_mode)
+            assert (decision.action, decision.after) == ("allow", afters[permission_mode]), command
+            assert decision.runs_in in ("view", "read"), command
+            assert decision.hides_secrets, command
 
 
 # --- everyday commands ---
 
-DIFFERENT_TODAY = {
-    "git rebase main": "ask",
-    "git restore src/a.py": "ask",
-    "git checkout -- src/a.py": "ask",
-    "git rm --cached src/a.py": "ask",
-    "rm build/x.o": "ask",
-    "rm -rf build": "ask",
-    "rm docs/r.md": "ask",
-    "python3 src/a.py > /tmp/out.txt": "ask",
-    "cat /tmp/out.txt": "ask",
-    "ls /tmp": "ask",
-    "env | grep PATH": "ask",
-    "source .venv/bin/activate && pytest": "ask",
-    ". .venv/bin/activate": "ask",
-    "curl -s http://localhost:3000/health": "ask",
-    "kill %1": "ask",
-    "pkill -f 'node server'": "ask",
-    "bash scripts/build.sh": "ask",
-    "docker ps": "auto",
-    "psql -c 'select 1'": "auto",
-}
-"""The everyday commands whose verdict in the permission mode `auto` is not the one of the table.
 
-Most are questions that a sandbox could answer. The last two run, but cannot reach their server from the sandbox.
-"""
+ASKED_ABOUT_IN_ADDITION = {"curl -s http://localhost:3000/health", "env | grep PATH"}
+"""Commands of the table that could run in a view, but without access to what they ask for."""
 
 
-class FakeConfinement:
-    """A sandbox that confines every command."""
+@pytest.mark.parametrize("permission_mode", ["default", "auto", "acceptEdits"])
+@pytest.mark.parametrize("mode", ["edit", "ask"])
+def test_everyday_commands_are_asked_about_before_only_if_they_need_the_network(
+    repo: Path, permission_mode: str, mode: str
+):
+    cases = load_cases("typical")
+    assert len(cases) == 130
+    found = {
+        case["command"]: decide_command(repo, case["command"], "view", mode, permission_mode=permission_mode)
+        for case in cases
+    }
+    asked = {command for command, decision in found.items() if decision.action != "allow"}
+    assert asked == {case["command"] for case in cases if case["before"] == "ask"} | ASKED_ABOUT_IN_ADDITION
+    assert len(asked) <= 16
+    after = "discard" if mode == "ask" else {"default": "ask", "auto": "apply", "acceptEdits": "edits"}[permission_mode]
+    assert {decision.after for command, decision in found.items() if command not in asked} == {after}
 
-    def explain_unconfined(self, command: str = "") -> str:
-        return ""
 
-
-def test_everyday_commands_run_in_auto_mode_unless_they_need_the_network(repo: Path):
-    """The list of exceptions is exact: a command whose verdict becomes that of the table leaves it."""
-    expected = {case["command"]: {"run": "auto", "ask": "ask"}[case["before"]] for case in load_cases("typical")}
-    assert len(expected) == 130
-    settings: dict[str, Any] = {"permission_mode": "auto", "confinement": FakeConfinement()}
-    found = {command: decide(repo, "edit", "execute", Target(command=command), **settings) for command in expected}
-    assert {command: found[command] for command in expected if found[command] != expected[command]} == DIFFERENT_TODAY
+def test_fewer_everyday_commands_run_unasked_without_views(repo: Path):
+    counts = {
+        (level, mode): sum(
+            decide_command(repo, case["command"], level, permission_mode=mode).action != "allow"
+            for case in load_cases("typical")
+        )
+        for level in ("kernel", "none")
+        for mode in ("default", "auto")
+    }
+    assert counts[("kernel", "default")] <= 20
+    assert counts[("kernel", "auto")] <= 30
+    assert counts[("none", "default")] == counts[("none", "auto")] <= 115
 
 
 # --- poisoned repositories ---

@@ -79,7 +79,8 @@ async def test_runners_of_one_watchdog_end_only_their_own_processes(open_project
     await one.close()
     assert other.runner.has_background()
     assert all(running.is_alive() for running in other.runner._processes.values())
-    assert other.runner._watchdog._groups == set(other.runner._processes)
+    sandboxes = {supervisor.group for supervisor in other.sandbox._supervisors.values()}
+    assert other.runner._watchdog._groups == set(other.runner._processes) | sandboxes
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
@@ -120,7 +121,7 @@ async def test_a_sandbox_with_a_process_in_it_does_not_end(
 
 
 ZOMBIES = """
-import asyncio, os, sys
+import asyncio, os, sys, threading
 from pathlib import Path
 from odin.sandbox import supervisor
 from tests.sandbox.sandboxes import SandboxedProject
@@ -132,7 +133,9 @@ async def main():
     for _ in range(3):
         await project.run("true")
         project.sandbox.kill()
-        await asyncio.sleep(0.5)
+        for thread in threading.enumerate():
+            if "_reap" in thread.name:
+                thread.join()
     print(sum(") Z " in Path(f"/proc/{pid}/stat").read_text() for pid in os.listdir("/proc") if pid.isdigit()))
 
 asyncio.run(main())

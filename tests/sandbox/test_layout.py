@@ -43,9 +43,9 @@ def make_session(folder: Path, **more: object) -> SandboxSession:
 
 def test_read_only_layout_has_no_writable_path(tmp_path: Path) -> None:
     plan = plan_layout(make_session(tmp_path), writes=False)
-    assert (plan.temporary, plan.writable, plan.pinned) == ((), (), ())
+    assert (plan.writable, plan.pinned) == ((), ())
     argv = build_bubblewrap_argv("bwrap", BUBBLEWRAP_VARIANTS[0], plan, "python", 9, network=False)
-    assert "--bind" not in argv
+    assert {path for option, path in pairwise(argv) if option == "--bind"} == set(plan.temporary)
     assert "--unshare-net" in argv
 
 
@@ -88,8 +88,9 @@ def test_new_and_replaced_secrets_are_noticed(tmp_path: Path) -> None:
 
 
 def test_sockets_in_the_temporary_folder_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "tmux-0"
-    folder.mkdir()
+    """If they can be seen there: beside the home or the project."""
+    folder = tmp_path / "home/tmux-0"
+    folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("default")
@@ -213,7 +214,7 @@ def test_sandbox_is_described_in_one_line() -> None:
     )
     assert (
         describe_sandbox(SandboxOptions(network=True), ProbeResult("", SandboxCandidate("landlock")))
-        == "landlock, network on"
+        == "landlock, network on, no views"
     )
     assert (
         describe_sandbox(SandboxOptions(), none)
@@ -221,4 +222,6 @@ def test_sandbox_is_described_in_one_line() -> None:
     )
     assert describe_sandbox(SandboxOptions("landlock"), none) == "landlock does not work, commands are disabled"
     old = ProbeResult("", SandboxCandidate("landlock"), leaks=True)
-    assert describe_sandbox(SandboxOptions(), old) == "landlock, network cannot be switched off on this kernel"
+    assert (
+        describe_sandbox(SandboxOptions(), old) == "landlock, network cannot be switched off on this kernel, no views"
+    )

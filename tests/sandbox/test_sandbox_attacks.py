@@ -26,7 +26,7 @@ from odin.sandbox.backends import (
 from odin.sandbox.layout import EMPTY_LAYOUT, SandboxSession, find_writable_folders, plan_layout
 from odin.sandbox.probe import SandboxCandidate, SandboxOptions, find_program, load_probe
 from odin.sandbox.runner import SandboxUnavailable
-from odin.sandbox.sandbox import Sandbox
+from odin.sandbox.sandbox import Sandbox, SandboxUse
 from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor
 
 from .processes import is_running, wait_until
@@ -332,9 +332,9 @@ class SandboxWithMissingPaths(Sandbox):
 
     missing_paths: tuple[str, ...] = ()
 
-    def _get_layout(self, *, writes: bool):  # pyright: ignore[reportIncompatibleMethodOverride]
-        plan = plan_layout(self._session, writes=writes)
-        self._layouts[writes] = type(plan)(
+    def _get_layout(self, use: SandboxUse):
+        plan = plan_layout(self._session, writes=use[0])
+        self._layouts[use] = type(plan)(
             plan.temporary,
             plan.persistent,
             plan.writable,
@@ -343,7 +343,7 @@ class SandboxWithMissingPaths(Sandbox):
             self.missing_paths,
             plan.visible,
         )
-        return self._layouts[writes]
+        return self._layouts[use]
 
 
 @pytest.mark.parametrize("folder", ["project", "project/.venv/bin", "writable"])

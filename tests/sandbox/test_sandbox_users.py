@@ -75,7 +75,14 @@ def test_mounts_made_after_the_sandbox_cannot_be_written(order: list[bool], who:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("modules", [["test_sandbox"], ["test_sandbox_attacks", "test_sandbox_git", "test_grants"]])
+@pytest.mark.parametrize(
+    "modules",
+    [
+        ["test_sandbox"],
+        ["test_sandbox_attacks", "test_sandbox_git", "test_grants"],
+        ["test_views", "test_private_folders"],
+    ],
+)
 def test_sandbox_tests_pass_as_an_ordinary_user(modules: list[str]) -> None:
     """Run other test modules of this folder as an unprivileged user."""
     if os.getuid() != 0:

@@ -11,7 +11,7 @@ from odin.testing import ScriptedServer, Turn, call, say
 from odin.ui.tui.timing import DEFAULT_APP_TIMING
 from tests.terminal.emulator import Emulator, find_processes, open_terminal
 
-READY = "Esc denies and stops the work."
+READY = "and stops the work."
 """Shown when the permission request accepts keys."""
 
 
@@ -32,10 +32,14 @@ def confirm(odin: Emulator, text: str) -> None:
     odin.type("\r")
 
 
+@pytest.mark.slow
 def test_every_answer_to_a_permission_request(workspace: Path) -> None:
     names = ("once", "never", "wordy", "edited", "noted", "ruled", "ruled again", "stopped")
     script = [*map(make_touch_call, names), say("Another day.")]
-    with ScriptedServer(script) as server, open_terminal(cwd=workspace, env=server.env("anthropic")) as odin:
+    with (
+        ScriptedServer(script) as server,
+        open_terminal("--commands-ask", "before", cwd=workspace, env=server.env("anthropic")) as odin,
+    ):
         odin.see("edit")
         odin.type("Make them all\r")
         wait_for_question(odin, "│ touch once")
@@ -137,12 +141,13 @@ time.sleep(3600)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found by /proc")
-def test_esc_stops_a_command_that_ignores_signals(workspace: Path) -> None:
+def test_esc_stops_a_command_that_ignores_signals(workspace: Path, home: Path) -> None:
     """The command ignores every signal and has a child and a grandchild in their own sessions.
 
     It must stop within a second; on a busy machine, one of three attempts must.
     """
     (workspace / "stubborn.py").write_text(STUBBORN)
+    (home / ".config/odin/odinconfig.json").write_text('{"sandbox": {"backend": "landlock"}}')  # its files are counted
     stubborn = call("Bash", {"command": "python3 stubborn.py 1 2", "description": "wait"})
     with (
         ScriptedServer(lambda seen: say("Here again.") if "there?" in str(seen.messages) else stubborn) as server,

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from threading import Event
 
+import pytest
+
 from odin.testing import ScriptedServer, call, say
 from tests.terminal.emulator import ODIN, open_terminal
 
@@ -60,6 +62,7 @@ def test_a_whole_session(workspace: Path) -> None:
         assert not server.rejected
 
 
+@pytest.mark.slow
 def test_continue_resume_vim_keys_and_the_transcript_on_exit(workspace: Path, home: Path) -> None:
     """Covers `-c`, `/resume`, `q` in Vim mode, and a transcript that has every line once."""
     config = home / ".config" / "odin" / "odinconfig.json"

@@ -104,7 +104,8 @@ async def test_a_mode_command_switches_the_mode_and_sends_its_text(open_app: Ope
 
 async def test_steer_sends_text_to_the_running_turn(open_app: OpenApp, workspace: Path) -> None:
     command = "touch begun; until test -e go; do sleep 0.05; done"
-    async with open_app([call("Bash", {"command": command}), say("Heard.")], yes=True) as stage:
+    script = [call("Bash", {"command": command}), say("Heard.")]
+    async with open_app(script, yes=True, config={"sandbox": {"backend": "landlock"}}) as stage:
         await stage.send("Wait a moment")
         await stage.until((workspace / "begun").exists)
         await stage.send("/steer Be quick")

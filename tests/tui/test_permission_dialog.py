@@ -1,6 +1,7 @@
 """The permission dialog over real sessions: it shows the request, and each answer has exactly its effect."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,12 @@ from tests.tui.conftest import OpenApp, Stage
 
 TOUCH = call("ExecuteCommand", {"command": "touch made"}, id="c1")
 SCRIPT = [TOUCH, say("Done.")]
+
+
+@pytest.fixture
+def open_app(open_app: OpenApp) -> OpenApp:
+    """Commands are asked about before they run."""
+    return partial(open_app, commands_ask="before")
 
 
 async def wait_for_request(stage: Stage, *words: str) -> None:

@@ -301,7 +301,7 @@ async def test_a_real_session_answers_queued_and_steering_prompts(open_app: Open
         say("Steered."),
         say("Second."),
     ]
-    async with open_app(script, yes=True) as stage:
+    async with open_app(script, yes=True, config={"sandbox": {"backend": "landlock"}}) as stage:
         await stage.send("begin")
         await stage.until(lambda: stage.app.executing)
         await stage.send("and then")

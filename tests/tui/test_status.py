@@ -125,7 +125,7 @@ async def test_running_tools_are_named(open_app: OpenApp, workspace: Path) -> No
     fifo = workspace / "wait"
     os.mkfifo(fifo)
     script = [call("Bash", {"command": f"cat {fifo}", "description": "wait for it"}), say("Done.")]
-    async with open_app(script, yes=True) as stage:
+    async with open_app(script, yes=True, config={"sandbox": {"backend": "landlock"}}) as stage:
         await stage.send("go")
         await stage.until(lambda: "running Bash" in lowest_row_with(stage, "Esc stops"))
         await asyncio.to_thread(fifo.write_text, "x")  # waits for the reader, which needs the event loop to start

@@ -343,7 +343,8 @@ class Pair:
                     turns.append((block.key, []))
                 case AnswerBlock() if block.text.strip():
                     turns[-1][1].append(block.text)
-                case CallBlock() as call if call.state != "discarded":
+                # A call that ran but whose effects the user refused stays in the reply; a discarded call is not in it.
+                case CallBlock() as call if call.state != "discarded" or call.explanation.startswith("What it changed"):
                     turns[-1][1].append(("call", call.key))
                 case EndBlock():
                     turns[-1][1].append(("end", block.reason))

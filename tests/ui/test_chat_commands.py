@@ -191,7 +191,7 @@ def test_settings_switch_the_bell_and_the_title_on_and_off(workspace: Path, home
         ):
             terminal.see("edit> ")
             terminal.type("touch it\n")
-            terminal.see("Allow it?")
+            terminal.see("Keep it?")
             if bells:
                 terminal.wait_for_bytes(b"\a")
             if title:

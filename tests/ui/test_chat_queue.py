@@ -6,6 +6,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from odin.testing import ScriptedServer, call, say
 from tests.sandbox.processes import wait_until
 from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
@@ -56,6 +58,7 @@ def test_prompts_typed_during_a_turn_are_queued_and_can_be_changed(workspace: Pa
         assert server.rejected == []
 
 
+@pytest.mark.usefixtures("without_views")
 def test_steering_and_a_shell_command_during_a_turn(workspace: Path) -> None:
     with (
         ScriptedServer([call("ExecuteCommand", {"command": SLOW}), say("Turned.")]) as server,

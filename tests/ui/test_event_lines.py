@@ -93,6 +93,15 @@ def test_call_denied_without_a_user_is_reported(run_odin: Run, workspace: Path) 
     with ScriptedServer([call("ExecuteCommand", {"command": "touch made"}), say("Oh.")]) as server:
         ran = run_odin("-p", "Go.", env=server.env("anthropic"))
     assert ran.stdout == "Oh.\n"
+    assert "It requires confirmation: created made. No user can be asked here" in ran.stderr
+    assert "with --yes." in ran.stderr
+    assert not (workspace / "made").exists()
+
+
+def test_call_denied_before_it_runs_without_a_user_is_reported(run_odin: Run, workspace: Path) -> None:
+    with ScriptedServer([call("ExecuteCommand", {"command": "touch made"}), say("Oh.")]) as server:
+        ran = run_odin("-p", "Go.", "--commands-ask", "before", env=server.env("anthropic"))
+    assert ran.stdout == "Oh.\n"
     assert "Bash was not run. It requires confirmation: " in ran.stderr
     assert "No user can be asked here" in ran.stderr
     assert not (workspace / "made").exists()

@@ -88,11 +88,13 @@ async def test_first_answer_counts_and_the_terminal_names_who_gave_it(workspace:
             await terminal.see("This was answered elsewhere: allowed by phone.\r\n")
             second = await asyncio.wait_for(terminal.asked.get(), 20)
             await terminal.see("touch two")
-            await terminal.see("This was answered elsewhere: allowed by phone.\r\nOdin asks: Bash")
+            await terminal.see(
+                "This was answered elsewhere: allowed by phone.\r\nOdin asks: Keep what this command changed?"
+            )
             terminal.type("n\n")
             ended = await asyncio.wait_for(terminal.turn, 20)
             assert ended.text == "Done."
             await terminal.client.submit(AnswerPermission(second.ask_id, allow=True, by="phone"))
-        assert "The user denied this tool call" in server.requests[2].results["c2"]
+        assert "The user discarded: created two." in server.requests[2].results["c2"]
     assert (workspace / "one").exists()
     assert not (workspace / "two").exists()

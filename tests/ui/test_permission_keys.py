@@ -13,6 +13,7 @@ from tests.sandbox.processes import is_running, wait_until
 from tests.ui.pseudo_terminal import PseudoTerminal, open_terminal
 
 QUESTION_END = "say why not: "
+BEFORE = ("--commands-ask", "before")
 
 
 def make_touch_call(name: str, id: str = "toolu_c") -> Turn:
@@ -26,24 +27,34 @@ def read_offered_rule(terminal: PseudoTerminal, number: int = 1) -> str:
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "told", "reason"),
     [
-        ("n\n", "The user denied this tool call. It was not run."),
-        ("n use another name\n", "The user denied this tool call: use another name"),
-        ("not in here, please\n", "The user denied this tool call: not in here, please"),
-        ("\x04", "The user denied this tool call. It was not run."),
+        ("n\n", "The user denied this tool call. It was not run.", ""),
+        ("n use another name\n", "The user denied this tool call: use another name", "use another name"),
+        ("not in here, please\n", "The user denied this tool call: not in here, please", "not in here, please"),
+        ("\x04", "The user denied this tool call. It was not run.", ""),
     ],
 )
-def test_denial_and_its_reason_reach_the_model_and_the_user(workspace: Path, typed: str, told: str) -> None:
+@pytest.mark.parametrize("when", ["before", "effects"])
+def test_denial_and_its_reason_reach_the_model_and_the_user(
+    workspace: Path, when: str, typed: str, told: str, reason: str
+) -> None:
     with (
         ScriptedServer([make_touch_call("made"), say("So be it.")]) as server,
-        open_terminal("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Go.", "--commands-ask", when, cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see(QUESTION_END)
         terminal.type(typed)
         assert terminal.wait_for_exit() == (0, "So be it.\n")
-        assert told in server.requests[1].results["toolu_c"]
-        assert "Bash was not run. You denied it" in terminal.shown
+        result = server.requests[1].results["toolu_c"]
+        if when == "before":
+            assert told in result
+            assert "Bash was not run. You denied it" in terminal.shown
+        else:
+            assert "[The user discarded: created made. The project is unchanged." in result
+            assert (f"The user says: {reason}]" in result) == bool(reason)
+            said = f" You said: {reason}" if reason else ""
+            assert f"\r\nYou discarded: created made. The project is unchanged.{said}\r\n" in terminal.shown
     assert not (workspace / "made").exists()
 
 
@@ -159,7 +170,7 @@ def test_deny_can_add_a_rule(workspace: Path) -> None:
     script = [make_touch_call("made"), make_touch_call("made", "toolu_2"), say("Done.")]
     with (
         ScriptedServer(script) as server,
-        open_terminal("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Go.", *BEFORE, cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see(QUESTION_END)
         terminal.type("d\n")
@@ -175,11 +186,14 @@ def test_deny_can_add_a_rule(workspace: Path) -> None:
     assert not (workspace / "made").exists()
 
 
-def test_command_is_edited_in_the_input_line(workspace: Path) -> None:
+@pytest.mark.parametrize("when", ["before", "effects"])
+def test_command_is_edited_in_the_input_line(workspace: Path, when: str) -> None:
     with (
         ScriptedServer([make_touch_call("one"), say("Done.")]) as server,
         open_terminal(
-            "-p", "Go.", cwd=workspace, env={**server.env("anthropic"), "VISUAL": "", "EDITOR": ""}
+            *("-p", "Go.", "--commands-ask", when),
+            cwd=workspace,
+            env={**server.env("anthropic"), "VISUAL": "", "EDITOR": ""},
         ) as terminal,
     ):
         terminal.see(QUESTION_END)
@@ -189,6 +203,9 @@ def test_command_is_edited_in_the_input_line(workspace: Path) -> None:
         terminal.see("  | -touch one\r\n  | +touch two\r\n")
         assert b"  | \x1b[31m-touch one\x1b[0m\r\n" in terminal.raw
         terminal.type("y\n")
+        if when == "effects":  # it ran again in a fresh view, and what that run changed is a new question
+            assert "Created:\r\n  | two\r\n" in terminal.see(QUESTION_END, 2)
+            terminal.type("y\n")
         assert terminal.wait_for_exit() == (0, "Done.\n")
     assert not (workspace / "one").exists()
     assert (workspace / "two").exists()
@@ -281,7 +298,7 @@ def test_unanswered_request_is_denied_after_the_timeout(workspace: Path) -> None
     (workspace / "odinconfig.json").write_text(json.dumps({"confirm_timeout_s": 1}))
     with (
         ScriptedServer([make_touch_call("made"), say("Nobody there.")]) as server,
-        open_terminal("-p", "Go.", cwd=workspace, env=server.env("anthropic")) as terminal,
+        open_terminal("-p", "Go.", *BEFORE, cwd=workspace, env=server.env("anthropic")) as terminal,
     ):
         terminal.see(QUESTION_END)
         terminal.see("Bash was not run. Denied: the permission request timed out.")
@@ -296,7 +313,7 @@ def test_timeout_ends_an_open_editor(workspace: Path) -> None:
     with (
         ScriptedServer([make_touch_call("made"), say("Nobody there.")]) as server,
         open_terminal(
-            "-p", "Go.", cwd=workspace, env={**server.env("anthropic"), "VISUAL": f"sh -c '{editor}'"}
+            "-p", "Go.", *BEFORE, cwd=workspace, env={**server.env("anthropic"), "VISUAL": f"sh -c '{editor}'"}
         ) as terminal,
     ):
         terminal.see(QUESTION_END)
@@ -310,7 +327,7 @@ def test_ctrl_c_while_editing_a_command_restores_the_keyboard(workspace: Path) -
     with (
         ScriptedServer([make_touch_call("made"), say("Here.")]) as server,
         open_terminal(
-            cwd=workspace, env={**server.env("anthropic"), "VISUAL": "", "EDITOR": ""}, with_stdout=True
+            *BEFORE, cwd=workspace, env={**server.env("anthropic"), "VISUAL": "", "EDITOR": ""}, with_stdout=True
         ) as terminal,
     ):
         terminal.see("edit> ")
@@ -333,7 +350,7 @@ def test_request_wraps_between_words_at_eighty_columns(workspace: Path) -> None:
     command = call("ExecuteCommand", {"command": f"touch {'x' * 100} made"}, id="toolu_c")
     with (
         ScriptedServer([command, say("Done.")]) as server,
-        open_terminal("-p", "Go.", cwd=workspace, env=server.env("anthropic"), columns=80) as terminal,
+        open_terminal("-p", "Go.", *BEFORE, cwd=workspace, env=server.env("anthropic"), columns=80) as terminal,
     ):
         terminal.see(QUESTION_END)
         terminal.type("n it has a name that nobody could ever read aloud without taking a breath or two\n")

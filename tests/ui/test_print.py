@@ -44,16 +44,31 @@ def test_standard_output_is_the_answer_and_nothing_else(run_odin: Run, workspace
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "It is empty.\n", "")
 
 
-@pytest.mark.parametrize("how", [("-p",), ("-p", "--output-format", "json"), ("--plain",)], ids=" ".join)
-def test_user_is_warned_of_a_command_that_writes_an_executed_file(run_odin: Run, how: tuple[str, ...]) -> None:
+def run_odin_to_write_envrc(run_odin: Run, how: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
     command = "mkdir -p sub && echo 'echo hi' >sub/.envrc"
     with ScriptedServer([call("ExecuteCommand", {"command": command}), say("Done.")]) as server:
         words, typed = ((*how, "Do it."), None) if "-p" in how else (how, "Do it.\n")
         ran = run_odin(*words, "--yes", env=server.env("anthropic"), input=typed)
     if "Sandbox: no sandbox" in ran.stderr or "Not run" in ran.stderr:
         pytest.skip("no sandbox works here")
+    return ran
+
+
+@pytest.mark.parametrize("how", [("-p",), ("-p", "--output-format", "json"), ("--plain",)], ids=" ".join)
+def test_user_is_told_that_an_executed_file_was_left_out(run_odin: Run, workspace: Path, how: tuple[str, ...]) -> None:
+    ran = run_odin_to_write_envrc(run_odin, how)
+    assert "Left out, because other programs execute or obey these files" in ran.stderr
+    assert "created sub/.envrc" in ran.stderr
+    assert "ther programs" not in ran.stdout
+    assert not (workspace / "sub" / ".envrc").exists()
+
+
+@pytest.mark.usefixtures("without_views")
+@pytest.mark.parametrize("how", [("-p",), ("-p", "--output-format", "json"), ("--plain",)], ids=" ".join)
+def test_user_is_warned_of_a_command_that_writes_an_executed_file(run_odin: Run, how: tuple[str, ...]) -> None:
+    ran = run_odin_to_write_envrc(run_odin, how)
     assert "The command created or changed sub/.envrc. Other programs execute or obey such files" in ran.stderr
-    assert "Other programs" not in ran.stdout
+    assert "ther programs" not in ran.stdout
 
 
 def test_json_output_is_the_result_message(run_odin: Run, workspace: Path) -> None:
@@ -153,6 +168,7 @@ def test_signals_end_the_turn_and_the_program(workspace: Path, number: signal.Si
     assert b"Traceback" not in said
 
 
+@pytest.mark.usefixtures("without_views")
 def test_running_command_ends_with_odin(workspace: Path) -> None:
     command = f"sleep {60 + os.getpid() / 1e7:.7f}"
     with (

@@ -158,7 +158,9 @@ def test_question_and_permission_request_are_asked_one_after_the_other(workspace
     write = call("ExecuteCommand", {"command": "touch made"}, id="w")
     with (
         ScriptedServer([reply("", [ASK, write]), say("All done.")]) as server,
-        open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
+        open_terminal(
+            "--commands-ask", "before", cwd=workspace, env=server.env("anthropic"), with_stdout=True
+        ) as terminal,
     ):
         terminal.see("edit> ")
         terminal.type("Go.\n")

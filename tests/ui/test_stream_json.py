@@ -218,6 +218,26 @@ def test_client_answers_a_permission_request(workspace: Path, allow: bool) -> No
     assert target.exists() is allow
 
 
+@pytest.mark.parametrize("when", ["before", "effects"])
+def test_client_is_asked_before_a_command_unless_it_wants_to_see_the_effects(workspace: Path, when: str) -> None:
+    script = [call("Bash", {"command": "echo hi > made.txt"}), say("Done.")]
+    flags = ("--permission-prompt-tool", "stdio", *(("--commands-ask", "effects") if when == "effects" else ()))
+    with (
+        ScriptedServer(script) as server,
+        StreamClient(*flags, cwd=workspace, env=server.env("anthropic")) as client,
+    ):
+        client.send(make_user_line("Run it."))
+        asked = client.read_until("control_request")
+        made = asked["request"].get("effects", {"files": []})["files"]
+        assert [item["path"] for item in made] == (["made.txt"] if when == "effects" else [])
+        assert not (workspace / "made.txt").exists()
+        response = {"subtype": "success", "request_id": asked["request_id"], "response": {"behavior": "allow"}}
+        client.send(json.dumps({"type": "control_response", "response": response}) + "\n")
+        assert client.read_until("result")["result"] == "Done."
+        client.close_input()
+    assert (workspace / "made.txt").read_text() == "hi\n"
+
+
 def test_client_answers_the_interaction_that_the_app_would_show(workspace: Path) -> None:
     target = workspace / "x"
     with (

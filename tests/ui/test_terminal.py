@@ -21,6 +21,7 @@ def make_write_call(path: Path, content: str = "x") -> Turn:
     return call("WriteFile", {"file_path": str(path), "content": content}, id="toolu_w")
 
 
+@pytest.mark.usefixtures("without_views")
 def test_progress_line_shows_the_running_call_and_is_erased(workspace: Path) -> None:
     go = workspace / "go"
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done"

@@ -15,6 +15,7 @@ from odin.app.session_parts import SessionParts
 from odin.config import Config
 from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache, FileOwnership
+from odin.core.effects import FileEffect, ViewLayer
 from odin.core.errors import UsageError
 from odin.core.event import RoleChanged, Warned
 from odin.core.event_values import CachedFile, Mode
@@ -184,7 +185,11 @@ class AgentRuntime:
         steps = CallSteps(
             before=(PlaceholderGuard(permissions.redact.find_placeholders), *core.custom.before_call),
             around=self._parts.work.checkpoints.guard_call,
-            after=() if reviewer is None else (reviewer.follow_call,),
+            after=(
+                self.workspace.sandbox.share_temporary_files,
+                *(() if reviewer is None else (reviewer.follow_call,)),
+            ),
+            apply=self._parts.work.checkpoints.apply_view,
         )
         return CallDeps(
             registry=self.registry,
@@ -195,6 +200,9 @@ class AgentRuntime:
             redact=permissions.redact,
             rules=permissions.rules,
             preview=_preview_change,
+            preview_effects=_preview_effects,
+            list_secret_files=lambda: self.workspace.sandbox.find_secret_files(),
+            keep_layer=partial(_keep_layer, f"{core.folder}/layers"),
             sandbox=self._describe_sandbox,
             steps=steps,
             take_seen_files=self.seen.take_changed,
@@ -242,7 +250,7 @@ class AgentRuntime:
         sandbox = self.workspace.sandbox
         if not self._scope.is_limited:
             return sandbox.describe()
-        confines = "confined to" if sandbox.can_confine() else "NOT confined to"
+        confines = "confined to" if sandbox.is_confining() else "NOT confined to"
         return f"{sandbox.describe()}; commands are {confines} the agent's write scope: {self._scope.describe()}"
 
     async def _ask_questions(self, call_id: str, questions: tuple[Question, ...]) -> tuple[tuple[str, ...], ...] | None:
@@ -360,6 +368,18 @@ async def _preview_change(args: Any, resolved_paths: tuple[ResolvedPath, ...]) -
     from odin.tools.change_preview import preview_change
 
     return await preview_change(args, resolved_paths)
+
+
+def _keep_layer(folder: str, layer: ViewLayer) -> str:
+    from odin.sandbox.views.store import keep_layer
+
+    return keep_layer(layer, folder)
+
+
+async def _preview_effects(layer: ViewLayer, effects: Sequence[FileEffect], root: str) -> str:
+    from odin.tools.change_preview import preview_effects
+
+    return await preview_effects(layer, effects, root)
 
 
 def _save_output(folder: Path, text: str) -> str:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from odin.app.workspace import list_markdown_folders
 from odin.config import Config, get_config_dir
+from odin.config.settings import is_command_setting
 from odin.context.library import (
     BUILTIN_COMMANDS,
     PROJECT_FOLDERS,
@@ -16,13 +18,19 @@ from odin.context.library import (
 from odin.context.skills import SkillCatalog
 
 
+def _drop_settings(declared: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in declared.items() if not is_command_setting(name, value)}
+
+
 def load_command_library(config: Config, env: Mapping[str, str], skills: SkillCatalog | None = None) -> CommandLibrary:
     """Collect custom commands: the project's files, the user's files, both configuration files, Odin's own; skills."""
     root, declared = config.root, config.declared.get("commands", ())
     project = (CommandFolder(str(Path(root, folder)), "project", within=root) for folder in PROJECT_FOLDERS)
     user = CommandFolder(str(get_config_dir(env) / USER_FOLDER), "user")
     configured = (
-        ConfiguredCommands(item.value, "project config" if layer == "project" else "user config", item.source)
+        ConfiguredCommands(
+            _drop_settings(item.value), "project config" if layer == "project" else "user config", item.source
+        )
         for layer in ("project", "user")
         for item in declared
         if item.layer == layer

@@ -190,6 +190,8 @@ def compose_session(
         watchdog=process.watchdog,
         beside=shared.runner,
     )
+    if recovered := sandbox.recover():
+        core.warn(recovered)
     member.warn, member.is_changing = core.warn, runner.has_background
     get_git = cache(partial(_make_git, runner, workspace))
     workspaces = AgentWorkspaces(config, environment, log.path, runner, sandbox, get_git, process.watchdog)
@@ -257,7 +259,7 @@ def compose_session(
         get_lister=shared.get_lister,
         running=background.list_running_calls,
         forget=seen.forget,
-        can_confine=sandbox.can_confine,
+        can_confine=sandbox.is_confining,
     )
     background.listener = job_notifier = JobNotifier(recorder, redact, checkpoints.note_process_end)
     verification = OpenedLater(partial(_make_verification, core, interactions))
@@ -283,6 +285,7 @@ def compose_session(
         permission_mode=policy.mode,
         role="" if roles.name == DEFAULT_ROLE else roles.name,
         pool=models.selection.pool,
+        commands_ask=policy.commands_ask,
     )
     deps = SessionDeps(
         team=factory.team,
@@ -521,6 +524,7 @@ class SessionSurroundings:
         if extensions.servers.current is not None:
             await extensions.servers.current.close()
         await self._parts.permissions.runner.close()
+        self._parts.permissions.sandbox.close()
         await work.workspaces.close()
         await work.checkpoints.close()
         await self._parts.answering.web.close()

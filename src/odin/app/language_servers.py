@@ -66,7 +66,7 @@ def make_language_server(
         runner,
         env=environment.variables,
         writable=sandbox.writable,
-        is_confined=sandbox.can_confine,
+        is_confined=sandbox.is_confining,
         timing=environment.timing,
     )
 

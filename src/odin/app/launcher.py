@@ -21,7 +21,7 @@ from odin.core.path_names import quote_path
 from odin.core.profile import UNSANDBOXED, ProcessProfile, ProgramStart, SandboxGrants, WritableFolders
 
 if TYPE_CHECKING:
-    from odin.policy.hook_declaration import HookSpec
+    from odin.hooks.declaration import HookSpec
 
 
 class Launcher:

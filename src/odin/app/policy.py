@@ -12,12 +12,21 @@ import msgspec
 
 from odin.config import Config, Options, get_config_dir
 from odin.config.auth import read_auth_file
-from odin.config.settings import LayerDeclaration, McpServerSettings
+from odin.config.settings import LayerDeclaration, McpServerSettings, merge_command_settings
 from odin.core.call_events import ToolEnded
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, PromptInjected, TurnStarted
-from odin.core.policy import NO_HOOK_EFFECT, CallbackHook, HookCall, HookEffect, HookPoint, Redact, SessionRule
+from odin.core.policy import (
+    NO_HOOK_EFFECT,
+    CallbackHook,
+    CommandsAsk,
+    HookCall,
+    HookEffect,
+    HookPoint,
+    Redact,
+    SessionRule,
+)
 from odin.core.text import find_similar
 from odin.core.tool import ALIASES, Tool, ToolSource, get_canonical_name
 from odin.policy.modes import PermissionMode, parse_permission_mode
@@ -29,7 +38,7 @@ from odin.sandbox.runner import ProcessRunner
 if TYPE_CHECKING:
     from odin.app.launcher import Launcher
     from odin.app.sandbox import LazySandbox
-    from odin.policy.hooks import SessionHooks
+    from odin.hooks.session_hooks import SessionHooks
     from odin.policy.policy import Policy
 
 
@@ -140,6 +149,8 @@ class SessionPolicy:
         self._rule_set = rule_set
         self._readable = readable
         self._sandbox = sandbox
+        self._commands = merge_command_settings(config.declared.get("commands", ()))
+        self.commands_ask: CommandsAsk = options.commands_ask or self._commands.ask
         self._policy: Policy | None = None
 
     def get(self) -> "Policy":
@@ -156,6 +167,8 @@ class SessionPolicy:
                 rule_set=self._rule_set,
                 readable=self._readable,
                 confinement=self._sandbox,
+                commands_ask=self.commands_ask,
+                read_secrets=self._commands.read_secrets,
             )
         return self._policy
 
@@ -352,7 +365,7 @@ class HookSet:
         return NO_HOOK_EFFECT if self._hooks is None else await self._hooks.fire(call)
 
     def add(self, hook: CallbackHook) -> None:
-        from odin.policy.hook_declaration import make_callback_hook
+        from odin.hooks.declaration import make_callback_hook
 
         try:
             self._load_hooks().add(make_callback_hook(hook))
@@ -361,7 +374,7 @@ class HookSet:
 
     def _add_declared(self, declarations: Sequence[LayerDeclaration]) -> None:
         """Add the user's hooks first, then the project's."""
-        from odin.policy.hook_declaration import parse_hooks
+        from odin.hooks.declaration import parse_hooks
 
         parsed = [(parse_hooks(item.value, item.source), item) for item in declarations]
         self.warnings = tuple(warning for hooks, item in parsed for warning in _shorten_warnings(hooks.warnings, item))
@@ -373,7 +386,7 @@ class HookSet:
 
     def _load_hooks(self) -> "SessionHooks":
         if self._hooks is None:
-            from odin.policy.hooks import HookSession, SessionHooks
+            from odin.hooks.session_hooks import HookSession, SessionHooks
 
             session = HookSession(**msgspec.structs.asdict(self._facts))
             self._hooks = SessionHooks(

@@ -1,22 +1,33 @@
 """Creates the sandbox of a session from the configuration, when the first command needs it."""
 
+import asyncio
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from odin.config import Config
-from odin.config.paths import SCRATCH_FOLDER, SERVER_FOLDER
+from odin.config.paths import SCRATCH_FOLDER, SERVER_FOLDER, VIEW_FOLDER
 from odin.core.environment import ExecutionEnvironment
+from odin.core.text import join_some
+from odin.core.tool import Tool, ToolContext, ToolOutput
 
 if TYPE_CHECKING:
-    from odin.core.profile import WritableFolders
+    from odin.core.profile import CommandLevel, WritableFolders
     from odin.sandbox.layout import SandboxSession
     from odin.sandbox.probe import ProbeResult, SandboxOptions
     from odin.sandbox.sandbox import Sandbox
 
 PROBE_FILE = "sandbox.json"
+
+_EXPLAIN_UNSEEN = (
+    "[Commands of this session have temporary folders of their own and do not see {} of this machine. Read shows it, "
+    "and commands see it afterwards.]"
+)
 
 
 class LazySandbox:
@@ -34,6 +45,11 @@ class LazySandbox:
             self._sandbox = self._make()
         return self._sandbox
 
+    def close(self) -> None:
+        """End a sandbox that was opened to find out what it can do, also if no command ran in it."""
+        if self._sandbox is not None:
+            self._sandbox.kill()
+
     def describe(self) -> str:
         """Return one line about the sandbox of commands."""
         from odin.sandbox.probe import describe_sandbox
@@ -41,6 +57,19 @@ class LazySandbox:
         if self._sandbox is not None:
             return self._sandbox.describe()
         return describe_sandbox(self._build_options(), self._load_probe(), self._programs_path)
+
+    def recover(self) -> str:
+        """Complete what an earlier process was applying when it was killed. Return a notice about it, or ""."""
+        place = Path(self._environment.state_dir, VIEW_FOLDER)
+        if not os.path.isdir(place) or not os.listdir(place):  # noqa: PTH112, PTH208  # at the start of each session
+            return ""
+        journals = place.glob("*/layers/*/stage/journal")
+        if all(journal.with_name("done").exists() for journal in journals):
+            return ""
+        from odin.sandbox.views.store import recover_folders
+
+        results = recover_folders(str(place))
+        return "Odin was killed while it kept the changes of a command. They are complete now." if results else ""
 
     def describe_problem(self) -> str:
         """Return why no command can run, if that is known, else ""."""
@@ -54,21 +83,53 @@ class LazySandbox:
             else describe_problem(self._build_options(), self._load_probe())
         )
 
-    def can_confine(self) -> bool:
-        """True if commands run in a sandbox, so that it limits what they can change."""
-        sandbox = self.get()
-        sandbox.probe()
-        return sandbox.kind not in (None, "none") and not sandbox.problem
-
     def explain_unconfined(self, command: str = "") -> str:
         """Return why a command would not be confined to the project and cut off from the network, or ""."""
         return self.get().explain_unconfined(command)
 
+    def is_confining(self, command: str = "") -> bool:
+        """True if commands, or this one, run in a sandbox."""
+        return self.get().is_confining(command)
+
+    def find_level(self, command: str = "") -> "CommandLevel":
+        """Return how commands are confined, or this one."""
+        return self.get().find_level(command)
+
+    def explain_level(self) -> str:
+        """Return why commands are not confined better, and how they would be; "" if there is nothing better."""
+        return self.get().explain_level()
+
+    def find_secret_files(self) -> tuple[str, ...]:
+        """Return the files of the project that may contain secrets, for the profile of a command that hides them."""
+        return self.get().find_secret_files()
+
+    def find_temporary_file(self, path: str) -> str:
+        """Return where the file that commands made or changed under this path of a temporary folder lies, or ""."""
+        files = self.get().temporary_files
+        return "" if files is None else files.find(path)
+
+    async def share_temporary_files(
+        self, tool: Tool[Any], args: Any, output: ToolOutput, context: ToolContext
+    ) -> ToolOutput:
+        """Show commands the temporary files of the machine that a tool has used, and say which ones they cannot see."""
+        if tool.kind == "execute":
+            command = tool.get_target(args).command
+            files = self.get().temporary_files if output.is_error and command else None
+            unseen = [] if files is None else files.list_unseen(command)
+            text = f"{output.text}\n\n{_EXPLAIN_UNSEEN.format(join_some(unseen, 3))}"
+            return replace(output, text=text) if unseen else output
+        if tool.kind in ("read", "edit") and not output.is_error:
+            for item in context.resolved_paths or ():
+                if self.writable.is_temporary(item.path) and (files := self.get().temporary_files) is not None:
+                    with suppress(OSError):  # commands do not see it then
+                        await asyncio.to_thread(files.share, item.path)
+        return output
+
     def _build_options(self) -> "SandboxOptions":
-        from odin.sandbox.probe import SandboxOptions
+        from odin.sandbox.probe import SandboxOptions, make_limits
 
         settings = self._config.sandbox
-        return SandboxOptions(settings.backend, settings.network, settings.unsandboxed_commands)
+        return SandboxOptions(settings.backend, settings.network, settings.unsandboxed_commands, make_limits())
 
     def _load_probe(self) -> "ProbeResult | None":
         from odin.sandbox.probe import compute_probe_key, load_probe
@@ -119,6 +180,7 @@ class LazySandbox:
             odin_folders=own,
             visible=(*self._visible, f"{environment.config_dir}/skills", *plugins),
             writable=tuple(os.path.realpath(path) for path in writable if path.startswith("/")),
+            views=f"{os.path.realpath(environment.state_dir)}/{VIEW_FOLDER}",
         )
 
     def _list_secret_folders(self) -> list[str]:

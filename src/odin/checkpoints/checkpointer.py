@@ -1,7 +1,8 @@
 """Saves files before a tool call may change them, and records the call's changes afterwards.
 
-An edit names its files, so only those are saved. A command may change anything, so unless it is provably read-only, the
-whole project is listed and every file within the limits is saved. The log records both sides (`CheckpointSaved`,
+An edit names its files, so only those are saved. What a command wrote in a view is applied with what it replaces moved
+to a stage, so nothing is saved before. Any other command may change anything, so unless it only reads, the whole
+project is listed and every file within the limits is saved. The log records both sides (`CheckpointSaved`,
 `FilesChanged`), so undo is a fold over the log. The log may lag behind the disk: after a crash, files are compared
 with their checkpoints first.
 """
@@ -29,21 +30,28 @@ from odin.checkpoints.project_listing import (
     hash_file,
     read_regular_file,
 )
+from odin.checkpoints.view_changes import list_view_changes
 from odin.config.paths import WORKTREE_FOLDER
+from odin.core.effects import FileEffect, ViewLayer
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
 from odin.core.event_values import FileChange, FileState
+from odin.core.text import join_some
 from odin.core.timing import run_in_thread
 from odin.core.tool import Target, Tool, ToolContext
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import find_crashed_calls
 from odin.policy.command_scope import CommandScope
-from odin.policy.commands.analysis import find_changed_paths, is_read_only
+from odin.policy.commands.analysis import is_plainly_read_only
 from odin.policy.paths import resolve_target
+from odin.sandbox.views.applier import ApplyResult, apply_effects, resume_apply
+from odin.sandbox.views.open_tree import remove_tree
 from odin.session.history import SpeculativeChanges, UnfinishedSave
 
 MAX_EDIT_BYTES = 100_000_000
 """The largest file that is saved before an edit."""
+
+_MAX_NAMED = 10
 
 OWN_CHANGE_S = 10.0
 """Changes more than this many seconds after the checkpoint are not attributed to a killed edit."""
@@ -113,14 +121,65 @@ class Checkpointer:
             self._busy.discard(context.call_id)
 
     def _may_change_anything(self, tool: Tool[Any], target: Target, context: ToolContext) -> bool:
-        if tool.kind not in ("edit", "execute"):
+        if tool.kind not in ("edit", "execute") or context.profile.view:
             return False
-        return not target.command or not is_read_only(target.command, _make_scope(context))
+        if context.profile.name == "read" and self._can_confine():
+            return False
+        return not target.command or not is_plainly_read_only(target.command, _make_scope(context))
+
+    async def apply_view(
+        self, call_id: str, agent: str, layer: ViewLayer, effects: Sequence[FileEffect]
+    ) -> ApplyResult:
+        """Make what a command wrote real and record its changes. On cancellation, that is completed first."""
+        await self.recover()
+        stage = f"{layer.folder}/stage"
+        self.store.keep(b"")  # raises if the store cannot be written
+        await self._record_saved(CheckpointSaved(call_id, stage=stage), agent)
+
+        async def apply() -> ApplyResult:
+            try:
+                result = await asyncio.to_thread(apply_effects, layer, effects, stage)
+            finally:
+                self._record_view_changes(call_id, await asyncio.to_thread(self._list_view_changes, stage), agent)
+                self._busy.discard(call_id)
+            return result
+
+        task = asyncio.create_task(apply())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            raise
+
+    def _list_view_changes(self, stage: str) -> tuple[FileChange, ...]:
+        left = self._lister.limits.max_bytes
+
+        def keep(path: str, info: os.stat_result) -> str:
+            nonlocal left
+            if info.st_size > min(left, self._lister.limits.max_file_bytes):
+                return ""
+            left -= info.st_size
+            return self._keep_content(path, info)
+
+        return list_view_changes(stage, keep)
+
+    def _record_view_changes(self, call_id: str, changes: tuple[FileChange, ...], agent: str) -> None:
+        self.note_changes(changes)
+        self._record_changes(call_id, changes, agent)
+        self._warn_about_unsaved(change.before for change in changes)
+
+    def _resume_view(self, stage: str) -> tuple[FileChange, ...]:
+        """Complete what a killed process has begun to apply, and return its changes."""
+        resume_apply(stage)
+        changes = self._list_view_changes(stage)
+        remove_tree(os.path.dirname(stage))  # noqa: PTH120
+        return changes
 
     async def _save_files(self, target: Target, context: ToolContext) -> tuple[FileState, ...]:
-        # The paths a call may touch: those it acts on, and missing folders it may create.
+        # The paths a call may touch: those it acts on, and missing folders it may create. The temporary files of
+        # commands go with the session.
         touched: list[str] = []
-        for path in [item.path for item in target.resolved if not item.fault]:
+        for path in [item.path for item in target.resolved if not item.fault and not item.is_private]:
             touched += [*reversed(list(list_missing_folders(path))), path]
         paths = tuple(dict.fromkeys(touched))
         if any(map(_get_size, paths)):  # saving their content waits for the disk
@@ -128,10 +187,14 @@ class Checkpointer:
         else:
             files = self._save_states(paths)
         await self._record_saved(CheckpointSaved(context.call_id, files), context.agent)
+        self._warn_about_unsaved(files)
+        return files
+
+    def _warn_about_unsaved(self, files: Iterable[FileState]) -> None:
         unsaved = [state.path for state in files if state.kind == "file" and not state.saved]
         if unsaved:
-            self._recorder.emit(Warned(f"Cannot save a checkpoint, so undo cannot restore: {', '.join(unsaved)}."))
-        return files
+            names = join_some(unsaved, _MAX_NAMED)
+            self._recorder.emit(Warned(f"Cannot save a checkpoint, so undo cannot restore: {names}."))
 
     def _save_states(self, paths: Iterable[str]) -> tuple[FileState, ...]:
         return tuple(read_file_state(path, self._keep_content) for path in paths)
@@ -149,8 +212,6 @@ class Checkpointer:
         scope = context.profile.scope
         scope = scope if scope is not None and self._can_confine() else None
         is_confined = scope is not None
-        if scope is None and text:
-            scope = find_changed_paths(text, _make_scope(context))
         command = RunningCommand(context.call_id, context.agent, scope, is_confined=is_confined)
         saved: list[CheckpointSaved] = []
 
@@ -190,7 +251,10 @@ class Checkpointer:
                     await tracker.settle()
             calls = [call for call in self._recorder.state.file_history.unfinished if not self._is_busy(call)]
             for call in calls:
-                if not call.saved.manifest:
+                if call.saved.stage:
+                    changes = await asyncio.to_thread(self._resume_view, call.saved.stage)
+                    self._record_view_changes(call.saved.call_id, changes, call.agent)
+                elif not call.saved.manifest:
                     self._record_changes(call.saved.call_id, self._find_late_changes(call), call.agent)
             await self._recover_commands([call for call in calls if call.saved.manifest])
 

@@ -7,12 +7,11 @@ of its folder, so that a link put into its path meanwhile does not redirect it.
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 
 from odin.core.event_values import FileState
-from odin.core.path_names import make_temporary_name
+from odin.core.path_names import decode_path, encode_path, make_temporary_name
 from odin.policy.paths import OpenFolder, PathChanged, name_in, open_parent, read_status
 
 ContentHash = Callable[[str, os.stat_result], str]
@@ -22,28 +21,6 @@ LINKED_FOLDER = "a folder above it is a link now"
 
 UNHASHED_PREFIX = "stat:"
 """Prefix of `sha256` for a file that was not read and is identified by size, mtime and inode."""
-
-_BYTE_BASE = 0x10FF00
-
-
-def encode_path(path: str) -> str:
-    """Return the path as valid Unicode, even if its bytes are not UTF-8. `decode_path` reverses it.
-
-    Undecodable bytes become characters at the very end of Unicode. Real characters of that range are encoded, too.
-    """
-    return path if path.isascii() else re.sub("[\udc80-\udcff\U0010ff00-\U0010ffff]", _encode_match, path)
-
-
-def _encode_match(found: re.Match[str]) -> str:
-    return "".join(chr(_BYTE_BASE + byte) for byte in found[0].encode("utf-8", "surrogateescape"))
-
-
-def decode_path(text: str) -> str:
-    return text if text.isascii() else re.sub("[\U0010ff00-\U0010ffff]+", _decode_match, text)
-
-
-def _decode_match(found: re.Match[str]) -> str:
-    return bytes(ord(char) - _BYTE_BASE for char in found[0]).decode("utf-8", "surrogateescape")
 
 
 def make_absent_state(path: str) -> FileState:

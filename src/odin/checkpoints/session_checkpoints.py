@@ -12,10 +12,12 @@ from odin.config import Config
 from odin.config.paths import WORKTREE_FOLDER
 from odin.config.settings import CheckpointSettings
 from odin.core.client import RewindPlan
+from odin.core.effects import FileEffect, ViewLayer
 from odin.core.environment import ExecutionEnvironment
 from odin.core.op import Redo, Rewind
 from odin.core.timing import run_in_thread
 from odin.core.tool import Tool, ToolContext
+from odin.engine.call import ApplyStep
 from odin.engine.recorder import Recorder
 from odin.engine.rollback import RollbackResult, find_crashed_calls
 from odin.session.history import SpeculativeChanges
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from odin.checkpoints.project_listing import ProjectLister
     from odin.checkpoints.rewind import Rewinder
     from odin.checkpoints.store import CheckpointStore
+    from odin.sandbox.views.applier import ApplyResult
 
 
 def make_lister(settings: CheckpointSettings, sessions: Path) -> "ProjectLister":
@@ -74,6 +77,16 @@ class SessionCheckpoints:
         if tool.kind not in ("edit", "execute") or not self._config.checkpoints.enabled:
             return nullcontext()
         return self._load_checkpointer().guard_call(tool, args, context)
+
+    @property
+    def apply_view(self) -> ApplyStep | None:
+        """Makes what a command wrote in its view real, and records its changes; None if checkpoints are disabled."""
+        return self._apply_view if self._config.checkpoints.enabled else None
+
+    async def _apply_view(
+        self, call_id: str, agent: str, layer: ViewLayer, effects: Sequence[FileEffect]
+    ) -> "ApplyResult":
+        return await self._load_checkpointer().apply_view(call_id, agent, layer, effects)
 
     async def recover(self) -> None:
         """Recover calls that a crash interrupted, before anything else changes their files."""

@@ -20,6 +20,7 @@ from odin.commands.command_line import Parser, make_formatter, write_json, write
 from odin.config import find_project_root, get_cache_dir, get_state_dir, resolve_folder
 from odin.config.paths import LOG_FILE_NAME, LOG_FOLDER, WORKTREE_FOLDER, find_worktree_origin
 from odin.core.errors import OdinError, UsageError
+from odin.core.format import format_size
 from odin.session.index import SessionIndex
 from odin.session.store import SessionStore
 from odin.ui.terminal import escape_hidden, shorten
@@ -321,12 +322,3 @@ def _format_item(item: CleanupItem) -> str:
     title = f"  {shorten(escape_hidden(' '.join(item.title.split())), 60)}" if item.title else ""
     kept = f"  (kept: {escape_hidden(item.why_not)})" if item.why_not else ""
     return f"{item.what} {escape_hidden(item.name)}  {when}  {format_size(item.bytes)}{title}{kept}"
-
-
-def format_size(count: int) -> str:
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return ""

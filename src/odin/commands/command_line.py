@@ -258,6 +258,7 @@ def _add_model_flags(add: _AddFlag) -> None:
 def _add_tool_flags(add: _AddFlag) -> None:
     """Which tools run, and which need approval."""
     add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
+    add("--commands-ask", choices=("effects", "before"), help="ask about what commands changed, or before they run")
     add("-y", "--yes", action="store_true", help="approve every permission request")
     add(
         "--allowedTools",

@@ -33,7 +33,7 @@ from odin.config.settings import ConfigKeys
 from odin.core.errors import OdinError
 from odin.core.format import pluralize
 from odin.core.policy import redact_nothing
-from odin.core.profile import OWN, WritableFolders
+from odin.core.profile import OWN, CommandLevel, WritableFolders
 from odin.core.text import join_some
 from odin.models.catalog import PRESETS
 from odin.sandbox.process import SYSTEM_PATH
@@ -53,6 +53,13 @@ _SLOW_SERVER_S = 5.0
 SLOW_START_MS = 1500
 """A language server that takes longer to start misses the first edit."""
 _MAX_NAMED = 10
+
+_LEVELS: dict[CommandLevel, str] = {
+    "view": "run in a view: nothing changes before you or the permission mode keep it",
+    "kernel": "run without a view: the sandbox can only forbid writing",
+    "none": "run without a sandbox: all but plain reading asks first",
+}
+"""By how commands are confined."""
 
 
 class Finding(Struct, frozen=True):
@@ -189,6 +196,7 @@ class _Checkup:
         used = sandbox.get()
         failures = {name: _probe_sandbox(sandbox.make_other(name)) for name in ("bubblewrap", "landlock")}
         used.probe(force=True)
+        level, advice = used.find_level(), used.explain_level()
         used.kill()
         network = "on" if config.sandbox.network else "off"
         self._facts["sandbox"] = {
@@ -196,11 +204,14 @@ class _Checkup:
             "used": used.kind,
             "network": network,
             "description": used.describe(),
+            "level": level,
+            "advice": advice,
             "available": {name: not why for name, why in failures.items()},
             "reasons": {name: why for name, why in failures.items() if why},
         }
         health: Health = "broken" if used.problem else "note" if used.kind == "none" else "ok"
         self._add_finding("sandbox", used.problem or used.describe(), health)
+        self._add_finding("commands", _LEVELS[level], "ok" if level == "view" else "note")
         for name, why in failures.items():
             self._add_finding(name, f"not available: {why}" if why else "works")
 
@@ -467,7 +478,8 @@ def _run_checks(args: argparse.Namespace, cwd: str) -> int:
         if broken
         else "No problems found."
     )
-    _print_report(args, report.to_json(), "\n".join([*lines, "", end, ""]))
+    advice = report.facts.get("sandbox", {}).get("advice", "")  # not indented: it may be a script to copy
+    _print_report(args, report.to_json(), "\n".join([*lines, "", *([advice, ""] if advice else []), end, ""]))
     return 1 if report.broken else 0
 
 

@@ -6,23 +6,28 @@ Uses the configuration, rules and trust that a session in the same folder would 
 import os
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from odin.app.agents import build_standard_registry
 from odin.app.policy import SessionPolicy, load_rule_set
 from odin.app.sandbox import LazySandbox
 from odin.commands.command_line import Parser, make_formatter, split_list, write_json, write_message, write_output
-from odin.config import Options, load
+from odin.config import Config, Options, load
 from odin.config.paths import make_environment
+from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.policy import Danger, RuleAction
+from odin.core.profile import CommandLevel
 from odin.core.text import suggest_similar
 from odin.core.tool import Kind, Target, get_canonical_name
 from odin.policy.commands.analysis import analyze_command
 from odin.policy.commands.syntax import CommandAnalysis, ExtractedCommand
+from odin.policy.decision import RunsIn
 from odin.policy.modes import parse_mode, split_plan_alias
 from odin.policy.policy import Policy
 from odin.tools.agent import AgentTool
@@ -33,6 +38,18 @@ from odin.ui.terminal import escape_hidden
 DecisionName = Literal["auto", "ask", "deny"]
 
 _DECISION_NAMES: dict[RuleAction, DecisionName] = {"allow": "auto", "ask": "ask", "deny": "deny"}
+
+
+_PLACES: dict[RunsIn, str] = {
+    "view": "in a private view; ",
+    "read": "where it can write nothing",
+    "project": "in the project itself",
+}
+_OUTCOMES = {
+    "apply": "its changes are applied",
+    "ask": "its changes are asked about",
+    "discard": "its changes are discarded",
+}
 
 
 class PartDecision(Struct, frozen=True):
@@ -50,7 +67,9 @@ class PartDecision(Struct, frozen=True):
 class Explanation(Struct, frozen=True):
     """The decision on a call.
 
-    `unclear` names what cannot be parsed, `effect` what the call would do; `suggestions` are rules that would allow it.
+    For a command, `level` is how it is confined, `runs_in` where it runs, and `after` what happens to what it writes
+    there. `unclear` names what cannot be parsed, `effect` what the call would do; `suggestions` are rules that would
+    allow it.
     """
 
     verdict: DecisionName
@@ -64,6 +83,9 @@ class Explanation(Struct, frozen=True):
     permission_mode: str
     root: str
     cwd: str
+    after: Literal["apply", "ask", "discard"] = "apply"
+    level: CommandLevel | None = None
+    runs_in: RunsIn | None = None
     parts: tuple[PartDecision, ...] = ()
     unclear: str = ""
     danger: Danger = "changes_files"
@@ -74,11 +96,30 @@ class Explanation(Struct, frozen=True):
 
 def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> Explanation:
     """Check a call of `tool` with `text` as its command, path or URL."""
+    from tempfile import TemporaryDirectory
+
     environment = make_environment(env, options.cwd, options.state_dir)
+    config = load(environment.cwd, env, options.to_flags(), trust=options.trust)
+    with TemporaryDirectory() as folder:  # a view is mounted to find out whether it can be; it leaves nothing behind
+        own = environment if Path(environment.state_dir).is_dir() else replace(environment, state_dir=folder)
+        sandbox = LazySandbox(config, own if Path(own.cache_dir).is_dir() else replace(own, cache_dir=folder))
+        try:
+            return _explain_call(text, tool, options, config, environment, sandbox, env)
+        finally:
+            sandbox.close()
+
+
+def _explain_call(
+    text: str,
+    tool: str,
+    options: Options,
+    config: Config,
+    environment: ExecutionEnvironment,
+    sandbox: LazySandbox,
+    env: Mapping[str, str],
+) -> Explanation:
     cwd = environment.cwd
-    config = load(cwd, env, options.to_flags(), trust=options.trust)
     rules = load_rule_set(config, env)
-    sandbox = LazySandbox(config, environment)
     policy = SessionPolicy(config, options, environment, rules, config.permission_mode, (), sandbox).get()
     name, kind = _resolve_tool(tool, cwd)
     subject = _make_target(text, kind, cwd)
@@ -86,7 +127,7 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
     decision = policy.evaluate(name, kind, subject, mode)
     analysis = analyze_command(subject.command) if subject.command else None
     effect = policy.describe_effect(name, kind, subject, mode)
-    return Explanation(
+    explanation = Explanation(
         verdict=_DECISION_NAMES[decision.action],
         reason=decision.reason,
         rule=decision.rule,
@@ -98,6 +139,9 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
         permission_mode=policy.permission_mode,
         root=policy.root,
         cwd=policy.cwd,
+        after="ask" if decision.after == "edits" else decision.after,
+        level=policy.find_level(subject.command) if kind == "execute" else None,
+        runs_in=decision.runs_in if kind == "execute" else None,
         parts=_evaluate_parts(analysis, policy, name, mode) if analysis is not None else (),
         unclear=analysis.reason if analysis is not None and not analysis.is_complete else "",
         danger=effect.danger,
@@ -105,6 +149,8 @@ def explain(text: str, tool: str, options: Options, env: Mapping[str, str]) -> E
         suggestions=policy.suggest_rules(name, kind, subject, mode),
         warnings=(*config.warnings, *rules.warnings),
     )
+    sandbox.close()
+    return explanation
 
 
 def _resolve_tool(name: str, cwd: str) -> tuple[str, Kind]:
@@ -201,6 +247,8 @@ def _format_explanation(found: Explanation) -> str:
         f"  why   {escape_hidden(found.reason)}",
         f"  rule  {escape_hidden(found.rule)}{' (built in; cannot be overridden)' if found.builtin else ''}",
     ]
+    if found.runs_in is not None and found.verdict != "deny":
+        lines.append(f"  runs  {_PLACES[found.runs_in]}{_OUTCOMES[found.after] if found.runs_in == 'view' else ''}")
     if found.effect and found.effect != found.reason:
         lines.append(f"  does  {escape_hidden(found.effect)} ({found.danger.replace('_', ' ')})")
     if found.unclear:

@@ -22,7 +22,7 @@ from odin.config.plugins import add_plugin, load_plugins, read_plugin, read_plug
 from odin.config.settings import Plugin, PluginFiles
 from odin.core.errors import UsageError
 from odin.core.format import pluralize
-from odin.policy.hook_declaration import parse_hooks
+from odin.hooks.declaration import parse_hooks
 
 _ABOUT_SKILLS = """\
 List the skills that the model may use in this folder (list), or check a skill or a folder of skills (check DIR).

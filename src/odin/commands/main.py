@@ -199,6 +199,8 @@ def _build_options(args: argparse.Namespace) -> Options:
         mode=args.mode,
         permission_mode=args.permission_mode,
         yes=args.yes,
+        commands_ask=args.commands_ask
+        or ("before" if args.input_format == "stream-json" or args.permission_prompt_tool else None),
         allowed_tools=tuple(split_list(args.allowedTools)),
         disallowed_tools=tuple(split_list(args.disallowedTools)),
         tools=tools,

@@ -339,8 +339,10 @@ def _serve(argv: list[str]) -> int:
     add("--cwd", default="", metavar="DIR", help="project folder")
     add("-m", "--model", default="", help="model to use")
     add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
+    add("--commands-ask", choices=("effects", "before"), default="before", help="when to ask about commands")
     add("-y", "--yes", action="store_true", help="approve every permission request")
     args = parser.parse_args(argv)
     from odin.commands.mcp_serve import serve
 
-    return asyncio.run(serve(args.cwd or get_current_folder(), args.model, args.permission_mode, yes=args.yes))
+    cwd = args.cwd or get_current_folder()
+    return asyncio.run(serve(cwd, args.model, args.permission_mode, args.commands_ask, yes=args.yes))

@@ -26,6 +26,7 @@ from odin.core.event import Envelope, TurnEnded
 from odin.core.event_values import Mode
 from odin.core.interaction import Interaction, make_interaction
 from odin.core.op import Answer, Interrupt, Prompt
+from odin.core.policy import CommandsAsk
 from odin.core.private_folders import open_scratch
 from odin.host.manager import SessionManager
 from odin.host.stored_sessions import open_project_sessions
@@ -44,9 +45,12 @@ Text = Annotated[str, Field(description="What to do, in one prompt.")]
 SessionId = Annotated[str, Field(description="The session to continue; empty for a new one.")]
 
 
-async def serve(cwd: str, model: str, permission_mode: str, *, yes: bool) -> int:
+async def serve(cwd: str, model: str, permission_mode: str, commands_ask: CommandsAsk, *, yes: bool) -> int:
     """Serve until standard input ends."""
-    host = ServedSessions(Options(cwd=cwd, model=model, permission_mode=permission_mode, yes=yes, headless=True))
+    options = Options(
+        cwd=cwd, model=model, permission_mode=permission_mode, yes=yes, commands_ask=commands_ask, headless=True
+    )
+    host = ServedSessions(options)
     try:
         await make_server(host).run_stdio_async()
     finally:

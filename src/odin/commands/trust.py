@@ -30,7 +30,7 @@ from odin.config.trust import (
 from odin.core.errors import OdinError, UsageError
 from odin.core.interaction import TrustRequest
 from odin.core.setup import TrustAnswer
-from odin.policy.hook_declaration import HookSpec, parse_hooks
+from odin.hooks.declaration import HookSpec, parse_hooks
 from odin.policy.rules.rule_file import RuleReader
 from odin.ui.terminal import escape_hidden
 

@@ -20,6 +20,9 @@ INSTRUCTIONS_NAME = "ODIN.md"
 MCP_NAME = ".mcp.json"
 PLUGINS_NAME = "plugins.json"
 
+VIEW_FOLDER = "views"
+"""The folder in the state folder for what commands write in views, and for their temporary files."""
+
 WORKTREE_FOLDER = "worktrees"
 """The folder of git worktrees in the state folder: PROJECT/NAME."""
 

@@ -3,15 +3,17 @@
 The JSON schema and the table in the documentation are generated from these classes.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct, field, to_builtins
+from msgspec.structs import replace
 
 from odin.config.files import ConfigProblem
 from odin.config.trust import TrustStatus
 from odin.context.settings import CacheSettings, CompactionSettings
 from odin.core.event_values import Delivery
-from odin.core.policy import RuleLayer
+from odin.core.policy import CommandsAsk, RuleLayer
 from odin.core.provider import EditFormatSetting, Effort
 from odin.core.timing import DEFAULT_TIMING, Timing
 from odin.core.tui_settings import TuiSettings
@@ -421,7 +423,10 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
         dict[str, Any],
         describe(
             "Custom commands: name → text, or name → `body`, `description` and `argument-hint`. "
-            "`$ARGUMENTS` is replaced with the text after the name. Files in `commands` override these."
+            "`$ARGUMENTS` is replaced with the text after the name. Files in `commands` override these. Two names are "
+            "settings of shell commands: `ask` is when you are asked about a command that runs in a private view, when "
+            "it has ended (`effects`, the default) or `before`; `read_secrets` lists the secret files of the project "
+            "that commands may read unasked, such as `.env` (user file only)."
         ),
     ] = field(default_factory=dict[str, Any])
     system_header: Annotated[
@@ -457,6 +462,31 @@ class LayerDeclaration(Struct, frozen=True):
     source: str
     trusted: bool = True
     plugin: str = ""
+
+
+class CommandSettings(Struct, frozen=True):
+    """Settings of shell commands: when the user is asked about one, and the secret files that all of them may read."""
+
+    ask: CommandsAsk = "effects"
+    read_secrets: tuple[str, ...] = ()
+
+
+def is_command_setting(name: str, value: Any) -> bool:
+    """True if an entry of `commands` is a setting of shell commands and no custom command."""
+    return (name == "ask" and value in get_args(CommandsAsk)) or (name == "read_secrets" and isinstance(value, list))
+
+
+def merge_command_settings(declarations: Iterable[LayerDeclaration]) -> CommandSettings:
+    """Return the settings of shell commands. A project can only ask for more questions."""
+    found = CommandSettings()
+    for item in declarations:
+        given = {name: value for name, value in item.value.items() if is_command_setting(name, value)}
+        if item.layer == "project":
+            found = replace(found, ask="before" if given.get("ask") == "before" else found.ask)
+        else:
+            secrets = tuple(str(name) for name in given.get("read_secrets", found.read_secrets))
+            found = CommandSettings(given.get("ask", found.ask), secrets)
+    return found
 
 
 class PluginFiles(Struct, frozen=True):
@@ -541,7 +571,8 @@ class Options(Struct, frozen=True, kw_only=True):
     With `reach_out=False` nothing is connected before a model is named or a prompt is sent. `usual_max_turns` is the
     limit if neither these options nor the configuration set one. `headless`: no person follows the conversation.
     `agent_definitions` is the JSON of `--agents`. `mcp_config` are files or JSON objects with MCP servers; with
-    `strict_mcp_config` there are no others. `plugin_dirs` are folders of plugins for this run.
+    `strict_mcp_config` there are no others. `plugin_dirs` are folders of plugins for this run. `commands_ask` is when
+    the caller is asked about commands; callers that answer by a program are asked before, unless they say otherwise.
     """
 
     cwd: str = ""
@@ -551,6 +582,7 @@ class Options(Struct, frozen=True, kw_only=True):
     mode: str = ""
     permission_mode: str = ""
     yes: bool = False
+    commands_ask: CommandsAsk | None = None
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Struct, field
 
+from odin.core.effects import EffectSummary
 from odin.core.event_values import (
     Activity,
     CachedFile,
@@ -179,7 +180,8 @@ class ToolEnded(Event, frozen=True):
 
     `text` is for the model, `display` for people (a diff, a list), `note` for the tool history, `images` for the model.
     `asynchronous`: work continues after the call. `audit` records changed arguments, `redacted` the names of removed
-    secrets, `error_kind` the class of the error, such as `UnreadFile` or `NeedsConfirmation`.
+    secrets, `error_kind` the class of the error, such as `UnreadFile` or `NeedsConfirmation`. `aside` is a line for the
+    user that needs no attention, such as caches that were kept.
     """
 
     call_id: str
@@ -196,6 +198,7 @@ class ToolEnded(Event, frozen=True):
     audit: CallAudit | None = None
     redacted: tuple[str, ...] = ()
     error_kind: str = ""
+    aside: str = ""
 
 
 class CallQueued(Event, frozen=True):
@@ -289,6 +292,10 @@ class PermissionAsked(Event, frozen=True):
     `asked_paths` need this approval, `allowed_paths` of the same call do not. `permission_modes` are the modes in which
     the session would not ask about it. `task` is what the sub-agent that asks works on. Approving it lets the command
     write `granted_paths` outside the project, and use the network if `granted_network`, in spite of the sandbox.
+
+    With `effects`, the command has run in a view and the request is to keep what it wrote: `preview` is the diff of
+    the text files, `git_changes` are the changes of the repository in git's words. `reason` says so if the command was
+    interrupted or files changed meanwhile.
     """
 
     ask_id: str
@@ -310,6 +317,8 @@ class PermissionAsked(Event, frozen=True):
     title: str = ""
     granted_paths: tuple[str, ...] = ()
     granted_network: bool = False
+    effects: EffectSummary | None = None
+    git_changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.danger == "harmless":  # the name in logs of earlier versions

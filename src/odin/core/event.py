@@ -77,6 +77,7 @@ class SessionOpened(Event, frozen=True):
     `permission_mode` and `role` are in force from here on; "" is the default role. `model_chosen`: the user chose the
     model in this or an earlier run.
     `headless`: this run answers prompts of the command line or a program (`odin -p`). `pool` is the model pool.
+    `commands_ask` is when the user is asked about a command: `before` it runs, or about its `effects`.
     """
 
     cwd: str
@@ -91,6 +92,7 @@ class SessionOpened(Event, frozen=True):
     permission_mode: str = ""
     role: str = ""
     pool: str = ""
+    commands_ask: str = "before"
 
 
 class TitleSet(Event, frozen=True):
@@ -359,13 +361,15 @@ class CheckpointSaved(Event, frozen=True):
     """The files a tool call may change were saved to the checkpoint store, before the call runs.
 
     A shell command may change anything, so the whole project is saved as a `manifest`; `skipped` counts files over the
-    limits.
+    limits. What a command wrote in a view is applied after it has run: `stage` is the folder that holds the plan, and
+    the files as they were.
     """
 
     call_id: str
     files: tuple[FileState, ...] = ()
     manifest: str = ""
     skipped: int = 0
+    stage: str = ""
 
 
 class FilesChanged(Event, frozen=True):

@@ -64,6 +64,15 @@ def format_count(number: int) -> str:
     return str(number)
 
 
+def format_size(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return ""
+
+
 def format_usd(amount: float) -> str:
     """Return `$1.25`; amounts below 10 cents have four decimals."""
     return f"${amount:,.2f}" if amount == 0 or amount >= 0.1 else f"${amount:,.4f}"

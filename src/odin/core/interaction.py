@@ -23,12 +23,13 @@ from odin.core.call_events import (
     QuestionsAnswered,
     QuestionsAsked,
 )
+from odin.core.effects import EffectSummary
 from odin.core.errors import UsageError
 from odin.core.event_values import AnswerType, Option, Question
 from odin.core.format import pluralize
 from odin.core.op import Answer, AnswerPermission, AnswerPlan, AnswerQuestions
 from odin.core.policy import Danger, RememberScope
-from odin.core.text import list_choices
+from odin.core.text import join_some, list_choices
 from odin.core.tool import get_display_name
 
 InteractionKind = Literal["permission", "questions", "plan", "trust", "elicitation"]
@@ -262,6 +263,8 @@ def _request_permission(asked: PermissionAsked, agent: str) -> Interaction:
     is_told = asked.reason == asked.effect or (is_outside_told and "outside the project" in asked.reason)
     is_lasting = bool(asked.rules) and not asked.unsandboxed
     target = asked.subject or msgspec.json.encode(asked.args).decode()
+    if asked.effects is not None:
+        title = "Keep what this command changed?"
     return Interaction(
         id=asked.ask_id,
         kind="permission",
@@ -281,7 +284,9 @@ def _request_permission(asked: PermissionAsked, agent: str) -> Interaction:
         target="" if named else target,
         details=(
             *_list_targets(asked, "" if named else target),
+            *((Detail("text", _sum_up_effects(asked, asked.effects)),) if asked.effects is not None else ()),
             *((Detail("diff", asked.preview),) if asked.preview else ()),
+            *(_list_effects(asked, asked.effects) if asked.effects is not None else ()),
         ),
         danger=asked.danger if asked.effect else None,
         effect=effect,
@@ -294,6 +299,8 @@ def _request_permission(asked: PermissionAsked, agent: str) -> Interaction:
 def _list_permission_choices(asked: PermissionAsked) -> tuple[Choice, ...]:
     deny = Choice("deny", "Deny", "No", fields=("text",))
     stop = Choice("stop", "Deny and stop the work", "Stop", rare=True)
+    if asked.effects is not None:
+        return _list_effects_choices(asked)
     if asked.unsandboxed:
         return Choice("allow_once", "Run without sandbox", "Yes"), deny, stop
     modes = (
@@ -315,6 +322,83 @@ def _list_permission_choices(asked: PermissionAsked) -> tuple[Choice, ...]:
         Choice("deny_always", "Deny always", "Never", scope="project", fields=("text", *rule), asks="rule", rare=True),
         stop,
     )
+
+
+def _list_effects_choices(asked: PermissionAsked) -> tuple[Choice, ...]:
+    """Return the choices about what a command wrote: allowing is to keep it."""
+    rule = ("rule",)
+    lasting = (
+        Choice("allow_session", "Always keep", "Always", "for this command", scope="session", fields=rule, asks="rule"),
+        Choice(
+            "allow_project", "Always in this project", "Project", scope="project", fields=rule, asks="rule", rare=True
+        ),
+        Choice("allow_everywhere", "Always, everywhere", "User", scope="user", fields=rule, asks="rule", rare=True),
+    )
+    modes = (
+        Choice("allow_mode", *_MODE_CHOICES[mode], permission_mode=mode, rare=True)
+        for mode in asked.permission_modes[:1]
+        if mode in _MODE_CHOICES
+    )
+    return (
+        Choice("allow_once", "Keep", "Keep", fields=("args",)),
+        *(lasting[:1] if asked.rules else ()),
+        Choice("deny", "Discard", "Discard", fields=("text",)),
+        *(lasting[1:] if asked.rules else ()),
+        *modes,
+        Choice("stop", "Discard and stop the work", "Stop", rare=True),
+    )
+
+
+_EFFECT_VERBS = {"attributes": "changed"}
+_EFFECT_HEADINGS: tuple[str, ...] = ("created", "changed", "touched", "linked", "deleted", "moved")
+
+
+def _sum_up_effects(asked: PermissionAsked, effects: EffectSummary) -> str:
+    """Return `3 files: 2 created, 1 changed; node_modules: 12,403 files, 88 MB; commit 1a2b3c4 on main: …`."""
+    counts = dict.fromkeys(_EFFECT_HEADINGS, 0)
+    for effect in effects.files:
+        counts[_EFFECT_VERBS.get(effect.kind, effect.kind)] += 1
+    words = [f"{number:,} {verb}" for verb, number in counts.items() if number]
+    total = pluralize(len(effects.files), "file")
+    files = (
+        f"{total}: {', '.join(words)}" if len(words) > 1 else f"{total} {words[0].partition(' ')[2]}" if words else ""
+    )
+    parts = [files, f"{effects.more:,} more" if effects.more else ""]
+    parts += [f"{folder.path}: {folder.describe()}" for folder in effects.folders[:3]]
+    parts += [pluralize(len(effects.git), "change") + " in .git" if effects.git else "", *asked.git_changes[:1]]
+    return f"{'; '.join(filter(None, parts))}."
+
+
+def _list_effects(asked: PermissionAsked, effects: EffectSummary) -> Iterator[Detail]:
+    """Yield what the diff does not show: the files by what happened to them, folders, the repository, and caches."""
+    names: dict[str, list[str]] = {verb: [] for verb in _EFFECT_HEADINGS}
+    for effect in effects.files:
+        about = ""
+        if effect.kind == "moved":
+            about = f" (was {effect.source})"
+        elif effect.kind in ("attributes", "changed") and effect.mode != effect.mode_before:
+            about = f" (mode {effect.mode_before:o} → {effect.mode:o})"
+        elif effect.kind == "attributes":
+            about = " (attributes)"
+        elif "link" in (effect.after, effect.before):
+            about = " (link)"
+        elif effect.kind == "created" and effect.after == "file" and effect.mode & 0o6000:
+            about = f" (mode {effect.mode:o})"
+        # The diff shows it. No line of a file looks like the two lines of a header.
+        if effect.kind == "changed" and not about and f"\n+++ {effect.path}\n@@ " in asked.preview:
+            continue
+        names[_EFFECT_VERBS.get(effect.kind, effect.kind)].append(
+            f"{effect.path}{'/' if effect.is_folder else ''}{about}"
+        )
+    for verb, found in names.items():
+        if found:
+            yield Detail("quote", "\n".join(found), f"{verb.capitalize()}:")
+    folders = [f"{folder.path}: {folder.describe()}" for folder in effects.folders]
+    for heading, lines in (("Folders:", folders), ("Git:", asked.git_changes or [one.path for one in effects.git])):
+        if lines:
+            yield Detail("quote", "\n".join(lines), heading)
+    if effects.caches:
+        yield Detail("text", f"Caches are kept: {join_some((cache.path for cache in effects.caches), 5)}.")
 
 
 def _list_targets(asked: PermissionAsked, target: str) -> list[Detail]:

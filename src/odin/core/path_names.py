@@ -299,6 +299,39 @@ def parse_writer_pid(name: str) -> int | None:
     return int(match[2]) if match is not None and not match[1] else None
 
 
+_BYTE_BASE = 0x10FF00
+
+
+def encode_path(path: str) -> str:
+    """Return the path as valid Unicode, even if its bytes are not UTF-8. `decode_path` reverses it.
+
+    Undecodable bytes become characters at the very end of Unicode. Real characters of that range are encoded, too.
+    """
+    return path if path.isascii() else re.sub("[\udc80-\udcff\U0010ff00-\U0010ffff]", _encode_match, path)
+
+
+def _encode_match(found: re.Match[str]) -> str:
+    return "".join(chr(_BYTE_BASE + byte) for byte in found[0].encode("utf-8", "surrogateescape"))
+
+
+def decode_path(text: str) -> str:
+    return text if text.isascii() else re.sub("[\U0010ff00-\U0010ffff]+", _decode_match, text)
+
+
+def _decode_match(found: re.Match[str]) -> str:
+    return bytes(ord(char) - _BYTE_BASE for char in found[0]).decode("utf-8", "surrogateescape")
+
+
+def show_path(path: str) -> str:
+    """Return an encoded path for a message, on one line: a name must not look like something that Odin says."""
+    shown = decode_path(path).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return shown if shown.isprintable() else re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", _escape_match, shown)
+
+
+def _escape_match(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
+
+
 def resolve_links(path: str) -> str:
     """Return the path without links; as it is written if a link in it is exchanged at this moment."""
     try:

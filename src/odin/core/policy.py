@@ -14,6 +14,13 @@ from odin.core.lazy_pattern import compile_lazily
 
 RuleAction = Literal["allow", "ask", "deny"]
 
+CommandsAsk = Literal["effects", "before"]
+"""When the user is asked about a command that runs in a view: when it has ended, with what it wrote, or before."""
+
+EffectsAction = Literal["apply", "edits", "ask", "discard"]
+"""What happens to what a command wrote in its view. `edits`: files that it created or changed are applied, and the user
+is asked about the rest: deletions, moves and changes of the repository."""
+
 RuleLayer = Literal["default", "user", "project", "session"]
 """Where a rule comes from, weakest first."""
 

@@ -14,6 +14,10 @@ approval named. `git` is Odin's own git, `git-remote` the same with network and 
 server. Outside: `own` are programs of Odin that run no code of others, `terminal` the user's editor, pager, clipboard
 and browser, and `none` is what the user lets run without a sandbox."""
 
+CommandLevel = Literal["view", "kernel", "none"]
+"""How commands are confined: `view`: what a command writes can be kept or discarded when it has ended; `kernel`: a
+sandbox without views, which can forbid writing; `none`: no sandbox."""
+
 _OUTSIDE = frozenset(("own", "terminal", "none"))
 _NEVER_OUTSIDE = frozenset(("git", "git-remote", "server"))
 
@@ -40,6 +44,8 @@ class ProcessProfile(Struct, frozen=True):
 
     `scope` are the only paths it may write, of the project (None: all of it) or, for git and servers, at all. `visible`
     are paths that it may read although they lie in a hidden folder. `confined`: without a sandbox it is not started.
+    `view`: what it writes there goes to a private view and not to the real files; `hidden` are resolved paths that it
+    cannot see in the view, or as `read`: a file is empty.
     """
 
     name: ProfileName = "project"
@@ -47,6 +53,8 @@ class ProcessProfile(Struct, frozen=True):
     scope: tuple[str, ...] | None = None
     visible: tuple[str, ...] = ()
     confined: bool = False
+    view: bool = False
+    hidden: tuple[str, ...] = ()
 
     @property
     def writes(self) -> bool:
@@ -94,9 +102,10 @@ class WritableFolders(Struct, frozen=True):
 
     def __contains__(self, path: str) -> bool:
         """True if commands can write this resolved path."""
-        return any(contains(folder, path) for folder in self.folders) or (
-            _measure_innermost(path, self.temporary) > _measure_innermost(path, self.persistent)
-        )
+        return any(contains(folder, path) for folder in self.folders) or self.is_temporary(path)
+
+    def is_temporary(self, path: str) -> bool:
+        return _measure_innermost(path, self.temporary) > _measure_innermost(path, self.persistent)
 
     def filter_path(self, path: str) -> str:
         """Return a PATH without relative folders and those that commands can write.

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.background_prompts import BackgroundPrompt
+from odin.core.effects import ViewLayer
 from odin.core.environment import ExecutionEnvironment
 from odin.core.event_values import Mode, Question, Todo
 from odin.core.message import Image
@@ -57,7 +58,8 @@ class ResolvedPath(Struct, frozen=True):
 
     `written` is the path as given. `path` is absolute and contains neither links nor `..`. `target` differs from it
     only for a tool that acts on links themselves: it is where the link leads. `shown` is the name for messages:
-    absolute, but with the links the caller used. `fault` says why the path leads nowhere.
+    absolute, but with the links the caller used. `fault` says why the path leads nowhere. `is_private`: it is a
+    temporary file of the session's commands, which they see under the name `shown`.
     """
 
     written: str
@@ -65,12 +67,13 @@ class ResolvedPath(Struct, frozen=True):
     target: str
     shown: str
     fault: str = ""
+    is_private: bool = False
 
     @property
     def text(self) -> str:
         """The name for messages, with what it leads to if that is something else."""
         end = self.path if self.path != self.shown else self.target
-        return self.shown if end == self.shown else f"{self.shown} (which leads to {end})"
+        return self.shown if end == self.shown or self.is_private else f"{self.shown} (which leads to {end})"
 
 
 class Target(Struct, frozen=True):
@@ -125,7 +128,8 @@ class ToolOutput(Struct, frozen=True):
     results of the calls it `covers`. `asynchronous`: work continues after the call. `blocked` says what the sandbox
     seems to have blocked; the user may approve a run without it. `mode` is the mode of the rest of the turn. `answer`
     ends the turn after this reply and is its answer, unless a later call `keeps_turn` open. `plan_path` is the file of
-    the plan that the call presented.
+    the plan that the call presented. `layer` holds what a command wrote in its view, until it is applied or discarded.
+    `aside` is a line for the user that needs no attention.
     """
 
     text: str
@@ -147,6 +151,8 @@ class ToolOutput(Struct, frozen=True):
     answer: str = ""
     keeps_turn: bool = False
     plan_path: str = ""
+    layer: ViewLayer | None = None
+    aside: str = ""
 
 
 def fail(text: str, kind: str = "") -> ToolOutput:
@@ -246,6 +252,8 @@ class Tool(ABC, Generic[A]):
     """The modes in which it is offered; empty: in every mode that allows its kind."""
     resolves: ClassVar[bool] = False
     """`resolve` is called with the arguments before the call is checked."""
+    has_view: ClassVar[bool] = False
+    """It runs commands in a private view if the context says so, and returns what they wrote as a layer."""
     server_tool: "ServerTool | None" = None
     """What the tool is called by the MCP server it belongs to."""
     offered: bool = True

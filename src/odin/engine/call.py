@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from odin.core.call_events import ToolEnded
+from odin.core.effects import FileEffect, ViewLayer
 from odin.core.errors import Denied, OdinError
 from odin.core.event_values import CachedFile, CallAudit, CallStatus, DiscardReason, Mode
 from odin.core.message import ToolCall
@@ -25,6 +26,7 @@ from odin.session.history import FileHistory
 
 if TYPE_CHECKING:
     from odin.policy.policy import Policy
+    from odin.sandbox.views.applier import ApplyResult
 
 CallStage = Literal["requested", "evaluated", "authorized", "refused", "running", "finished", "recorded"]
 """`evaluated`: the arguments are valid and no rule denies the call; hooks and the user have not been asked yet."""
@@ -131,6 +133,7 @@ class CallScope(Struct):
     `on_result` is called with every call whose result was recorded. A call can change the rest of the turn: `mode` is
     its mode, an `answer` ends it. `plan_path` is the file of the last plan that was presented. `is_approved`: the user
     has approved its calls beforehand.
+    `told_hidden` are the files of which the model knows that commands cannot read them.
     """
 
     agent: str
@@ -143,6 +146,7 @@ class CallScope(Struct):
     answer: str = ""
     plan_path: str = ""
     is_approved: bool = False
+    told_hidden: tuple[str, ...] = ()
 
     def follow(self, output: ToolOutput) -> None:
         """Change the rest of the turn as the output of a call says."""
@@ -200,12 +204,17 @@ AfterStep = Callable[[Tool[Any], Any, ToolOutput, ToolContext], Awaitable[ToolOu
 """A step after a call ran. It returns the output to use."""
 
 
+ApplyStep = Callable[[str, str, ViewLayer, Sequence[FileEffect]], Awaitable["ApplyResult"]]
+"""Makes effects of a command real, and records them for undo. Takes the ids of the call and the agent."""
+
+
 class CallSteps(Struct, frozen=True):
     """Steps the application adds around every call."""
 
     before: Sequence[BeforeStep] = ()
     around: AroundStep = lambda tool, args, context: nullcontext()
     after: Sequence[AfterStep] = ()
+    apply: ApplyStep | None = None
 
 
 PreviewCall = Callable[[Any, tuple[ResolvedPath, ...]], Awaitable[str]]
@@ -216,13 +225,22 @@ async def skip_preview(args: Any, resolved_paths: tuple[ResolvedPath, ...]) -> s
     return ""
 
 
+PreviewEffects = Callable[[ViewLayer, Sequence[FileEffect], str], Awaitable[str]]
+"""Return the diff of the text files among these effects; the path is the project's, for the names of files."""
+
+
+async def _skip_effects(layer: ViewLayer, effects: Sequence[FileEffect], root: str) -> str:
+    return ""
+
+
 class CallDeps(Struct, frozen=True):
     """The collaborators of one agent's tool calls.
 
     `rules` is None where answers cannot be remembered. `sandbox` describes the sandbox commands run in.
     `take_seen_files` returns the files that entered the cache since it was last called. `save` stores a result that is
     too long for the model and returns its path; it only receives redacted text. `set_permission_mode` sets the mode of
-    the session and returns its name.
+    the session and returns its name. `list_secret_files` returns the files of the project that may contain secrets.
+    `keep_layer` keeps what a command wrote with the session, and returns where.
     """
 
     registry: Registry
@@ -233,6 +251,9 @@ class CallDeps(Struct, frozen=True):
     redact: Redact = redact_nothing
     rules: RuleChanges | None = None
     preview: PreviewCall = skip_preview
+    preview_effects: PreviewEffects = _skip_effects
+    list_secret_files: Callable[[], tuple[str, ...]] = tuple
+    keep_layer: Callable[[ViewLayer], str] = lambda layer: layer.folder
     sandbox: Callable[[], str] = lambda: ""
     steps: CallSteps = CallSteps()
     take_seen_files: Callable[[], Iterable[CachedFile]] = tuple

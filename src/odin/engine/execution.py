@@ -2,8 +2,8 @@
 
     requested  → evaluated    repetition, find the tool, parse, mode, rules, the tool's own refusal    ┐
     evaluated  → authorized   PreToolUse hooks, ask the user                                           ┘ authorize
-    authorized → running      before steps, around: the tool, once more unsandboxed if the user agrees ┐
-    running    → finished     after steps, PostToolUse hooks                                           ┘ run
+    authorized → running      before steps, around: the tool, again with more access if the user agrees ┐
+    running    → finished     what a command wrote kept or discarded, after steps, PostToolUse hooks    ┘ run
     finished   → recorded     redact, bound, remarks, on_before_tool_result_append hooks, events         record
 
 Until it runs, any step can refuse the call; it is then recorded without running. Arguments that a hook or the user
@@ -13,7 +13,7 @@ refusals and exceptions become results that the model reads.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -27,7 +27,7 @@ from odin.core.event import AnyEvent, ContextSummarized, ModeChanged
 from odin.core.event_values import CallAudit
 from odin.core.message import ToolCall
 from odin.core.policy import NO_HOOK_EFFECT, HookCall, HookEffect, HookPoint, RuleAction
-from odin.core.profile import UNSANDBOXED, ProcessProfile
+from odin.core.profile import ProcessProfile
 from odin.core.text import join_some, to_valid_unicode
 from odin.core.tool import Target, Tool, ToolContext, ToolOutput, fail, hide_nothing
 from odin.engine.call import Call, CallDeps, CallScope
@@ -40,31 +40,25 @@ from odin.engine.call_text import (
     format_rejection,
     format_unaskable,
 )
-from odin.engine.permission_request import PermissionRequest
-from odin.policy.commands.analysis import is_read_only
+from odin.engine.permission_request import GRANTORS, PermissionRequest
+from odin.engine.settlement import Settlement
+from odin.policy.commands.analysis import is_plainly_read_only
 from odin.policy.decision import Decision
 from odin.policy.modes import get_mode_spec
+from odin.sandbox.runner import ViewUnavailable
 from odin.session.thread import INTERRUPTED
 
 MAX_ARGUMENT_ROUNDS = 5
 """Rounds of changed arguments or changed rules, after which a call is denied."""
 
 UNSUPPORTED_MEDIA = "[Unsupported tool result type]"
+STOPPED = "Interrupted: this call did not finish."
 WITHHELD_TEXT = "A hook withheld this result"
 UNCHECKED_TEXT = "The output is withheld, because the hooks that check results did not run."
 """Said to the model about the output of an interrupted call."""
 
 _AUTOMATIC_ANSWERS = ("timeout", "hook", "shutdown", "nobody")
 """Values of `Answer.by` for answers that did not come from the user."""
-
-_GRANTORS = ("user", "sdk", "api")
-"""Values of `Answer.by` that grant what the request names.
-
-Only these answers may widen the sandbox; those of hooks and replays may not.
-"""
-
-_SECRET_FILES = ("files whose names suggest secrets",)
-"""Shown instead of file names if a folder is too large to search for secret files."""
 
 _STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 _MAX_NAMED = 5
@@ -80,14 +74,15 @@ class RawOutput(Struct, frozen=True):
 class ToolRun:
     """One run of a tool. Its progress is shown only while `is_shown`, so that late output is dropped.
 
-    `partial` is what the tool had produced when it was cancelled, or None if that is nothing. `stops_turn`: the user's
-    answer to the request to run it unsandboxed also ends the turn.
+    `partial` is what the tool had produced when it was cancelled, or None if that is nothing; `is_settled`: what it
+    changed is known. `stops_turn`: the user's answer to a request about it also ends the turn.
     """
 
     def __init__(self, *, is_shown: bool = True) -> None:
         self.is_shown = is_shown
         self.partial: ToolOutput | None = None
         self.stops_turn = False
+        self.is_settled = False
         self._started_at = time.monotonic()
         self._duration_ms: int | None = None
 
@@ -100,6 +95,9 @@ class ToolRun:
         if self._duration_ms is None:
             self._duration_ms = int((time.monotonic() - self._started_at) * 1000)
         return self._duration_ms
+
+    def restart_clock(self) -> None:
+        self._started_at, self._duration_ms = time.monotonic(), None
 
     async def await_started(self) -> RawOutput | None:
         """Return the output of a run that began before the call was authorized; None if it has yet to begin."""
@@ -138,10 +136,10 @@ class CallExecutor:
         if call.is_refused:
             return call
         if effect.decision == "allow" and not (call.decision.builtin or call.decision.may_be_denied):
-            call = replace(call, decision=Decision("allow"))
+            call = replace(call, decision=_allow(call.decision))
         elif effect.decision == "ask" and (call.decision.action == "allow" or scope.is_approved):
-            asking = Decision("ask", effect.message or "A hook asks for confirmation.")
-            call = replace(call, decision=asking, is_asked_by_hook=True)
+            why = effect.message or "A hook asks for confirmation."
+            call = replace(call, decision=_keep_place(Decision("ask", why), call.decision), is_asked_by_hook=True)
         return await self._ask_until_decided(call)
 
     def _find_tool(self, call: Call) -> tuple[Call, Tool[Any] | None]:
@@ -209,17 +207,13 @@ class CallExecutor:
         if not asked:  # no single path needs permission, so the request covers all of them
             asked, allowed = allowed, []
         if decision.action == "ask" and not decision.may_be_denied and self._deps.registry.is_allowed(tool.name):
-            decision = Decision("allow")
-        args, left_out = call.args, call.left_out
-        if decision.action == "allow" and decision.amended is not None:
-            # the policy allows a narrower command, which leaves out secret files
-            args = replace(args, command=decision.amended.command)
-            left_out = decision.amended.left_out or _SECRET_FILES
+            decision = _allow(decision)
+        if decision.runs_in == "view" and not tool.has_view:
+            is_asked = decision.action == "ask" or decision.after != "apply"
+            decision = replace(decision, action="ask" if is_asked else "allow", runs_in="project", after="apply")
         return replace(
             call,
             stage="evaluated",
-            args=args,
-            left_out=left_out,
             target=target,
             decision=decision,
             asked_paths=tuple(asked),
@@ -274,8 +268,10 @@ class CallExecutor:
         for _ in range(MAX_ARGUMENT_ROUNDS):
             # The user may have approved the calls of this turn: unless a hook asks or a deny rule may apply.
             is_approved = scope.is_approved and not (call.is_asked_by_hook or call.decision.may_be_denied or call.audit)
-            if call.decision.action == "allow" or is_approved:
+            if call.decision.action == "allow":
                 return replace(call, stage="authorized")
+            if is_approved:
+                return replace(call, stage="authorized", decision=_allow(call.decision))
             if not deps.interactions.can_ask or deps.policy().permission_mode == "dontAsk":
                 return call.refuse(format_unaskable(call), "denied", error_type=NeedsConfirmation)
             # The error that the call would give now: the user is not asked about what cannot work.
@@ -294,8 +290,10 @@ class CallExecutor:
                 stops_turn = answer.interrupt or answer.by == "shutdown"
                 return call.refuse(format_rejection(answer), "denied", error_type=error_type, stops_turn=stops_turn)
             elif answer.args is None:
-                grants = request.grants if answer.by in _GRANTORS else call.grants
-                return replace(call, stage="authorized", grants=grants)
+                is_granted = answer.by in GRANTORS
+                decision = replace(call.decision, hides_secrets=call.decision.hides_secrets and not is_granted)
+                grants = request.grants if is_granted else call.grants
+                return replace(call, stage="authorized", grants=grants, decision=decision)
             else:
                 # The arguments the user wrote are authorized, unless a rule or a hook denies them. If a hook changes
                 # them once more, the user has not seen the outcome and is asked again.
@@ -312,8 +310,11 @@ class CallExecutor:
         """Return what the rules decide now about a call that is being asked about."""
         if call.is_asked_by_hook:
             return "ask"
+        return self._evaluate_again(call).action
+
+    def _evaluate_again(self, call: Call) -> Decision:
         now = self._evaluate(Call(call.request), call.tool)
-        return "deny" if now.is_refused else now.decision.action
+        return Decision("deny") if now.is_refused else now.decision
 
     # --- what speculation and the order of calls depend on ---
 
@@ -330,16 +331,21 @@ class CallExecutor:
         if self._explain_unavailable(call.tool):
             return False
         try:
-            return self._evaluate_rules(call, call.target).decision.action == "allow"
+            now = self._evaluate_rules(call, call.target).decision
         except Exception:  # if evaluating fails, `authorize` starts over
             return False
+        return (now.action, now.runs_in, now.after) == ("allow", call.decision.runs_in, call.decision.after)
 
     def is_read_only(self, call: Call) -> bool:
         """True for a tool that only reads, and for a command that provably does nothing else."""
         if call.tool.kind != "execute":
             return call.tool.kind == "read"
         command = call.tool.get_target(call.args).command
-        return bool(command) and call.tool.can_speculate(call.args) and is_read_only(command, self._deps.policy().scope)
+        return (
+            bool(command)
+            and call.tool.can_speculate(call.args)
+            and is_plainly_read_only(command, self._deps.policy().scope)
+        )
 
     # --- run ---
 
@@ -355,18 +361,11 @@ class CallExecutor:
         self.emit(ToolStarted(call.id, call.tool.name, call.request.args, self._deps.clean(title)))
         call = replace(call, stage="running")
         run = run or ToolRun()
-        context = self.build_context(call, run)
-
-        async def retry(output: ToolOutput) -> ToolOutput:
-            return await self._retry_unsandboxed(call, output, context, run)
-
         try:
             try:
-                raw = await run.await_started()
-                if raw is None:
-                    raw = await self.run_tool(call, context, retry=retry)
-                elif raw.output.blocked:
-                    raw = RawOutput(await retry(raw.output), raw.is_stopped)
+                call, context, raw = await self._run_until_settled(call, run)
+                if call.is_refused:  # the user has changed the arguments to what may not run
+                    return replace(call, output=raw.output, duration_ms=run.stop_clock(), stops_turn=run.stops_turn)
                 output = raw.output
                 for step in () if raw.is_stopped else self._deps.steps.after:
                     output = await step(call.tool, call.args, output, context)
@@ -383,7 +382,7 @@ class CallExecutor:
             if call.stage == "running" and run.partial is not None:
                 call = replace(call, output=run.partial, duration_ms=run.stop_clock())
             if call.stage == "finished" or run.partial is not None:
-                self.record_interrupted(call)
+                self.record_interrupted(call, STOPPED if run.is_settled else INTERRUPTED)
             raise
         finally:
             run.is_shown = False
@@ -394,13 +393,9 @@ class CallExecutor:
         call: Call,
         context: ToolContext,
         *,
-        retry: Callable[[ToolOutput], Awaitable[ToolOutput]] | None = None,
         on_start: Callable[[], None] | None = None,
     ) -> RawOutput:
-        """Run the before steps and the tool.
-
-        `retry` gets an output the sandbox blocked; `on_start` may veto by raising.
-        """
+        """Run the before steps and the tool. `on_start` may veto by raising."""
         tool, args, steps = call.tool, call.args, self._deps.steps
         for step in steps.before:
             stopped = await step(tool, args, context)
@@ -409,8 +404,7 @@ class CallExecutor:
         async with steps.around(tool, args, context):
             if on_start is not None:
                 on_start()
-            output = await tool.run(args, context)
-            return RawOutput(await retry(output) if retry is not None and output.blocked else output)
+            return RawOutput(await tool.run(args, context))
 
     def _make_context(self, call: Call, **more: Any) -> ToolContext:
         scope, deps = self.scope, self._deps
@@ -438,45 +432,69 @@ class CallExecutor:
 
         policy, mode, hides = self._deps.policy(), self.scope.mode, hide_nothing
         limits = policy.write_scope
-        writes = get_mode_spec(mode).allows_changes and not limits.read_only
-        profile = "read" if not writes else "granted" if call.grants else "project"
+        scope = limits.list_paths(policy.root) if limits.is_limited else None
+        place = call.decision.runs_in
+        writes = place == "view" or (place == "project" and get_mode_spec(mode).allows_changes)
+        name = "read" if not writes or limits.read_only else "granted" if call.grants else "project"
+        secrets = self._deps.list_secret_files() if call.decision.hides_secrets else ()
+        hidden = tuple(path for path in secrets if not policy.may_read_secret(path))
+        profile = ProcessProfile(name, call.grants, scope, view=place == "view" and name != "read", hidden=hidden)
         if call.tool.kind == "read":  # a search must not show these; other tools name their paths, which were evaluated
             found = policy.make_result_filter(call.tool.name, "read", call.target, mode)
             hides = hide_nothing if found.is_idle else found
         return self._make_context(
             call,
             progress=report_progress,
-            profile=ProcessProfile(profile, call.grants, limits.list_paths(policy.root) if limits.is_limited else None),
+            profile=profile,
             is_hidden=hides,
             keep_partial=keep_partial,
         )
 
-    async def _retry_unsandboxed(
-        self, call: Call, output: ToolOutput, context: ToolContext, run: ToolRun
-    ) -> ToolOutput:
-        """Let the user run a command that the sandbox blocked once more without the sandbox.
+    async def _run_until_settled(self, call: Call, run: ToolRun) -> tuple[Call, ToolContext, RawOutput]:
+        """Run the tool. A command runs again, in another way, if the user agrees; what it wrote is kept or discarded.
 
-        Only the user can agree, once per call: no rule, hook or permission mode leads out of the sandbox. In a
-        read-only mode, or to an agent with a write scope, it is not offered, because nothing would confine the command.
+        Return the call with the arguments that ran last, in its last context.
         """
-        deps, blocked = self._deps, output.blocked
-        if (limits := deps.policy().write_scope).is_limited:
-            remark = f"[The sandbox kept it from {blocked}. This agent may change: {limits.describe()}.]"
-            return replace(output, text=f"{output.text}\n\n{remark}")
-        if not deps.interactions.can_ask or not context.profile.writes or deps.policy().permission_mode == "dontAsk":
-            return output
-        run.partial = output
-        answer = await PermissionRequest(call, self.scope, deps).ask_unsandboxed(blocked)
-        run.stops_turn = answer.interrupt
-        if not answer.allow:
-            why = f": {answer.text}" if answer.text else "."
-            who = "No user allowed" if answer.by in ("timeout", "shutdown", "nobody") else "The user did not allow"
-            remark = f"[The sandbox kept it from {blocked}. {who} it to run outside the sandbox{why}]"
-            return replace(output, text=f"{output.text}\n\n{remark}")
-        again = await call.tool.run(call.args, replace(context, profile=UNSANDBOXED))
-        remark = f"The sandbox had kept it from {blocked}. The user let it run again outside the sandbox."
-        note = f"{again.note} (again, outside the sandbox, which had kept it from {blocked})".lstrip()
-        return replace(again, text=f"{again.text}\n\n[{remark}]", note=note)
+        context, remarks, note, has_started = self.build_context(call, run), list[str](), "", False
+        for _ in range(MAX_ARGUMENT_ROUNDS):
+            settlement = Settlement(call, self.scope, self._deps, context, self._evaluate_again)
+            if has_started:
+                run.restart_clock()
+            try:
+                raw = None if has_started else await run.await_started()
+                raw = raw or await self.run_tool(call, context)
+                run.stop_clock()  # it does not count how long the user thinks about it
+                run.partial = raw.output
+                outcome = raw.output if raw.is_stopped else await settlement.settle(raw.output)
+            except ViewUnavailable as error:
+                raw = RawOutput(fail(f"Not run: it needs a private view of the project. {error}."))
+                outcome = await settlement.offer_direct_run(raw.output, str(error))
+            except asyncio.CancelledError:
+                if run.partial is not None and run.partial.layer is not None:
+                    run.partial, run.is_settled = await settlement.settle_interrupted(run.partial), True
+                raise
+            has_started = True
+            run.stops_turn = run.stops_turn or settlement.stops_turn
+            if isinstance(outcome, ToolOutput):
+                text = "\n\n".join([outcome.text, *remarks])
+                return call, context, replace(raw, output=replace(outcome, text=text, note=f"{outcome.note}{note}"))
+            if outcome.edited is None:
+                context = replace(context, profile=outcome.profile)
+                remarks.append(f"[{outcome.remark}]")
+                note = f" ({outcome.note})"
+                continue
+            answer = outcome.edited
+            edited = await self._replace_arguments(call, answer.args or {}, answer.by, answer.summary)
+            if not edited.is_refused:
+                edited, _ = await self._fire_pre_tool_use(edited)
+            if edited.is_refused:
+                refused = replace(call, refusal=edited.refusal, audit=edited.audit)
+                return refused, context, RawOutput(edited.output, is_stopped=True)
+            call = replace(edited, stage="running")
+            remarks.clear()
+            note = ""
+            context = self.build_context(call, run)
+        return call, context, RawOutput(fail("Denied: it was changed too many times. Nothing was kept."))
 
     # --- record ---
 
@@ -502,7 +520,7 @@ class CallExecutor:
         self._emit_result(call, output, secrets)
         return replace(call, stage="recorded")
 
-    def record_interrupted(self, call: Call) -> None:
+    def record_interrupted(self, call: Call, ending: str = INTERRUPTED) -> None:
         """Record what a call had produced when its turn was cancelled. No more hooks run.
 
         The user sees the output. The model reads it unless a hook checks results: that hook has not seen it.
@@ -514,7 +532,7 @@ class CallExecutor:
         ):
             output = replace(output, text=UNCHECKED_TEXT, view=output.view or output.text)
         if call.stage == "running":
-            output = replace(output, text=f"{output.text}\n\n[{INTERRUPTED}]" if output.text else INTERRUPTED)
+            output = replace(output, text=f"{output.text}\n\n[{ending}]" if output.text else ending)
         with suppress(OdinError):  # the end of the turn reports a log that cannot be written
             self._emit_result(call, self._add_remarks(output, call, secrets), secrets)
 
@@ -562,6 +580,7 @@ class CallExecutor:
             audit=call.audit,
             redacted=secrets,
             error_kind=shown.error_kind if refusal is None else refusal.error_kind or shown.error_kind,
+            aside=to_valid_unicode(shown.aside),
         )
         self.emit(event)
         scope.on_result(call, event)
@@ -588,3 +607,14 @@ def _replace_output(output: ToolOutput, effect: HookEffect) -> ToolOutput:
     if effect.output is None or effect.output == output.text:
         return output
     return replace(output, text=effect.output, view="", for_user="")
+
+
+def _allow(decision: Decision) -> Decision:
+    """Return the decision to allow a call without asking, as a rule does. Where nothing is kept, nothing is."""
+    after = "discard" if decision.after == "discard" else "apply"
+    return Decision("allow", runs_in=decision.runs_in, after=after)
+
+
+def _keep_place(decision: Decision, earlier: Decision) -> Decision:
+    """Return a decision with where the earlier one lets a command run."""
+    return replace(decision, runs_in=earlier.runs_in, after=earlier.after, hides_secrets=earlier.hides_secrets)

@@ -16,6 +16,14 @@ from odin.core.profile import NO_GRANTS
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Kind, Target
 from odin.engine.call import Call, CallDeps, CallScope
+from odin.engine.command_effects import EffectTexts
+from odin.engine.interactions import Recheck
+
+GRANTORS = ("user", "sdk", "api")
+"""Values of `Answer.by` that grant what the request names.
+
+Only these answers may widen the sandbox; those of hooks and replays may not.
+"""
 
 
 class PermissionRequest:
@@ -56,7 +64,7 @@ class PermissionRequest:
             args=call.request.args,
             reason=deps.clean(call.decision.reason),
             subject=deps.clean(call.target.text),
-            rules=() if deps.rules is None else policy.suggest_rules(*self._about),
+            rules=() if deps.rules is None else self.list_rules(),
             preview=deps.clean(preview),
             sandbox=deps.sandbox() if tool.kind == "execute" else "",
             asked_paths=tuple(to_valid_unicode(path) for path in call.asked_paths),
@@ -68,6 +76,10 @@ class PermissionRequest:
             granted_paths=tuple(to_valid_unicode(path) for path in self.grants.paths),
             granted_network=self.grants.network,
         )
+
+    def list_rules(self) -> tuple[str, ...]:
+        """Return the rules that would allow the call, narrowest first."""
+        return self._policy().suggest_rules(*self._about)
 
     def _list_offered_modes(self) -> tuple[str, ...]:
         if self._deps.set_permission_mode is None or self._call.is_asked_by_hook:
@@ -117,8 +129,33 @@ class PermissionRequest:
             return f"it could not be saved ({error.strerror or error})."
         return ""
 
-    async def ask_unsandboxed(self, blocked: str) -> Answer:
-        """Ask whether a command may run again without the sandbox, with the same arguments. Nothing is remembered."""
+    async def ask_effects(
+        self, effects: EffectTexts, preview: str, reason: str, recheck: Recheck, *, has_rules: bool
+    ) -> Answer | None:
+        """Ask whether what a command wrote is kept; None if rules decide by now."""
+        call, deps = self._call, self._deps
+        modes = (mode for mode in self._list_offered_modes() if self._would_apply(mode))
+        asked = PermissionAsked(
+            ask_id="",
+            call_id=call.id,
+            name=call.tool.name,
+            args=call.request.args,
+            reason=deps.clean(reason),
+            subject=deps.clean(call.target.text),
+            rules=self.list_rules() if has_rules and deps.rules is not None else (),
+            preview=deps.clean(preview),
+            permission_modes=tuple(modes) if has_rules else (),
+            title=deps.clean(self._policy().name_call(*self._about)),
+            effects=effects.summary,
+            git_changes=tuple(map(deps.clean, effects.git_changes)),
+        )
+        return await deps.interactions.ask(asked, self._scope.agent, recheck=recheck, handle_answer=self._remember)
+
+    def _would_apply(self, mode: str) -> bool:
+        return self._policy().with_permission_mode(mode).evaluate(*self._about).after == "apply"
+
+    async def ask_again(self, reason: str, title: str, *, network: bool = False, unsandboxed: bool = False) -> Answer:
+        """Ask whether a command may run again, with the same arguments. Nothing is remembered."""
         call, deps = self._call, self._deps
         effect = self._policy().describe_effect(*self._about)
         request = PermissionAsked(
@@ -126,12 +163,14 @@ class PermissionRequest:
             call_id=call.id,
             name=call.tool.name,
             args=call.request.args,
-            reason=f"The sandbox kept it from {deps.clean(blocked)}.",
+            reason=reason,
             subject=deps.clean(call.tool.get_target(call.args).text),
             sandbox=deps.sandbox(),
-            unsandboxed=True,
+            unsandboxed=unsandboxed,
             danger=effect.danger,
             effect=deps.clean(effect.sentence),
+            title=title,
+            granted_network=network,
         )
 
         async def accept_once(answer: Answer) -> Answer:
@@ -139,8 +178,10 @@ class PermissionRequest:
                 problem = "The arguments cannot be changed in this request, so the command was not run again."
                 self._warn(problem)
                 return Answer(answer.id, "deny", problem, by=answer.by)
+            if network and answer.allow and answer.by not in GRANTORS:
+                return Answer(answer.id, "deny", "Only the user can grant the network.", by=answer.by)
             if answer.scope is not None:
-                self._warn("Running outside the sandbox is allowed only once; no rule was saved.")
+                self._warn("Running it again is allowed only once; no rule was saved.")
             return replace(answer, rule="", scope=None)
 
         answer = await deps.interactions.ask(request, self._scope.agent, handle_answer=accept_once)

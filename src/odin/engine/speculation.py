@@ -1,10 +1,12 @@
 """Starts tool calls while their reply is still being streamed.
 
 A call whose arguments are complete starts speculatively if the rules allow it without approval and it can be undone:
-it is read-only, or it edits files that are saved first. Calls start in order, and none starts after one that did not,
+it is read-only, a command in a view that is applied without asking, or it edits files that are saved first. Calls start
+in order, and none starts after one that did not,
 so each sees what it would have seen in order. When the reply is final, a call that is still the same counts and `run`
-takes its output. Any other call is discarded, with all that started after it: its files are restored and what it read
-is forgotten. At most one call edits files, as the last, so the order of undoing never matters.
+takes its output. Any other call is discarded, with all that started after it: its files are restored, what it wrote in
+a view and what it read is forgotten. At most one call changes something, as the last, so the order of undoing never
+matters.
 
 A speculative call is not part of the session until it counts. Its file changes are kept apart in the session state, and
 what it read in a journal of the file cache; `ToolStarted` brings them in and `CallDiscarded` drops them.
@@ -28,8 +30,10 @@ from odin.core.message import ToolCall
 from odin.core.tool import fail
 from odin.engine.call import Call, CallDeps, CallScope
 from odin.engine.call_text import describe_tool_error
+from odin.engine.command_effects import drop_layer
 from odin.engine.execution import CallExecutor, RawOutput, ToolRun
 from odin.engine.rollback import NOTHING_RESTORED, RollbackFiles, RollbackResult, record_discard
+from odin.sandbox.runner import ViewUnavailable
 
 MAX_PARALLEL_CALLS = 4
 """Calls of one agent that run at the same time, speculative or not."""
@@ -143,7 +147,7 @@ class Speculator:
                 started = self._calls[call.id] = SpeculativeCall(call, self._settings.files)
                 started.task = asyncio.create_task(self._run_speculatively(started, executor))
                 started.task.add_done_callback(lambda task: self._slots.release())
-                if call.tool.kind == "edit":
+                if not executor.is_read_only(call):
                     return
 
     def _evaluate_eligible(self, request: ToolCall, executor: CallExecutor) -> Call | None:
@@ -159,11 +163,17 @@ class Speculator:
         return call if taken.isdisjoint(list_named_files(call)) else None
 
     def _is_reversible(self, call: Call) -> bool:
-        """True for an edit of files that can be saved first, unless a hook must see the call before it runs."""
-        tool, paths = call.tool, call.paths
-        if self._settings.rollback_files is None or tool.kind != "edit" or not paths:
+        """True for an edit of files that can be saved first, and for a command in a view about which nobody is asked.
+
+        Not if a hook must see the call before it runs.
+        """
+        tool, paths, decision = call.tool, call.paths, call.decision
+        if self._deps.hooks.has_hook_for("PreToolUse", tool.name):
             return False
-        return not self._deps.hooks.has_hook_for("PreToolUse", tool.name) and all(_is_small(path) for path in paths)
+        if tool.kind == "execute":
+            return decision.runs_in == "view" and decision.after in ("apply", "discard")
+        can_save = self._settings.rollback_files is not None and tool.kind == "edit" and bool(paths)
+        return can_save and all(_is_small(path) for path in paths)
 
     async def _did_succeed(self) -> bool:
         """Wait for the calls before an edit. False if one of them is a reason not to make it."""
@@ -185,7 +195,7 @@ class Speculator:
         with record_into(started.journal):
             try:
                 return await executor.run_tool(call, executor.build_context(call, started), on_start=check_saved)
-            except FilesNotSaved:
+            except (FilesNotSaved, ViewUnavailable):
                 raise
             except Exception as error:  # whatever a tool raises is its result
                 return RawOutput(fail(describe_tool_error(call.tool, error)))
@@ -275,6 +285,9 @@ class Speculator:
         failure: OdinError | None = None
         for started in reversed(calls):
             self._calls.pop(started.call.id, None)
+            output = started.partial if started.result is None else started.result.output
+            if output is not None and output.layer is not None:
+                drop_layer(output.layer)
             if self._settings.files is not None:
                 self._settings.files.rollback(started.journal)
             try:

@@ -1,7 +1,7 @@
 """Where a command runs, what it may read there, and which paths are protected."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -21,42 +21,25 @@ class CommandScope(Struct, frozen=True):
         """Return the scope of a command that runs in another folder."""
         return self if folder == self.cwd else CommandScope(folder, self.root, self.environment)
 
-    def allows_path(self, path: str) -> bool:
-        """True if a path stays inside the root and is a regular file or folder."""
-        resolved = resolve_path(path, self.cwd)
-        return resolved is not None and contains(self.root, resolved) and not is_special_file(path, self.cwd)
+    def allows(self, path: str, *, content: bool) -> bool:
+        """True if a path may be looked at unasked: a file or folder of the project or the temporary folders.
 
-    def allows_name(self, path: str) -> bool:
-        """True if the name itself lies inside the root. Enough for commands that do not follow links."""
-        folder, _, name = path.rstrip("/").rpartition("/")
-        return name not in ("", ".", "..") and self.is_within(folder or ("/" if path.startswith("/") else "."))
-
-    def allows_content(self, path: str) -> bool:
-        """True if a file may be printed: it lies inside the root and its name does not suggest secrets."""
-        if path == "-":
-            return True
+        With `content`, it may be printed, so its name must not suggest secrets.
+        """
         resolved = resolve_path(path, self.cwd)
-        if resolved is None or not contains(self.root, resolved) or is_special_file(path, self.cwd):
+        if resolved is None or not (contains(self.root, resolved) or self.is_temporary(resolved)):
             return False
-        return not is_secret_path(join_path(self.cwd, path)) and not is_secret_path(resolved)
+        if is_special_file(path, self.cwd):
+            return False
+        return not content or not (is_secret_path(join_path(self.cwd, path)) or is_secret_path(resolved))
 
-    def is_within(self, path: str) -> bool:
-        """True if a word, read as a path, stays inside the root."""
-        resolved = resolve_path(path, self.cwd)
-        return resolved is not None and contains(self.root, resolved)
-
-    def walk_up(self) -> Iterator[str]:
-        """Yield the current folder and its parents, up to the root."""
-        folder = self.cwd
-        while contains(self.root, folder):
-            yield folder
-            if folder == self.root:
-                return
-            folder = folder.rpartition("/")[0]
-
-    def has_config(self, names: Sequence[str]) -> bool:
-        """True if one of these files exists in the current folder or a parent, where a program would load it."""
-        return any(os.path.lexists(f"{folder}/{name}") for folder in self.walk_up() for name in names)
+    def is_temporary(self, path: str) -> bool:
+        """True if a resolved path lies in a temporary folder, but not where the project or the home lies in it."""
+        kept = (self.root, os.path.realpath(self.environment.home))
+        for folder in _find_temporary_folders(self.environment):
+            if contains(folder, path):
+                return not any(_share_first_name(folder, path, other) for other in kept)
+        return False
 
     def find_protected_part(self, path: str, *, in_command: bool = False) -> str:
         """Return the part of a path that makes it protected, or "".
@@ -83,6 +66,22 @@ class CommandScope(Struct, frozen=True):
 def resolve_scope(cwd: str, root: str, environment: ExecutionEnvironment) -> CommandScope:
     """Return the scope with the links in its folders resolved."""
     return CommandScope(resolve_path(cwd, "/") or cwd, resolve_path(root, "/") or root, environment)
+
+
+def _share_first_name(folder: str, path: str, other: str) -> bool:
+    """True if two paths are in the same entry of a folder."""
+    if path == folder:
+        return False
+    entry = f"{folder}/{path[len(folder) + 1 :].partition('/')[0]}"
+    return contains(entry, other)
+
+
+@look_up_once
+def _find_temporary_folders(environment: ExecutionEnvironment) -> tuple[str, ...]:
+    """Return /tmp, /var/tmp and the folder of TMPDIR, the innermost first."""
+    home = os.path.realpath(environment.home)
+    found = {os.path.realpath(path) for path in ("/tmp", "/var/tmp", environment.get("TMPDIR")) if path.startswith("/")}
+    return tuple(sorted((path for path in found if path not in ("/", home)), key=len, reverse=True))
 
 
 @look_up_once

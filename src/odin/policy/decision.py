@@ -1,13 +1,12 @@
 """The decision about one tool call."""
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from msgspec import Struct
 
-from odin.core.policy import RuleAction
+from odin.core.policy import EffectsAction, RuleAction
 
-if TYPE_CHECKING:
-    from odin.policy.commands.analysis import AmendedCommand
+RunsIn = Literal["view", "read", "project"]
 
 
 class Decision(Struct, frozen=True):
@@ -15,7 +14,10 @@ class Decision(Struct, frozen=True):
 
     `rule` is the rule that decided, with its layer, or the name of a built-in check. A `builtin` denial cannot be
     overruled by a rule, a hook or the user. `may_be_denied`: a deny rule may apply, so only the user can allow it.
-    `amended` is the command that is allowed instead of the one given.
+
+    For a command, `runs_in` is where: in a view, where it can write nothing, or in the project itself. `after` is what
+    happens to what it writes in a view. `hides_secrets`: it cannot read files of the project that may contain secrets,
+    because nobody has approved it.
     """
 
     action: RuleAction
@@ -24,4 +26,6 @@ class Decision(Struct, frozen=True):
     rule: str = ""
     builtin: bool = False
     may_be_denied: bool = False
-    amended: "AmendedCommand | None" = None
+    runs_in: RunsIn = "project"
+    after: EffectsAction = "apply"
+    hides_secrets: bool = False

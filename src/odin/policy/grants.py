@@ -12,9 +12,10 @@ from odin.core.path_names import contains, is_secret_path
 from odin.core.profile import NO_GRANTS, SandboxGrants
 from odin.policy import paths
 from odin.policy.command_scope import CommandScope
-from odin.policy.commands.analysis import find_path_forms, is_outside_word, is_step_read_only
-from odin.policy.commands.syntax import CommandAnalysis, ShellWord, SimpleCommand, split_names
-from odin.policy.effects import is_using_network
+from odin.policy.commands.analysis import find_path_forms
+from odin.policy.commands.short_list import read_call
+from odin.policy.commands.syntax import CommandAnalysis, ShellWord, split_names
+from odin.policy.danger import is_using_network
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.pattern import resolve_pattern
 from odin.policy.rules.rule import Rule
@@ -22,9 +23,6 @@ from odin.sandbox.layout import can_grant, drop_inner_paths, is_temporary
 
 _MAX_PATHS = 5
 _HOME_PREFIX = re.compile(r"(?:~|\$HOME|\$\{HOME\})(?=/)")
-_INSIDE = ShellWord("inside")
-"""Stands for a path outside the project when a command is checked for whether it only reads."""
-
 _WILDCARD = re.compile(r"[*?\[{]")
 _REMOVERS = split_names("rm rmdir unlink shred mv")
 _PATH_TOOLS = ("Read", "EditTool", "WriteFile", "AppendFile", "MultiEditTool", "apply_patch", "Delete")
@@ -40,7 +38,7 @@ def find_grants(call: PolicyCall, deny_rules: Sequence[Rule]) -> SandboxGrants:
     found = [
         path
         for path in dict.fromkeys(_find_outside_paths(analysis, call))
-        if can_grant(path, call.root, home) and not is_temporary(path, environment.variables, home)
+        if can_grant(path, call.root, home) and not is_temporary(path, environment.variables, home, call.root)
     ]
     found = [path for path in drop_inner_paths(found) if not _is_guarded(path, call, deny_rules)]
     removes = any(part.name in _REMOVERS for part in analysis.commands)
@@ -67,21 +65,17 @@ def _find_changed_words(analysis: CommandAnalysis, call: PolicyCall) -> Iterator
         folder = _resolve_folder(simple.folder, call.cwd)
         if folder:
             yield from ((item.target, folder) for item in simple.redirects if not item.op.startswith("<"))
-            yield from _list_words(simple.words, folder, call)
+            yield from _list_words(simple.words, folder)
     for part in analysis.commands:
         folder = _resolve_folder(part.folder, call.cwd)
         if part.is_inner and folder:
-            yield from _list_words(part.words, folder, call)
+            yield from _list_words(part.words, folder)
 
 
-def _list_words(words: Sequence[ShellWord], folder: str, call: PolicyCall) -> Iterator[tuple[ShellWord, str]]:
-    """Yield the arguments, unless the command would only read if its paths were inside the project.
-
-    `cd` counts as a command that changes files: those after it may.
-    """
+def _list_words(words: Sequence[ShellWord], folder: str) -> Iterator[tuple[ShellWord, str]]:
+    """Yield the arguments, unless the program is on the short list. `cd` is not: commands after it may change files."""
     name = words[0].text if words else ""
-    inside = tuple(_INSIDE if is_outside_word(word.text, folder, call.root) else word for word in words)
-    if name == "cd" or not is_step_read_only(SimpleCommand(inside), call.scope):
+    if read_call([ShellWord(word.text) for word in words]) is None:
         yield from ((word, folder) for word in words[0 if "=" in name else 1 :])
 
 

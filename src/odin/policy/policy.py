@@ -5,26 +5,30 @@ Each call is checked in this order; the first check that applies decides, and th
  1. built in: commands that destroy the machine, a home folder or the project, and paths to pipes, devices or with NUL
     bytes: deny. Nothing overrules this, neither a rule nor a hook nor the user.
  2. a deny rule of any layer (including `ForbiddenCommands` and `disallowed_tools`): deny
- 3. the mode: in ask and plan mode, edit tools and commands that redirect output to files: deny
+ 3. the mode: in ask and plan mode, edit tools and, without a sandbox, commands that redirect output to files: deny
  4. `restrict_to_workspace`: paths outside the project, and the agent's write scope: changes outside it: deny
- 5. a command too long to scan: ask
- 6. a command that may do something a deny rule forbids (see `rules/denial`; or it opens whole folders), unless an
-    allow rule names exactly this command: ask, and deny under `--yes` and bypassPermissions
- 7. `--yes` and bypassPermissions: allow, except a WebFetch of a private address that no allow rule names: deny
- 8. the ask and allow rules; in ask and plan mode no rule allows a command
- 9. protected files, and files that hold secrets: ask
-10. the rules of the skills that the turn uses (see `rules/skill_rules`): allow
-11. the default: reading the project and interactive tools are allowed, everything else asks, and so does writing
-    for later sessions (Memory) in ask and plan mode. acceptEdits also allows changes inside the project, and auto in
-    addition commands that the sandbox confines to the project (see `effects`)
-12. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
+ 5. a command that may do something a deny rule forbids (see `rules/denial`), unless an allow rule names exactly
+    this command: ask, and deny under `--yes` and bypassPermissions
+ 6. `--yes` and bypassPermissions: allow, except a WebFetch of a private address that no allow rule names: deny
+ 7. the ask and allow rules; in ask and plan mode no rule allows a command
+ 8. protected files, and files that hold secrets: ask
+ 9. the rules of the skills that the turn uses (see `rules/skill_rules`): allow
+10. the default: reading the project and interactive tools are allowed, everything else asks, and so does writing
+    for later sessions (Memory) in ask and plan mode. acceptEdits and auto also allow changes inside the project
+11. the limits of a role or a type of sub-agent (`AgentLimits`): they deny or ask about what is allowed until here, and
     never allow more. Their ask rules do not count under `--yes` and bypassPermissions
 
 Deny beats everything. Between ask and allow the strongest layer decides (see `RuleSet`); for a call with several paths,
 one ask is enough. Under dontAsk, ask becomes deny.
+
+A command is asked about before it runs only if it needs what the sandbox keeps it from (see `danger`), or if there is
+no sandbox. Otherwise it runs in a view, and `Decision.after` says what happens to what it writes there. Without views
+it runs where it can write nothing, or in the permission mode auto in the project if that is easy to undo.
+Commands of the short list (`commands/short_list`) run at once, where they can write nothing.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -33,22 +37,19 @@ from msgspec.structs import replace
 from odin.core.environment import ExecutionEnvironment
 from odin.core.event_values import Mode
 from odin.core.path_names import contains
-from odin.core.policy import RuleAction
-from odin.core.profile import NO_GRANTS, SandboxGrants
-from odin.core.tool import Kind, ResolvedPath, Target
+from odin.core.policy import CommandsAsk, EffectsAction, RuleAction
+from odin.core.profile import NO_GRANTS, CommandLevel, SandboxGrants
+from odin.core.tool import Kind, ResolvedPath, Target, get_canonical_name
 from odin.core.write_scope import WriteScope
 from odin.policy import paths
 from odin.policy.command_scope import resolve_scope
 from odin.policy.commands.analysis import (
     analyze_command,
     find_critical_harm,
-    find_danger,
     find_outside_word,
-    is_read_only,
-    is_too_long_to_scan,
 )
 from odin.policy.commands.syntax import CommandAnalysis
-from odin.policy.decision import Decision
+from odin.policy.decision import Decision, RunsIn
 from odin.policy.modes import ASK, PermissionMode, get_mode_spec, parse_permission_mode
 from odin.policy.paths import keep_lookups
 from odin.policy.policy_call import PolicyCall
@@ -56,8 +57,8 @@ from odin.policy.rules.evaluation import (
     ResultFilter,
     find_deciding_rule,
     find_exact_rule,
+    find_sensitive_form,
     is_allowed_by,
-    is_folder_search,
     list_candidate_rules,
 )
 from odin.policy.rules.rule import Rule, RuleSet, explain_sensitivity, find_objection, parse_rule
@@ -66,7 +67,7 @@ from odin.policy.write_scope import find_outside_redirect
 if TYPE_CHECKING:
     from odin.core.call_events import SkillUsed
     from odin.core.server_tool import ServerTool
-    from odin.policy.effects import Confinement, Effect
+    from odin.policy.danger import Confinement, Effect
 
 
 class AgentLimits(Struct, frozen=True):
@@ -119,9 +120,12 @@ class Policy:
         rule_set: RuleSet | None = None,
         readable: Sequence[str] = (),
         confinement: "Confinement | None" = None,
+        commands_ask: CommandsAsk = "effects",
+        read_secrets: Sequence[str] = (),
     ) -> None:
         """`environment` is the one in which the session runs commands. `readable` are folders whose files may be read
-        like the project's: the session stores large outputs in one.
+        like the project's: the session stores large outputs in one. `commands_ask` is when the user is asked about
+        commands, and `read_secrets` are the secret files of the project that commands may read unasked.
 
         Session logs (`.jsonl`) in them stay closed, because they contain text that was hidden from the model.
         """
@@ -132,6 +136,8 @@ class Policy:
         self._limits: tuple[AgentLimits, ...] = ()
         self._restricted = restrict_to_workspace
         self._confinement = confinement
+        self._commands_ask = commands_ask
+        self._read_secrets = frozenset(paths.resolve_path(path, self.root) or path for path in read_secrets)
         self._readable = tuple(paths.resolve_path(folder, "/") or folder for folder in readable)
         self._skill_rules: tuple[Rule, ...] = ()
 
@@ -180,7 +186,26 @@ class Policy:
 
     def resolve(self, target: Target) -> Target:
         """Return the target with its paths resolved. Check this one, and let the tool act on the same paths."""
-        return paths.resolve_target(target, self.cwd, self.scope.environment.home)
+        found = paths.resolve_target(target, self.cwd, self.scope.environment.home)
+        return replace(found, resolved=tuple(map(self._find_temporary_file, found.resolved)))
+
+    def _find_temporary_file(self, item: ResolvedPath) -> ResolvedPath:
+        """Return the file that commands see under a path of a temporary folder, if they made or changed it."""
+        if self._confinement is None or item.is_private or not self.scope.is_temporary(item.path):
+            return item
+        private = self._confinement.find_temporary_file(item.path)
+        return replace(item, path=private, target=private, is_private=True) if private else item
+
+    def may_read_secret(self, path: str) -> bool:
+        """True if commands that nobody approved may read this resolved secret file: a rule lets the model read it, or
+        `commands.read_secrets` names it."""
+        if path in self._read_secrets:
+            return True
+        return self.evaluate("Read", "read", Target(paths=(path,)), "ask_mode").action == "allow"
+
+    def find_level(self, command: str = "") -> CommandLevel:
+        """Return how a command would be confined; without a command, how commands in general are."""
+        return "none" if self._confinement is None else self._confinement.find_level(command)
 
     @keep_lookups
     def evaluate(self, name: str, kind: Kind, target: Target, mode: Mode) -> Decision:
@@ -189,14 +214,14 @@ class Policy:
     @keep_lookups
     def describe_effect(self, name: str, kind: Kind, target: Target, mode: Mode) -> "Effect":
         """Return what this call would do, and how dangerous that is."""
-        from odin.policy.effects import describe_call
+        from odin.policy.danger import describe_call
 
         return describe_call(self._make_call(name, kind, target, mode))
 
     @keep_lookups
     def name_call(self, name: str, kind: Kind, target: Target, mode: Mode) -> str:
         """Return this call in a few words, for a permission request."""
-        from odin.policy.effects import name_call
+        from odin.policy.danger import name_call
 
         return name_call(self._make_call(name, kind, target, mode))
 
@@ -215,16 +240,17 @@ class Policy:
         """Return the permission modes of a session that would allow this call without asking, strictest first."""
         call = self._make_call(name, kind, target, mode)
         return tuple(
-            other for other in _WIDER_MODES if self.with_permission_mode(other)._evaluate(call).action == "allow"
+            other for other in _WIDER_MODES if _is_settled(call, self.with_permission_mode(other)._evaluate(call))
         )
 
     @keep_lookups
     def suggest_rules(self, name: str, kind: Kind, target: Target, mode: Mode) -> tuple[str, ...]:
         """Return rules that would allow this call, narrowest first; none if no rule can allow it."""
         call = self._make_call(name, kind, target, mode)
-        if self._evaluate(call).action != "ask" or (call.kind != "read" and self._find_sensitive_path(call)):
+        decision = self._evaluate(call)
+        if decision.action == "deny" or _is_settled(call, decision):
             return ()
-        if call.explain_distrust():
+        if call.kind != "read" and self._find_sensitive_path(call):
             return ()
         texts = (text for text in dict.fromkeys(list_candidate_rules(call)) if not find_objection(parse_rule(text)))
         return tuple(text for text in texts if self._would_allow(text, call))
@@ -247,17 +273,21 @@ class Policy:
 
     def _would_allow(self, text: str, call: PolicyCall) -> bool:
         rules = self.rule_set.with_rule(parse_rule(text))
-        return self._with(rule_set=rules)._evaluate(call).action == "allow"
+        return _is_settled(call, self._with(rule_set=rules)._evaluate(call))
 
     def _make_call(self, name: str, kind: Kind, target: Target, mode: Mode) -> PolicyCall:
         spec = get_mode_spec(mode)
         if spec.allows_changes and any(limits.read_only for limits in self._limits):
             spec = ASK
         analysis = analyze_command(target.command) if target.command else None
-        return PolicyCall(name, kind, self.resolve(target), spec, analysis, self.scope)
+        resolved, command, sandbox = self.resolve(target), target.command, self._confinement
+        if kind != "execute" or sandbox is None or not sandbox.is_confining(command):
+            return PolicyCall(name, kind, resolved, spec, analysis, self.scope)
+        find_level = partial(sandbox.find_level, command)
+        return PolicyCall(name, kind, resolved, spec, analysis, self.scope, is_confined=True, find_level=find_level)
 
     def _evaluate(self, call: PolicyCall) -> Decision:
-        decision = self._evaluate_in_session(call)
+        decision = self._place(call, self._evaluate_in_session(call))
         for limits in self._limits:
             decision = self._apply_limits(call, decision, limits)
         return decision
@@ -276,10 +306,43 @@ class Policy:
         if found is None and decision.action == "allow" and not self._allows_everything():
             rule = find_deciding_rule(call, limits.rule_set.ask_allow_rules)
             if rule is not None and rule.action == "ask":
+                if call.kind == "execute" and decision.runs_in != "project":
+                    return decision if decision.after == "discard" else replace(decision, after="ask")
                 found = self._apply_dont_ask(
                     Decision("ask", f"The rule {rule.text!r} asks for approval.", rule=rule.label)
                 )
-        return decision if found is None else replace(found, hint="", reason=f"{found.reason} ({limits.owner})")
+        if found is None:
+            return decision
+        return self._place(call, replace(found, hint="", reason=f"{found.reason} ({limits.owner})"))
+
+    def _place(self, call: PolicyCall, decision: Decision) -> Decision:
+        """Return the decision about a command with where it runs and what happens to what it writes."""
+        if call.kind != "execute" or decision.action == "deny":
+            return decision
+        is_auto = self.permission_mode == "auto" and call.spec.allows_changes
+        is_approved = decision.action == "allow" and not decision.hides_secrets
+        runs_in: RunsIn = "project"
+        if call.is_plainly_read_only():
+            runs_in = "read"
+        elif call.level == "view" and not _is_background(call):
+            runs_in = "view"
+        elif call.level == "kernel":
+            may_write = call.spec.allows_changes and (is_auto or not decision.hides_secrets)
+            runs_in = "project" if may_write else "read"
+        after: EffectsAction = "ask"
+        if runs_in == "project":
+            after = "apply"
+        elif not call.spec.allows_changes:
+            after = "discard"
+        elif is_auto or is_approved or self._allows_everything():
+            after = "apply"
+        elif self.permission_mode == "dontAsk":
+            after = "discard"
+        elif self._commands_ask == "before" and decision.action == "ask":
+            after = "apply"
+        elif self.permission_mode == "acceptEdits":
+            after = "edits"
+        return replace(decision, runs_in=runs_in, after=after)
 
     def _evaluate_in_session(self, call: PolicyCall) -> Decision:
         decision = (
@@ -353,10 +416,7 @@ class Policy:
         """Ask about a command that may do something that a rule denies; where Odin does not ask, deny it."""
         if call.analysis is None:
             return None
-        if is_too_long_to_scan(call.command, call.analysis):
-            why = "The command is too long to check, so it could hide anything."
-            return Decision("ask", why, "Write it to a script file and run that.", "overlong commands")
-        doubt = self._check_possible_denial(call) or self._check_folder_search(call)
+        doubt = self._check_possible_denial(call)
         exact = find_exact_rule(call, self.rule_set.ask_allow_rules) if doubt is not None else None
         if doubt is None or (exact is not None and exact.action == "allow"):
             return None
@@ -386,14 +446,6 @@ class Policy:
         why = f"The rule {found.rule.text!r} may deny it: {found.doubt}."
         return Decision("ask", why, "Write every word out, as simple commands.", found.rule.label, may_be_denied=True)
 
-    def _check_folder_search(self, call: PolicyCall) -> Decision | None:
-        """Ask about a command that opens every file of a folder while deny rules for reading exist."""
-        rule = next((rule for rule in self.rule_set.deny_rules if rule.tool == "Read" and not rule.bare), None)
-        if rule is None or call.analysis is None or not any(is_folder_search(part) for part in call.analysis.commands):
-            return None
-        why = f"It opens every file below a folder, and the rule {rule.text!r} may deny some of them."
-        return Decision("ask", why, "Use Grep, which skips denied files.", rule.label, may_be_denied=True)
-
     # --- the mode and the workspace ---
 
     def _check_mode(self, call: PolicyCall) -> Decision | None:
@@ -402,7 +454,7 @@ class Policy:
         if not spec.allows_kind(call.kind):
             why = f"{call.name} changes files, which {spec.mode} does not allow."
             return Decision("deny", why, _EDIT_MODE_HINT, name)
-        if call.kind == "execute" and not spec.allows_changes and call.analysis is not None and call.analysis.writes:
+        if not call.is_confined and not spec.allows_changes and call.analysis is not None and call.analysis.writes:
             target = call.analysis.writes[0].target.text
             why = f"The command redirects output to {target!r}, and {spec.mode} does not allow changes."
             return Decision("deny", why, _EDIT_MODE_HINT, name)
@@ -434,17 +486,17 @@ class Policy:
         return Decision("deny", f"{outside} is outside {what}.", hint, "the write scope") if outside else None
 
     def _is_in_scope(self, item: ResolvedPath) -> bool:
-        return all(self.write_scope.allows(path, self.root) for path in {item.path, item.target})
+        return item.is_private or all(self.write_scope.allows(path, self.root) for path in {item.path, item.target})
 
     def _find_outside_path(self, call: PolicyCall) -> str:
         """Return the first path of the call that lies outside the project, or ""."""
         if call.analysis is not None:
-            return find_outside_word(call.analysis, self.scope)
+            return find_outside_word(call.analysis, self.scope, temporary=False)
         return next((item.text for item in call.list_paths() if not self._is_within(item, call.kind)), "")
 
     def _is_within(self, item: ResolvedPath, kind: Kind) -> bool:
         """True if both the path and what it leads to lie in the project, or may be read like it."""
-        return all(self._is_open(path, kind) for path in {item.path, item.target})
+        return item.is_private or all(self._is_open(path, kind) for path in {item.path, item.target})
 
     def _is_open(self, path: str, kind: Kind) -> bool:
         if contains(self.root, path):
@@ -464,15 +516,11 @@ class Policy:
             return Decision("ask", f"The rule {rule.text!r} asks for approval.", self._suggest_hint(call), rule.label)
         if call.kind == "execute" and not call.spec.allows_changes:
             return None
-        return self._allow_by(rule, call)
-
-    def _allow_by(self, rule: Rule, call: PolicyCall) -> Decision:
-        exact = call.analysis is None or rule.is_exactly(call)
-        amended = None if exact else call.leave_out_secrets()
-        return Decision("allow", f"The rule {rule.text!r} allows it.", rule=rule.label, amended=amended)
+        return Decision("allow", f"The rule {rule.text!r} allows it.", rule=rule.label)
 
     def _find_sensitive_path(self, call: PolicyCall) -> ResolvedPath | None:
-        return next((item for item in call.list_paths() if explain_sensitivity(item, call)), None)
+        items = (item for item in call.list_paths() if not item.is_private)
+        return next((item for item in items if explain_sensitivity(item, call)), None)
 
     def _check_protected(self, call: PolicyCall) -> Decision | None:
         item = self._find_sensitive_path(call)
@@ -489,7 +537,9 @@ class Policy:
         from odin.policy.rules.skill_rules import find_skill_rule
 
         rule = find_skill_rule(call, self._skill_rules)
-        return None if rule is None else replace(self._allow_by(rule, call), rule="allowed-tools of a skill")
+        if rule is None:
+            return None
+        return Decision("allow", f"The rule {rule.text!r} allows it.", rule="allowed-tools of a skill")
 
     def _decide_default(self, call: PolicyCall) -> Decision:
         if call.target.persists and not call.spec.allows_changes:
@@ -507,6 +557,8 @@ class Policy:
             return Decision("ask", why, self._suggest_hint(call), "outside the project")
         if call.kind == "read":
             return _allow_freely("It reads inside the project.", "reading the project")
+        if call.list_paths() and all(item.is_private for item in call.list_paths()):
+            return _allow_freely("It changes a temporary file of this session's commands.", "temporary files")
         if self.permission_mode in ("acceptEdits", "auto") and call.target.paths:
             mode = self.permission_mode
             return _allow_freely(f"It changes files inside the project, and {mode} allows that.", mode)
@@ -516,47 +568,57 @@ class Policy:
         analysis = call.analysis
         if analysis is None or not call.command.strip():
             return Decision("ask", f"{call.name} runs a program.", self._suggest_hint(call), "programs")
-        if call.is_read_only():
-            return _allow_freely("The command is read-only and stays inside the project.", "read-only commands")
-        amended = call.leave_out_secrets()
-        if amended is not None and is_read_only(amended.command, self.scope):
-            why = "The command is read-only and stays inside the project, and its searches leave out secret files."
-            return replace(_allow_freely(why, "read-only commands"), amended=amended)
+        if call.is_plainly_read_only():
+            return _allow_unseen("The command only reads, and stays inside the project.", "read-only commands")
         outside = find_outside_word(analysis, self.scope)
         if outside:
             why = f"The command names {outside}, outside the project {self.root}."
             return Decision("ask", why, self._suggest_hint(call), "outside the project")
+        need = self._explain_need(call, analysis)
+        if need:
+            return Decision("ask", need, self._suggest_hint(call), "commands")
         if self.permission_mode == "auto" and call.spec.allows_changes:
-            from odin.policy.effects import explain_auto_doubt
+            return _allow_unseen("The sandbox confines it to the project, and auto allows that.", "auto")
+        if call.level == "view":
+            return _allow_unseen("It runs in a private view of the project.", "commands in a view")
+        return _allow_unseen("It runs where it can change nothing.", "commands without writing")
 
-            doubt = explain_auto_doubt(call, analysis, self._confinement)
-            if doubt:
-                return Decision("ask", doubt, self._suggest_hint(call), "commands")
-            return _allow_freely("The sandbox confines it to the project, and auto allows that.", "auto")
-        return Decision("ask", self._explain_command(call, analysis), self._suggest_hint(call), "commands")
+    def _explain_need(self, call: PolicyCall, analysis: CommandAnalysis) -> str:
+        """Return why a command that names nothing outside the project needs approval before it runs, or ""."""
+        from odin.policy.danger import ONLY_READS, explain_need, is_hard_to_undo
 
-    def _explain_command(self, call: PolicyCall, analysis: CommandAnalysis) -> str:
-        """Return why a command that stays inside the project needs approval."""
-        danger = find_danger(analysis, self.scope)
-        if danger:
-            return f"The command is destructive: {danger}."
-        if not analysis.is_complete:
+        is_auto = self.permission_mode == "auto" and call.spec.allows_changes
+        unconfined = "no sandbox is set up" if self._confinement is None else ""
+        if self._confinement is not None:
+            unconfined = self._confinement.explain_unconfined(call.command)
+        if analysis.script is None:
             return f"The command cannot be fully analyzed: {analysis.reason or 'it cannot be parsed'}."
-        doubt = call.explain_doubt()
-        if not call.spec.allows_changes:
-            why = f"In {call.spec.mode} only read-only commands run without approval"
-            return f"{why}: {doubt}." if doubt else f"{why}."
-        if doubt:
-            return f"The command may not be read-only: {doubt}."
-        return _describe_effect(call)
+        need = explain_need(call, self.may_read_secret)
+        if need:
+            return need
+        if is_auto and (unconfined or call.level == "none"):
+            return f"The permission mode auto allows sandboxed commands only, and {unconfined or 'this one is not'}."
+        if call.level == "none" or unconfined or (self._commands_ask == "before" and not is_auto):
+            sentence = _describe_effect(call)
+            return "No sandbox keeps it from doing more than reading." if sentence == ONLY_READS else sentence
+        if _is_background(call) and not is_auto:
+            return "It runs in the background, where its changes cannot be discarded."
+        if is_auto and (call.level != "view" or _is_background(call)):
+            if not analysis.is_complete:
+                return f"The command cannot be fully analyzed: {analysis.reason}."
+            guarded = find_sensitive_form(call)
+            if guarded:
+                return f"The command names {guarded}, which is protected."
+            if any(part.name == "git" and "config" in part.texts[1:4] for part in analysis.commands):
+                return "The command changes the git configuration, which can make git run programs."
+            return _describe_effect(call) if is_hard_to_undo(call) else ""
+        return ""
 
     def _suggest_hint(self, call: PolicyCall) -> str:
         if call.kind == "edit" and call.target.paths and not self._find_outside_path(call):
             return "Allow it with --permission-mode acceptEdits, or everything with --yes."
         if call.kind == "execute" and not call.spec.allows_changes:
             return "Allow it with --yes, or use --mode edit."
-        if call.explain_distrust():
-            return "Look at the configuration of the repository first. Allow it with --yes."
         if call.is_private_fetch():
             return f"Allow it with --allowedTools '{next(list_candidate_rules(call), call.name)}'."
         text = next(list_candidate_rules(call), "")
@@ -568,13 +630,29 @@ class Policy:
 
 
 def _describe_effect(call: PolicyCall) -> str:
-    from odin.policy.effects import describe_call
+    from odin.policy.danger import describe_call
 
     return describe_call(call).sentence
 
 
 def _deny_always(reason: str, rule: str, hint: str = "") -> Decision:
     return Decision("deny", reason, hint, rule, builtin=True)
+
+
+def _is_background(call: PolicyCall) -> bool:
+    return get_canonical_name(call.name) == "Spawn"
+
+
+def _is_settled(call: PolicyCall, decision: Decision) -> bool:
+    """True if nobody is asked about the call, neither before nor after it."""
+    if decision.action != "allow":
+        return False
+    return call.kind != "execute" or decision.after == "apply" or call.is_plainly_read_only()
+
+
+def _allow_unseen(reason: str, rule: str) -> Decision:
+    """Allow a command that nobody has approved, so it cannot read secrets."""
+    return Decision("allow", reason, rule=rule, hides_secrets=True)
 
 
 def _allow_freely(reason: str, rule: str) -> Decision:

@@ -1,31 +1,28 @@
 """A tool call as the permission rules see it: with the analysis of its command and the paths it mentions."""
 
 import os
-from collections.abc import Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct, field
 
-from odin.core.lazy_pattern import compile_lazily
+from odin.core.profile import CommandLevel
 from odin.core.tool import Kind, ResolvedPath, Target, get_canonical_name
 from odin.policy import paths
 from odin.policy.command_scope import CommandScope
-from odin.policy.commands.analysis import AmendedCommand, is_step_read_only, leave_out_secrets, locate_steps
+from odin.policy.commands.analysis import is_step_read_only, locate_steps
+from odin.policy.commands.globs import expand_glob
 from odin.policy.commands.syntax import CommandAnalysis, CommandStep, ShellWord, SimpleCommand
 from odin.policy.modes import ModeSpec
 from odin.policy.rules.pattern import is_private_url
 
 _MAX_FOLDERS = 8
-_MAX_MATCHES = 1000
-_CLIMBING = compile_lazily(r"(?<![^/])\.(?:\.?\*|\?|\[[^/]*\]\*?)(?![^/])")
-"""A part of a glob that some shells let match `..`."""
 
 
 class PolicyCall(Struct, frozen=True):
     """A tool call: the tool, its target, the mode, and for a command the `analysis` of what it would run.
 
-    `cache` stores results that several rules need.
+    `is_confined`: the command would run in a sandbox. `cache` stores results that several rules need.
     """
 
     name: str
@@ -34,7 +31,16 @@ class PolicyCall(Struct, frozen=True):
     spec: ModeSpec
     analysis: CommandAnalysis | None
     scope: CommandScope
+    is_confined: bool = False
+    find_level: Callable[[], CommandLevel] = lambda: "none"
     cache: dict[Any, Any] = field(default_factory=dict[Any, Any])
+
+    @property
+    def level(self) -> CommandLevel:
+        """How the command would be confined. Commands of the short list need not know."""
+        if "level" not in self.cache:
+            self.cache["level"] = self.find_level()
+        return self.cache["level"]
 
     @property
     def root(self) -> str:
@@ -74,22 +80,12 @@ class PolicyCall(Struct, frozen=True):
         return self.cache[key]
 
     def is_step_read_only(self, simple: SimpleCommand, folder: str) -> bool:
-        """True if this command is read-only and stays inside the project."""
-        key = (id(simple), folder)
-        if key not in self.cache:
-            self.cache[key] = is_step_read_only(simple, self.scope.enter(folder))
-        return self.cache[key]
+        """True if this command is on the short list and stays inside the project."""
+        return is_step_read_only(simple, self.scope.enter(folder), not self.is_confined)
 
-    def is_read_only(self) -> bool:
+    def is_plainly_read_only(self) -> bool:
         steps = self.find_steps()
         return bool(steps) and all(self.is_step_read_only(simple, folder) for simple, folder in steps)
-
-    def leave_out_secrets(self) -> AmendedCommand | None:
-        """Return the command with its searches made to leave out secret files; None if that changes nothing."""
-        if "amended" not in self.cache:
-            steps = self.find_steps()
-            self.cache["amended"] = leave_out_secrets(self.command, steps, self.scope) if steps else None
-        return self.cache["amended"]
 
     def is_private_fetch(self) -> bool:
         """True if the model wants a page of this machine or a private network.
@@ -97,30 +93,6 @@ class PolicyCall(Struct, frozen=True):
         WebSearch is exempt: it asks only the server that the user configured.
         """
         return get_canonical_name(self.name) == "WebFetch" and is_private_url(self.target.url)
-
-    def explain_distrust(self) -> str:
-        """Return why a git command that only reads needs approval in this repository, or ""."""
-        if "distrust" not in self.cache:
-            parts = [part for part in self.analysis.commands if part.name == "git"] if self.analysis else []
-            reason = ""
-            if parts:
-                from odin.policy.commands.readonly.git import explain_distrust
-
-                reasons = (explain_distrust(part.texts[1:], self.scope) for part in parts)
-                reason = next((text for text in reasons if text), "")
-            self.cache["distrust"] = reason
-        return self.cache["distrust"]
-
-    def explain_doubt(self) -> str:
-        """Return why the command may not be read-only, as a clause, or ""."""
-        script = self.analysis.script if self.analysis is not None else None
-        if script is None:
-            return ""
-        from odin.policy.commands.readonly.check import explain_doubt
-
-        return explain_doubt(
-            script, self.find_steps(), self.is_step_read_only, self.scope, every=not self.spec.allows_changes
-        )
 
     def list_path_forms(self) -> list[str]:
         """Return every path the call may refer to, as written and resolved. Errs on the side of too many."""
@@ -146,7 +118,7 @@ class PolicyCall(Struct, frozen=True):
         texts = list(dict.fromkeys(text for word in words for text in list_spellings(word)))
         for folder in self._list_folders(texts):
             yield from ((text, folder) for text in texts)
-            yield from ((name, folder) for word in words if word.glob for name in _expand_glob(word.text, folder))
+            yield from ((name, folder) for word in words if word.glob for name in expand_glob(word.text, folder))
 
     def _list_folders(self, texts: list[str]) -> list[str]:
         """Return the folders the command may run in: the current one and every folder it mentions."""
@@ -164,24 +136,12 @@ def find_path_forms(path: str, folder: str, real_folder: str = "") -> tuple[str,
 
 
 def list_spellings(word: ShellWord) -> list[str]:
-    """Return a word and its parts that may be paths: after an option letter, after `=` and after `@`."""
+    """Return a word and its parts that may be paths: after an option letter, `=`, `@` and `:`."""
     text = word.text
     forms = [] if text.startswith("-") else [text]
     if "=" in text:
         forms.append(text.split("=", 1)[1])
-    if "@" in text:
-        forms.append(text.rsplit("@", 1)[1])
+    forms += [text.rsplit(mark, 1)[1] for mark in "@:" if mark in text and "://" not in text]
     if text.startswith("-") and len(text) > 2:
         forms.append(text[2:])
     return [form for form in forms if form and "\0" not in form]
-
-
-def _expand_glob(pattern: str, folder: str) -> list[str]:
-    import glob
-
-    try:
-        matches = glob.iglob(pattern, root_dir=folder, include_hidden=True)  # noqa: PTH207 (needs root_dir)
-        above = glob.iglob(_CLIMBING.sub("..", pattern), root_dir=folder) if _CLIMBING.search(pattern) else ()  # noqa: PTH207
-        return list(islice(chain(matches, above), _MAX_MATCHES))
-    except (OSError, ValueError):
-        return []

@@ -170,7 +170,7 @@ def _describe(event: AnyEvent, agent: str) -> Iterator[tuple[str, str, str]]:
         case ToolEnded():
             yield turns, f"call {event.call_id}", f"{event.name}: {event.status}"
             yield f"call {event.call_id}", f"result of {event.name} ({event.call_id})", f"{event.status}\n{event.text}"
-        case FilesChanged():
+        case FilesChanged() if event.changes:  # only some ways of running a command record that nothing changed
             yield f"files {event.call_id}", f"files changed by call {event.call_id}", _format_changes(event.changes)
         case PermissionAsked():
             yield f"asked {event.call_id}", f"request for call {event.call_id}", f"{event.name}: {event.subject}"

@@ -195,7 +195,7 @@ def _find_start(
     """Return the first known state of every path and the project before the first command, or why it is not known."""
     first_states: dict[str, FileState] = {}
     listing: ProjectListing | None = None
-    why_no_listing = "the session ran no command that could change them"
+    why_no_listing = "the session saved no list of them"
     new_plans: set[str] = set()
     for event in (item.event for item in envelopes):
         states: list[FileState] = []

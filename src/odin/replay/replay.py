@@ -26,7 +26,7 @@ from odin.core.call_events import (
     UsageRecorded,
 )
 from odin.core.client import Client
-from odin.core.errors import LogDamaged, OdinError
+from odin.core.errors import LogDamaged, NeedsConfirmation, OdinError
 from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Envelope, TurnStarted
 from odin.core.format import pluralize
 from odin.core.private_folders import open_scratch
@@ -278,12 +278,16 @@ async def _open_client(
     # Whether the session could ask the user and whether it ran with --yes shows in its events.
     events = [item.event for item in recording.envelopes]
     can_ask = any(isinstance(event, AskEvent) for event in events)
-    denied = any(isinstance(event, ToolEnded) and event.status == "denied" for event in events)
+    denied = any(
+        isinstance(event, ToolEnded) and (event.status == "denied" or event.error_kind == NeedsConfirmation.__name__)
+        for event in events
+    )
     options = Options(
         cwd=recording.cwd,
         env=env,
         can_ask=can_ask,
         yes=not can_ask and not denied,
+        commands_ask="effects" if recording.opened_event.commands_ask == "effects" else "before",
         resume=resumed,
         session_id="" if resumed else recording.header.session,
         role="" if resumed else recording.opened_event.role,

@@ -5,16 +5,21 @@ all its siblings are allowed one by one instead of its folder.
 """
 
 import os
+import stat
 import sys
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
 
 from msgspec import Struct
 
+from odin.core.effects import ViewMode
 from odin.core.path_names import contains
-from odin.sandbox.layout import EMPTY_LAYOUT, SandboxLayout, has_reachable_socket
+from odin.sandbox.layout import EMPTY_LAYOUT, SandboxLayout, has_reachable_socket, list_view_roots
 from odin.sandbox.probe import SandboxCandidate, find_program
 from odin.sandbox.supervisor import SandboxSetupError, SandboxSupervisor, build_init_argv, open_supervisor
+from odin.sandbox.views.setup import ViewSetup
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
 """The only devices in a Landlock sandbox. Disks and terminals would be those of the user."""
@@ -31,6 +36,15 @@ _VISIBLE_RUN_PATHS = (
 )
 """Parts of /run that programs need: system software and name resolution. The rest, with its sockets, is hidden."""
 
+_EMPTY_FILE = f"{os.path.dirname(os.path.realpath(__file__))}/__init__.py"  # noqa: PTH120
+"""Any empty file that can be seen in every sandbox. Errors would disturb programs that read a whole project."""
+
+_MAX_LOOKED_AT = 200
+"""Entries of a project that are checked for another group."""
+
+_VIEWS = "/dev/.views"
+"""Where what views are made of is mounted. No command can reach it."""
+
 NESTED_FD = 3
 
 _SOCKET_FAMILIES = "1,2,10,16,38"
@@ -40,11 +54,12 @@ network namespace."""
 
 def build_landlock_args(layout: SandboxLayout, *, network: bool) -> list[str]:
     """Return the setup arguments of `lockdown` for a Landlock sandbox."""
-    words = [
-        "landlock",
-        *(f"+{path}" for path in (*_DEVICES, *list_private_temp_folders(layout), *_expand_writable(layout))),
-    ]
-    words += [f"-{path}" for path in (*list_readable((*layout.hidden, "/dev")), *layout.visible)]
+    # Landlock cannot show another /tmp, so commands have only the private folders, which $TMPDIR names.
+    temporary = layout.temporaries.values() if layout.private else ()
+    writable = (*_DEVICES, *temporary, *_expand(layout.writable, layout.hidden))
+    readable = list_readable((*layout.hidden, *layout.temporary, "/dev"))
+    readable += _expand(layout.persistent, (*layout.hidden, *layout.temporary))
+    words = ["landlock", *(f"+{path}" for path in writable), *(f"-{path}" for path in (*readable, *layout.visible))]
     return [*words, *(["net"] if network else []), f"={_choose_socket_families(network=network)}"]
 
 
@@ -60,21 +75,16 @@ def _choose_socket_families(*, network: bool) -> str:
     return f"{unix},16".lstrip(",")
 
 
-def _expand_writable(layout: SandboxLayout) -> list[str]:
-    """Return the writable paths; a folder that contains a secret is replaced by its other entries."""
+def _expand(folders: Sequence[str], hidden: Sequence[str]) -> list[str]:
+    """Return these paths; a folder that contains a hidden one is replaced by its other entries."""
     paths: list[str] = []
-    for place in layout.writable:
-        secrets = [path for path in layout.hidden if contains(place, path) and path != place]
+    for place in folders:
+        secrets = [path for path in hidden if contains(place, path) and path != place]
         if secrets:
             paths.extend(path for path in list_readable(secrets) if contains(place, path))
         else:
             paths.append(place)
     return paths
-
-
-def list_private_temp_folders(layout: SandboxLayout) -> list[str]:
-    """Return the temporary folders that may be writable as a whole, because they contain no persistent files."""
-    return [folder for folder in layout.temporary if not any(contains(folder, path) for path in layout.persistent)]
 
 
 def list_readable(hidden: Sequence[str]) -> list[str]:
@@ -121,10 +131,11 @@ def build_bubblewrap_argv(
     *,
     network: bool,
     joins: bool = False,
+    views: ViewSetup | None = None,
 ) -> list[str]:
     """Return the bwrap command line: a read-only root, over it writable mounts, over those protected and hidden ones.
 
-    `joins`: bwrap already starts in a network namespace other than the machine's.
+    `joins`: bwrap already starts in a network namespace other than the machine's. `views`: commands can have views.
     """
     spaces = ["--unshare-ipc"]
     if variant.user:
@@ -135,11 +146,10 @@ def build_bubblewrap_argv(
             spaces += ["--remount-ro", "/proc"]
     if not (network or joins):
         spaces.append("--unshare-net")
-    argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *spaces, *_list_capability_flags(variant)]
+    argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", *spaces, *_list_capability_flags(views=views is not None)]
     argv += _list_run_mounts()
     argv += _list_granted_mounts(layout, temporary=False)
-    for path in sorted((*layout.temporary, *layout.persistent), key=len):  # inner folders after the outer ones
-        argv += ["--ro-bind" if path in layout.persistent else "--bind", path, path]
+    argv += _list_temporary_mounts(layout, layout.temporaries)
     argv += _list_granted_mounts(layout, temporary=True)
     inside_hidden = [path for path in layout.writable if any(contains(folder, path) for folder in layout.hidden)]
     for path in (*layout.writable, *layout.pinned):
@@ -148,23 +158,33 @@ def build_bubblewrap_argv(
     for path in layout.protected:
         argv += ["--ro-bind-try", path, path]
     hidden = (*layout.hidden, *layout.sockets)
-    argv += _list_hidden_mounts(hidden)
+    argv += _list_hidden_mounts(path for path in hidden if path not in layout.concealed)
+    argv += _list_hidden_mounts(layout.concealed, _EMPTY_FILE)
     for path in layout.visible:
         argv += ["--ro-bind-try", path, path]
     for path in inside_hidden:
         argv += ["--bind", path, path]
     setup = ["private", *(["net", "="] if network else [f"={_SOCKET_FAMILIES}"])]
     setup += [] if variant.processes else ["pids"]
-    for option, path in dict.fromkeys(pairwise(argv)):
+    for option, source, path in dict.fromkeys(zip(argv, argv[1:], [*argv[2:], ""], strict=False)):
         if option == "--tmpfs":
-            setup.append(f"*{path}")
+            setup.append(f"*{source}")
         elif option == "--bind" and (path in inside_hidden or not any(contains(place, path) for place in hidden)):
-            setup.append(_identify(path))
+            setup.append(_identify(source, path))
+    if views is not None:
+        argv += ["--dir", _VIEWS, "--bind", views.folder, f"{_VIEWS}/up"]
+        setup += [f"%{views.mode}:{_VIEWS}", _identify(views.folder, f"{_VIEWS}/up")]
+        for number, root in enumerate(views.roots):  # an overlay accepts no folder with the mounts from above in it
+            argv += ["--ro-bind", root, f"{_VIEWS}/l{number}"]
+            setup += [f"#{root}", _identify(root, f"{_VIEWS}/l{number}")]
     return [*argv, "--", *build_init_argv(python, fd, *setup)]
 
 
-def _identify(path: str) -> str:
-    """Return the word that makes `lockdown` check that this file was mounted, and not what a link led to meanwhile."""
+def _identify(path: str, place: str = "") -> str:
+    """Return the word that makes `lockdown` check that this file was mounted, and not what a link led to meanwhile.
+
+    `place` is where it was mounted, if that is not the same path.
+    """
     try:
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     except OSError as error:
@@ -175,7 +195,14 @@ def _identify(path: str) -> str:
         status = os.fstat(fd)
     finally:
         os.close(fd)
-    return f"@{status.st_dev}:{status.st_ino}:{path}"
+    return f"@{status.st_dev}:{status.st_ino}:{place or path}"
+
+
+def _list_temporary_mounts(layout: SandboxLayout, sources: Mapping[str, str]) -> list[str]:
+    argv: list[str] = []
+    for path in sorted({*layout.temporary, *layout.persistent}, key=len):  # inner folders after the outer ones
+        argv += ["--ro-bind", path, path] if path in layout.persistent else ["--bind", sources[path], path]
+    return argv
 
 
 def _list_granted_mounts(layout: SandboxLayout, *, temporary: bool) -> list[str]:
@@ -189,18 +216,22 @@ def _list_granted_mounts(layout: SandboxLayout, *, temporary: bool) -> list[str]
     return argv
 
 
-def build_nested_argv(bwrap: str, python: str) -> list[str]:
-    """Return the command line of a read-only sandbox inside a sandbox. Network, pids and hidden paths stay the same."""
-    return [
-        *(bwrap, "--unshare-user", "--ro-bind", "/", "/", "--dev", "/dev", "--cap-drop", "ALL"),
-        *("--", *build_init_argv(python, NESTED_FD, "plain")),
-    ]
+def build_nested_argv(bwrap: str, python: str, layout: SandboxLayout) -> list[str]:
+    """Return the command line of a read-only sandbox inside a sandbox. Network and pids stay the same."""
+    argv = [bwrap, "--unshare-user", "--ro-bind", "/", "/", "--dev", "/dev", "--cap-drop", "ALL"]
+    argv += _list_temporary_mounts(layout, {path: path for path in layout.temporary})
+    setup = [_identify(source, path) for path, source in layout.temporaries.items() if path not in layout.persistent]
+    argv += _list_hidden_mounts(layout.concealed, _EMPTY_FILE)
+    setup += [f"*{path}" for path in layout.concealed]
+    return [*argv, "--", *build_init_argv(python, NESTED_FD, "plain", *setup)]
 
 
-def _list_capability_flags(variant: BubblewrapVariant) -> list[str]:
+def _list_capability_flags(*, views: bool) -> list[str]:
     """Return the flags for the capabilities that `lockdown` needs and those that root keeps."""
     wanted = ["CAP_SYS_ADMIN"]
-    if os.getuid() == 0:
+    if views:
+        wanted.append("CAP_SETPCAP")
+    if views or os.getuid() == 0:
         wanted += ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID"]
     return ["--cap-drop", "ALL", *(word for name in wanted for word in ("--cap-add", name))]
 
@@ -215,11 +246,11 @@ def _list_run_mounts() -> list[str]:
     return argv
 
 
-def _list_hidden_mounts(paths: Sequence[str]) -> list[str]:
-    """Mount an empty folder over each folder and /dev/null over each file."""
+def _list_hidden_mounts(paths: Iterable[str], cover: str = "/dev/null") -> list[str]:
+    """Mount an empty folder over each folder and `cover` over each file. Opening /dev/null there is not permitted."""
     argv: list[str] = []
     for path in paths:
-        argv += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]  # noqa: PTH112
+        argv += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", cover, path]  # noqa: PTH112
     return argv
 
 
@@ -245,8 +276,12 @@ def open_sandbox(
     path: str,
     join_network: str = "",
     python: str = sys.executable,
+    views: str = "",
 ) -> SandboxSupervisor:
-    """Create a sandbox. `join_network` is a network namespace to enter. Raise SandboxSetupError."""
+    """Create a sandbox. `join_network` is a network namespace to enter. Raise SandboxSetupError.
+
+    `views`: the folder for the layers of views, if commands can have them.
+    """
     if not sys.platform.startswith("linux"):
         raise SandboxSetupError("Linux is required")
     if not python:
@@ -263,14 +298,54 @@ def open_sandbox(
         raise SandboxSetupError("bwrap is not installed")
     before = [find_program("nsenter", path) or "nsenter", f"--net={join_network}", "--"] if join_network else []
     variant = BUBBLEWRAP_VARIANTS[candidate.variant]
+    setup = _plan_views(views, variant, layout) if views else None
     return open_supervisor(
         lambda fd: [
             *before,
-            *build_bubblewrap_argv(bwrap, variant, layout, python, fd, network=network, joins=bool(join_network)),
+            *build_bubblewrap_argv(
+                bwrap, variant, layout, python, fd, network=network, joins=bool(join_network), views=setup
+            ),
         ],
         env,
         has_own_pids=variant.processes,
+        views=setup,
     )
+
+
+def _plan_views(folder: str, variant: BubblewrapVariant, layout: SandboxLayout) -> ViewSetup:
+    """Return what views of this sandbox are made of. Raise SandboxSetupError if a command could write past them."""
+    roots = list_view_roots(layout)
+    for path in roots:
+        if not os.path.isdir(path):  # noqa: PTH112
+            raise SandboxSetupError(f"{path} is no folder")
+    if not roots:
+        raise SandboxSetupError("there is no folder that commands may write")
+    try:
+        # Real root can use attributes that no command can set, and with them overlays can record renamed folders.
+        is_real = Path("/proc/self/uid_map").read_text(encoding="ascii").split() == ["0", "0", "4294967295"]
+    except OSError as error:
+        raise SandboxSetupError(f"{error.filename}: {error.strerror}") from None
+    mode: ViewMode = "trusted" if os.getuid() == 0 and is_real and not variant.user else "user"
+    for path in roots if mode == "user" else ():
+        if foreign := _find_foreign(path):
+            raise SandboxSetupError(f"{foreign} belongs to another group or user, so a view could not change it")
+    return ViewSetup(folder, roots, mode)
+
+
+def _find_foreign(folder: str) -> str:
+    """Return a file near the top of a folder that the user can write but whose group or owner is another one, or "".
+
+    The user namespace of a view knows only those of the user.
+    """
+    with os.scandir(folder) as entries:
+        paths = [folder, *(entry.path for entry in islice(entries, _MAX_LOOKED_AT))]
+    for path in paths:
+        with suppress(OSError):
+            status = os.lstat(path)
+            is_own = (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
+            if not is_own and not stat.S_ISLNK(status.st_mode) and os.access(path, os.W_OK):
+                return path
+    return ""
 
 
 def can_open(candidate: SandboxCandidate, *, network: bool, path: str) -> bool:

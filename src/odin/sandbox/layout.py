@@ -11,6 +11,7 @@ granted path, and no other existing entry, can change.
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -131,7 +132,8 @@ class SecretPaths:
         self._root = session.root
         self._candidates: dict[str, list[str]] = {}
         home = (f"{session.home}/{name}" for name in _HOME_SECRETS)
-        for path in (*home, *session.odin_folders, *_SYSTEM_SECRETS):
+        views = (session.views,) if session.views else ()
+        for path in (*home, *session.odin_folders, *views, *_SYSTEM_SECRETS):
             self._candidates.setdefault(os.path.dirname(path), []).append(path)  # noqa: PTH120
         self._known: dict[str, tuple[tuple[int, int, int], list[str]]] = {}
 
@@ -244,7 +246,8 @@ FileIdentity = tuple[str, int, int]
 class SandboxSession(Struct, frozen=True):
     """The session of a sandbox. `odin_folders` hold keys and are hidden, except the paths in `visible`.
 
-    `root`, `writable` and `TMPDIR` are resolved once: a command could put a link in their place later.
+    `views` is the folder for the layers of views and for temporary files; it is hidden, too. Without it, commands have
+    no views. `root`, `writable` and `TMPDIR` are resolved once: a command could put a link in their place later.
     """
 
     root: str
@@ -253,15 +256,17 @@ class SandboxSession(Struct, frozen=True):
     odin_folders: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
+    views: str = ""
 
 
 class SandboxLayout(Struct, frozen=True):
     """Which paths a sandbox makes writable, read-only or invisible.
 
-    `temporary` and `writable` are writable, and so is `granted`, for one command. `persistent` lies inside temporary
-    folders but is read-only (a home in /tmp). `pinned` is writable but cannot be moved away; `protected` is read-only
+    `temporary` and `writable` are writable, and so is `granted`, for one command. What commands see in the temporary
+    folders lies in `private`, in folders with their numbers. `persistent` lies inside temporary folders but is real and
+    read-only (a home or a project in /tmp). `pinned` is writable but cannot be moved away; `protected` is read-only
     inside writable folders. `hidden` and `sockets` are invisible, except `visible`. `covered` are the device and inode
-    numbers of what is hidden or protected.
+    numbers of what is hidden or protected. `concealed` is the part of `hidden` that only some commands must not see.
     """
 
     temporary: tuple[str, ...]
@@ -274,6 +279,13 @@ class SandboxLayout(Struct, frozen=True):
     sockets: tuple[str, ...] = ()
     granted: tuple[GrantedFolder, ...] = ()
     covered: tuple[FileIdentity, ...] = ()
+    private: str = ""
+    concealed: tuple[str, ...] = ()
+
+    @property
+    def temporaries(self) -> dict[str, str]:
+        """The temporary folders, and where what commands see in them lies."""
+        return {path: f"{self.private}/{at}" if self.private else path for at, path in enumerate(self.temporary)}
 
 
 EMPTY_LAYOUT = SandboxLayout(temporary=(), persistent=(), writable=(), pinned=(), protected=(), hidden=(), visible=())
@@ -285,41 +297,51 @@ def plan_layout(
     writes: bool,
     protected_files: ProtectedFiles | None = None,
     scope: tuple[str, ...] | None = None,
+    private: str = "",
+    concealed: Sequence[str] = (),
 ) -> SandboxLayout:
     """Return the layout for commands. With `scope`, of the project and its git folder only these paths are writable.
 
-    A missing path is skipped: its parent would have to be writable. So is one that has become a link.
+    A missing path is skipped: its parent would have to be writable. So is one that has become a link. `private` is the
+    folder for the temporary files of the session, `concealed` are paths to hide besides.
     """
-    temporary = find_temp_folders(session.env)
     repositories = find_git_folders(session.root)
     dot_git = f"{session.root}/.git"
     project = [session.root, *(path for path in repositories if path != dot_git)] if scope is None else scope
     writable = _list_unmoved([*project, *session.writable])
+    temporary = find_session_temp_folders(session)
+    persistent = _find_persistent(temporary, [*_list_lasting(session), *writable])
+    if private:
+        for number in range(len(temporary)):
+            with suppress(FileExistsError):
+                os.mkdir(f"{private}/{number}")  # noqa: PTH102
+                os.chmod(f"{private}/{number}", 0o1777)  # noqa: PTH101
     if writes:
         # Create Odin's folders if a command could create them: a missing folder cannot be hidden.
         for path in session.odin_folders:
-            if _is_covered_by(os.path.realpath(path), [*writable, *temporary]):
+            if _is_covered_by(os.path.realpath(path), writable):
                 with suppress(OSError):
                     os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103
     secrets = SecretPaths(session)
-    hidden = secrets.find() + find_kernel_mounts([*writable, *temporary])
-    sockets = find_sockets(temporary, session.env)
+    concealed = [path for path in concealed if os.path.lexists(path)]
+    hidden = list(dict.fromkeys([*secrets.find(), *find_kernel_mounts([*writable, *persistent]), *concealed]))
+    unseen = WritableFolders((), tuple(temporary), tuple(persistent))
+    sockets = [path for path in find_sockets(persistent, session.env) if path not in unseen]
     protected = (protected_files or ProtectedFiles(session.root)).list_read_only() if writes else []
     git = [path for path in repositories if path == dot_git and scope is None]
     pinned = [*git, *_list_parents([*hidden, *protected], writable)]
-    persistent = _find_persistent(temporary, session.home)
-    if scope is not None and _is_covered_by(session.root, temporary):
-        persistent.append(session.root)
     return SandboxLayout(
-        temporary=tuple(temporary) if writes else (),
-        persistent=tuple(persistent) if writes else (),
+        temporary=tuple(temporary),
+        persistent=tuple(persistent),
         writable=writable if writes else (),
         pinned=tuple(sorted(_list_unmoved(pinned), key=len)) if writes else (),
         protected=tuple(protected),
         hidden=tuple(hidden),
         visible=_resolve_existing(session.visible),
         sockets=tuple(path for path in sockets if not _is_covered(path, [*hidden, *session.visible], session.root)),
-        covered=(*secrets.identify(), *_identify_files(protected)),
+        covered=(*secrets.identify(), *_identify_files(protected), *_identify_files(concealed, exact=True)),
+        private=private,
+        concealed=tuple(concealed),
     )
 
 
@@ -387,6 +409,28 @@ def add_grants(
     return msgspec.structs.replace(layout, granted=tuple(mounts), protected=(*layout.protected, *fixed))
 
 
+def list_view_roots(layout: SandboxLayout) -> tuple[str, ...]:
+    """Return the writable paths that a view must cover: those in no other one, or hidden with a part of it."""
+    inside = [path for path in layout.writable if _is_covered_by(path, layout.hidden)]
+    outer = drop_inner_paths(path for path in layout.writable if path not in inside)
+    return (*(path for path in layout.writable if path in outer), *inside)
+
+
+def list_view_covers(layout: SandboxLayout, hidden: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return what must be hidden in a view with this layout, and what lies in it and must be shown again.
+
+    `hidden` are paths besides those of the layout.
+    """
+    roots = list_view_roots(layout)
+    hidden = tuple(hidden)
+    covers = drop_inner_paths(path for path in hidden if not _is_covered_by(path, roots))
+    wanted = [path for path in (*layout.hidden, *layout.sockets, *hidden) if path not in roots]
+    for root in roots:
+        others = [other for other in roots if contains(root, other) and other != root]
+        covers += drop_inner_paths(path for path in wanted if contains(root, path) and not _is_covered_by(path, others))
+    return covers, [path for path in (*layout.visible, *roots) if _is_covered_by(path, covers)]
+
+
 def is_writable(path: str, layout: SandboxLayout) -> bool:
     """True if a resolved path lies in a writable folder of the layout."""
     return path in WritableFolders(layout.writable, layout.temporary, layout.persistent)
@@ -394,38 +438,44 @@ def is_writable(path: str, layout: SandboxLayout) -> bool:
 
 def has_exposed_files(layout: SandboxLayout, secrets: SecretPaths) -> bool:
     """True if a file to hide or protect is new or was replaced by another: the mount over it has ended with the old."""
-    return layout.covered != (*secrets.identify(), *_identify_files(layout.protected))
+    concealed = _identify_files(layout.concealed, exact=True)
+    return layout.covered != (*secrets.identify(), *_identify_files(layout.protected), *concealed)
 
 
-def _identify_files(paths: Iterable[str]) -> tuple[FileIdentity, ...]:
+def _identify_files(paths: Iterable[str], *, exact: bool = False) -> tuple[FileIdentity, ...]:
+    """Identify files; `exact`: also one that has got the inode of the file it replaces, or just changed."""
     found: list[FileIdentity] = []
     for path in paths:
         with suppress(OSError):
             status = os.lstat(path)
             found.append((path, status.st_dev, status.st_ino))
+            if exact and stat.S_ISREG(status.st_mode):
+                found.append((path, 0, status.st_ctime_ns))
             if stat.S_ISLNK(status.st_mode):
                 status = os.stat(path)  # noqa: PTH116
                 found.append((path, status.st_dev, status.st_ino))
     return tuple(found)
 
 
-def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession) -> list[str]:
+def list_exposed_sockets(layout: SandboxLayout, session: SandboxSession, sockets: Iterable[str]) -> list[str]:
     """Return open sockets that appeared after the layout was planned and are not hidden by it."""
     covered = (*layout.hidden, *layout.visible, *layout.sockets)
-    return [path for path in list_open_sockets() if not _is_covered(path, covered, session.root)]
+    unseen = WritableFolders((), layout.temporary, layout.persistent)
+    found = (path for path in sockets if path not in unseen)
+    return [path for path in found if not _is_covered(path, covered, session.root)]
 
 
-def is_temporary(path: str, env: Mapping[str, str], home: str) -> bool:
-    """True if a resolved path lies in a temporary folder, which commands may write to anyway."""
+def is_temporary(path: str, env: Mapping[str, str], home: str, root: str) -> bool:
+    """True if a resolved path lies in a temporary folder, of which commands have their own."""
     temporary = find_temp_folders(env)
-    return path in WritableFolders((), tuple(temporary), tuple(_find_persistent(temporary, home)))
+    return path in WritableFolders((), tuple(temporary), tuple(_find_persistent(temporary, [home, root])))
 
 
 def find_writable_folders(session: SandboxSession) -> WritableFolders:
     """Return the folders that commands can write without an approval."""
-    temporary = find_temp_folders(session.env)
+    temporary = find_session_temp_folders(session)
     folders = tuple(os.path.realpath(path) for path in (session.root, *session.writable))
-    return WritableFolders(folders, tuple(temporary), tuple(_find_persistent(temporary, session.home)))
+    return WritableFolders(folders, tuple(temporary), tuple(_find_persistent(temporary, [session.home])))
 
 
 def _list_parents(paths: Iterable[str], writable: Sequence[str]) -> list[str]:
@@ -458,16 +508,30 @@ def find_temp_folders(env: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(path for path in candidates if path != "/" and _is_usable(path)))
 
 
-def _find_persistent(temporary: Iterable[str], home: str) -> list[str]:
-    """Return the folders inside temporary folders that contain the home; they are not temporary."""
-    real = os.path.realpath(home)
+def find_session_temp_folders(session: SandboxSession) -> list[str]:
+    """Return the temporary folders that do not lie in what commands write anyway."""
+    places = (session.root, *session.writable)
+    return [path for path in find_temp_folders(session.env) if not _is_covered_by(path, places)]
+
+
+def _list_lasting(session: SandboxSession) -> list[str]:
+    """Return what is no temporary file wherever it lies: the home, the project, Odin and its folders."""
+    program = (sys.prefix, sys.base_prefix, os.path.dirname(__file__))  # noqa: PTH120
+    return [session.home, session.root, *session.writable, *session.odin_folders, *session.visible, *program]
+
+
+def _find_persistent(temporary: Sequence[str], lasting: Iterable[str]) -> list[str]:
+    """Return the folders inside temporary folders that contain such paths: they are not temporary."""
     persistent: list[str] = []
-    for folder in temporary:
-        if real == folder:
-            persistent.append(real)
-        elif real.startswith(f"{folder}/"):
-            persistent.append(f"{folder}/{real[len(folder) + 1 :].partition('/')[0]}")
-    return persistent
+    for real in dict.fromkeys(map(os.path.realpath, lasting)):
+        for folder in temporary:
+            if real == folder:
+                persistent.append(real)
+            elif real.startswith(f"{folder}/"):
+                path = f"{folder}/{real[len(folder) + 1 :].partition('/')[0]}"
+                if path not in temporary and os.path.lexists(path):
+                    persistent.append(path)
+    return list(dict.fromkeys(persistent))
 
 
 def _resolve_existing(paths: Iterable[str]) -> tuple[str, ...]:

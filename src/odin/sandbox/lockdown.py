@@ -6,12 +6,16 @@ The first word of the setup is the kind of sandbox:
 - `plain`: a read-only sandbox inside a private one.
 - `landlock`: the kernel limits this process and its children to the named files: `+PATH` is writable, `-PATH` readable.
 
+In a private sandbox, `%MODE:PATH` is where bubblewrap has mounted what views (`view.py`) are made of: the writable
+folders `#PATH` as `l0`, `l1` …, and the folder of the views' layers as `up`. No command can reach it.
+
 `net` and `pids`: the machine's network or processes are shared, so Landlock blocks abstract sockets or signals instead.
 `=1,2`: only sockets of these families can be created; `=`: of all. In both cases the kernel's keyrings, which hold
 tickets and passwords of the user, cannot be used (seccomp).
 
-Finally, all privileges needed for this are dropped. Every step raises OSError if it fails, so that the sandbox is not
-created. Uses system calls through ctypes and no library.
+Finally, all privileges needed for this are dropped; what mounting views needs is kept, but commands do not get it.
+Every step raises OSError if it fails, so that the sandbox is not created. Uses system calls through ctypes and no
+library.
 """
 
 import ctypes
@@ -22,8 +26,12 @@ import struct
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-_CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 0x40000
+CLONE_NEWNS, CLONE_NEWPID = 0x20000, 0x20000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, _MS_REC, _MS_PRIVATE = 1 << 5, 1 << 12, 1 << 14, 1 << 18
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 36, 38
+_PR_CAPBSET_DROP, _PR_SET_SECUREBITS = 24, 28
+_PR_CAP_AMBIENT, _AMBIENT_RAISE = 47, 2
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
@@ -39,7 +47,13 @@ _ABI_WITH_SCOPES = 6
 _ROOT_CAPABILITIES = 0b11011
 """Capabilities to change file ownership and modes. Root's tools need them; read-only mounts stay read-only."""
 
+_MOUNT_CAPABILITIES = _ROOT_CAPABILITIES | 1 << 21
+"""SYS_ADMIN, and what an overlay uses of those who have mounted it: its work folder has mode 000."""
+
 _CAPABILITIES_V3 = 0x20080522
+
+_NO_ROOT = 0b11
+"""Root gets no capabilities by starting a program, except ambient ones. This cannot be undone."""
 
 _PR_SET_SECCOMP = 22
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
@@ -82,10 +96,14 @@ def collect_orphans() -> None:
     _set_process_option(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def lock_down(setup: "tuple[str, ...]") -> None:
-    """Apply the setup, then drop privileges. Raise OSError if a step fails."""
+def lock_down(setup: "tuple[str, ...]") -> int:
+    """Apply the setup, then drop privileges. Raise OSError if a step fails.
+
+    Return the descriptor of what views are made of, or -1.
+    """
     kind, *words = setup
     network = "net" in words
+    views = -1
 
     def list_marked(mark: str) -> "list[str]":
         return [word[1:] for word in words if word.startswith(mark)]
@@ -102,11 +120,14 @@ def lock_down(setup: "tuple[str, ...]") -> None:
         for device, inode, path in mounted:
             check_identity(path, int(device), int(inode))
         check_mounts(writable, ["/dev", "/proc", *list_marked("*")])
+        for place in list_marked("%"):
+            views = _cover_views(place.partition(":")[2], list_marked("#"))
         if scoped and read_landlock_abi() >= _ABI_WITH_SCOPES:
             _enforce(_Ruleset(0, 0, scoped))
     for families in list_marked("="):
         filter_calls([int(number) for number in families.split(",") if number])
-    _drop_privileges()
+    _drop_privileges(mounts=views >= 0)
+    return views
 
 
 def keep_mounts_out(writable: "list[str]") -> None:
@@ -117,8 +138,8 @@ def keep_mounts_out(writable: "list[str]") -> None:
     itself, new mounts appear, and Landlock makes them read-only.
     """
     try:
-        _check_result(_LIBC.unshare(_CLONE_NEWNS), "unshare")
-        _check_result(_LIBC.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_PRIVATE), None), "mount")
+        unshare(CLONE_NEWNS)
+        mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     except PermissionError:
         if not read_landlock_abi():
             raise
@@ -139,17 +160,48 @@ def check_mounts(writable: "list[str]", new: "list[str]") -> None:
     It was mounted while the sandbox was created, or a link led bubblewrap there.
     """
     planned: set[str] = set()
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-        mounts = [line.split(" ") for line in file]  # a mount comes after the one that it is mounted on
-    for number, parent, _, _, path, options, *_ in mounts:
-        for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-            path = path.replace(code, character)
+    for number, parent, path, options in _list_mounts():
         if "ro" in options.split(","):
             continue
         if path in writable or parent in planned or any(f"{path}/".startswith(f"{place}/") for place in new):
             planned.add(number)
         elif _find_mount(path) == number:
             raise OSError(errno.EBUSY, "mounted while the sandbox was created", path)
+
+
+def _list_mounts() -> "list[tuple[str, str, str, str]]":
+    """Return number, parent, path and options of all mounts, each after the one that it is mounted on."""
+    mounts: list[tuple[str, str, str, str]] = []
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+        for line in file:
+            number, parent, _, _, path, options, *_ = line.split(" ")
+            for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+                path = path.replace(code, character)
+            mounts.append((number, parent, path, options))
+    return mounts
+
+
+def _cover_views(place: str, roots: "list[str]") -> int:
+    """Hide what views are made of. Return its descriptor. Raise OSError if something is mounted in a root.
+
+    A view would show the empty folder below it.
+    """
+    for _, _, path, _ in _list_mounts():
+        for number, root in enumerate(roots):
+            if path.startswith(f"{place}/l{number}/"):
+                raise OSError(errno.EXDEV, "a file system is mounted there", root + path[len(f"{place}/l{number}") :])
+    fd = os.open(place, os.O_PATH)
+    mount("tmpfs", place, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=4k")
+    return fd
+
+
+def unshare(spaces: int) -> None:
+    _check_result(_LIBC.unshare(spaces), "unshare")
+
+
+def mount(source: "str | None", path: str, kind: "str | None", flags: int, options: str = "") -> None:
+    words = [None if word is None else os.fsencode(word) for word in (source, path, kind)]
+    _check_result(_LIBC.mount(*words, ctypes.c_ulong(flags), os.fsencode(options) or None), "mount")
 
 
 def _find_mount(path: str) -> str:
@@ -238,14 +290,41 @@ def can_filter_sockets() -> bool:
     return os.uname().machine in _CALLS
 
 
-def _drop_privileges() -> None:
-    """Drop capabilities, and make this process undumpable: it holds the socket to Odin."""
-    head = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
-    current = (ctypes.c_uint32 * 6)()
-    _check_result(_LIBC.capget(head, current), "capget")
-    kept = int(current[1]) & (_ROOT_CAPABILITIES if os.getuid() == 0 else 0)
-    _check_result(_LIBC.capset(head, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)), "capset")
+def _drop_privileges(*, mounts: bool) -> None:
+    """Drop capabilities, and make this process undumpable: it holds the socket to Odin.
+
+    `mounts`: keep what mounting a view needs. Commands get nothing of it: not even root's get any capability but those
+    that are ambient, and the bounding set has no others.
+    """
+    had = _read_capabilities()
+    kept = had & (_ROOT_CAPABILITIES if os.getuid() == 0 else 0)
+    if mounts:
+        _set_process_option(_PR_SET_SECUREBITS, _NO_ROOT)
+        for number in range(had.bit_length()):
+            if had & ~kept & 1 << number:
+                _set_process_option(_PR_CAPBSET_DROP, number)
+    _set_capabilities(had & _MOUNT_CAPABILITIES if mounts else kept, kept if mounts else 0)
+    for number in range(kept.bit_length() if mounts else 0):
+        if kept & 1 << number:
+            _check_result(_LIBC.prctl(_PR_CAP_AMBIENT, _AMBIENT_RAISE, number, 0, 0), "prctl")
     _set_process_option(_PR_SET_DUMPABLE, 0)
+
+
+def drop_mount_privileges() -> None:
+    """Drop what `lock_down` has kept for views."""
+    kept = _read_capabilities() & (_ROOT_CAPABILITIES if os.getuid() == 0 else 0)
+    _set_capabilities(kept, kept)
+
+
+def _read_capabilities() -> int:
+    current = (ctypes.c_uint32 * 6)()
+    _check_result(_LIBC.capget((ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0), current), "capget")
+    return int(current[1])
+
+
+def _set_capabilities(permitted: int, inheritable: int) -> None:
+    sets = (ctypes.c_uint32 * 6)(permitted, permitted, inheritable, 0, 0, 0)
+    _check_result(_LIBC.capset((ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0), sets), "capset")
 
 
 def _set_process_option(option: int, value: int) -> None:

@@ -5,7 +5,7 @@ The cached result is valid until something changes that decides it: kernel, sett
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -24,12 +24,39 @@ _KERNEL_SWITCHES = (
 """Files that decide, besides the kernel and the bwrap binary, whether namespaces can be created."""
 
 
+class ViewLimits(Struct, frozen=True):
+    """What one command in a view may use, as bytes of memory, number of processes, and bytes in the upper layers.
+
+    0 is no limit. They are looked at about twice a second.
+    """
+
+    memory: int = 0
+    processes: int = 0
+    disk: int = 0
+
+    def describe(self, exceeded: int) -> str:
+        """Return why a command was killed that has exceeded the limit with this index."""
+        amounts = (
+            f"{self.memory / 1e9:.3g} GB of memory",
+            f"{self.processes} processes",
+            f"{self.disk / 1e9:.3g} GB or {self.disk // 20_000:,} files",
+        )
+        return f"It was stopped because it used more than {amounts[exceeded]}."
+
+
+def make_limits() -> ViewLimits:
+    """Return limits that only a command out of control exceeds."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return ViewLimits(memory=memory * 3 // 4, processes=4_000, disk=20_000_000_000)
+
+
 class SandboxOptions(Struct, frozen=True):
-    """The user's settings: `backend` is auto, bubblewrap, landlock or off."""
+    """The user's settings: `backend` is auto, bubblewrap, landlock or off. `limits` are those of commands in views."""
 
     backend: str = "auto"
     network: bool = False
     unsandboxed_commands: tuple[str, ...] = ()
+    limits: ViewLimits = ViewLimits()
 
 
 class SandboxCandidate(Struct, frozen=True):
@@ -42,13 +69,16 @@ class SandboxCandidate(Struct, frozen=True):
 class ProbeResult(Struct, frozen=True):
     """The first candidate that worked, and why the stronger ones failed.
 
-    `leaks`: this sandbox cannot switch the network off.
+    `leaks`: this sandbox cannot switch the network off. `no_view`: why commands cannot have views on this machine; a
+    project can have other reasons. `with_views` are the projects in which a view was mounted.
     """
 
     key: str
     candidate: SandboxCandidate
     reasons: dict[str, str] = {}
     leaks: bool = False
+    no_view: str = ""
+    with_views: tuple[str, ...] = ()
 
 
 def find_program(name: str, path: str) -> str:
@@ -76,21 +106,68 @@ def describe_problem(options: SandboxOptions, probe: ProbeResult | None) -> str:
     )
 
 
-def describe_sandbox(options: SandboxOptions, probe: ProbeResult | None, path: str = os.defpath) -> str:
+def describe_sandbox(
+    options: SandboxOptions, probe: ProbeResult | None, path: str = os.defpath, no_view: str = ""
+) -> str:
     """Return one line about the sandbox of commands; before it was tried, the one that will probably be used."""
     network = "network on" if options.network else "network off"
     if options.backend == "off":
         return "no sandbox, as configured"
     if probe is None:
         return f"{_guess_kind(options, path)} (untried), {network}"
-    if probe.candidate.kind != "none" and probe.leaks and not options.network:
-        return f"{probe.candidate.kind}, network cannot be switched off on this kernel"
     if probe.candidate.kind != "none":
-        return f"{probe.candidate.kind}, {network}"
+        leaks = probe.leaks and not options.network
+        views = ", no views" if no_view or probe.no_view or probe.candidate.kind == "landlock" else ""
+        return f"{probe.candidate.kind}, {'network cannot be switched off on this kernel' if leaks else network}{views}"
     if describe_problem(options, probe):
         return f"{options.backend} does not work, commands are disabled"
     reasons = "; ".join(f"{name}: {reason}" for name, reason in probe.reasons.items())
     return f"no sandbox ({reasons})" if reasons else "no sandbox"
+
+
+_APPARMOR_PROFILE = """\
+Allow bubblewrap to create user namespaces and to mount in them:
+
+sudo tee /etc/apparmor.d/bwrap >/dev/null <<'END'
+abi <abi/4.0>,
+include <tunables/global>
+profile bwrap {bwrap} flags=(unconfined) {{
+  userns,
+}}
+END
+sudo apparmor_parser -r /etc/apparmor.d/bwrap"""
+
+_APPARMOR_OTHER = "/etc/apparmor.d/bwrap-userns-restrict"
+"""Ubuntu's own profile, which lets bubblewrap start but takes all privileges from what it starts."""
+
+
+def is_restricted_by_apparmor() -> bool:
+    """True if user namespaces need an AppArmor profile, as on Ubuntu."""
+    return _read_text("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
+
+
+def describe_remedy(reason: str, failures: Mapping[str, str], bwrap: str, *, needs_profile: bool) -> str:
+    """Return how to confine commands better than for this `reason`, in sentences or with commands, or "".
+
+    `failures` are the backends that do not work. `needs_profile`: AppArmor restricts bubblewrap without one.
+    """
+    why = failures.get("bubblewrap", "")
+    if not sys.platform.startswith("linux") or "sandbox.backend" in reason:
+        return ""
+    if not bwrap:
+        return "Install bubblewrap (the program bwrap)."
+    is_forbidden = any(word in f"{reason} {why}" for word in ("namespace", "uid map", "ermi", "may not mount"))
+    if is_forbidden and needs_profile:
+        first = f"sudo apparmor_parser -R {_APPARMOR_OTHER}\nsudo ln -s {_APPARMOR_OTHER} /etc/apparmor.d/disable/\n"
+        profile = _APPARMOR_PROFILE.format(bwrap=bwrap)
+        if os.path.exists(_APPARMOR_OTHER):  # noqa: PTH110
+            profile = profile.replace("sudo tee", f"{first}sudo tee")
+        return profile
+    if "no overlay file system" in reason:
+        return "Load it with `sudo modprobe overlay`."
+    if "on an overlay" in reason:
+        return "Put the project or ~/.local/state/odin on a volume of its own."
+    return f"bubblewrap does not work: {why}." if why else ""
 
 
 def _guess_kind(options: SandboxOptions, path: str) -> str:

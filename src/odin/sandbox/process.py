@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
+from odin.core.effects import ViewLayer
 from odin.sandbox.output import OutputPipe, OutputSink
 
 SYSTEM_PATH = "/usr/bin:/bin:/run/current-system/sw/bin"
@@ -177,8 +178,8 @@ def find_marked(mark: str) -> list[int]:
     return [pid for pid in _list_pids() if pid != own and needle in _read_proc(pid, "environ")]
 
 
-def signal_marked(mark: str, number: int) -> int:
-    """Signal all marked processes and return how many.
+def signal_marked(mark: str, number: int, signaled: int = 0) -> int:
+    """Signal all marked processes and return how many, except those of a process group that was signaled already.
 
     A pidfd is opened before the mark is checked again, so a reused pid is never signaled.
     """
@@ -190,7 +191,7 @@ def signal_marked(mark: str, number: int) -> int:
         except (AttributeError, OSError):
             continue
         try:
-            if needle in _read_proc(pid, "environ"):
+            if needle in _read_proc(pid, "environ") and os.getpgid(pid) != signaled:
                 signal.pidfd_send_signal(fd, number)
                 hit += 1
         except OSError:
@@ -366,6 +367,16 @@ class ChildProcess(Protocol):
         """True if the sandbox still ran processes of ended commands when this one exited. Valid after `collect`."""
         ...
 
+    @property
+    def view(self) -> ViewLayer | None:
+        """Where its writes go, if not to the real files."""
+        ...
+
+    @property
+    def excess(self) -> str:
+        """Why it was killed, if it has exceeded a limit, or "". Valid after `collect`."""
+        ...
+
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Call `on_exit` once, in the running event loop, when the process has exited."""
         ...
@@ -438,6 +449,8 @@ class LocalChild:
     """A direct child of this process."""
 
     left_processes = False
+    view = None
+    excess = ""
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -515,6 +528,14 @@ class RunningProcess:
         return self._child.left_processes
 
     @property
+    def view(self) -> ViewLayer | None:
+        return self._child.view
+
+    @property
+    def excess(self) -> str:
+        return self._child.excess
+
+    @property
     def is_reading(self) -> bool:
         """True while a pipe is open, so more output may come."""
         return any(pipe.is_open for pipe in self.pipes)
@@ -545,9 +566,10 @@ class RunningProcess:
 
     def send_signal(self, number: int) -> None:
         """Signal the whole group, and every process with the mark."""
-        if not self.exited or self.has_survivors():
+        has_group = not self.exited or self.has_survivors()
+        if has_group:
             signal_group(self.pid, number)
-        signal_marked(self.mark, number)
+        signal_marked(self.mark, number, self.pid if has_group else 0)
 
     def has_survivors(self) -> bool:
         """True if group members outlived the leader. Checked by start time, because a pid may be reused."""

@@ -24,7 +24,7 @@ _GIT_PROTECTED = ("config", "config.worktree", "hooks", "commondir", "info/attri
 _BARE_REPOSITORY = frozenset(("HEAD", "objects", "refs"))
 """Entries that make a folder of any name a git folder."""
 
-_INSTALLED = frozenset(
+INSTALLED = frozenset(
     """
     node_modules bower_components site-packages dist-packages vendor venv .venv .tox .nox target __pycache__ .cache
     .pnpm-store pods
@@ -53,7 +53,7 @@ Times = tuple[int, int, int]
 
 
 class FolderListing(Struct, frozen=True):
-    """What matters of one folder, as paths. `is_installed`: the folder is one of `_INSTALLED`, or lies in one.
+    """What matters of one folder, as paths. `is_installed`: the folder is one of `INSTALLED`, or lies in one.
 
     `watched` are protected files that ordinary commands write, and `programs` those that package managers install: they
     are never read-only.
@@ -286,7 +286,7 @@ def _list_folder(folder: str, is_installed: bool) -> FolderListing:
             elif kind == "protected" and not (is_installed and _is_for_build_server(parents, name)):
                 protected.append(entry.path)
             elif is_folder:
-                (installed if name.lower() in _INSTALLED else subfolders).append(entry.path)
+                (installed if name.lower() in INSTALLED else subfolders).append(entry.path)
     if names >= _BARE_REPOSITORY:
         git_folders.append(folder)
     return FolderListing(

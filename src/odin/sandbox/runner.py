@@ -19,6 +19,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.core.effects import ViewLayer
 from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import contains
 from odin.core.profile import PROJECT, ProcessProfile
@@ -48,6 +49,10 @@ class SandboxUnavailable(OSError):
 
     def __str__(self) -> str:
         return str(self.args[-1])
+
+
+class ViewUnavailable(SandboxUnavailable):
+    """The command cannot have a view, so it was not run. The message is the reason, as a clause."""
 
 
 CONFINED_HINT = "What a project brings runs only in a sandbox. Put it into your own settings to run it without one."
@@ -110,7 +115,8 @@ class CommandResult(Struct, frozen=True):
     """The result of a command. `output` is cut to the limit; `spill_path` is the file with all of it.
 
     `has_survivors`: a process it started still runs. `denial`: what the sandbox probably denied. `tampered_files`:
-    protected files it created or changed, which other programs execute or obey.
+    protected files it created or changed, which other programs execute or obey. `view`: where its writes went, if its
+    profile asked for one; the caller clears it (`remove_layer`). `excess`: why it was killed, if it exceeded a limit.
     """
 
     code: int
@@ -123,6 +129,8 @@ class CommandResult(Struct, frozen=True):
     spill_path: str = ""
     denial: str = ""
     tampered_files: tuple[str, ...] = ()
+    view: ViewLayer | None = None
+    excess: str = ""
 
 
 class CapturedOutput(Struct, frozen=True):
@@ -511,7 +519,16 @@ def _make_result(
 ) -> CommandResult:
     text, truncated = sink.render_text()
     return CommandResult(
-        running.code, text, running.pid, sink.total, truncated, timed_out, has_survivors, spill_path=sink.path
+        running.code,
+        text,
+        running.pid,
+        sink.total,
+        truncated,
+        timed_out,
+        has_survivors,
+        spill_path=sink.path,
+        view=running.view,
+        excess=running.excess,
     )
 
 

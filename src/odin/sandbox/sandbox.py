@@ -11,6 +11,8 @@ permission mode can. Git and servers never do: where no sandbox works, or it is 
 """
 
 import asyncio
+import errno
+import functools
 import os
 import re
 import sys
@@ -21,14 +23,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from odin.core.path_names import contains
-from odin.core.profile import PROJECT, ProcessProfile
+from odin.core.profile import PROJECT, CommandLevel, ProcessProfile
 from odin.core.timing import DEFAULT_TIMING
 from odin.sandbox.backends import (
     build_nested_argv,
     can_leak_network,
     can_open,
     list_candidates,
-    list_private_temp_folders,
     open_sandbox,
 )
 from odin.sandbox.layout import (
@@ -42,6 +43,8 @@ from odin.sandbox.layout import (
     has_exposed_files,
     is_writable,
     list_exposed_sockets,
+    list_open_sockets,
+    list_view_covers,
     plan_git_layout,
     plan_layout,
 )
@@ -52,20 +55,28 @@ from odin.sandbox.probe import (
     SandboxOptions,
     compute_probe_key,
     describe_problem,
+    describe_remedy,
     describe_sandbox,
     find_program,
+    is_restricted_by_apparmor,
     load_probe,
     save_probe,
 )
-from odin.sandbox.protected_files import ProtectedFiles, ProtectedState, find_tampered_files
-from odin.sandbox.runner import SandboxUnavailable
+from odin.sandbox.protected_files import ProtectedFiles, ProtectedState, find_git_folders, find_tampered_files
+from odin.sandbox.runner import SandboxUnavailable, ViewUnavailable
+from odin.sandbox.secret_files import SecretFiles
 from odin.sandbox.supervisor import (
     SandboxedChild,
     SandboxSetupError,
     SandboxSupervisor,
     SupervisorGone,
+    ViewMountError,
     open_nested_supervisor,
 )
+from odin.sandbox.temporary_files import TemporaryFiles
+from odin.sandbox.views.layer import remove_layer
+from odin.sandbox.views.setup import describe_mount_error
+from odin.sandbox.views.store import PrivateFolder
 
 _MAX_SCANNED_CHARS = 20_000
 """Number of characters at the end of the output that are scanned."""
@@ -87,12 +98,15 @@ _CREDENTIALS = re.compile(
 )
 _DOCKER = re.compile(r"cannot connect to the docker daemon|docker\.sock|podman\.sock", re.IGNORECASE)
 _READ_ONLY = re.compile(r"read-only file system|\bEROFS\b", re.IGNORECASE)
+_FOREIGN = re.compile(r"value too large for defined data type|\bEOVERFLOW\b", re.IGNORECASE)
+"""What programs say when a view cannot change a file of another group."""
+
 _BUSY = re.compile(r"device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _DENIED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _REFUSED = re.compile(r"connection refused|\bECONNREFUSED\b|couldn't connect|failed to connect", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?:[\s\w(),\"]*port)?[:\s]+(\d{2,5})\b")
 _PATH_BEFORE = re.compile(
-    r"""(?:['"‘`]([^'"’`\n]+)['"’`]|([^\s:'"]+)): (?=read-only file|permission denied)""", re.IGNORECASE
+    r"""(?:['"‘`]([^'"’`\n]+)['"’`]|([^\s:'"]+)): (?=read-only file|permission denied|value too large)""", re.IGNORECASE
 )
 _ERROR_WORD = re.compile(r"E[A-Z]+|\[?[Ee]rrno|\d+\]?|[A-Za-z]*Error")
 _QUOTED = re.compile(r"""['"‘`]([^'"’`\n]*[/.\w][^'"’`\n]*)['"’`]""")
@@ -104,10 +118,13 @@ _PRIVATE_TMP = "/dev/shm"
 _APART = frozenset(("git", "git-remote", "server"))
 """Profiles of programs that do not see the network of the commands, nor their temporary files if they are git."""
 
-_MAX_SPARE = 1
-"""Idle sandboxes kept for git: it often runs several times in a row with the same profile."""
+_MAX_SPARE = 3
+"""Idle sandboxes kept for git: a worktree is made, compared and removed with about three profiles in turn."""
 
 _MAX_TRIES = 3
+
+_MAX_REMEMBERED = 100
+"""Projects of which it is remembered that views work there."""
 
 
 def describe_denial(output: str, code: int, cwd: str, layout: SandboxLayout, *, network: bool) -> str:
@@ -136,6 +153,8 @@ def _describe_file_denial(line: str, code: int, cwd: str, layout: SandboxLayout)
     if _READ_ONLY.search(line):
         path = _extract_path(line, cwd)
         return f"writing {path}" if path else "writing outside the project and the temporary folders"
+    if _FOREIGN.search(line):
+        return f"changing {_extract_path(line, cwd) or 'files'} of another group"
     if _BUSY.search(line):
         fixed = (*layout.protected, *layout.pinned, *(granted.path for granted in layout.granted))
         paths = (_join_path(cwd, name) for name in _QUOTED.findall(line) or _BARE.findall(line))
@@ -181,6 +200,16 @@ def _is_port_open(port: int) -> bool:
     return False
 
 
+SandboxUse = tuple[bool, tuple[str, ...]]
+"""What a shared sandbox is for: commands that write, or else those from which these paths are hidden."""
+
+WRITING: SandboxUse = (True, ())
+
+
+def _choose_use(profile: ProcessProfile) -> SandboxUse:
+    return WRITING if profile.writes else (False, profile.hidden)
+
+
 def _needs_own_sandbox(profile: ProcessProfile) -> bool:
     return profile.name in _APART or (profile.writes and (bool(profile.grants) or profile.scope is not None))
 
@@ -205,25 +234,35 @@ class Sandbox:
         self._path = find_writable_folders(session).filter_path(session.env.get("PATH", ""))
         self._error = ""
         self._probe: ProbeResult | None = None
-        self._supervisors: dict[bool, SandboxSupervisor] = {}  # by `writes`
-        self._layouts: dict[bool, SandboxLayout] = {}  # by `writes`
+        self._supervisors: dict[SandboxUse, SandboxSupervisor] = {}
+        self._layouts: dict[SandboxUse, SandboxLayout] = {}
         self._own: dict[SandboxSupervisor, bool] = {}  # True: it may use the network of the shared ones
         self._spare: list[tuple[SandboxLayout, SandboxSupervisor]] = []
         self._own_layouts: dict[ProcessProfile, SandboxLayout] = {}
         self._protected_files = ProtectedFiles(session.root, find_kernel_mounts([session.root]))
         self._secrets = SecretPaths(session)
+        checkouts = (f"{path}/".partition("/.git/") for path in find_git_folders(session.root))
+        checkout = next((path for path, mark, _ in checkouts if mark), session.root)  # another one if it is a worktree
+        self._secret_files = SecretFiles(tuple(dict.fromkeys((session.root, *session.writable, checkout))))
+        self._no_view: str | None = None
+        self._folder = PrivateFolder(session.views)
+        self._temporary_files: TemporaryFiles | None = None
+        self._is_old = False  # there is more to hide than in the shared sandboxes, but they are in use
         self._protected_state: ProtectedState | None = None
         self._late_changes: tuple[str, ...] = ()
         self._root_identity: tuple[int, int] = (0, 0)
-        self._is_network_shared = False
+        self._sharing: set[SandboxUse] = set()  # the read-only sandboxes that share the network of the writable one
         self._idle_s = idle_s
         self._last_use = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._report_group: Callable[[int, bool], None] = lambda group, alive: None
 
     def watch_groups(self, on_change: Callable[[int, bool], None]) -> None:
-        """Call `on_change(group, alive)` when a sandbox starts or ends, for the watchdog."""
+        """Call `on_change(group, alive)` when a sandbox starts or ends, for the watchdog; now for those that run."""
         self._report_group = on_change
+        for supervisor in self._supervisors.values():
+            if supervisor.group:
+                on_change(supervisor.group, True)
 
     @property
     def kind(self) -> SandboxKind | None:
@@ -245,18 +284,18 @@ class Sandbox:
 
     def describe(self) -> str:
         """Return one line about the sandbox."""
-        return describe_sandbox(self._options, self._load_probe(), self._path)
+        return describe_sandbox(self._options, self._load_probe(), self._path, self._no_view or "")
 
     def probe(self, *, force: bool = False) -> None:
         """Find out now which backend works, instead of with the first command. `force` ignores an earlier result."""
         if force and self._options.backend != "off":
             self._probe_again()
         elif self.kind is None:
-            self._get_supervisor(writes=True)
+            self._get_supervisor(WRITING)
 
     def _probe_again(self) -> None:
-        self.kill()
-        supervisor = self._try_candidates(writes=True)
+        self._kill_all()
+        supervisor = self._try_candidates(WRITING)
         if supervisor is not None:
             supervisor.kill()
 
@@ -268,7 +307,7 @@ class Sandbox:
         if not profile.needs_sandbox and (self._options.backend == "off" or is_exempt):
             return False
         if self._load_probe() is None:
-            self._get_supervisor(writes=profile.writes)
+            self._get_supervisor(_choose_use(profile))
         probe = self._load_probe()
         if problem := describe_problem(self._options, probe):
             raise SandboxUnavailable(0, problem)
@@ -308,15 +347,17 @@ class Sandbox:
         """Return the environment without variables that lead to agents and daemons, and with a usable TMPDIR."""
         environment = {name: value for name, value in env.items() if name not in HIDDEN_VARIABLES}
         own = _needs_own_sandbox(profile)
-        layout = self._plan_own_layout(profile) if own else self._get_layout(writes=profile.writes)
+        layout = self._plan_own_layout(profile) if own else self._get_layout(_choose_use(profile))
         probe = self._load_probe()
         is_landlock = probe is not None and probe.candidate.kind == "landlock"
-        folders = list_private_temp_folders(layout) if is_landlock else list(layout.temporary)
+        folders = [path for path in layout.temporary if path not in layout.persistent]
         if profile.name in ("git", "git-remote"):
             environment["PATH"] = self._path
         if profile.name == "git-remote":
             environment.update({name: env[name] for name in ("SSH_AUTH_SOCK",) if name in env})
-        if os.path.realpath(env.get("TMPDIR") or "/tmp") not in folders:
+        if is_landlock and folders and layout.private:
+            environment["TMPDIR"] = layout.temporaries[folders[0]]
+        elif os.path.realpath(env.get("TMPDIR") or "/tmp") not in folders:
             environment["TMPDIR"] = folders[0] if folders else _PRIVATE_TMP
         return environment
 
@@ -334,7 +375,31 @@ class Sandbox:
         self._note_use()
         if profile.name in _APART:
             return self._start_apart(profile, lambda found: found.start(argv, cwd, env, out, err, stdin=stdin))
-        supervisor = self._get_supervisor(writes=profile.writes)
+
+        def start_in(found: SandboxSupervisor, layout: SandboxLayout) -> SandboxedChild:
+            if not profile.view:
+                return found.start(argv, cwd, env, out, err, stdin=stdin)
+            if found.views is None:
+                self._no_view = found.no_view
+                raise ViewUnavailable(0, found.no_view)
+            new: list[str] = []
+            if self._is_old:
+                new = [*self._secrets.find(), *list_exposed_sockets(layout, self._session, list_open_sockets())]
+            hidden, shown = list_view_covers(layout, (*new, *profile.hidden))
+            view = found.take_view()
+            try:
+                covers = {"hidden": hidden, "shown": shown}
+                limits = self._options.limits
+                return found.start(argv, cwd, env, out, err, stdin=stdin, view=view, limits=limits, **covers)
+            except BaseException as error:
+                with suppress(OSError):
+                    remove_layer(view)
+                if isinstance(error, ViewMountError):
+                    raise self._note_no_view(error, found) from None
+                raise
+
+        use = _choose_use(profile)
+        supervisor = self._get_supervisor(use)
         if supervisor is None:
             raise SandboxUnavailable(0, self.problem or "the sandbox no longer works")
         if _needs_own_sandbox(profile):
@@ -344,7 +409,7 @@ class Sandbox:
                 self._own[own] = True
                 self._report_group(own.group, True)
                 try:
-                    child = own.start(argv, cwd, env, out, err, stdin=stdin)
+                    child = start_in(own, self._own_layouts[profile])
                 except BaseException:
                     self._end_own(own)
                     raise
@@ -353,13 +418,113 @@ class Sandbox:
             if profile.scope is not None:
                 raise SandboxUnavailable(0, "the sandbox for this agent's write scope could not be created")
         try:
-            return supervisor.start(argv, cwd, env, out, err, stdin=stdin)
+            child = start_in(supervisor, self._get_layout(use))
         except SupervisorGone:
-            self.kill()
-        supervisor = self._get_supervisor(writes=profile.writes)
+            self._kill_all()
+            supervisor = self._get_supervisor(use)
+            if supervisor is None:
+                raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted") from None
+            child = start_in(supervisor, self._get_layout(use))
+        if child.view is not None:
+            child.on_exit = lambda left: supervisor.prepare_view()
+        return child
+
+    def find_level(self, command: str = "") -> CommandLevel:
+        """Return how commands are confined, or this one. A view of a new project is mounted to find out."""
+        if not self.is_confining(command):
+            return "none"
+        return "kernel" if self.explain_no_view() else "view"
+
+    def is_confining(self, command: str = "") -> bool:
+        """True if commands, or this one, run in a sandbox, with or without a view."""
+        if self._options.backend == "off" or (command and self._is_exempt(command)):
+            return False
+        if self.kind is None:
+            self._get_supervisor(WRITING)
+        return self.kind not in (None, "none") and not self.problem
+
+    def explain_level(self) -> str:
+        """Return why commands are not confined better, and how they would be; "" if there is nothing better."""
+        level = self.find_level()
+        if level == "view":
+            return ""
+        reason = self.explain_no_view() if level == "kernel" else self.explain_unconfined()
+        bwrap = find_program("bwrap", self._path)
+        hint = describe_remedy(reason, self.list_failures(), bwrap, needs_profile=is_restricted_by_apparmor())
+        return f"{reason[:1].upper()}{reason[1:]}. {hint}".strip()
+
+    def explain_no_view(self) -> str:
+        """Return why commands cannot have a view of this project, as a clause, or "".
+
+        The first time, one is mounted to find out; that it works is remembered for later sessions.
+        """
+        if self._options.backend == "off":
+            return "the sandbox is off (sandbox.backend)"
+        root, probe = self._session.root, self._load_probe()
+        if self._no_view is None and probe is not None and root in probe.with_views:
+            self._no_view = ""
+        if self._no_view is None:
+            self._no_view = self._try_view()
+            if self._probe is not None and not self._no_view:
+                known = (*self._probe.with_views, root)[-_MAX_REMEMBERED:]
+                self._probe = replace(self._probe, with_views=known)
+                save_probe(self._probe_file, self._probe)
+        return self._no_view
+
+    def _try_view(self) -> str:
+        supervisor = self._get_supervisor(WRITING)
         if supervisor is None:
-            raise SandboxUnavailable(0, self.problem or "the sandbox ended and cannot be restarted")
-        return supervisor.start(argv, cwd, env, out, err, stdin=stdin)
+            return self.problem or "no sandbox works on this machine"
+        try:
+            self.start(["/"], "/", {}, 2, 2, replace(PROJECT, view=True))
+        except ViewUnavailable as error:
+            return str(error)
+        except OSError:  # a folder is no program, but one would have been started in a view
+            supervisor.prepare_view()
+        return ""
+
+    def _note_no_view(self, error: ViewMountError, supervisor: SandboxSupervisor) -> ViewUnavailable:
+        """Remember why views do not work in this sandbox. Return the exception for it."""
+        number = error.errno or 0
+        assert supervisor.views is not None
+        reason = describe_mount_error(number, supervisor.views)
+        if number in (errno.EINVAL, errno.EACCES, errno.ENODEV, errno.EPERM):  # others may not come again
+            supervisor.views, supervisor.no_view = None, reason
+            self._no_view = reason
+            if number in (errno.ENODEV, errno.EPERM):
+                self._note_no_views(reason)
+        return ViewUnavailable(0, reason)
+
+    def _note_no_views(self, reason: str) -> None:
+        """Remember that views do not work on this machine, whatever the project."""
+        if self._probe is not None:
+            self._probe = replace(self._probe, no_view=reason)
+            save_probe(self._probe_file, self._probe)
+
+    def _open_with_views(
+        self, candidate: SandboxCandidate, layout: SandboxLayout, *, network: bool, join_network: str = ""
+    ) -> SandboxSupervisor:
+        """Create a sandbox in which commands can have views, or one without if that is not possible."""
+        reason = self._probe.no_view if self._probe is not None else ""
+        if not self._session.views:
+            reason = "there is no folder for views"
+        elif candidate.kind != "bubblewrap":
+            reason = "only bubblewrap can mount views"
+        open_it = functools.partial(
+            open_sandbox, candidate, layout, network=network, path=self._path, join_network=join_network
+        )
+        if not reason:
+            try:
+                return open_it(views=self._folder.layers)
+            except SandboxSetupError as error:
+                if error.is_transient:
+                    raise
+                reason = str(error)
+        supervisor = open_it()
+        supervisor.no_view = reason
+        if reason.endswith(os.strerror(errno.EPERM)):
+            self._note_no_views(reason)
+        return supervisor
 
     def _start_apart(
         self, profile: ProcessProfile, start: Callable[[SandboxSupervisor], SandboxedChild]
@@ -422,7 +587,8 @@ class Sandbox:
             remote = profile.name == "git-remote"
             return plan_git_layout(self._session, scope or (), profile.visible, remote=remote)
         session = replace(self._session, writable=()) if profile.name == "server" else self._session
-        base = plan_layout(session, writes=True, protected_files=self._protected_files, scope=scope)
+        private = self._folder.temporary
+        base = plan_layout(session, writes=True, protected_files=self._protected_files, scope=scope, private=private)
         exact = self.kind == "bubblewrap"
         return add_grants(base, self._session, grants.paths, removes=grants.removes, exact=exact)
 
@@ -436,9 +602,8 @@ class Sandbox:
         joinable = probe.candidate.kind == "bubblewrap" and not network and os.getuid() == 0
         for joined in (f"/proc/{outer.pid}/ns/net", "") if joinable else ("",):
             with suppress(SandboxSetupError):
-                supervisor = open_sandbox(
-                    probe.candidate, layout, network=network, path=self._path, join_network=joined
-                )
+                open_it = self._open_with_views if profile.view else functools.partial(open_sandbox, path=self._path)
+                supervisor = open_it(probe.candidate, layout, network=network, join_network=joined)
                 self._own_layouts[profile] = layout
                 return supervisor
         return None
@@ -451,7 +616,7 @@ class Sandbox:
 
     def watch_protected_files(self, cwd: str, profile: ProcessProfile, *, is_alone: bool) -> None:
         """Note the state of the protected files before a command that may write."""
-        if profile.writes or profile.name == "server":
+        if (profile.writes and not profile.view) or profile.name == "server":
             before, now = self._protected_state, self._protected_files.read_state(os.path.realpath(cwd))
             if before is not None and not is_alone:
                 self._late_changes += find_tampered_files(before, now, self._session.root)
@@ -460,7 +625,7 @@ class Sandbox:
     def find_tampered_files(self, cwd: str, profile: ProcessProfile) -> tuple[str, ...]:
         """Return the protected files that are new or changed since the last look."""
         before = self._protected_state
-        if before is None or not profile.writes:
+        if before is None or not profile.writes or profile.view:
             return ()
         self._protected_state = now = self._protected_files.read_state(os.path.realpath(cwd))
         return find_tampered_files(before, now, self._session.root)
@@ -475,7 +640,7 @@ class Sandbox:
 
     def describe_denial(self, output: str, code: int, cwd: str, profile: ProcessProfile) -> str:
         """Return what the sandbox probably denied a failed command, or ""."""
-        layout = self._own_layouts.get(profile) or self._get_layout(writes=profile.writes)
+        layout = self._own_layouts.get(profile) or self._get_layout(_choose_use(profile))
         network = self._options.network or profile.grants.network
         return describe_denial(output, code, cwd, layout, network=network)
 
@@ -499,7 +664,12 @@ class Sandbox:
             self._idle_timer = loop.call_later(left if left > 0 else self._idle_s, self._end_idle, loop)
 
     def kill(self) -> None:
-        """Kill the sandboxes and everything in them."""
+        """Kill the sandboxes and everything in them, and remove their temporary files."""
+        self._kill_all()
+        self._temporary_files = None
+        self._folder.remove()
+
+    def _kill_all(self) -> None:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
@@ -517,7 +687,7 @@ class Sandbox:
                 self._report_group(supervisor.group, False)
         self._supervisors.clear()
         self._layouts.clear()
-        self._is_network_shared = False
+        self._sharing.clear()
 
     def _load_probe(self) -> ProbeResult | None:
         if self._probe is None:
@@ -528,55 +698,81 @@ class Sandbox:
                 self._probe = probe
         return self._probe
 
-    def _get_layout(self, *, writes: bool) -> SandboxLayout:
-        if writes not in self._layouts:
-            self._layouts[writes] = plan_layout(self._session, writes=writes, protected_files=self._protected_files)
-        return self._layouts[writes]
+    def _get_layout(self, use: SandboxUse) -> SandboxLayout:
+        if use not in self._layouts:
+            self._layouts[use] = plan_layout(
+                self._session,
+                writes=use[0],
+                protected_files=self._protected_files,
+                private=self._folder.temporary,
+                concealed=use[1],
+            )
+        return self._layouts[use]
 
-    def _get_supervisor(self, *, writes: bool) -> SandboxSupervisor | None:
+    @property
+    def temporary_files(self) -> TemporaryFiles | None:
+        """The temporary files of commands, or None if commands use those of the machine under their names."""
+        if self._temporary_files is None and self.is_confining() and self.kind == "bubblewrap":
+            layout = self._get_layout(WRITING)
+            self._temporary_files = TemporaryFiles(layout.temporaries, layout.persistent)
+        return self._temporary_files
+
+    def find_secret_files(self) -> tuple[str, ...]:
+        """Return the files of the project that may contain secrets, for the profile of a command that hides them."""
+        return self._secret_files.find()
+
+    def _get_supervisor(self, use: SandboxUse) -> SandboxSupervisor | None:
         """Return the sandbox to start commands in, creating it if needed; None if no backend works."""
         # Kill all sandboxes if the project folder was replaced, and the shared ones if they are idle and outdated.
-        if True in self._supervisors and self._identify_root() != self._root_identity:
-            self.kill()
-        elif self._is_outdated() and all(self._is_idle(supervisor) for supervisor in self._supervisors.values()):
+        if WRITING in self._supervisors and self._identify_root() != self._root_identity:
+            self._kill_all()
+        self._is_old = self._is_outdated()
+        if self._is_old and all(self._is_idle(supervisor) for supervisor in self._supervisors.values()):
             self._kill_shared()
-        if not writes and self._has_separate_network():
-            self._supervisors.pop(False).kill()
-        if writes not in self._supervisors:
-            supervisor = self._make_supervisor(writes=writes)
+            self._is_old = False
+        for other in [other for other in self._supervisors if not other[0]]:
+            # It hides what is no longer to be hidden, or it cannot reach the servers of the writable one.
+            is_useless = self._has_separate_network(other) if other == use else bool(other[1] and use[1])
+            if is_useless and self._is_idle(self._supervisors[other]):
+                ended = self._supervisors.pop(other)
+                ended.kill()
+                del self._layouts[other]
+                if ended.group:
+                    self._report_group(ended.group, False)
+        if use not in self._supervisors:
+            supervisor = self._make_supervisor(use)
             if supervisor is None:
                 return None
-            self._supervisors[writes] = supervisor
+            self._supervisors[use] = supervisor
             self._note_use()
             if supervisor.group:
                 self._report_group(supervisor.group, True)
-        return self._supervisors[writes]
+        return self._supervisors[use]
 
     def _is_outdated(self) -> bool:
         """True if there are other files to protect or to hide than when the sandboxes were created."""
-        layouts = [self._layouts[writes] for writes in self._supervisors if writes in self._layouts]
+        layouts = [self._layouts[use] for use in self._supervisors if use in self._layouts]
         read_only = [layout.protected for layout in layouts if layout.writable]
         if read_only and read_only[0] != tuple(self._protected_files.list_read_only(is_fresh=True)):
             return True
+        sockets = list_open_sockets() if layouts else []
         return any(
-            has_exposed_files(layout, self._secrets) or list_exposed_sockets(layout, self._session)
+            has_exposed_files(layout, self._secrets) or list_exposed_sockets(layout, self._session, sockets)
             for layout in layouts
         )
 
     def _is_idle(self, supervisor: SandboxSupervisor) -> bool:
         """True if no process runs in the sandbox but our init programs."""
-        inner = self._supervisors.get(False)
-        is_outer = supervisor is not inner and inner is not None and not inner.group
+        is_outer = supervisor is self._supervisors.get(WRITING)
+        inner = sum(not nested.group for nested in self._supervisors.values()) if is_outer else 0
         try:
-            return supervisor.count_children() <= is_outer
+            return supervisor.count_children() <= inner
         except OSError:
             return False
 
-    def _has_separate_network(self) -> bool:
-        """True if the read-only sandbox is idle and has its own network although it could share the writable one's."""
-        read_only = self._supervisors.get(False)
-        is_shared = self._options.network or self._is_network_shared or True not in self._supervisors
-        return read_only is not None and not is_shared and self._is_idle(read_only)
+    def _has_separate_network(self, use: SandboxUse) -> bool:
+        """True if a read-only sandbox has its own network although it could share the writable one's."""
+        return not self._options.network and use not in self._sharing and WRITING in self._supervisors
 
     def _identify_root(self) -> tuple[int, int]:
         try:
@@ -585,21 +781,21 @@ class Sandbox:
             return (0, 0)
         return status.st_dev, status.st_ino
 
-    def _make_supervisor(self, *, writes: bool) -> SandboxSupervisor | None:
-        if writes:
-            self._layouts.pop(True, None)
+    def _make_supervisor(self, use: SandboxUse) -> SandboxSupervisor | None:
+        if use == WRITING:
+            self._layouts.pop(use, None)
             self._root_identity = self._identify_root()
         probe = self._load_probe()
         if probe is not None:
             if probe.candidate.kind == "none":
                 return None
             try:
-                return self._open_without_downgrade(probe.candidate, writes=writes)
+                return self._open_without_downgrade(probe.candidate, use)
             except SandboxSetupError:
                 self._probe = None
-        return self._try_candidates(writes=writes)
+        return self._try_candidates(use)
 
-    def _open_without_downgrade(self, candidate: SandboxCandidate, *, writes: bool) -> SandboxSupervisor | None:
+    def _open_without_downgrade(self, candidate: SandboxCandidate, use: SandboxUse) -> SandboxSupervisor | None:
         """Create a sandbox of this kind. Return None if the machine can create one, but not for this project now.
 
         A project must not be able to force a weaker sandbox by its files. A path to hide may have disappeared
@@ -608,19 +804,23 @@ class Sandbox:
         self._error = ""
         for _ in range(_MAX_TRIES):
             try:
-                layout = self._get_layout(writes=writes)
+                layout = self._get_layout(use)
                 network = self._options.network
-                if not writes and not network and candidate.kind == "bubblewrap" and True in self._supervisors:
+                outer = self._supervisors.get(WRITING)
+                self._sharing.discard(use)
+                if use != WRITING and not network and candidate.kind == "bubblewrap" and outer is not None:
                     try:
-                        supervisor = self._open_sharing_network(self._supervisors[True], candidate, layout)
+                        supervisor = self._open_sharing_network(outer, candidate, layout)
                     except (SandboxSetupError, OSError):
                         pass
                     else:
-                        self._is_network_shared = True
+                        self._sharing.add(use)
                         return supervisor
+                if use == WRITING:
+                    return self._open_with_views(candidate, layout, network=network)
                 return open_sandbox(candidate, layout, network=network, path=self._path)
             except SandboxSetupError as error:
-                self._layouts.pop(writes, None)
+                self._layouts.pop(use, None)
                 if not error.is_transient and not can_open(candidate, network=self._options.network, path=self._path):
                     raise
                 self._error = (
@@ -631,12 +831,15 @@ class Sandbox:
                     break
         return None
 
-    def _try_candidates(self, *, writes: bool) -> SandboxSupervisor | None:
+    def _try_candidates(self, use: SandboxUse) -> SandboxSupervisor | None:
+        if self._probe_file is not None:  # a folder of Odin's that appeared later would have to be hidden, too
+            with suppress(OSError):
+                self._probe_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         reasons: dict[str, str] = {}
         supervisor, found = None, SandboxCandidate("none")
         for candidate in list_candidates(self._options.backend):
             try:
-                supervisor, found = self._open_without_downgrade(candidate, writes=writes), candidate
+                supervisor, found = self._open_without_downgrade(candidate, use), candidate
             except SandboxSetupError as error:
                 reasons.setdefault(candidate.kind, str(error))
             else:
@@ -656,5 +859,5 @@ class Sandbox:
                 candidate, layout, network=False, path=self._path, join_network=f"/proc/{outer.pid}/ns/net"
             )
         return open_nested_supervisor(
-            outer, build_nested_argv(find_program("bwrap", self._path), sys.executable), {"PATH": self._path}
+            outer, build_nested_argv(find_program("bwrap", self._path), sys.executable, layout), {"PATH": self._path}
         )

@@ -12,8 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from odin.sandbox.init import CONNECT, COUNT, GROUP_LEFT, HELLO, NOTHING_LEFT, SEEN, START
+from odin.core.effects import ViewLayer
+from odin.sandbox.init import CONNECT, COUNT, EXCEEDED, GROUP_LEFT, HELLO, NO_VIEW, NOTHING_LEFT, PREPARE, SEEN, START
+from odin.sandbox.probe import ViewLimits
 from odin.sandbox.process import list_group_members, signal_group
+from odin.sandbox.views.layer import begin_layer, remove_layer
+from odin.sandbox.views.setup import ViewSetup
 
 _START_SECONDS = 10.0
 """Maximum seconds the init program may take to start or to answer."""
@@ -35,6 +39,10 @@ class SandboxSetupError(Exception):
         self.is_transient = is_transient
 
 
+class ViewMountError(OSError):
+    """The view for a command could not be mounted, so the command was not started."""
+
+
 class SupervisorGone(OSError):
     """The init program of the sandbox has exited, and with it everything it started."""
 
@@ -48,11 +56,17 @@ def build_init_argv(python: str, fd: int, *setup: str) -> list[str]:
 class SandboxedChild:
     """A sandboxed command. It is not our child process, so its exit code arrives through a pipe.
 
-    `on_exit` is called when it has ended, with True if other processes run in its sandbox.
+    `on_exit` is called when it has ended, with True if other processes run in its sandbox. `view` is what it runs in,
+    if its writes go there; `excess` says which of its limits it has exceeded when it has ended, or "".
     """
 
-    def __init__(self, pid: int, pidfd: int, status: int) -> None:
+    def __init__(
+        self, pid: int, pidfd: int, status: int, view: ViewLayer | None = None, limits: ViewLimits | None = None
+    ) -> None:
         self.pid = pid
+        self.view = view
+        self.excess = ""
+        self._limits = limits or ViewLimits()
         self.code = -signal.SIGKILL
         self.left_processes = False
         self.on_exit: Callable[[bool], None] = lambda left: None
@@ -75,7 +89,9 @@ class SandboxedChild:
                 signal_group(self.pid, signal.SIGKILL)
             select.select([self._pidfd], [], [], 1.0)
         self._close()
-        self.left_processes = report[4:] != NOTHING_LEFT
+        if report[4:] in EXCEEDED:
+            self.excess = self._limits.describe(EXCEEDED.index(report[4:]))
+        self.left_processes = report[4:] not in (NOTHING_LEFT, *EXCEEDED)
         self.on_exit(self.left_processes)
         return list_group_members(self.pid) if report[4:] in (GROUP_LEFT, b"") else {}
 
@@ -109,7 +125,8 @@ _orphans_stay = threading.Event()
 class SandboxSupervisor:
     """A running sandbox in which commands can be started.
 
-    `has_own_pids`: the init program is the first process of a namespace, so that all others end with it.
+    `has_own_pids`: the init program is the first process of a namespace, so that all others end with it. `views` is
+    what views of commands are made of, if they can have one; else `no_view` says why not.
     """
 
     def __init__(
@@ -119,7 +136,11 @@ class SandboxSupervisor:
         popen: "subprocess.Popen[bytes] | None" = None,
         *,
         has_own_pids: bool = False,
+        views: ViewSetup | None = None,
     ) -> None:
+        self.views = views
+        self.no_view = ""
+        self._waiting: ViewLayer | None = None
         self._channel = channel
         self._pidfd = pidfd
         self._popen = popen
@@ -142,16 +163,37 @@ class SandboxSupervisor:
         return _read_pid(self._pidfd)
 
     def start(
-        self, argv: Sequence[str], cwd: str, env: Mapping[str, str], out: int, err: int, *more: int, stdin: int = -1
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        out: int,
+        err: int,
+        *more: int,
+        stdin: int = -1,
+        view: ViewLayer | None = None,
+        hidden: Sequence[str] = (),
+        shown: Sequence[str] = (),
+        limits: ViewLimits | None = None,
     ) -> SandboxedChild:
-        """Start a command, without input unless `stdin` is given. Raise SupervisorGone, or the OSError behind it."""
-        words = [cwd, str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
+        """Start a command, without input unless `stdin` is given. Raise SupervisorGone, or the OSError behind it.
+
+        In a `view`, these paths are hidden, except those `shown`. Raise ViewMountError if it cannot be mounted.
+        """
+        begun = begin_layer(view) if view is not None else None
+        limits = limits or ViewLimits()
+        words = ["", "", "", ""]
+        if view is not None:
+            bounds = f"{limits.memory},{limits.processes},{limits.disk}"
+            words = [view.name, bounds, str(len(hidden)), str(len(shown)), *hidden, *shown]
+        words += [cwd, str(len(argv)), *argv]
+        words += [f"{name}={value}" for name, value in env.items()]
         read_end, write_end = os.pipe()
         try:
             given = [stdin] if stdin >= 0 else []
             pidfd = self._request_start(CONNECT if given else START, words, [*given, out, err, write_end, *more])
             try:
-                return SandboxedChild(_read_pid(pidfd), pidfd, read_end)
+                return SandboxedChild(_read_pid(pidfd), pidfd, read_end, begun, limits)
             finally:
                 with suppress(OSError):
                     self._channel.sendall(len(SEEN).to_bytes(4, "big") + SEEN)
@@ -162,10 +204,26 @@ class SandboxSupervisor:
             os.close(write_end)
 
     def _request_start(self, kind: bytes, words: Sequence[str], fds: Sequence[int]) -> int:
-        error, _, received = self._request(kind, words, fds)
+        error, step, received = self._request(kind, words, fds)
+        if error and step == NO_VIEW:
+            raise ViewMountError(error, os.strerror(error))
         if error or not received:
             raise OSError(error, os.strerror(error))
         return received[0]
+
+    def prepare_view(self) -> None:
+        """Let the view for the next command be mounted now, without waiting for it."""
+        if self.views is not None and self._waiting is None:
+            with suppress(OSError):
+                self._waiting = self.views.make_layer()
+                body = PREPARE + b"\0" + os.fsencode(self._waiting.name)
+                self._channel.sendall(len(body).to_bytes(4, "big") + body)
+
+    def take_view(self) -> ViewLayer:
+        """Return a new view for a command, mounted or not. Raise OSError."""
+        assert self.views is not None
+        view, self._waiting = self._waiting or self.views.make_layer(), None
+        return view
 
     def count_children(self) -> int:
         """Return the number of commands and of orphans that run in the sandbox. Raise OSError if it is unknown."""
@@ -196,6 +254,7 @@ class SandboxSupervisor:
         self._channel.close()
         if self._popen is not None and not self._has_own_pids:  # otherwise bwrap reaps the init program, then exits
             signal_group(self._popen.pid, signal.SIGKILL)
+        self._clear_waiting()
         # Reap in a thread: a sandbox takes some milliseconds to exit, and nothing depends on it.
         try:
             threading.Thread(target=self._reap, daemon=True).start()
@@ -215,11 +274,22 @@ class SandboxSupervisor:
                     time.sleep(0.05)
                 if self.pid > 0:
                     _orphans_stay.set()
+        self._clear_waiting()
         os.close(self._pidfd)
+
+    def _clear_waiting(self) -> None:
+        if self._waiting is not None:
+            with suppress(OSError):  # it may just be mounted: then again when the sandbox has ended
+                remove_layer(self._waiting)
+                self._waiting = None
 
 
 def open_supervisor(
-    argv: Callable[[int], Sequence[str]], env: Mapping[str, str], *, has_own_pids: bool = False
+    argv: Callable[[int], Sequence[str]],
+    env: Mapping[str, str],
+    *,
+    has_own_pids: bool = False,
+    views: ViewSetup | None = None,
 ) -> SandboxSupervisor:
     """Start a sandbox with the command line `argv(fd)`, where `fd` is its socket to us. Raise SandboxSetupError."""
     ours, theirs = socket.socketpair()
@@ -253,7 +323,7 @@ def open_supervisor(
         raise SandboxSetupError(_read_complaint(read_end) or str(error), is_transient=error.is_transient) from None
     finally:
         os.close(read_end)
-    return SandboxSupervisor(ours, pidfd, popen, has_own_pids=has_own_pids)
+    return SandboxSupervisor(ours, pidfd, popen, has_own_pids=has_own_pids, views=views)
 
 
 def open_nested_supervisor(outer: SandboxSupervisor, argv: Sequence[str], env: Mapping[str, str]) -> SandboxSupervisor:

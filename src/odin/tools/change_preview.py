@@ -1,14 +1,22 @@
-"""Unified diff of what a tool call would change, for the permission request. Nothing is written."""
+"""Unified diff of what a tool call would change, or what a command has changed in its view, for the permission request.
+
+Nothing is written.
+"""
 
 import asyncio
 import os
 import stat
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
+from odin.core.effects import PACKAGE_NAMES, FileEffect, ViewLayer
 from odin.core.errors import OdinError
+from odin.core.event_values import FileKind
+from odin.core.path_names import contains, decode_path, show_path
 from odin.core.tool import ResolvedPath
 from odin.policy.paths import name_in, open_parent, read_status
+from odin.sandbox.views.open_tree import OpenTree
 from odin.tools.diff import compare
 from odin.tools.edit import EditArgs, MultiEditArgs, PatchArgs
 from odin.tools.files import DecodedText, Refusal, decode, is_crlf, open_regular, to_printable
@@ -28,6 +36,62 @@ PREVIEW_TIMEOUT_S = 5.0
 async def preview_change(args: Any, resolved_paths: Sequence[ResolvedPath]) -> str:
     """Return the change of the checked paths as text. Never raises."""
     return await preview_diff(asyncio.to_thread(_describe_change, args, resolved_paths))
+
+
+async def preview_effects(layer: ViewLayer, effects: Sequence[FileEffect], root: str) -> str:
+    """Return what a command has done to text files, as a diff. Never raises."""
+    return await preview_diff(asyncio.to_thread(_diff_effects, layer, effects, root))
+
+
+def _diff_effects(layer: ViewLayer, effects: Sequence[FileEffect], root: str) -> str:
+    """Return the diffs of created, changed and deleted text files, changed ones first.
+
+    Git's own files and those of package folders are left out.
+    """
+    diffs: list[str] = []
+    length = 0
+    order = sorted((effect for effect in effects if effect.kind in _DIFFED), key=lambda one: _DIFFED.index(one.kind))
+    with ExitStack() as stack:
+        trees = [
+            (place.real, *(stack.enter_context(OpenTree(path)) for path in (place.real, place.upper)))
+            for place in layer.roots
+        ]
+        for effect in order:
+            path = decode_path(effect.path)
+            is_text = not {"file", "link"}.isdisjoint((effect.before, effect.after)) and not effect.group
+            if not is_text or not PACKAGE_NAMES.isdisjoint(path.split("/")):
+                continue
+            top, real, upper = max((tree for tree in trees if contains(tree[0], path)), key=lambda tree: len(tree[0]))
+            old = _read_text(real, decode_path(effect.source or effect.path)[len(top) + 1 :], effect.before)
+            new = _read_text(upper, path[len(top) + 1 :], effect.after)
+            if old is None or new is None:
+                continue
+            diffs.append(compare(old, new, show_path(effect.path.removeprefix(f"{root}/"))).text)
+            length += len(diffs[-1])
+            if length > MAX_CHARS:
+                break
+    return "".join(diffs)
+
+
+_DIFFED = ("changed", "created", "deleted")
+
+
+def _read_text(tree: OpenTree, path: str, kind: FileKind) -> str | None:
+    """Return the text of a file or where a link leads, "" if there is none, and None if it is binary or too large."""
+    if kind == "absent":
+        return ""
+    status = tree.find(path)
+    if kind == "link" and status is not None:
+        folder, name = tree.locate(path)
+        return os.readlink(name, dir_fd=folder)
+    if kind != "file" or status is None or status.st_size > MAX_BYTES:
+        return None
+    try:
+        with os.fdopen(tree.open_file(path), "rb") as file:
+            data = file.read(MAX_BYTES)
+    except OSError:
+        return None
+    return None if b"\0" in data[:8000] else data.decode("utf-8", "replace")
 
 
 async def preview_diff(work: Awaitable[str]) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from odin.core.tool import Args, SideEffect, Target, Tool, ToolContext, ToolOutp
 from odin.sandbox.background import MAX_SECONDS, BackgroundProcess, BackgroundProcesses, SpawnRefused, SpawnRequest
 from odin.sandbox.output import decode_output, strip_ansi
 from odin.sandbox.process import describe_exit
-from odin.sandbox.runner import CommandResult, ProcessRunner, SandboxUnavailable
+from odin.sandbox.runner import CommandResult, ProcessRunner, SandboxUnavailable, ViewUnavailable
 from odin.tools.files import to_printable
 
 _MAX_WIDTH = 200
@@ -257,10 +257,20 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
     kind = "execute"
     short = "Run a bash command."
     args = ExecuteArgs
+    has_view = True
 
     def __init__(self, runner: ProcessRunner, background: BackgroundProcesses | None = None) -> None:
         self._runner = runner
         self._background = background
+
+    def redirect(self, raw: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        try:
+            is_spawned = self._background is not None and self.parse(raw).run_in_background
+        except Exception:  # evaluating the call reports it
+            is_spawned = False
+        if not is_spawned:
+            return None
+        return SpawnTool.name, {name: raw[name] for name in ("command", "description", "timeout") if name in raw}
 
     def get_target(self, args: ExecuteArgs) -> Target:
         return Target(command=args.command)
@@ -289,6 +299,8 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
                 on_cancelled=lambda stopped: ctx.keep_partial(_make_partial(args, stopped)),
                 profile=ctx.profile,
             )
+        except ViewUnavailable:
+            raise  # the user is asked whether it may run without one
         except OSError as error:
             return fail(describe_start_error(error, ctx.cwd))
         finally:
@@ -320,6 +332,7 @@ def _make_output(args: ExecuteArgs, finished: CommandResult, remarks: list[str],
         for_user=to_printable(_warn_about_tampering(finished)),
         blocked=to_printable(finished.denial),
         error_kind=CommandTimedOut.__name__ if finished.timed_out else "",
+        layer=finished.view,
     )
 
 
@@ -335,6 +348,8 @@ def _list_remarks(finished: CommandResult, seconds: float) -> list[str]:
     if finished.has_survivors:
         later = f"; its further output goes to {finished.spill_path}" if finished.spill_path else ""
         remarks.append(f"(a process it started still runs in the background until the session ends{later})")
+    if finished.excess:
+        remarks.append(f"({finished.excess})")
     if finished.denial:
         remarks.append(f"(the sandbox kept it from {finished.denial})")
     if finished.tampered_files:

@@ -5,17 +5,17 @@ Each argument is edited on its own, so that code is shown as lines and not as a 
 
 import copy
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from odin.core.call_events import AnswerEvent, PermissionAnswered
 from odin.core.errors import UsageError
-from odin.core.interaction import MAX_TITLE, Interaction
+from odin.core.interaction import MAX_TITLE, Detail, Interaction
 from odin.core.policy import Danger
 from odin.ui.plan_text import shorten_plan_path
-from odin.ui.terminal import escape_hidden, quote_block, shorten
+from odin.ui.terminal import escape_hidden, quote_block, shorten, wrap_words
 
 DANGER_WORDS: dict[Danger, str] = {
     "read_only": "read-only",
@@ -42,12 +42,15 @@ def format_headline(interaction: Interaction, cwd: str = "") -> str:
     return f"{escape_hidden(interaction.agent)}{f' ({task})' if task else ''} asks: {title}"
 
 
-def format_subject(interaction: Interaction, columns: int) -> list[str]:
-    """Return the command, URL or paths of the request; a single file is named by the headline."""
+def format_details(details: Sequence[Detail], columns: int) -> list[str]:
+    """Return the command, URL or paths, and what Odin says about them; the front end shows diffs its own way."""
     lines: list[str] = []
-    for detail in interaction.details:
+    for detail in details:
+        lines += [detail.heading] if detail.heading else ()
         if detail.kind == "quote":
-            lines += [*([detail.heading] if detail.heading else ()), *quote_block(detail.text, columns)]
+            lines += quote_block(detail.text, columns)
+        elif detail.kind == "text":
+            lines.append(wrap_words(escape_hidden(detail.text), columns))
     return lines
 
 

@@ -24,6 +24,7 @@ from odin.core.call_events import (
 )
 from odin.core.event import Envelope, ModelChanged, Warned
 from odin.core.event_values import DEFAULT_ROLE, Event
+from odin.core.lazy_pattern import compile_lazily
 from odin.core.policy import RememberScope
 from odin.core.tool import get_display_name
 from odin.ui.terminal import TextPainter, escape_hidden, get_terminal_size, is_dumb, shorten, write_line, write_text
@@ -46,8 +47,11 @@ _PRE_CALL_POINTS = ("tool_call", "wait_confirm")
 _MAX_CHARS = 200
 """Maximum length of the error of a failed call. The model reads all of it."""
 
-_NOT_RUN = re.compile(r" (?:Nothing was done|It was not run)\.$")
+_NOT_RUN = compile_lazily(r" (?:Nothing was done|It was not run)\.$")
 """The end of the model's text, which the user does not need: the line says that the call was not run."""
+
+_UNKEPT = ("Rejected", "NeedsConfirmation", "ExternalModification")
+"""Errors of commands that have run, but what they changed was not kept. Their result ends with a sentence about it."""
 
 
 class EventLines:
@@ -93,6 +97,9 @@ class EventLines:
                     sentences.append(
                         f"Redacted from the result of {get_display_name(event.name)}: {', '.join(event.redacted)}."
                     )
+                elif event.status == "error" and event.error_kind in _UNKEPT and event.text.endswith("]"):
+                    told = re.sub("^The user discarded:", "You discarded:", event.text.rpartition("\n\n[")[2])
+                    sentences.append(told.removesuffix("]").replace("\nThe user says:", " You said:", 1))
                 elif self._failures and event.status == "error":
                     sentences.append(f"{get_display_name(event.name)} failed: {_get_first_line(event.text)}")
                 return " ".join(sentences)

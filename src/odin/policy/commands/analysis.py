@@ -1,25 +1,23 @@
 """Entry points of command analysis; other packages use only these.
 
-`analyze_command` finds every command a text would run, for deny rules and destructive commands. A text that cannot be
-parsed still yields the commands that were recognized, with `is_complete` False. `is_read_only` is the opposite
-question: True only for simple, known, read-only commands. Everything in between needs approval.
+`analyze_command` finds every command a text would run, for rules, requests and destructive commands. A text that cannot
+be parsed still yields the commands that were recognized, with `is_complete` False. `is_plainly_read_only` is the
+opposite question: True only for commands of the short list, written out plainly.
 
 `find_outside_word` treats every word as a path, whether or not the program does. It cannot see the values of inherited
-variables or the paths in a program's own code; such commands need approval for other reasons.
+variables or the paths in a program's own code; the sandbox decides about those.
 
 The parsers are imported with the first command, to keep start-up fast.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-
-from msgspec import Struct
-from msgspec.structs import replace
+from collections.abc import Iterator, Sequence
 
 from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
 from odin.policy import paths
 from odin.policy.command_scope import CommandScope
+from odin.policy.commands.globs import expand_glob
 from odin.policy.commands.syntax import (
     CommandAnalysis,
     CommandStep,
@@ -33,11 +31,14 @@ from odin.policy.paths import look_up_once
 
 
 @look_up_once
-def is_step_read_only(simple: SimpleCommand, scope: CommandScope) -> bool:
-    """True if one command is read-only and stays inside the root."""
-    from odin.policy.commands.readonly.check import is_command_read_only
+def is_step_read_only(simple: SimpleCommand, scope: CommandScope, strict: bool = False) -> bool:
+    """True if one command is on the short list and stays inside the project and the temporary folders.
 
-    return is_command_read_only(simple, scope)
+    `strict`: no sandbox keeps it from doing more.
+    """
+    from odin.policy.commands.short_list import is_call_read_only
+
+    return is_call_read_only(simple, scope, strict=strict)
 
 
 _HOMES = ("~", "$HOME", "${HOME}", "$OLDPWD", "${OLDPWD}")
@@ -50,45 +51,83 @@ _BUNDLE = compile_lazily(r"-[^-ILDWFECOo\W]\w{1,6}(?=/|~|\.\.)")
 _ADDRESS = compile_lazily(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
 
-def find_outside_word(analysis: CommandAnalysis, scope: CommandScope) -> str:
-    """Return the first word that names a path outside the project, or "". Program names do not count."""
-    root = scope.root
-    for word, folder in dict.fromkeys(_find_words(analysis, scope)):
-        if is_outside_word(word.text, folder, root):
+def find_outside_word(analysis: CommandAnalysis, scope: CommandScope, *, temporary: bool = True) -> str:
+    """Return the first word that names a path outside the project, or "". Program names do not count.
+
+    Temporary files count as inside, unless `temporary` is False.
+    """
+    for word, folder in dict.fromkeys(find_path_words(analysis, scope)):
+        place = scope.enter(folder)
+        if _leads_outside(word.text, place, temporary):
             return word.text
-        match = _find_outside_match(word.text, folder, root) if word.glob else ""
+        match = (
+            next((name for name in expand_glob(word.text, folder) if _leads_outside(name, place, temporary)), "")
+            if word.glob
+            else ""
+        )
         if match:
             return match
         if word.expands and ".." in _PATH_SEPARATORS.split(word.text):
             return word.text
-    return next((value for _, value in analysis.assigned if value and is_outside_word(value, scope.cwd, root)), "")
+    return next((value for _, value in analysis.assigned if value and _leads_outside(value, scope, temporary)), "")
 
 
-def _find_words(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[tuple[ShellWord, str]]:
-    """Yield each word with the folder it is relative to, following `cd` where its effect is certain.
+def _leads_outside(text: str, scope: CommandScope, temporary: bool) -> bool:
+    if not temporary or not is_outside_word(text, scope.cwd, scope.root):
+        return is_outside_word(text, scope.cwd, scope.root)
+    outside = [form for form in find_path_forms(text) if _is_outside_path(form, scope.cwd, scope.root)]
+    return not all(scope.is_temporary(paths.resolve_path(form, scope.cwd) or "/") for form in outside)
 
-    Read-only commands are skipped: they stay inside, and their words may be patterns that only look like paths.
-    """
-    cwd = scope.cwd
+
+def find_path_words(analysis: CommandAnalysis, scope: CommandScope) -> Iterator[tuple[ShellWord, str]]:
+    """Yield each word that may be a path, with the folder it is relative to: after `cd` where its effect is certain."""
+    from odin.policy.commands.short_list import read_call
+
     steps = locate_steps(analysis.script, scope) if analysis.script else None
-    for simple, folder in steps or ():
-        if not is_step_read_only(simple, scope.enter(folder)):
-            yield from _list_words(simple, folder)
+    found = [(simple.words, folder) for simple, folder in steps or ()]
     if steps:
-        yield from _attach_folder((part.words[1:] for part in analysis.commands if part.is_inner), cwd)
-        return
-    yield from _attach_folder(([redirect.target] for redirect in analysis.redirects), cwd)
-    yield from _attach_folder((part.words[1:] for part in analysis.commands), cwd)
+        for simple, folder in steps:
+            yield from ((item.target, folder) for item in simple.redirects if not item.op.startswith("<<"))
+        found += [(part.words, scope.cwd) for part in analysis.commands if part.is_inner]
+    else:
+        yield from ((redirect.target, scope.cwd) for redirect in analysis.redirects)
+        found = [(part.words, scope.cwd) for part in analysis.commands]
+    for words, folder in found:
+        call = read_call(words)
+        name = words[0].text if words else ""
+        if call is not None:
+            globs = {word.text for word in words if word.glob}
+            yield from ((ShellWord(path, glob=path in globs), folder) for path in call.paths)
+        elif _CODE_PROGRAMS.fullmatch(name):
+            pieces = (piece for word in words[1:] for piece in _split_code(word))
+            yield from ((piece, folder) for piece in pieces if not _is_pattern(piece.text))
+        elif name.rsplit("/", 1)[-1] in _TEXT_PROGRAMS:
+            yield from ((word, folder) for word in words[1:] if not _is_pattern(word.text))
+        else:
+            yield from ((word, folder) for word in (words if "=" in name else words[1:]))
 
 
-def _list_words(simple: SimpleCommand, folder: str) -> Iterator[tuple[ShellWord, str]]:
-    assigned = "=" in simple.words[0].text if simple.words else False
-    yield from ((word, folder) for word in (simple.words if assigned else simple.words[1:]))
-    yield from ((redirect.target, folder) for redirect in simple.redirects if not redirect.op.startswith("<<"))
+_TEXT_PROGRAMS = split_names("grep egrep fgrep zgrep rg ag ack jq yq tr cut echo printf git gh find")
+"""Programs that are given patterns, which may look like absolute paths."""
+
+_CODE_PROGRAMS = compile_lazily(
+    r"(?:\S*/)?(?:g?sed|[gmn]?awk|perl|python|pypy|ruby|node|nodejs|php|lua|deno|bun)[\d.]*"
+)
+_PLAIN_WORD = compile_lazily(r"[~\w./+@=:,*?$-]*")
+_CODE_PATH = compile_lazily(r"(?<=['\"])[/~](?=['\"])|(?<![\w.)\]/-])(?:~?/|\.)[\w.+@/-]+")
 
 
-def _attach_folder(groups: Iterable[Iterable[ShellWord]], folder: str) -> Iterator[tuple[ShellWord, str]]:
-    return ((word, folder) for words in groups for word in words)
+def _split_code(word: ShellWord) -> list[ShellWord]:
+    """Return the paths in a word with code, which start with a slash or a dot; any other word as it is."""
+    if _PLAIN_WORD.fullmatch(word.text):
+        return [word]
+    return [ShellWord(text) for text in _CODE_PATH.findall(word.text)]
+
+
+def _is_pattern(text: str) -> bool:
+    """True for a text with blanks, and for `/x/y` if there is no `/x`: it is hardly a file."""
+    top = text[1:].partition("/")[0] if text.startswith("/") else ""
+    return any(map(str.isspace, text)) or (bool(top) and not os.path.lexists(f"/{top}"))
 
 
 @look_up_once
@@ -120,16 +159,6 @@ def _is_outside_path(text: str, cwd: str, root: str) -> bool:
     return text.startswith(_HOMES) or not paths.is_inside(text, root, cwd)
 
 
-def _find_outside_match(pattern: str, cwd: str, root: str) -> str:
-    """Return the first glob match that leads outside, or "". With too many matches, only the glob itself is checked."""
-    from odin.policy.commands.readonly.options import TooManyMatches, find_matches
-
-    try:
-        return next((name for name in find_matches(pattern, cwd) if not paths.is_inside(name, root, cwd)), "")
-    except TooManyMatches:
-        return ""
-
-
 _MAX_FOLDERS = 6
 
 
@@ -140,7 +169,6 @@ def locate_steps(script: ShellScript, scope: CommandScope, homes: tuple[str, ...
     After `cd x &&` the next command runs in x. After `cd x;` it runs in x, or in the old folder if `cd` failed. They
     may enter the project and the folders `homes`.
     """
-    script = script.written_out or script
     start, top = paths.resolve_path(scope.cwd, "/"), paths.resolve_path(scope.root, "/")
     if not script.plain or not script.commands or start is None or top is None or not contains(top, start):
         return None
@@ -152,7 +180,7 @@ def locate_steps(script: ShellScript, scope: CommandScope, homes: tuple[str, ...
     steps: list[CommandStep] = []
     current, visited = {start}, {start}
     chained = True
-    commands = _attach_feeds(script.commands)
+    commands = script.commands
     for index, simple in enumerate(commands):
         if simple.operator not in ("", "&&", "|"):
             if simple.operator not in (";", "\n", "||"):
@@ -168,19 +196,6 @@ def locate_steps(script: ShellScript, scope: CommandScope, homes: tuple[str, ...
             visited |= reached
             current = reached if chained else current | reached
     return steps
-
-
-def _attach_feeds(commands: Sequence[SimpleCommand]) -> list[SimpleCommand]:
-    """Return the commands; each xargs knows the commands before it in its pipeline."""
-    attached: list[SimpleCommand] = []
-    feeds: list[SimpleCommand] = []
-    for simple in commands:
-        if simple.operator != "|":
-            feeds = []
-        is_fed = bool(feeds) and bool(simple.words) and simple.words[0].text == "xargs"
-        attached.append(replace(simple, feeds=tuple(feeds)) if is_fed else simple)
-        feeds.append(simple)
-    return attached
 
 
 def _is_aliased(folder: str, name: str) -> bool:
@@ -208,8 +223,8 @@ def analyze_command(command: str) -> CommandAnalysis:
     return extract_commands(command)
 
 
-def is_read_only(command: str, scope: CommandScope) -> bool:
-    """True if the command is provably read-only and stays inside the root."""
+def is_plainly_read_only(command: str, scope: CommandScope, *, strict: bool = False) -> bool:
+    """True if every command of a text is on the short list. `strict`: no sandbox keeps it from doing more."""
     from odin.policy.commands.parser import parse_command
 
     try:
@@ -217,117 +232,25 @@ def is_read_only(command: str, scope: CommandScope) -> bool:
     except Unparseable:
         return False
     steps = locate_steps(script, scope)
-    return bool(steps) and all(is_step_read_only(simple, scope.enter(folder)) for simple, folder in steps or ())
-
-
-_FILE_COMMANDS = split_names("touch mkdir rmdir rm cp mv ln tee truncate chmod")
-"""Commands that change only what their arguments name."""
-
-_PLAIN_OPTION = compile_lazily(r"-[A-Za-su-z]+|-t|--[a-z-]+")
-
-
-def find_changed_paths(command: str, scope: CommandScope) -> tuple[str, ...] | None:
-    """Return the paths that a command can change, with everything below them; None if they are not certain.
-
-    They are certain for redirected output and for simple commands such as `mkdir` and `mv`.
-    """
-    from odin.policy.commands.parser import parse_command
-
-    try:
-        script = parse_command(command)
-    except Unparseable:
-        return None
-    steps = locate_steps(script, scope) if script.written_out is None else None
-    found: dict[str, None] = {}
-    for simple, folder in steps or ():
-        words = _find_changed_words(simple, scope.enter(folder))
-        for word in words if words is not None else ():
-            path = paths.resolve_path(word.text, folder)
-            if path is None or not word.literal:
-                return None
-            found[_find_first_missing(path)] = None
-        if words is None:
-            return None
-    return tuple(found) if steps else None
-
-
-def _find_changed_words(simple: SimpleCommand, scope: CommandScope) -> list[ShellWord] | None:
-    """Return the words that name what one command can change, or None."""
-    outputs = [item for item in simple.redirects if not item.op.startswith("<") and not item.is_read_only]
-    words = [item.target for item in outputs]
-    inputs = tuple(item for item in simple.redirects if item not in outputs)
-    if is_step_read_only(replace(simple, redirects=inputs), scope):
-        return words
-    if not simple.words or simple.words[0].text not in _FILE_COMMANDS or not simple.words[0].literal:
-        return None
-    options = [word for word in simple.words[1:] if word.text.startswith("-")]
-    if not all(_PLAIN_OPTION.fullmatch(word.text) for word in options):
-        return None
-    return [*words, *(word for word in simple.words[1:] if word not in options)]
-
-
-def _find_first_missing(path: str) -> str:
-    """Return the outermost folder above the path that does not exist, which the command may create; else the path."""
-    parent = path.rpartition("/")[0]
-    while parent and not os.path.lexists(parent):
-        path, parent = parent, parent.rpartition("/")[0]
-    return path
-
-
-class AmendedCommand(Struct, frozen=True):
-    """A command with words added that make its searches leave out secret files; `left_out` are their names."""
-
-    command: str
-    left_out: tuple[str, ...]
-
-
-def leave_out_secrets(command: str, steps: Sequence[CommandStep], scope: CommandScope) -> AmendedCommand | None:
-    """Return the command with its searches made to leave out secret files; None if there is none to leave out.
-
-    The steps are those of `locate_steps`.
-    """
-    from odin.policy.commands.parser import append_words, parse_command
-    from odin.policy.commands.readonly.check import find_search_exclusions
-
-    additions: dict[int, tuple[str, ...]] = {}
-    left_out: dict[str, None] = {}
-    commands = parse_command(command).commands
-    for simple, folder in steps:
-        if is_step_read_only(simple, scope.enter(folder)):
-            continue
-        found = find_search_exclusions(simple, scope.enter(folder))
-        for index, other in enumerate(commands):
-            if found is not None and other == simple:
-                additions[index] = tuple(dict.fromkeys((*additions.get(index, ()), *found.words)))
-                left_out.update(dict.fromkeys(found.names))
-    return AmendedCommand(append_words(command, additions), tuple(left_out)) if additions else None
+    return bool(steps) and all(is_step_read_only(simple, scope.enter(folder), strict) for simple, folder in steps or ())
 
 
 def find_critical_harm(command: str, analysis: CommandAnalysis, scope: CommandScope) -> str:
     """Return why this command must never run, as a clause, or ""."""
-    from odin.policy.commands.destructive import check
+    from odin.policy.commands.hard_stop import find_harm
 
-    return check.find_harm(command, analysis, scope)
-
-
-def is_too_long_to_scan(command: str, analysis: CommandAnalysis) -> bool:
-    """True if a command could not be parsed and is also too long to scan for destructive commands."""
-    if analysis.is_complete:
-        return False
-    from odin.policy.commands.destructive.embedded_code import is_too_long
-
-    return is_too_long(command)
+    return find_harm(command, analysis, scope)
 
 
 def find_removal_risk(analysis: CommandAnalysis, scope: CommandScope) -> str:
     """Return the risk of a removal whose target is not literal, as a clause, or ""."""
-    from odin.policy.commands.destructive import check
+    from odin.policy.commands.hard_stop import find_risk
 
-    return check.find_risk(analysis, scope)
+    return find_risk(analysis, scope)
 
 
 def find_danger(analysis: CommandAnalysis, scope: CommandScope) -> str:
     """Return what a command may destroy with the user's approval (files, or changes in git), as a clause, or ""."""
-    from odin.policy.commands.destructive.removal import find_discard_harm
+    from odin.policy.commands.hard_stop import find_discard_harm
 
     return find_removal_risk(analysis, scope) or find_discard_harm(analysis)

@@ -1,31 +1,19 @@
-"""Parses a command line twice: with tree-sitter's bash grammar (`script_reader`) and with a strict parser of its own.
+"""Parses a command line with tree-sitter's bash grammar (`script_reader`), and tells whether it is plain.
 
-The strict parser knows literal words, quotes without expansions, globs, four operators, newlines, comments and
-redirections, and rejects everything else. A command counts as `plain`, and so may run without approval, only if both
-parsers find the same words. Texts with invisible or misleading characters are never plain.
+A plain text has only simple commands of literal words and globs, joined by operators, and a splitter of words that
+knows nothing of the grammar (`shlex`) finds the same words in it. Only a plain command can be on the short list or be
+allowed by a rule for its parts. Texts with invisible or misleading characters cannot be parsed.
 """
 
-import re
 import shlex
 import unicodedata
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import dropwhile
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.policy.commands.loops import write_out
 from odin.policy.commands.script_reader import read_script
-from odin.policy.commands.syntax import (
-    MAX_COMMAND_CHARS,
-    Redirect,
-    ShellScript,
-    ShellWord,
-    SimpleCommand,
-    Unparseable,
-    has_brace_expansion,
-    split_names,
-)
+from odin.policy.commands.syntax import MAX_COMMAND_CHARS, ShellScript, Unparseable, split_names
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _INVISIBLE = frozenset(
@@ -75,183 +63,38 @@ _CATEGORIES = {
 }
 
 
-_BARE = re.compile(r"[\w%+,./:@=~^!*?\[\]{}#-]+")
-_QUOTED = re.compile(r"'([^']*)'")
-_DOUBLE = re.compile(r'"((?:[^"$`\\]|\$(?=["|) ]))*)"')
-_DOUBLE_ESCAPED = re.compile(r'"((?:[^"$`\\]|\$(?=["|) ])|\\["$`\\]|\\[^"$`\\\n])*)"')
-"""A dollar sign is literal if the next character cannot start a name."""
-
-_TABBED = re.compile(r"\$'((?:\\[tn])+)'")
-_ESCAPED = re.compile(r"\\([^\n])")
-_BLANK = re.compile(r"(?:[ \t]|\\\n)+")
-_JOINED = re.compile(r"(?:\\\n)+[^ \t\n;&|]")
-"""A line continuation right after a word continues that word."""
-
-_COMMENT = re.compile(r"(?<![^ \t\n;&|])(?<!\\\n)#[^\n]*")
-_OPERATOR = re.compile(r"(?:&&|\|\|)[ \t\n]*|\|(?!&)[ \t\n]*|;(?!;)[ \t\n]*|\n[ \t\n]*")
-_REDIRECT = re.compile(r"(?:(?<![\w/.-])(\d?))(&>>?|>>|>&|>\||<<<|<(?![<&>(])|>(?![>&|(]))[ \t]*")
 _RESERVED = split_names("! [[ ]] { } case coproc do done elif else esac fi for function if in select then until while")
-_UNARY = split_names("-d -e -f -r -w -x -s -L -h -n -z")
+_OPERATORS = split_names("&& || ; |")
+_REDIRECTS = split_names("< > >> >& &> &>> >| <<<")
+_MARKS = frozenset("();<>|&")
 
 
-class StrictCommand(Struct, frozen=True):
-    """A command as the strict parser reads it, with the start and end of each of its words in the text."""
-
-    simple: SimpleCommand
-    spans: tuple[tuple[int, int], ...]
-
-
-def append_words(text: str, additions: Mapping[int, Sequence[str]]) -> str:
-    """Return a plain command line with words added to some of its commands, by their index.
-
-    They come after all other words, or before the `--` that ends the options.
-    """
-    text = text.strip(" \t\n")
-    commands = _read_strictly(text) or []
-    for index in sorted(additions, reverse=True):
-        words = [word.text for word in commands[index].simple.words]
-        spans = commands[index].spans
-        added = shlex.join(additions[index])
-        if "--" in words:
-            at = spans[words.index("--")][0]
-            text = f"{text[:at]}{added} {text[at:]}"
-        else:
-            at = spans[-1][1]
-            text = f"{text[:at]} {added}{text[at:]}"
-    return text
-
-
-def matches_strict_reading(text: str, commands: Sequence[SimpleCommand]) -> bool:
-    """True if the strict parser finds exactly these commands in the text."""
-    found = _read_strictly(text.strip(" \t\n"))
-    if found is None or len(found) != len(commands):
+def _is_plain(text: str, script: ShellScript) -> bool:
+    """True if a text has nothing but the words, operators and redirections of these commands."""
+    if script.doubts or script.functions or script.bodies:
         return False
-    strict = [command.simple for command in found]
-    return all(
-        simple.operator == other.operator
-        and not simple.nested
-        and _make_keys(simple.words) == _make_keys(other.words)
-        and [(item.fd, item.op, *_make_keys([item.target])) for item in simple.redirects]
-        == [(item.fd, item.op, *_make_keys([item.target])) for item in other.redirects]
-        for simple, other in zip(commands, strict, strict=True)
-    )
-
-
-def _make_keys(words: Sequence[ShellWord]) -> list[tuple[str, bool, bool]]:
-    return [(word.text, word.expands, word.glob) for word in words]
-
-
-def _read_strictly(text: str) -> list[StrictCommand] | None:
-    commands: list[StrictCommand] = []
-    words: list[ShellWord] = []
-    spans: list[tuple[int, int]] = []
-    redirects: list[Redirect] = []
-    previous = ""
-    at = 0
-    while at < len(text):
-        blank = _BLANK.match(text, at)
-        if blank:
-            at = blank.end()
-            continue
-        comment = _COMMENT.match(text, at)
-        if comment:
-            at = comment.end()
-            while not words and not redirects and text[at : at + 1].isspace():
-                at += 1
-            continue
-        operator = _OPERATOR.match(text, at)
-        if operator:
-            if not words or _starts_reserved(words):
-                return None
-            commands.append(StrictCommand(SimpleCommand(tuple(words), tuple(redirects), previous), tuple(spans)))
-            words, redirects, spans = [], [], []
-            at = operator.end()
-            previous = operator[0].strip(" \t\n") or "\n"
-            continue
-        redirect = _REDIRECT.match(text, at)
-        if redirect:
-            target = _read_strict_word(text, redirect.end())
-            if target is None or _JOINED.match(text, target[1]):
-                return None
-            redirects.append(Redirect(redirect[1], redirect[2], target[0]))
-            at = target[1]
-            continue
-        taken = _read_strict_word(text, at)
-        if taken is None or _JOINED.match(text, taken[1]):
-            return None
-        words.append(taken[0])
-        spans.append((at, taken[1]))
-        at = taken[1]
-    if words and not _starts_reserved(words):
-        commands.append(StrictCommand(SimpleCommand(tuple(words), tuple(redirects), previous), tuple(spans)))
-    elif words or redirects or previous not in ("", ";", "\n"):
-        return None
-    return commands
-
-
-def _starts_reserved(words: Sequence[ShellWord]) -> bool:
-    """True if a command starts with a reserved word. `time` is skipped, since it only precedes a command."""
-    rest = list(words)
-    while rest[1:] and rest[0].text in ("time", "-p", "--"):
-        rest.pop(0)
-    if rest[0].quoted or rest[0].text not in _RESERVED:
-        return False
-    return not (rest[0].text == "[[" and _is_single_test(rest[1:]))
-
-
-def _is_single_test(words: Sequence[ShellWord]) -> bool:
-    """True for `-f x ]]` or `! a = b ]]`: a single test of literal words, which means the same in single brackets."""
-    texts = [word.text for word in words]
-    if not texts or texts.pop() != "]]" or words[-1].quoted or any(word.glob for word in words):
-        return False
-    rest = texts[1:] if texts[:1] == ["!"] else texts
-    return (len(rest) == 2 and rest[0] in _UNARY) or (len(rest) == 3 and rest[1] in ("=", "==", "!="))
-
-
-def _read_strict_word(text: str, start: int) -> tuple[ShellWord, int] | None:
-    """Return one literal word or glob and its end, or None for anything else."""
-    at = start
     pieces: list[str] = []
-    bare: list[str] = []
-    quoted = False
-    while at < len(text):
-        piece = _BARE.match(text, at)
-        if piece:
-            if at == start and piece[0][0] in "#~=^" and piece[0] not in ("=", "=="):
-                return None
-            pieces.append(piece[0])
-            bare.append(piece[0])
-        else:
-            piece = _QUOTED.match(text, at) or _DOUBLE.match(text, at)
-            if piece:
-                pieces.append(piece[1])
-            elif (piece := _TABBED.match(text, at)) is not None:
-                pieces.append(piece[1].replace("\\t", "\t").replace("\\n", "\n"))
-            elif (piece := _DOUBLE_ESCAPED.match(text, at)) is not None:
-                pieces.append(re.sub(r'\\(["$`\\])', r"\1", piece[1]))
-            elif (piece := _ESCAPED.match(text, at)) is not None:
-                pieces.append(piece[1])
-            else:
-                break
-            quoted = True
-        at = piece.end()
-    plain = "".join(bare)
-    if at == start or (at < len(text) and text[at] not in " \t\n;&|<>\\"):
-        return None
-    if _has_expansion(plain):
-        return None
-    whole = "".join(pieces)
-    glob = any(char in plain for char in "*?") or ("[" in plain and "]" in plain[plain.index("[") :])
-    return ShellWord(whole, glob=glob, quoted=quoted), at
-
-
-def _has_expansion(bare: str) -> bool:
-    """True if unquoted text has a tilde after `=` or `:`, expanding braces, or a history reference."""
-    if "~" in bare and re.search(r"[=:]~", bare):
-        return True
-    if "{" in bare and has_brace_expansion(bare):
-        return True
-    return "!" in bare and re.search(r"![\w!?#-]", bare) is not None
+    for simple in script.commands:
+        words = [*simple.words, *(item.target for item in simple.redirects)]
+        if simple.nested or not simple.words or any(word.expands for word in words):
+            return False
+        timed = dropwhile(lambda text: text in ("time", "-p", "--"), (word.text for word in simple.words))
+        if next(timed, "") in _RESERVED or not {simple.operator} <= _OPERATORS | {"", "\n"}:
+            return False
+        if not all(item.op in _REDIRECTS and len(item.fd) < 2 for item in simple.redirects):
+            return False
+        if any(word.text and _MARKS.issuperset(word.text) and word.text not in ("(", ")") for word in words):
+            return False  # the splitter cannot tell it from an operator
+        pieces += [word.text for word in words] + [simple.operator] * (simple.operator in _OPERATORS)
+        pieces += [text for item in simple.redirects for text in (item.op, item.fd) if text]
+    splitter = shlex.shlex(text.replace("\\\n", " "), posix=True, punctuation_chars=True)
+    splitter.whitespace_split = True
+    try:
+        found = list(splitter)
+    except ValueError:
+        return False
+    is_ended = found[-1:] == [";"] and len(found) > len(pieces)
+    return sorted(found[:-1] if is_ended else found) == sorted(pieces)
 
 
 _MAX_COMMANDS = 500
@@ -273,24 +116,7 @@ def examine_command(text: str) -> tuple[ShellScript, str]:
     why = explain_hidden_text(text) or flaw or _check_size(script)
     if why:
         return script, why
-    if matches_strict_reading(text, script.commands):
-        return replace(script, plain=True), ""
-    inner = _write_out_loops(text, script) if not script.doubts else None
-    return replace(script, written_out=inner), ""
-
-
-def _write_out_loops(text: str, script: ShellScript) -> ShellScript | None:
-    """Return a script with its loops written out, if both parsers agree about every command in it; else None."""
-    written, sketch = write_out(text), write_out(text, once=True)
-    if written is None or sketch is None:
-        return None
-    found = _read_strictly(sketch)
-    counts = [(len(simple.words), len(simple.redirects)) for simple in script.commands]
-    if found is None or [(len(one.simple.words), len(one.simple.redirects)) for one in found] != counts:
-        return None
-    inner, flaw = read_script(written)
-    same = not flaw and not inner.doubts and matches_strict_reading(written, inner.commands)
-    return replace(inner, plain=True) if same else None
+    return (replace(script, plain=True) if _is_plain(text, script) else script), ""
 
 
 def _check_size(script: ShellScript) -> str:

@@ -21,6 +21,18 @@ INTERPRETERS = re.compile(
 )
 """Programs that run code from their arguments or their standard input; editors run the commands in it."""
 
+GIT_READERS = split_names("show diff log cat-file grep blame annotate archive apply hash-object stash whatchanged add")
+GIT_COMMANDS = GIT_READERS | split_names(
+    "am bisect branch bundle check-attr check-ignore checkout cherry cherry-pick clean clone commit commit-tree "
+    "config count-objects describe diff-files diff-index diff-tree difftool fetch filter-branch for-each-ref "
+    "format-patch gc fsck help init ls-files ls-remote ls-tree maintenance merge merge-base merge-file mergetool "
+    "mktree mv name-rev notes pack-refs prune pull push range-diff read-tree rebase reflog remote repack replace "
+    "request-pull rerere reset restore rev-list rev-parse revert rm send-pack shortlog show-branch show-ref "
+    "sparse-checkout status tag submodule switch symbolic-ref update-index update-ref var verify-commit verify-tag "
+    "version worktree write-tree"
+)
+"""Commands of git itself: no alias can replace them."""
+
 OPAQUE_BUILTINS = split_names("alias enable hash complete compgen bind mapfile readarray fc coproc")
 """Builtins that change what later commands mean, or run text that is not in the command line."""
 

@@ -37,6 +37,9 @@ _AFTER_BRACE = re.compile(rb"(\{[0-9]*(?:\.\.[0-9]*)?)([\xc4-\xf4][\x80-\xbf]*)"
 """Text on which the grammar indexes a table of 256 characters out of bounds, which can crash the process."""
 
 
+_DROPPED_DASH = re.compile(rb"(?<=[ \t])-(?=[ \t]+<<)")
+
+
 class _ThreadParsers(threading.local):
     """One parser per thread: a parser must not read two texts at once."""
 
@@ -397,8 +400,8 @@ def _is_sound(text: str) -> bool:
 
 
 def _sanitize_source(source: bytes) -> bytes:
-    """Replace characters that would crash the grammar (`_AFTER_BRACE`)."""
-    return _AFTER_BRACE.sub(lambda match: match[1] + b"_" * len(match[2]), source)
+    """Replace characters that would crash the grammar (`_AFTER_BRACE`), and words that it drops (`_DROPPED_DASH`)."""
+    return _DROPPED_DASH.sub(b"_", _AFTER_BRACE.sub(lambda match: match[1] + b"_" * len(match[2]), source))
 
 
 def _is_quoted(root: "Node", at: int) -> bool:

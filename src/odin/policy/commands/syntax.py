@@ -69,8 +69,7 @@ class SimpleCommand(Struct, frozen=True):
 
     `operator` is the operator before it. `nested`: it is inside another word or group. `folder` is the folder it would
     run in if every `cd` before it succeeds: "" for the starting folder, a relative or absolute path or one starting
-    with `~`, or None if unknown. It serves to find harm, not to prove that there is none. `feeds` are the commands
-    before it in a pipeline, if `locate_steps` has set them.
+    with `~`, or None if unknown. It serves to find harm, not to prove that there is none.
     """
 
     words: tuple[ShellWord, ...]
@@ -78,7 +77,6 @@ class SimpleCommand(Struct, frozen=True):
     operator: str = ""
     nested: bool = False
     folder: str | None = ""
-    feeds: tuple["SimpleCommand", ...] = ()
 
 
 CommandStep = tuple[SimpleCommand, str]
@@ -88,11 +86,10 @@ CommandStep = tuple[SimpleCommand, str]
 class ShellScript(Struct, frozen=True):
     """All simple commands of a text, in order.
 
-    `plain`: the text has only simple commands and operators, and a second parser found the same words. `bodies` are
+    `plain`: the text has only simple commands of literal words and globs, and operators (see `parser`). `bodies` are
     here-documents. `doubts` are reasons why other commands may run, too. `assigned` are the values assigned to
     variables, None for a value that is not literal; `assigned_words` are the same as words. `functions` are the names
-    of the functions defined. `written_out` is the same script with its loops written out, if that makes it plain; it
-    serves to check, not to run.
+    of the functions defined.
     """
 
     commands: tuple[SimpleCommand, ...]
@@ -102,7 +99,6 @@ class ShellScript(Struct, frozen=True):
     assigned: tuple[tuple[str, str | None], ...] = ()
     functions: tuple[str, ...] = ()
     assigned_words: tuple[tuple[str, ShellWord], ...] = ()
-    written_out: "ShellScript | None" = None
 
 
 def has_brace_expansion(bare: str) -> bool:

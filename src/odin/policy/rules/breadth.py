@@ -1,4 +1,4 @@
-"""Which prefix rules would allow anything, because their program runs what its arguments say.
+"""Which programs run what their arguments say: a prefix rule for one would allow anything.
 
 `Bash(python3:*)`, `Bash(sed:*)` and `Bash(timeout:*)` look like rules for one program, but allow every other. A rule is
 narrow enough if its own words say what runs: `Bash(python3 build.py:*)`, `Bash(timeout 60 make:*)`. Programs that run
@@ -7,6 +7,7 @@ what the project defines (`make`, `npm run`, `pytest`) are, too: their escape op
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from odin.policy.commands.programs import (
     FREE_RUNS,
@@ -77,3 +78,50 @@ def _has_script(words: Sequence[str], *, is_tool: bool) -> bool:
         if not _PLAIN_OPTIONS.fullmatch(text):
             return not text.startswith("-") and not _is_unnamed(text)
     return False
+
+
+_CONSOLES = split_names("sqlite3 psql mysql mariadb")
+_INQUIRIES = (("--version",), ("-V",), ("-v",), ("--help",), ("-h",))
+_CODE_OPTION = re.compile(r"-\w{0,3}[BREcepr]|--(?:eval|print|exec|run)")
+_SED_OPTION = re.compile(r"-(?=.)[nErsuz]*(?:e|i\S*)?|--(?:quiet|silent|regexp-extended|in-place(?:=.*)?|expression)")
+_SED_SCRIPT = re.compile(
+    r"(?:[\s;{}!,~+\d$dDpPqQgGhHxnNl=]|/(?:\\.|[^/\\])*/|[sy](.)(?:(?:\\.|(?!\1)[^\\])*\1){2}[gpiI\d]*|[aic][^\n]*"
+    r"|[:btT] *\w*)*+"
+)
+"""A script for sed that neither runs anything nor opens a file."""
+
+
+def is_given_code(texts: Sequence[str], *, has_input: bool) -> bool:
+    """True if a program runs text in its own language, not a script or a module: `python3 -c`, `awk`, `ed`.
+
+    A text of which nothing is known is given as `-`. `has_input`: a text on its standard input is known.
+    """
+    name, given = texts[0].rsplit("/", 1)[-1], tuple(texts[1:])
+    if name in NAMED_RUNS and (find_running_command(texts) or not NAMED_RUNS[name]):
+        at = next((at for at, text in enumerate(given[:4]) if INTERPRETERS.fullmatch(text)), len(given))
+        if given[at + 1 :] or (has_input and given[at:]):
+            return is_given_code(given[at:], has_input=has_input)
+    if name in ("sed", "gsed"):
+        return not _is_plain_sed(given)
+    if name in ("less", "more"):
+        return any(text.startswith("+") for text in given)
+    if not INTERPRETERS.fullmatch(name):
+        return name in _CONSOLES
+    own = FREE_RUNS.get(name, "eval")
+    if not given or not own or any(option == "-m" and module in _CODE_MODULES for option, module in pairwise(given)):
+        return True
+    if given in _INQUIRIES:
+        return has_input
+    if given[0] == "-m" or not given[0].startswith("-"):
+        return given[0] in own.split()
+    reads_input = has_input or "-" in given or all(re.fullmatch(r"-\w*", text) for text in given)
+    return reads_input or any(map(_CODE_OPTION.match, given))
+
+
+def _is_plain_sed(given: Sequence[str]) -> bool:
+    while given and given[-1] == "-":
+        given = given[:-1]
+    options = [text for text in given if text.startswith("-")]
+    scripts = [text for before, text in pairwise(given) if re.fullmatch(r"-\w*e|--expression", before)]
+    scripts = scripts or [text for text in given if text and not text.startswith("-")][:1]
+    return bool(scripts) and all(map(_SED_OPTION.fullmatch, options)) and all(map(_SED_SCRIPT.fullmatch, scripts))

@@ -1,52 +1,47 @@
 """Whether a command may do what a deny rule forbids, although nothing in its text matches the rule.
 
-What cannot be resolved without running the command counts as a possible match: an unknown program of every rule, an
-unknown word of every rule for its program. Such a command needs approval, and where Odin does not ask it is denied.
-
-A script that a shell is told to run is read and checked like the command itself.
+There is a doubt about a command
+ - if a word that is only known when it runs could be one of the rule's command, or name such a file;
+ - if a program is not known, or is given code or text of its own language: what that does is not searched for;
+ - if a program that may run its words, or its input, is given those of the rule;
+ - if a search opens every file below a folder.
+What a shell is told to run is part of the command, and a script that it runs is checked like one. What the project
+defines is not: `make`, `npm test`, `python3 tool.py`. A command in doubt needs approval, and where nobody can give it,
+it is denied. A word could be another one if its literal start agrees, and a path if its end does.
 """
 
 import os
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from odin.policy.command_scope import CommandScope
-from odin.policy.commands.analysis import analyze_command, is_step_read_only
-from odin.policy.commands.destructive.embedded_code import SHELL_LINE, TEXT_PROGRAMS, find_delegated_texts
-from odin.policy.commands.git_config import may_be_alias
-from odin.policy.commands.programs import INTERPRETERS, PASS_THROUGH, SHELLS, WRAPPERS
-from odin.policy.commands.readonly.check import READ_ONLY_COMMANDS
-from odin.policy.commands.readonly.options import TooManyMatches, find_matches
+from odin.policy.commands.analysis import analyze_command
+from odin.policy.commands.globs import MAX_MATCHES, expand_glob
+from odin.policy.commands.programs import GIT_COMMANDS, GIT_READERS, INTERPRETERS, PASS_THROUGH, SHELLS, WRAPPERS
+from odin.policy.commands.short_list import read_call
 from odin.policy.commands.syntax import (
     CommandAnalysis,
     ExtractedCommand,
     ShellFile,
     ShellWord,
-    SimpleCommand,
     quote_short,
     split_names,
 )
 from odin.policy.policy_call import PolicyCall, find_path_forms
-from odin.policy.rules.pattern import GIT_VALUED_OPTIONS, CommandPattern, matches_path_loosely
-from odin.policy.rules.possible_match import VariableValues, WordForms, WordPiece, expand_forms, may_match
-from odin.policy.rules.rule import Rule
-
-_MAX_SCRIPT_CHARS = 100_000
-_MAX_DEPTH = 3
-_INSTALLING = split_names("install add i uninstall remove update upgrade info show search view why list ls docs help")
-_COPYING = split_names("cp ln mv install rsync link")
-_LOOKUP = re.compile(r"(?:which|command\s+-v|type\s+-p)\s+([\w.-]+)")
-_STARTS_PROGRAMS = re.compile(
-    r"\b(?:system|e?syscmd|popen\w*|subprocess|spawn\w*|exec\w*|fork|child_process|posix_spawn|pty|eval|compile|__import__|importlib"
-    r"|getattr|ctypes|builtins|globals|check_output|check_call|shell_exec|passthru|proc_open|runpy|getline)\b|`|%x|\bqx\b|\|&"
-    rf"|Sys\.command|{SHELL_LINE}",
-    re.MULTILINE,
+from odin.policy.rules.breadth import is_given_code
+from odin.policy.rules.pattern import (
+    CommandPattern,
+    has_wildcard,
+    matches_path_loosely,
+    matches_word,
+    separate_options,
+    skip_git_options,
 )
-"""Words in code of other languages that can start a program."""
+from odin.policy.rules.rule import Rule
 
 
 class PossibleDenial(Struct, frozen=True):
@@ -56,297 +51,258 @@ class PossibleDenial(Struct, frozen=True):
     doubt: str
 
 
-def find_possible_denial(call: PolicyCall, rules: Sequence[Rule]) -> PossibleDenial | None:
-    """Return the first rule that a command may match and why that is not certain, or None."""
-    if call.analysis is None or not rules:
-        return None
-    about_commands = [rule for rule in rules if not rule.bare and is_about_commands(rule, call)]
-    about_files = [
-        rule for rule in rules if not rule.bare and not rule.everything and rule.tool in ("Read", "EditTool")
-    ]
-    doubt = next(iter(call.analysis.doubts), "")
-    for rule in (*about_commands, *about_files) if doubt else ():
-        return PossibleDenial(rule, doubt)
-    if about_commands:
-        check = _CommandCheck(call.scope, about_commands)
-        found = check.check_analysis(call.analysis)
-        if found is not None:
-            return found
-    return _PathCheck(call, call.analysis, about_files).check_analysis() if about_files else None
-
-
-def is_about_commands(rule: Rule, call: PolicyCall) -> bool:
-    return rule.is_about_tool(call) or rule.tool == "ExecuteCommand"
-
-
-class _CommandCheck:
-    """Checks the commands of a text, and of the scripts it runs, against rules for commands."""
-
-    def __init__(self, scope: CommandScope, rules: Sequence[Rule], depth: int = 0) -> None:
-        self._scope = scope
-        self._rules = rules
-        self._depth = depth
-
-    def check_analysis(self, analysis: CommandAnalysis) -> PossibleDenial | None:
-        values = VariableValues(analysis, self._scope)
-        for part in analysis.commands:
-            found = self._check_part(part, expand_forms(part, values), analysis)
-            if found is not None:
-                return found
-        for file in analysis.script_files:
-            found = self._check_script_file(file, analysis)
-            if found is not None:
-                return found
-        return None
-
-    # --- one command ---
-
-    def _check_part(
-        self, part: ExtractedCommand, forms: Sequence[WordForms], analysis: CommandAnalysis
-    ) -> PossibleDenial | None:
-        if not all(not form or form[0].is_exact for form in forms[0]):
-            return PossibleDenial(self._rules[0], f"the program {quote_short(part.words[0].text)} is not known")
-        for rule in self._rules:
-            doubt = _find_doubt(rule.command, part, forms) or _find_code_doubt(rule.command, part, analysis)
-            doubt = doubt or self._find_alias(rule.command, part, analysis)
-            if doubt:
-                return PossibleDenial(rule, doubt)
-        name = part.words[0].text
-        if "/" in name and part.words[0].literal and part.name not in SHELLS:
-            # Check a program given by its path: a link to another program, or a script that names a denied command.
-            path = self._locate(name, part.folder)
-            if path is None:
-                return None
-            target = os.path.basename(os.path.realpath(path))  # noqa: PTH119
-            renamed = ((WordPiece(target),),) if target != os.path.basename(path) else None  # noqa: PTH119
-            text = _read_script(path, *_read_stamp(path))
-            for rule in self._rules:
-                if (
-                    renamed is not None
-                    and rule.command.words
-                    and may_match(CommandPattern(rule.command.words[:1]), [renamed])
-                ):
-                    return PossibleDenial(rule, f"{name} is a link to {target}")
-                if text and rule.command.is_mentioned_in(text):
-                    return PossibleDenial(rule, f"the script {name} names that command")
-            return None
-        return None
-
-    def _find_alias(self, pattern: CommandPattern, part: ExtractedCommand, analysis: CommandAnalysis) -> str:
-        """Return a doubt if a git subcommand is an alias that may stand for a denied one."""
-        if part.name != "git" or len(pattern.words) < 2 or pattern.words[0].rsplit("/", 1)[-1] != "git":
-            return ""
-        verb = _find_git_verb(part)
-        folder = self._locate("", part.folder) or self._scope.cwd
-        set_here = any("alias." in text for other in analysis.commands for text in other.texts)
-        if not verb or not (set_here or may_be_alias(verb, folder.rstrip("/"), self._scope.environment)):
-            return ""
-        return f"git {verb} may be an alias"
-
-    # --- scripts ---
-
-    def _locate(self, path: str, folder: str | None) -> str | None:
-        if folder is None or folder.startswith("~"):
-            return None
-        return os.path.join(self._scope.cwd, folder, path)  # noqa: PTH118 (an absolute part replaces those before it)
-
-    def _check_script_file(self, file: ShellFile, analysis: CommandAnalysis) -> PossibleDenial | None:
-        rule = self._rules[0]
-        path = self._locate(file.path, file.folder)
-        text = _read_script(path, *_read_stamp(path)) if path is not None else None
-        if path is None or text is None or self._depth >= _MAX_DEPTH:
-            return PossibleDenial(rule, f"the script {file.path} cannot be read")
-        if self._may_change(path, file, analysis):
-            return PossibleDenial(rule, f"the script {file.path} may be changed before it runs")
-        mentioned = next((rule for rule in self._rules if rule.command.is_mentioned_in(text)), None)
-        if mentioned is not None:
-            return PossibleDenial(mentioned, f"the script {file.path} names that command")
-        if _is_activation(path):
-            return None
-        inner = analyze_command(text)
-        if inner.doubts:
-            return PossibleDenial(rule, f"the script {file.path} cannot be fully analyzed: {inner.doubts[0]}")
-        found = _CommandCheck(self._scope, self._rules, self._depth + 1).check_analysis(inner)
-        return PossibleDenial(found.rule, f"in the script {file.path}, {found.doubt}") if found is not None else None
-
-    def _may_change(self, path: str, file: ShellFile, analysis: CommandAnalysis) -> bool:
-        """True if the command may change a script before it runs it."""
-        for redirect in analysis.writes:
-            target = self._locate(redirect.target.text, file.folder)
-            if not redirect.target.literal or target is None or os.path.realpath(target) == os.path.realpath(path):
-                return True
-        return not all(
-            part.name in WRAPPERS or is_step_read_only(SimpleCommand(part.words), self._scope)
-            for part in analysis.commands[: file.position - 1]
-        )
-
-
-def _find_doubt(pattern: CommandPattern, part: ExtractedCommand, forms: Sequence[WordForms]) -> str:
-    """Return why a command may match the pattern, as a clause, or ""."""
-    if not pattern.words:
-        return ""
-    if may_match(pattern, forms):
-        unknown = next((word.text for word in part.words if not word.literal), "")
-        if unknown:
-            return f"{quote_short(unknown)} is only known when it runs"
-        if part.is_open or part.placeholder:
-            return f"some words of {part.name} are only known when it runs"
-        return f"{quote_short(' '.join(part.texts))} may mean the same"
-    program = pattern.words[0].rsplit("/", 1)[-1]
-    if part.name in _COPYING and any(program in _find_names(word) for word in part.words[1:]):
-        return f"it makes another name for {program}"
-    # There is doubt if an unknown program is given the words of the pattern, which it may run (`uv run`, `npx`).
-    name = part.name
-    if name in TEXT_PROGRAMS or name in READ_ONLY_COMMANDS or name in SHELLS or name in WRAPPERS:
-        return ""
-    if name not in PASS_THROUGH and any(map(pattern.is_mentioned_in, part.stdin_texts)):
-        return f"{name} may run what its input names"
-    for index, word in enumerate(part.words[1:], 1):
-        if word.text in _INSTALLING:
-            return ""
-        if " " in word.text and pattern.is_mentioned_in(word.text):
-            return f"{name} may run {quote_short(word.text)}"
-        if word.literal and not word.text.startswith("-") and may_match(pattern, forms[index:]):
-            return f"{name} may run the words after it"
-    return ""
-
-
-def _find_git_verb(part: ExtractedCommand) -> str:
-    texts = list(part.texts[1:])
-    while texts and texts[0].startswith("-"):
-        texts = texts[2 if texts[0] in GIT_VALUED_OPTIONS else 1 :]
-    return texts[0] if texts and re.fullmatch(r"[a-z][\w-]*", texts[0]) else ""
-
-
-def _find_names(word: ShellWord) -> set[str]:
-    return {word.text.rsplit("/", 1)[-1], *_LOOKUP.findall(word.text)}
-
-
-def _find_code_doubt(pattern: CommandPattern, part: ExtractedCommand, analysis: CommandAnalysis) -> str:
-    """Return a doubt about code that an interpreter is given, or text that a program passes to a shell."""
-    if any(pattern.is_mentioned_in(text) for text in find_delegated_texts(part)):
-        return f"{part.name} is given that command as text"
-    if INTERPRETERS.fullmatch(part.name) is None:
-        return ""
-    for text in _find_code(part, analysis):
-        if pattern.is_mentioned_in(text):
-            return f"the code for {part.name} names that command"
-        if _STARTS_PROGRAMS.search(text):
-            return f"the code for {part.name} can start any program"
-    return ""
-
-
-def _find_code(part: ExtractedCommand, analysis: CommandAnalysis) -> Iterator[str]:
-    texts = part.texts[1:]
-    for index, text in enumerate(texts[:-1]):
-        if re.fullmatch(r"-[A-Za-z]*[ceErRp]|--eval|--print|--command|--run", text):
-            yield texts[index + 1]
-    if "awk" in part.name:
-        yield from texts
-    yield from part.stdin_texts
-    if analysis.script is not None:
-        yield from analysis.script.bodies
-
-
-def _is_activation(path: str) -> bool:
-    """True for the activation script of a virtual environment, which only sets variables."""
-    folder, _, name = path.rpartition("/")
-    return name.startswith("activate") and os.path.isfile(f"{folder}/../pyvenv.cfg")  # noqa: PTH113
-
-
-def _read_stamp(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except (OSError, ValueError):
-        return (0, 0)
-    return (status.st_mtime_ns, status.st_ctime_ns)
-
-
-@lru_cache(maxsize=64)
-def _read_script(path: str, modified: int, changed: int) -> str | None:
-    """Return the text of a script for a shell, or None. The times are part of the key of the cache."""
-    try:
-        if not Path(path).is_file():
-            return None
-        with Path(path).open("rb") as file:
-            data = file.read(_MAX_SCRIPT_CHARS + 1)
-    except (OSError, ValueError):
-        return None
-    if len(data) > _MAX_SCRIPT_CHARS or b"\0" in data:
-        return None
-    return data.decode("utf-8", "replace")
-
-
-# --- rules for files ---
-
 _NO_FILES = split_names(
     "echo printf test [ [[ expr true false : export declare typeset local readonly read set unset shift sleep exit "
     "return cd pushd popd date kill basename dirname seq tr mkdir touch rmdir which type command pwd let wait jobs"
 )
 """Programs that do not open the files that their words name."""
 
-_GIT_READERS = split_names("show diff log cat-file grep blame annotate archive apply hash-object stash whatchanged add")
+_NO_RUNNERS = (_NO_FILES | PASS_THROUGH | SHELLS | WRAPPERS.keys()) | split_names(
+    "wc file stat ls tree du cut diff cmp comm grep egrep fgrep zgrep rg ag ack jq yq git gh glab hg svn man info "
+    "whereis help logger history docker podman kubectl apt apt-get pip pip3 cp mv ln rm chmod chown ps find fd id "
+    "uname hostname whoami printenv md5sum sha256sum"
+)
+"""Programs that run no words of theirs as a command on this machine, or whose inner commands are extracted."""
+
+_INSTALLING = split_names("install add i uninstall remove update upgrade info show search view why list ls docs help")
+_COPYING = split_names("cp ln mv install rsync link")
 _TEXT_OPTIONS = split_names("-m --message --body --title -t --notes --description --subject --comment")
+_ABBREVIATING = split_names("npm pnpm hg svn ip")
+"""Programs that accept the beginning of a subcommand."""
+
+_EXPANSION = re.compile(r"[$`*?\[{]|(?:^|[=:])~")
+_HOME = re.compile(r"^(?:~|\$HOME|\$\{HOME\})(?=/|$)")
+_MAX_SCRIPT_BYTES = 100_000
 
 
-class _PathCheck:
-    """Checks the words of a command that may name files against rules for files."""
+def find_possible_denial(call: PolicyCall, rules: Sequence[Rule]) -> PossibleDenial | None:
+    """Return the first rule that a command may match and why that is not certain, or None."""
+    return next(_find_doubts(call, call.analysis, rules), None) if call.analysis is not None else None
 
-    def __init__(self, call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> None:
-        self._call = call
-        self._analysis = analysis
-        self._rules = rules
-        self._values = VariableValues(analysis, call.scope)
 
-    def check_analysis(self) -> PossibleDenial | None:
-        for part in self._analysis.commands:
-            if part.name in _NO_FILES or (part.name == "git" and _find_git_verb(part) not in _GIT_READERS):
-                continue
-            if part.is_open or part.placeholder or (part.is_inner and any("{}" in text for text in part.texts)):
-                return self._make_doubt(f"the files that {part.name} is given are only known when it runs")
-            words = part.words[0 if not part.words[0].literal else 1 :]
-            before = ShellWord("")
-            for word in words:
-                found = None if before.text in _TEXT_OPTIONS else self._check_word(word, part.folder)
-                if found is not None:
-                    return found
-                before = word
-        targets = ((redirect.target, "") for redirect in self._analysis.redirects)
-        return next((found for word, folder in targets if (found := self._check_word(word, folder))), None)
+def _find_doubts(call: PolicyCall, analysis: CommandAnalysis, rules: Sequence[Rule]) -> Iterator[PossibleDenial]:
+    rules = [rule for rule in rules if not rule.bare]
+    about_commands = [rule for rule in rules if rule.is_about_tool(call) or rule.tool == "ExecuteCommand"]
+    about_files = [rule for rule in rules if rule.tool in ("Read", "EditTool")]
+    every = [*about_commands, *(rule for rule in about_files if not rule.everything)]
+    bodies = analysis.script.bodies if analysis.script is not None else ()
+    for part in analysis.commands:
+        words = _read_words(part, call)
+        if any(map(INTERPRETERS.fullmatch, part.texts[:4])):
+            part = replace(part, stdin_texts=(*part.stdin_texts, *bodies))
+        doubts = [(rule, _explain_program(part, words)) for rule in every[:1]]
+        doubts += ((rule, _explain_command(rule.command, part, words, call)) for rule in about_commands)
+        doubts += ((rule, _explain_files(rule, part, call)) for rule in about_files)
+        yield from (PossibleDenial(rule, doubt) for rule, doubt in doubts if doubt)
+    for rule in every[:1]:
+        yield from (PossibleDenial(rule, doubt) for doubt in analysis.doubts)
+    for rule in about_files:
+        for target in (redirect.target for redirect in analysis.redirects if not rule.everything):
+            if _may_name(rule, target, "", call):
+                yield PossibleDenial(rule, f"{quote_short(target.text)} may name such a file")
+    for file in analysis.script_files if about_commands else ():
+        yield from _check_script(file, analysis, call, about_commands)
 
-    def _make_doubt(self, reason: str) -> PossibleDenial:
-        return PossibleDenial(self._rules[0], reason)
 
-    def _check_word(self, word: ShellWord, folder: str | None) -> PossibleDenial | None:
-        """Check a word that the shell changes, or that is relative to a folder the command changed to."""
-        if word.literal and folder == "":
-            return None
-        pieces = [piece for form in self._values.find_forms(word) for piece in form]
-        if not all(piece.is_exact or piece.is_glob for piece in pieces):
-            return self._make_doubt(f"{quote_short(word.text)} is only known when it runs")
-        try:
-            texts = [text for piece in pieces for text in self._find_texts(piece)]
-        except TooManyMatches:
-            return self._make_doubt(f"{quote_short(word.text)} may be any file")
-        for rule in self._rules:
-            if any(self._may_name(rule, text, folder) for text in texts if not text.startswith("-")):
-                return PossibleDenial(rule, f"{quote_short(word.text)} may name such a file")
+def _read_word(word: ShellWord, call: PolicyCall) -> ShellWord:
+    """Return a word, cut to its literal start if the rest is only known when it runs."""
+    text = word.text if word.literal else _HOME.sub(lambda _: call.scope.environment.home, word.text)
+    mark = None if word.literal else _EXPANSION.search(text)
+    if mark is None:
+        return ShellWord(text)
+    return ShellWord(text[: mark.start()], expands=True, splits=word.splits or word.glob)
+
+
+def _read_words(part: ExtractedCommand, call: PolicyCall) -> list[ShellWord]:
+    """Return the words as far as they are known, with those that the command is given when it runs.
+
+    The first one is the name of the program; of git, options before its command are left out.
+    """
+    words = [_read_word(word, call) for word in part.words]
+    for at, word in enumerate(words[1:], 1):
+        if part.placeholder and part.placeholder in part.texts[at]:
+            words[at] = ShellWord(part.texts[at].split(part.placeholder, 1)[0], expands=True)
+        elif part.name in _ABBREVIATING and not _may_be_option(word):
+            words[at] = replace(word, expands=True)
+    program = part.words[0]
+    is_named = program.literal or not (program.splits or part.name in SHELLS or part.name in WRAPPERS)
+    if is_named and "/" in program.text and not _EXPANSION.search(part.name):
+        # A path in an unknown folder still names the program, and a link the program that it leads to.
+        path = _locate(program.text, part.folder, call) if program.literal else None
+        words[0] = ShellWord(os.path.realpath(path) if path else part.name)
+    words[0] = replace(words[0], text=words[0].text.rsplit("/", 1)[-1])
+    if part.name.startswith("git-"):
+        words[:1] = [ShellWord("git"), ShellWord(part.name[4:])]
+    elif part.name == "git":
+        end = len(part.texts) - len(skip_git_options(part.texts[1:]))
+        words[1:end] = words[1:end] if any(word.splits for word in words[1:end]) else ()
+    return [*words, ShellWord("", expands=True, splits=True)] if part.is_open else words
+
+
+def _may_be_option(word: ShellWord) -> bool:
+    return word.text[:1] == "-" != word.text or (word.expands and not word.text)
+
+
+def _locate(path: str, folder: str | None, call: PolicyCall) -> str | None:
+    """Return the absolute path of a file that a command names, or None if its folder is not known."""
+    if folder is None and not path.startswith("/"):
         return None
+    return os.path.join(call.cwd, call.scope.environment.expand_home(folder or ""), path)  # noqa: PTH118
 
-    def _find_texts(self, piece: WordPiece) -> Sequence[str]:
-        """Return a piece and, if it is a glob, the names it matches. Raises TooManyMatches."""
-        if not piece.is_glob:
-            return (piece.text,)
-        root = self._call.root
-        inside = piece.text.removeprefix(f"{root}/")
-        start = "" if inside == piece.text else f"{root}/"
-        return (piece.text, *(start + name for name in find_matches(inside, root if start else self._call.cwd)))
 
-    def _may_name(self, rule: Rule, text: str, folder: str | None) -> bool:
-        """True if a text may be the path of a denied file. In an unknown folder, its name decides."""
-        call = self._call
-        if folder is None and not text.startswith("/"):
-            return "/" in rule.pattern or matches_path_loosely(rule.pattern, f"{call.root}/{text}", call.scope)
-        start = call.scope.environment.expand_home(folder or "")
-        forms = find_path_forms(text, os.path.join(call.cwd, start))  # noqa: PTH118
-        return any(matches_path_loosely(rule.pattern, form, call.scope) for form in forms)
+def _explain_program(part: ExtractedCommand, words: Sequence[ShellWord]) -> str:
+    """Return why a command may run any program, as a clause, or ""."""
+    if words[0].expands:
+        return f"the program {quote_short(part.words[0].text)} is only known when it runs"
+    # A word of which nothing is known may be an option.
+    given = (text if word.text else "-" for word, text in zip(words[1:], (*part.texts[1:], "-"), strict=False))
+    if is_given_code((part.texts[0], *given), has_input=bool(part.stdin_texts)):
+        return f"what {part.name} does with its text is only known when it runs"
+    verb = _find_git_verb(part)
+    return f"git {verb} may be an alias" if re.fullmatch(r"[A-Za-z][\w-]*", verb) and verb not in GIT_COMMANDS else ""
+
+
+def _find_git_verb(part: ExtractedCommand) -> str:
+    return next(iter(skip_git_options(part.texts[1:])), "") if part.name == "git" else ""
+
+
+# --- rules for commands ---
+
+
+def _explain_command(
+    pattern: CommandPattern, part: ExtractedCommand, words: Sequence[ShellWord], call: PolicyCall
+) -> str:
+    """Return why a command may match the pattern, as a clause, or ""."""
+    if not pattern.words:
+        return ""
+    if _may_match(pattern, words):
+        unknown = next((word.text for word in part.words if not word.literal), "")
+        means = f"it is only known when it runs what {quote_short(unknown)} means"
+        return means if unknown else f"{quote_short(' '.join(part.texts))} may be that command"
+    program = pattern.words[0].rsplit("/", 1)[-1]
+    if part.name in _COPYING and any(program == re.split(r"[/\s]", text.rstrip("/ )`"))[-1] for text in part.texts[1:]):
+        return f"it makes another name for {program}"
+    if part.name in _NO_RUNNERS:
+        return ""
+    path = _locate(part.texts[0], part.folder, call) if "/" in part.texts[0] and part.words[0].literal else None
+    if path and pattern.is_mentioned_in(_read_script(path)):
+        return f"the script {part.texts[0]} names that command"
+    given = list(takewhile(lambda word: word.text not in _INSTALLING, part.words[1:]))
+    if pattern.is_mentioned_in("\0".join([*part.stdin_texts, *(word.text for word in given if " " in word.text)])):
+        return f"{part.name} may run its text"
+    for at, word in enumerate(given, 1):
+        name = ShellWord(word.text.rsplit("/", 1)[-1])
+        if word.literal and matches_word(program, name.text) and _may_match(pattern, [name, *words[at + 1 :]]):
+            return f"{part.name} may run {quote_short(word.text)}"
+    return ""
+
+
+def _may_match(pattern: CommandPattern, words: Sequence[ShellWord]) -> bool:
+    """True if a command of these words may match: up to a lone `*`, each word of the pattern may be found in turn.
+
+    Options and their values may come between them. `found` are the numbers of words that may have been found.
+    """
+    operands, flags = separate_options(pattern.words)
+    wanted = list(takewhile(lambda word: word != "*", operands))
+    options = [word for word in words[1:] if _may_be_option(word)]
+    _, given = separate_options([word.text for word in options if not word.expands])
+    is_whole = not pattern.is_prefix and not any(map(has_wildcard, pattern.words))
+    missing = {flag for flag in flags - given if not any(len(item) > 3 and flag.startswith(item) for item in given)}
+    if not wanted or (is_whole and not given <= flags) or (missing and not any(word.expands for word in options)):
+        return False
+    wanted[0] = wanted[0].rsplit("/", 1)[-1]
+    found = {0}
+    is_value = False
+    for word in words:
+        after = {at + 1 for at in found if at < len(wanted) and _may_be(word, wanted[at])}
+        if _may_be_option(word) or is_value:
+            after |= found - {0}
+        if word.splits and after:
+            after = set(range(min(after), len(wanted) + 1))
+        found, is_value = after, _may_be_option(word)
+        if len(wanted) in found and not is_whole:
+            return True
+    return len(wanted) in found
+
+
+def _may_be(word: ShellWord, wanted: str) -> bool:
+    if not word.expands:
+        return matches_word(wanted, word.text)
+    start, *more = re.split(r"[*?]", wanted)
+    return start.startswith(word.text) or (bool(more) and word.text.startswith(start))
+
+
+def _check_script(
+    file: ShellFile, analysis: CommandAnalysis, call: PolicyCall, rules: Sequence[Rule]
+) -> Iterator[PossibleDenial]:
+    """Check the script that a shell is told to run like the command itself."""
+    path = _locate(file.path, file.folder, call) or ""
+    text = _read_script(path)
+    before = [part for part in analysis.commands[: file.position - 1] if part.name not in _NO_FILES | WRAPPERS.keys()]
+    only_reads = all(read_call(part.words) and all(word.literal for word in part.words) for part in before)
+    targets = (item.target for item in analysis.writes)
+    written = (_locate(target.text, file.folder, call) if target.literal else None for target in targets)
+    if not text:
+        yield PossibleDenial(rules[0], f"the script {file.path} cannot be read")
+    elif not only_reads or any(os.path.realpath(other or path) == os.path.realpath(path) for other in written):
+        yield PossibleDenial(rules[0], f"the script {file.path} may be changed before it runs")
+    else:
+        script = analyze_command(text)
+        is_activation = Path(path).name.startswith("activate") and (Path(path).parents[1] / "pyvenv.cfg").is_file()
+        doubts = () if is_activation else script.doubts  # it sets PATH for a virtual environment
+        yield from (PossibleDenial(rules[0], f"{file.path} runs {other.path}") for other in script.script_files)
+        for found in _find_doubts(call, replace(script, doubts=doubts, script_files=()), rules):
+            yield PossibleDenial(found.rule, f"in the script {file.path}, {found.doubt}")
+
+
+def _read_script(path: str) -> str:
+    try:
+        is_small = os.path.isfile(path) and os.path.getsize(path) <= _MAX_SCRIPT_BYTES  # noqa: PTH113, PTH202
+        return Path(path).read_text("utf-8", "replace") if is_small else ""
+    except (OSError, ValueError):
+        return ""
+
+
+# --- rules for files ---
+
+
+def _explain_files(rule: Rule, part: ExtractedCommand, call: PolicyCall) -> str:
+    """Return why a command may open a file that the rule names, as a clause, or ""."""
+    if rule.tool == "Read" and _searches_folder(part):
+        return "it opens every file below a folder (Grep leaves out denied files)"
+    is_reading = part.name not in _NO_FILES and (part.name != "git" or _find_git_verb(part) in GIT_READERS)
+    if rule.everything or not is_reading:
+        return ""
+    if part.is_open or part.placeholder or (part.is_inner and any("{}" in text for text in part.texts)):
+        return f"the files that {part.name} is given are only known when it runs"
+    for before, word in pairwise(part.words):
+        if before.text not in _TEXT_OPTIONS and _may_name(rule, word, part.folder, call):
+            return f"{quote_short(word.text)} may name such a file"
+    return ""
+
+
+def _searches_folder(part: ExtractedCommand) -> bool:
+    if part.name in ("rg", "ag", "ack") or (part.name == "git" and "grep" in part.texts[1:]):
+        return True
+    return part.name in ("grep", "egrep", "fgrep", "diff") and any(
+        re.match(r"-\w*[rRd]|--(dereference-)?recurs", text) for text in part.texts[1:]
+    )
+
+
+def _may_name(rule: Rule, word: ShellWord, folder: str | None, call: PolicyCall) -> bool:
+    """True if a word that is not literal, or is relative to another folder, may be the path of a denied file."""
+    if folder == "" and not word.expands:
+        # The files that a glob matches are compared as words, unless there are too many.
+        return word.glob and len(expand_glob(word.text, call.cwd)) >= MAX_MATCHES
+    known = _read_word(word, call)
+    if not known.expands:
+        path = _locate(known.text, folder, call)
+        forms = find_path_forms(path or f"{call.root}/{known.text}", "/")
+        is_named = any(matches_path_loosely(rule.pattern, item, call.scope) for item in forms)
+        return not _may_be_option(known) and (is_named or (path is None and "/" in rule.pattern))
+    is_free = word.splits and re.search(r"[$`]", word.text) is not None
+    end = None if is_free else re.search(r"[/.][\w.-]*$", word.text)
+    _, slash, name = (end[0].casefold() if end else "").rpartition("/")
+    wanted = rule.pattern.rpartition("/")[2].casefold() or "*"
+    tail = re.split(r"[*?]", wanted)[-1]
+    return matches_word(wanted, name) if slash else tail.endswith(name) or (tail != wanted and name.endswith(tail))

@@ -11,7 +11,6 @@ A suggested rule is never broader than it looks: what would be refused as a rule
 offered only with its exact path.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 
@@ -243,8 +242,6 @@ def is_allowed_by(call: PolicyCall, rules: Sequence[Rule]) -> bool:
 
 
 _NAME_TOOLS = ("Glob",)
-_SEARCH_PROGRAMS = ("rg", "ag", "ack")
-_RECURSIVE_PROGRAMS = ("grep", "egrep", "fgrep", "diff")
 
 
 class ResultFilter:
@@ -280,16 +277,6 @@ class ResultFilter:
             return True
         rule = find_deciding_rule(call, self._ask_allow_rules)
         return secret if rule is None else rule.action == "ask"
-
-
-def is_folder_search(part: ExtractedCommand) -> bool:
-    """True if a command opens every file below a folder, including files it does not name."""
-    options = [text for text in part.texts[1:] if text.startswith("-")]
-    if part.name in _SEARCH_PROGRAMS or (part.name == "git" and "grep" in part.texts[1:]):
-        return True
-    return part.name in _RECURSIVE_PROGRAMS and any(
-        re.match(r"-\w*[rRd]|--(dereference-)?recurs", text) for text in options
-    )
 
 
 def _was_asked(rule: Rule, search: PolicyCall) -> bool:

@@ -95,7 +95,7 @@ class _WildcardStates:
         return (at + 1,) if fits else ()
 
 
-GIT_VALUED_OPTIONS = frozenset(
+_GIT_VALUED_OPTIONS = frozenset(
     (
         *("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path", "--super-prefix"),
         *("--config-env", "--attr-source"),
@@ -142,8 +142,9 @@ class CommandPattern(Struct, frozen=True):
         """Match loosely, to deny or ask: any path to the program, further options, any order of options."""
         if not self.words:
             return self.is_prefix
-        wanted_words, wanted_flags = _separate_options((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
-        given_words, given_flags = _separate_options((part.name, *_without_git_values(part.name, part.texts[1:])))
+        wanted_words, wanted_flags = separate_options((self.words[0].rsplit("/", 1)[-1], *self.words[1:]))
+        given = skip_git_options(part.texts[1:]) if part.name == "git" else part.texts[1:]
+        given_words, given_flags = separate_options((part.name, *given))
         if self.is_prefix or self.words[-1].endswith("*"):
             return bool(wanted_words) and _starts_with(wanted_words, given_words) and wanted_flags <= given_flags
         wildcards = any(has_wildcard(word) for word in self.words)
@@ -204,26 +205,24 @@ def _starts_with(wanted_words: Sequence[str], given_words: Sequence[str], *, who
         if wanted == "*":
             reached = set(range(min(reached), len(given_words) + 1))
         else:
-            reached = {at + 1 for at in reached if at < len(given_words) and _matches_word(wanted, given_words[at])}
+            reached = {at + 1 for at in reached if at < len(given_words) and matches_word(wanted, given_words[at])}
         if not reached:
             return False
     return not whole or len(given_words) in reached
 
 
-def _matches_word(wanted: str, word: str) -> bool:
+def matches_word(wanted: str, word: str) -> bool:
     return compile_wildcard(wanted)(word) if has_wildcard(wanted) else wanted == word
 
 
-def _without_git_values(name: str, texts: Sequence[str]) -> list[str]:
-    if name != "git":
-        return list(texts)
-    rest = list(texts)
-    while rest and rest[0].startswith("-"):
-        rest = rest[2 if rest[0] in GIT_VALUED_OPTIONS else 1 :]
-    return rest
+def skip_git_options(texts: Sequence[str]) -> Sequence[str]:
+    """Return the words of a git command from its subcommand on."""
+    while texts and texts[0].startswith("-"):
+        texts = texts[2 if texts[0] in _GIT_VALUED_OPTIONS else 1 :]
+    return texts
 
 
-def _separate_options(words: Sequence[str]) -> tuple[list[str], set[str]]:
+def separate_options(words: Sequence[str]) -> tuple[list[str], set[str]]:
     """Return the operands in order, and the options as a set with bundles of short options split."""
     plain = [word for word in words if not word.startswith("-") or word == "-"]
     flags: set[str] = set()

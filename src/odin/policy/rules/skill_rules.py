@@ -22,7 +22,7 @@ from odin.core.call_events import SkillUsed
 from odin.core.errors import UsageError
 from odin.core.path_names import contains
 from odin.policy.commands.programs import INTERPRETERS, SHELLS
-from odin.policy.effects import is_hard_to_undo
+from odin.policy.danger import is_hard_to_undo
 from odin.policy.policy_call import PolicyCall
 from odin.policy.rules.evaluation import find_deciding_rule
 from odin.policy.rules.pattern import CommandPattern, has_wildcard, is_host_named

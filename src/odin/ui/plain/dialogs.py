@@ -14,8 +14,8 @@ from odin.ui.permission_text import (
     ArgumentForm,
     diff_arguments,
     format_arguments,
+    format_details,
     format_headline,
-    format_subject,
     list_offered_rules,
     summarize_change,
 )
@@ -201,16 +201,21 @@ def format_permission_request(
     """Return the whole request: who asks, for what, the change, how dangerous it is, why, and in which sandbox."""
     asked = ask.permission
     headline = format_headline(ask) if ask.agent else f"Odin asks: {format_headline(ask)}"
-    lines = [wrap_words(headline, columns), *format_subject(ask, columns)]
+    kinds = [detail.kind for detail in ask.details]
+    at = kinds.index("diff") if "diff" in kinds else len(kinds)
+    lines = [wrap_words(headline, columns), *format_details(ask.details[:at], columns)]
+    lists = format_details(ask.details[at + 1 :], columns)
     level = f"{DANGER_WORDS[asked.danger].capitalize()}."
     about = [f"{level} {ask.effect}".rstrip()] if asked.effect else []
     about += filter(None, (*ask.warnings, ask.sandbox))
     about = [wrap_words(escape_hidden(line), columns) for line in about]
     if asked.effect:
         about[0] = about[0].replace(level, painter.paint(level, _DANGER_STYLES[asked.danger]), 1)
-    room = rows - sum(line.count("\n") + 1 for line in (*lines, *about)) - _PROMPT_ROWS - 3
-    lines += format_preview(asked.preview, max(min(room, PREVIEW_LINES), _MIN_PREVIEW_LINES), columns, painter)
-    return "\n".join([*lines, *about]) + "\n"
+    room = rows - sum(line.count("\n") + 1 for line in (*lines, *lists, *about)) - _PROMPT_ROWS - 3
+    limit = max(min(room, PREVIEW_LINES), _MIN_PREVIEW_LINES)
+    heading = "What would change:" if asked.effects is None else "What changed:"
+    lines += format_preview(asked.preview, limit, columns, painter, heading)
+    return "\n".join([*lines, *lists, *about]) + "\n"
 
 
 def warn_if_too_tall(shown: str, rows: int) -> str:
@@ -246,6 +251,13 @@ def format_permission_prompt(ask: Interaction) -> str:
     """Return the input prompt, with the keys that allow more above it."""
     if ask.permission.unsandboxed:
         return "Run it without the sandbox? [y]es, [n]o, or say why not: "
+    if ask.permission.effects is not None:
+        always = (
+            "Always keep what it writes in this [s]ession, [p]roject or for this [u]ser.\n"
+            if "s" in list_keys(ask)
+            else ""
+        )
+        return f"{always}Keep it? [y]es, [e]dit and run again, [v]iew all, [?] help, [n]o, or say why not: "
     lasting = "".join(f"[a]llow {choice.about}.\n" for choice in ask.choices if choice.key == "allow_mode")
     if "s" in list_keys(ask):
         lasting += "Always allow in this [s]ession, [p]roject or for this [u]ser; always [d]eny.\n"
@@ -254,7 +266,10 @@ def format_permission_prompt(ask: Interaction) -> str:
 
 def format_permission_help(ask: Interaction) -> str:
     about = "".join(choice.about for choice in ask.choices if choice.key == "allow_mode")
-    return "".join(f"  {key}    {_KEYS[key][2].format(about)}\n" for key in list_keys(ask))
+    text = "".join(f"  {key}    {_KEYS[key][2].format(about)}\n" for key in list_keys(ask))
+    if ask.permission.effects is not None:
+        text = text.replace("allow once", "keep").replace("allow and", "keep and").replace("deny;", "discard;")
+    return text
 
 
 def format_all_details(ask: Interaction, columns: int = 80, painter: TextPainter = _NO_COLORS) -> str:
@@ -264,7 +279,9 @@ def format_all_details(ask: Interaction, columns: int = 80, painter: TextPainter
     return "\n".join([*lines, *format_preview(ask.permission.preview, 0, columns, painter)]) + "\n"
 
 
-def format_preview(text: str, limit: int, columns: int = 80, painter: TextPainter = _NO_COLORS) -> list[str]:
+def format_preview(
+    text: str, limit: int, columns: int = 80, painter: TextPainter = _NO_COLORS, heading: str = "What would change:"
+) -> list[str]:
     """Return the changes as at most `limit` lines, and how much is missing. 0 means no limit.
 
     The names of a single file are left out: the request has named it.
@@ -278,7 +295,7 @@ def format_preview(text: str, limit: int, columns: int = 80, painter: TextPainte
     shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:limit]] if limit else lines
     missing = [f"  … {len(lines) - limit} more lines; v shows them"] if limit and len(lines) > limit else []
     missing += ["  … long lines are cut; v shows them"] if shown != lines[: len(shown)] else []
-    return ["What would change:", *_paint_diff(quote_block("\n".join(shown), columns), painter), *missing]
+    return [heading, *_paint_diff(quote_block("\n".join(shown), columns), painter), *missing]
 
 
 _DIFF_STYLES: dict[str, TextStyle] = {"+": "green", "-": "red"}

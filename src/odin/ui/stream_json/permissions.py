@@ -201,12 +201,14 @@ def _describe_request(interaction: Interaction) -> Raw:
         "danger": asked.danger,
         "effect": asked.effect,
         "permission_modes": list(asked.permission_modes),
+        "effects": None if asked.effects is None else msgspec.to_builtins(asked.effects),
+        "git_changes": list(asked.git_changes),
     }
     return {
         **request,
         "permission_suggestions": [] if asked.unsandboxed else suggest_updates(asked.rules),
         "blocked_path": next(iter(asked.asked_paths), blocked),
-        "title": interaction.title if asked.unsandboxed else asked.title or display_name,
+        "title": interaction.title if asked.unsandboxed or asked.effects else asked.title or display_name,
         "display_name": display_name,
         "description": asked.subject,
         **{name: value for name, value in more.items() if value},

@@ -109,6 +109,7 @@ class CallBlock(TranscriptBlock):
     view: str = ""
     note: str = ""
     for_user: str = ""
+    aside: str = ""
     images: tuple[Image, ...] = ()
     is_speculative: bool = False
     original_args: dict[str, Any] | None = None

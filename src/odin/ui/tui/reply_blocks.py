@@ -111,7 +111,10 @@ class CallBlocks:
                 block = self._find_or_add(event.call_id, event.name)
                 block.state = event.status
                 block.duration_ms = event.duration_ms
-                block.view, block.note, block.for_user = shorten_output(event.display), event.note, event.for_user
+                block.view, block.note = shorten_output(event.display), event.note
+                block.for_user, block.aside = event.for_user, event.aside
+                if event.status == "error" and event.error_kind == "Rejected":
+                    block.state, block.explanation = "discarded", "What it changed was discarded."
                 block.result = "" if event.display else shorten_output(event.text)
                 block.images, block.redacted, block.background = event.images, event.redacted, event.asynchronous
                 block.tail, block.chars, block.printed = [], 0, 0

@@ -159,7 +159,7 @@ class InteractionDialog(RequestDialog[str]):
         keys, hint = self.odin.keys, ""
         if self.ready and self._step == "ask" and "stop_work" in get_choices(self._request):
             back = f"{keys.get_label('stop_work')} goes back to the request."
-            hint = describe_stop(keys) if view == "page" else back
+            hint = describe_stop(self._request, keys) if view == "page" else back
         self.query_one("#hint", Static).update(hint)
         self.retitle()
         self.fit()

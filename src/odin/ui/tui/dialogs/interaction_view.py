@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from odin.core.errors import OdinError
-from odin.core.interaction import Choice, Interaction, InteractionKind, make_interaction
+from odin.core.interaction import Choice, Detail, Interaction, InteractionKind, make_interaction
 from odin.core.policy import Danger, RememberScope
 from odin.ui.permission_text import (
     DANGER_WORDS,
@@ -39,28 +39,40 @@ _BAR = 4
 
 
 def paint_request(ask: Interaction, canvas: Canvas) -> list[Strip]:
-    """The request page: what is asked in full, what to know about it, and the change as a diff or the plan."""
+    """The request page: what is asked in full, what to know about it, the change or the plan, and the rest."""
     strips = paint_required(ask, canvas)
-    for detail in ask.details:
-        if detail.kind == "diff":
-            strips += [*([make_blank()] if strips else ()), *paint_change(detail.text, canvas)]
-        elif detail.kind == "markdown":
-            from odin.ui.tui.paint.markdown import paint_markdown
-
-            strips += make_strips(paint_markdown(detail.text, canvas))
+    for detail in ask.details[_count_required(ask) :]:
+        strips += [make_blank()] if strips and detail.kind == "diff" else ()
+        strips += _paint_detail(detail, canvas)
     return strips
 
 
 def paint_required(ask: Interaction, canvas: Canvas) -> list[Strip]:
     """The part of the page that must have been scrolled into view before 'allow' is accepted."""
-    strips, dim = list[Strip](), canvas.palette.dim
-    for detail in ask.details:
-        strips += paint_sentence(canvas, detail.heading, dim) if detail.heading else ()
-        if detail.kind == "quote":
-            strips += paint_quote(canvas, detail.text)
-        elif detail.kind == "text":
-            strips += paint_sentence(canvas, escape_hidden(detail.text), dim)
+    strips = [row for detail in ask.details[: _count_required(ask)] for row in _paint_detail(detail, canvas)]
     return strips + [row for line in ask.warnings for row in paint_sentence(canvas, escape_hidden(line))]
+
+
+def _count_required(ask: Interaction) -> int:
+    """Return how many details come before the change or the plan."""
+    kinds = [detail.kind for detail in ask.details]
+    return next((at for at, kind in enumerate(kinds) if kind in ("diff", "markdown")), len(kinds))
+
+
+def _paint_detail(detail: Detail, canvas: Canvas) -> list[Strip]:
+    dim = canvas.palette.dim
+    strips = paint_sentence(canvas, detail.heading, dim) if detail.heading else []
+    match detail.kind:
+        case "quote":
+            return strips + paint_quote(canvas, detail.text)
+        case "text":
+            return strips + paint_sentence(canvas, escape_hidden(detail.text), dim)
+        case "diff":
+            return strips + paint_change(detail.text, canvas)
+        case "markdown":
+            from odin.ui.tui.paint.markdown import paint_markdown
+
+            return strips + make_strips(paint_markdown(detail.text, canvas))
 
 
 def format_danger(ask: Interaction, palette: Palette) -> Text:
@@ -109,14 +121,19 @@ def paint_keys(ask: Interaction, keys: KeyTable, canvas: Canvas) -> list[Strip]:
         if key.scope == "permission" and key.name in names:
             strips += _paint_key(key, keys, canvas)
     shown = [keys.get_label(name) for name in ("previous_answer", "next_answer", "take_answer")]
-    last = f"{describe_stop(keys)} Choose an answer with {shown[0]}, {shown[1]} and {shown[2]}, or click it."
+    last = f"{describe_stop(ask, keys)} Choose an answer with {shown[0]}, {shown[1]} and {shown[2]}, or click it."
     return [*strips, make_blank(), *paint_sentence(canvas, last, canvas.palette.dim)]
 
 
-def describe_stop(keys: KeyTable) -> str:
+def describe_stop(ask: Interaction, keys: KeyTable) -> str:
     """Return the hint on how to stop the work, or "" if no key is bound."""
-    key = keys.get_label("stop_work")
-    return f"{key} denies and stops the work." if key else ""
+    key, verb = keys.get_label("stop_work"), "discards" if has_effects(ask) else "denies"
+    return f"{key} {verb} and stops the work." if key else ""
+
+
+def has_effects(ask: Interaction) -> bool:
+    """True if the request is about what a command has changed already."""
+    return ask.kind == "permission" and ask.permission.effects is not None
 
 
 def _paint_key(key: KeyAction, keys: KeyTable, canvas: Canvas) -> list[Strip]:
@@ -201,14 +218,16 @@ def get_choices(ask: Interaction) -> dict[str, Choice]:
 def list_answers(ask: Interaction, keys: KeyTable) -> list[DialogChoice]:
     """Return all answers in display order: the choices, and what else the dialog can do with them."""
     choices, answers = get_choices(ask), list[tuple[str, str, str]]()
+    has_run = has_effects(ask)
     for name, choice in choices.items():
         if name != "stop_work":
             answers.append((name, choice.label, choice.short))
         if name == "deny":
-            answers.append(("deny_words", "Deny with a reason", "Reason"))
+            label = "Discard and tell the model…" if has_run else "Deny with a reason"
+            answers.append(("deny_words", label, "Tell" if has_run else "Reason"))
     if any("args" in choice.fields for choice in choices.values()):
-        answers += [] if ask.agent else [("allow_note", "Allow with a note", "Note")]
-        answers.append(("edit_call", "Edit", "Edit"))
+        answers += [] if ask.agent else [("allow_note", f"{'Keep' if has_run else 'Allow'} with a note", "Note")]
+        answers.append(("edit_call", "Edit and run again" if has_run else "Edit", "Edit"))
     if "stop_work" in choices:
         answers += [("show_call", "Show all", "All"), ("explain_keys", "Keys", "Keys")]
     return [
@@ -282,6 +301,8 @@ def replace_arguments(ask: Interaction, args: dict[str, Any]) -> Interaction:
         allowed_paths=(),
         granted_paths=(),
         granted_network=False,
+        effects=None,
+        git_changes=(),
         reason="",
     )
     return make_interaction(edited, ask.agent)

@@ -107,7 +107,7 @@ def is_one_line(block: CallBlock, folded: bool) -> bool:
         return False
     if not block.is_over:
         return not block.tail
-    return folded and not (block.for_user or block.changed_by or block.redacted)
+    return folded and not (block.for_user or block.aside or block.changed_by or block.redacted)
 
 
 def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
@@ -120,6 +120,8 @@ def paint_call(block: CallBlock, canvas: Canvas, folded: bool) -> list[Strip]:
         return with_gap([*lines, *paint_tail(block.tail, canvas)])
     if block.for_user:
         lines += canvas.paint_text(sanitize(block.for_user), palette.warn, indent=2)
+    if block.aside:
+        lines += canvas.paint_text(sanitize(block.aside), palette.dim, indent=2)
     if block.changed_by:
         editor = "you" if block.changed_by == "user" else block.changed_by
         lines += canvas.paint_text(f"Arguments changed by {sanitize_line(editor)}.", palette.warn, indent=2)
