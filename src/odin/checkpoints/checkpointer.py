@@ -132,7 +132,7 @@ class Checkpointer:
     ) -> ApplyResult:
         """Make what a command wrote real and record its changes. On cancellation, that is completed first."""
         await self.recover()
-        stage = f"{layer.folder}/stage"
+        stage = layer.stage
         self.store.keep(b"")  # raises if the store cannot be written
         await self._record_saved(CheckpointSaved(call_id, stage=stage), agent)
 

@@ -223,15 +223,6 @@ _KEY_MATERIAL = r".+\.(pem|key|p12|pfx|jks|keystore|ppk)|id_(rsa|dsa|ecdsa|ed255
 _SECRET_FOLDERS = frozenset((".ssh", ".gnupg", ".aws", ".kube", ".docker"))
 
 
-SECRET_GLOBS: tuple[str, ...] = (
-    *sorted(_SECRET_NAMES | _DATA_NAMES | _SECRET_FOLDERS),
-    *(".env", ".env.*", "*.env"),
-    *(f"id_{kind}{rest}" for kind in ("rsa", "dsa", "ecdsa", "ed25519") for rest in ("", "_*")),
-    *(f"*.{end}" for end in _SECRET_ENDINGS.split("|")),
-)
-"""Globs, in lower case, that match every name that may be secret, and some that are not."""
-
-
 def is_secret_path(path: str) -> bool:
     """True if the last name of a path, or a folder above it, usually holds secrets.
 

@@ -1,4 +1,4 @@
-"""What a command wrote in its view, sorted by what is decided about it, and told to the user and the model."""
+"""Sorts what a command wrote in its view by the decision it needs, and describes it for the user and the model."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ _MAX_FILES = 500
 """Effects that a request lists one by one."""
 
 _MAX_NAMED = 10
-"""Effects of one kind that the model is told by name."""
+"""How many effects of one kind the model gets by name."""
 
 _GIT_SETTING = compile_lazily(
     r"(?:(?:worktrees/[^/]+|modules/.+?)/)?(?:config|config\.worktree|hooks|commondir|info/attributes)(?:/|$)"
@@ -37,7 +37,7 @@ _GIT_MARKS = ("/HEAD", "/objects", "/refs", "/config", "/hooks")
 
 
 class CommandEffects(Struct, frozen=True):
-    """The effects of one command by what is decided about them.
+    """The effects of one command, sorted by the decision they need.
 
     `silent` are caches, what follows from other effects, and what is never applied; `edits` are files that it created
     or changed; `rest` are deletions, moves and changes of the repository; `protected` are files that make other
@@ -209,11 +209,6 @@ def drop_layer(layer: ViewLayer) -> None:
     asyncio.get_running_loop().run_in_executor(None, remove)
 
 
-def locate_stage(layer: ViewLayer) -> str:
-    """Return the folder in which applying the layer keeps its plan and what was replaced. It goes with the layer."""
-    return f"{layer.folder}/stage"
-
-
 async def apply_unrecorded(call_id: str, agent: str, layer: ViewLayer, effects: Sequence[FileEffect]) -> ApplyResult:
     """Apply effects without a checkpoint."""
-    return await run_in_thread(lambda stopped: apply_effects(layer, effects, locate_stage(layer)))
+    return await run_in_thread(lambda stopped: apply_effects(layer, effects, layer.stage))

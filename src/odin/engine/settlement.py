@@ -222,8 +222,8 @@ class Settlement:
     async def _apply(
         self, output: ToolOutput, effects: CommandEffects, chosen: Sequence[FileEffect], told: str = ""
     ) -> ToolOutput:
-        """Make these effects real and remove the layer, unless others changed the same files meanwhile. `told` is what
-        the model is told if they are real."""
+        """Make these effects real and remove the layer, unless others changed the same files meanwhile. On success, add
+        the remark `told` to the result."""
         layer, call = effects.layer, self._call
         if not chosen:
             drop_layer(layer)
