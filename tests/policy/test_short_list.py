@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from odin.core.profile import CommandLevel
+from odin.core.tool import Target
 from odin.policy.commands.analysis import is_plainly_read_only
-from tests.policy.policies import make_scope
+from tests.policy.policies import FakeConfinement, make_policy, make_scope
 from tests.policy.repositories import make_repository
 from tests.table import each
 
@@ -126,3 +128,21 @@ def test_without_a_sandbox_more_is_checked(project: Path, monkeypatch: pytest.Mo
     (project / "ls").chmod(0o755)
     monkeypatch.setenv("PATH", f"{project}:/usr/bin:/bin")
     assert is_listed("ls") == (True, False)
+
+
+class CountingConfinement(FakeConfinement):
+    """A sandbox that counts how often it is asked for its level: a new project is mounted to find out."""
+
+    asked = 0
+
+    def find_level(self, command: str = "") -> CommandLevel:
+        self.asked += 1
+        return super().find_level(command)
+
+
+def test_only_other_commands_need_to_know_the_level(project: Path) -> None:
+    confinement = CountingConfinement()
+    policy = make_policy(root=str(project), confinement=confinement)
+    for command, runs_in, asked in (("git status", "read", 0), ("ls src | wc -l", "read", 0), ("make all", "view", 1)):
+        decision = policy.evaluate("ExecuteCommand", "execute", Target(command=command), "edit_mode")
+        assert (decision.action, decision.runs_in, confinement.asked) == ("allow", runs_in, asked)
