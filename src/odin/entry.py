@@ -93,6 +93,11 @@ def main() -> int:
         return _write_version()
     gc.disable()  # imports only allocate: 4.5 ms; `run` enables it again
     try:
+        from odin.code_cache import CodeCache
+
+        cache = CodeCache()
+        sys.meta_path.insert(0, cache)
+        atexit.register(cache.save)
         _import_lazily()
         _import_libraries()
         from odin.commands import run
