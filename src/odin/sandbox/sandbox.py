@@ -32,6 +32,7 @@ from odin.sandbox.backends import (
     list_candidates,
     open_sandbox,
 )
+from odin.sandbox.control_group import limit_processes
 from odin.sandbox.layout import (
     HIDDEN_VARIABLES,
     SandboxLayout,
@@ -515,11 +516,14 @@ class Sandbox:
         )
         if not reason:
             try:
-                return open_it(views=self._folder.layers)
+                supervisor = open_it(views=self._folder.layers)
             except SandboxSetupError as error:
                 if error.is_transient:
                     raise
                 reason = str(error)
+            else:
+                limit_processes(supervisor.pid, self._options.limits)
+                return supervisor
         supervisor = open_it()
         supervisor.no_view = reason
         if reason.endswith(os.strerror(errno.EPERM)):
