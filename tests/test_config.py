@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,42 @@ def load_trusted(workspace: Path, **env: str):
 # --- layers ---
 
 
+DEFAULTS = {
+    "mode": "edit_mode",
+    "permission_mode": "default",
+    "max_turns": 0,
+    "max_budget_usd": 0,
+    "max_tokens": 8192,
+    "temperature": None,
+    "thinking": 0,
+    "read_before_edit": True,
+    "restrict_to_workspace": False,
+    "confirm_timeout_s": 0,
+    "question_timeout_s": 0,
+    "retry.attempts": 6,
+    "retry.base_s": 1,
+    "retry.backoff": "exponential",
+    "retry.max_s": 60,
+    "compaction.enabled": True,
+    "compaction.threshold": 0.8,
+    "compaction.keep_turns": 2,
+    "compaction.timeout_s": 120,
+    "queue.mode": "sequential",
+    "queue.steering": "one-at-a-time",
+    "team.max_running": 10,
+    "team.max_children": 10,
+    "team.max_depth": 1,
+    "team.idle_s": 120,
+    "loop.max_iterations": 10,
+    "mcp_limits.connect_s": 20,
+    "web.timeout_s": 30,
+    "web.search.backend": "none",
+}
+
+
 def test_defaults_apply_without_any_file(workspace: Path):
     config = load_here(workspace)
-    assert (config.mode, config.permission_mode) == ("edit_mode", "default")
-    assert (config.max_turns, config.max_budget_usd, config.max_tokens, config.thinking) == (0, 0, 8192, 0)
-    assert (config.retry.attempts, config.read_before_edit, config.restrict_to_workspace) == (6, True, False)
+    assert {name: attrgetter(name)(config) for name in DEFAULTS} == DEFAULTS
     assert config.warnings == ()
     assert config.sources == {}
     assert config.root == str(workspace)

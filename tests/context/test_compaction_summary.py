@@ -130,6 +130,11 @@ class TestLocalSummary:
         assert found["Next Step"] == "Continue with the latest prompt: mend the port"
         assert find_weakness(text, 4_000) == ""
 
+    def test_summary_with_fewer_than_six_of_nine_headings_is_weak(self) -> None:
+        sections = [f"## {name}\nsomething" for name in HEADINGS]
+        assert find_weakness("\n".join(sections[:6]), 4_000) == ""
+        assert find_weakness("\n".join(sections[:5]), 4_000) == "it had only 5 of 9 headings"
+
     def test_earlier_summary_is_continued(self) -> None:
         first = build_local_summary(make_conversation(2), self.FACTS, 2_000)
         facts = SummaryFacts(prompt="and now", earlier=first)

@@ -56,10 +56,13 @@ def test_the_prompt_has_a_bounded_summary(tmp_path: Path) -> None:
     for number in range(40):
         write_skill(tmp_path, f"s{number:02}", description="word " * 100)
     write_skill(tmp_path, "a-hidden", disable_model_invocation="true")
-    lines = load(tmp_path).describe_for_prompt().splitlines()[2:]
-    assert lines[0].startswith("- s00: word word") and max(map(len, lines)) <= 160
-    assert lines[-1] == f"+{40 - (len(lines) - 1)} more; Skill without a name lists them"
-    assert len(lines) - 1 <= 32 and len(load(tmp_path).describe_for_prompt()) <= 4_000
+    text = load(tmp_path).describe_for_prompt()
+    *lines, last = text.splitlines()[2:]
+    assert lines[0].startswith("- s00: word word") and {len(line) for line in lines} == {160}
+    assert last == f"+{40 - len(lines)} more; Skill without a name lists them"
+    assert 4_000 - 161 < len(text) <= 4_000, "one line more would not fit"
+    brief = load(tmp_path).describe_for_prompt(brief=True).splitlines()[2:]
+    assert (len(brief), brief[-1]) == (33, "+8 more; Skill without a name lists them")
     assert "a-hidden" not in load(tmp_path).describe_all()
     assert load(tmp_path / "s00").describe_for_prompt(brief=True).splitlines()[2:] == ["- s00"]
     assert SkillCatalog().describe_for_prompt() == ""

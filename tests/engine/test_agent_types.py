@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from odin.testing import Turn, call, reply, say
 
 from .conftest import Start, Talk
@@ -48,6 +50,37 @@ async def test_claude_code_type_sets_prompt_tools_and_model(start: Start, home: 
     assert "haiku" in request.model
     (task,) = (await talk.client.snapshot()).tasks
     assert (task.type, task.state) == ("reviewer", "completed")
+
+
+@pytest.mark.parametrize(
+    ("front", "refused"),
+    [
+        ("color: red", []),
+        ("rules: {Bash: {rm *: deny}}", ["remove"]),
+        ("tools: Bash", ["write"]),
+        ("permissionMode: default", ["write"]),
+        ("permissionMode: plan", ["write", "remove"]),
+    ],
+)
+async def test_type_restricts_what_the_session_allows(
+    start: Start, home: Path, workspace: Path, front: str, refused: list[str]
+) -> None:
+    """Which of two calls are refused that the session allows: a change and a command."""
+    write_type(home, "careful", front)
+    (workspace / "old").write_text("x")
+    calls = [
+        call("WriteFile", {"file_path": str(workspace / "new"), "content": "x"}, id="write"),
+        call("ExecuteCommand", {"command": "rm old"}, id="remove"),
+    ]
+    team_script = TeamScript(
+        [delegate("a", agent_type="careful"), say("ok"), say("seen")], a=[reply(calls=calls), complete("done")]
+    )
+    talk = await start(team_script, yes=False, permission_mode="acceptEdits", allowed_tools=("Bash(rm:*)",))
+    await talk.say("go")
+    await settle(talk.client)
+    results = {key: text for seen in talk.server.requests for key, text in seen.results.items()}
+    left_undone = {"write": not (workspace / "new").exists(), "remove": (workspace / "old").exists()}
+    assert [name for name, is_undone in left_undone.items() if is_undone] == refused, results
 
 
 async def test_task_fails_after_the_max_turns_of_its_type(start: Start, home: Path) -> None:

@@ -386,8 +386,10 @@ def test_after_an_empty_reply_another_key_is_tried() -> None:
 
 
 def test_a_random_order_has_every_key() -> None:
-    pool = KeyPool("p", KEYS, KeyStates(), rotation="per_request", order="random")
-    assert {pool.choose() for _ in KEYS} == set(KEYS)
+    keys = [ApiKey(f"key-of-an-organization-{number}") for number in range(50)]
+    pool = KeyPool("p", keys, KeyStates(), rotation="per_request", order="random")
+    chosen = [pool.choose() for _ in keys]
+    assert chosen != keys and sorted(chosen, key=keys.index) == keys
 
 
 def test_single_key_is_used_even_after_a_rejection() -> None:

@@ -5,7 +5,13 @@ import json
 import threading
 from pathlib import Path
 
+import pytest
+
 from odin.core.team import MailSent
+from odin.engine.event_bus import EventBus
+from odin.engine.message_router import MessageRouter
+from odin.engine.recorder import Recorder
+from odin.session.state import SessionState
 from odin.testing import call, reply, say
 
 from .conftest import Start
@@ -13,29 +19,61 @@ from .test_agent_types import write_type
 from .test_team import TeamScript, complete, delegate, mail_in, settle
 
 
+async def test_mail_wakes_its_recipient_at_once_or_with_what_comes_within_a_fifth_of_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Progress wakes nobody, and is read with the next mail that does."""
+    loop = asyncio.get_running_loop()
+    now, woken = [loop.time()], list[str]()
+    monkeypatch.setattr(loop, "time", lambda: now[0])
+    recorder = Recorder(None, SessionState("s"), EventBus())
+    router = MessageRouter(recorder, lambda name, text: name, woken.append)
+
+    async def pass_time(seconds: float) -> list[str]:
+        now[0] += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return woken
+
+    router.send(router.write("a", "", "progress", "half"))
+    assert not router.is_waking and not router.should_wake("")
+    router.send(router.write("a", "", "completed", "A"))
+    assert await pass_time(0.19) == []
+    router.send(router.write("b", "", "completed", "B"))
+    assert await pass_time(0.011) == [""]
+    assert router.should_wake("") and len(router.take("").ids) == 3
+    router.send(router.write("b", "", "risk_alert", "beware", priority="urgent"))
+    assert await pass_time(0.001) == ["", ""]
+    assert not router.is_waking
+
+
 async def test_urgent_mail_comes_first_and_only_the_newest_progress_is_sent(start: Start) -> None:
-    """Progress mail alone starts no turn: the main agent reads everything in one turn."""
+    """The main agent reads everything in one turn. More than 320 characters are an artifact."""
     reports = [
         call("Report", {"message": "progress one"}, id="r1"),
-        call("Report", {"message": "progress two"}, id="r2"),
+        call("Report", {"message": "progress two".ljust(321, ".")}, id="r2"),
     ]
     danger = call("Report", {"message": "beware", "kind": "risk_alert"}, id="r3")
     hold = threading.Event()
     script = TeamScript(
         [delegate("a"), say("ok"), say("seen")],
-        a=[reply(calls=reports), reply(calls=[danger, complete("done", id="c")]).hold(hold)],
+        a=[reply(calls=reports), reply(calls=[danger, complete("done".ljust(320, "."), id="c")]).hold(hold)],
     )
     talk = await start(script)
     await talk.say("go")
     async with asyncio.timeout(20):
         while len(await talk.recorded_events(MailSent)) < 2:
             await asyncio.sleep(0.01)
-    assert not (await talk.client.snapshot()).executing
+    shot = await talk.client.snapshot()
+    assert not shot.executing
+    assert [(agent.id, agent.artifact) for agent in shot.sub_agents] == [("general-1", "mail/mail-3.md")]
     hold.set()
     await settle(talk.client)
     assert script.main == [], "one turn reads everything"
     text = mail_in(talk.server.requests[-1])
     assert "progress one" not in text
+    assert f"{'progress two'.ljust(320, '.')}\\u2026\\nThe whole text is the artifact mail/mail-3.md" in text
+    assert "done".ljust(320, ".") in text and text.count("The whole text is") == 1
     assert text.index("risk alert from general-1") < text.index("progress two")
     assert text.index("risk alert from general-1") < text.index("completed from general-1")
 

@@ -310,7 +310,10 @@ async def test_an_agent_uses_only_the_pools_that_its_file_names(start: Start, ho
     with pytest.raises(UsageError, match="The sub-agent type iso may only use the model pool spare"):
         await talk.client.submit(SetModel(TWO, agent=agent))
     await talk.client.submit(SetModel("", agent=agent))
-    assert {seen.model for seen in talk.server.requests if "Work." in str(seen.json["system"])} <= {"three"}
+    (record,) = (await talk.client.snapshot()).sub_agents
+    assert record.selected_model == THREE
+    await asyncio.to_thread(talk.server.wait_for, 3)
+    assert [seen.model for seen in talk.server.requests if "Work." in str(seen.json["system"])] == ["three"]
 
 
 # --- mistakes ---

@@ -282,6 +282,13 @@ async def test_a_session_whose_log_has_plan_as_a_permission_mode_can_be_resumed(
     assert (await resumed.say("Hi.")).text == "b"
 
 
+def write_roles(home: Path, *names: str) -> None:
+    folder = home / ".config" / "odin" / "agents"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / f"{name}.md").write_text(f"---\nname: {name}\nmode: main\ndescription: Works.\n---\nWork.\n")
+
+
 class TestPlannerRole:
     """The planner hands its plans to other roles, in any mode."""
 
@@ -308,26 +315,22 @@ class TestPlannerRole:
         assert not plans_in(workspace)
 
     async def test_roles_of_agent_files_can_carry_out_the_plan(self, start: Start, home: Path):
-        folder = home / ".config" / "odin" / "agents"
-        folder.mkdir(parents=True)
-        (folder / "writer.md").write_text("---\nname: writer\nmode: main\ndescription: Writes.\n---\nWrite.\n")
+        write_roles(home, "artist", "writer")
         talk = await start([present(role="writer"), say("Done.")], can_ask=True, role="planner")
         prompt = await talk.submit("Plan it.")
         event = await decide(talk, "approve_new_session", role="builder")
         await talk.until_end(prompt)
-        assert event.roles == ("writer", "builder")
+        assert event.roles == ("writer", "builder", "artist")
         assert "A new session in the role builder carries it out." in get_result(talk).text
         assert (await talk.client.get_info()).role == "planner", "this session keeps its role"
 
     async def test_approval_in_plan_mode_keeps_the_role(self, start: Start, home: Path):
-        folder = home / ".config" / "odin" / "agents"
-        folder.mkdir(parents=True)
-        (folder / "writer.md").write_text("---\nname: writer\nmode: main\ndescription: Writes.\n---\nWrite.\n")
+        write_roles(home, "artist", "writer")
         talk = await start([present(), say("Done.")], can_ask=True, role="writer")
         prompt = await talk.submit("Plan it.", "plan_mode")
         event = await decide(talk, "approve")
         assert (await talk.until_end(prompt)).text == "Done."
-        assert event.roles == ("writer", "builder")
+        assert event.roles == ("writer", "builder", "artist")
         assert not talk.all(RoleChanged)
 
 

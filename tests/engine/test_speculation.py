@@ -182,14 +182,15 @@ class TestEligibility:
             ("WebFetch", {"url": "http://127.0.0.1:9/", "prompt": "p"}),
             ("NoSuchTool", {"x": 1}),
             ("Read", {"nothing": "fits"}),
-            ("Curious", {"n": 1}),
+            ("Curious", {}),
         ],
     )
     async def test_ineligible_calls_are_not_speculated(
         self, start: Start, workspace: Path, name: str, args: dict[str, Any]
     ) -> None:
         turn = reply_with_calls(run("pwd", "first"), call(name, args, id="second"), run("pwd", "third"))
-        speculated = await self.find_speculated(start, turn, 14, own_tools=[Curious()])
+        config = {"web": {"private_hosts": ["127.0.0.1"]}}
+        speculated = await self.find_speculated(start, turn, 14, own_tools=[Curious()], config=config)
         assert speculated == ["first"], "no call is speculated after one that was not"
 
     async def test_custom_tool_can_declare_that_it_may_be_speculated(self, start: Start) -> None:

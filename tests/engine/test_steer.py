@@ -9,7 +9,6 @@ import pytest
 from odin.core.call_events import PermissionAnswered, PermissionAsked, ToolEnded, ToolStarted
 from odin.core.event import PromptInjected, TurnEnded
 from odin.core.op import AnswerPermission, ChangePrompt, Prompt
-from odin.engine.pipeline import SKIPPED_BY_STEERING
 from odin.testing import call, reply, say
 
 from .conftest import WITHOUT_VIEWS, Start, Talk
@@ -52,7 +51,7 @@ async def test_steering_skips_calls_that_have_not_started(start: Start, workspac
     assert not (workspace / "late").exists()
     request = talk.server.requests[1]
     assert request.results["c_slow"] == "slow"
-    assert all(SKIPPED_BY_STEERING in request.results[name] for name in ("c_late", "c_look"))
+    assert all("Skipped due to queued user message." in request.results[name] for name in ("c_late", "c_look"))
     last = request.messages[-1]
     assert last["role"] == "user"
     assert "stop that, do this" in str(last)
@@ -105,7 +104,7 @@ async def test_steering_cancels_a_pending_permission_request(start: Start, works
     assert list_statuses(talk) == {"c_w": "cancelled"}
     assert [(event.allowed, event.by) for event in talk.all(PermissionAnswered)] == [(False, "steer")]
     assert talk.all(ToolStarted) == []
-    assert SKIPPED_BY_STEERING in talk.server.requests[1].results["c_w"]
+    assert talk.server.requests[1].results["c_w"] == "Skipped due to queued user message."
     assert talk.server.rejected == []
 
 

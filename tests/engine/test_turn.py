@@ -315,9 +315,9 @@ async def test_empty_reply_is_retried(start: Start) -> None:
 
 
 async def test_only_empty_replies_give_the_default_response(start: Start) -> None:
-    talk = await start([say("")] * 3, config={"default_response": "Nothing to say."})
+    talk = await start([say("")] * 3)
     ended = await talk.say("go")
-    assert (ended.reason, ended.text) == ("end_turn", "Nothing to say.")
+    assert (ended.reason, ended.text) == ("end_turn", "Completed processing; there is no response to show.")
 
 
 async def test_stop_reason_tool_use_without_a_call_ends_the_turn(start: Start) -> None:

@@ -12,7 +12,7 @@ from odin.core.event import ModelChanged, TurnEnded, TurnStarted, Warned
 from odin.core.event_values import FileChange, FileState, SkippedFile
 from odin.core.op import AddRule, Redo, RemoveRule, Rewind, SetModel
 from odin.testing import call, fault, say
-from odin.ui.slash_commands.reports import MAX_ERRORS_KEPT, ErrorLog, mask_secrets
+from odin.ui.slash_commands.reports import ErrorLog, mask_secrets
 from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker
 from odin.ui.tui.dialogs.picker import PickerDialog
@@ -416,11 +416,10 @@ async def test_a_rejected_command_is_listed_as_an_error() -> None:
 
 def test_only_the_last_errors_are_kept() -> None:
     kept = ErrorLog()
-    for number in range(MAX_ERRORS_KEPT + 5):
+    for number in range(85):
         kept.add(float(number), "x", f"number {number}")
-    assert len(kept.newest_first) == MAX_ERRORS_KEPT
-    assert kept.newest_first[0].detail == f"number {MAX_ERRORS_KEPT + 4}"
-    assert kept.count == MAX_ERRORS_KEPT + 5
+    assert [error.detail for error in kept.newest_first] == [f"number {number}" for number in range(84, 4, -1)]
+    assert (len(kept.newest_first), kept.count) == (80, 85)
 
 
 @pytest.mark.parametrize(
