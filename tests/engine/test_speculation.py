@@ -189,8 +189,8 @@ class TestEligibility:
         self, start: Start, workspace: Path, name: str, args: dict[str, Any]
     ) -> None:
         turn = reply_with_calls(run("pwd", "first"), call(name, args, id="second"), run("pwd", "third"))
-        config = {"web": {"private_hosts": ["127.0.0.1"]}}
-        speculated = await self.find_speculated(start, turn, 14, own_tools=[Curious()], config=config)
+        options = {"own_tools": [Curious()], "allowed_tools": ("WebFetch(domain:127.0.0.1)",)}
+        speculated = await self.find_speculated(start, turn, 14, **options)
         assert speculated == ["first"], "no call is speculated after one that was not"
 
     async def test_custom_tool_can_declare_that_it_may_be_speculated(self, start: Start) -> None:

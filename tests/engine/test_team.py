@@ -164,7 +164,6 @@ async def test_a_completed_task_is_continued_by_a_new_agent_with_its_conversatio
     await settle(talk.client)
     (task,) = (await talk.client.snapshot()).tasks
     assert (task.state, task.agents, task.summary) == ("completed", ("general-1", "general-2"), "second part")
-    assert (task.created_turn, task.updated_turn) == ("p1", "mail-2"), "the turns of main that delegated and notified"
     second = [seen for seen in talk.server.requests if "Complete" in seen.tool_names][-1]
     assert "first part" in json.dumps(second.messages)
     assert "one more thing" in mail_in(second)
@@ -383,7 +382,13 @@ async def test_tasks_of_an_earlier_run_are_named_and_continued_with_their_unread
     await talk.client.close()
     hold.set()
     script = TeamScript(
-        [call("Notify", {"task_id": "adhoc-1", "message": "go on"}), delegate("b"), say("ok"), say("seen"), say("seen")],
+        [
+            call("Notify", {"task_id": "adhoc-1", "message": "go on"}),
+            delegate("b"),
+            say("ok"),
+            say("seen"),
+            say("seen"),
+        ],
         a=[complete("A")],
         b=[complete("B")],
     )

@@ -9,6 +9,7 @@ import pytest
 
 from odin.core.call_events import SkillUsed
 from odin.core.event import AnyEvent, Envelope, PromptChanged, PromptDropped, PromptQueued, TurnStarted
+from odin.core.team import MailSent, TaskChanged, TaskCreated
 from odin.core.timeline import OpenWork
 from odin.session.conversation import MainConversation, UsedSkills
 from odin.session.history import FileHistory
@@ -51,6 +52,24 @@ def test_a_part_declares_the_events_it_handles(part: type, method: str, more: se
     events = cast("frozenset[type]", vars(part)["EVENTS"])
     declared = {kind.__name__ for kind in events}
     assert declared == find_handled(part, method) | {kind.__name__ for kind in more}
+
+
+def test_a_task_knows_the_turns_of_main_that_created_and_last_changed_it() -> None:
+    """Mail about the task is a change. A turn of a sub-agent does not count."""
+    board = TaskBoard()
+    changes = [
+        TaskCreated("adhoc-1", "general", "look", "edit_mode"),
+        TaskChanged("adhoc-1", "running", "general-1"),
+        MailSent("mail-1", "", "general-1", "message", "look", task_id="adhoc-1"),
+    ]
+    seen = list[tuple[str, str]]()
+    for number, change in enumerate(changes):
+        board.apply(Envelope(0, 0.0, "s", TurnStarted(f"p{number}", "", "edit_mode")))
+        board.apply(Envelope(0, 0.0, "s", TurnStarted("sub", "", "edit_mode"), "general-1"))
+        board.apply(Envelope(0, 0.0, "s", change))
+        task = board.tasks["adhoc-1"]
+        seen.append((task.created_turn, task.updated_turn))
+    assert seen == [("p0", "p0"), ("p0", "p1"), ("p0", "p2")]
 
 
 def test_a_changed_prompt_loses_the_skill_it_called() -> None:
