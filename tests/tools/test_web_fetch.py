@@ -15,9 +15,7 @@ from odin.providers.offline.background import answer_background
 from odin.providers.web import WebFetcher
 from odin.tools.web import WebFetchTool
 from odin.tools.web_page import (  # pyright: ignore[reportPrivateUsage]
-    MAX_BYTES,
     MAX_FALLBACK_CHARS,
-    MAX_MODEL_CHARS,
     InvalidUrl,
     _is_html,
     _needs_scripts,
@@ -181,8 +179,8 @@ async def test_a_page_over_the_byte_limit_is_truncated_with_a_note(browser: Brow
     )
     output = await browser.call(url)
     shown = len(browser.asked[0][1].page)
-    assert 45_000 < shown <= MAX_MODEL_CHARS
-    assert f"longer than {MAX_BYTES:,} bytes" in output.text
+    assert 45_000 < shown <= 50_000
+    assert "longer than 5,000,000 bytes" in output.text
     assert f"({shown:,} of 4,999,999 characters were read" in output.text
     assert "of the first 200,000. For all of it, download the page" in output.text
 
@@ -190,7 +188,7 @@ async def test_a_page_over_the_byte_limit_is_truncated_with_a_note(browser: Brow
 async def test_a_long_html_page_is_truncated_with_a_note(browser: Browser):
     output = await browser.call(browser.site.page("/", "<p>" + "word " * 60_000))
     shown = len(browser.asked[0][1].page)
-    assert 45_000 < shown <= MAX_MODEL_CHARS
+    assert 45_000 < shown <= 50_000
     assert f"({shown:,} of 299,999 characters were read" in output.text
 
 
@@ -201,7 +199,7 @@ async def test_the_small_model_gets_the_parts_of_a_long_page_that_match_the_prom
     given = browser.asked[0][1].page
     assert given.startswith("# Manual\n\nWelcome.")
     assert "[…]\n\n## retain_mut\n\nKeeps some elements." in given
-    assert len(given) <= MAX_MODEL_CHARS
+    assert len(given) <= 50_000
     assert "the beginning and what matches the prompt" in output.text
 
 

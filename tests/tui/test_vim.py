@@ -6,6 +6,7 @@ from odin.core.event import TurnStarted
 from odin.core.op import Interrupt
 from odin.core.tui_settings import TuiSettings
 from odin.ui.tui.dialogs.reports import HelpDialog
+from odin.ui.tui.lifecycle import DoublePress
 from odin.ui.tui.search import SearchBar
 from tests.tui.conftest import run_app
 from tests.tui.key_cases import Scene, get_cursor_index, list_folds
@@ -55,6 +56,12 @@ async def test_letters_fold_cards_edit_prompts_and_show_help() -> None:
         await stage.until(lambda: isinstance(scene.dialog, HelpDialog))
         await stage.press("escape", "e", "y")
         await stage.until(lambda: scene.sessions.forked == ["t11"])
+
+
+def test_the_second_press_comes_within_two_seconds() -> None:
+    times = [0.0, 2.1, 4.1, 4.2, 6.3]
+    press = DoublePress(clock=iter(times).__next__)
+    assert [press.press() for _ in times] == [False, False, True, False, False]
 
 
 async def test_q_twice_exits() -> None:

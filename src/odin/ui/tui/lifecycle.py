@@ -88,13 +88,14 @@ _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 class DoublePress:
     """Detects two presses of a key in short succession."""
 
-    def __init__(self, seconds: float = DOUBLE_PRESS_S) -> None:
+    def __init__(self, seconds: float = DOUBLE_PRESS_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
+        self._clock = clock
         self._pressed_at = -seconds - 1
 
     def press(self) -> bool:
         """Record a press and return True if it is the second one in time."""
-        now = time.monotonic()
+        now = self._clock()
         second = now - self._pressed_at <= self._seconds
         self._pressed_at = -self._seconds - 1 if second else now
         return second
