@@ -50,8 +50,29 @@ SHORTHANDS = {
 _MISTYPED_COMMAND = 0.75
 """How alike a word and a subcommand must be: `test` is a prompt, `sesions` is not."""
 
-_OTHER_NAMES = {"help": "--help", "version": "--version", "login": "auth add", "logout": "auth remove"}
-"""Subcommands of other programs, and what they are here."""
+_OTHER_NAMES = {
+    word: meant
+    for words, meant in {
+        "help": "odin --help",
+        "version": "odin --version",
+        "login": "odin auth add",
+        "logout": "odin auth remove",
+        "keys": "odin auth",
+        "update upgrade": "uv tool upgrade odin-code` or `pipx upgrade odin-code",
+        "uninstall": "uv tool uninstall odin-code` or `pipx uninstall odin-code",
+        "install": "odin plugin add` or `odin mcp add",
+        "config configure settings": "odin doctor config",
+        "status info": "odin doctor",
+        "list ls history": "odin sessions",
+        "init": "odin /init",
+        "setup": "odin /setup",
+        "continue": "odin --continue",
+        "serve": "odin mcp serve",
+        "start": "odin",
+    }.items()
+    for word in words.split()
+}
+"""Usual verbs of command lines, and what they are here. None is worth a request to a model."""
 
 
 def run(argv: list[str]) -> int:
@@ -163,13 +184,15 @@ def _refuse_mistyped_command(word: str, argv: list[str]) -> None:
     known = (*COMMANDS, *SHORTHANDS)
     if not word.isalpha():
         return
-    meant = _OTHER_NAMES.get(word.casefold()) or find_similar(word, known, _MISTYPED_COMMAND)
+    meant = _OTHER_NAMES.get(word.casefold(), "")
+    if not meant and (similar := find_similar(word, known, _MISTYPED_COMMAND)):
+        meant = f"odin {similar}"
     if not meant:
         return
     problem = f"{word!r} must be the first argument." if word in known else f"Unknown command {word!r}."
     rest = " ".join(item for item in argv if item != word) if word in known else ""
     raise UsageError(
-        f"{problem} Did you mean `{f'odin {meant} {rest}'.rstrip()}`?",
+        f"{problem} Did you mean `{f'{meant} {rest}'.rstrip()}`?",
         f"To send it as a prompt, use `odin -- {word}` or `odin -p {word}`.",
     )
 
