@@ -16,6 +16,7 @@ import pytest
 from odin.testing import ScriptedServer, Usage, call, fault, reply, say
 from tests.conftest import Run
 from tests.sandbox.processes import is_running, wait_until
+from tests.table import each
 
 ODIN = [sys.executable, "-I", "-m", "odin"]
 
@@ -148,8 +149,30 @@ def test_call_that_needs_approval_is_denied_without_a_terminal(run_odin: Run, wo
     with ScriptedServer([call("WriteFile", args, id="toolu_w"), say("I may not.")]) as server:
         ran = run_odin("-p", "Write.", env=server.env("anthropic"))
         assert "--permission-mode" in server.requests[1].results["toolu_w"]
-    assert ran.returncode == 0
+    assert (ran.returncode, ran.stdout) == (4, "I may not.\n")
+    assert ran.stderr.endswith("Nothing was changed: every call that would have changed something was denied.\n")
     assert not (workspace / "x").exists()
+
+
+@each(
+    ("flags", "calls", "code"),
+    [
+        ((), [("Read", {"file_path": "a"}), ("Bash", {"command": "ls"}), ("Write", {"file_path": "x"})], 4),
+        (("--output-format", "json"), [("Write", {"file_path": "x"})], 4),
+        (("--output-format", "stream-json"), [("Bash", {"command": "touch /nowhere/x"})], 4),
+        (("--allowedTools", "Write"), [("Bash", {"command": "touch /nowhere/x"}), ("Write", {"file_path": "x"})], 0),
+        (("--disallowedTools", "Read(a)"), [("Read", {"file_path": "a"})], 0),
+        (("--mode", "ask"), [("Write", {"file_path": "x"})], 0),
+    ],
+)
+def test_run_exits_with_4_if_every_change_was_denied(
+    run_odin: Run, workspace: Path, flags: tuple[str, ...], calls: list[tuple[str, dict[str, str]]], code: int
+) -> None:
+    (workspace / "a").write_text("a\n")
+    made = [call(name, {**args, **({"content": "x"} if name == "Write" else {})}) for name, args in calls]
+    with ScriptedServer([*made, say("Done.")]) as server:
+        ran = run_odin("-p", "Do it.", *flags, env=server.env("anthropic"))
+    assert ran.returncode == code, ran.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

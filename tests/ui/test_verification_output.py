@@ -69,11 +69,11 @@ def test_stream_json_has_a_tool_use_for_every_tool_result(run_odin: Run, project
     assert [item["status"] for item in shown if item["status"] != "running"] == ["started", "error"]
 
 
-def test_ignored_reminder_does_not_change_the_exit_code(run_odin: Run, project: Path, home: Path) -> None:
+def test_ignored_reminder_exits_with_3(run_odin: Run, project: Path, home: Path) -> None:
     write_settings(home, mode="remind")
     with ScriptedServer(make_script(project)) as server:
         ran = run_odin("-p", "go", "--yes", env=server.env("anthropic"))
-    assert (ran.returncode, len(server.requests)) == (0, 3)
+    assert (ran.returncode, len(server.requests)) == (3, 3)
     assert ran.stderr.splitlines()[-1] == "Checks not run: make test."
 
 
@@ -116,7 +116,7 @@ MIXED = (CheckResult("a", "passed"), CheckResult("b", "failed"), CheckResult("c"
         (None, "", 0),
         (Verification("passed", (CheckResult("a", "passed"), CheckResult("b", "passed"))), "Checks passed: a, b.", 0),
         (Verification("failed", MIXED, "odin", 2), "Checks failed: b; not run: c (Denied); passed: a.", 3),
-        (Verification("failed", MIXED), "Checks failed: b; not run: c (Denied); passed: a.", 0),
+        (Verification("failed", MIXED), "Checks failed: b; not run: c (Denied); passed: a.", 3),
         (Verification("timed_out", (CheckResult("a", "timed_out"),), "odin", 1), "Checks timed out: a.", 3),
         (Verification("not_run", (CheckResult("a", "not_run"),), "odin", 1), "Checks not run: a.", 3),
         (Verification("unknown", (CheckResult("a", "unknown"),)), "Checks ran with unknown result: a.", 0),

@@ -94,8 +94,9 @@ commands:
   odin cleanup           show disk usage; remove old sessions, caches and logs
   odin completions SHELL print a completion script for bash, zsh or fish
 
-exit codes: 0 success, 1 failure, 2 usage error, 3 checks did not pass, 69 no model could do the work,
-            74 output could not be written, 75 temporary failure, 130 interrupted, 143 terminated
+exit codes: 0 success, 1 failure, 2 usage error, 3 checks did not pass, 4 all changes were denied,
+            69 no model could do the work, 74 output could not be written, 75 temporary failure,
+            130 interrupted, 143 terminated
 """
 
 _IGNORED_FLAGS = (

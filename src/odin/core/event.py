@@ -204,7 +204,8 @@ class TurnEnded(Event, frozen=True):
     `duration_ms` leaves out the time that the user took to answer.
     `plan_path` is the file of the plan that the model presented last.
     `error_status`, `error_code` and `error_type` repeat what the model's API reported; `retry_after_s` is the delay it
-    asked for. `verification` is set if the turn changed files of a project whose checks are known.
+    asked for. `verification` is set if the turn changed files of a project whose checks are known. `all_denied`: every
+    call that would have changed something was denied, in a mode in which changes are allowed.
     """
 
     id: str
@@ -224,6 +225,7 @@ class TurnEnded(Event, frozen=True):
     retry_after_s: float | None = None
     verification: Verification | None = None
     plan_path: str = ""
+    all_denied: bool = False
 
     @property
     def is_blocked(self) -> bool:

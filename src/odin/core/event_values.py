@@ -96,8 +96,8 @@ class Verification(Struct, frozen=True):
 
     @property
     def is_failed(self) -> bool:
-        """True if Odin was to run the checks and they did not pass."""
-        return self.by == "odin" and self.outcome != "passed"
+        """True unless the checks passed. The model may have run them so that the outcome is unknown."""
+        return self.outcome != "passed" and (self.outcome != "unknown" or self.by == "odin")
 
 
 class LanguageServerState(Struct, frozen=True):

@@ -132,7 +132,8 @@ class CallScope(Struct):
 
     `on_result` is called with every call whose result was recorded. A call can change the rest of the turn: `mode` is
     its mode, an `answer` ends it. `plan_path` is the file of the last plan that was presented. `is_approved`: the user
-    has approved its calls beforehand.
+    has approved its calls beforehand. `is_denied`: every call that would have changed something was denied; None while
+    there was no such call.
     `told_hidden` are the files of which the model knows that commands cannot read them.
     """
 
@@ -146,6 +147,7 @@ class CallScope(Struct):
     answer: str = ""
     plan_path: str = ""
     is_approved: bool = False
+    is_denied: bool | None = None
     told_hidden: tuple[str, ...] = ()
 
     def follow(self, output: ToolOutput) -> None:

@@ -583,6 +583,12 @@ class CallExecutor:
             aside=to_valid_unicode(shown.aside),
         )
         self.emit(event)
+        tool = call.registered_tool or self._deps.registry.get(call.request.name)
+        if tool is not None and tool.kind in ("edit", "execute"):
+            if status == "denied":
+                scope.is_denied = scope.is_denied is not False
+            elif refusal is None and not self.is_read_only(call):
+                scope.is_denied = False
         scope.on_result(call, event)
         if output.summary:
             self.emit(ContextSummarized(self._deps.clean(output.summary), output.covers))

@@ -525,6 +525,9 @@ class AgentTurn:
             hint=error.hint if error else "",
             verification=self._verifier.verification if self._verifier is not None else None,
             plan_path=self._scope.plan_path,
+            all_denied=bool(self._scope.is_denied)
+            and not self._calls.has_changes
+            and get_mode_spec(self._scope.mode).allows_changes,
             **_get_api_fields(error),
         )
         self.has_ended = True

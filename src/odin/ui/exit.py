@@ -19,12 +19,16 @@ from odin.core.op import Interrupt
 from odin.ui.terminal import write_line
 
 EXIT_UNVERIFIED = 3
-"""Exit code if the turn ended well, but the checks that Odin was to run did not pass."""
+"""Exit code if the turn ended well, but the project's checks failed or were not run."""
+
+EXIT_DENIED = 4
+"""Exit code if the turn ended well, but every call that would have changed something was denied."""
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """Exit code if standard output was closed before everything was written: 128 + SIGPIPE, as usual."""
 
+ALL_DENIED = "Nothing was changed: every call that would have changed something was denied."
 OUTPUT_CLOSED = "Standard output is closed. Nothing was done."
 
 
@@ -53,10 +57,12 @@ _ENDING_SENTENCES: dict[ExitReason, str] = {
 def get_exit_code(ended: TurnEnded) -> int:
     """Return 0 for success, else the exit code of the error: 1, 2, 69, 75, or 130 if interrupted.
 
-    A turn whose checks did not pass exits with 3.
+    A turn that ended well may still exit with 3 or 4.
     """
     if ended.reason == "end_turn":
-        return EXIT_UNVERIFIED if ended.verification is not None and ended.verification.is_failed else 0
+        if ended.verification is not None and ended.verification.is_failed:
+            return EXIT_UNVERIFIED
+        return EXIT_DENIED if ended.all_denied else 0
     if ended.reason == "interrupted":
         return errors.Interrupted.exit_code
     kind = getattr(errors, ended.error_kind, None) if ended.error_kind else None

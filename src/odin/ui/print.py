@@ -12,6 +12,7 @@ from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded
 from odin.core.op import Answer, Prompt
 from odin.ui.exit import (
+    ALL_DENIED,
     EXIT_READER_GONE,
     OUTPUT_CLOSED,
     StopSignals,
@@ -225,6 +226,8 @@ class _TurnRun:
         if checks := describe_verification(ended.verification):
             failed = ended.verification is not None and ended.verification.is_failed
             write_line(self._err, escape_control(checks), "red" if failed else "dim")
+        if ended.all_denied and self._started is None:
+            write_line(self._err, ALL_DENIED, "red")
         if message := describe_ending(ended):
             next_step = suggest_next_step(ended) if self._started is not None else ""
             for line in f"{message} {next_step}".rstrip().split("\n"):

@@ -169,6 +169,7 @@ class _StreamServer:
         )
         self._permissions = PermissionRequests(client, self._send, self._controls.apply_permission_update)
         self._code = 0
+        self._has_program = False
         self._loop = asyncio.get_running_loop()
         self._done: asyncio.Future[None] = self._loop.create_future()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -180,7 +181,7 @@ class _StreamServer:
     ) -> int:
         """Serve until all work is done or the client is gone. Return the exit code of the last result."""
         self._output.broken.add_done_callback(lambda _: self.finish())
-        self._is_reading = self._permissions.is_open = lines is not None
+        self._is_reading = self._has_program = self._permissions.is_open = lines is not None
         try:
             # The session may be at work already, and wait for answers.
             shot = await self._client.snapshot()
@@ -296,7 +297,9 @@ class _StreamServer:
         elif isinstance(event, TurnEnded) and not envelope.agent:
             self._running = ""
             self._last_outcome = _OUTCOMES.get(event.reason, "error")
-            self._code = 0 if event.reason == "interrupted" else get_exit_code(event)
+            # A program that sends the prompts reads about checks and denials in the result; SDKs raise for other codes.
+            is_well = event.reason == "interrupted" or (event.reason == "end_turn" and self._has_program)
+            self._code = 0 if is_well else get_exit_code(event)
             self._finish_prompt(event.id)
 
     def _finish_prompt(self, prompt_id: str) -> None:
