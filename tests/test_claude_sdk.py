@@ -38,7 +38,7 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 from claude_agent_sdk.types import PermissionRuleValue
 
 from odin.commands import build_parser
-from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, reply, say
+from odin.testing import ScriptedServer, SeenRequest, Turn, Usage, call, fault, reply, say
 from tests.context.test_skills import write_skill
 
 Configure = Callable[..., ClaudeAgentOptions]
@@ -111,6 +111,14 @@ async def test_prompt_with_tool_calls_yields_all_messages(configure: Configure, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("model", "cost"), [("anthropic/unheard-of", None), ("anthropic/claude-sonnet-4-5", 18.0)])
+async def test_cost_is_none_if_the_price_is_unknown(configure: Configure, model: str, cost: float | None) -> None:
+    with ScriptedServer([reply("Hello.", usage=Usage(input=1_000_000, output=1_000_000))]) as server:
+        result = get_result(await collect(query(prompt="Hi.", options=configure(server, model=model))))
+    assert result.total_cost_usd == cost
+    assert result.model_usage is not None and result.model_usage[model]["costUSD"] == cost
+
+
 async def test_only_the_chosen_skills_are_offered(configure: Configure, home: Path) -> None:
     for name in ("pdf", "xls"):
         write_skill(home / ".claude/skills", name)

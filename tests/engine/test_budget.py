@@ -166,12 +166,25 @@ async def test_cost_and_budget_survive_a_resume(start: Start) -> None:
 
 
 async def test_unknown_price_is_warned_about_once(start: Start) -> None:
-    talk = await start([say("hi"), say("hi")], model="anthropic/unheard-of", max_budget_usd=0.01)
+    config = {"max_budget_usd": 0.01}
+    talk = await start([say("hi"), say("hi")], config=config, model="anthropic/unheard-of")
     for _ in range(2):
         assert (await talk.say("go")).reason == "end_turn"
     warned = [event.text for event in talk.all(Warned) if "price" in event.text]
     assert warned == ["The price of anthropic/unheard-of is unknown, so the budget does not limit it."]
     assert (await talk.client.snapshot()).spent_by_model["anthropic/unheard-of"].unpriced > 0
+
+
+async def test_model_with_unknown_price_gets_no_request_under_a_budget_of_the_command_line(start: Start) -> None:
+    talk = await start([say("hi")], model="anthropic/unheard-of", max_budget_usd=0.01)
+    ended = await talk.say("go")
+    assert (ended.reason, ended.error_kind, talk.server.requests) == ("error_max_budget_usd", "BudgetSpent", [])
+    assert ended.error == (
+        "The price of anthropic/unheard-of is unknown, so the budget cannot limit it. Nothing was sent."
+    )
+    assert "price_input" in ended.hint
+    await talk.client.submit(SetBudget(0))
+    assert (await talk.say("go")).reason == "end_turn"
 
 
 async def test_free_model_causes_no_warning(start: Start) -> None:

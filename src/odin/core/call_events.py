@@ -501,6 +501,11 @@ class UsageTotals(Struct, frozen=True, omit_defaults=True):
         )
 
     @property
+    def known_cost_usd(self) -> float | None:
+        """The cost; None if a price is unknown."""
+        return None if self.unpriced else self.cost_usd
+
+    @property
     def cache_hit_rate(self) -> float | None:
         """Return the share of input tokens served from the provider's cache, 0 to 1; None without input."""
         sent = self.usage.input + self.usage.cache_read + self.usage.cache_write

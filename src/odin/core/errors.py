@@ -243,7 +243,7 @@ class NoProgress(ProviderError):
 
 
 class BudgetSpent(ProviderError):
-    """The budget is used up, so no request is sent."""
+    """The budget is used up, or the model has no known price, so no request is sent."""
 
 
 class AuthFailed(ProviderError):

@@ -20,6 +20,9 @@ from odin.core.provider import ModelInfo
 from odin.engine.recorder import Recorder
 
 _SESSION_HINT = "Raise it with /budget, or resume with --continue --max-budget-usd."
+_PRICE_HINT = (
+    "Set price_input and price_output of the model in odinconfig.json, or run without --max-budget-usd (/budget 0)."
+)
 _DAY_HINT = "Raise max_budget_usd_per_day in odinconfig.json, or continue tomorrow."
 
 
@@ -27,7 +30,8 @@ class CostBudget:
     """Limits in US dollars for one session, sub-agents and small jobs included, and for all sessions of a day. 0: none.
 
     The cost is that of the folded session state, so failed attempts count and a resumed session continues its sum.
-    `chosen` (command line) wins over `earlier` (set in the session), which wins over `usual` (configuration).
+    `chosen` (command line) wins over `earlier` (set in the session), which wins over `usual` (configuration). A chosen
+    one is meant for runs that nobody watches: a model without a known price gets no request. Others warn once.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class CostBudget:
     ) -> None:
         self._recorder = recorder
         self.limit = next(limit for limit in (chosen, earlier, usual) if limit is not None)
+        self._is_strict = bool(chosen)
         self._per_day = 0.0
         self._today: Callable[[], float] = lambda: 0.0
         self._warned = False
@@ -55,8 +60,17 @@ class CostBudget:
         self.limit = usd
         self._recorder.emit(BudgetSet(usd))
 
-    def get_refusal(self) -> BudgetSpent | None:
-        """Return the error if a budget is spent, otherwise None."""
+    def get_refusal(self, info: ModelInfo | None = None) -> BudgetSpent | None:
+        """Return the error if a budget is spent, or cannot limit a request to the model; otherwise None."""
+        if info is not None and (self.limit or self._per_day) and not info.has_price:
+            name = f"{info.provider}/{info.id}" if info.provider else info.id
+            if self._is_strict and self.limit:
+                return BudgetSpent(
+                    f"The price of {name} is unknown, so the budget cannot limit it. Nothing was sent.", _PRICE_HINT
+                )
+            if not self._warned:
+                self._warned = True
+                self._recorder.emit(Warned(f"The price of {name} is unknown, so the budget does not limit it."))
         spent = self._recorder.state.totals.cost_usd
         if self.limit and spent >= self.limit:
             return BudgetSpent(
@@ -73,16 +87,8 @@ class CostBudget:
 
     def check(self, info: ModelInfo) -> None:
         """Check before a request to this model. Raise BudgetSpent."""
-        self.warn_if_unpriced(info)
-        if refusal := self.get_refusal():
+        if refusal := self.get_refusal(info):
             raise refusal
-
-    def warn_if_unpriced(self, info: ModelInfo) -> None:
-        """Warn once that a model without a known price cannot be kept within the budget."""
-        if (self.limit or self._per_day) and not info.has_price and not self._warned:
-            self._warned = True
-            name = f"{info.provider}/{info.id}" if info.provider else info.id
-            self._recorder.emit(Warned(f"The price of {name} is unknown, so the budget does not limit it."))
 
 
 SAME_NOTED = 3

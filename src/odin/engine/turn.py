@@ -389,9 +389,10 @@ class AgentTurn:
         await self._deps.hooks.fire_before_request(self._scope.mode)
         (failover := self._deps.failover).begin_request()
         template = self._make_template()
-        self._deps.budget.warn_if_unpriced(template.info)
         await self._deps.compaction.prepare_request(template, self._scope)
         while True:
+            if refusal := self._deps.budget.get_refusal(template.info):
+                raise RetriesExhausted(refusal)
             self._steps += 1
             account = partial(self._record_usage, template)
             try:

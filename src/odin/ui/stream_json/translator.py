@@ -24,6 +24,7 @@ from odin.core.call_events import (
     ToolProgressed,
     ToolStarted,
     UsageRecorded,
+    UsageTotals,
 )
 from odin.core.client import SessionInfo
 from odin.core.event import (
@@ -218,18 +219,18 @@ class _ModelUsage:
     """Usage of one model in a turn."""
 
     def __init__(self) -> None:
-        self.usage = Usage()
-        self.cost_usd = 0.0
+        self.spent = UsageTotals()
         self.context = 0
 
     def to_fields(self) -> Raw:
+        usage = self.spent.usage
         return {
-            "inputTokens": self.usage.input,
-            "outputTokens": self.usage.output + self.usage.reasoning,
-            "cacheReadInputTokens": self.usage.cache_read,
-            "cacheCreationInputTokens": self.usage.cache_write,
+            "inputTokens": usage.input,
+            "outputTokens": usage.output + usage.reasoning,
+            "cacheReadInputTokens": usage.cache_read,
+            "cacheCreationInputTokens": usage.cache_write,
             "webSearchRequests": 0,
-            "costUSD": self.cost_usd,
+            "costUSD": self.spent.known_cost_usd,
             "contextWindow": self.context,
             "maxOutputTokens": 0,
         }
@@ -282,10 +283,9 @@ class StreamTranslator:
             case Replied():
                 yield from self._on_replied(event, agent)
             case UsageRecorded():
-                spent = self._turn.models.setdefault(event.model, _ModelUsage())
-                spent.usage += event.usage
-                spent.cost_usd += event.cost_usd
-                spent.context = event.context_window
+                model = self._turn.models.setdefault(event.model, _ModelUsage())
+                model.spent += UsageTotals.from_event(event)
+                model.context = event.context_window
                 if not agent and event.purpose == "main":
                     self._usage = event.usage
             case TextStreamed() | ThinkingStreamed() | CallStreamed() if self._partial and not agent:
@@ -374,6 +374,7 @@ class StreamTranslator:
         if terminal == "aborted_streaming" and turn.ended_in_tool:
             terminal = "aborted_tools"
         error = describe_ending(event)
+        total = sum((model.spent for model in turn.models.values()), UsageTotals())
         return self._make_message(
             "result",
             subtype=_SUBTYPES.get(reason) or _ERROR_SUBTYPES.get(event.error_kind, "error_during_execution"),
@@ -382,9 +383,9 @@ class StreamTranslator:
             num_turns=event.steps,
             duration_ms=event.duration_ms,
             duration_api_ms=event.api_ms,
-            total_cost_usd=sum(spent.cost_usd for spent in turn.models.values()),
-            usage=to_usage_fields(sum((spent.usage for spent in turn.models.values()), Usage())),
-            modelUsage={name: spent.to_fields() for name, spent in turn.models.items()},
+            total_cost_usd=total.known_cost_usd,
+            usage=to_usage_fields(total.usage),
+            modelUsage={name: model.to_fields() for name, model in turn.models.items()},
             permission_denials=turn.denials,
             stop_reason=turn.stop,
             terminal_reason=terminal,

@@ -95,7 +95,7 @@ class ResultMessage(_SdkMessage, frozen=True, kw_only=True):
     result: str
     exit_reason: ExitReason
     num_turns: int
-    total_cost_usd: float
+    total_cost_usd: float | None
     usage: dict[str, int]
     duration_ms: int
     duration_api_ms: int
