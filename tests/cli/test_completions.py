@@ -70,6 +70,12 @@ def test_bash_completes_commands_flags_values_and_sessions(
     assert complete("odin --output-format st") == ["stream-json"]
     assert complete("odin resume 2026") == complete("odin -r 2026") == ["20260101000000000"]
     assert complete("odin import no") == ["notes.md"]
+    assert complete("odin --model off") == complete("odin eval --model off") == ["offline/planner"]
+    auth = home / ".config/odin/auth.json"
+    auth.parent.mkdir(parents=True)
+    auth.write_text('{"anthropic": "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"}')
+    auth.chmod(0o600)
+    assert "anthropic/claude-sonnet-4-5" in complete("odin -m anth")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -102,6 +102,7 @@ def _format_bash(commands: list[CommandSyntax]) -> str:
         '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
         '  case "${COMP_WORDS[1]}:$before" in',
         "    resume:resume|*:-r|*:--resume) words=\"$(odin sessions 2>/dev/null | cut -d' ' -f1)\" ;;",
+        "    *:-m|*:--model) words=\"$(odin models 2>/dev/null | cut -d' ' -f1 | grep /)\" ;;",
         *(_format_bash_choice(item) for item in others if item.choices),
         *(f'    *:{flag}) words="{" ".join(words)}" ;;' for flag, words in main.choices.items()),
         "  esac",
@@ -143,6 +144,8 @@ def _format_fish(commands: list[CommandSyntax]) -> str:
         lines += [line for word in item.flags for line in _format_fish_flag(seen, word, item)]
     ids = "(odin sessions 2>/dev/null | string split -f1 ' ')"
     lines.append(f"complete -c odin -n '__fish_seen_subcommand_from resume' -a \"{ids}\"")
+    models = "(odin models 2>/dev/null | string match -r '^\\S+/\\S+')"
+    lines.append(f'complete -c odin -s m -l model -x -a "{models}"')
     return "\n".join(lines) + "\n"
 
 
