@@ -37,6 +37,13 @@ def test_report_has_a_line_for_every_topic(run_odin: Run, home: Path) -> None:
     ):
         assert any(line[2:].startswith(topic) for line in done.stdout.splitlines()), topic
     assert str(home / ".local/state/odin") in done.stdout
+    assert "* model          none. Only the offline planner answers. Add a key with `odin auth add`, or" in done.stdout
+    assert done.stdout.endswith("No problems found, but no model is connected.\n")
+
+
+def test_report_names_the_model_that_a_key_connects(run_odin: Run) -> None:
+    done = run_odin("doctor", env={"ANTHROPIC_API_KEY": "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"})
+    assert "  model          anthropic/claude-sonnet-5-5\n" in done.stdout
     assert done.stdout.endswith("No problems found.\n")
 
 

@@ -8,7 +8,8 @@ from tests.context.test_skills import write_skill
 
 
 def test_skills_are_listed_with_their_mistakes(run_odin: Run, home: Path, workspace: Path) -> None:
-    assert run_odin("skills").stdout == "No skills. See docs/skills.md for where they are looked for.\n"
+    places = ".odin/skills, .agents/skills or .claude/skills"
+    assert run_odin("skills").stdout == f"No skills. They are folders with a SKILL.md in {places}.\n"
     write_skill(home / ".claude/skills", "pdf", allowed_tools="Bash(pdftk:*)")
     write_skill(workspace / ".agents/skills", "own", allowed_tools="Bash(make:*)")
     done = run_odin("skills")

@@ -36,6 +36,7 @@ from odin.core.policy import redact_nothing
 from odin.core.profile import OWN, CommandLevel, WritableFolders
 from odin.core.text import join_some
 from odin.models.catalog import PRESETS
+from odin.models.connector import ModelConnector
 from odin.sandbox.process import SYSTEM_PATH
 from odin.sandbox.runner import ProcessRunner
 from odin.sandbox.sandbox import Sandbox
@@ -46,6 +47,8 @@ from odin.ui.terminal import escape_hidden
 from odin.version import __version__
 
 Health = Literal["ok", "note", "broken"]
+
+NO_MODEL = "Only the offline planner answers. Add a key with `odin auth add`, or a server with `odin provider add URL`."
 
 _TIMEOUT_S = 10.0
 _SLOW_SERVER_S = 5.0
@@ -105,7 +108,7 @@ class _Checkup:
         asyncio.run(self._check_programs(config))
         if config is not None:
             self._check_sandbox(config)
-            self._check_keys(config)
+            asyncio.run(self._check_models(config))
             trust = config.trust
             self._facts["trust"] = {"folder": config.root, "trusted": trust.trusted}
             text = "trusted" if trust.trusted else "not trusted: its settings can only restrict; see `odin trust`"
@@ -215,8 +218,8 @@ class _Checkup:
         for name, why in failures.items():
             self._add_finding(name, f"not available: {why}" if why else "works")
 
-    def _check_keys(self, config: Config) -> None:
-        """Report keys by name only, never their values."""
+    async def _check_models(self, config: Config) -> None:
+        """Report the model that answers, and keys by name only, never their values."""
         names = [name for preset in PRESETS.values() for name in preset.key_names]
         found = [name for name in dict.fromkeys(names) if self._env.get(name)]
         given = sorted(name for name, provider in config.providers.items() if provider.api_key)
@@ -228,8 +231,16 @@ class _Checkup:
             *(f"providers.{name} in the settings" for name in given),
             *(f"{name} in {AUTH_NAME}" for name in stored),
         ]
-        self._add_finding("model", config.model or "the first available one; see `odin models`")
-        self._add_finding("keys", ", ".join(keys) or "none: using a local model or the offline planner")
+        ref = config.model
+        if not ref:
+            connector = ModelConnector(config, self._env)
+            try:
+                ref, _ = await connector.find_default()
+            finally:
+                await connector.close()
+        self._facts["models"]["used"] = ref
+        self._add_finding("model", ref or f"none. {NO_MODEL}", "ok" if ref else "note")
+        self._add_finding("keys", ", ".join(keys) or "none")
 
     def _check_skills(self, config: Config) -> None:
         if not list_skill_folders(config, self._env) and config.trust.trusted:
@@ -477,6 +488,8 @@ def _run_checks(args: argparse.Namespace, cwd: str) -> int:
         f"{broken} {'problem' if broken == 1 else 'problems'} found (marked with !)."
         if broken
         else "No problems found."
+        if report.facts.get("models", {}).get("used")
+        else "No problems found, but no model is connected."
     )
     advice = report.facts.get("sandbox", {}).get("advice", "")  # not indented: it may be a script to copy
     _print_report(args, report.to_json(), "\n".join([*lines, "", *([advice, ""] if advice else []), end, ""]))

@@ -23,6 +23,7 @@ from odin.config.settings import Plugin, PluginFiles
 from odin.core.errors import UsageError
 from odin.core.format import pluralize
 from odin.hooks.declaration import parse_hooks
+from odin.ui.slash_commands.extensions import NO_SKILLS
 
 _ABOUT_SKILLS = """\
 List the skills that the model may use in this folder (list), or check a skill or a folder of skills (check DIR).
@@ -54,7 +55,7 @@ def _list_skills(args: argparse.Namespace) -> int:
     if skills:
         write_table([_SKILL_HEADINGS, *((skill.name, skill.source, skill.path, skill.description) for skill in skills)])
     else:
-        write_output("No skills. See docs/skills.md for where they are looked for.\n")
+        write_output(NO_SKILLS)
     for problem in catalog.problems:
         write_message(problem.describe())
     if unused:

@@ -13,7 +13,7 @@ from odin.core.text import suggest_similar
 from odin.ui.terminal import escape_hidden, shorten, shorten_home
 
 USED_MARK = "✓"
-_NO_SKILLS = "No skills. They are folders with a SKILL.md in .odin/skills, .agents/skills or .claude/skills.\n"
+NO_SKILLS = "No skills. They are folders with a SKILL.md in .odin/skills, .agents/skills or .claude/skills.\n"
 
 
 async def format_skills(client: Client, name: str, columns: int) -> str:
@@ -23,7 +23,7 @@ async def format_skills(client: Client, name: str, columns: int) -> str:
     if name:
         return _describe_skill(_find_skill(info.skills, name), used)
     if not info.skills:
-        return _NO_SKILLS
+        return NO_SKILLS
     rows = [tuple(map(escape_hidden, (skill.name, skill.source, skill.description))) for skill in info.skills]
     first, second = (max(len(row[at]) for row in rows) for at in (0, 1))
     marks = (USED_MARK if skill.name in used else " " for skill in info.skills)
