@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from odin.commands.command_line import EPILOG
+from odin.commands.command_line import ABOUT
 from odin.commands.main import COMMANDS
 from odin.session.lock import LockHolder, get_host_name, get_lock_path
 from odin.session.log import read_log
@@ -229,4 +229,4 @@ def test_fork_session_without_a_session_is_refused(run_odin: Run) -> None:
 
 
 def test_the_help_names_every_command() -> None:
-    assert [name for name in COMMANDS if f"\n  odin {name} " not in EPILOG] == []
+    assert [name for name in COMMANDS if f"\n  odin {name} " not in ABOUT] == []

@@ -11,7 +11,7 @@ import pytest
 
 import odin.commands.main as main
 from odin.app.crash_log import MAX_LOG_BYTES, append_entry, log_crash, log_unhandled_errors
-from odin.commands.command_line import EPILOG, FOLDER_FLAGS, extract_folder_flags
+from odin.commands.command_line import ABOUT, FOLDER_FLAGS, extract_folder_flags
 from odin.commands.main import COMMANDS, SHORTHANDS
 from odin.config.paths import crash_log_path
 from odin.core.errors import UsageError
@@ -24,8 +24,23 @@ KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 
 
 def test_help_names_every_command() -> None:
-    named = {line.split()[1] for line in EPILOG.splitlines() if line.startswith("  odin ")}
+    named = {line.split()[1] for line in ABOUT.splitlines() if line.startswith("  odin ")}
     assert named == {*COMMANDS, *SHORTHANDS}
+
+
+def test_help_lists_the_commands_before_the_flags_in_groups() -> None:
+    text = main.build_parser().format_help()
+    groups = (
+        "commands:",
+        "the prompt,",
+        "mode, model and limits:",
+        "tools and permissions:",
+        "sessions:",
+        "exit codes:",
+    )
+    places = [text.index(f"\n{group}") for group in groups]
+    assert places == sorted(places) and "\noptions:" not in text
+    assert text.startswith("usage: odin [FLAGS] [PROMPT]\n       odin COMMAND [ARGUMENTS]\n")
 
 
 # --- folder flags ---

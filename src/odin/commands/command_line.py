@@ -68,7 +68,9 @@ def write_message(text: str) -> None:
         return
 
 
-EPILOG = """\
+ABOUT = """\
+A coding agent for the terminal.
+
 commands:
   odin models            list available models, including servers on this machine
   odin sessions          list, search, show, rename, fork, export or delete sessions
@@ -94,6 +96,10 @@ commands:
   odin cleanup           show disk usage; remove old sessions, caches and logs
   odin completions SHELL print a completion script for bash, zsh or fish
 
+`odin COMMAND --help` lists the flags of a command.
+"""
+
+_EPILOG = """\
 exit codes: 0 success, 1 failure, 2 usage error, 3 checks did not pass, 4 all changes were denied,
             69 no model could do the work, 74 output could not be written, 75 temporary failure,
             130 interrupted, 143 terminated
@@ -186,15 +192,17 @@ def build_parser() -> argparse.ArgumentParser:
     shared = make_formatter("odin")  # argparse would make one for each flag, to check it
     parser = Parser(
         prog="odin",
-        description="A coding agent for the terminal.",
-        epilog=EPILOG,
+        add_help=False,
+        usage="odin [FLAGS] [PROMPT]\n       odin COMMAND [ARGUMENTS]",
+        description=ABOUT,
+        epilog=_EPILOG,
         formatter_class=lambda prog: shared,
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    # The prompt, and the form of input and output.
+    add = parser.add_argument_group("the prompt, its input and output").add_argument
     add("prompt", nargs="?", help="the prompt; text piped to odin -p is added to it")
     add("-p", "--print", action="store_true", dest="headless", help="print the answer to one prompt and exit")
+    add("-h", "--help", action="help", help="show this help and exit")
     add("-V", "--version", action="store_true", help="print the version and exit")
     add("--output-format", choices=("text", "json", "stream-json"), default="text", help="output of -p (default: text)")
     add("--input-format", choices=("text", "stream-json"), default="text", help="input of -p (default: text)")
@@ -204,9 +212,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="with stream-json: include partial messages as they arrive",
     )
     add("--replay-user-messages", action="store_true", help="with stream-json: echo each accepted prompt")
-    _add_model_flags(add)
-    _add_tool_flags(add)
-    # The text at the start of every request.
+    _add_model_flags(parser.add_argument_group("mode, model and limits").add_argument)
+    _add_tool_flags(parser.add_argument_group("tools and permissions").add_argument)
+    add = parser.add_argument_group("system prompt").add_argument
     add("--system-prompt", default=None, metavar="TEXT", help="replace the system prompt")
     add(
         "--system-prompt-file",
@@ -215,8 +223,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="replace the system prompt with the contents of a file",
     )
     add("--append-system-prompt", default="", metavar="TEXT", help="append to the system prompt")
-    _add_session_flags(add)
-    # Where Odin runs and what it reads.
+    _add_session_flags(parser.add_argument_group("sessions").add_argument)
+    add = parser.add_argument_group("where and how Odin runs").add_argument
     add("--plain", action="store_true", help="plain mode: ordinary lines instead of the terminal app")
     add("--cwd", default="", metavar="DIR", help="working directory")
     add("--config-dir", metavar="DIR", help="settings and API keys (these three flags work with any command)")
@@ -238,7 +246,6 @@ _AddFlag = Callable[..., object]
 
 
 def _add_model_flags(add: _AddFlag) -> None:
-    """The mode, the model and its limits."""
     add("--mode", default="", help="ask, plan or edit (default: edit)")
     add("--role", default="", metavar="NAME", help="builder (the default), planner or a role of your agent files")
     add("-m", "--model", default="", help="model to use, e.g. anthropic/claude-sonnet-4-5, openai/gpt-6-sol@high")
@@ -257,7 +264,6 @@ def _add_model_flags(add: _AddFlag) -> None:
 
 
 def _add_tool_flags(add: _AddFlag) -> None:
-    """Which tools run, and which need approval."""
     add("--permission-mode", default="", help="default, acceptEdits, auto, dontAsk or bypassPermissions")
     add("--commands-ask", choices=("effects", "before"), help="ask about what commands changed, or before they run")
     add("-y", "--yes", action="store_true", help="approve every permission request")
@@ -278,7 +284,6 @@ def _add_tool_flags(add: _AddFlag) -> None:
 
 
 def _add_session_flags(add: _AddFlag) -> None:
-    """Which session continues, and how."""
     add(
         "-r",
         "--resume",
