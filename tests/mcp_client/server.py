@@ -131,7 +131,9 @@ def answer(request: dict[str, Any]) -> None:
             **({"instructions": OPTIONS["instructions"]} if "instructions" in OPTIONS else {}),
         },
         "ping": {},
-        "resources/list": {"resources": [{"uri": "note://one", "name": "one", "mimeType": "text/plain"}]},
+        "resources/list": {
+            "resources": [{"uri": OPTIONS.get("uri", "note://one"), "name": "one", "mimeType": "text/plain"}]
+        },
         "resources/read": {"contents": [{"uri": params.get("uri"), "text": f"the text of {params.get('uri')}"}]},
         "prompts/list": {
             "prompts": [{"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}]

@@ -15,7 +15,7 @@ from mcp_types import ElicitResult, ErrorData
 
 from odin.commands.mcp_serve import MAX_OPEN_SESSIONS, ServedSessions, make_server
 from odin.config import Options
-from odin.testing import ScriptedServer, SeenRequest, Turn, call, say
+from odin.testing import ScriptedServer, SeenRequest, Turn, call, fault, say
 from tests.mcp_client.test_session import PROGRAM, configure, make_server_settings
 
 
@@ -188,8 +188,13 @@ async def test_a_client_asks_edits_and_answers_approval_requests(make_pool: Any,
             assert [item["session"] for item in listed] == [first["session"]]
             shown = await client.call_tool("transcript", {"session": first["session"]})
             assert "An answer." in str(shown.content)
-            wrong = await client.call_tool("transcript", {"session": "nope"})
-            assert wrong.is_error
+            for tool, args in (("transcript", {}), ("ask", {"prompt": "Go on."})):
+                wrong = await client.call_tool(tool, {**args, "session": "nope"})
+                assert (wrong.is_error, "There is no session nope." in str(wrong.content)) == (True, True), (
+                    wrong.content
+                )
+            empty = await client.call_tool("ask", {"prompt": ""})
+            assert "The prompt is empty" in str(empty.content)
         await pool.close()
 
 
@@ -218,8 +223,10 @@ async def test_without_elicitation_nothing_is_approved(make_pool: Any, workspace
     with ScriptedServer([write, say("Refused.")]) as model:
         pool = make_pool(model)
         async with Client(make_server(pool), mode="legacy") as client:
-            await client.call_tool("edit", {"prompt": "Write a.txt."})
+            result = (await client.call_tool("edit", {"prompt": "Write a.txt."})).structured_content
         await pool.close()
+    assert [call["tool"] for call in result["denied"]] == ["WriteFile"]
+    assert "No user can be asked here" in result["denied"][0]["reason"]
     assert "No user can be asked here" in model.requests[-1].body.decode()
     assert not (workspace / "a.txt").exists()
 
@@ -292,6 +299,16 @@ async def test_sessions_that_no_call_uses_are_closed(make_pool: Any, workspace: 
             assert third.structured_content["session"] == first["session"]
         await pool.close()
     assert [len(seen.json["messages"]) for seen in model.requests] == [1, 1, 3]
+
+
+async def test_an_error_of_the_model_reaches_the_client(make_pool: Any, capfd: pytest.CaptureFixture[str]):
+    with ScriptedServer([fault(401, message="invalid x-api-key")]) as model:
+        pool = make_pool(model)
+        async with Client(make_server(pool), mode="legacy") as client:
+            result = await client.call_tool("ask", {"prompt": "What is this?"})
+        await pool.close()
+    assert (result.is_error, "invalid x-api-key" in str(result.content)) == (True, True), result.content
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -100,6 +100,13 @@ class Session:
 
 StartSession = Callable[..., Awaitable[Session]]
 
+
+async def wait_for_state(session: Session, server: str, state: str) -> None:
+    async with asyncio.timeout(10):
+        while (await session.get_state(server)).state != state:
+            await asyncio.sleep(0.01)
+
+
 NO_PAUSES = Timing(mcp_retry_pauses_s=(0.0, 0.0))
 
 
@@ -295,6 +302,18 @@ async def test_a_server_that_died_is_started_again_by_the_next_call(start_sessio
     ]
 
 
+async def test_a_server_that_dies_in_every_call_is_started_again_three_times(
+    start_session: StartSession, home: Path, workspace: Path
+):
+    counter = workspace / "starts"
+    configure(home, {"tiny": make_server_settings(crashes=0, counter=str(counter))})
+    script = [*(call_tiny("die", number, text=str(number)) for number in range(6)), say("done")]
+    session = await start_session(script, allowed_tools=("mcp__tiny",))
+    await session.prompt()
+    assert ["ended during the call" in text for text in session.results()] == [*4 * [True], False, False]
+    assert len(counter.read_text()) == 1 + 3
+
+
 async def test_a_server_gets_three_attempts_with_pauses(start_session: StartSession, home: Path, workspace: Path):
     assert (ATTEMPTS, Timing().mcp_retry_pauses_s, McpLimits().connect_s) == (3, (0.5, 1.5), 20)
     for crashes, state in ((2, "ready"), (3, "failed")):
@@ -334,6 +353,8 @@ async def test_a_server_that_fails_causes_one_warning(
     state = await session.get_state("bad")
     assert (state.state, state.detail[: len(why)]) == ("failed", why)
     assert len([text for text in session.warnings() if "bad" in text]) == 1
+    tried = [item.attempt for event in session.events if isinstance(event, ServersChanged) for item in event.servers]
+    assert max(tried) == 1 or "no-such-program" not in str(server), "a program that is missing stays missing"
 
 
 async def test_text_before_the_first_message_is_ignored(start_session: StartSession, home: Path):
@@ -353,15 +374,13 @@ async def test_a_result_that_is_too_large_fails_alone(start_session: StartSessio
     assert session.results()[1] == "echo: still here"
 
 
-async def test_a_changed_list_takes_effect_with_a_later_request(start_session: StartSession, home: Path):
+async def test_a_list_that_a_call_has_changed_is_in_the_next_request(start_session: StartSession, home: Path):
     configure(home, {"tiny": make_server_settings()})
-    session = await start_session([call_tiny("change", 1), say("one"), say("two")])
+    session = await start_session([call_tiny("change", 1), call_tiny("fresh", 2), say("done")])
     await session.prompt()
-    async with asyncio.timeout(5):
-        while (await session.get_state("tiny")).tools != 1:
-            await asyncio.sleep(0.01)
-    await session.prompt()
-    assert [name for name in session.tools(-1) if name.startswith("mcp__")] == ["mcp__tiny__fresh"]
+    assert "mcp__tiny__fresh" not in session.tools(0)
+    assert [name for name in session.tools(1) if name.startswith("mcp__")] == ["mcp__tiny__fresh"]
+    assert session.results() == ["changed", "fresh: "]
 
 
 # --- names and schemas ---
@@ -597,6 +616,16 @@ async def test_a_resource_is_mentioned_listed_and_read(start_session: StartSessi
     assert "the text of note://one" in session.model.requests[-1].body.decode()
 
 
+async def test_a_mention_may_name_a_listed_resource_that_is_no_address(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings(uri="memo:one")})
+    session = await start_session([say("one"), say("two"), say("three")])
+    await session.prompt()
+    await session.prompt("What says @tiny:memo:two")
+    await session.prompt("What says @tiny:memo:one")
+    bodies = [seen.body.decode() for seen in session.model.requests]
+    assert ["the text of memo" in body for body in bodies] == [False, False, True]
+
+
 async def test_a_session_is_replayed_without_its_servers(start_session: StartSession, home: Path, workspace: Path):
     configure(home, {"tiny": make_server_settings(tools=200)})
     search = call("ToolSearch", {"query": "tool_17"}, id="toolu_1")
@@ -614,9 +643,57 @@ async def test_a_session_does_not_wait_for_a_server_that_never_worked(start_sess
     first = await start_session([say("one")], timing=NO_PAUSES)
     await first.prompt()
     assert (await first.get_state("bad")).state == "failed"
-    second = await start_session([say("two")])
+    second = await start_session([say("two")], timing=NO_PAUSES)
     await second.prompt()
-    assert (await second.get_state("bad")).state in ("pending", "connecting")
+    assert not any("did not answer within 60 s" in text for text in second.warnings())
+    await wait_for_state(second, "bad", "failed")
+
+
+async def test_known_servers_connect_in_the_background_but_not_in_a_headless_run(
+    start_session: StartSession, home: Path
+):
+    configure(home, {"tiny": make_server_settings()})
+    await (await start_session([say("one")])).prompt()
+    headless = await start_session([say("two")], headless=True)
+    await headless.prompt()
+    assert (await headless.get_state("tiny")).state == "pending"
+    session = await start_session([say("three")])
+    await session.prompt()
+    await wait_for_state(session, "tiny", "ready")
+
+
+async def test_a_headless_run_tries_a_server_again_that_has_failed(
+    start_session: StartSession, home: Path, workspace: Path
+):
+    counter = workspace / "starts"
+    configure(home, {"tiny": make_server_settings(crashes=6, counter=str(counter))})
+    for runs in (1, 2):
+        failed = await start_session([say("one")], headless=True, timing=NO_PAUSES)
+        await failed.prompt()
+        assert len(counter.read_text()) == 3 * runs
+        said = "The MCP server tiny cannot be used: it ended with exit code 1: not yet. `odin mcp` shows the servers."
+        assert [text for text in failed.warnings() if "tiny" in text] == [said]
+        await failed.client.close()
+    repaired = await start_session([say("two")], headless=True, timing=NO_PAUSES)
+    await repaired.prompt()
+    assert "mcp__tiny__echo" in repaired.tools()
+
+
+async def test_a_server_that_hangs_is_named_and_remembered(start_session: StartSession, home: Path):
+    configure(home, {"bad": make_server_settings(fault="hang")}, connect_s=60, wait_s=0.1)
+    for _ in range(2):
+        session = await start_session([say("one")], headless=True)
+        await session.prompt()
+        assert [text for text in session.warnings() if "bad" in text] == [
+            "The MCP server bad did not answer within 0.1 s, so the model does not have its tools yet. "
+            "`odin mcp` shows the servers."
+        ]
+        await session.client.close()
+    configure(home, {"bad": make_server_settings(fault="hang")}, connect_s=60, wait_s=60)
+    await (await start_session([say("two")])).prompt()
+    impatient = await start_session([say("three")], headless=True)
+    await impatient.prompt()
+    assert "did not answer within 3 s" in "".join(impatient.warnings())
 
 
 # --- processes ---

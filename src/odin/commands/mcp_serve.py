@@ -7,19 +7,21 @@ side supports it; otherwise it is denied, as in every run without a user.
 import asyncio
 import os
 import weakref
+from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import anyio
 import msgspec
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ClientCapabilities, ElicitationCapability, ToolAnnotations
 from pydantic import Field
 
 from odin.config import Options, get_state_dir
 from odin.config.paths import SCRATCH_FOLDER
-from odin.core.call_events import AskEvent, ToolStarted
+from odin.core.call_events import AskEvent, ToolEnded, ToolStarted
 from odin.core.client import Client, close_events
 from odin.core.errors import OdinError
 from odin.core.event import Envelope, TurnEnded
@@ -42,6 +44,7 @@ _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _CHANGES = ToolAnnotations(read_only_hint=False, destructive_hint=True)
 
 Text = Annotated[str, Field(description="What to do, in one prompt.")]
+ResultT = TypeVar("ResultT")
 SessionId = Annotated[str, Field(description="The session to continue; empty for a new one.")]
 
 
@@ -64,29 +67,37 @@ def make_server(host: "ServedSessions") -> MCPServer:
     @server.tool(annotations=_READS)
     async def ask(prompt: Text, context: Context, session: SessionId = "") -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         """Answer a question about the project. Nothing is changed."""
-        return await host.run(prompt, "ask_mode", session, context)
+        return await _tell_errors(host.run(prompt, "ask_mode", session, context))
 
     @server.tool(annotations=_READS)
     async def plan(prompt: Text, context: Context, session: SessionId = "") -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         """Write a plan for a change of the project. Nothing is changed."""
-        return await host.run(prompt, "plan_mode", session, context)
+        return await _tell_errors(host.run(prompt, "plan_mode", session, context))
 
     @server.tool(annotations=_CHANGES)
     async def edit(prompt: Text, context: Context, session: SessionId = "") -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         """Change files and run commands in the project."""
-        return await host.run(prompt, "edit_mode", session, context)
+        return await _tell_errors(host.run(prompt, "edit_mode", session, context))
 
     @server.tool(annotations=_READS)
     async def sessions(limit: int = 20) -> list[dict[str, Any]]:  # pyright: ignore[reportUnusedFunction]
         """List the sessions of the project, newest first."""
-        return await host.list_sessions(limit)
+        return await _tell_errors(host.list_sessions(limit))
 
     @server.tool(annotations=_READS)
     async def transcript(session: str) -> str:  # pyright: ignore[reportUnusedFunction]
         """Return a session as Markdown."""
-        return await asyncio.to_thread(host.export_session, session)
+        return await _tell_errors(asyncio.to_thread(host.export_session, session))
 
     return server
+
+
+async def _tell_errors(work: Awaitable[ResultT]) -> ResultT:
+    """Return the result of a call. The package shows the other side the text of no other error."""
+    try:
+        return await work
+    except OdinError as error:
+        raise ToolError(error.describe()) from error
 
 
 class ServedSessions:
@@ -114,7 +125,8 @@ class ServedSessions:
         await self._manager.close_unused(self._max_open)
         try:
             async with self._locks.setdefault(client.session.id, asyncio.Lock()):
-                ended = await _Run(client, context).run(text, mode)
+                run = _Run(client, context)
+                ended = await run.run(text, mode)
         finally:
             await client.detach()
         if ended.error and ended.reason == "error":
@@ -126,6 +138,7 @@ class ServedSessions:
             "steps": ended.steps,
             "cost_usd": round(ended.cost_usd, 6),
             **({"plan": ended.plan_path} if ended.plan_path else {}),
+            **({"denied": run.denied} if run.denied else {}),
         }
 
     async def list_sessions(self, limit: int) -> list[dict[str, Any]]:
@@ -148,12 +161,13 @@ def _can_elicit(context: Context) -> bool:
 
 
 class _Run:
-    """One prompt: follows its events, reports progress and asks the other side."""
+    """One prompt: follows its events, reports progress and asks the other side. `denied` are calls that did not run."""
 
     def __init__(self, client: Client, context: Context) -> None:
         self._client = client
         self._context = context
         self._steps = 0
+        self.denied: list[dict[str, str]] = []
 
     async def run(self, text: str, mode: Mode) -> TurnEnded:
         prompt = Prompt(os.urandom(6).hex(), text, mode)
@@ -183,6 +197,8 @@ class _Run:
                 await self._context.report_progress(
                     self._steps, None, f"{event.name} {event.description}"[:200].strip()
                 )
+        elif isinstance(event, ToolEnded) and event.status == "denied":
+            self.denied.append({"tool": event.name, "reason": event.text})
         elif isinstance(event, AskEvent):
             await self._client.submit(await self._answer(make_interaction(event, envelope.agent)))
 

@@ -40,6 +40,9 @@ _LIST_S = 20.0
 _MAX_REFRESH_PAUSE_S = 30.0
 """The longest pause before a list is fetched again: some servers never stop to announce changes."""
 
+_AWAITED_REFRESH_S = 2.0
+"""How long a request waits for a list that has changed."""
+
 _MAX_LOGS = 20
 _UNREADABLE = ("Failed to parse JSON response", "Failed to parse SSE message")
 _SHOWN_LEVELS = ("warning", "error", "critical", "alert", "emergency")
@@ -118,6 +121,7 @@ class ServerConnection:
         self._closing = asyncio.Lock()
         self._refreshes: set[asyncio.Task[None]] = set()
         self._refresh_pause = self._timing.mcp_refresh_s
+        self._refreshed = asyncio.Event()
         self._refreshed_at = 0.0
         self._is_outdated = False
         self._calls = RunningCalls(settings.timeout_s)
@@ -168,6 +172,17 @@ class ServerConnection:
 
     async def wait_settled(self) -> None:
         await self._settled.wait()
+
+    async def wait_refreshed(self) -> None:
+        """Wait for a list that the server has announced, unless it announces changes all the time."""
+        if self._refreshes and self._refresh_pause < _AWAITED_REFRESH_S:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._refreshed.wait(), _AWAITED_REFRESH_S)
+
+    def remember_failure(self) -> None:
+        """Let later sessions not wait for it as for a new server, unless they know what it offers."""
+        if self.listing is None:
+            self._cache.write(self._cached_as, ServerListing(failed=True))
 
     async def close(self) -> None:
         """Disconnect, within a limited time. The server can be started again."""
@@ -221,8 +236,8 @@ class ServerConnection:
             self._client = None
             try:
                 if not self._stop.is_set():
-                    if problem and self.listing is None:
-                        self._cache.write(self._cached_as, ServerListing(failed=True))
+                    if problem:
+                        self.remember_failure()
                     detail = f"{problem.rstrip('.')}; {self._hint}" if problem and self._hint else problem
                     self._set_status("failed" if problem else "pending", detail=detail)
             finally:
@@ -327,6 +342,7 @@ class ServerConnection:
         changes = ToolListChangedNotification | PromptListChangedNotification | ResourceListChangedNotification
         if isinstance(message, changes):
             self._is_outdated = True
+            self._refreshed.clear()
             self._start_refresh()
 
     def _start_refresh(self) -> None:
@@ -351,6 +367,7 @@ class ServerConnection:
                     self._cache.write(self._cached_as, listing)
                     self._report_change()
             self._refreshed_at = time.monotonic()
+            self._refreshed.set()
 
     async def _log(self, params: Any) -> None:
         data: Any = params.data

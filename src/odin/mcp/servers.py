@@ -4,7 +4,7 @@ The sessions of a workspace share the connections. Which servers are enabled, an
 session's own; connecting a server again concerns all of them, because there is one.
 What changes takes effect between two requests (`prepare_request`). The first request uses what the servers offered the
 last time, and they connect after it was sent; only servers that were never connected before are awaited, for a limited
-time. So equal servers give equal requests, and no request waits for a server that it does not need.
+time, and in a run without a user those that failed the last time: nothing else would start them. So equal servers give equal requests, and no request waits for a server that it does not need.
 """
 
 import asyncio
@@ -39,6 +39,9 @@ from odin.mcp.transport import Exchange
 
 _START_S = 2.0
 """How long after the preparation of the first request the servers start at the latest."""
+
+_RETRY_S = 3.0
+"""How long a request waits for servers that failed the last time."""
 
 
 class ServerDeps(Struct, frozen=True):
@@ -99,11 +102,14 @@ class SessionServers:
             if not server.settings.manual or name in enabled:
                 server.join(self._user)
         self._agent_servers: dict[str, ServerConnection] = {}
-        self._awaited = [server for _, server in self._list_enabled() if server.is_new]
+        self._awaited = [
+            server for _, server in self._list_enabled() if server.is_new or (deps.is_lazy and server.listing is None)
+        ]
         self._starting: asyncio.Task[None] | None = None
         self._changing: dict[str, ServerConnection] = {}
         self._reconnecting: list[ServerConnection] = []
         self._noted = {name for name, _ in self._list_enabled()}
+        self._hint = f"{'`odin mcp`' if deps.is_lazy else '/mcp'} shows the servers."
         self._told: dict[str, ServerStatus] = {}
         self._failures: dict[str, str] = {}
         self._warned: set[str] = set()
@@ -147,8 +153,7 @@ class SessionServers:
             elif status.state == "failed" and self._failures.get(status.name) != status.detail:
                 # once: another session may try it again and again
                 self._failures[status.name] = status.detail
-                hint = "/mcp shows the servers."
-                self._warn(f"The MCP server {status.name} cannot be used: {status.detail.rstrip('.')}. {hint}")
+                self._warn(f"The MCP server {status.name} cannot be used: {status.detail.rstrip('.')}. {self._hint}")
         if {status.name: status for status in statuses} != self._told:
             self._told = {status.name: status for status in statuses}
             self._deps.emit(ServersChanged(statuses), "")
@@ -168,6 +173,7 @@ class SessionServers:
         if self._awaited:
             waiting, self._awaited = self._awaited, []
             await self.wait_for(waiting, agent)
+        await asyncio.gather(*(server.wait_refreshed() for _, server in self._list_enabled()))
         if self._starting is None and not self._deps.is_lazy:
             self._starting = asyncio.create_task(self._start_after_request())
         self._main.refresh()
@@ -184,14 +190,22 @@ class SessionServers:
                 self._deps.emit(NoteAdded(" ".join(said)), "")
 
     async def wait_for(self, waiting: Sequence[ServerConnection], agent: str) -> None:
-        """Start servers and wait until each is ready or has failed, for a limited time."""
+        """Start servers and wait until each is ready or has failed, for a limited time. Say which are neither."""
+        limit = self._config.mcp_limits.wait_s
+        if not any(server.is_new for server in waiting):
+            limit = min(limit, _RETRY_S)
         for server in waiting:
             server.start()
         if not all(server.is_settled for server in waiting):
             self._deps.emit(ActivityChanged("connecting", "MCP servers"), agent)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._config.mcp_limits.wait_s):
+            async with asyncio.timeout(limit):
                 await asyncio.gather(*(server.wait_settled() for server in waiting))
+        for server in waiting if limit else ():
+            if not server.is_settled:
+                server.remember_failure()
+                why = f"did not answer within {limit:g} s, so the model does not have its tools yet"
+                self._warn_once(f"The MCP server {server.name} {why}. {self._hint}")
 
     async def _start_after_request(self) -> None:
         """Start all servers once a request was sent, so that it does not wait for the import of the package."""
@@ -456,6 +470,7 @@ class AgentServers:
             for server in self._own:
                 server.start()
             await self._session.wait_for([server for server in self._own if server.is_new], agent)
+        await asyncio.gather(*(server.wait_refreshed() for server in self._own))
         self._tools.refresh()
 
 
