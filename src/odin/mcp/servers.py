@@ -4,7 +4,8 @@ The sessions of a workspace share the connections. Which servers are enabled, an
 session's own; connecting a server again concerns all of them, because there is one.
 What changes takes effect between two requests (`prepare_request`). The first request uses what the servers offered the
 last time, and they connect after it was sent; only servers that were never connected before are awaited, for a limited
-time, and in a run without a user those that failed the last time: nothing else would start them. So equal servers give equal requests, and no request waits for a server that it does not need.
+time, and in a run without a user those that failed the last time: nothing else would start them. So equal servers give
+equal requests, and no request waits for a server that it does not need.
 """
 
 import asyncio
