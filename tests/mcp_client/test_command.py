@@ -28,8 +28,54 @@ def test_a_server_is_added_listed_shown_and_removed(run_odin: Any, home: Path):
     assert listed.stdout.startswith("✓ tiny  stdio  auto    ok, 12 tools, 1 prompt, 1 resource")
     shown = json.loads(run_odin("mcp", "get", "--no-connect", "--json", "tiny").stdout)
     assert (shown["state"], shown["settings"]["env"]) == ("pending", {"GREETING": "…"})
+    assert "  tools: echo, write, fail, " in run_odin("mcp", "get", "tiny").stdout
     assert run_odin("mcp", "remove", "tiny").returncode == 0
     assert run_odin("mcp").stdout.startswith("No MCP servers.")
+
+
+def test_options_may_follow_the_name_as_in_claude_code(run_odin: Any, workspace: Path):
+    options = ("--env", "K=V", "-s", "project")
+    for args in (
+        ("one", *options, "--", "sh", "-c", "true"),
+        ("two", *options, "sh", "-c", "true"),
+        ("three", "--", "sh", "--env", "K=V"),
+        ("five", *options, "sh", "--", "x"),
+        ("four", "-H", "A: b", "-s", "project", "https://example.org/mcp", "-H", "C: d"),
+    ):
+        assert run_odin("mcp", "add", *(("-s", "project") if args[0] == "three" else ()), *args).returncode == 0, args
+    assert json.loads((workspace / ".mcp.json").read_text())["mcpServers"] == {
+        "one": {"command": "sh", "args": ["-c", "true"], "env": {"K": "V"}},
+        "two": {"command": "sh", "args": ["-c", "true"], "env": {"K": "V"}},
+        "three": {"command": "sh", "args": ["--env", "K=V"]},
+        "five": {"command": "sh", "args": ["--", "x"], "env": {"K": "V"}},
+        "four": {"url": "https://example.org/mcp", "type": "http", "headers": {"A": "b", "C": "d"}},
+    }
+
+
+def test_adding_a_server_says_what_happened_to_it(run_odin: Any, home: Path):
+    said = [run_odin("mcp", "add", "one", "no-such-program", word) for word in ("$1", "x$")]
+    assert [done.stdout.split(" ")[:2] for done in said] == [["Added", "one"], ["Replaced", "one"]]
+    assert "There is no program no-such-program on your PATH" in said[0].stderr
+    shown = run_odin("mcp", "get", "--json", "one")
+    assert (shown.returncode, json.loads(shown.stdout)["settings"]["args"]) == (1, ["x$"])
+    listed = run_odin("mcp")
+    assert (listed.returncode, "no-such-program was not found" in listed.stdout) == (1, True)
+    said = [run_odin("mcp", "add", "-s", "project", "two", "sh").stdout.split(" ")[0] for _ in range(2)]
+    assert said == ["Added", "Replaced"]
+
+
+def test_a_project_file_has_the_variables_of_the_shared_format(run_odin: Any, workspace: Path):
+    args = ["--root", "${UNSET}", "$HOME", "pa$$word", "${HOME:-x}", "${UNSET:-y}"]
+    server = {"command": "sh", "args": args, "env": {"A": "${UNSET}"}, "disabled": True}
+    (workspace / ".mcp.json").write_text(json.dumps({"mcpServers": {"ours": server}}))
+    assert run_odin("trust", "add", "--yes").returncode == 0
+    done = run_odin("mcp", "get", "--no-connect", "--json", "ours")
+    shown = json.loads(done.stdout)["settings"]
+    assert shown["args"] == ["--root", "${UNSET}", "$HOME", "pa$$word", os.environ["HOME"], "y"]
+    assert (shown.get("env"), shown["manual"]) == (None, True)
+    said = run_odin("mcp", "--no-connect").stderr
+    assert "mcp.ours.args[1] stays ${UNSET}: the environment variable UNSET is not set." in said
+    assert "mcp.ours.env.A is dropped: the environment variable UNSET is not set." in said
 
 
 def test_secrets_of_servers_are_not_shown(run_odin: Any, home: Path):
@@ -60,7 +106,7 @@ def test_servers_are_added_with_scopes_headers_and_json(run_odin: Any, workspace
     written = json.loads((workspace / ".mcp.json").read_text())["mcpServers"]
     assert written == {
         "git": {"command": "uvx", "args": ["mcp-server-git", "-v"]},
-        "web": {"url": "https://example.org/mcp", "type": "http", "headers": {"Authorization": "Bearer $TOKEN"}},
+        "web": {"url": "https://example.org/mcp", "type": "http", "headers": {"Authorization": "Bearer ${TOKEN}"}},
         "other": {"command": "x", "args": ["$1"], "manual": True},
     }
     listed = run_odin("mcp", "--no-connect")
@@ -74,6 +120,8 @@ def test_bad_arguments_are_rejected_with_a_reason(run_odin: Any, workspace: Path
     for args, problem in (
         (("ad",), "Unknown command 'ad'. Did you mean add?"),
         (("add", "x"), "needs a program or a URL"),
+        (("add", "x", "--", "--env", "A=b"), "'--env' is not a program"),
+        (("add", "x", "--enw", "A=b", "sh"), "--enw"),
         (("add", "a b", "x"), "'a b' is not a valid name"),
         (("add", "a__b", "x"), "in rules, mcp__a__b could also mean another server"),
         (("add", "-s", "project", "a_", "x"), "in rules, mcp__a_ could also mean another server"),

@@ -17,7 +17,7 @@ from mcp_types import ElicitRequestURLParams
 from odin.app import open_session
 from odin.config import Options
 from odin.config.settings import McpLimits
-from odin.core.call_events import PermissionAsked, QuestionsAsked, ToolEnded, ToolProgressed
+from odin.core.call_events import ActivityChanged, PermissionAsked, QuestionsAsked, ToolEnded, ToolProgressed
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, NoteAdded, ServersChanged, TurnEnded, Warned
 from odin.core.event_values import Question, ServerStatus
@@ -28,6 +28,7 @@ from odin.mcp.connection import ATTEMPTS
 from odin.mcp.elicitation import Elicitation
 from odin.replay.replay import ReplayOptions, replay_session
 from odin.testing import ScriptedServer, call, say
+from odin.ui.progress import describe_activity
 from tests.ui.pseudo_terminal import open_terminal
 
 EventT = TypeVar("EventT")
@@ -335,7 +336,7 @@ async def test_a_server_gets_three_attempts_with_pauses(start_session: StartSess
             "it prints text that is not MCP on its standard output: Welcome to my server!",
         ),
         (make_server_settings(fault="flood"), "it flooded Odin with messages"),
-        (make_server_settings(fault="hang"), "it did not answer within 0.5 s"),
+        (make_server_settings(fault="hang"), "it did not answer within 0.5 s in any of 3 attempts"),
         ({"command": "no-such-program"}, "no-such-program was not found"),
         ({"command": "true"}, "it ended with exit code 0"),
         ({"args": ["x"]}, "it has neither a command nor a url"),
@@ -355,6 +356,15 @@ async def test_a_server_that_fails_causes_one_warning(
     assert len([text for text in session.warnings() if "bad" in text]) == 1
     tried = [item.attempt for event in session.events if isinstance(event, ServersChanged) for item in event.servers]
     assert max(tried) == 1 or "no-such-program" not in str(server), "a program that is missing stays missing"
+
+
+async def test_the_user_sees_that_a_request_waits_for_servers(start_session: StartSession, home: Path):
+    configure(home, {"tiny": make_server_settings()})
+    session = await start_session([say("done")])
+    await session.prompt()
+    shown = [describe_activity(event) for event in session.events if isinstance(event, ActivityChanged)]
+    assert shown[0] == "connecting to MCP servers"
+    assert "connecting to the model" in shown
 
 
 async def test_text_before_the_first_message_is_ignored(start_session: StartSession, home: Path):
@@ -897,8 +907,22 @@ def test_trust_covers_the_servers_of_agent_files(workspace: Path, run_odin: Any)
         "helper",
         format_inline_server("ours", {"command": "python", "args": ["tool.py"]}),
     )
-    listed = run_odin("trust")
-    assert "MCP server ours: python tool.py" in listed.stdout
+    (workspace / ".mcp.json").write_text(
+        json.dumps(
+            {
+                "mcpServers": {
+                    "node": {"command": "node", "args": ["server.js"], "env": {"PATH": "evil:${PATH}", "T": "${KEY}"}},
+                    "web": {"url": "https://example.org", "headers": {"Authorization": "Bearer ${KEY}"}},
+                }
+            }
+        )
+    )
+    for _ in ("untrusted", "trusted"):
+        listed = run_odin("trust", env={"KEY": "hush"})
+        assert "MCP server ours: python tool.py" in listed.stdout
+        assert "MCP server node: PATH=evil:${PATH} T=${KEY} node server.js" in listed.stdout
+        assert "MCP server web: https://example.org (Authorization: Bearer ${KEY})" in listed.stdout
+        assert run_odin("trust", "add", "--yes").returncode == 0
     assert run_odin("trust", "add", "--yes").returncode == 0
     (workspace / "tool.py").write_text("import evil")
     assert "tool.py" in run_odin("trust").stdout

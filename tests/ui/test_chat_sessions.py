@@ -154,10 +154,12 @@ def test_delete_needs_the_session_id(workspace: Path, home: Path) -> None:
         with open_terminal(cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal:
             terminal.see(PROMPT)
             (apples,) = _list_session_ids(home, workspace)
-            _run_command(terminal, "/delete pears", "No session pears")
+            _run_command(terminal, "/delete pears", "No other session pears")
             _run_command(terminal, "/delete apples", f"Type /delete {apples} to delete it permanently.")
             assert _list_session_ids(home, workspace) == [apples]
             _run_command(terminal, f"/delete {apples}", f"Deleted session {apples}.")
             assert _list_session_ids(home, workspace) == []
+            _run_command(terminal, "about plums", "two")
+            _run_command(terminal, "/delete plums", "No other session plums")
             terminal.type("/exit\n")
             assert terminal.wait_for_exit()[0] == 0

@@ -118,7 +118,7 @@ class _Checkup:
                 from odin.commands.mcp import check_servers
                 from odin.ui.slash_commands.extensions import describe_server_state
 
-                statuses = asyncio.run(check_servers(config, self._env))
+                statuses = (*asyncio.run(check_servers(config, self._env)),)
                 self._facts["mcp"] = to_builtins(statuses)
                 for status in statuses:
                     slow = status.state == "ready" and status.seconds > _SLOW_SERVER_S

@@ -5,8 +5,9 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from odin.config.mcp_file import SERVERS_KEY, explain_unusable
 from odin.config.paths import MCP_NAME, SCRATCH_FOLDER, find_project_root, make_environment
 from odin.config.settings import McpServerSettings
 from odin.core.errors import ConfigError, NeedsConfirmation, UsageError
+from odin.core.event import AnyEvent, ServersChanged
 from odin.core.event_values import ServerStatus
 from odin.core.private_folders import open_scratch
 from odin.core.server_tool import find_ambiguous_servers
@@ -46,7 +48,7 @@ commands:
   odin mcp logout NAME                remove its tokens
   odin mcp serve                      serve Odin to other agents on standard input and output
 
-Options come before NAME: odin mcp add -e TOKEN=abc --scope project git uvx mcp-server-git
+Options come before the program: odin mcp add git -e TOKEN=abc --scope project -- uvx mcp-server-git
 """
 
 
@@ -80,21 +82,22 @@ def _parse_args(what: str, argv: list[str]) -> argparse.Namespace:
     _add_options(parser)
     if what != "list":
         add("name", metavar="NAME", help="the name of the server")
-    if what in ("add", "add-json"):
-        add(
-            "words", nargs=argparse.REMAINDER, metavar="COMMAND|URL", help="a program and its arguments, a URL, or JSON"
-        )
-    args = parser.parse_args(argv)
-    words = getattr(args, "words", [])
-    if words[:1] == ["--"]:
-        args.words = words[1:]
-    elif what == "add" and words and words[0].startswith(("http://", "https://")):
+    if what not in ("add", "add-json"):
+        return parser.parse_args(argv)
+    add("words", nargs=argparse.REMAINDER, metavar="COMMAND|URL", help="a program and its arguments, a URL, or JSON")
+    at = argv.index("--") if "--" in argv else len(argv)
+    args, after = parser.parse_args(argv[:at]), argv[at + 1 :]
+    words = args.words
+    if words and words[0].startswith("-"):
+        # Options after NAME, as in `claude mcp add NAME --env A=B -- PROGRAM`: read them with NAME at the end.
+        args = parser.parse_args([*argv[: at - len(words) - 1], *words, args.name])
+        *words, args.name = args.name, *args.words
+    args.words = words = [*words, "--", *after] if words and after else words or after
+    if what == "add" and words and words[0].startswith(("http://", "https://")):
         more = Parser(prog="odin mcp add", formatter_class=make_formatter)
         _add_options(more)
+        more.parse_args(words[1:], args)
         args.words = words[:1]
-        for name, value in vars(more.parse_args(words[1:])).items():
-            if value:
-                setattr(args, name, value)
     return args
 
 
@@ -131,10 +134,24 @@ def _find_settings(args: argparse.Namespace) -> McpServerSettings:
 # --- list and get ---
 
 
-async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool = True) -> tuple[ServerStatus, ...]:
-    """Return the states of the configured servers, after connecting them all."""
+async def check_servers(
+    config: Config, env: Mapping[str, str], *, connect: bool = True
+) -> dict[ServerStatus, tuple[str, ...]]:
+    """Return the states of the configured servers, after connecting them all, and the names of their tools.
+
+    On a terminal, say what takes long.
+    """
     from odin.mcp.connection import ConnectionDeps
     from odin.mcp.servers import ServerDeps, SessionServers, make_workspace_servers
+
+    told: set[str] = set()
+
+    def show_attempts(event: AnyEvent, agent: str) -> None:
+        for server in event.servers if isinstance(event, ServersChanged) and sys.stderr.isatty() else ():
+            line = f"Connecting {server.name}, attempt {server.attempt} of {server.attempts} …"
+            if server.state == "connecting" and line not in told:
+                told.add(line)
+                write_message(line)
 
     async def refuse(*request: Any) -> Any:
         raise NeedsConfirmation("No user and no model can be asked here.")
@@ -150,7 +167,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
         deps = ServerDeps(
             folder=folder,
             bus=EventBus(),
-            emit=lambda event, agent: None,
+            emit=show_attempts,
             redact=lambda text: redact(text).text,
             is_busy=lambda: False,
             ask_user=refuse,
@@ -160,7 +177,7 @@ async def check_servers(config: Config, env: Mapping[str, str], *, connect: bool
         try:
             if connect:
                 await servers.connect_all()
-            return servers.list_statuses()
+            return {status: servers.list_tool_names(status.name) for status in servers.list_statuses()}
         finally:
             await servers.close()
             await runner.close()
@@ -171,16 +188,15 @@ def _list_servers(args: argparse.Namespace) -> int:
     for problem in config.problems:
         if problem.key == "mcp" or MCP_NAME in problem.file or " trusted" in problem.text:
             write_message(problem.describe())
-    statuses = asyncio.run(check_servers(config, os.environ, connect=not args.no_connect)) if config.mcp else ()
-    if args.json:
-        return write_json(statuses)
-    return write_output(format_servers(statuses, _COLUMNS))
+    statuses = [*asyncio.run(check_servers(config, os.environ, connect=not args.no_connect))] if config.mcp else []
+    code = write_json(statuses) if args.json else write_output(format_servers(statuses, _COLUMNS))
+    return code or any(status.state == "failed" for status in statuses)
 
 
 def _show_server(args: argparse.Namespace) -> int:
     settings = _find_settings(args)
     config = msgspec.structs.replace(_load_config(args), mcp={args.name: settings})
-    status = asyncio.run(check_servers(config, os.environ, connect=not args.no_connect))[0]
+    ((status, tools),) = asyncio.run(check_servers(config, os.environ, connect=not args.no_connect)).items()
     shown = {
         key: value for key, value in msgspec.to_builtins(settings).items() if value not in ("", [], {}, None, False)
     }
@@ -188,11 +204,13 @@ def _show_server(args: argparse.Namespace) -> int:
     oauth = {key: value for key, value in shown.pop("oauth", {}).items() if value}
     if oauth:
         shown["oauth"] = oauth | ({"client_secret": "…"} if "client_secret" in oauth else {})
+    is_failed = status.state == "failed"
     if args.json:
-        return write_json({**msgspec.to_builtins(status), "settings": shown})
+        return write_json({**msgspec.to_builtins(status), "settings": shown, "tool_names": tools}) or is_failed
     lines = [format_servers([status], _COLUMNS).splitlines()[0]]
     lines += [f"  {key}: {value if isinstance(value, str) else json.dumps(value)}" for key, value in shown.items()]
-    return write_output("".join(f"{escape_hidden(line)}\n" for line in lines))
+    lines += [f"  tools: {', '.join(tools)}"] if tools else []
+    return write_output("".join(f"{escape_hidden(line)}\n" for line in lines)) or is_failed
 
 
 # --- add and remove ---
@@ -201,17 +219,22 @@ def _show_server(args: argparse.Namespace) -> int:
 def _add_server(args: argparse.Namespace) -> int:
     if not args.words:
         raise UsageError("`odin mcp add` needs a program or a URL.", "See `odin mcp --help`.")
-    is_url = args.words[0].startswith(("http://", "https://")) or args.transport in ("http", "sse")
+    program: str = args.words[0]
+    if program.startswith("-"):
+        raise UsageError(f"{program!r} is not a program.", "See `odin mcp --help`.")
+    is_url = program.startswith(("http://", "https://")) or args.transport in ("http", "sse")
     if is_url and len(args.words) > 1:
         raise UsageError(f"Unexpected argument {args.words[1]!r} after the URL.", "See `odin mcp --help`.")
-    value: dict[str, Any] = {"url": args.words[0]} if is_url else {"command": args.words[0], "args": args.words[1:]}
+    value: dict[str, Any] = {"url": program} if is_url else {"command": program, "args": args.words[1:]}
     if is_url or args.transport:
         value["type"] = args.transport or "http"
     if args.env:
         value["env"] = dict(_split_pair(text, "=", "-e NAME=VALUE") for text in args.env)
     if args.header:
         value["headers"] = dict(_split_pair(text, ":", "--header 'NAME: VALUE'") for text in args.header)
-    return _save(args, value)
+    if not is_url and "/" not in program and "$" not in program and shutil.which(program) is None:
+        write_message(f"There is no program {program} on your PATH; the server cannot start until it is installed.")
+    return _save(args, _rewrite(value, r"\$([A-Za-z_]\w*)", r"${\1}") if args.scope == "project" else value)
 
 
 def _split_pair(text: str, separator: str, usage: str) -> tuple[str, str]:
@@ -234,7 +257,8 @@ def _add_json(args: argparse.Namespace) -> int:
 def _save(args: argparse.Namespace, value: dict[str, Any]) -> int:
     if not _NAME.fullmatch(args.name):
         raise UsageError(f"{args.name!r} is not a valid name.", "Use letters, digits, '-' and '_'.")
-    for names, why in find_ambiguous_servers({*_load_config(args).mcp, args.name}):
+    config = _load_config(args)
+    for names, why in find_ambiguous_servers({*config.mcp, args.name}):
         if args.name in names:
             raise UsageError(f"{args.name} cannot be added: {why}")
     try:
@@ -247,23 +271,27 @@ def _save(args: argparse.Namespace, value: dict[str, Any]) -> int:
         value["manual"] = True
     if args.scope == "project":
         path = Path(find_project_root(args.cwd or get_current_folder(), os.environ), MCP_NAME)
+        known: Collection[str] = config.wanted.get("mcp", {})
         _change_file(path, lambda servers: servers.update({args.name: value}))
         note = " It takes effect when the folder is trusted: `odin trust`."
     else:
-        path = set_key(f"mcp.{args.name}", _escape(value), os.environ)
+        known = config.mcp.keys() - config.project_servers
+        # odinconfig.json knows more variables than .mcp.json: double every `$` that names none
+        path = set_key(f"mcp.{args.name}", _rewrite(value, r"\$(?![A-Za-z_{])", "$$"), os.environ)
         note = ""
     if args.json:
         return write_json({"name": args.name, "file": str(path)})
-    return write_output(f"Added {args.name} to {escape_hidden(str(path))}.{note}\n")
+    done = f"Replaced {args.name} in" if args.name in known else f"Added {args.name} to"
+    return write_output(f"{done} {escape_hidden(str(path))}.{note}\n")
 
 
-def _escape(value: Any) -> Any:
-    """Double every `$` that does not name a variable, as odinconfig.json wants it."""
+def _rewrite(value: Any, pattern: str, replacement: str) -> Any:
+    """Replace a pattern in every text of a value."""
     if isinstance(value, dict):
-        return {name: _escape(item) for name, item in cast("dict[str, Any]", value).items()}
+        return {name: _rewrite(item, pattern, replacement) for name, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        return [_escape(item) for item in cast("list[Any]", value)]
-    return re.sub(r"\$(?![A-Za-z_{])", "$$$$", value) if isinstance(value, str) else value
+        return [_rewrite(item, pattern, replacement) for item in cast("list[Any]", value)]
+    return re.sub(pattern, replacement, value) if isinstance(value, str) else value
 
 
 def _change_file(path: Path, change: Callable[[dict[str, Any]], object]) -> None:

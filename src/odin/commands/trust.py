@@ -174,14 +174,20 @@ def _list_started_programs(
         yield f"{hook.id}: {hook.text}{notes.get(f'hook {hook.id}', '')}"
     for name, settings in servers:
         args = cast("Sequence[Any]", settings.get("args") if isinstance(settings.get("args"), list | tuple) else ())
-        words = [str(word) for word in (settings.get("command", ""), *args)]
-        shown = " ".join(words) if settings.get("command") else settings.get("url", "")
+        given = [*_list_pairs(settings.get("env"), "="), settings.get("command", ""), *args]
+        shown = " ".join(map(str, given)) if settings.get("command") else settings.get("url", "")
+        shown += "".join(f" ({header})" for header in _list_pairs(settings.get("headers"), ": "))
         wish = " (asks for the network)" if settings.get("network") in (True, "true") else ""
         note = notes.get(f"server {name}", " (with network)" if name in trust.network else wish)
         yield f"MCP server {name}: {shown}{note}"
     for name, server in config.wanted.get("lsp_servers", {}).items():
         words = (server.get("command", name), *server.get("args", ()))
         yield f"language server {name}: {' '.join(words)}"
+
+
+def _list_pairs(value: Any, separator: str) -> list[str]:
+    pairs = cast("dict[str, Any]", value if isinstance(value, dict) else {})
+    return [f"{name}{separator}{item}" for name, item in pairs.items()]
 
 
 def _list_allowed_settings(config: Config) -> Iterator[str]:

@@ -128,7 +128,7 @@ class ConfigProblem(Struct, frozen=True):
         return f"{self.file}: {self.text}" if self.file else self.text
 
 
-VariablePolicy = Literal["all", "plain", "none"]
+VariablePolicy = Literal["all", "plain", "none", "braced", "verbatim"]
 
 
 class UnsetVariable(Exception):
@@ -139,7 +139,8 @@ class ConfigValidator:
     """Keeps the valid keys of one file and reports the others.
 
     Variables are expanded according to how far the file is trusted: all, only `plain` ones that hold no secret, or
-    none. Values under `verbatim` keys are never expanded.
+    none, which is reported. `braced` is the format that agents share, where only `${NAME}` is a variable. Values under
+    `verbatim` keys are never expanded.
     """
 
     def __init__(
@@ -206,12 +207,14 @@ class ConfigValidator:
             ]
             return [item for item in items if item is not None]
         value = cast("Any", raw)
-        if isinstance(raw, str) and "$" in raw:
+        if isinstance(raw, str) and "$" in raw and self._variables != "verbatim":
             try:
                 value = self._expand(raw)
             except UnsetVariable as error:
-                self.report(path, f"{path} is dropped: {error}")
-                return None
+                if ".args[" not in path:
+                    self.report(path, f"{path} is dropped: {error}")
+                    return None
+                self.report(path, f"{path} stays {raw}: {error}")  # without it the others would change their places
         return self._convert_value(value, kind, path, raw)
 
     def _validate_struct(self, raw: Any, shape: type[Struct], path: str) -> Any:
@@ -241,7 +244,10 @@ class ConfigValidator:
 
     def _expand(self, text: str) -> str:
         def put(found: re.Match[str]) -> str:
-            name = found["plain"] or found["braced"]
+            name = found["braced"]
+            if self._variables == "braced" and not name:
+                return found[0]
+            name = name or found["plain"]
             if not name:
                 return "$"
             if self._variables == "none":

@@ -235,7 +235,7 @@ def load(
         found = read_mcp_file(path, env, expands=trusted)
         layers.problems.extend(found.problems)
         if found.servers:
-            layers.wanted["mcp"] = {**found.servers, **layers.wanted.get("mcp", {})}
+            layers.wanted["mcp"] = {**found.unexpanded, **layers.wanted.get("mcp", {})}
             if trusted:
                 layers.set_value("mcp", found.servers, "project", str(path), found.unexpanded)
     _report_untrusted(layers, project if theirs is not None else Path(layers.root, MCP_NAME))

@@ -49,29 +49,21 @@ def _parse_servers(raw: bytes, path: Path, env: Mapping[str, str], *, expands: b
 
 def read_servers(found: Mapping[str, Any], path: Path, env: Mapping[str, str], *, expands: bool = True) -> McpFile:
     """Return the usable ones of these servers, which are written in the file `path`."""
-    validator = ConfigValidator(path, env, variables="all")
+    validator = ConfigValidator(path, env, variables="braced" if expands else "verbatim")
     entries = {name: _keep_known_fields(value) for name, value in found.items()}
-    read = entries if expands else _escape_variables(entries)
-    kept = validator.validate_keys({"mcp": read}, ConfigKeys).get("mcp", {})
+    kept = validator.validate_keys({"mcp": entries}, ConfigKeys).get("mcp", {})
     usable = {name: value for name, value in kept.items() if _check_server(name, value, validator)}
     written = {name: entries[name] for name in usable}
     return McpFile(usable, written if expands else usable, tuple(validator.problems))
 
 
 def _keep_known_fields(value: Any) -> Any:
-    """Leave out the fields that only other agents know."""
+    """Leave out the fields that only other agents know. What is `disabled` there is `manual` here."""
     if not isinstance(value, dict):
         return value
-    return {name: item for name, item in cast("dict[str, Any]", value).items() if name in _KNOWN_FIELDS}
-
-
-def _escape_variables(value: Any) -> Any:
-    """Return the value with every `$` doubled, which stands for a `$`."""
-    if isinstance(value, dict):
-        return {name: _escape_variables(item) for name, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_escape_variables(item) for item in cast("list[Any]", value)]
-    return value.replace("$", "$$") if isinstance(value, str) else value
+    given = cast("dict[str, Any]", value)
+    known = {name: item for name, item in given.items() if name in _KNOWN_FIELDS}
+    return {**known, "manual": True} if given.get("disabled") is True else known
 
 
 def _check_server(name: str, value: dict[str, Any], validator: ConfigValidator) -> bool:

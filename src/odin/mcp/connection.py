@@ -226,8 +226,9 @@ class ServerConnection:
                     break
                 except Exception as error:  # whatever the server or the package makes of it
                     problem = describe_failure(error, self.settings, self._limits)
-                    if isinstance(_unpack(error), TimeoutError) and self._transport is not None:
-                        problem += _describe_junk(self._transport.junk)
+                    if isinstance(_unpack(error), TimeoutError):
+                        problem += " in any of 3 attempts" if attempt == ATTEMPTS else ""
+                        problem += _describe_junk(self._transport.junk) if self._transport is not None else ""
                     if isinstance(_unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
                         break
                 if attempt < ATTEMPTS:

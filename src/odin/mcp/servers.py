@@ -143,6 +143,10 @@ class SessionServers:
         found = (server.describe(self._user) for server in (*self._servers.values(), *self._agent_servers.values()))
         return tuple(replace(item, detail=self._deps.redact(item.detail)) for item in found)
 
+    def list_tool_names(self, name: str) -> tuple[str, ...]:
+        listing = self._servers[name].listing
+        return tuple(tool.name for tool in listing.tools) if listing is not None else ()
+
     def _note_change(self) -> None:
         """Publish the states if they changed, and warn about a server that has failed."""
         for tools in self._toolsets:

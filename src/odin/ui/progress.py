@@ -146,6 +146,12 @@ TIMED_ACTIVITIES = ("retrying", "cooling")
 """Activities with a known end; the line counts down."""
 
 
+def describe_activity(event: ActivityChanged) -> str:
+    """Return what is done, as a clause; "" for an activity that the user is not shown."""
+    waits = event.activity == "connecting" and event.detail
+    return f"connecting to {event.detail}" if waits else ACTIVITY_WORDS.get(event.activity, "")
+
+
 class ProgressLine:
     """Draws the current activity on the last line of a terminal, and nothing if `err` is no terminal.
 
@@ -189,9 +195,9 @@ class ProgressLine:
                 self.print_line(f"· [{envelope.agent}] {what}" if envelope.agent else f"· {what}")
         elif isinstance(event, ToolEnded):
             self._tools.pop(event.call_id, None)
-        elif isinstance(event, ActivityChanged) and event.activity in ACTIVITY_WORDS:
+        elif isinstance(event, ActivityChanged) and (what := describe_activity(event)):
             self._until = self._until if event.activity in TIMED_ACTIVITIES else 0.0
-            self._set_activity(ACTIVITY_WORDS[event.activity])
+            self._set_activity(what)
         elif isinstance(event, RetryScheduled):
             self._until = self._clock() + event.delay_s
         elif isinstance(event, ThinkingStarted | ThinkingEnded):

@@ -332,10 +332,12 @@ class PlainCommands:
         if message := await delete_session(self._context, session):
             write_line(self._err, message)
             return
-        matches = filter_sessions(await self._sessions.list_sessions(), session)
+        here = await self._context.get_session_id()
+        others = [item for item in await self._sessions.list_sessions() if item.id != here]
+        matches = filter_sessions(others, session)
         if len(matches) != 1:
-            raise UsageError(f"No session {session}.", "/sessions lists the sessions.")
-        write_line(self._err, format_session(matches[0], self._columns, await self._context.get_session_id()))
+            raise UsageError(f"No other session {session}.", "/sessions lists the sessions.")
+        write_line(self._err, format_session(matches[0], self._columns, here))
         write_line(self._err, f"Type /delete {matches[0].id} to delete it permanently.")
 
     # --- model and cost ---

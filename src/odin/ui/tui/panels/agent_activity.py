@@ -39,7 +39,7 @@ from odin.core.format import format_count, format_seconds, pluralize
 from odin.core.team import ACTIVE_STATES, STATE_WORDS, MailSent, TaskChanged, TaskState
 from odin.core.text import join_some
 from odin.core.tool import get_display_name
-from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES
+from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES, describe_activity
 from odin.ui.terminal import escape_hidden
 
 CHARS_PER_TOKEN = 4
@@ -123,8 +123,8 @@ class AgentActivity:
             case ActivityChanged():
                 if event.activity not in TIMED_ACTIVITIES:
                     self._clear_retry()
-                if event.activity in ACTIVITY_WORDS:
-                    self._begin(ACTIVITY_WORDS[event.activity], ts)
+                if what := describe_activity(event):
+                    self._begin(what, ts)
                 elif event.activity == "executing":
                     self._begin("running tools", ts)
             case RequestStarted():
