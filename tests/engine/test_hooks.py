@@ -342,3 +342,32 @@ async def test_hook_input_has_the_standard_argument_names(start: Start, workspac
     assert received["tool_input"] == {"file_path": str(file), "content": "x"}
     assert (received["tool_name"], received["odin_tool"], received["paths"]) == ("Write", "AppendFile", [str(file)])
     assert result(talk).audit is None
+
+
+async def test_a_hook_in_the_background_is_not_awaited_and_its_result_is_in_a_later_request(
+    start: Start, workspace: Path, kit: HookKit, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    slow = kit.script(f'while [ ! -e "{gate}" ]; do sleep 0.02; done; echo "lint is $COLOR"')
+    declared = hook(slow, join="background", result="always_append", environment={"COLOR": "red"}, min_changed_files=1)
+    wait = call("ExecuteCommand", {"command": "true"}, id="c2")
+    write = call("WriteFile", {"file_path": str(workspace / "a.txt"), "content": "x"}, id="c1")
+    talk = await start([write, wait, say("one"), say("two")], config={"hooks": {"on_tool_batch_complete": [declared]}})
+    await talk.say("go")
+    gate.touch()
+    await talk.until(HookRan)
+    await talk.say("again")
+    assert ["lint is red" in request_text(talk, number) for number in range(4)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("value", ["", "1"])
+async def test_runs_without_effect_are_recorded_for_debugging(
+    start: Start, workspace: Path, kit: HookKit, value: str
+) -> None:
+    talk = await start(
+        [call("LS", {"path": str(workspace)}), say("ok")],
+        env={"ODIN_HOOK_DEBUG": value},
+        config={"hooks": {"on_tool_call": [hook(kit.script(""), name="quiet")]}},
+    )
+    await talk.say("go")
+    assert [(event.hook, event.outcome) for event in talk.all(HookRan)] == ([("quiet", "silent")] if value else [])

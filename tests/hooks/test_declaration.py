@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from odin.core.policy import CallbackHook
-from odin.hooks.declaration import HOOK_EVENTS, HookFilters, make_callback_hook, parse_hooks
+from odin.hooks.declaration import HOOK_EVENTS, HookDeclarations, HookFilters, make_callback_hook, parse_hooks
 from tests.table import each
 
 
@@ -144,3 +144,18 @@ def test_callback_with_an_unknown_event_or_invalid_matcher_is_rejected():
         make_callback_hook(CallbackHook("mine", "PreToolUze", silent))
     with pytest.raises(ValueError, match="not a regular expression"):
         make_callback_hook(CallbackHook("mine", "PreToolUse", silent, "["))
+
+
+def test_keys_of_chord_are_understood():
+    def read(event: str, **keys: Any) -> HookDeclarations:
+        return parse_hooks({event: [{"command": "lint", **keys}]}, "f")
+
+    results = ("ignore", "notify_only", "append_on_failure", "always_append")
+    read_as = [read("on_tool_batch_complete", result=word).hooks[0].append for word in results]
+    assert read_as == ["", "toast", "failure", "context"]
+    (hook,) = read("on_tool_batch_complete", join="background", environment={"LEVEL": "strict"}).hooks
+    assert (hook.join, hook.name, hook.text) == ("background", "lint", "LEVEL=strict lint")
+    assert (
+        "only on_tool_batch_complete hooks can run in the background" in read("on_stop", join="background").warnings[0]
+    )
+    assert read("on_stop", join="later").warnings[0].startswith("f: hooks.on_stop[0] is ignored: join ")

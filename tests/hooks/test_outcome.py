@@ -167,6 +167,24 @@ def test_stop_hook_continues_the_turn_with_true_and_halts_with_false():
     assert (ended.halt, ended.continue_turn) == (True, False)
 
 
+def test_stop_hook_of_claude_code_continues_only_with_a_message():
+    def continues(**printed: Any) -> bool:
+        hook = HookSpec(event="Stop", name="h", command="x")
+        done = CapturedOutput(0, json.dumps({"continue": True, **printed}).encode(), "")
+        return interpret_program(hook, HookCall("Stop"), done).effect.continue_turn
+
+    assert not continues()
+    assert not continues(systemMessage="Done.", suppressOutput=True, reason="all fine")
+    assert continues(message="tests are red")
+    assert continues(decision="block", reason="tests are red")
+
+
+def test_output_of_a_failing_program_is_context_if_the_hook_says_so():
+    failed = interpret_output("on_tool_batch_complete", "a.py:1: red", 1, "1 error", append="failure")
+    assert failed.effect == HookEffect(context="a.py:1: red\n\n1 error")
+    assert interpret_output("on_tool_batch_complete", "fine", append="failure").effect == NO_HOOK_EFFECT
+
+
 def test_long_texts_are_cut():
     assert len(interpret_output("UserPromptSubmit", "x" * 50_000).effect.context) < MAX_TEXT_CHARS + 100
     assert (
@@ -186,7 +204,7 @@ def test_deny_beats_ask_beats_allow_among_several_hooks():
 
 
 def test_callback_returns_the_object_that_a_program_would_print():
-    call = HookCall("PreToolUse")
-    assert interpret_callback(call, None).effect == interpret_callback(call, {}).effect == NO_HOOK_EFFECT
-    assert interpret_callback(call, {"decision": "block", "reason": "no"}).effect == HookEffect("deny", "no")
-    assert interpret_callback(call, "text").outcome == "failed"
+    given = HookSpec(event="PreToolUse", name="h"), HookCall("PreToolUse")
+    assert interpret_callback(*given, None).effect == interpret_callback(*given, {}).effect == NO_HOOK_EFFECT
+    assert interpret_callback(*given, {"decision": "block", "reason": "no"}).effect == HookEffect("deny", "no")
+    assert interpret_callback(*given, "text").outcome == "failed"

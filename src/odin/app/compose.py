@@ -215,6 +215,7 @@ def compose_session(
         model=lambda: models.ref,
         folders_of=workspaces.find_folders,
         bytecode=locate_bytecode(workspace.env),
+        is_debugging=workspace.env.get("ODIN_HOOK_DEBUG") == "1",
     )
     hooks = HookSet(
         config.declared.get("hooks", ()),

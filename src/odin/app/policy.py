@@ -330,6 +330,7 @@ class HookFacts(msgspec.Struct, frozen=True):
     model: Callable[[], str]
     folders_of: Callable[[str], tuple[str, str] | None]
     bytecode: str = ""
+    is_debugging: bool = False
 
 
 class HookSet:

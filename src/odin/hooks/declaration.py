@@ -26,6 +26,11 @@ from odin.core.tool import ALIASES, get_canonical_name
 
 DEFAULT_TIMEOUT = 30.0
 
+Append = Literal["", "context", "failure", "toast"]
+Join = Literal["before_next_llm", "background"]
+_RESULTS: dict[str, Append] = {"notify_only": "toast", "append_on_failure": "failure", "always_append": "context"}
+"""The values of `result`, which Chord has in place of `append`."""
+
 HookPatterns = tuple[Annotated[str, Meta(min_length=1)], ...]
 
 
@@ -61,7 +66,8 @@ class HookFilters(Struct, frozen=True, kw_only=True):
 
 
 class HookSpec(Struct, frozen=True, kw_only=True):
-    """One hook: a program or a callback. `append` says where plain text in its output goes.
+    """One hook: a program or a callback. `append` says where plain text in its output goes; `failure`: to the model if
+    the program fails. With `join` in the background, the next request does not wait for it.
 
     `id` is its event and number in its file, by which the user can name it.
     """
@@ -74,7 +80,9 @@ class HookSpec(Struct, frozen=True, kw_only=True):
     timeout: float = DEFAULT_TIMEOUT
     matcher: str = ""
     filters: HookFilters = HookFilters()
-    append: Literal["", "context", "toast"] = ""
+    append: Append = ""
+    join: Join = "before_next_llm"
+    environment: dict[str, str] = field(default_factory=dict[str, str])
     project: bool = False
     """True if a project brings it: its configuration, or a plugin that commands could change."""
     plugin: str = ""
@@ -86,8 +94,9 @@ class HookSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The command line for display."""
-        return self.command if isinstance(self.command, str) else shlex.join(self.command)
+        """The command line for display, with the variables that are set for it."""
+        line = self.command if isinstance(self.command, str) else shlex.join(self.command)
+        return " ".join((*(f"{name}={value}" for name, value in self.environment.items()), line))
 
 
 class _HookProgram(Struct, frozen=True, kw_only=True):
@@ -95,6 +104,7 @@ class _HookProgram(Struct, frozen=True, kw_only=True):
     name: str = ""
     command: str | tuple[str, ...] = ""
     shell: str = ""
+    environment: dict[str, str] = field(default_factory=dict[str, str])
     timeout: Annotated[float, Meta(gt=0, le=3600)] = DEFAULT_TIMEOUT
 
 
@@ -102,7 +112,9 @@ class _HookGroup(Struct, frozen=True, kw_only=True):
     """The keys of an entry apart from its filters. With `hooks` it has several programs, without it one."""
 
     matcher: str = ""
-    append: Literal["", "context", "toast"] = ""
+    append: Append = ""
+    result: Literal["", "ignore", "notify_only", "append_on_failure", "always_append"] = ""
+    join: Join = "before_next_llm"
     hooks: list[Any] | None = None
 
 
@@ -185,6 +197,8 @@ class _HookReader:
             return
         if isinstance(command, str) and program.shell and program.command:
             self._warn(f"{where} has both command and shell; shell is ignored.")
+        if group.join == "background" and event != "on_tool_batch_complete":
+            self._warn(f"{where}: join is ignored: only on_tool_batch_complete hooks can run in the background.")
         text = command if isinstance(command, str) else shlex.join(command)
         yield HookSpec(
             event=event,
@@ -193,7 +207,9 @@ class _HookReader:
             timeout=program.timeout,
             matcher=group.matcher,
             filters=filters,
-            append=group.append,
+            append=group.append or _RESULTS.get(group.result, ""),
+            join=group.join,
+            environment=program.environment,
         )
 
     def _convert_entry(self, raw: Any, shapes: tuple[type[Struct], ...], where: str) -> list[Any] | None:

@@ -59,6 +59,9 @@ def interpret_program(hook: HookSpec, call: HookCall, done: CapturedOutput) -> H
     if done.code == BLOCK_EXIT_CODE:
         reason = _limit_text(done.errors.strip() or _find_reason(done.data))
         return _make_result(_make_block_effect(call, reason or f"The hook {hook.name} gave no reason."))
+    if done.code != 0 and hook.append == "failure":
+        printed = to_valid_unicode(done.data.decode("utf-8", "replace"))
+        return _make_result(HookEffect(context=_limit_text(_join_texts((printed.strip(), done.errors.strip())))))
     if done.code != 0:
         ending = f"exit code {done.code}" if done.code > 0 else f"killed by signal {-done.code}"
         return HookResult(outcome="failed", problem=f"{ending}. {_limit_text(done.errors.strip(), 500)}".strip())
@@ -68,19 +71,19 @@ def interpret_program(hook: HookSpec, call: HookCall, done: CapturedOutput) -> H
             _interpret_plain_text(hook, call, _limit_text(to_valid_unicode(text.decode("utf-8", "replace"))))
         )
     try:
-        return _make_result(_read_verdict(call, msgspec.json.decode(text)))
+        return _make_result(_read_verdict(hook, call, msgspec.json.decode(text)))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return HookResult(outcome="failed", problem=f"it printed invalid JSON: {error}.")
     except InvalidHookOutput as error:
         return HookResult(outcome="failed", problem=f"its output is invalid: {error}.")
 
 
-def interpret_callback(call: HookCall, value: Any) -> HookResult:
+def interpret_callback(hook: HookSpec, call: HookCall, value: Any) -> HookResult:
     """Interpret the object returned by a callback."""
     if value is None or value == {}:
         return HookResult()
     try:
-        return _make_result(_read_verdict(call, value))
+        return _make_result(_read_verdict(hook, call, value))
     except InvalidHookOutput as error:
         return HookResult(outcome="failed", problem=f"its output is invalid: {error}.")
 
@@ -165,6 +168,10 @@ class _HookOutput:
         )
 
     @property
+    def message(self) -> str:
+        return self._find_text(self.top, "message")
+
+    @property
     def decision(self) -> str:
         """allow, ask, deny or ""."""
         words = [
@@ -243,13 +250,15 @@ _DECISIONS = {
 }
 
 
-def _read_verdict(call: HookCall, value: Any) -> HookEffect:
+def _read_verdict(hook: HookSpec, call: HookCall, value: Any) -> HookEffect:
     answer = _HookOutput(value)
+    # In Claude Code `true` is the default and means nothing; `message` is a field that only other agents have.
+    continues = answer.continues and (hook.event.startswith("on_") or answer.message)
     decision, reason = answer.decision, answer.reason
     effect = _make_block_effect(call, reason) if decision == "deny" else _make_allow_effect(call, decision, reason)
     if answer.continues is False:
         effect = msgspec.structs.replace(effect, halt=True, continue_turn=False, message=answer.reason)
-    elif answer.continues and call.point in _STOPPING_POINTS and (reason or answer.notice or not call.stop_hook_active):
+    elif continues and call.point in _STOPPING_POINTS and (reason or answer.notice or not call.stop_hook_active):
         effect = HookEffect(continue_turn=True, message=reason or answer.notice)
     return msgspec.structs.replace(
         effect,

@@ -29,7 +29,7 @@ class HookSession(Struct, frozen=True):
 
     Hook programs belong to the project at `root` and run there. `folders_of` returns the working directory and the
     root of an agent that works elsewhere, such as in a worktree. `bytecode` is where Python hooks of plugins keep
-    theirs, because in the plugin it is not pinned.
+    theirs, because in the plugin it is not pinned. `is_debugging`: runs without effect are recorded, too.
     """
 
     id: str
@@ -40,6 +40,7 @@ class HookSession(Struct, frozen=True):
     model: Callable[[], str]
     folders_of: Callable[[str], tuple[str, str] | None] = lambda agent: None
     bytecode: str = ""
+    is_debugging: bool = False
 
     def get_folders(self, agent: str) -> tuple[str, str]:
         return self.folders_of(agent) or (self.cwd, self.root)
@@ -149,7 +150,7 @@ async def run_hook(
             cwd=start.cwd,
             timeout=hook.timeout,
             stdin=msgspec.json.encode(payload),
-            env={**start.env, **build_variables(hook, call, tool_name, session)},
+            env={**start.env, **hook.environment, **build_variables(hook, call, tool_name, session)},
             stop_after=MAX_OUTPUT_BYTES,
             profile=start.profile,
         )
@@ -166,7 +167,7 @@ async def _run_callback(hook: HookSpec, call: HookCall, payload: dict[str, Any])
     assert hook.callback is not None
     try:
         async with asyncio.timeout(hook.timeout):
-            return interpret_callback(call, await hook.callback.call(payload))
+            return interpret_callback(hook, call, await hook.callback.call(payload))
     except TimeoutError:
         return HookResult(outcome="timed_out", problem=f"it did not answer within {hook.timeout:g} s.")
     except Exception as error:  # user code may raise anything
@@ -202,11 +203,14 @@ class SessionHooks:
         self._runner = runner
         self._emit = emit
         self._redact = redact
+        self._background: list[tuple[str, asyncio.Task[HookResult]]] = []
         self._points = {point for hook in hooks for point in hook.kind.points}
 
     def add(self, hook: HookSpec) -> None:
         self._hooks = (*self._hooks, hook)
         self._points.update(hook.kind.points)
+        if hook.join == "background":
+            self._points.update(("on_before_llm_call", "SessionEnd"))
 
     def has_hook_for(self, point: HookPoint, tool: str = "") -> bool:
         return point in self._points and (not tool or any(is_concerned(hook, point, tool) for hook in self._hooks))
@@ -215,12 +219,22 @@ class SessionHooks:
         call = msgspec.structs.replace(call, model=call.model or self._session.model())
         root = self._session.get_folders(call.agent)[1]
         matching = [(hook, name) for hook in self._hooks if (name := match_hook(hook, call, root)) is not None]
+        if call.point == "SessionEnd" and self._background:
+            await asyncio.wait([task for _, task in self._background])
+        ended = [task for agent, task in self._background if agent == call.agent and task.done()]
+        self._background = [item for item in self._background if item[1] not in ended]
+        # a project's hook could change what another runs that the user let out of the sandbox
+        later = [(hook, name) for hook, name in matching if hook.join == "background" and not hook.project]
+        self._background += [(call.agent, asyncio.create_task(self._run_one(*one, call))) for one in later]
+        effect = await self._run_now([one for one in matching if one not in later], call)
+        return merge_effects([effect, *(task.result().effect for task in ended)])
+
+    async def _run_now(self, matching: Sequence[tuple[HookSpec, str]], call: HookCall) -> HookEffect:
         if not matching:
             return NO_HOOK_EFFECT
         if call.point in SEQUENTIAL_POINTS:
             return await self._run_in_sequence(matching, call)
         if any(hook.project for hook, _ in matching):
-            # one could change what another runs that the user let out of the sandbox
             results = [await self._run_one(hook, name, call) for hook, name in matching]
         else:
             results = await asyncio.gather(*(self._run_one(hook, name, call) for hook, name in matching))
@@ -244,7 +258,7 @@ class SessionHooks:
             return HookResult()
         started = time.monotonic()
         result = await run_hook(hook, call, tool_name, self._session, self._runner, self._plan_start)
-        if result.outcome != "silent":
+        if result.outcome != "silent" or self._session.is_debugging:
             # Redact secrets in the output of a hook: it may repeat parts of a tool result.
             effect = msgspec.structs.replace(
                 result.effect,

@@ -39,6 +39,7 @@ _HOOK_SENTENCES = {
     "denied": "Hook {hook} ({point}) denied it: {detail}",
     "halted": "Hook {hook} ({point}) ended the turn: {detail}",
     "modified": "Hook {hook} ({point}) changed it. {detail}",
+    "silent": "Hook {hook} ({point}) had no effect.",
 }
 
 _PRE_CALL_POINTS = ("tool_call", "wait_confirm")
