@@ -453,6 +453,7 @@ async def test_many_tools_are_found_by_search_and_called_with_approval(start_ses
 
 # --- questions and requests of servers ---
 
+TITLED = {"type": "string", "oneOf": [{"const": "#0f0", "title": "Green"}, {"const": "#f00", "title": "Red"}]}
 SEVEN = {"action": "accept", "content": {"n": 7}}
 
 
@@ -465,6 +466,12 @@ SEVEN = {"action": "accept", "content": {"n": 7}}
         ({"ok": {"type": "boolean"}}, (("No",),), {"action": "accept", "content": {"ok": False}}),
         ({"c": {"type": "string", "enum": ["a", "b"]}}, (("b",),), {"action": "accept", "content": {"c": "b"}}),
         ({"c": {"type": "string", "enum": ["a", "b"]}}, (("d",),), {"action": "decline"}),
+        ({"ok": {"type": "boolean"}}, (("TRUE",),), {"action": "accept", "content": {"ok": True}}),
+        ({"ok": {"type": "boolean"}}, (("perhaps",),), {"action": "decline"}),
+        ({"ok": {"type": "boolean", "default": False}}, (("no",),), {"action": "accept", "content": {"ok": False}}),
+        ({"c": TITLED}, (("Red",),), {"action": "accept", "content": {"c": "#f00"}}),
+        ({"c": TITLED}, (("#f00",),), {"action": "accept", "content": {"c": "#f00"}}),
+        ({"c": {"type": "array", "items": {"anyOf": TITLED["oneOf"]}}}, (("Red", "x"),), {"action": "decline"}),
         ({"n": {"type": "integer", "maximum": 6}}, (("7",),), {"action": "decline"}),
         ({"name": {"type": "string"}}, (), {"action": "cancel"}),
         ({"Passwort": {"type": "string"}}, (), {"action": "cancel"}),
@@ -485,6 +492,7 @@ async def test_a_question_of_a_server_gets_the_users_answer(
     requests = [event for event in session.events if isinstance(event, QuestionsAsked)]
     questions = [question for event in requests for question in event.questions]
     assert len(questions) == len(schema)
+    assert schema.get("c") is not TITLED or [option.label for option in questions[0].options] == ["Green", "Red"]
     for question in questions:
         who, _, asked = question.text.partition("\n\n")
         assert who.startswith("The MCP server tiny asks this and gets your answer; Odin does not vouch for it. Never ")

@@ -3,7 +3,7 @@
 No list of words tells whether a server asks for a secret, so every question begins with a warning.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from odin.core.errors import NeedsConfirmation
@@ -52,12 +52,15 @@ class Elicitation:
             return ElicitResult(action=action, content=None if params.mode == "url" else {})
         content: dict[str, Any] = {}
         for (name, field), question, answer in zip(fields.items(), questions, answers, strict=True):
-            problem = make_answer_field(question).find_problem(answer)
-            if problem and field.get("type") != "boolean":
+            choices = _list_choices(field)
+            labels = {text.casefold(): label for label, value in choices.items() for text in (value, label)}
+            words = [word if word in choices else labels.get(word.casefold(), word) for word in answer]
+            problem = make_answer_field(question).find_problem(words)
+            if problem:
                 # The answer may be a secret and is not repeated. A front end that checks answers never gets here.
                 self._warn(f"An answer to the MCP server {server} is not valid, so it was declined: {problem}")
                 return ElicitResult(action="decline")
-            value = _parse_value(answer, field)
+            value = _parse_value(words, field)
             if value is not None:
                 content[name] = value
         return ElicitResult(action="accept", content=content)
@@ -94,10 +97,12 @@ _TYPES: dict[Any, tuple[AnswerType, Any, str, str]] = {
 def _make_field_question(server: str, message: str, name: str, field: dict[str, Any]) -> Question:
     label, default = str(field.get("title") or name), field.get("default")
     kind, default_type, *limits = _TYPES.get(field.get("type"), ("text", str, "minLength", "maxLength"))
-    options = _list_options(field)
+    choices = _list_choices(field)
+    first = str(default).lower() if isinstance(default, bool) else default
+    options = [Option(label) for label in choices]
+    options.sort(key=lambda option: first is not None and choices[option.label] != first)
     if options:
         kind = "choice"
-        options.sort(key=lambda option: "default" in field and option.label != _format_label(default))
     elif isinstance(default, default_type):
         options = [Option(str(default), "the default")]
     if options and not field["required"]:
@@ -116,25 +121,26 @@ def _make_field_question(server: str, message: str, name: str, field: dict[str, 
     )
 
 
-def _list_options(field: dict[str, Any]) -> list[Option]:
-    """Return the values that a field allows, with what they mean, or nothing if it allows any."""
+def _list_choices(field: dict[str, Any]) -> dict[str, str]:
+    """Return the values that a field allows by what the user sees, or nothing if it allows any."""
     if field.get("type") == "boolean":
-        return [Option("Yes"), Option("No")]
+        return {"Yes": "true", "No": "false"}
     source = cast("dict[str, Any]", field.get("items") or {}) if field.get("type") == "array" else field
     titled = source.get("oneOf") or source.get("anyOf")
     if isinstance(titled, list):
-        items = (cast("dict[str, Any]", item) for item in cast("list[Any]", titled) if isinstance(item, dict))
-        return [Option(str(item.get("const", "")), str(item.get("title") or "")) for item in items]
-    return [Option(str(item)) for item in cast("list[Any]", source.get("enum") or [])]
+        items = [cast("dict[str, Any]", item) for item in cast("list[Any]", titled) if isinstance(item, dict)]
+        values, titles = [str(item.get("const", "")) for item in items], [item.get("title") for item in items]
+    else:
+        values = [str(item) for item in cast("list[Any]", source.get("enum") or [])]
+        titles = cast("list[Any]", source.get("enumNames") or [])
+    labels = [str(title or value) for value, title in zip(values, titles, strict=False)]
+    return dict(zip(labels if len(set(labels)) == len(values) else values, values, strict=True))
 
 
-def _format_label(value: Any) -> str:
-    return "Yes" if value is True else "No" if value is False else str(value)
-
-
-def _parse_value(answer: tuple[str, ...], field: dict[str, Any]) -> Any:
+def _parse_value(answer: Sequence[str], field: dict[str, Any]) -> Any:
     """Return the value of a field, None to leave it out."""
-    words = [word for word in answer if word != _SKIP]
+    choices = _list_choices(field)
+    words = [choices.get(word, word) for word in answer if word != _SKIP]
     if field.get("type") == "array":
         return words
     if not words:
@@ -142,7 +148,7 @@ def _parse_value(answer: tuple[str, ...], field: dict[str, Any]) -> Any:
     text = words[0].strip()
     match field.get("type"):
         case "boolean":
-            return text.casefold() in ("yes", "y", "true", "1")
+            return text == "true"
         case "integer":
             return int(text)
         case "number":
