@@ -93,6 +93,20 @@ async def test_page_text_is_returned_if_the_small_model_fails(start: Start, site
     assert "The small model failed" in last_result(talk).text
 
 
+@pytest.mark.parametrize("can_ask", [True, False])
+async def test_an_invalid_url_is_refused_without_asking(start: Start, can_ask: bool):
+    urls = {"notaurl": "one without http:// or https://", "ftp://x": "not ftp:"}
+    calls = [call("WebFetch", {"url": url, "prompt": "?"}, id=url.replace(":", "").replace("/", "")) for url in urls]
+    talk = await start([*calls, say("ok")], yes=False, can_ask=can_ask)
+    await talk.say("Fetch.")
+    assert talk.all(PermissionAsked) == []
+    ended = talk.all(ToolEnded)
+    assert [(event.status, words in event.text) for event, words in zip(ended, urls.values(), strict=True)] == [
+        ("error", True),
+        ("error", True),
+    ]
+
+
 @pytest.mark.parametrize("mode", ["edit_mode", "ask_mode", "plan_mode"])
 async def test_web_fetch_asks_for_approval_in_every_mode(start: Start, site: Site, mode: Any):
     url = site.page("/ports", PAGE)

@@ -40,6 +40,15 @@ class WebFetchTool(Tool[WebFetchArgs]):
         except InvalidUrl:
             return Target(url=args.url)
 
+    def validate(self, args: WebFetchArgs) -> str:
+        from odin.tools.web_page import InvalidUrl, normalize_url
+
+        try:
+            normalize_url(args.url)
+        except InvalidUrl as error:
+            return str(error)
+        return ""
+
     async def run(self, args: WebFetchArgs, ctx: ToolContext) -> ToolOutput:
         from odin.tools.web_page import answer_about_page
 
