@@ -341,6 +341,19 @@ async def test_a_plan_of_the_model_goes_to_the_checker(configure: Configure, ver
     assert (name, args["plan"]) == ("ExitPlanMode", "1. All.")
 
 
+async def test_a_checker_approves_a_plan_and_accepts_edits(configure: Configure, workspace: Path) -> None:
+    asked: list[str] = []
+
+    def answer(name: str, args: dict[str, Any]) -> Any:
+        asked.append(name)
+        return odin.Allow(permission_mode="acceptEdits")
+
+    write = call("WriteFile", {"path": "b.py", "content": "b\n"}, id="w")
+    with ScriptedServer([call("Handoff", {"plan": "1. All."}, id="toolu_p"), write, say("Done.")]) as server:
+        await get_result(odin.query("Plan it.", configure(server, permission_mode="plan"), can_use_tool=answer))
+    assert (asked, (workspace / "b.py").read_text()) == (["ExitPlanMode"], "b\n")
+
+
 async def test_checker_can_interrupt_the_run(configure: Configure, workspace: Path) -> None:
     def stop(name: str, args: dict[str, Any]) -> odin.Deny:
         return odin.Deny("stop", interrupt=True)

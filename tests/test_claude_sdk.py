@@ -678,6 +678,7 @@ async def test_approved_plan_is_carried_out_in_the_same_turn(configure: Configur
     path = str(workspace.resolve() / ".odin/plans/plan-001.md")
     assert (name, shown["plan"], shown["planFilePath"]) == ("ExitPlanMode", PLAN, path)
     assert context.tool_use_id == "toolu_p"
+    assert [(one.type, one.mode) for one in context.suggestions] == [("setMode", "acceptEdits")]
     assert (workspace / "x").read_text() == "x"
 
 

@@ -52,7 +52,9 @@ ASKED = PermissionAsked(
     rules=("E(f)",),
     preview="\n".join(f"+line {number}" for number in range(90)),
 )
-PLAN = PlanAsked("ask-9", "c9", "/p/.odin/plans/plan-001.md", "Rename it", "1. Rename it.\n", ("builder",))
+PLAN = PlanAsked(
+    "ask-9", "c9", "/p/.odin/plans/plan-001.md", "Rename it", "1. Rename it.\n", ("builder",), ("acceptEdits",)
+)
 
 QUESTIONS = QuestionsAsked(
     "q",
@@ -641,6 +643,7 @@ CASES: tuple[Case, ...] = (
     Case("explain_keys", ask_for_command, shows("Edit the arguments before the call runs.")),
     Case("stop_work", ask_for_command, has_answered(choice="stop")),
     Case("approve_plan", ask_plan, has_answered(choice="approve")),
+    Case("approve_edits", ask_plan, has_answered(choice="approve_edits")),
     Case("plan_session", ask_plan, has_answered(choice="approve_new_session")),
     Case("change_plan", ask_plan, is_in_step("text")),
     Case("keep_planning", ask_plan, has_answered(choice="keep_planning")),

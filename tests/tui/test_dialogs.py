@@ -32,7 +32,13 @@ SIZES = [(100, 30), (60, 20)]
 
 
 PLAN = PlanAsked(
-    "plan-1", "c9", "/p/.odin/plans/plan-001.md", "Round totals", "# Round totals\n\n1. Edit cart.py", ("builder",)
+    "plan-1",
+    "c9",
+    "/p/.odin/plans/plan-001.md",
+    "Round totals",
+    "# Round totals\n\n1. Edit cart.py",
+    ("builder",),
+    ("acceptEdits",),
 )
 
 

@@ -1,5 +1,6 @@
 """The plan dialog over real sessions: each decision has its effect."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,15 @@ async def test_approving_continues_in_edit_mode(open_app: OpenApp) -> None:
         assert list_last_results(stage)["h1"].startswith("The user approved the plan")
         assert stage.app.mode == "edit_mode"
         assert "WriteFile" in stage.server.requests[1].tool_names
+
+
+async def test_approving_can_accept_edits(open_app: OpenApp, workspace: Path) -> None:
+    write = call("WriteFile", {"path": "b.py", "content": "b\n"}, id="w")
+    async with open_app([handoff_call(), write, say("Done.")]) as stage:
+        await open_plan_dialog(stage)
+        await stage.press("a")
+        await stage.shows("Done.", "permissions: acceptEdits")
+    assert (workspace / "b.py").read_text() == "b\n"
 
 
 async def test_requested_changes_reach_the_model(open_app: OpenApp) -> None:

@@ -84,12 +84,13 @@ def test_plan_is_revised_and_approved_in_plain_mode(workspace: Path) -> None:
         assert "1. Rename it.\r\n2. Test it.\r\n" in shown
         assert "  1. Approve, and carry it out here in edit mode\r\n" in shown
         terminal.type("7\n")
-        terminal.see("Choose 1 to 4")
-        terminal.type("3\n")
+        terminal.see("Choose 1 to 5")
+        terminal.type("4\n")
         terminal.see("What should change? ")
         terminal.type("Shorter.\n")
         terminal.see(END, 2)
-        terminal.type("1\n")
+        assert "  2. Approve and accept edits in the project this session\r\n" in terminal.shown
+        terminal.type("2\n")
         terminal.see("Done.\r\nedit> ")
         terminal.type("And now?\n")
         terminal.see("In edit mode.\r\nedit> ")
@@ -111,7 +112,7 @@ def test_kept_plan_is_printed_once_and_approval_can_start_a_session(workspace: P
         assert shown.count("2. Test it.") == 1
         terminal.type("Again.\n")
         terminal.see(END, 2)
-        terminal.type("2\n")
+        terminal.type("3\n")
         terminal.match("New session \\d+")
         terminal.see("Carry out .odin/plans/plan-002.md")
         terminal.see("Done.\r\nedit> ")

@@ -17,7 +17,7 @@ from odin.config.paths import make_environment
 from odin.context.file_cache import FileCache, FileOwnership
 from odin.core.effects import FileEffect, ViewLayer
 from odin.core.errors import UsageError
-from odin.core.event import RoleChanged, Warned
+from odin.core.event import PermissionModeChanged, RoleChanged, Warned
 from odin.core.event_values import CachedFile, Mode
 from odin.core.op import Answer
 from odin.core.text import suggest_similar, to_valid_unicode
@@ -258,16 +258,20 @@ class AgentRuntime:
 
     async def _ask_plan(self, call_id: str, plan: PlanProposal) -> Answer:
         permissions = self._parts.permissions
-        clean = replace(plan, text=permissions.redact(plan.text).text)
+        # Every other mode that asks accepts edits already.
+        modes = ("acceptEdits",) if permissions.policy.get().permission_mode == "default" else ()
+        clean = replace(plan, text=permissions.redact(plan.text).text, permission_modes=modes)
         answer = await permissions.interactions.ask_plan(call_id, clean, self._agent)
         if answer.plan_decision == "approve":
             # The main agent gets the role that carries out the plan.
             roles, emit = self._parts.extensions.roles, self._parts.core.recorder.emit
             role, changed = await roles.switch(answer.role)
+            accepts = answer.permission_mode in modes
             for event in (
                 Warned(roles.warning) if roles.warning else None,
                 RoleChanged(role) if role else None,
                 changed,
+                PermissionModeChanged(permissions.policy.set_mode(answer.permission_mode)) if accepts else None,
             ):
                 if event is not None:
                     emit(event)

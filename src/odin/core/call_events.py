@@ -388,7 +388,7 @@ class QuestionsAnswered(Event, frozen=True):
 class PlanAsked(Event, frozen=True):
     """The model presents a plan, saved in the file `path`, and waits for the user's decision.
 
-    `roles` can carry it out, the suggested one first.
+    `roles` can carry it out, the suggested one first. `permission_modes` can be chosen with its approval.
     """
 
     ask_id: str
@@ -397,6 +397,7 @@ class PlanAsked(Event, frozen=True):
     title: str
     text: str
     roles: tuple[str, ...] = ()
+    permission_modes: tuple[str, ...] = ()
 
 
 class PlanAnswered(Event, frozen=True):

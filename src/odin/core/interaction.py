@@ -220,12 +220,16 @@ def _ask_questions(asked: QuestionsAsked, agent: str) -> Interaction:
 
 
 def _present_plan(asked: PlanAsked, agent: str) -> Interaction:
-    choices = [Choice("approve", "Approve, and carry it out here in edit mode", "Approve", fields=("text", "plan"))]
+    fields = ("text", "plan")
+    choices = [Choice("approve", "Approve, and carry it out here in edit mode", "Approve", fields=fields)]
+    for mode in asked.permission_modes:
+        label = "Approve and accept edits in the project this session"
+        choices.append(Choice("approve_edits", label, "Accept edits", fields=fields, permission_mode=mode))
     for number, role in enumerate(asked.roles or ("",)):
         named = f" as {role}" if len(asked.roles) > 1 else ""
         key = f"approve_new_session:{role}" if number else "approve_new_session"
         label = f"Approve, and carry it out in a new session{named}"
-        choices.append(Choice(key, label, f"New session{named}", role=role, fields=("text", "plan")))
+        choices.append(Choice(key, label, f"New session{named}", role=role, fields=fields))
     return Interaction(
         id=asked.ask_id,
         kind="plan",

@@ -192,7 +192,9 @@ class Answer(Struct, frozen=True, tag=True, omit_defaults=True):
     def plan_decision(self) -> PlanDecision:
         if self.choice.startswith("approve_new_session"):
             return "approve_new_session"
-        return "approve" if self.choice == "approve" else "revise" if self.choice == "revise" else "keep_planning"
+        if self.choice in ("approve", "approve_edits"):
+            return "approve"
+        return "revise" if self.choice == "revise" else "keep_planning"
 
 
 class AnswerPermission(Struct, frozen=True, tag=True):

@@ -215,12 +215,16 @@ Raises TimeoutError if the user does not answer in time, and NeedsConfirmation i
 
 
 class PlanProposal(Struct, frozen=True):
-    """A plan presented to the user, saved in the file `path`. `roles` can carry it out, the suggested one first."""
+    """A plan presented to the user, saved in the file `path`. `roles` can carry it out, the suggested one first.
+
+    `permission_modes` can be chosen with its approval.
+    """
 
     path: str
     title: str
     text: str
     roles: tuple[str, ...] = ()
+    permission_modes: tuple[str, ...] = ()
 
 
 AskPlan = Callable[[str, PlanProposal], Awaitable[Answer]]

@@ -223,7 +223,7 @@ class Interactions:
 
         If it is approved without a role, it gets the first one offered.
         """
-        return await self._ask_user(PlanAsked("", call_id, plan.path, plan.title, plan.text, plan.roles), agent)
+        return await self._ask_user(PlanAsked("", call_id, *msgspec.structs.astuple(plan)), agent)
 
     async def _ask_user(self, asked: AskEvent, agent: str) -> Answer:
         if not self.can_ask and not self.is_closed:

@@ -158,10 +158,13 @@ async def decide(checker: CanUseTool | None, ask: AskEvent, agent: str = "") -> 
         message, stops = decision.message, decision.interrupt
     is_allowed = isinstance(decision, Allow)
     answer = make_sdk_answer(interaction, "api", allow=is_allowed, message=message, changed=changed, interrupt=stops)
-    if not isinstance(ask, PermissionAsked) or not isinstance(answer, Answer):
+    if not isinstance(answer, Answer):
+        return answer
+    answer = structs.replace(answer, permission_mode=mode)
+    if not isinstance(ask, PermissionAsked):
         return answer
     rule = (decision.rule or next(iter(ask.rules), "")) if decision.remember else ""
-    return structs.replace(answer, rule=rule, scope=decision.remember, permission_mode=mode)
+    return structs.replace(answer, rule=rule, scope=decision.remember)
 
 
 def make_callback_hooks(table: HookTable) -> Iterator[CallbackHook]:

@@ -184,6 +184,9 @@ def _describe_request(interaction: Interaction) -> Raw:
         "decision_reason": interaction.reason,
     }
     if interaction.kind == "plan":
+        request["permission_suggestions"] = [
+            {"type": "setMode", "mode": mode, "destination": "session"} for mode in interaction.plan.permission_modes
+        ]
         return {**request, "title": interaction.title, "display_name": name, "description": interaction.plan.path}
     if interaction.kind != "permission":
         return {**request, "description": "; ".join(question.text for question in interaction.questions)}

@@ -199,6 +199,7 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("settle", "enter,right", "Confirm this answer and continue.", "questions"),
     KeyAction("cancel", "escape", "Cancel all questions.", "questions"),
     KeyAction("approve_plan", "y", "Approve the plan and carry it out here.", "plan"),
+    KeyAction("approve_edits", "a", "Approve the plan and accept edits from now on.", "plan"),
     KeyAction("plan_session", "s", "Approve the plan and carry it out in a new session.", "plan"),
     KeyAction("change_plan", "r,c", "Say what to change in the plan.", "plan"),
     KeyAction("keep_planning", "escape,n", "Keep planning; the plan stays saved.", "plan"),

@@ -48,6 +48,7 @@ _FIRST_ANSWERS = {"allow_once": "allows once", "deny": "denies", "approve_plan":
 _NOT_OFFERED = {
     "allow_mode": "No permission mode allows this call without asking.",
     "edit_call": "The arguments of this call cannot be edited.",
+    "approve_edits": "The permission mode accepts edits already.",
 }
 _RULE_ACTIONS = ("allow_session", "allow_project", "allow_everywhere", "deny_always")
 _LOOKING_ACTIONS = ("asked_", "more_answers", "show_call", "explain_keys")
