@@ -24,6 +24,12 @@ async def test_stdout_and_stderr_are_returned_in_order(box: Toolbox) -> None:
     assert output.note == "look around: pwd; echo err >&2; echo out"
 
 
+async def test_users_are_told_how_many_lines_a_long_output_has(box: Toolbox) -> None:
+    for count in (1_500, 20_000):
+        output = await box.ok("ExecuteCommand", command=f"seq 1 {count}")
+        assert output.note == f"Ran: seq 1 {count}: {count:,} lines"
+
+
 async def test_a_command_without_output_says_so(box: Toolbox) -> None:
     assert await run(box, "true") == "(no output)"
 

@@ -96,6 +96,13 @@ def test_the_unfinished_rest_stays_short(text: str) -> None:
     assert sum(len(chunk.text) for chunk in splitter.peek_rest()) < 9_000
 
 
+def test_a_long_paragraph_is_broken_only_where_the_line_is_full() -> None:
+    words = [f"word{number}" for number in range(700)]
+    rows = paint_lines(" ".join(words))
+    assert " ".join(rows).split() == words and len(" ".join(words)) > 5_000
+    assert min(len(row) for row in rows[:-1]) > 60 - len(" word699")
+
+
 def test_only_the_last_lines_are_repainted() -> None:
     block, growing = AnswerBlock(key="a", live=True), AnswerPainter()
     block.append("First.\n\nSecond.\n\nThird\nfour")

@@ -63,7 +63,7 @@ def call_block(state: CallState = "success", **more: object) -> CallBlock:
             call_block(note="Read /home/me/project/src/a.py (lines 1-9)", duration_ms=300),
             "✓ Read src/a.py  lines 1-9 · 0.3 s",
         ),
-        (call_block(result="first\nsecond"), "✓ Read src/a.py  first (+1 lines)"),
+        (call_block(result="first\nsecond"), "✓ Read src/a.py  first (+1 line)"),
         (
             call_block(name="Spawn", args={"command": "make"}, note="Started spawn-1 (make)", background=True),
             "✓ Spawn make  Started spawn-1 · continues in the background",
@@ -162,13 +162,44 @@ def test_a_diff_is_unified_or_side_by_side() -> None:
         "    2 +     return value + 2",
     ]
     assert unified[4].strip() == "⋯ 16 lines"
-    split = [line.text for line in paint_diff(DIFF, replace(CANVAS, width=130), whole=True)]
+    # A terminal of 140 columns leaves 136.
+    split = [line.text for line in paint_diff(DIFF, replace(CANVAS, width=136), whole=True)]
     assert split[1].count("return value") == 2 and "│" in split[1]
+    new = "--- /dev/null\n+++ /home/me/project/a.py\n@@ -0,0 +1,2 @@\n+one\n+two\n"
+    wide = DIFF.replace("# end", f"# {'end' * 30}")
+    for text, width in ((DIFF, 135), (new, 200), (wide, 136)):
+        assert "│" not in "".join(line.text for line in paint_diff(text, replace(CANVAS, width=width), whole=True))
     forced = paint_diff(DIFF, replace(CANVAS, diff_style="split"), whole=True)
     assert forced[1].text.count("return value") == 2
     assert all(line.cell_length <= 80 for line in forced)
-    kept = paint_diff(DIFF, replace(CANVAS, width=130, diff_style="unified"), whole=True)
+    kept = paint_diff(DIFF, replace(CANVAS, width=136, diff_style="unified"), whole=True)
     assert kept[1].text.count("return value") == 1
+
+
+def test_output_is_wrapped_between_words() -> None:
+    block = call_block(name="ExecuteCommand", result=f"{'word ' * 15}python3 script.py", folded=False)
+    assert paint_lines(block)[-2:] == [f"  {'word ' * 15}".rstrip(), "  python3 script.py"]
+
+
+def test_a_result_of_which_only_a_part_is_shown_says_so() -> None:
+    text = "1\n\n[... output cut: 108894 bytes in all ...]\n\n20000"
+    block = call_block(name="ExecuteCommand", args={"command": "seq 1 20000"}, result=text, folded=False)
+    block.note = "Ran: seq 1 20000: 20,000 lines"
+    assert paint_lines(block)[1] == "✓ Bash seq 1 20000  20,000 lines"
+    assert "  5 lines shown" in paint_lines(block)
+
+
+def test_a_plan_is_painted_as_markdown_and_named_with_its_folder() -> None:
+    block = call_block(name="Handoff", args={"title": "Rename it"}, note=".odin/plans/plan-001.md: approved")
+    block.view = "# Rename it\n\nA **bold** step."
+    assert paint_lines(block)[1:] == [
+        "✓ Handoff Rename it  .odin/plans/plan-001.md: approved",
+        "  Rename it",
+        "",
+        "  A bold step.",
+    ]
+    block.view += "\n\nMore." * 10
+    assert paint_lines(block)[-1] == "  … 11 more lines"
 
 
 def test_a_long_diff_is_cut_until_it_is_unfolded() -> None:

@@ -203,6 +203,7 @@ class HeadTailBuffer:
         self._spill = SpillFile(new_file) if new_file is not None else None
         self._saved_path = saved_path
         self.total = 0
+        self.line_count = 0
 
     @property
     def path(self) -> str:
@@ -210,6 +211,7 @@ class HeadTailBuffer:
 
     def add(self, data: bytes) -> None:
         self.total += len(data)
+        self.line_count += data.count(b"\n")
         if self._spill is not None:
             if not self._spill.has_started:
                 self._raw += data

@@ -131,6 +131,7 @@ class CommandResult(Struct, frozen=True):
     tampered_files: tuple[str, ...] = ()
     view: ViewLayer | None = None
     excess: str = ""
+    line_count: int = 0
 
 
 class CapturedOutput(Struct, frozen=True):
@@ -529,6 +530,7 @@ def _make_result(
         spill_path=sink.path,
         view=running.view,
         excess=running.excess,
+        line_count=sink.line_count,
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from odin.core.errors import CommandTimedOut
+from odin.core.format import pluralize
 from odin.core.text import join_some
 from odin.core.tool import Args, SideEffect, Target, Tool, ToolContext, ToolOutput, fail
 from odin.sandbox.background import MAX_SECONDS, BackgroundProcess, BackgroundProcesses, SpawnRefused, SpawnRequest
@@ -24,6 +25,8 @@ MAX_MS = 600_000
 
 _MAX_NAMED = 5
 """Maximum number of files named in a message."""
+_MANY_LINES = 1_000
+"""From so many lines of output on, users are told how many; the result may have only some of them."""
 
 
 class SpawnArgs(Args, frozen=True):
@@ -325,6 +328,8 @@ def _make_partial(args: ExecuteArgs, stopped: CommandResult) -> ToolOutput:
 def _make_output(args: ExecuteArgs, finished: CommandResult, remarks: list[str], ending: str) -> ToolOutput:
     text = "\n".join([finished.output.rstrip("\n") or "(no output)", *remarks])
     first = args.command.strip().partition("\n")[0]
+    if finished.truncated or finished.line_count >= _MANY_LINES:
+        ending = f": {pluralize(finished.line_count, 'line')}{ending}"
     return ToolOutput(
         text=to_printable(text),
         is_error=finished.timed_out or finished.code != 0,

@@ -24,7 +24,7 @@ CUT_LINES = 60
 MAX_LINES = 200
 MAX_CHARS = 6_000
 MAX_LINE_CHARS = 2_000
-"""Longer lines are split, so that an endless line is not painted as a whole in every frame."""
+"""Longer lines are added in parts, so that an endless line is not painted as a whole in every frame."""
 
 ChunkKind = Literal["words", "code"]
 
@@ -50,6 +50,7 @@ class MarkdownSplitter:
         self._language = ""
         self._inner = ""
         self._chars = 0
+        self._is_line_open = False
         self._done: list[MarkdownChunk] = []
 
     def feed(self, text: str) -> None:
@@ -69,16 +70,18 @@ class MarkdownSplitter:
         last = MarkdownSplitter()
         last._lines, last._is_continuation, last._chars = list(self._lines), self._is_continuation, self._chars
         last._fence, last._language, last._inner = self._fence, self._language, self._inner
+        last._is_line_open = self._is_line_open
         if self._pending:
             last._add_line(self._pending)
         last._end_chunk()
         return last._done
 
     def _add_long_line(self, line: str, ended: bool) -> str:
-        """Add a line, split if very long; return the part that is left if the line has not `ended`."""
+        """Add a line, in parts if very long; return the part that is left if the line has not `ended`."""
         while len(line) > MAX_LINE_CHARS:
             place = line.rfind(" ", MAX_LINE_CHARS // 2, MAX_LINE_CHARS) + 1 or MAX_LINE_CHARS
             self._add_line(line[:place])
+            self._is_line_open = True
             line = line[place:]
         if ended:
             self._add_line(line.removesuffix("\r"))
@@ -86,6 +89,11 @@ class MarkdownSplitter:
         return line
 
     def _add_line(self, line: str) -> None:
+        continues, self._is_line_open = self._is_line_open, False
+        if continues and self._lines and self._chars <= MAX_CHARS:
+            self._lines[-1] += line
+            self._chars += len(line)
+            return
         if self._fence:
             self._add_code_line(line)
             return

@@ -15,6 +15,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from odin.core.format import pluralize
 from odin.core.message import Image
 from odin.core.tui_settings import DiffStyle
 from odin.ui.tui.blocks import CallBlock
@@ -164,7 +165,7 @@ def drop_soft_wrap_markers(line: Line) -> Line:
 
 
 def wrap_cells(line: Line, width: int) -> list[Line]:
-    """Wrap a line at any character, keeping all spaces, for code and output. Linear in the length of the line."""
+    """Wrap a line after a space if there is one, keeping all spaces, for code and output. Linear in its length."""
     width = max(width, 2)
     if sum(segment.cell_length for segment in line) <= width:
         return [line]
@@ -174,6 +175,9 @@ def wrap_cells(line: Line, width: int) -> list[Line]:
         start = 0
         while start < len(text):
             end, used = _fit_cells(text, start, room)
+            if start < end < len(text) and text[end] != " ":
+                space = text.rfind(" ", start, end) + 1
+                end = space if text[start:space].strip() else end
             if end > start:
                 lines[-1].append(Segment(text[start:end], style))
                 start, room = end, room - used
@@ -263,9 +267,8 @@ def paint_output(text: str, canvas: Canvas, *, max_lines: int = 0, tail: bool = 
         strips += indent_lines(wrap_cells(line, canvas.width - _OUTPUT_INDENT), _OUTPUT_INDENT)
     left = len(lines) - len(shown)
     if left:
-        row = canvas.paint_row(
-            (" " * _OUTPUT_INDENT, None), (f"… {left:,} {'earlier' if tail else 'more'} lines", palette.dim)
-        )
+        words = pluralize(left, "earlier line" if tail else "more line")
+        row = canvas.paint_row((f"{' ' * _OUTPUT_INDENT}… {words}", palette.dim))
         strips = [row, *strips] if tail else [*strips, row]
     return strips
 
@@ -339,12 +342,13 @@ def describe_outcome(block: CallBlock, about: str, canvas: Canvas) -> str:
         before, found, after = note.rpartition(about) if about else ("", "", "")
         if before.endswith("(") and after == ")":
             return before.rstrip(" (")
-        outcome = (after if found and after.strip() else note if not found else "").strip(" :,.'\"")
+        outcome = (after if found and after.strip() else note if not found else "").rstrip(" :,.'\"").lstrip(" :,'\"")
+        outcome = outcome.removeprefix(". ")
         if outcome.startswith("(") and outcome.endswith(")"):
             outcome = outcome[1:-1]
         if outcome and outcome != about:
             return outcome
     lines = strip_escapes(block.result).strip().split("\n")
     first = sanitize_line(lines[0])
-    more = f" (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
+    more = f" (+{pluralize(len(lines) - 1, 'line')})" if len(lines) > 1 else ""
     return first + more if first else ""

@@ -1,6 +1,7 @@
 """Painters of the cards: prompts, reasoning, tool calls, commands, sub-agents, processes, notices, turn ends."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from rich.segment import Segment
@@ -28,6 +29,7 @@ from odin.ui.tui.paint.canvas import (
     describe_call,
     describe_outcome,
     get_spinner_frame,
+    indent_lines,
     paint_image,
     paint_output,
     paint_tail,
@@ -179,13 +181,19 @@ def _paint_body(block: CallBlock, canvas: Canvas, *, whole: bool) -> list[Strip]
     shown = block.view or block.result
     if is_diff(shown):
         lines += paint_diff(shown, canvas, whole=whole)
+    elif block.name == "Handoff" and block.view:
+        from odin.ui.tui.paint.markdown import paint_markdown
+
+        rows = shown.rstrip().split("\n")
+        kept = rows if whole else rows[:SHORT_OUTPUT]
+        lines += indent_lines(paint_markdown("\n".join(kept), replace(canvas, width=canvas.width - 2)), 2)
+        if left := len(rows) - len(kept):
+            lines.append(canvas.paint_row((f"  … {pluralize(left, 'more line')}", canvas.palette.dim)))
     elif shown.strip():
         if whole:
-            lines.append(
-                canvas.paint_row(
-                    ("  ", None), (pluralize(shown.rstrip("\n").count("\n") + 1, "line"), canvas.palette.dim)
-                )
-            )
+            part = " shown" if "\n[... " in shown else ""
+            count = f"  {pluralize(shown.rstrip(chr(10)).count(chr(10)) + 1, 'line')}{part}"
+            lines.append(canvas.paint_row((count, canvas.palette.dim)))
         lines += paint_output(shown, canvas, max_lines=0 if whole else SHORT_OUTPUT, tail=_was_cut_off(block))
     for image in block.images:
         lines += paint_image(image, canvas)

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from odin.core.format import pluralize
 from odin.ui.tui.paint.canvas import Canvas, Line, drop_soft_wrap_markers, shorten_paths, style_spans, wrap_cells
 from odin.ui.tui.paint.sanitize import sanitize, sanitize_line
 
@@ -150,7 +152,10 @@ def _make_spans(words: list[str], first: int, last: int) -> list[Span]:
     return [(start, start + size)] if size else []
 
 
-SPLIT_WIDTH = 120
+SPLIT_COLUMNS = 140
+"""Columns of a terminal from which diffs are side by side, if no line has to be wrapped for it."""
+_FRAME_COLUMNS = 4
+_SIGN_COLUMNS = 3
 SHORT_DIFF = 30
 """Rows of a diff that are shown until it is unfolded."""
 
@@ -158,20 +163,21 @@ SHORT_DIFF = 30
 def paint_diff(text: str, canvas: Canvas, *, whole: bool, indent: int = 2) -> list[Strip]:
     """Paint a diff: all of it if `whole`, else its first rows. File names are shown if there are several files."""
     width = max(canvas.width - indent, 14)
-    split = canvas.diff_style == "split" or (canvas.diff_style == "auto" and width >= SPLIT_WIDTH)
     lines: list[Line] = []
     files = parse_diff(text)
     left = 10**9 if whole else SHORT_DIFF
     for changes in files:
         if len(files) > 1:
             lines.append([Segment(shorten_paths(sanitize_line(changes.path), canvas), canvas.palette.strong)])
-        left, painted = _paint_file(changes, canvas, width, split, left)
+        left, painted = _paint_file(changes, canvas, width, left)
         lines += painted
         if changes.trailer:
             lines.append([Segment(sanitize_line(changes.trailer), canvas.palette.dim)])
     missing = sum(changes.row_count for changes in files) - (10**9 if whole else SHORT_DIFF)
     if missing > 0:
-        lines.append([Segment(f"… {missing:,} more lines of changes (unfold to see them)", canvas.palette.dim)])
+        lines.append(
+            [Segment(f"… {pluralize(missing, 'more line')} of changes (unfold to see them)", canvas.palette.dim)]
+        )
     space = [Segment(" " * indent)] if indent else []
     return [Strip([*space, *line]) for line in lines]
 
@@ -181,16 +187,22 @@ def is_cut(text: str) -> bool:
     return sum(line[:1] in (" ", "-", "+") for line in text.split("\n")) - 2 > SHORT_DIFF
 
 
-def _paint_file(changes: FileDiff, canvas: Canvas, width: int, split: bool, left: int) -> tuple[int, list[Line]]:
+def _paint_file(changes: FileDiff, canvas: Canvas, width: int, left: int) -> tuple[int, list[Line]]:
     lines: list[Line] = []
-    digits = len(str(max((row.old or row.new for hunk in changes.hunks for row in hunk.rows), default=1))) + 1
-    look = _FilePainter(canvas, PurePath(changes.path).name, max(digits, 3))
+    rows = [row for hunk in changes.hunks for row in hunk.rows]
+    digits = max(len(str(max((row.old or row.new for row in rows), default=1))) + 1, 3)
+    look = _FilePainter(canvas, PurePath(changes.path).name, digits)
+    # One side of a new or deleted file would be empty.
+    split = any(row.old for row in rows) and any(row.new for row in rows) and canvas.diff_style != "unified"
+    if split and canvas.diff_style == "auto":
+        room = (width - 1) // 2 - digits - _SIGN_COLUMNS
+        is_wide = canvas.width + _FRAME_COLUMNS >= SPLIT_COLUMNS
+        split = is_wide and all(cell_len(row.text.expandtabs(4)) <= room for row in rows)
     for number, hunk in enumerate(changes.hunks):
         if left <= 0:
             break
         if number:
-            unit = "line" if hunk.skipped == 1 else "lines"
-            lines.append([Segment(f"{'⋯':>{digits}} {hunk.skipped} {unit}", canvas.palette.dim)])
+            lines.append([Segment(f"{'⋯':>{digits}} {pluralize(hunk.skipped, 'line')}", canvas.palette.dim)])
         shown = DiffHunk(hunk.rows[:left], hunk.skipped)
         left -= len(shown.rows)
         lines += look.paint_split(shown, width) if split else look.paint_unified(shown, width)
@@ -256,7 +268,7 @@ class _FilePainter:
             " ": (Style.null(), Style.null()),
         }[row.sign]
         sign = {"+": palette.good, "-": palette.bad, " ": palette.dim}[row.sign]
-        room = max(width - self._digits - 3, 4)
+        room = max(width - self._digits - _SIGN_COLUMNS, 4)
         lines: list[Line] = []
         for place, piece in enumerate(wrap_cells(_sanitize_segments(style_spans(code, row.words, word)), room)):
             label = f"{number:>{self._digits}} " if not place else " " * (self._digits + 1)
