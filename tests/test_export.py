@@ -91,6 +91,18 @@ def test_markdown_is_the_default_and_goes_to_the_current_directory(
     assert oct(Path(path).stat().st_mode & 0o777) == "0o600"
 
 
+@pytest.mark.parametrize("form", ["md", "html", "json"])
+def test_mail_is_exported_as_a_remark_and_is_no_prompt(session: Session, tmp_path: Path, form: str):
+    mail = TurnStarted("mail-2", "[mail-2] completed from general-1:\nIt is mended.", "edit_mode", source="mail")
+    log = session(*sample_events()[:-3], mail, *turn_events(3, "Go on", "Sure.")[1:])
+    text = Path(export_session(log, path=str(tmp_path / f"out.{form}"))).read_text()
+    assert "Mail: [mail-2] completed from general-1" in text.replace("\\", "") and "It is mended." in text
+    if form == "json":
+        assert [prompt["id"] for prompt in json.loads(text)["prompts"]] == ["p1", "p2"]
+    else:
+        assert {"md": ", 2 prompts", "html": "<dt>Prompts</dt><dd>2</dd>"}[form] in text and "3. Prompt" not in text
+
+
 def test_json_has_the_messages_and_the_usage(session: Session, tmp_path: Path):
     path = export_session(session(*sample_events()), path=str(tmp_path / "out.json"))
     assert path == str(tmp_path / "out.json")

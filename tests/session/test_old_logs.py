@@ -2,7 +2,8 @@
 
 `old_logs` has one folder per session, which together contain every event, and the checkpoints of their project. Each
 `expected.json` is what that version made of the log, except for changes since: the JSON export marks rewound prompts
-with `rewound` (then `taken_back`), and the replay of `files` finds another sentence about a denied call.
+with `rewound` (then `taken_back`), mail is not a prompt, and the replay of `files` finds another sentence about a
+denied call.
 
 `ODIN_SNAPSHOTS=write` and `-n 0` record them again, after a deliberate change of what users or models see.
 """
@@ -108,8 +109,8 @@ def _dump(value: Any) -> str:
 
 
 TIMES = frozenset(("ts", "modified", "created", "started", "timestamp", "duration_ms"))
-OTHERS = frozenset(("bytes", "version", "origin", "is_denied", "error_kind"))
-"""Fields that are not compared. No model sees the last three, which were added later."""
+OTHERS = frozenset(("bytes", "version", "origin", "is_denied", "error_kind", "source"))
+"""Fields that are not compared. No model sees the last four, which were added later."""
 
 
 def _drop(value: Any) -> Any:

@@ -41,8 +41,11 @@ def test_recent_prompts_are_those_the_user_typed(tmp_path: Path) -> None:
     append_to_log(
         tmp_path, session, started("whole text", display_text="/command"), PromptInjected("j", "joined", "ask_mode")
     )
-    append_to_log(tmp_path, session, started("again", continues=True), started("x" * 200_000))
+    append_to_log(tmp_path, session, TurnStarted("again", "", "ask_mode", continues=True), started("x" * 200_000))
     append_to_log(tmp_path, session, started("of a helper"), agent="child")
+    append_to_log(
+        tmp_path, session, started("of an agent", source="mail"), TurnStarted("m", "old", "ask_mode", mail=("m",))
+    )
     path = tmp_path / session / LOG_NAME
     path.write_bytes(path.read_bytes() + b'{"seq":1,"event":{"type":"TurnStarted","text":"torn')
     assert read_recent_prompts(tmp_path, 10) == ("joined", "/command")

@@ -14,6 +14,7 @@ from odin.core.op import Answer, DropPrompt, Interrupt, Prompt, RunUserShell
 from odin.core.team import MailSent, TaskChanged, TaskReport
 from odin.testing import say
 from odin.ui.tui.dialogs.form import FormDialog
+from odin.ui.tui.dialogs.sessions import ContentsDialog
 from tests.engine.test_team import TeamScript, complete, delegate
 from tests.tui.conftest import OpenApp, Stage, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
@@ -304,3 +305,31 @@ async def test_an_agent_has_the_color_of_its_type_wherever_it_is_named() -> None
 def list_colors(part: Segment) -> str:
     color = part.style.color if part.style is not None else None
     return color.get_truecolor().hex if color is not None else ""
+
+
+async def test_mail_is_not_a_prompt(open_app: OpenApp, home: Path) -> None:
+    script = TeamScript(
+        [say("Hello."), delegate("a"), say("It is started."), say("I read it.")], a=[complete("Counted 300 sheep.")]
+    )
+    async with open_app(script, size=(120, 40)) as stage:
+        await stage.send("first prompt")
+        await stage.shows("Hello.")
+        await stage.send("second prompt")
+        await stage.shows("I read it.", "← [mail-2] completed from general-1, task adhoc-1:")
+        await stage.until(lambda: not stage.app.executing)
+        shot = await stage.app.client.snapshot()
+        assert [turn.body for turn in shot.prompts] == ["first prompt", "second prompt"]
+        assert [turn.source for turn in shot.messages] == ["user", "user", "mail"]
+        await stage.send("/rewind")
+        await stage.shows("Rewind to before", "1 second prompt", "2 first prompt")
+        await stage.press("escape", "ctrl+t")
+        await stage.shows("Contents", "second prompt")
+        dialog = stage.app.screen
+        assert isinstance(dialog, ContentsDialog) and len(dialog.rows.items) == 2
+        await stage.press("escape")
+        await stage.send("/undo")
+        await stage.until(lambda: stage.app.composer.text == "second prompt")
+        left = await stage.app.client.snapshot()
+        assert [turn.body for turn in left.messages] == ["first prompt"]
+        (listed,) = await stage.app.sessions.list_sessions()
+        assert listed.turns == 1

@@ -103,12 +103,13 @@ class _LockedSession:
             raise SessionLocked(str(error), "Use /rewind there, or close that session.") from error
         self.log = log
         self.state = SessionState.fold(read_log(self.log.path), self.log.session)
+        self.prompts = self.state.snapshot().prompts
         self.recorder = Recorder(self.log, self.state, EventBus())
         environment = make_environment(cwd=request.cwd)
         self.rewinder = SessionCheckpoints(config, self.recorder, self.log.path, environment).make_rewinder()
 
     def find_prompt(self, to: str) -> TurnRecord:
-        turns = self.state.turns
+        turns = self.prompts
         if not turns:
             raise UsageError(f"Session {self.log.session} has no prompts to undo.")
         named = [turn for turn in turns if turn.id == to]
@@ -145,7 +146,7 @@ def list_prompts(request: UndoRequest) -> str:
     session.recorder.close()
     rows: list[dict[str, str | int]] = []
     lines = ""
-    for number, turn in enumerate(reversed(session.state.turns), 1):
+    for number, turn in enumerate(reversed(session.prompts), 1):
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(turn.started))
         text = " ".join(turn.body.split()) or "(continued)"
         rows.append({"number": number, "id": turn.id, "when": when, "text": text, "files": turn.files})

@@ -37,7 +37,7 @@ from odin.core.message import Usage
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.profile import WritableFolders
-from odin.core.prompt import PromptData
+from odin.core.prompt import PromptData, PromptSource
 from odin.core.team import TaskRecord, TaskState
 from odin.core.tool import Tool
 
@@ -51,7 +51,7 @@ class ToolUse(Struct, frozen=True):
 
 
 class TurnRecord(Struct, frozen=True):
-    """A prompt as typed, and its outcome. `started` is a time, `files` the number of files its tool calls changed."""
+    """A prompt as typed, or mail, and its outcome. `started` is a time, `files` counts those its tool calls changed."""
 
     id: str
     body: str
@@ -63,6 +63,7 @@ class TurnRecord(Struct, frozen=True):
     reason: ExitReason | None = None
     started: float = 0.0
     files: int = 0
+    source: PromptSource = "user"
 
 
 class QueuedPrompt(PromptData, frozen=True):
@@ -144,6 +145,11 @@ class Snapshot(Struct, frozen=True):
     team_working: bool = False
     used_skills: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     interactions: tuple[Interaction, ...] = ()
+
+    @property
+    def prompts(self) -> tuple[TurnRecord, ...]:
+        """The turns that a prompt has started: the user can go back to them. Mail also starts turns."""
+        return tuple(turn for turn in self.messages if turn.source != "mail")
 
 
 class SkillSummary(Struct, frozen=True):

@@ -40,6 +40,7 @@ from odin.core.event import (
     AgentEnded,
     AgentStarted,
     Envelope,
+    PromptInjected,
     Redone,
     Rewound,
     SessionOpened,
@@ -61,9 +62,9 @@ Captured = TypeVar("Captured")
 Item = TypeVar("Item")
 
 
-def get_source(event: TurnStarted) -> PromptSource:
-    """Return who wrote the prompt of a turn, in logs of earlier versions, too."""
-    if event.source != "user":
+def get_source(event: TurnStarted | PromptInjected) -> PromptSource:
+    """Return who wrote a prompt, in logs of earlier versions, too."""
+    if event.source != "user" or isinstance(event, PromptInjected):
         return event.source
     if event.id in event.mail or event.id.endswith(PROCESS_END_SUFFIX):
         return "mail"
@@ -125,6 +126,7 @@ class LoggedTurn(Struct, Generic[Captured], eq=False):
             self.reason,
             self.started,
             len(self._changed or ()),
+            self.source,
         )
 
 

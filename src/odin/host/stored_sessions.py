@@ -74,7 +74,7 @@ class ProjectSessions:
         self.store.open(session)
         if summary is None:
             raise SessionNotFound(f"There is no session {session}.")
-        return SessionDetails(summary, SessionState.fold(read_log(path), session).turns)
+        return SessionDetails(summary, SessionState.fold(read_log(path), session).snapshot().prompts)
 
     def rename(self, name: str, title: str) -> str:
         """Set the title and return the session ID. Raise SessionLocked if the session is open."""

@@ -41,6 +41,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.event_values import FileChange
+from odin.core.timeline import get_source
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,7 +145,7 @@ def _extract_facts(
     for item in envelopes:
         event = item.event
         if isinstance(event, TurnStarted) and not item.agent:
-            prompt, turn = prompt + 1, event.id
+            prompt, turn = prompt + (get_source(event) != "mail"), event.id
         if isinstance(event, FilesChanged) and (event.concurrent or event.call_id in ignored):
             continue
         for stream, what, value in _describe(event, item.agent):

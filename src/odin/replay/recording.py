@@ -39,6 +39,7 @@ from odin.core.event_values import FileState
 from odin.core.format import pluralize
 from odin.core.path_names import is_secret_path
 from odin.core.text import join_some
+from odin.core.timeline import get_source
 from odin.policy.secrets import Redactor
 from odin.session.log import LogHeader, read_header, read_log
 
@@ -84,17 +85,26 @@ def find_recording(where: str, cwd: str = "", prompts: int = 0) -> Recording:
     return _read_recording(path, prompts, folder=str(folder), store=store)
 
 
+def list_prompts(envelopes: Iterable[Envelope]) -> list[tuple[int, TurnStarted]]:
+    """Return the prompts of the main agent, with the numbers of their events. Mail is not one."""
+    return [
+        (item.seq, item.event)
+        for item in envelopes
+        if isinstance(item.event, TurnStarted) and not item.agent and get_source(item.event) != "mail"
+    ]
+
+
 def _read_recording(path: Path, prompts: int, **places: Any) -> Recording:
     envelopes = tuple(read_log(path))
     opened = next((item.event for item in envelopes if isinstance(item.event, SessionOpened)), None)
     if opened is None:
         raise LogDamaged(f"{path} does not name the folder of the session.", "It cannot be replayed.")
-    turns = [item for item in envelopes if isinstance(item.event, TurnStarted) and not item.agent]
+    turns = list_prompts(envelopes)
     # The notes of the first prompt name the project root if it is not the working directory.
-    notes = "\n".join(turns[0].event.notes) if turns and isinstance(turns[0].event, TurnStarted) else ""
+    notes = "\n".join(turns[0][1].notes) if turns else ""
     match = re.search(r"(?m)^Project root: (.+)$", notes)
     if prompts and len(turns) > prompts:
-        envelopes = tuple(item for item in envelopes if item.seq < turns[prompts].seq)
+        envelopes = tuple(item for item in envelopes if item.seq < turns[prompts][0])
         # Prompts that would start later are not queued.
         done = {item.event.id for item in envelopes if isinstance(item.event, TurnStarted | PromptDropped)}
         later = (PromptQueued, PromptChanged)
@@ -295,5 +305,5 @@ def save_recording(session: str, folder: str, cwd: str = "", prompts: int = 0) -
     names = sorted(str(path.relative_to(files)) for path in files.rglob("*") if is_secret_path(str(path)))
     if names:
         notes.append(f"Check these files before you share the recording: {join_some(names, _MAX_NAMED)}.")
-    count = sum(isinstance(item.event, TurnStarted) and not item.agent for item in recording.envelopes)
+    count = len(list_prompts(recording.envelopes))
     return "".join(f"note: {note}\n" for note in notes) + f"Recorded in {target}: {pluralize(count, 'prompt')}.\n"

@@ -27,7 +27,7 @@ from odin.core.call_events import (
 )
 from odin.core.client import Client
 from odin.core.errors import LogDamaged, NeedsConfirmation, OdinError
-from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Envelope, TurnStarted
+from odin.core.event import CHECK_ID_PREFIX, ChecksRan, Envelope
 from odin.core.format import pluralize
 from odin.core.private_folders import open_scratch
 from odin.core.provider import ModelInfo
@@ -43,6 +43,7 @@ from odin.replay.recording import (
     Recording,
     check_location,
     find_recording,
+    list_prompts,
     make_path_mover,
     make_scratch,
     mark_root,
@@ -237,7 +238,7 @@ async def _replay_in_copy(
     return ReplayReport(
         session=recording.header.session,
         same=not differences,
-        prompts=sum(isinstance(item.event, TurnStarted) and not item.agent for item in now),
+        prompts=len(list_prompts(now)),
         calls=sum(isinstance(item.event, ToolEnded) for item in now),
         differences=tuple(differences),
         notes=tuple(notes),

@@ -56,7 +56,7 @@ from odin.core.format import format_usd
 from odin.core.message import Image, Usage
 from odin.core.policy import Redact
 from odin.core.team import MailSent, TaskChanged, TaskCreated
-from odin.core.timeline import LoggedTurn, follow_turns
+from odin.core.timeline import LoggedTurn, follow_turns, get_source
 
 _FIRST_CHARS = 200
 
@@ -121,7 +121,7 @@ def build_overview(envelopes: Iterable[Envelope]) -> SessionOverview:
                 pass
         if not envelope.agent:
             changed = timeline.apply(envelope)
-            if isinstance(event, TurnStarted):
+            if isinstance(event, TurnStarted) and get_source(event) != "mail":
                 turns += changed
                 first = " ".join(turns[-1].body.split())[:_FIRST_CHARS]
                 overview.turns.append(TurnLine(envelope.seq, event.id, event.mode, first, envelope.ts))
@@ -283,14 +283,17 @@ class _EntryBuilder:
             }
         return value
 
-    def _build_prompt(self, event: TurnStarted, envelope: Envelope) -> PromptEntry | None:
+    def _build_prompt(self, event: TurnStarted, envelope: Envelope) -> PromptEntry | RemarkEntry | None:
         if envelope.agent:
             return None
-        self._number += 1
         self._open_calls.clear()
+        text = self._redact_text(event.body)
+        if get_source(event) == "mail":
+            head, _, rest = text.partition("\n")
+            return RemarkEntry(f"Mail: {head.rstrip(':')}", envelope.ts, rest)
+        self._number += 1
         turn = self._turns.get(envelope.seq)
         rewound = turn is not None and turn.rewound
-        text = self._redact_text(event.body)
         images = self._filter_images(event.images)
         return PromptEntry(self._number, event.id, text, event.mode, envelope.ts, rewound, event.continues, images)
 

@@ -35,7 +35,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.message import Usage
-from odin.core.timeline import Timeline
+from odin.core.timeline import Timeline, get_source
 from odin.session.lock import describe_lock_holder
 from odin.session.log import LOG_FORMAT, LogHeader, is_session_id, scan_logs
 
@@ -170,7 +170,7 @@ class _IndexEntryFold:
 
     def _add_event(self, event: AnyEvent) -> None:
         match event:
-            case TurnStarted() if not event.continues:
+            case TurnStarted() if not event.continues and get_source(event) != "mail":
                 self._add_prompt(event.body)
             case PromptInjected() if not self._entry.turns:
                 self._add_prompt(event.body)
@@ -262,7 +262,7 @@ def _apply_header(entry: IndexEntry, line: bytes) -> bool:
 
 
 INDEX_NAME = ".index"
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 
 
 class _IndexCache(msgspec.Struct, array_like=True):

@@ -81,6 +81,7 @@ def find_prompt(turns: Sequence[LoggedTurn[None]], at: str, session: str) -> Log
     named = [turn for turn in turns if turn.id == at]
     if named:
         return named[-1]
+    turns = [turn for turn in turns if turn.source != "mail"]
     if at.isdecimal() and 1 <= int(at) <= len(turns):
         return turns[-int(at)]
     raise UsageError(

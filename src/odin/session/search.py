@@ -28,7 +28,7 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.format import clip
-from odin.core.timeline import TurnItems
+from odin.core.timeline import TurnItems, get_source
 from odin.sandbox.process import run_own
 from odin.session.index import SessionIndex
 from odin.session.log import LOG_NAME, is_session_id, scan_logs
@@ -188,7 +188,7 @@ def preview_session(log: Path, session: str) -> SessionPreview:
         exchanges = collected.items
         match envelope.event:
             case TurnStarted() | PromptInjected() as event:
-                if text := event.body:
+                if (text := event.body) and get_source(event) != "mail":
                     exchanges.append(Exchange(clip(text, EXCHANGE_CHARS), "", envelope.ts))
             case Replied(message=message) if exchanges and message.text.strip():
                 answer = clip(message.text, EXCHANGE_CHARS)
@@ -231,20 +231,6 @@ _PROMPT_MARKS = (b'"event":{"type":"TurnStarted"', b'"event":{"type":"PromptInje
 _MARK_WITHIN_BYTES = 400
 
 
-class _PromptEvent(msgspec.Struct):
-    text: str = ""
-    display_text: str = ""
-    continues: bool = False
-
-
-class _PromptLine(msgspec.Struct):
-    event: _PromptEvent
-    agent: str = ""
-
-
-_prompt_decoder = msgspec.json.Decoder(_PromptLine)
-
-
 def read_recent_prompts(folder: Path, limit: int) -> tuple[str, ...]:
     """Return the prompts as typed, latest first, without duplicates, read from the logs."""
     prompts: dict[str, None] = {}
@@ -278,8 +264,10 @@ def _extract_prompt(line: bytes) -> str:
     if len(line) > 4 * MAX_PROMPT_CHARS or not any(mark in line[:_MARK_WITHIN_BYTES] for mark in _PROMPT_MARKS):
         return ""
     try:
-        decoded = _prompt_decoder.decode(line)
+        envelope = _envelope_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeError):
         return ""
-    text = decoded.event.display_text or decoded.event.text
-    return "" if decoded.agent or decoded.event.continues or len(text) > MAX_PROMPT_CHARS else text
+    event = envelope.event
+    if envelope.agent or not isinstance(event, TurnStarted | PromptInjected) or get_source(event) == "mail":
+        return ""
+    return event.body if len(event.body) <= MAX_PROMPT_CHARS else ""

@@ -210,14 +210,14 @@ class PlainCommands:
         await self.compaction.run_command(self._context, rest)
 
     async def run_rewind(self, rest: str) -> None:
-        turns = (await self._client.snapshot()).messages
+        turns = (await self._client.snapshot()).prompts
         if rest:
             await self._submit_and_report(parse_rewind(rest.split(), turns, "rewind"))
         else:
             write_text(self._err, views.format_prompts(turns))
 
     async def run_undo(self, rest: str) -> None:
-        turns = (await self._client.snapshot()).messages
+        turns = (await self._client.snapshot()).prompts
         await self._submit_and_report(parse_rewind(rest.split(), turns, "undo"))
 
     async def run_redo(self, rest: str) -> None:
@@ -301,7 +301,7 @@ class PlainCommands:
         """Print which session continues, unless it is a new one."""
         snapshot = await self._client.snapshot()
         if snapshot.messages:
-            count = pluralize(len(snapshot.messages), "prompt")
+            count = pluralize(len(snapshot.prompts), "prompt")
             title = snapshot.title or "(no title)"
             write_line(self._err, f"Resumed {await self._context.get_session_id()}: {title}, {count}")
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnStarted
 from odin.core.op import Prompt
+from odin.core.timeline import get_source
 from odin.ui.plain.dialog_queue import TerminalDialogs
 from odin.ui.plain.keyboard import Keyboard
 from odin.ui.plain.turn_output import StreamedAnswer
@@ -45,7 +46,8 @@ class TurnView:
     ) -> int:
         """Show the turn until it ends, and return its exit code."""
         if started.text and started.id != self.prompt_on_screen:
-            self.show_prompt(f"{started.mode.removesuffix('_mode')}> ", started.body)
+            is_mail = get_source(started) == "mail"
+            self.show_prompt("mail: " if is_mail else f"{started.mode.removesuffix('_mode')}> ", started.body)
         code = await run_text(
             client,
             Prompt(started.id, started.text, started.mode),

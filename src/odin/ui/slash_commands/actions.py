@@ -285,7 +285,7 @@ async def export_session(ctx: CommandContext, rest: str) -> str:
 
 async def find_fork_turn(client: Client, number: str) -> str:
     """Return the ID of the prompt that `/fork N` names, or "" without a number."""
-    return find_prompt((await client.snapshot()).messages, number).id if number else ""
+    return find_prompt((await client.snapshot()).prompts, number).id if number else ""
 
 
 # --- model and cost ---

@@ -39,12 +39,16 @@ class TranscriptBlock:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PromptBlock(TranscriptBlock):
-    """A user prompt. `is_injected`: sent into a running turn; `is_continuation`: /continue, without new text."""
+    """What starts a turn. `is_injected`: sent into a running turn; `is_continuation`: /continue, without new text.
+
+    `is_mail`: not a prompt of the user, but a message of another agent or the report of an ended process.
+    """
 
     text: str
     mode: Mode
     is_injected: bool = False
     is_continuation: bool = False
+    is_mail: bool = False
     images: tuple[Image, ...] = ()
 
 

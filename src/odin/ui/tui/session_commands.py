@@ -134,7 +134,7 @@ class NavigationCommands(SessionObserver):
             await self._app.sessions.resume(session)
             await self._app.show_session()
         shot = await self._app.client.snapshot()
-        count = pluralize(len(shot.messages), "prompt")
+        count = pluralize(len(shot.prompts), "prompt")
         self._app.show_toast(f"Resumed {escape_hidden(shot.title or 'a session without a title')}, {count}.")
 
     def choose_session(self, words: str = "") -> None:
@@ -226,7 +226,7 @@ class NavigationCommands(SessionObserver):
             self._app.push_screen(RewindScopePicker(turn), chosen)
 
     async def rewind(self, op: Rewind) -> None:
-        turns = (await self._app.client.snapshot()).messages
+        turns = (await self._app.client.snapshot()).prompts
         text = next((turn.body for turn in turns if turn.id == op.turn), None)
         if text is None:
             raise SessionNotFound("This prompt is no longer in the conversation.")
@@ -290,7 +290,7 @@ class TurnCommands:
         await self._rewind_to(rest, "undo")
 
     async def _rewind_to(self, rest: str, command: str) -> None:
-        turns = (await self._app.client.snapshot()).messages
+        turns = (await self._app.client.snapshot()).prompts
         await self._navigation.rewind(parse_rewind(rest.split(), turns, command))
 
     async def run_redo(self, rest: str) -> None:

@@ -449,7 +449,8 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         if self.cursor not in self.block_layout.index:
             return
         before = self.blocks[: self.block_layout.index[self.cursor] + 1]
-        prompt = next((block for block in reversed(before) if isinstance(block, PromptBlock)), None)
+        prompts = (block for block in reversed(before) if isinstance(block, PromptBlock) and not block.is_mail)
+        prompt = next(prompts, None)
         if prompt is not None:
             self.post_message(self.EditRequested(prompt.key))
 

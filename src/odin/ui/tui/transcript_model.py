@@ -32,7 +32,7 @@ from odin.core.event import (
 )
 from odin.core.format import pluralize
 from odin.core.team import TaskChanged
-from odin.core.timeline import follow_turns
+from odin.core.timeline import follow_turns, get_source
 from odin.ui.exit import describe_verification, suggest_next_step
 from odin.ui.progress import EventLines, format_retry
 from odin.ui.tui.blocks import (
@@ -223,6 +223,7 @@ class TranscriptModel(BlockList):
                     text=event.body,
                     mode=event.mode,
                     is_continuation=event.continues,
+                    is_mail=get_source(event) == "mail",
                     images=event.images,
                 )
                 self.add(prompt)

@@ -201,7 +201,7 @@ class ContentsDialog(PickerDialog[PromptBlock]):
         self._blocks = blocks
 
     async def load(self) -> Sequence[PromptBlock]:
-        return [block for block in self._blocks if isinstance(block, PromptBlock)]
+        return [block for block in self._blocks if isinstance(block, PromptBlock) and not block.is_mail]
 
     async def reload(self, mark: int = 0) -> None:
         await super().reload(mark)
@@ -220,7 +220,7 @@ class ContentsDialog(PickerDialog[PromptBlock]):
         # The last answer before the next prompt, shortened.
         answer = ""
         for block in self._blocks[self._blocks.index(item) + 1 :]:
-            if isinstance(block, PromptBlock):
+            if isinstance(block, PromptBlock) and not block.is_mail:
                 break
             if isinstance(block, AnswerBlock) and block.text.strip():
                 answer = block.text.strip()
@@ -252,7 +252,7 @@ class RewindPicker(PickerDialog[tuple[int, TurnRecord]]):
     ACTIONS: ClassVar[dict[str, str]] = {"redo_rewind": "redo the last rewind"}
 
     async def load(self) -> Sequence[tuple[int, TurnRecord]]:
-        turns = (await self.odin.client.snapshot()).messages
+        turns = (await self.odin.client.snapshot()).prompts
         return list(enumerate(reversed(turns), 1))
 
     def get_filter_text(self, item: tuple[int, TurnRecord]) -> str:

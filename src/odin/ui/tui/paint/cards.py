@@ -240,14 +240,15 @@ _REASONS = {
 def paint_prompt(block: PromptBlock, canvas: Canvas, folded: bool) -> list[Strip]:
     palette = canvas.palette
     text = "(continued)" if block.is_continuation else sanitize(block.text.rstrip("\n"))
-    body = canvas.wrap(Text(text, style=palette.user), canvas.width - 2)
+    style, block_style = (palette.dim, Style()) if block.is_mail else (palette.user, palette.user_block)
+    body = canvas.wrap(Text(text, style=style), canvas.width - 2)
     if folded and len(body) > LONG_PROMPT:
         left = pluralize(len(body) - _PROMPT_HEAD - _PROMPT_TAIL, "more line")
         gap = Segment(f"[… {left} …]"[: canvas.width - 2], palette.dim)
         body = [*body[:_PROMPT_HEAD], [gap], *body[-_PROMPT_TAIL:]]
     lines: list[Strip] = []
-    for line in prefix_lines(body, [Segment("› ", palette.user)], [Segment("  ")]):
-        lines.append(Strip(line).extend_cell_length(canvas.width).apply_style(palette.user_block))
+    for line in prefix_lines(body, [Segment("← " if block.is_mail else "› ", style)], [Segment("  ")]):
+        lines.append(Strip(line).extend_cell_length(canvas.width).apply_style(block_style))
     remarks = [_MODE_WORDS[block.mode], "sent while Odin was working" if block.is_injected else ""]
     remark = " · ".join(word for word in remarks if word)
     if remark:
