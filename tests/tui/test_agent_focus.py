@@ -12,7 +12,8 @@ from odin.core.event import AgentEnded, AgentStarted, Envelope, PromptQueued, Tu
 from odin.core.message import Usage
 from odin.core.op import Answer, DropPrompt, Interrupt, Prompt, RunUserShell
 from odin.core.team import MailSent, TaskChanged, TaskReport
-from odin.testing import say
+from odin.testing import ScriptedServer, say
+from odin.ui.slash_commands.agents import format_agents
 from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.sessions import ContentsDialog
 from tests.engine.test_team import TeamScript, complete, delegate
@@ -98,6 +99,7 @@ async def test_shift_tab_cycles_through_main_and_the_live_agents() -> None:
             await stage.press("shift+tab")
             seen.append(stage.app.agent)
         assert seen == ["scout-1", "scout-2", ""]
+        client.emit(TaskChanged("adhoc-1", "completed", "scout-1"), agent="scout-1")
         client.emit(AgentEnded("scout-1", "end_turn"))
         await stage.press("shift+tab")
         assert stage.app.agent == "scout-2"
@@ -333,3 +335,38 @@ async def test_mail_is_not_a_prompt(open_app: OpenApp, home: Path) -> None:
         assert [turn.body for turn in left.messages] == ["first prompt"]
         (listed,) = await stage.app.sessions.list_sessions()
         assert listed.turns == 1
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+async def test_views_of_a_resumed_session_agree_and_a_prompt_continues_an_idle_task(
+    open_app: OpenApp, home: Path, killed: bool
+) -> None:
+    script = TeamScript(
+        [delegate("a"), say("It is started."), say("I read it.")],
+        a=[say("Counting sheep " * 300).stall(after=8), complete("Counted 300 sheep.")],
+    )
+    with ScriptedServer(script) as server:
+        async with open_app(server=server, size=(140, 40)) as stage:
+            await stage.send("go")
+            await stage.shows("It is started.", "1 agent working")
+            await stage.until(lambda: len(server.requests) == 3)
+        (log,) = home.glob(".local/state/odin/sessions/*/*/main.jsonl")
+        if killed:  # as if it had been killed before it could record the ends
+            lines = log.read_bytes().splitlines(keepends=True)
+            ends = (b'"type":"AgentEnded"', b'"type":"TurnEnded","id":"mail-1"')
+            log.write_bytes(b"".join(line for line in lines if not any(end in line for end in ends)))
+        async with open_app(server=server, size=(140, 40), resume=log.parent.name) as stage:
+            await stage.shows("• general-1 job a  idle")
+            shot = await stage.app.client.snapshot()
+            assert [(task.id, task.state) for task in shot.tasks] == [("adhoc-1", "idle")] and not shot.sub_agents
+            assert "adhoc-1 (general-1): idle" in format_agents(shot, 100)
+            await stage.press("shift+tab")
+            await stage.shows("to general-1", "idle; your next prompt continues it")
+            await stage.press("shift+tab", "ctrl+c")
+            await stage.send("/focus general-1")
+            await stage.shows("to general-1")
+            await stage.send("count on")
+            await stage.shows("✓ general-2 job a  completed", "Continued by general-2.", "I read it.")
+            asked = next(seen for seen in server.requests if "count on" in str(seen.messages[-1]))
+            assert "Counting sheep" in str(asked.messages) and "Delegate" not in asked.tool_names
+            assert server.rejected == []

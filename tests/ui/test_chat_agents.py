@@ -88,3 +88,28 @@ def test_agent_asks_for_permission_after_the_main_agents_turn(workspace: Path) -
         terminal.see("I see.")
         terminal.type("/exit\n")
         assert terminal.wait_for_exit()[0] == 0
+
+
+def test_a_prompt_to_the_agent_of_an_idle_task_continues_it(workspace: Path) -> None:
+    script = TeamScript(
+        [delegate("a"), say("It is started."), *(say("I see.") for _ in range(3))],
+        a=[say("Counting " * 50).stall(after=6), complete("Counted it.")],
+    )
+    with (
+        ScriptedServer(script) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("go\n")
+        terminal.see("It is started.")
+        wait_until(lambda: len(server.requests) >= 3)
+        terminal.type("/agents close general-1\n")
+        terminal.see("Its task adhoc-1 can be continued.")
+        terminal.see("mail: [mail-2] blocked from general-1, task adhoc-1")
+        terminal.see("I see.")
+        terminal.type("/focus general-1\n")
+        terminal.see("general-1 edit> ")
+        terminal.type("count on\n")
+        terminal.see("[general-2] completed: Counted it.")
+        terminal.see("Prompts go to the main agent again.")
+        terminal.type("/exit\n")

@@ -310,6 +310,7 @@ def compose_session(
         ),
         models=surroundings.models,
         agents=surroundings.agents,
+        delegation=factory.make_delegation(""),
         memory=UserMemory(core, extensions),
         servers=ServerSwitches(parts),
         surroundings=surroundings,

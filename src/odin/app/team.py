@@ -202,9 +202,12 @@ class TeamFactory:
         idle_s = self._roles.load_agents().find_type(name or DEFAULT_TYPE).idle_s
         return idle_s if idle_s and not self._parts.core.options.headless else None
 
+    def make_delegation(self, agent: str) -> DelegationService:
+        return DelegationService(self.team, self._recorder, agent, self, self._root)
+
     def make_tools(self, agent: str, *, owns: bool = True) -> tuple[Tool[Any], ...]:
         """Return the delegation tools of one agent. With `owns` it may delegate."""
-        delegation = DelegationService(self.team, self._recorder, agent, self, self._root)
+        delegation = self.make_delegation(agent)
         as_owner = (
             (DelegateTool(delegation), NotifyTool(delegation), CancelTool(delegation), ApplyTool(delegation))
             if owns

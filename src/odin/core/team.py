@@ -32,6 +32,12 @@ STATE_WORDS: dict[TaskState, str] = {
 }
 """The states as people read them."""
 
+
+def get_state_after(state: TaskState) -> TaskState:
+    """Return the state of a task after the end of its agent: one that was at work is idle."""
+    return "idle" if state in ACTIVE_STATES else state
+
+
 MailKind = Literal[
     "progress", "completed", "blocked", "decision_required", "risk_alert", "direction_change_request", "message"
 ]

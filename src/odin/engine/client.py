@@ -129,6 +129,7 @@ class OpenSession:
                 if state.role != self._noted_role and state.conversation.turns:
                     self._agent.add_note(f"The role is now {state.role}.")
                 self._noted_role = state.role
+            op = await self._deps.delegation.continue_for_user(op)
             self._team.submit(op)
             if prompt.skill is not None:
                 self._recorder.emit(prompt.skill, op.agent)

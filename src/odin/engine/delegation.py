@@ -7,8 +7,11 @@ as `scope_conflict` with a sentence, or a UsageError.
 import asyncio
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from odin.core.errors import UsageError
 from odin.core.event_values import Mode, get_strictest_mode
+from odin.core.op import Prompt
 from odin.core.team import (
     AgentSpec,
     DelegationLimits,
@@ -206,6 +209,26 @@ class DelegationService:
         agent = await self._start_agent(task, text, mode, continues=task.agent)
         return TaskHandle("running", task.id, agent, f"A new agent continues the task.{_describe_limit(task, mode)}")
 
+    async def continue_for_user(self, prompt: Prompt) -> Prompt:
+        """Return the prompt for its agent, or for a new one if that has ended and its task has not.
+
+        Raise UsageError if the task may not go on now.
+        """
+        if not prompt.agent:
+            return prompt
+        async with self._team.continuing:
+            live = {agent.name for agent in self._team.list_agents()}
+            tasks = self._recorder.state.board.tasks.values()
+            task = next((task for task in tasks if task.agent == prompt.agent and not task.is_ended), None)
+            if prompt.agent in live or task is None:
+                return prompt
+            owner = DelegationService(self._team, self._recorder, task.owner, self._types, self._root)
+            refusal = owner._find_agent_limit(task.id) or owner._find_conflict(task.scope, task.key, task.id)
+            if refusal is not None:
+                raise UsageError(f"{task.id} cannot go on now: {refusal.message}")
+            name = await owner._start_agent(task, prompt.text, prompt.mode, task.agent, by_user=True)
+        return replace(prompt, agent=name)
+
     async def cancel(self, task_id: str, reason: str) -> TaskHandle:
         task = self._get_own_task(task_id)
         if task.is_ended:
@@ -236,7 +259,10 @@ class DelegationService:
     async def apply_work(self, task_id: str) -> str:
         return await self._team.maker.apply_work(self._get_own_task(task_id))
 
-    async def _start_agent(self, task: TaskRecord, message: str, mode: Mode, continues: str = "") -> str:
+    async def _start_agent(
+        self, task: TaskRecord, message: str, mode: Mode, continues: str = "", *, by_user: bool = False
+    ) -> str:
+        """Start an agent for the task. It gets the message as mail, unless the user sends it as a prompt."""
         name = self._team.make_name(task.type)
         spec = AgentSpec(
             name,
@@ -263,9 +289,10 @@ class DelegationService:
         if self._is_over(task):
             await self._team.dismiss(name, "Its task was cancelled before it started.")
             raise UsageError(f"{task.id} was cancelled before its agent started.")
-        mail = self._write(task, name, message, mode)
+        mail = None if by_user else self._write(task, name, message, mode)
         self._recorder.emit(TaskChanged(task.id, "running", name, mail=mail), name)
-        self._team.router.announce(mail)
+        if mail is not None:
+            self._team.router.announce(mail)
         return name
 
     def _is_over(self, task: TaskRecord) -> bool:

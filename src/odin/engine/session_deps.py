@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from odin.core.event import SessionOpened
 from odin.core.policy import CallbackHook, Redact
+from odin.engine.delegation import DelegationService
 from odin.engine.hooks import TurnHooks
 from odin.engine.interactions import Interactions
 from odin.engine.limits import CostBudget
@@ -50,6 +51,7 @@ class SessionDeps(Struct, frozen=True):
     expander: CommandExpander
     models: "ModelControl"
     agents: "AgentControl"
+    delegation: DelegationService
     memory: "MemoryControl"
     servers: "ServerControl"
     surroundings: "Surroundings"
@@ -69,6 +71,7 @@ class SessionStart:
         self._recorder = deps.recorder
         self._checkpoints = deps.checkpoints
         self._dangling: DanglingEvents | None = None
+        self._recorder.state.board.cut_off()
 
     def open(self) -> None:
         """Record the start of this run, and the end of everything a killed process left open."""

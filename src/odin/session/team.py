@@ -237,6 +237,7 @@ class TaskBoard:
             case MailSent():
                 self._send(event, envelope.ts)
             case AgentEnded():
+                self.cut_off(envelope.ts, event.id)
                 # When a task has ended, unread reports to its agent go to the task's owner.
                 task = next((task for task in self.tasks.values() if task.agent == event.id and task.is_ended), None)
                 if task is not None:
@@ -245,7 +246,7 @@ class TaskBoard:
                     for mail in [mail for mail in self.list_messages(event.id) if mail.kind != "message"]:
                         self.messages[mail.id] = replace(mail, recipient=to)
             case SessionOpened():
-                self._cut_off(envelope.ts)
+                self.cut_off(envelope.ts)
             case _:
                 pass
 
@@ -323,10 +324,12 @@ class TaskBoard:
             task = replace(task, last_mail=event.id, artifacts=artifacts)
         self.tasks[task.id] = replace(task, updated_turn=self._turn, updated_at=now)
 
-    def _cut_off(self, now: float) -> None:
+    def cut_off(self, now: float = 0.0, agent: str = "") -> None:
+        """Make the task of this agent, which has ended, idle if it was at work; without a name all tasks."""
         for task in self.tasks.values():
-            if task.state in ACTIVE_STATES:
-                self.tasks[task.id] = replace(task, state="idle", stall=_CUT_OFF, updated_at=now, state_changed_at=now)
+            if task.state in ACTIVE_STATES and agent in ("", task.agent):
+                at = now or task.updated_at
+                self.tasks[task.id] = replace(task, state="idle", stall=_CUT_OFF, updated_at=at, state_changed_at=at)
 
 
 REPLY_SUMMARY_CHARS = 240

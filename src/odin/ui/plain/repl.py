@@ -14,6 +14,7 @@ from odin.core.client import Client, QueuedPrompt, SessionInfo, Sessions
 from odin.core.errors import OdinError, OutputFailed, UsageError
 from odin.core.event import (
     AgentEnded,
+    AgentStarted,
     Envelope,
     LoopChanged,
     ModeChanged,
@@ -362,6 +363,8 @@ class _PlainRepl:
         if isinstance(event, AgentEnded) and event.id == commands.agent:
             commands.agent = ""
             write_line(self._err, "Prompts go to the main agent again.")
+        elif isinstance(event, AgentStarted) and event.continues and event.continues == commands.agent:
+            commands.agent = event.id
 
     # --- input ---
 

@@ -23,7 +23,7 @@ def format_agents(snapshot: Snapshot, columns: int) -> str:
     lines = [f"{MAIN}: {busy}{unread}", *(_format_agent(agent, snapshot) for agent in live)]
     names = {agent.task_id for agent in live if agent.task_id}
     lines += [_format_task(task) for task in snapshot.tasks if task.id not in names]
-    if live:
+    if live or list_left_tasks(snapshot):
         lines.append("/focus NAME talks to an agent, /agents stop NAME cancels its task, /agents close NAME keeps it.")
     elif not snapshot.tasks:
         lines.append("No sub-agent has worked in this session.")
@@ -63,11 +63,24 @@ def find_agent(snapshot: Snapshot, name: str) -> SubAgentRecord | None:
     return found[0]
 
 
+def list_left_tasks(snapshot: Snapshot) -> list[TaskRecord]:
+    """Return the open tasks whose agent has ended: a prompt to it continues them with a new agent."""
+    live = {agent.id for agent in snapshot.sub_agents}
+    return [task for task in snapshot.tasks if not task.is_ended and task.agent not in live]
+
+
 async def find_focus(client: Client, name: str) -> str:
-    """Return the agent that `/focus NAME` means; "" is the main agent."""
+    """Return the agent that `/focus NAME` means: a live one, or the last of a task that can be continued.
+
+    "" is the main agent.
+    """
     if not name:
         raise make_usage_error("focus", "/focus needs the name of an agent.")
-    agent = find_agent(await client.snapshot(), name)
+    snapshot = await client.snapshot()
+    for task in list_left_tasks(snapshot):
+        if name.casefold() in (task.agent.casefold(), task.id.casefold()):
+            return task.agent
+    agent = find_agent(snapshot, name)
     return "" if agent is None else agent.id
 
 
@@ -80,9 +93,7 @@ async def end_agent(client: Client, rest: str) -> str:
     if not name:
         raise make_usage_error("agents", f"/agents {verb} needs the name of an agent.")
     snapshot = await client.snapshot()
-    live = {agent.id for agent in snapshot.sub_agents}
-    left = (task for task in snapshot.tasks if not task.is_ended and task.agent not in live)
-    task = next((task for task in left if task.id == name), None)
+    task = next((task for task in list_left_tasks(snapshot) if name in (task.id, task.agent)), None)
     agent = None if task is not None else find_agent(snapshot, name)
     if agent is None and task is None:
         raise UsageError("The main agent cannot be stopped this way.", "Interrupt it, or exit.")

@@ -7,7 +7,7 @@ agent can still be read, but prompts then go to the main agent.
 import asyncio
 
 from odin.core.client import Client, SessionInfo
-from odin.core.event import AgentEnded, Envelope
+from odin.core.event import AgentEnded, AgentStarted, Envelope
 from odin.core.op import CancelCompaction, Interrupt
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.input_panel import InputPanel
@@ -18,6 +18,7 @@ from odin.ui.tui.panels.agent_activity import AgentList
 from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.session_follower import SessionObserver
 from odin.ui.tui.transcript import AgentTitle, TranscriptView
+from odin.ui.tui.transcript_model import TranscriptModel
 
 
 class AgentFocus(SessionObserver):
@@ -43,13 +44,19 @@ class AgentFocus(SessionObserver):
         self._input_panel.set_recipient("")
 
     def handle_event(self, envelope: Envelope, live: bool) -> None:
-        """Return to the main agent when the focused agent ends. An agent that was opened after it ended stays shown."""
-        event = envelope.event
+        """Return to the main agent when the focused agent ends; follow its task if a new agent continues it.
+
+        An agent that was opened after it ended stays shown.
+        """
+        event, recipient = envelope.event, self._input_panel.composer.target.recipient
         if isinstance(event, AgentEnded) and event.id == self._app.agent:
             status = self._agents.all.get(event.id)
             outcome = status.outcome if status is not None else "ended"
             self.show("")
             self._app.show_toast(f"{escape_hidden(event.id)}: {outcome}. You are back at the main agent.")
+        elif isinstance(event, AgentStarted) and event.continues and event.continues == recipient:
+            self._app.transcripts.setdefault(event.id, TranscriptModel())
+            self.show(event.id)
 
     # --- what is shown ---
 
@@ -67,7 +74,8 @@ class AgentFocus(SessionObserver):
     def show_next(self) -> None:
         """Show the next live agent, in a cycle that includes the main agent."""
         shown = self._app.agent
-        names = ["", *(agent.id for agent in self._agents.running if agent.id in self._app.transcripts)]
+        agents = self._agents
+        names = ["", *(name for name in agents.all if agents.is_open(name) and name in self._app.transcripts)]
         if names == [""] and not shown:
             self._app.show_toast("No sub-agent is running.")
             return
@@ -97,7 +105,8 @@ class AgentFocus(SessionObserver):
         if self._agents.is_live(agent):
             hint = f"{key}: next agent"
         else:
-            hint = f"{status.outcome if status is not None else 'ended'}; {key}: main agent"
+            then = "; your next prompt continues it" if self._agents.is_open(agent) else ""
+            hint = f"{status.outcome if status is not None else 'ended'}{then}; {key}: main agent"
         color = status.color if status is not None else ""
         return AgentTitle(sanitize_line(agent), color, f"{sanitize_line(task)}  ({hint})")
 
@@ -134,7 +143,7 @@ class AgentFocus(SessionObserver):
         A command of the user (`!`) is stopped all the same.
         """
         if agent := self._app.recipient:
-            return await self._app.submit(Interrupt(agent=agent))
+            return self._agents.is_live(agent) and await self._app.submit(Interrupt(agent=agent))
         if not self._app.executing and self._agents.working:
             return await self._app.submit(Interrupt(alone=True))
         return await self._app.submit(Interrupt()) or await self._app.submit(CancelCompaction())

@@ -72,8 +72,8 @@ class SessionApp(App[int], inherit_bindings=False):
 
     @property
     def recipient(self) -> str:
-        """The agent that prompts go to: the shown one, or the main agent if the shown one has ended."""
-        return self.agent if self.facts.agents.is_live(self.agent) else ""
+        """The agent that prompts go to: the shown one, or the main agent if the task of the shown one has ended."""
+        return self.agent if self.facts.agents.is_open(self.agent) else ""
 
     @property
     def mode(self) -> Mode:

@@ -31,7 +31,7 @@ from odin.core.event import (
     Warned,
 )
 from odin.core.format import pluralize
-from odin.core.team import TaskChanged
+from odin.core.team import TaskChanged, get_state_after
 from odin.core.timeline import follow_turns, get_source
 from odin.ui.exit import describe_verification, suggest_next_step
 from odin.ui.progress import EventLines, format_retry
@@ -121,6 +121,9 @@ class NoticeBlocks:
                     model=event.model,
                     task_id=event.task_id,
                 )
+                if (before := self.agents.get(event.continues)) is not None and not before.note:
+                    before.note = f"Continued by {event.id}."
+                    self._blocks.touch(before)
                 call = None if event.continues else self._calls.find(event.call_id)
                 self.agents[event.id] = self._blocks.add(block) if call is None else self._blocks.replace(call, block)
                 if call is not None:
@@ -128,12 +131,8 @@ class NoticeBlocks:
             case AgentEnded():
                 block = self.agents.get(event.id)
                 if block is not None:
-                    block.reason, block.answer, block.ended, block.doing = (
-                        event.reason,
-                        event.text,
-                        self._blocks.now,
-                        "",
-                    )
+                    block.reason, block.answer, block.ended = event.reason, event.text, self._blocks.now
+                    block.doing, block.state = "", get_state_after(block.state)
                     self._blocks.touch(block)
             case TurnStarted():
                 self._rewinds.clear()

@@ -327,10 +327,10 @@ def _describe_agent_state(block: AgentBlock, canvas: Canvas) -> tuple[str, Style
     if not block.reason:
         mark = get_spinner_frame(canvas.now) if block.is_animated else "?" if block.state == "waiting_main" else "•"
         return mark, palette.warn if mark == "?" else palette.accent, STATE_WORDS[block.state]
-    if block.task_id and block.state in ENDED_STATES:
+    if block.task_id and block.state not in ENDED_STATES:
+        return "•", palette.dim, STATE_WORDS[block.state]
+    if block.task_id:
         good, state = block.state == "completed", STATE_WORDS[block.state]
-    elif block.task_id and block.state == "idle":
-        return "•", palette.dim, "closed"
     else:
         good = block.reason == "end_turn"
         state = "done" if good else _REASONS.get(block.reason, block.reason)

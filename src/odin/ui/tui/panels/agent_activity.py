@@ -36,7 +36,15 @@ from odin.core.event import (
     TurnStarted,
 )
 from odin.core.format import format_count, format_seconds, pluralize
-from odin.core.team import ACTIVE_STATES, STATE_WORDS, MailSent, TaskChanged, TaskState
+from odin.core.team import (
+    ACTIVE_STATES,
+    ENDED_STATES,
+    STATE_WORDS,
+    MailSent,
+    TaskChanged,
+    TaskState,
+    get_state_after,
+)
 from odin.core.text import join_some
 from odin.core.tool import get_display_name
 from odin.ui.progress import ACTIVITY_WORDS, TIMED_ACTIVITIES, describe_activity
@@ -250,9 +258,7 @@ class AgentStatus:
         """How it ended, in one word; "" while it lives."""
         if not self.end_reason:
             return ""
-        if self.state in ("completed", "failed", "cancelled"):
-            return STATE_WORDS[self.state]
-        return "closed" if self.task_id and self.state == "idle" else _END_WORDS.get(self.end_reason, self.end_reason)
+        return STATE_WORDS[self.state] if self.task_id else _END_WORDS.get(self.end_reason, self.end_reason)
 
 
 class Mailboxes:
@@ -314,6 +320,7 @@ class AgentList:
         self.mailboxes.apply(envelope.event)
         match envelope.event:
             case AgentStarted(id=id) as event:
+                self.all.pop(event.continues, None)
                 about = event.description or event.task
                 self.all[id] = AgentStatus(
                     id, about, AgentActivity(), "", event.agent_type, event.task_id, event.model, event.color
@@ -322,7 +329,9 @@ class AgentList:
                 if (status := self.find_by_task(id)) is not None:
                     status.state = state
             case AgentEnded(id=id, reason=reason) if id in self.all:
-                self.all[id].end_reason, self.all[id].activity = reason, AgentActivity()
+                ended = self.all[id]
+                ended.end_reason, ended.activity = reason, AgentActivity()
+                ended.state = get_state_after(ended.state)
             case event:
                 agent = self.all.get(envelope.agent)
                 if agent is not None:
@@ -334,7 +343,7 @@ class AgentList:
                 elif not envelope.agent:
                     self.main.apply(envelope)
                     if isinstance(event, TurnEnded):
-                        ended = [agent.id for agent in self.all.values() if agent.end_reason]
+                        ended = [agent for agent in self.all if not self.is_open(agent)]
                         for name in ended[:-MAX_ENDED]:
                             del self.all[name]
 
@@ -350,6 +359,13 @@ class AgentList:
     def is_live(self, agent: str) -> bool:
         """True for a sub-agent that has not ended."""
         return agent in self.all and not self.all[agent].end_reason
+
+    def is_open(self, agent: str) -> bool:
+        """True for a sub-agent that is live, or whose task a prompt to it continues."""
+        status = self.all.get(agent)
+        return status is not None and (
+            not status.end_reason or (status.state not in ENDED_STATES and self.find_by_task(status.task_id) is status)
+        )
 
     @property
     def working(self) -> list[AgentStatus]:
