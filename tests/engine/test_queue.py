@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from odin.core.call_events import Replied, TextStreamed, ThinkingStreamed, ToolEnded, ToolStarted
-from odin.core.errors import AgentShutdown, EmptyPrompt, QueueFull, SessionBusy, UsageError
+from odin.core.errors import AgentShutdown, EmptyPrompt, QueueFull, SessionBusy, UnknownMode, UsageError
 from odin.core.event import (
     ContextAdded,
     PromptChanged,
@@ -20,6 +20,7 @@ from odin.core.event import (
     TurnEnded,
     TurnStarted,
 )
+from odin.core.event_values import Mode
 from odin.core.op import (
     AddContext,
     AddRule,
@@ -27,9 +28,12 @@ from odin.core.op import (
     Continue,
     DropPrompt,
     Interrupt,
+    Op,
     Prompt,
     RemoveLastMessage,
     SetBudget,
+    SetLoop,
+    SetMode,
     SetModel,
     SetPermissionMode,
     SetTitle,
@@ -51,6 +55,9 @@ def get_request_text(talk: Talk, number: int) -> str:
 
 async def get_queue(talk: Talk) -> list[tuple[str, str]]:
     return [(item.body, item.delivery) for item in (await talk.client.snapshot()).queue]
+
+
+WRONG_MODE = cast("Mode", "edti_mode")
 
 
 class TestQueuedPrompts:
@@ -105,6 +112,30 @@ class TestQueuedPrompts:
         await talk.until_end("q4")
         started = [event.id for event in talk.events if isinstance(event, TurnStarted | TurnEnded)]
         assert started == [name for number in range(5) for name in (f"q{number}", f"q{number}")]
+
+    @pytest.mark.parametrize(
+        "op",
+        [
+            Prompt("p9", "hi", WRONG_MODE),
+            ChangePrompt("p2", mode=WRONG_MODE),
+            Continue("p9", WRONG_MODE),
+            SetLoop(True, mode=WRONG_MODE),
+            SetMode(WRONG_MODE),
+        ],
+        ids=["prompt", "change", "continue", "loop", "mode"],
+    )
+    async def test_an_unknown_mode_is_refused_before_anything_is_recorded(self, start: Start, op: Op) -> None:
+        hold = threading.Event()
+        talk = await start([say("one").hold(hold), say("two")])
+        await talk.submit("first")
+        await talk.submit("second")
+        before = (await talk.client.snapshot()).queue
+        with pytest.raises(UnknownMode, match="Unknown mode 'edti_mode'"):
+            await talk.client.submit(op)
+        assert (await talk.client.snapshot()).queue == before
+        hold.set()
+        await talk.until_end("p2")
+        assert [event.mode for event in talk.all(TurnStarted)] == ["edit_mode", "edit_mode"]
 
     async def test_prompt_id_cannot_be_used_twice(self, start: Start) -> None:
         gate = threading.Event()

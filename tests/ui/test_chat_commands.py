@@ -40,6 +40,8 @@ def test_plain_mode_has_every_slash_command() -> None:
         (("list", "sessions"), ("sessions", "")),
         (("switch", "mode  plan"), ("plan", "")),
         (("switch", "model a/b"), ("model", "a/b")),
+        (("switch", "model to a/b"), ("model", "a/b")),
+        (("switch", "mode to ask"), ("ask", "")),
         (("rules", "models"), ("rules", "models")),
     ],
 )

@@ -111,7 +111,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "list", "List models, sessions, rules, commands, skills or tools.", "[models|sessions|…|skills|tools]"
     ),
-    SlashCommand("switch", "Switch the model, the mode or the role.", "model|mode|role NAME"),
+    SlashCommand("switch", "Switch the model, the mode or the role.", "model|mode|role [to] NAME"),
     # screen
     SlashCommand("diff", "Show the uncommitted changes in git, new files included.", "[PATH]"),
     SlashCommand("copy", "Copy the last answer, or the Nth last, to the clipboard.", "[N]"),

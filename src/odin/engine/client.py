@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -20,7 +20,7 @@ from odin.core.client import (
     SessionInfo,
     Snapshot,
 )
-from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, UsageError
+from odin.core.errors import AgentShutdown, EmptyPrompt, OdinError, UnknownMode, UsageError
 from odin.core.event import ContextAdded, Envelope, SessionOpened, SessionSwitched
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.interaction import read_answer
@@ -41,6 +41,8 @@ from odin.core.op import (
     Prompt,
     Rewind,
     RunUserShell,
+    SetLoop,
+    SetMode,
 )
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.prompt import copy_prompt
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from odin.engine.session_ops import SessionOps
 
 MAX_TEMPERATURE = 2.0
+_OPS_WITH_MODE = Prompt, ChangePrompt, Continue, SetLoop, SetMode
 
 
 class OpenSession:
@@ -100,6 +103,8 @@ class OpenSession:
     async def submit(self, op: Op) -> bool:
         if self._closing is not None and not isinstance(op, _ALLOWED_WHILE_CLOSING):
             raise AgentShutdown
+        if isinstance(op, _OPS_WITH_MODE) and op.mode not in (None, *get_args(Mode)):
+            raise UnknownMode(str(op.mode))
         op = _make_op_encodable(op)
         if (handler := _OP_HANDLERS.get(type(op))) is not None:
             return await handler(self, op)

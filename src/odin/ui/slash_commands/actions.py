@@ -430,6 +430,8 @@ _SYNONYMS = {
 def resolve_synonym(name: str, rest: str) -> tuple[str, str]:
     """Return the command and arguments that a line stands for: `/list models` is `/models`."""
     words = " ".join(rest.split())
+    if name == "switch":
+        words = words.replace(" to ", " ", 1)
     if command := _SYNONYMS.get(name, {}).get(words.casefold()):
         return command, ""
     first, _, more = words.partition(" ")
