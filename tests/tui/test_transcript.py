@@ -9,6 +9,7 @@ import pytest
 from odin.core.call_events import Replied, ReplyRolledBack, TextStreamed, ToolEnded, ToolStarted, UsageRecorded
 from odin.core.event import AgentStarted, AnyEvent, CompactionChanged, TurnEnded, TurnStarted, Warned
 from odin.core.message import Image, ReplyMessage, Text, Thinking, ToolCall, Usage
+from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.testing import call, say
 from odin.ui.tui.blocks import AnswerBlock, CallBlock, PromptBlock, ReasoningBlock
 from odin.ui.tui.transcript import TranscriptView
@@ -306,6 +307,19 @@ async def test_copying_across_wrapped_rows_joins_them() -> None:
         assert copied is not None
         lines = [line.strip() for line in copied.split("\n") if line.strip()]
         assert lines == [f"› {words}", words, f"• {words}", f"{code} y", "z"]
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "auto"])
+async def test_selected_text_can_be_read(theme: ThemeSetting) -> None:
+    _, sessions = sessions_with(make_turns(1))
+    async with run_app(sessions, settings=TuiSettings(bell=False, title=False, theme=theme)) as stage:
+        await stage.shows("Answer 0.")
+        view, row = stage.app.transcript, find_row(stage, "Answer 0.")
+        style = next(style for text, style, _ in stage.strips()[row] if style and "Answer" in text)
+        await stage.pilot.click(view, offset=(4, row), times=2)
+        assert stage.app.screen.get_selected_text() == "Answer"
+        selected = next(style for text, style, _ in stage.strips()[row] if style and text == "Answer")
+        assert selected.color and selected.bgcolor and selected.color != selected.bgcolor != style.bgcolor
 
 
 async def test_a_selection_moves_with_its_text() -> None:

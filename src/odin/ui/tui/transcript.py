@@ -13,6 +13,7 @@ from typing import ClassVar, cast
 
 from msgspec import Struct
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.geometry import Offset, Size
 from textual.message import Message
@@ -329,7 +330,9 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         span = selection.get_span(line) if selection is not None else None
         if span is None:
             return strip
-        return style_selection(strip, (max(span[0], MARGIN), span[1]), self.selection_style)
+        # The text color of Textual's selection is transparent, which Rich would paint as the background.
+        style = self.palette.text + Style(bgcolor=self.selection_style.bgcolor, dim=False)
+        return style_selection(strip, (max(span[0], MARGIN), span[1]), style)
 
     def _draw_overlay(self, strip: Strip, y: int) -> Strip:
         """Draw the title over the first row and the hint at new blocks over the last one."""
