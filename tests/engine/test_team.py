@@ -257,6 +257,30 @@ async def test_interrupting_the_main_agent_stops_all_agents(start: Start) -> Non
     assert ([task.state for task in shot.tasks], shot.sub_agents) == (["cancelled"], ())
 
 
+async def test_stopping_an_agent_starts_no_turn_and_leaves_its_task_idle(start: Start) -> None:
+    hold = threading.Event()
+    script = TeamScript(
+        [reply(calls=[delegate("a"), delegate("b")]), say("ok"), say("seen")],
+        a=[say("working").hold(hold)],
+        b=[say("thinking").hold(hold)],
+    )
+    talk = await start(script)
+    await talk.say("go")
+    await asyncio.to_thread(talk.server.wait_for, 4)
+    assert await talk.client.submit(Prompt("later", "and this", agent="general-1"))
+    for agent in ("general-1", "general-2"):
+        assert await talk.client.submit(Interrupt(agent=agent))
+    hold.set()
+    await settle(talk.client)
+    assert not await talk.client.submit(Interrupt()), "nothing works: idle tasks are not cancelled"
+    shot = await talk.client.snapshot()
+    assert [task.state for task in shot.tasks] == ["idle", "idle"]
+    assert [(item.id, item.agent, item.paused) for item in shot.queue] == [("later", "general-1", True)]
+    assert len(talk.server.requests) == 4
+    await talk.say("what now?")
+    assert json.dumps(talk.server.requests[-1].messages).count("The user interrupted it. Notify continues it.") == 2
+
+
 async def test_concurrent_agents_name_their_owner_and_call(start: Start) -> None:
     script = TeamScript(
         [reply(calls=[delegate("a"), delegate("b"), delegate("c")]), say("ok"), say("done"), say("done"), say("done")],

@@ -28,7 +28,7 @@ def confirm(odin: Emulator, text: str) -> None:
     """Type the text and press Enter after a pause, because Enter right after a burst of letters does not count."""
     odin.type(text)
     odin.see(text)
-    time.sleep(DEFAULT_APP_TIMING.key_debounce_s)
+    time.sleep(DEFAULT_APP_TIMING.typing_s)
     odin.type("\r")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
+from msgspec.structs import replace
 from textual import events
 from textual._compositor import Compositor, LayoutUpdate
 from textual._context import visible_screen_stack
@@ -212,8 +213,23 @@ def assert_all_painted(app: OdinApp, faults: int = 0) -> None:
     assert faults or not failed, failed[0]
 
 
-SHORT_WAITS = AppTiming(quiet_s=0.03, retry_s=0.02, key_debounce_s=0.0, search_s=0.05, frame_s=0.005)
-"""Keys pressed in quick succession are accepted; `test_typing_bursts` tests the burst check."""
+SHORT_WAITS = AppTiming(quiet_s=0.03, typing_s=0.0, retry_s=0.02, search_s=0.05, frame_s=0.005)
+"""Keys pressed in quick succession are accepted; with a `TypistClock` only after a pause."""
+
+
+class TypistClock:
+    """The clock of an app in whose composer somebody types: no time passes between keys, only in `pause`."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timing = replace(SHORT_WAITS, clock=lambda: self.now, quiet_s=0.3, typing_s=1.0)
+
+    async def pause(self, stage: Stage, seconds: float = 1.1) -> None:
+        self.now += seconds
+        await stage.pilot.pause(2 * SHORT_WAITS.retry_s)
+        if isinstance(stage.app.screen, RequestDialog):
+            stage.app.screen._check_pause()
+        await stage.pilot.pause()
 
 
 async def wait_until_settled(min_sleep: float = 0, max_sleep: float = 1) -> None:

@@ -141,23 +141,24 @@ async def test_ctrl_c_moves_the_draft_to_the_history_or_copies_a_selection() -> 
 
 
 @pytest.mark.parametrize("keys", [(), ("ctrl+r",)], ids=["writing", "searching"])
-async def test_ctrl_c_stops_the_turn_first_and_the_draft_stays(keys: tuple[str, ...]) -> None:
+async def test_ctrl_c_clears_the_draft_first_and_then_stops_the_turn(keys: tuple[str, ...]) -> None:
     client = FakeClient()
     async with run_app(FakeSessions(client)) as stage:
         client.emit(TurnStarted("t1", "work", "edit_mode"))
         await stage.until(lambda: stage.app.executing)
         await stage.type("half a thought")
         await stage.press(*keys)
-        await stage.press("ctrl+c")
-        assert client.submitted == [Interrupt()]
-        client.emit(TurnEnded("t1", "interrupted", "", 1))
-        await stage.until(lambda: not stage.app.executing)
-        assert stage.app.composer.draft.text == ("half a thought" if not keys else "")
         if keys:
-            await stage.press("escape")
-        assert stage.app.composer.text == "half a thought"
+            await stage.press("ctrl+c")
+            assert stage.app.composer.text == "half a thought", "only the search was closed"
         await stage.press("ctrl+c")
         assert stage.app.composer.text == ""
+        assert client.submitted == []
+        assert any("again to stop the work" in note.message for note in stage.app._notifications)
+        await stage.press("ctrl+c")
+        assert client.submitted == [Interrupt()]
+        await stage.press("up")
+        assert stage.app.composer.text == "half a thought"
 
 
 async def test_ctrl_c_stops_a_shell_command_of_the_user(open_app: OpenApp) -> None:
@@ -165,9 +166,8 @@ async def test_ctrl_c_stops_a_shell_command_of_the_user(open_app: OpenApp) -> No
         await stage.send("!echo begun; sleep 600")
         await stage.shows("begun")
         await stage.type("a draft")
-        await stage.press("ctrl+c")
+        await stage.press("ctrl+c", "ctrl+c")
         await stage.shows("interrupted by the user")
-        assert stage.app.composer.text == "a draft"
 
 
 async def test_ctrl_w_deletes_words_as_a_shell_does() -> None:

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from odin.core.call_events import PermissionAnswered, PermissionAsked, QuestionsAnswered, QuestionsAsked
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, TurnEnded, TurnStarted
-from odin.core.op import Answer, Interrupt, Op
+from odin.core.op import Answer, Interrupt, Op, Prompt
 from odin.core.tui_settings import TuiSettings
 from odin.testing import ScriptedCall, reply, say
 from odin.ui.tui.dialogs.dialog import Dialog, RequestDialog
-from tests.tui.conftest import SHORT_WAITS, OpenApp, Stage, run_app
+from tests.tui.conftest import OpenApp, Stage, TypistClock, run_app
 from tests.tui.fake_sessions import START, FakeClient, FakeSessions
 from tests.tui.test_permission_dialog import SCRIPT, wait_for_request, wait_until_closed
 from tests.tui.test_request_snapshots import COMMAND, EDIT, QUESTIONS
@@ -41,60 +41,93 @@ def current_dialog(stage: Stage) -> RequestDialog[Any]:
     return stage.app.screen
 
 
-TYPING = replace(SHORT_WAITS, quiet_s=3600.0, typing_s=3600.0)
-"""Waits of an app whose user types all the time, so that no request takes keys until `stop_typing`."""
-
-
-async def stop_typing(stage: Stage, *words: str) -> None:
-    """Pause until the request takes keys, then count as typing again."""
-    stage.app.timing = replace(SHORT_WAITS, quiet_s=0.01, typing_s=0.01)
-    if isinstance(stage.app.screen, RequestDialog):
-        stage.app.screen._check_quiet()
-    await wait_for_request(stage, *words)
-    stage.app.timing = TYPING
-
-
-async def test_keys_typed_while_a_request_opens_go_to_the_composer() -> None:
-    client = FakeClient([TURN_STARTED])
-    async with run_app(FakeSessions(client), timing=TYPING) as stage:
-        client.emit(COMMAND)
-        await stage.until(lambda: isinstance(stage.app.screen, RequestDialog))
-        await stage.press("y", "e", "s", "backspace")
-        assert not current_dialog(stage).ready
-        await stage.until(lambda: stage.app.composer.text == "ye")
-        assert list_answers(client) == []
-        await stop_typing(stage)
-        await stage.press("y")
-        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
-        assert stage.app.composer.text == "ye"
-        assert stage.app.focused is stage.app.composer
-
-
-async def test_a_request_waits_until_the_user_stops_typing() -> None:
-    client = FakeClient([TURN_STARTED])
-    async with run_app(FakeSessions(client), timing=TYPING) as stage:
+async def test_a_request_leaves_the_keys_to_the_composer_until_it_is_focused() -> None:
+    client, clock = FakeClient([TURN_STARTED]), TypistClock()
+    async with run_app(FakeSessions(client), timing=clock.timing) as stage:
         await stage.type("I am still writ")
         client.emit(COMMAND)
         await stage.type("ing this")
-        assert not isinstance(stage.app.screen, RequestDialog)
-        assert stage.app.composer.text == "I am still writing this"
-        await stop_typing(stage, "git push origin main")
-        await stage.press("n")
-        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "deny")])
-        assert stage.app.composer.text == "I am still writing this"
+        await stage.pilot.pause(0.1)
+        assert not isinstance(stage.app.screen, RequestDialog), "opened while the user types"
+        await clock.pause(stage)
+        await stage.shows("git push origin main", "Tab to answer; what you type goes to the prompt", "writing this")
+        await clock.pause(stage, 60)
+        await stage.type(", say yes")
+        await stage.press("enter")
+        await stage.until(lambda: stage.app.composer.text == "")
+        assert [op.text for op in client.submitted if isinstance(op, Prompt)] == ["I am still writing this, say yes"]
+        await stage.type("and n")
+        await stage.press("tab")
+        assert "Tab to answer" not in stage.screen()
+        await stage.press("y")
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
+        assert stage.app.composer.text == "and n"
+        assert stage.app.focused is stage.app.composer
+
+
+@pytest.mark.parametrize(("keys", "left"), [("hasty", "hasty"), ("may", "ay"), ("vast", "ast"), ("ok y", "ok y")])
+async def test_a_word_typed_at_an_idle_request_is_no_answer_and_not_lost(keys: str, left: str) -> None:
+    client, clock = FakeClient([TURN_STARTED]), TypistClock()
+    async with run_app(FakeSessions(client), timing=clock.timing) as stage:
+        client.emit(COMMAND)
+        await stage.shows("git push origin main")
+        await clock.pause(stage)
+        assert current_dialog(stage).ready
+        await stage.press(*(key if key != " " else "space" for key in keys))
+        await stage.until(lambda: stage.app.composer.text == left)
+        await stage.press("ctrl+c")
+        await stage.until(lambda: stage.app.composer.text == "")
+        assert client.submitted == []
+        await stage.press("y")
+        await stage.until(lambda: stage.app.composer.text == "y")
+        await stage.press("backspace")
+        await clock.pause(stage)
+        await stage.press("y")
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
+
+
+async def test_enter_at_the_end_of_a_sentence_saves_no_rule() -> None:
+    client, clock = FakeClient([TURN_STARTED]), TypistClock()
+    async with run_app(FakeSessions(client), timing=clock.timing) as stage:
+        client.emit(COMMAND)
+        await stage.shows("git push origin main")
+        await clock.pause(stage)
+        await stage.press("s", "e", "n", "d", "enter")
+        await stage.shows("Press Enter again to allow it.")
+        assert list_answers(client) == []
+        await stage.press("escape", "s")
+        clock.now += 2
+        await stage.press("enter")
+        await stage.until(lambda: len(list_answers(client)) == 1)
+
+
+async def test_a_click_focuses_a_request_before_it_answers() -> None:
+    client, clock = FakeClient([TURN_STARTED]), TypistClock()
+    async with run_app(FakeSessions(client), timing=clock.timing) as stage:
+        await stage.type("draft")
+        client.emit(COMMAND)
+        await clock.pause(stage)
+        await stage.shows("Tab to answer")
+        await stage.pilot.click("#answers", offset=(2, 0))
+        assert list_answers(client) == []
+        assert current_dialog(stage).ready
+        stage.render_request()
+        await stage.pilot.click("#answers", offset=(2, 0))
+        await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
 
 
 async def test_a_second_request_is_not_answered_by_a_key_meant_for_the_first() -> None:
-    client = FakeClient([TURN_STARTED])
-    async with run_app(FakeSessions(client), timing=TYPING) as stage:
+    client, clock = FakeClient([TURN_STARTED]), TypistClock()
+    async with run_app(FakeSessions(client), timing=clock.timing) as stage:
         client.emit(EDIT, COMMAND)
-        await stop_typing(stage, "Edit greet.py", "1 more waiting")
+        await stage.shows("Edit greet.py", "1 more waiting")
+        await clock.pause(stage)
         await stage.type("yy")
         await stage.shows("Bash: Publish the branch")
         assert not current_dialog(stage).ready
         assert list_answers(client) == [Answer("ask-1", "allow_once")]
         assert not stage.app.composer.text
-        await stop_typing(stage)
+        await clock.pause(stage)
         await stage.press("n")
         await stage.until(lambda: len(list_answers(client)) == 2)
 
@@ -230,7 +263,7 @@ async def test_answer_keys_can_be_configured() -> None:
         await wait_for_request(stage, "F5 Allow once", "x Deny")
         await stage.press("y", "n")
         assert list_answers(client) == []
-        await stage.press("f5")
+        await stage.press("tab", "f5")
         await stage.until(lambda: list_answers(client) == [Answer("ask-2", "allow_once")])
 
 

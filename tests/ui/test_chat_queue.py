@@ -230,6 +230,28 @@ def test_ctrl_c_clears_the_line_and_sigterm_exits_at_the_prompt(workspace: Path)
         assert terminal.wait_for_exit()[0] == 143
 
 
+def test_ctrl_c_clears_the_line_before_it_stops_the_turn(workspace: Path) -> None:
+    gate = threading.Event()
+    with (
+        ScriptedServer([say("Counted.").hold(gate), say("Again.")]) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("count\n")
+        server.wait_for(1)
+        terminal.type("a draft")
+        terminal.see("a draft")
+        terminal.type("\x03")
+        gate.set()
+        terminal.see("Counted.\r\nedit> ")
+        terminal.type("\x1b[A\n")
+        terminal.see("Again.")
+        terminal.type("\x04")
+        assert terminal.wait_for_exit()[0] == 0
+        assert "interrupted" not in terminal.shown
+        assert "a draft" in server.requests[1].body.decode()
+
+
 def test_continue_resumes_an_interrupted_turn(workspace: Path) -> None:
     with (
         ScriptedServer([say("Never.").stall(), say("On.")]) as server,

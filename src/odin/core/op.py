@@ -57,8 +57,8 @@ QueuePolicy = Literal["pause", "keep", "inject", "drop"]
 class Interrupt(Struct, frozen=True, tag=True):
     """Stop the running turn with its tool calls and processes. False if nothing is running.
 
-    Interrupting the main agent also stops all sub-agents, unless it is to stop `alone`. Interrupting a sub-agent stops
-    only its own turn.
+    Interrupting the main agent also stops all sub-agents at work and cancels their tasks, unless it is to stop `alone`.
+    Interrupting a sub-agent stops only its own turn. Idle tasks stay idle, and no other agent starts a turn for it.
     """
 
     queue: QueuePolicy = "pause"

@@ -32,6 +32,7 @@ class MessageRouter:
         self._wake = wake
         self._batch_s = batch_s
         self._taken: set[str] = set()
+        self._quiet: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def send(self, mail: MailSent) -> MailSent:
@@ -61,9 +62,11 @@ class MessageRouter:
             name, sender, recipient, kind, shown, priority, task_id, artifact, in_reply_to, needs_reply, mode
         )
 
-    def announce(self, mail: MailSent) -> None:
-        """Wake the recipient of mail that was sent, unless it is only progress."""
-        if mail.kind == "progress":
+    def announce(self, mail: MailSent, *, wakes: bool = True) -> None:
+        """Wake the recipient of mail that was sent, unless it is only progress or waits for the next turn."""
+        if not wakes:
+            self._quiet.add(mail.id)
+        if mail.kind == "progress" or not wakes:
             return
         delay = 0.0 if mail.priority != "notify" else self._batch_s
         loop = asyncio.get_running_loop()
@@ -88,7 +91,7 @@ class MessageRouter:
         return ReceivedMessages("\n\n".join(_format_one(item) for item in mail), tuple(item.id for item in mail), mode)
 
     def should_wake(self, agent: str) -> bool:
-        return any(item.kind != "progress" for item in self._list_untaken(agent))
+        return any(item.kind != "progress" and item.id not in self._quiet for item in self._list_untaken(agent))
 
     @property
     def is_waking(self) -> bool:

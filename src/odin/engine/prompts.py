@@ -349,7 +349,7 @@ class Steering:
         if reason == "aborted":
             self._queue.pause_all()
         policy, prompts = self._leftover.policy, self._leftover.prompts
-        if reason != "interrupted" or self._agent or policy == "keep":
+        if reason != "interrupted" or policy == "keep":
             return
         if policy == "pause" or (policy == "inject" and checked):
             self._queue.pause(prompts)

@@ -351,7 +351,8 @@ class Team:
             member.reminders = 0
         if ended.reason == "interrupted":
             mail = self._write_report(member, task, "The user interrupted it. Notify continues it.", "blocked")
-            self._change(member, task, "idle", reason="The user interrupted it.", mail=mail)
+            # What the user has stopped starts no turn of its owner.
+            self._change(member, task, "idle", reason="The user interrupted it.", mail=mail, wakes=False)
         elif ended.reason != "end_turn":
             why = f"It stopped early ({ended.reason}): {ended.error}".strip()
             self._fail(member, task, why)
@@ -439,11 +440,12 @@ class Team:
         stall: str = "",
         completion: TaskReport | None = None,
         mail: MailSent | None = None,
+        wakes: bool = True,
     ) -> None:
         changed = TaskChanged(task.id, state, member.spec.name, summary, reason, stall, completion, mail)
         self._recorder.emit(changed, member.spec.name)
         if mail is not None:
-            self.router.announce(mail)
+            self.router.announce(mail, wakes=wakes)
 
     def _finish(self, member: _Member, reason: ExitReason, text: str) -> None:
         """End an agent whose task has ended, and its owner's task if that was waiting only for this one."""
@@ -564,10 +566,13 @@ class Team:
             self.router.announce(mail)
 
     async def stop_delegated(self, reason: str) -> bool:
-        """Cancel every task that has not ended and has a live agent. False if there is none."""
-        tasks = [
-            task for name in tuple(self._members) if (task := self.find_task(name)) is not None and not task.is_ended
-        ]
+        """Cancel every task that a live agent works on. Idle ones stay, without a reminder. False if there is none."""
+        tasks: list[TaskRecord] = []
+        for member in tuple(self._members.values()):
+            member.stop_timer()
+            task = self.find_task(member.spec.name)
+            if task is not None and not task.is_ended and task.state != "idle":
+                tasks.append(task)
         for task in tasks:
             current = self._recorder.state.board.tasks[task.id]
             if not current.is_ended:

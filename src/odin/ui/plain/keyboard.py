@@ -93,7 +93,7 @@ class Keyboard(Tty):
         self.show()
 
     def clear_text(self) -> None:
-        """Forget what is typed so far."""
+        """Move what is typed so far to the history."""
 
     def hold(self) -> None:
         self._held += 1

@@ -150,7 +150,7 @@ class LineEditor(Keyboard):
         return shorten("\n".join(cut), _MAX_ROWS * self.get_columns())
 
     def clear_text(self) -> None:
-        self._buffer.reset()
+        self._buffer.reset(append_to_history=True)
         self.draw()
 
     def set_text(self, text: str) -> None:

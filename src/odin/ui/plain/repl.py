@@ -234,18 +234,20 @@ class _PlainRepl:
             self._loop.add_signal_handler(number, self._leave, code)
 
     def _handle_interrupt(self) -> None:
-        """Handle Ctrl-C: stop what runs, else clear the line, else close the session list, else exit.
+        """Handle Ctrl-C: clear the line, else stop what runs, else close the session list, else exit.
 
         Exiting takes two: the first may have been meant for a turn that just ended.
         """
-        if self._done.done() or self._interrupt_focused():
+        if self._done.done():
             return
-        if self._sender.expects_turn or self._commands.user_shell.is_running:
+        if self._keyboard.text and not self._keyboard.is_held:
+            self._keyboard.clear_text()
+        elif self._interrupt_focused():
+            return
+        elif self._sender.expects_turn or self._commands.user_shell.is_running:
             self._start_side_task(self._client.submit(Interrupt(alone=not self._sender.expects_turn)))
         elif self._commands.compaction.is_running:
             self._start_side_task(self._commands.cancel_compaction())
-        elif self._keyboard.text:
-            self._keyboard.clear_text()
         elif self._commands.is_choosing:
             self._queue_line("")
         elif self._ending:

@@ -138,15 +138,14 @@ class AgentFocus(SessionObserver):
         return bool(working)
 
     async def interrupt(self) -> bool:
-        """Interrupt the focused agent (Ctrl+C). Sub-agents that work while the main agent is idle are left alone.
+        """Interrupt the focused agent (Ctrl+C). Sub-agents are left alone while the main agent is idle.
 
         A command of the user (`!`) is stopped all the same.
         """
         if agent := self._app.recipient:
             return self._agents.is_live(agent) and await self._app.submit(Interrupt(agent=agent))
-        if not self._app.executing and self._agents.working:
-            return await self._app.submit(Interrupt(alone=True))
-        return await self._app.submit(Interrupt()) or await self._app.submit(CancelCompaction())
+        interrupt = Interrupt(alone=not self._app.executing)
+        return await self._app.submit(interrupt) or await self._app.submit(CancelCompaction())
 
     def exit_app(self) -> None:
         """Exit. While sub-agents work, say what they do and ask first."""

@@ -202,8 +202,10 @@ class OdinApp(SessionApp, inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste):
-            self.last_key_at = time.monotonic()
+            now = self.timing.clock()
+            self.key_pause, self.last_key_at = now - self.last_key_at, now
             if len(self.screen_stack) == 1:
+                self.typed_at = now
                 route_input(self, event)
         await super().on_event(event)
 
@@ -381,20 +383,24 @@ class OdinApp(SessionApp, inherit_bindings=False):
             self.show_toast(f"Effort: {effort}.")
 
     async def action_leave(self) -> None:
-        """Ctrl+C: copy the selection, else interrupt the work, else clear the prompt. Twice: exit."""
+        """Ctrl+C: copy the selection, else clear the prompt, else interrupt the work. Twice: exit."""
         if selected := self.screen.get_selected_text():
             self.copy_to_clipboard(selected)
             self.screen.clear_selection()
             self.show_toast("Copied.")
             return
-        stopped = self._sessions is not None and await self.agent_focus.interrupt()
+        key = self.keys.get_label("leave")
         if self.composer.text or self.composer.is_in_use:
-            if not stopped:
-                self.composer.clear_draft()
-        elif self._quit_press.press():
+            self.composer.clear_draft()
+            if self.agent_focus.is_busy:
+                self.show_toast(f"Cleared; Up brings the prompt back. Press {key} again to stop the work.")
+            return
+        if self._sessions is not None:
+            await self.agent_focus.interrupt()
+        if self._quit_press.press():
             self.agent_focus.exit_app()
         else:
-            self.show_toast(f"Press {self.keys.get_label('leave')} again to exit.")
+            self.show_toast(f"Press {key} again to exit.")
 
     def handle_interrupt(self) -> None:
         """Treat SIGINT as Ctrl+C, unless an external program has the terminal."""

@@ -1,7 +1,6 @@
 """Queue of dialogs for interactions: shows one at a time and withdraws those answered elsewhere."""
 
 import os
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from odin.core.event import AgentEnded, Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import Mode
 from odin.core.interaction import Interaction, make_interaction
 from odin.core.op import Answer, Prompt
-from odin.ui.tui.composer.composer import Composer
 from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.timers import call_after
 
@@ -53,7 +51,7 @@ class DialogQueue:
     def handle_event(self, envelope: Envelope, live: bool) -> None:
         event, agent = envelope.event, envelope.agent
         if isinstance(event, AskEvent):
-            self._pending.append(_PendingAsk(make_interaction(event, agent), time.monotonic()))
+            self._pending.append(_PendingAsk(make_interaction(event, agent), self._app.timing.clock()))
         elif isinstance(event, AnswerEvent):
             self._pending = deque(ask for ask in self._pending if ask.interaction.id != event.ask_id)
             if self._dialog is not None and self._dialog.ask_id == event.ask_id:
@@ -82,7 +80,7 @@ class DialogQueue:
         dialog, self._dialog = self._dialog, None
         if dialog is None:
             return
-        self._closed_at = time.monotonic()
+        self._closed_at = self._app.timing.clock()
         dialog.withdraw()
         if why:
             self._app.show_toast(why)
@@ -106,8 +104,8 @@ class DialogQueue:
                 self._is_announced = True
                 self._app.show_toast("Odin needs an answer. Close this to see the request.")
             return True
-        has_draft = bool(self._app.query_one(Composer).text)
-        return has_draft and time.monotonic() - self._app.last_key_at < self._app.timing.typing_s
+        timing = self._app.timing
+        return timing.clock() - self._app.typed_at < timing.typing_s
 
     def _show(self, ask: _PendingAsk) -> None:
         interaction, info = ask.interaction, self._info
@@ -115,11 +113,11 @@ class DialogQueue:
         is_permission = interaction.kind == "permission"
         patience = 0.0 if info is None else info.confirm_timeout_s if is_permission else info.question_timeout_s
         deadline = ask.since + patience if patience else 0.0
-        keep = time.monotonic() - self._closed_at > _STRAY_KEY_S
         from odin.ui.tui.dialogs.interaction import InteractionDialog
 
         self._dialog = InteractionDialog(interaction, self._submit_answer)
-        self._dialog.expect(waiting=len(self._pending), deadline=deadline, keep=keep)
+        stray_until = self._closed_at + _STRAY_KEY_S
+        self._dialog.expect(waiting=len(self._pending), deadline=deadline, stray_until=stray_until)
         self._app.push_screen(self._dialog, lambda _: self._open_next())
 
     async def _submit_answer(self, answer: Answer, note: str) -> str:
@@ -140,7 +138,7 @@ class DialogQueue:
         except OdinError as error:
             return error.describe()
         if isinstance(op, Answer) and self._dialog is not None and self._dialog.ask_id == op.id:
-            self._dialog, self._closed_at = None, time.monotonic()
+            self._dialog, self._closed_at = None, self._app.timing.clock()
         self._app.request_frame()
         return ""
 

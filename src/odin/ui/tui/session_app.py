@@ -33,6 +33,7 @@ class SessionApp(App[int], inherit_bindings=False):
     """Follows the open session and passes its events to the observers (panels, dialogs, notifier).
 
     `agent` is the agent whose transcript is shown, "" the main agent. `typed_ahead` are lines typed before the start.
+    `typed_at` is when a key last went to the composer, `key_pause` the seconds between the last two keys.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class SessionApp(App[int], inherit_bindings=False):
         self.palette = make_palette(self.current_theme)
         self.failure: BaseException | None = None
         self.ending = asyncio.Event()
-        self.last_key_at = 0.0
+        self.last_key_at = self.typed_at = float("-inf")
+        self.key_pause = 0.0
         self.typed_ahead: list[str] = []
         self.info: SessionInfo | None = None
         self.facts = SessionFacts()

@@ -1,22 +1,25 @@
 """How long the app waits for keys, and between frames."""
 
+import time
+from collections.abc import Callable
+
 from msgspec import Struct
 
 
 class AppTiming(Struct, frozen=True, kw_only=True):
     """The waits of the app, in seconds. Tests of the app pass their own."""
 
-    quiet_s: float = 0.3
-    """A dialog that opens by itself accepts keys after this long without input."""
+    clock: Callable[[], float] = time.monotonic
+    """Measures the pauses between keys."""
 
-    typing_s: float = 0.7
-    """A dialog is not opened within this time after a key press in the composer, to not steal the keyboard."""
+    quiet_s: float = 0.3
+    """A dialog that opens by itself accepts keys after it was visible for this long without input."""
+
+    typing_s: float = 1.0
+    """For this long after a key was typed into the composer, it keeps the keyboard: no dialog takes a key."""
 
     retry_s: float = 0.1
     """Before the app tries again to open a dialog."""
-
-    key_debounce_s: float = 0.25
-    """Keys closer together than this are taken for typed text, not for an answer."""
 
     search_s: float = 0.3
     """Before the text of all sessions is searched for what was typed."""

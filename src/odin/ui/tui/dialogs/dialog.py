@@ -1,7 +1,6 @@
 """Base classes of the dialogs: panels at the bottom of the screen, so that the conversation stays visible."""
 
 import math
-import time
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, TypeVar, cast
 
@@ -96,7 +95,11 @@ class RequestPanel(Vertical):
         super().__init__(classes="panel")
 
     def on_resize(self) -> None:
-        cast(SessionApp, self.app).query_one(BottomArea).reserve(self.outer_size.height, self.screen)
+        self.reserve_rows()
+
+    def reserve_rows(self) -> None:
+        below = cast(RequestDialog[object], self.screen).is_yielding
+        cast(SessionApp, self.app).query_one(BottomArea).reserve(self.outer_size.height, self.screen, below=below)
 
     def on_unmount(self) -> None:
         cast(SessionApp, self.app).query_one(BottomArea).release(self.screen)
@@ -107,13 +110,15 @@ class RequestDialog(Dialog[Result]):
 
     The conversation stays in view above it, and the wheel and the app's scroll keys move it.
 
-    Keys pressed before it appeared must not answer it. Until `AppTiming.quiet_s` passed without input, keys go to the
-    widget that had the focus before, usually the composer; with `keep` false they are dropped, because they were meant
-    for a dialog that closed a moment ago. There is no key to close it: it needs an answer.
+    What is typed for the composer must not answer it. It takes keys (`ready`) once the user has focused it, by key or
+    click, or while the composer is empty and nothing is typed there. Until then it yields: keys go to the widget that
+    had the focus before, usually the composer, which stays visible above. A letter that means nothing to it goes there,
+    too. Keys before `stray_until` are dropped: they were meant for a dialog that closed a moment ago. There is no key
+    to close it: it needs an answer.
 
-    `ask_id` is the id of the session's request, `deadline` when the request times out (time.monotonic, 0 for never),
-    `waiting` the number of requests behind it. `submit` submits an answer and a note for the model (or ""), and returns
-    the error message if it is refused, else "". `_option_lines` maps lines of the text page to option numbers.
+    `ask_id` is the id of the session's request, `deadline` when the request times out (on the clock of the app, 0 for
+    never), `waiting` the number of requests behind it. `submit` submits an answer and a note for the model (or ""), and
+    returns the error message if it is refused, else "". `_option_lines` maps lines of the text page to option numbers.
     """
 
     KEY_SCOPES = ()
@@ -130,14 +135,18 @@ class RequestDialog(Dialog[Result]):
         self._submit_answer = submit
         self.ready = False
         self.is_answered = False
-        self._forwards_keys = True
-        self._quiet_from = time.monotonic()
+        self.is_yielding = False
+        self._is_focused = False
+        self._is_checking = True
+        self._stray_until = float("-inf")
+        self._quiet_from = 0.0
         self._waiting_count = 0
         self._deadline = 0.0
         self._is_withdrawn = False
         self._option_lines: dict[int, int] = {}
 
     def compose(self) -> ComposeResult:
+        self.is_yielding = self._composer.is_in_use
         with RequestPanel():
             yield Static(id="title", classes="title", markup=False)
             yield TextPage(self.make_canvas, id="about")
@@ -149,30 +158,29 @@ class RequestDialog(Dialog[Result]):
             yield ChoiceBar(id="answers")
             yield Static(id="hint", classes="hint", markup=False)
 
-    def expect(self, *, waiting: int, deadline: float, keep: bool) -> None:
+    def expect(self, *, waiting: int, deadline: float, stray_until: float) -> None:
         """Set what is known of the request before the dialog is shown."""
-        self._waiting_count, self._deadline, self._forwards_keys = waiting, deadline, keep
+        self._waiting_count, self._deadline, self._stray_until = waiting, deadline, stray_until
 
     def on_mount(self) -> None:
-        self._quiet_from = time.monotonic()
+        self._quiet_from = self.odin.timing.clock()
         self.odin.query_one(TranscriptView).to_end()
-        call_after(self, self.odin.timing.quiet_s, self._check_quiet)
+        self._check_pause()
         if self._deadline:
             self.set_interval(1.0, self.retitle)
 
     # --- for subclasses ---
 
     def handle_ready(self) -> None:
-        """Called when the dialog starts to accept keys. What names them is shown only from then on."""
+        """Called when the dialog starts or stops to accept keys. What names them is shown only in between."""
         self.show_message()
 
-    async def take_key(self, event: events.Key) -> None:
-        """Handle a key that no widget of the dialog has used."""
+    async def take_key(self, event: events.Key) -> bool:
+        """Handle a key that no widget of the dialog has used. False if it means nothing here."""
         name = self._find_step_action(event.key)
         if name:
-            event.stop()
-            event.prevent_default()
             await self._perform(name)
+        return bool(name)
 
     def _find_step_action(self, key: str) -> str:
         """Return the action of a key in the current step, or ""."""
@@ -186,7 +194,9 @@ class RequestDialog(Dialog[Result]):
             await self.run_action(name)
 
     def show_message(self, text: str = "") -> None:
-        """Show a message, such as what is wrong with an answer."""
+        """Show a message, such as what is wrong with an answer; while typing goes to the prompt, say so."""
+        if self.is_yielding:
+            text = f"{self.odin.keys.get_label('answer_request')} to answer; what you type goes to the prompt above."
         self.query_one("#message", Static).update(escape_hidden(text))
         self.fit()
 
@@ -198,7 +208,8 @@ class RequestDialog(Dialog[Result]):
             text = str(part.content)
             part.display = bool(text) and (part.id != "hint" or height >= SHORT_SCREEN)
             used += wrap_words(text, width).count("\n") + 1 if part.display else 0
-        rows = self.count_panel_rows() - used - self.query_one("#line", Input).display
+        most = height - self.odin.query_one(BottomArea).count_rows() if self.is_yielding else height
+        rows = min(self.count_panel_rows(), most) - used - self.query_one("#line", Input).display
         args = self.query_one(ArgumentsArea)
         if args.display:
             tall = min(max(args.document.line_count + 1, 3), max(rows - 2, 2), _EDIT_ROWS)
@@ -262,62 +273,95 @@ class RequestDialog(Dialog[Result]):
     def make_canvas(self, width: int) -> Canvas:
         return Canvas(width, make_palette(self.odin.current_theme), self.odin.settings.diff, self.odin.clock())
 
-    # --- debounce ---
+    # --- who gets the keys ---
 
-    def _check_quiet(self) -> None:
-        left = self._quiet_from + self.odin.timing.quiet_s - time.monotonic()
+    def _check_pause(self) -> None:
+        """Take the keys once nothing was typed for a while, unless the composer is in use."""
+        timing = self.odin.timing
+        left = max(self._quiet_from + timing.quiet_s, self.odin.typed_at + timing.typing_s) - timing.clock()
         if left > 0.001:
-            call_after(self, left, self._check_quiet)
+            call_after(self, left, self._check_pause)
             return
-        self.ready = True
+        self._is_checking = False
+        if not self.ready and not self._composer.is_in_use:
+            self._set_ready(True)
+
+    def _set_ready(self, ready: bool) -> None:
+        self.ready, self.is_yielding = ready, not ready
         self.handle_ready()
+        self.query_one(RequestPanel).reserve_rows()
+
+    def focus_request(self) -> None:
+        self._is_focused = True
+        self._set_ready(True)
+
+    def yield_keys(self) -> None:
+        """Let the composer have the keys until nothing was typed for a while."""
+        self.odin.typed_at = self.odin.timing.clock()
+        self._is_focused = False
+        if not self.is_yielding:
+            self._set_ready(False)
+        if not self._is_checking:
+            self._is_checking = True
+            call_after(self, self.odin.timing.typing_s, self._check_pause)
 
     def _forward_event(self, event: events.Event) -> None:
         """Restart the quiet period on mouse events, too."""
         if isinstance(event, events.MouseEvent) and not self.ready:
-            self._quiet_from = time.monotonic()
+            self._quiet_from = self.odin.timing.clock()
         super()._forward_event(event)
 
     async def on_key(self, event: events.Key) -> None:
-        if self.ready:
-            await self.take_key(event)
+        if self.ready and await self.take_key(event):
+            pass
+        elif self.ready and not event.is_printable:
             return
+        elif self.odin.keys.find_action(event.key, "request") and not self._composer.popup.open:
+            self.focus_request()
+        else:
+            self._forward_input(event)
         event.stop()
         event.prevent_default()
-        self._quiet_from = time.monotonic()
-        if self._forwards_keys:
-            route_input(self.odin, event)
-            # The widget has no focus: send the key after the events already in its queue.
-            widget = self._widget_below
-            bindings = widget._bindings.key_to_bindings.get(event.key)
-            if bindings and not event.is_printable:
-                widget.call_later(widget.run_action, bindings[0].action)
-            else:
-                widget.post_message(events.Key(event.key, event.character))
 
     def on_paste(self, event: events.Paste) -> None:
-        """Forward an early paste to the prompt. A paste never answers the dialog."""
-        if not self.ready and self._forwards_keys:
-            event.stop()
-            self._quiet_from = time.monotonic()
-            route_input(self.odin, event)
-            self._widget_below.post_message(events.Paste(event.text))
+        """A paste never answers the dialog: it goes to the prompt."""
+        event.stop()
+        self._forward_input(event)
+
+    def _forward_input(self, event: events.Key | events.Paste) -> None:
+        if (now := self.odin.timing.clock()) < self._stray_until:
+            self._quiet_from = now
+            return
+        self.yield_keys()
+        route_input(self.odin, event)
+        # The widget has no focus: send the key after the events already in its queue.
+        is_paste = isinstance(event, events.Paste)
+        again = events.Paste(event.text) if is_paste else events.Key(event.key, event.character)
+        self._widget_below.post_message(again)
+
+    @property
+    def _composer(self) -> Composer:
+        return self.odin.query_one(Composer)
 
     @property
     def _widget_below(self) -> Widget:
         """The widget that had the focus before this dialog appeared."""
         stack = self.odin.screen_stack
-        return stack[max(stack.index(self) - 1, 0)].focused or self.odin.query_one(Composer)
+        return stack[max(stack.index(self) - 1, 0)].focused or self._composer
 
     # --- mouse ---
 
     async def on_choice_bar_chosen(self, message: ChoiceBar.Chosen) -> None:
         if self.ready:
             await self._perform(message.name)
+        else:
+            self.focus_request()
 
     async def on_text_page_clicked(self, message: TextPage.Clicked) -> None:
         number = self._option_lines.get(message.number)
-        if self.ready and number is not None:
+        if not self.ready:
+            self.focus_request()
+        elif number is not None:
             await self._perform(f"pick({number})")
 
     # --- scrolling the request and the conversation ---
@@ -364,7 +408,7 @@ class RequestDialog(Dialog[Result]):
         """Return the end of the title: how many requests wait behind this one, and the seconds left."""
         text = f" · {self._waiting_count} more waiting" if self._waiting_count else ""
         if self._deadline:
-            text += f" · {max(math.ceil(self._deadline - time.monotonic()), 0)} s left"
+            text += f" · {max(math.ceil(self._deadline - self.odin.timing.clock()), 0)} s left"
         return text
 
     def withdraw(self) -> None:

@@ -3,7 +3,6 @@
 No answer is selected when it opens unless the first one is the default, so that a stray Enter allows nothing.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from functools import partialmethod
 from typing import Literal
@@ -71,14 +70,13 @@ class InteractionDialog(RequestDialog[str]):
         self._rule: RuleDraft | None = None
         self._form = ArgumentForm({})
         self._shows_all_answers = False
-        self._stray_key_at = 0.0
         self._is_warned = False
 
     def on_mount(self) -> None:
         self._go_to_step(self._step)
 
     def handle_ready(self) -> None:
-        self._go_to_step(self._step)
+        self._go_to_step(self._step, view=self._view)
 
     # --- appearance ---
 
@@ -94,7 +92,7 @@ class InteractionDialog(RequestDialog[str]):
         danger = format_danger(ask, palette) if self._view == "page" and self._step != "edit" else ""
         self.query_one("#danger", Static).update(danger)
 
-    def _go_to_step(self, step: DialogStep, message: str = "") -> None:
+    def _go_to_step(self, step: DialogStep, message: str = "", view: PageName = "page") -> None:
         """Show another step and only the widgets it needs."""
         self._step = step
         line, args, page = self.query_one("#line", Input), self.query_one("#args"), self.query_one(TextPage)
@@ -105,8 +103,8 @@ class InteractionDialog(RequestDialog[str]):
         # A permission request has them from the start: it would grow over the conversation that it is about.
         choices = self._list_choices() if self.ready or self._request.kind == "permission" else ()
         self.query_one(ChoiceBar).offer(choices, current=0 if is_first_default else -1)
-        self._show_page("page")
-        (line if line.display else args if args.display else page).focus()
+        self._show_page(view)
+        (line if line.display and self.ready else args if args.display else page).focus()
         self.show_message(message)
 
     def _make_label(self) -> str:
@@ -175,22 +173,22 @@ class InteractionDialog(RequestDialog[str]):
 
     # --- keys and clicks ---
 
-    async def take_key(self, event: events.Key) -> None:
+    async def take_key(self, event: events.Key) -> bool:
         name = self._find_step_action(event.key)
         if not name:
-            self._stray_key_at = time.monotonic()
-            return
-        event.stop()
-        event.prevent_default()
-        # Shortly after a key without meaning here, or after the key that opened this step, an answer is not meant.
-        allows = name.startswith("allow_") or (name == "confirm" and self._step in ("rule", "note"))
-        if allows and time.monotonic() - self._stray_key_at < self.odin.timing.key_debounce_s:
-            self.show_message("Ignored a key typed in a burst. Press it again.")
-            self._stray_key_at = time.monotonic()
-            return
-        if event.is_printable and name.startswith(_LOOKING_ACTIONS):
-            self._stray_key_at = time.monotonic()
+            return False
+        # A letter that opened this step may have been the start of a word, and Enter the end of the sentence.
+        allows = name == "confirm" and self._step in ("rule", "note")
+        if allows and not self._is_focused and self.odin.key_pause < self.odin.timing.typing_s:
+            self._is_focused = True
+            self.show_message(f"Press {self.odin.keys.get_label('confirm')} again to allow it.")
+            return True
+        is_letter = (event.character or "").isalpha() and self._step == "ask"
+        self._is_focused = self._is_focused or not is_letter
+        if name.startswith(_LOOKING_ACTIONS) and not self._is_focused:
+            self.yield_keys()
         await self._perform(name)
+        return True
 
     def _find_step_action(self, key: str) -> str:
         keys, ask = self.odin.keys, self._request
@@ -255,7 +253,6 @@ class InteractionDialog(RequestDialog[str]):
             self._rule = RuleDraft(rules, choice.key.startswith("allow"), choice.scope)
             self._set_line(self._rule.text)
             self._go_to_step("rule")
-            self._stray_key_at = time.monotonic()
         elif choice.asks:
             self._go_to_step("text")
         else:

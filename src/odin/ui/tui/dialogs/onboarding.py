@@ -62,10 +62,9 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         line.display = self._step in _TYPING_STEPS
         line.password = self._step == "key"
         (line if line.display else self.query_one(TextPage)).focus()
-        self.query_one("#message", Static).update(text)
         self.query_one(ChoiceBar).offer(self._list_choices() if self.ready else ())
         self.query_one(TextPage).show(self._paint_page)
-        self.fit()
+        super().show_message(text)
 
     def _list_choices(self) -> Sequence[DialogChoice]:
         shown = self.odin.keys.get_label

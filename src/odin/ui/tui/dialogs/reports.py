@@ -322,6 +322,7 @@ _SCOPE_TITLES: dict[KeyScope, str] = {
     "popup": "In the completion popup",
     "queue": "In the list of queued prompts",
     "search": "While searching the conversation",
+    "request": "While a request is open and you write a prompt",
     "answers": "When choosing an answer",
     "step": "When entering an answer",
     "confirm": "In confirmations",

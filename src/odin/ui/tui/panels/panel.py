@@ -88,7 +88,10 @@ class Panel(Widget, can_focus=False):
 
 
 class BottomArea(Vertical):
-    """Everything below the transcript. It grows under a dialog, so that the transcript ends above the dialog."""
+    """Everything below the transcript. It grows under a dialog, so that the transcript ends above the dialog.
+
+    The dialog covers it, or is `below` it while the keyboard belongs to the composer.
+    """
 
     DEFAULT_CSS = """
     BottomArea { height: auto; }
@@ -98,10 +101,15 @@ class BottomArea(Vertical):
         super().__init__(id=id)
         self._reserved_for: object = None
 
-    def reserve(self, rows: int, owner: object) -> None:
+    def reserve(self, rows: int, owner: object, *, below: bool = False) -> None:
         """Take at least this many rows for `owner`."""
         self._reserved_for = owner
-        self.styles.min_height = rows
+        self.styles.min_height = 0 if below else rows
+        self.styles.padding = (0, 0, rows if below else 0, 0)
+
+    def count_rows(self) -> int:
+        """Return how many rows its parts take."""
+        return sum(part.outer_size.height for part in self.children if part.display)
 
     def release(self, owner: object) -> None:
         """Give the rows back, unless another owner has taken them since."""
