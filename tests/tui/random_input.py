@@ -159,7 +159,7 @@ class RandomInput:
         """Press a key. Words that an editing key deletes do not count as lost."""
         before = self.app.composer.text
         await self.press(key)
-        if key not in ("enter", "ctrl+s", "alt+enter", "ctrl+enter", "ctrl+c", "escape", "up", "down", "ctrl+r"):
+        if key not in ("enter", "ctrl+s", "ctrl+enter", "ctrl+c", "escape", "up", "down", "ctrl+r"):
             self.forget_removed_words(before)
 
     async def _press_dialog_key(self) -> None:

@@ -37,7 +37,7 @@ async def test_enter_sends_the_prompt_and_clears_the_composer() -> None:
         assert len(list_prompts(client)) == 1
 
 
-@pytest.mark.parametrize("key", ["shift+enter", "ctrl+j"])
+@pytest.mark.parametrize("key", ["shift+enter", "alt+enter", "ctrl+j"])
 async def test_a_prompt_has_several_lines(key: str) -> None:
     client = FakeClient()
     async with run_app(FakeSessions(client)) as stage:

@@ -127,6 +127,33 @@ async def test_a_dropped_image_is_sent_with_the_prompt(open_app: OpenApp, worksp
 
 
 @pytest.mark.slow
+async def test_undo_and_fork_bring_a_prompt_back_with_its_image_and_typing_replaces_it(
+    open_app: OpenApp, workspace: Path
+) -> None:
+    (workspace / "shot.png").write_bytes(PNG)
+    async with open_app([say("One."), say("Two."), say("Three.")]) as stage:
+        composer, server = stage.app.composer, stage.server
+        await stage.type("what is ")
+        await composer.paste(str(workspace / "shot.png"))
+        await stage.press("enter")
+        await stage.shows("One.")
+        await stage.idle()
+        await stage.send("/undo")
+        await stage.until(lambda: composer.text.startswith("what is [image #1 shot.png]"))
+        await stage.send("/redo")
+        await stage.shows("One.")
+        assert composer.text == ""
+        assert len(server.requests) == 1
+        for command, answer in (("/undo", "Two."), ("/fork 1", "Three.")):
+            await stage.send(command)
+            await stage.until(lambda: composer.text.startswith("what is [image #1 shot.png]"))
+            await stage.press("enter")
+            await stage.shows(answer)
+            await stage.idle()
+            assert server.requests[-1].body.count(b'"type":"image"') == 1
+        assert server.rejected == []
+
+
 async def test_images_are_limited_in_number_and_size(workspace: Path) -> None:
     (workspace / "a.png").write_bytes(PNG)
     (workspace / "big.png").write_bytes(PNG + b"\0" * 5_000_000)

@@ -33,7 +33,7 @@ from odin.core.event_values import (
     Todo,
 )
 from odin.core.interaction import Interaction
-from odin.core.message import Usage
+from odin.core.message import Attachment, Usage
 from odin.core.op import Op, Prompt, Rewind
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.profile import WritableFolders
@@ -64,6 +64,7 @@ class TurnRecord(Struct, frozen=True):
     started: float = 0.0
     files: int = 0
     source: PromptSource = "user"
+    attachments: tuple[Attachment, ...] = ()
 
 
 class QueuedPrompt(PromptData, frozen=True):

@@ -49,6 +49,7 @@ from odin.core.event import (
 )
 from odin.core.event_values import ExitReason, Mode, Todo
 from odin.core.interaction import Interaction, make_interaction
+from odin.core.message import Attachment
 from odin.core.prompt import PromptSource
 
 TurnStatus = Literal["current", "rewound", "blocked", "discarded"]
@@ -89,6 +90,7 @@ class LoggedTurn(Struct, Generic[Captured], eq=False):
     reason: ExitReason | None = None
     answer: str = ""
     todos: tuple[Todo, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
     _changed: set[str] | None = None
     _tools: list[ToolUse] | tuple[ToolUse, ...] = ()
     _updates: list[str] | None = None
@@ -127,6 +129,7 @@ class LoggedTurn(Struct, Generic[Captured], eq=False):
             self.started,
             len(self._changed or ()),
             self.source,
+            self.attachments,
         )
 
 
@@ -174,6 +177,7 @@ class Timeline(Generic[Captured]):
                         turn.status = "discarded"
                 seq, source = envelope.seq, get_source(event)
                 turn = LoggedTurn(event.id, event.body, event.mode, source, envelope.ts, seq, self._capture(seq))
+                turn.attachments = event.attachments
                 self.turns.append(turn)
                 self.running = turn
                 return (turn,)

@@ -108,8 +108,8 @@ class KeyAction(Struct, frozen=True):
 
 KEYS: tuple[KeyAction, ...] = (
     KeyAction("send", "enter", "Send the prompt; it is queued while Odin works.", "composer"),
-    KeyAction("steer", "ctrl+s,alt+enter,ctrl+enter", "Send the prompt into the running turn.", "composer"),
-    KeyAction("newline", "shift+enter,ctrl+j", "Insert a line break.", "composer"),
+    KeyAction("steer", "ctrl+s,ctrl+enter", "Send the prompt into the running turn.", "composer"),
+    KeyAction("newline", "shift+enter,alt+enter,ctrl+j", "Insert a line break.", "composer"),
     KeyAction("edit_outside", "ctrl+x", "Edit the prompt in $EDITOR.", "composer"),
     KeyAction("search_history", "ctrl+r", "Search the prompt history.", "composer"),
     KeyAction("paste_image", "ctrl+v", "Paste text or an image from the clipboard.", "composer"),

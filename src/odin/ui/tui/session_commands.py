@@ -24,7 +24,7 @@ from odin.ui.slash_commands.sessions import (
 )
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.agent_focus import AgentFocus
-from odin.ui.tui.composer.draft import PromptDraft
+from odin.ui.tui.composer.draft import make_draft
 from odin.ui.tui.composer.input_panel import InputPanel
 from odin.ui.tui.session_app import SessionApp
 from odin.ui.tui.session_follower import SessionObserver
@@ -173,6 +173,7 @@ class NavigationCommands(SessionObserver):
             return
         async with self._submit_queue.pause():
             here = self._app.client
+            attached = next((one.attachments for one in (await here.snapshot()).messages if one.id == turn), ())
             try:
                 if session and session != (await here.get_info()).session:
                     await self._app.sessions.resume(session)
@@ -180,13 +181,13 @@ class NavigationCommands(SessionObserver):
             finally:
                 if self._app.client is not here:
                     await self._app.show_session()
-        self.edit_prompt(left)
+        self.edit_prompt(left, attached)
         self._app.show_toast("Continuing in a copy. The original session is unchanged.")
 
-    def edit_prompt(self, text: str) -> None:
-        """Put the text of a prompt into the composer."""
-        if text:
-            self._composer.restore_draft(PromptDraft(text))
+    def edit_prompt(self, text: str, attached: Sequence[Attachment]) -> None:
+        """Put a prompt with its images into the composer, selected, so that what is typed next replaces it."""
+        if text and self._composer.restore_draft(make_draft(text, attached)):
+            self._composer.select_all()
         self._composer.focus()
 
     async def run_sessions(self, rest: str) -> None:
@@ -227,11 +228,11 @@ class NavigationCommands(SessionObserver):
 
     async def rewind(self, op: Rewind) -> None:
         turns = (await self._app.client.snapshot()).prompts
-        text = next((turn.body for turn in turns if turn.id == op.turn), None)
-        if text is None:
+        turn = next((turn for turn in turns if turn.id == op.turn), None)
+        if turn is None:
             raise SessionNotFound("This prompt is no longer in the conversation.")
         if await self._app.client.submit(op) and op.chat:
-            self.edit_prompt(text)
+            self.edit_prompt(turn.body, turn.attachments)
 
 
 class TurnCommands:

@@ -211,13 +211,14 @@ class Composer(StableTextArea):
         """True if there is text in it, or a queued prompt is being edited or the history searched."""
         return not self.draft.is_empty or bool(self.editing_id) or self.searching
 
-    def restore_draft(self, draft: PromptDraft) -> None:
-        """Bring back a draft that could not be sent; if the composer is in use, store it in the history."""
+    def restore_draft(self, draft: PromptDraft) -> bool:
+        """Bring back a draft that could not be sent; if the composer is in use, store it in the history: False."""
         if not self.is_in_use:
             self.show_draft(draft)
-        else:
-            self.prompt_history.add(draft)
-            self.show_toast("The unsent prompt is in the history: press Up on the first line to get it back.")
+            return True
+        self.prompt_history.add(draft)
+        self.show_toast("The unsent prompt is in the history: press Up on the first line to get it back.")
+        return False
 
     def send_draft(self, draft: PromptDraft, delivery: Delivery | None = None) -> None:
         self.prompt_history.add(draft)
