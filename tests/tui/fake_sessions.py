@@ -19,6 +19,8 @@ from odin.core.client import (
     Exchange,
     ExportFormat,
     LoopStatus,
+    ProcessOutput,
+    ProcessRecord,
     RewindPlan,
     SavedSetting,
     ServerScope,
@@ -58,6 +60,7 @@ class FakeClient:
         self.snapshot_fields: dict[str, Any] = {}
         self.plan = RewindPlan()
         self.paths: tuple[str, ...] = ()
+        self.processes: tuple[ProcessRecord, ...] = ()
         self.custom_commands: tuple[CustomCommand, ...] = ()
         self._log: list[Envelope] = []
         self._queues: list[asyncio.Queue[Envelope]] = []
@@ -183,6 +186,12 @@ class FakeClient:
         )
         local = AvailableModel("ollama/qwen3", 32_000, "json", "http://localhost:11434", note="on this machine")
         return (*found, local) if servers == "all" else found
+
+    async def list_processes(self) -> tuple[ProcessRecord, ...]:
+        return self.processes
+
+    async def read_process(self, id: str, after: int = 0) -> ProcessOutput:
+        return ProcessOutput("listening\n", 10)
 
     async def get_loop_status(self, agent: str = "") -> LoopStatus:
         return LoopStatus()

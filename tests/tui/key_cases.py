@@ -7,16 +7,18 @@ from typing import Any
 from msgspec import Struct
 
 from odin.core.call_events import PermissionAsked, PlanAsked, QuestionsAsked, TodosChanged
-from odin.core.client import RewindPlan, SessionSummary, TurnRecord
+from odin.core.client import ProcessRecord, RewindPlan, SessionSummary, TurnRecord
 from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.event_values import FileChange, FileState, Option, Question, ServerStatus, SkippedFile, Todo
 from odin.core.interaction import TrustRequest, ask_for_trust
 from odin.core.op import (
     Answer,
     ChangePrompt,
+    ControlProcess,
     ControlServers,
     DropPrompt,
     Interrupt,
+    MoveToBackground,
     Prompt,
     RemoveRule,
     SetEffort,
@@ -30,6 +32,7 @@ from odin.ui.tui.composer.draft import PromptDraft
 from odin.ui.tui.dialogs.form import FormDialog
 from odin.ui.tui.dialogs.interaction import InteractionDialog
 from odin.ui.tui.dialogs.onboarding import ModelPicker, OnboardingDialog
+from odin.ui.tui.dialogs.processes import ProcessesDialog
 from odin.ui.tui.dialogs.reports import ErrorsDialog, HelpDialog, ReportDialog, Sheet
 from odin.ui.tui.dialogs.rules import RulesDialog, make_rule_form
 from odin.ui.tui.dialogs.servers import ServersDialog
@@ -553,6 +556,11 @@ async def open_servers(scene: Scene) -> None:
     await open_list("mcp", ServersDialog)(scene)
 
 
+async def open_processes(scene: Scene) -> None:
+    scene.client.processes = (ProcessRecord("spawn-1", "make watch", "running", urls={8899: ""}),)
+    await open_list("ps", ProcessesDialog)(scene)
+
+
 CASES: tuple[Case, ...] = (
     Case("send", type_text("hello"), has_prompted(None)),
     Case("steer", type_text("hello"), has_prompted("steer")),
@@ -592,6 +600,7 @@ CASES: tuple[Case, ...] = (
     Case("queue", queue_two_prompts, shows("› queued 2 · edit  two")),
     Case("todos", show_todos, lambda scene: scene.app.todos.folded),
     Case("side_panel", do_nothing, lambda scene: scene.app.side.display),
+    Case("to_background", do_nothing, has_submitted(MoveToBackground())),
     Case("help", do_nothing, is_open(HelpDialog)),
     Case("redraw", record_redraws, lambda scene: any("LayoutUpdate" in type(one).__name__ for one in scene.results)),
     Case("permissions", do_nothing, has_submitted(SetPermissionMode("acceptEdits"))),
@@ -711,6 +720,8 @@ CASES: tuple[Case, ...] = (
     Case("open_rule", RULES, shows("This rule is not stored in a file.")),
     Case("enable_server", open_servers, has_submitted(ControlServers("enable", ("tiny",)))),
     Case("disable_server", open_servers, has_submitted(ControlServers("disable", ("tiny",)))),
+    Case("stop_process", open_processes, has_submitted(ControlProcess("stop", "spawn-1"))),
+    Case("open_port", open_processes, has_submitted(ControlProcess("open", "spawn-1"))),
     Case("reconnect_server", open_servers, has_submitted(ControlServers("reconnect", ("tiny",)))),
     Case("rule_action", open_new_rule, lambda scene: scene.dialog._options["rule_action"][0] == "ask"),
     Case("rule_scope", open_new_rule, shows(" for this project")),

@@ -51,24 +51,24 @@ async def test_the_panel_appears_when_the_window_is_widened_and_f4_hides_it() ->
         await stage.shows("Model", "Context")
         await stage.press("f4")
         await stage.until(lambda: "Context" not in stage.screen())
-        await stage.press("ctrl+b")
+        await stage.press("f4")
         await stage.shows("Context")
         await stage.pilot.resize_terminal(120, 30)
         await stage.shows("Context")
 
 
-async def test_ctrl_b_shows_and_hides_the_panel_at_any_width() -> None:
+async def test_f4_shows_and_hides_the_panel_at_any_width() -> None:
     async with run_app(FakeSessions(FakeClient()), size=(60, 30)) as stage:
         width = stage.app.transcript.region.width
-        await stage.press("ctrl+b")
+        await stage.press("f4")
         await stage.shows("Model", "Context")
         assert stage.app.transcript.region.width == width, "the panel overlays the transcript"
-        await stage.press("ctrl+b")
+        await stage.press("f4")
         await stage.until(lambda: "Context" not in stage.screen())
         await stage.pilot.resize_terminal(160, 30)
         await stage.pilot.pause(0.2)
         assert "Context" not in stage.screen(), "a panel hidden by the user stays hidden"
-        await stage.press("ctrl+b")
+        await stage.press("f4")
         await stage.shows("Context")
         assert stage.app.transcript.region.width < 130
 

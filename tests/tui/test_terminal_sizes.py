@@ -54,10 +54,10 @@ async def test_no_size_crashes_the_app() -> None:
     async with run_app(FakeSessions(client_with_turns(5)), size=(80, 24)) as stage:
         await stage.shows("somewhere")
         for number, size in enumerate(ODD_SIZES, 1):
-            await stage.press("ctrl+b")
+            await stage.press("f4")
             await resize(stage, *size)
             await stage.type("x")
-            await stage.press("f9", "ctrl+b")
+            await stage.press("f9", "f4")
             await resize(stage, 80, 24)
             await stage.shows("somewhere", "x" * number, "edit")
 

@@ -203,6 +203,7 @@ class AgentRuntime:
             preview_effects=_preview_effects,
             list_secret_files=lambda: self.workspace.sandbox.find_secret_files(),
             keep_layer=partial(_keep_layer, f"{core.folder}/layers"),
+            find_moved=self._parts.work.background.find_moved,
             sandbox=self._describe_sandbox,
             steps=steps,
             take_seen_files=self.seen.take_changed,

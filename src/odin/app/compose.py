@@ -262,7 +262,7 @@ def compose_session(
         forget=seen.forget,
         can_confine=sandbox.is_confining,
     )
-    background.listener = job_notifier = JobNotifier(recorder, redact, checkpoints.note_process_end)
+    background.listener = job_notifier = JobNotifier(recorder, interactions, redact, checkpoints.note_process_end)
     verification = OpenedLater(partial(_make_verification, core, interactions))
     work = WorkServices(workspaces, background, checkpoints, verification, ownership, HookTasks())
     parts = SessionParts(core, permissions, answering, extensions, work)
@@ -301,7 +301,8 @@ def compose_session(
         compaction=answering.compaction,
         checkpoints=checkpoints,
         background=background,
-        user_shell=UserShell(runner, recorder, redact, environment.cwd, factory.add_context),
+        job_notifier=job_notifier,
+        user_shell=UserShell(runner, recorder, redact, environment.cwd, factory.add_context, background),
         expander=CommandExpander(
             partial(_load_command_library, core, skills),
             recorder,

@@ -433,8 +433,16 @@ class SpawnStarted(Event, frozen=True):
     log: str = ""
 
 
+class SpawnListening(Event, frozen=True):
+    """A background process listens on a TCP port. `url` is where the host reaches it, or "" if it is not open."""
+
+    id: str
+    port: int
+    url: str = ""
+
+
 class SpawnFinished(Event, frozen=True):
-    """A background process ended. `output` is the tail of a failed process's output."""
+    """A background process ended. `output` is the tail of its output."""
 
     id: str
     status: Literal["finished", "failed", "timed_out", "stopped"]

@@ -153,6 +153,31 @@ class Snapshot(Struct, frozen=True):
         return tuple(turn for turn in self.messages if turn.source != "mail")
 
 
+class ProcessRecord(Struct, frozen=True):
+    """A background process of this run. `agent` started it at `started`, a time.
+
+    `urls` has the ports that it listens on, and where the host reaches them, or "" for one that is not open to it.
+    """
+
+    id: str
+    command: str
+    status: Literal["running", "finished", "failed", "timed_out", "stopped"]
+    description: str = ""
+    agent: str = ""
+    code: int = 0
+    started: float = 0.0
+    seconds: float = 0.0
+    urls: dict[int, str] = field(default_factory=dict[int, str])
+    log: str = ""
+
+
+class ProcessOutput(Struct, frozen=True):
+    """Output of a background process; `end` is where the next part begins."""
+
+    text: str
+    end: int = 0
+
+
 class SkillSummary(Struct, frozen=True):
     """A skill as shown in a list. `source` is project, user, extra or the name of a plugin; `path` its SKILL.md.
 
@@ -422,6 +447,17 @@ class Client(Protocol):
 
     async def read_memory(self) -> tuple[MemoryFile, ...]:
         """Return the memory of the user and of the project."""
+        ...
+
+    async def list_processes(self) -> tuple[ProcessRecord, ...]:
+        """Return the background processes, those that have ended included."""
+        ...
+
+    async def read_process(self, id: str, after: int = 0) -> ProcessOutput:
+        """Return the recent output of a background process after the place `after`: whole lines while it runs.
+
+        Raise UsageError if there is no such process.
+        """
         ...
 
     async def is_working(self) -> bool:

@@ -35,6 +35,7 @@ from odin.core.call_events import (
     RuleRemoved,
     SkillUsed,
     SpawnFinished,
+    SpawnListening,
     SpawnStarted,
     StatusUpdated,
     TextStreamed,
@@ -545,6 +546,7 @@ AnyEvent = (
     | PlanAsked
     | PlanAnswered
     | SpawnStarted
+    | SpawnListening
     | SpawnFinished
     | AgentStarted
     | AgentEnded

@@ -384,6 +384,27 @@ class ControlLanguageServer(Struct, frozen=True, tag=True):
     name: str = ""
 
 
+ProcessAction = Literal["stop", "open"]
+
+
+class ControlProcess(Struct, frozen=True, tag=True):
+    """Stop a background process, or open a port of it to the host; 0 opens all ports that it listens on.
+
+    False if there was nothing to do. Raise UsageError for an unknown process or port.
+    """
+
+    action: ProcessAction
+    id: str
+    port: int = 0
+
+
+class MoveToBackground(Struct, frozen=True, tag=True):
+    """Let the command that an agent waits for go on in the background, and so the `!` commands for it. False if none
+    runs."""
+
+    agent: str = ""
+
+
 Op = (
     Prompt
     | ChangePrompt
@@ -421,4 +442,6 @@ Op = (
     | ControlLanguageServer
     | SetTitle
     | ControlServers
+    | ControlProcess
+    | MoveToBackground
 )

@@ -54,6 +54,12 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
         "List agents and tasks. `stop` cancels an agent's task; `close` ends the agent and keeps its task.",
         "[stop|close NAME [REASON]]",
     ),
+    SlashCommand(
+        "ps",
+        "List background processes; show, follow or stop one, or open its port to your browser. `background` sends "
+        "the running command there.",
+        "[ID [follow|stop|open [PORT]]|background]",
+    ),
     SlashCommand("focus", "Talk to a sub-agent: the next prompts go to it. `main` returns to the main agent.", "NAME"),
     SlashCommand("continue", "Ask the model to continue the conversation as it is."),
     SlashCommand(

@@ -22,6 +22,7 @@ from odin.engine.limits import RepetitionGuard
 from odin.engine.recorder import Recorder
 from odin.engine.rule_changes import RuleChanges
 from odin.policy.decision import Decision
+from odin.sandbox.background import BackgroundProcess
 from odin.session.history import FileHistory
 
 if TYPE_CHECKING:
@@ -242,7 +243,8 @@ class CallDeps(Struct, frozen=True):
     `take_seen_files` returns the files that entered the cache since it was last called. `save` stores a result that is
     too long for the model and returns its path; it only receives redacted text. `set_permission_mode` sets the mode of
     the session and returns its name. `list_secret_files` returns the files of the project that may contain secrets.
-    `keep_layer` keeps what a command wrote with the session, and returns where.
+    `keep_layer` keeps what a command wrote with the session, and returns where. `find_moved` returns the process of a
+    command in a view that the user has sent to the background.
     """
 
     registry: Registry
@@ -256,6 +258,7 @@ class CallDeps(Struct, frozen=True):
     preview_effects: PreviewEffects = _skip_effects
     list_secret_files: Callable[[], tuple[str, ...]] = tuple
     keep_layer: Callable[[ViewLayer], str] = lambda layer: layer.folder
+    find_moved: Callable[[str], BackgroundProcess | None] = lambda call_id: None
     sandbox: Callable[[], str] = lambda: ""
     steps: CallSteps = CallSteps()
     take_seen_files: Callable[[], Iterable[CachedFile]] = tuple

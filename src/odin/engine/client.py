@@ -15,6 +15,8 @@ from odin.core.client import (
     CustomCommand,
     LoopStatus,
     MemoryFile,
+    ProcessOutput,
+    ProcessRecord,
     RewindPlan,
     ServerScope,
     SessionInfo,
@@ -46,7 +48,7 @@ from odin.core.op import (
 )
 from odin.core.policy import CallbackHook, RuleLine, ServerExchange
 from odin.core.prompt import copy_prompt
-from odin.core.text import to_valid_unicode_all
+from odin.core.text import to_valid_unicode, to_valid_unicode_all
 from odin.core.tool import Tool
 from odin.engine.event_bus import Subscription, replay_log, stream_named, validate_names
 from odin.engine.prompts import change_prompt
@@ -275,6 +277,7 @@ class OpenSession:
         await deps.team.close()
         await deps.compaction.close()
         await deps.user_shell.close()
+        await deps.job_notifier.close()
         await deps.background.close()
         await deps.checkpoints.record_background()
         await deps.hooks.end_session()
@@ -369,6 +372,29 @@ class LocalClient:
 
     async def read_memory(self) -> tuple[MemoryFile, ...]:
         return await self._deps.memory.read()
+
+    async def list_processes(self) -> tuple[ProcessRecord, ...]:
+        self._deps.background.look_for_ports()
+        return tuple(
+            ProcessRecord(
+                id=item.id,
+                command=to_valid_unicode(self._deps.redact(item.request.command).text),
+                status=item.status,
+                description=item.request.description,
+                agent=item.request.agent,
+                code=item.code,
+                started=item.started,
+                seconds=item.seconds,
+                urls=dict(item.urls),
+                log=to_valid_unicode(item.log.path),
+            )
+            for item in self._deps.background.list_all()
+        )
+
+    async def read_process(self, id: str, after: int = 0) -> ProcessOutput:
+        spawned = self._deps.background.find(id)
+        text, end = spawned.log.read_recent(after, whole_lines=spawned.status == "running")
+        return ProcessOutput(to_valid_unicode(self._deps.redact(text).text), end)
 
     async def is_working(self) -> bool:
         return self._deps.team.is_busy

@@ -12,6 +12,7 @@ refusals and exceptions become results that the model reads.
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -465,6 +466,9 @@ class CallExecutor:
                 raw = raw or await self.run_tool(call, context)
                 run.stop_clock()  # it does not count how long the user thinks about it
                 run.partial = raw.output
+                moved = self._deps.find_moved(call.id) if raw.output.asynchronous else None
+                if moved is not None and moved.settler is not None and moved.running.view is not None:
+                    moved.settler.set_result(functools.partial(settlement.settle_later, moved.running.view))
                 outcome = raw.output if raw.is_stopped else await settlement.settle(raw.output)
             except ViewUnavailable as error:
                 raw = RawOutput(fail(f"Not run: it needs a private view of the project. {error}."))

@@ -136,14 +136,16 @@ class Interactions:
         *,
         recheck: Recheck | None = None,
         handle_answer: HandleAnswer = _keep_answer,
+        turn: str = "",
     ) -> Answer | None:
         """Return the answer, or None if rules decide by now: check the call again.
 
-        An answer by `timeout` or `shutdown` is none of a user.
+        An answer by `timeout` or `shutdown` is none of a user. With a `turn` of its own it is asked at once, also while
+        the agent asks something else.
         """
         self._asking += 1
         try:
-            async with self._turns[agent]:
+            async with self._turns[turn or agent]:
                 if self.is_closed:
                     return Answer("", "deny", str(AgentShutdown()), by="shutdown")
                 if recheck is not None and recheck() != "ask":
@@ -209,13 +211,13 @@ class Interactions:
             self._recorder.emit(Warned(effect.notice), call.agent)
 
     async def ask_questions(
-        self, call_id: str, questions: tuple[Question, ...], agent: str, server: str = ""
+        self, call_id: str, questions: tuple[Question, ...], agent: str, server: str = "", turn: str = ""
     ) -> tuple[tuple[str, ...], ...] | None:
         """Return one answer per question, or None if the user cancelled.
 
         Raise TimeoutError if no answer came, and NeedsConfirmation if nobody can be asked.
         """
-        answer = await self._ask_user(QuestionsAsked("", call_id, questions, server), agent)
+        answer = await self._ask_user(QuestionsAsked("", call_id, questions, server), agent, turn)
         return None if answer.choice == "cancel" else answer.answers
 
     async def ask_plan(self, call_id: str, plan: PlanProposal, agent: str) -> Answer:
@@ -225,10 +227,10 @@ class Interactions:
         """
         return await self._ask_user(PlanAsked("", call_id, *msgspec.structs.astuple(plan)), agent)
 
-    async def _ask_user(self, asked: AskEvent, agent: str) -> Answer:
+    async def _ask_user(self, asked: AskEvent, agent: str, turn: str = "") -> Answer:
         if not self.can_ask and not self.is_closed:
             raise NeedsConfirmation(NO_CLIENT)
-        answer = await self.ask(asked, agent)
+        answer = await self.ask(asked, agent, turn=turn)
         assert answer is not None
         if answer.by == "shutdown":
             raise AgentShutdown

@@ -1,33 +1,48 @@
-"""Notifications about ended background processes.
+"""Notifications about background processes.
 
 When one ends, the agent that started it is notified: a busy agent with its next request, an idle one by a turn of its
-own. Notifications that a sub-agent did not read go to the main agent.
+own. Notifications that a sub-agent did not read go to the main agent. What the user does with one is only noted for the
+next prompt. When one listens on a port of the sandbox, the user is asked whether to open it to the host.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from odin.core.call_events import SpawnFinished, SpawnStarted
+from odin.core.call_events import SpawnFinished, SpawnListening, SpawnStarted
 from odin.core.errors import OdinError
+from odin.core.event import Warned
+from odin.core.event_values import Option, Question
 from odin.core.op import Prompt
 from odin.core.policy import Redact, redact_nothing
 from odin.core.timeline import PROCESS_END_SUFFIX
 from odin.engine.agent import Agent
+from odin.engine.interactions import Interactions
 from odin.engine.recorder import Recorder
-from odin.sandbox.background import BackgroundProcess
+from odin.sandbox.background import BackgroundProcess, Settle
 from odin.sandbox.process import describe_exit
+
+_DISCARDED = "[What it had changed was discarded, because the session ended.]"
 
 
 class JobNotifier:
     """Routes notifications to the running agents. `on_end` is called after each process that has ended."""
 
     def __init__(
-        self, recorder: Recorder, redact: Redact = redact_nothing, on_end: Callable[[], None] = lambda: None
+        self,
+        recorder: Recorder,
+        interactions: Interactions,
+        redact: Redact = redact_nothing,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._recorder = recorder
+        self._interactions = interactions
+        self._opened: dict[tuple[str, int], bool] = {}
+        """By command and port: whether the user wants it open. He is asked once."""
         self._redact = redact
         self._on_end = on_end
         self._agents: dict[str, Agent] = {}
+        self._settling: dict[asyncio.Task[None], asyncio.Future[Settle]] = {}
 
     def register(self, agent: Agent) -> None:
         self._agents[agent.name] = agent
@@ -51,26 +66,94 @@ class JobNotifier:
             order.agent,
         )
 
+    def on_listening(self, spawned: BackgroundProcess, port: int) -> None:
+        """Record the port. If only the sandbox reaches it, ask whether to open it."""
+        self._recorder.emit(SpawnListening(spawned.id, port, spawned.urls[port]), spawned.request.agent)
+        if not spawned.urls[port]:
+            task = asyncio.get_running_loop().create_task(self._offer_port(spawned, port))
+            spawned.tasks.add(task)
+
+    async def _offer_port(self, spawned: BackgroundProcess, port: int) -> None:
+        key = spawned.request.command, port
+        if key not in self._opened and self._interactions.can_ask:
+            about = self._redact(spawned.name).text
+            question = Question(
+                "Port",
+                f"{about} listens on port {port} in its sandbox. Open it, so that your browser can reach it?",
+                (
+                    Option("Open it", "on this machine only"),
+                    Option("Keep it closed", f"/ps {spawned.id} open opens it"),
+                ),
+            )
+            agent, call_id = spawned.request.agent, spawned.request.call_id
+            with suppress(OdinError, TimeoutError):
+                answers = await self._interactions.ask_questions(call_id, (question,), agent, turn=spawned.id)
+                self._opened.setdefault(key, bool(answers) and answers[0] == ("Open it",))
+        if self._opened.get(key):
+            await self.open_port(spawned, port)
+
+    async def open_port(self, spawned: BackgroundProcess, port: int) -> None:
+        """Open a port to the host, because the user wants it."""
+        self._opened[spawned.request.command, port] = True
+        if spawned.urls[port]:
+            return
+        try:
+            url = await spawned.open_port(port)
+        except OSError as error:
+            self._recorder.emit(Warned(f"Port {port} of {spawned.id} could not be opened: {error}."))
+            return
+        self._recorder.emit(SpawnListening(spawned.id, port, url), spawned.request.agent)
+        self._note(spawned, f"The user opened port {port} of {spawned.name}: it is {url} for the user's browser.")
+
+    def _note(self, spawned: BackgroundProcess, text: str) -> None:
+        agent = self._agents.get(spawned.request.agent) or self._agents.get("")
+        if agent is not None:
+            agent.add_note(self._redact(text).text)
+
     def on_ended(self, spawned: BackgroundProcess) -> None:
         """Record the end, and notify the agent unless the process was stopped on purpose."""
         if spawned.status == "running":
             return
-        tail = "" if spawned.status in ("finished", "stopped") else spawned.log.read_tail()
-        output = self._redact(tail).text
+        output = self._redact(spawned.log.read_tail()).text
+        is_late = spawned.settler is not None and self._interactions.is_closed
+        if is_late:
+            output = f"{output}\n{_DISCARDED}".lstrip()
         finished = SpawnFinished(spawned.id, spawned.status, spawned.code, output)
         with suppress(OdinError):  # the next turn reports a log that cannot be written
             self._recorder.emit(finished, spawned.request.agent)
         self._on_end()
-        if spawned.status != "stopped":
-            self._notify(
-                spawned.request.agent,
-                Prompt(
-                    f"{spawned.id}{PROCESS_END_SUFFIX}",
-                    _describe_end(spawned, output),
-                    spawned.request.mode,
-                    source="mail",
-                ),
-            )
+        if spawned.settler is None or is_late:
+            self._report_end(spawned, output)
+        else:
+            task = asyncio.get_running_loop().create_task(self._settle(spawned, spawned.settler, output))
+            self._settling[task] = spawned.settler
+            task.add_done_callback(self._settling.pop)
+
+    async def _settle(self, spawned: BackgroundProcess, settler: "asyncio.Future[Settle]", output: str) -> None:
+        """Decide about what a command wrote in its view, as at the end of one in the foreground, and report it."""
+        settle = await settler
+        settled = await settle("" if spawned.status in ("finished", "failed") else "It was stopped.")
+        text = "\n".join(filter(None, (settled.text.strip(), spawned.running.excess)))
+        if settled.for_user:
+            self._recorder.emit(Warned(self._redact(settled.for_user).text), spawned.request.agent)
+        if not self._interactions.is_closed:
+            self._report_end(spawned, output, self._redact(text).text)
+
+    async def close(self) -> None:
+        """Wait until what ended commands wrote is decided."""
+        for settler in self._settling.values():
+            settler.cancel()  # of a call that did not get that far
+        if self._settling:
+            await asyncio.wait(self._settling)
+
+    def _report_end(self, spawned: BackgroundProcess, output: str, settled: str = "") -> None:
+        text = _describe_end(spawned, output)
+        text = f"{text}\n{settled}".rstrip()
+        if spawned.is_stopped_by_user or (not spawned.request.call_id and spawned.status != "stopped"):
+            self._note(spawned, text)
+        elif spawned.status != "stopped" or settled:
+            mail = Prompt(f"{spawned.id}{PROCESS_END_SUFFIX}", text, spawned.request.mode, source="mail")
+            self._notify(spawned.request.agent, mail)
 
     def _notify(self, name: str, notification: Prompt) -> None:
         agent = self._agents.get(name)
@@ -81,6 +164,9 @@ class JobNotifier:
 
 
 def _describe_end(spawned: BackgroundProcess, output: str) -> str:
+    if spawned.status == "stopped":
+        who = "The user stopped" if spawned.is_stopped_by_user else "Stopped:"
+        return f"{who} the background process {spawned.name}."
     starter = f", started by {spawned.request.agent}," if spawned.request.agent else ""
     if spawned.status == "timed_out":
         outcome = f"was stopped after its time limit of {spawned.request.seconds:g} s"

@@ -11,6 +11,7 @@ from odin.core.policy import CallbackHook, Redact
 from odin.engine.delegation import DelegationService
 from odin.engine.hooks import TurnHooks
 from odin.engine.interactions import Interactions
+from odin.engine.job_notifier import JobNotifier
 from odin.engine.limits import CostBudget
 from odin.engine.prompts import Attachments, CommandExpander, NoAttachments
 from odin.engine.recorder import Recorder
@@ -47,6 +48,7 @@ class SessionDeps(Struct, frozen=True):
     compaction: "ManualCompaction"
     checkpoints: "Checkpoints"
     background: BackgroundProcesses
+    job_notifier: JobNotifier
     user_shell: UserShell
     expander: CommandExpander
     models: "ModelControl"

@@ -26,8 +26,10 @@ from odin.core.op import (
     ChangeMemory,
     Compact,
     ControlLanguageServer,
+    ControlProcess,
     ControlServers,
     DefineAgents,
+    MoveToBackground,
     Op,
     Redo,
     RemoveLastMessage,
@@ -143,6 +145,26 @@ class SessionOps:
             self._recorder.emit(ServersToggled(names, op.action == "enable"))
         return bool(names) or op.action == "reconnect"
 
+    async def _control_process(self, op: ControlProcess) -> bool:
+        spawned = self._deps.background.find(op.id)
+        if op.action == "stop":
+            is_left = spawned.status == "running" or spawned.has_survivors()
+            if is_left:
+                await self._deps.background.stop(spawned, by_user=True)
+            return is_left
+        self._deps.background.look_for_ports()
+        if not spawned.urls or (op.port and op.port not in spawned.urls):
+            ports = ", ".join(map(str, spawned.urls))
+            hint = f"It listens on {ports}." if ports else "Start it first, or wait until it listens."
+            raise UsageError(f"{spawned.id} does not listen on {op.port or 'a port'}.", hint)
+        closed = [port for port, url in spawned.urls.items() if not url and op.port in (0, port)]
+        for port in closed:
+            await self._deps.job_notifier.open_port(spawned, port)
+        return bool(closed)
+
+    async def _move_to_background(self, op: MoveToBackground) -> bool:
+        return self._deps.background.release(op.agent)
+
     async def _add_rule(self, op: AddRule) -> bool:
         self._start.open()
         await self._deps.rules.add(op.text, op.action, op.scope)
@@ -246,5 +268,7 @@ _OP_HANDLERS: dict[type[Op], Callable[[SessionOps, Any], Awaitable[bool]]] = {
     SetBudget: SessionOps._set_budget,
     SetTitle: SessionOps._set_title,
     ControlServers: SessionOps._control_servers,
+    ControlProcess: SessionOps._control_process,
+    MoveToBackground: SessionOps._move_to_background,
     ControlLanguageServer: SessionOps._switch_language_server,
 }

@@ -71,6 +71,7 @@ class Settlement:
         self.stops_turn = False
         self._has_ended = False
         self._is_applied = False
+        self._is_late = False
         self._call = call
         self._scope = scope
         self._deps = deps
@@ -106,6 +107,14 @@ class Settlement:
             return _add_remark(output, "What it changed was kept.")
         drop_layer(layer)
         return _add_remark(output, f"What it had changed was discarded. {_UNCHANGED}")
+
+    async def settle_later(self, layer: ViewLayer, cut_off: str) -> ToolOutput:
+        """Decide about what a command wrote that the user has sent to the background. It cannot run again."""
+        self._is_late = True
+        outcome = await self._settle_layer(ToolOutput(""), layer, cut_off)
+        if isinstance(outcome, ToolOutput):
+            return outcome
+        return _add_remark(ToolOutput(""), f"What it had changed was discarded. {_UNCHANGED} Run it again.")
 
     # --- what it wrote ---
 
@@ -275,7 +284,7 @@ class Settlement:
         """Let a command that cannot have a view change the project directly, if the user agrees."""
         policy, profile = self._deps.policy(), replace(self._context.profile, view=False, hidden=())
         again = Rerun(profile, f"It ran directly in the project, not in a private view: {reason}.", "without a view")
-        if policy.yes or policy.permission_mode == "bypassPermissions":
+        if not self._is_late and (policy.yes or policy.permission_mode == "bypassPermissions"):
             return again
         why = f"It cannot run in a private view: {reason}. It would change the project directly."
         return await self._ask_again(output, again, why, "Run this directly in the project")
@@ -313,6 +322,8 @@ class Settlement:
         self, output: ToolOutput, again: Rerun, why: str, title: str, **more: bool
     ) -> ToolOutput | Rerun:
         """Ask whether a command may run again. If not, return its output with a remark."""
+        if self._is_late:
+            return _add_remark(output, f"{why} What it had changed was discarded. {_UNCHANGED} Run it again.")
         if not self._can_ask():
             if more:
                 return output

@@ -16,9 +16,10 @@ from odin.core.policy import Redact
 from odin.core.profile import UNSANDBOXED
 from odin.core.text import to_valid_unicode
 from odin.engine.recorder import Recorder
+from odin.sandbox.background import BackgroundProcesses, SpawnRequest
 from odin.sandbox.output import decode_output, strip_ansi
 from odin.sandbox.process import describe_exit
-from odin.sandbox.runner import CommandResult, ProcessRunner
+from odin.sandbox.runner import CommandReleased, CommandResult, ProcessRunner
 
 MAX_SECONDS = 3600.0
 MAX_AT_ONCE = 20
@@ -42,8 +43,10 @@ class UserShell:
         redact: Redact,
         cwd: str,
         add_context: Callable[[ContextAdded, str], None],
+        background: BackgroundProcesses,
     ) -> None:
         self._runner = runner
+        self._background = background
         self._recorder = recorder
         self._redact = redact
         self._cwd = cwd
@@ -87,15 +90,17 @@ class UserShell:
         shown = _LiveOutput(op, self._recorder, self._redact)
         stopped: list[CommandResult] = []
         try:
-            finished = await self._runner.run(
-                op.command,
-                cwd=self._cwd,
-                timeout=MAX_SECONDS,
-                on_output=shown.add,
-                on_cancelled=stopped.append,
-                limit=_OUTPUT_CHARS,
-                profile=UNSANDBOXED,
-            )
+            with self._background.offer(op.agent) as released:
+                finished = await self._runner.run(
+                    op.command,
+                    cwd=self._cwd,
+                    timeout=MAX_SECONDS,
+                    on_output=shown.add,
+                    on_cancelled=stopped.append,
+                    limit=_OUTPUT_CHARS,
+                    profile=UNSANDBOXED,
+                    released=released,
+                )
             lines = [finished.output.rstrip("\n") or "(no output)"]
             if finished.timed_out:
                 lines.append(f"(timed out after {MAX_SECONDS:g} s and was stopped with everything it had started)")
@@ -104,6 +109,12 @@ class UserShell:
             if finished.has_survivors:
                 lines.append("(a process it started still runs in the background until the session ends)")
             text = "\n".join(lines)
+        except CommandReleased as command:
+            request = SpawnRequest(op.command, self._cwd, agent=op.agent)
+            spawned = self._background.adopt(request, command, self._runner)
+            text = f"{command.printed.rstrip()}\n(sent to the background as {spawned.id}, where it goes on)".lstrip(
+                "\n"
+            )
         except asyncio.CancelledError:
             output = "".join(part.output for part in stopped).rstrip("\n")
             text = f"{output}\n(interrupted by the user and stopped with everything it had started)".lstrip("\n")

@@ -1,19 +1,27 @@
-"""Background processes, which outlive the tool call that started them: jobs with a time limit and services without."""
+"""Background processes, which outlive the tool call that started them: jobs with a time limit and services without.
+
+Odin looks for the ports that they listen on. A port in the sandbox's network is opened to the host only if the user
+says so.
+"""
 
 import asyncio
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.profile import PROJECT, ProcessProfile
+from odin.core.tool import ToolOutput
 from odin.sandbox.output import BackgroundLog
-from odin.sandbox.process import RunningProcess
-from odin.sandbox.runner import ProcessRunner
+from odin.sandbox.ports import Address, PortForward, has_own_network, list_listeners, list_sockets
+from odin.sandbox.process import RunningProcess, find_marked, list_group_members
+from odin.sandbox.runner import CommandReleased, ProcessRunner
 
 MAX_AT_ONCE = 50
 MAX_SECONDS = 600.0
@@ -24,7 +32,13 @@ _MAX_FINISHED = 100
 _KILL_SECONDS = 1.0
 """Seconds to wait for a killed process to disappear."""
 
+_LOOK_S, _MAX_LOOK_S = 0.5, 5.0
+"""How long after its start, and then how often at the least, a process is looked at for new ports."""
+
 BackgroundStatus = Literal["running", "finished", "failed", "timed_out", "stopped"]
+
+
+Settle = Callable[[str], Awaitable[ToolOutput]]
 
 
 class SpawnRequest(Struct, frozen=True):
@@ -45,7 +59,12 @@ class SpawnRefused(Exception):
 
 
 class BackgroundProcess:
-    """One background process, running or ended."""
+    """One background process, running or ended.
+
+    `urls` has the ports it listens on, and where the host reaches them, or "" for one that is not open to the host.
+    `tasks` end with it. `settler` is for one that runs in a view: the function that decides about what it wrote when it
+    has ended. Its argument says why that is not complete, or is "".
+    """
 
     def __init__(
         self, id: str, request: SpawnRequest, log: BackgroundLog, running: RunningProcess, runner: ProcessRunner
@@ -58,6 +77,14 @@ class BackgroundProcess:
         self.code = 0
         self.running = running
         self.is_stop_requested = False
+        self.is_stopped_by_user = False
+        self.urls: dict[int, str] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.settler: asyncio.Future[Settle] | None = None
+        self._addresses: dict[int, Address] = {}
+        self._forwards: list[PortForward] = []
+        self._seen: dict[str, Address] = {}
+        self.started = time.time()
         self._began = time.monotonic()
         self._ended = 0.0
 
@@ -75,7 +102,39 @@ class BackgroundProcess:
         """True if it has ended but a process it started still runs."""
         return self.status != "running" and (self.running.is_reading or self.running.has_survivors())
 
+    def find_new_ports(self) -> list[int]:
+        """Return the ports that it listens on since the last look."""
+        try:
+            is_apart = has_own_network(self.running.pid)
+        except OSError:  # it has ended, or this system has no /proc
+            return []
+        listeners = list_listeners(self.running.pid)
+        new = listeners.keys() - self._seen.keys()
+        self._seen = listeners
+        if not new:
+            return []
+        own = list_sockets({*list_group_members(self.running.pid), *find_marked(self.running.mark)})
+        found = {listeners[number][1]: listeners[number] for number in new & own}
+        ports = [port for port in found if port not in self.urls]
+        self._addresses |= found
+        self.urls |= {port: "" if is_apart else f"http://127.0.0.1:{port}" for port in ports}
+        return sorted(ports)
+
+    async def open_port(self, port: int) -> str:
+        """Forward a port of the host to one that it listens on. Return its URL. Raise OSError."""
+        if not self.urls[port]:
+            forward = PortForward(self._addresses[port], self.running.open_socket)
+            await forward.open()
+            self._forwards.append(forward)
+            self.urls[port] = forward.url
+        return self.urls[port]
+
     def finish(self, status: BackgroundStatus) -> None:
+        for task in self.tasks:
+            task.cancel()
+        for forward in self._forwards:
+            forward.close()
+        self.urls.clear()
         self.status = status
         self.code = self.running.code
         self._ended = time.monotonic()
@@ -85,6 +144,8 @@ class BackgroundListener(Protocol):
     """Notified when background processes start and end."""
 
     def on_started(self, spawned: BackgroundProcess) -> None: ...
+
+    def on_listening(self, spawned: BackgroundProcess, port: int) -> None: ...
 
     def on_ended(self, spawned: BackgroundProcess) -> None: ...
 
@@ -107,6 +168,7 @@ class BackgroundProcesses:
         self._count = used_ids
         self._processes: dict[str, BackgroundProcess] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[asyncio.Future[None], str] = {}
         self._closed = False
 
     def add_runner(self, agent: str, runner: ProcessRunner) -> None:
@@ -129,8 +191,13 @@ class BackgroundProcesses:
             log.close()
             Path(log.path).unlink(missing_ok=True)
             raise
-        spawned = self._processes[name] = BackgroundProcess(name, request, log, running, runner)
-        self._tasks[name] = asyncio.get_running_loop().create_task(self._watch(spawned))
+        return self._add(BackgroundProcess(name, request, log, running, runner))
+
+    def _add(self, spawned: BackgroundProcess) -> BackgroundProcess:
+        running, loop = spawned.running, asyncio.get_running_loop()
+        self._processes[spawned.id] = spawned
+        self._tasks[spawned.id] = loop.create_task(self._watch(spawned))
+        spawned.tasks.add(loop.create_task(self._watch_ports(spawned)))
         try:
             if self.listener is not None:
                 self.listener.on_started(spawned)
@@ -152,16 +219,80 @@ class BackgroundProcesses:
     def get(self, id: str) -> BackgroundProcess | None:
         return self._processes.get(id)
 
+    def find(self, id: str) -> BackgroundProcess:
+        """Return the process with this id, or number. Raise UsageError if there is none."""
+        found = self.get(id) or self.get(f"spawn-{id}")
+        if found is None:
+            known = ", ".join(item.id for item in self.list_all())
+            raise UsageError(f"There is no background process {id!r}.", f"Known: {known or 'none'}.")
+        return found
+
     def list_running_calls(self) -> list[str]:
-        """Return the ids of the calls whose processes still run."""
-        return [item.request.call_id for item in self.list_all() if item.status == "running"]
+        """Return the ids of the calls whose processes still run and may change the project."""
+        running = (item for item in self.list_all() if item.status == "running" and item.running.view is None)
+        return [item.request.call_id for item in running]
 
     def list_all(self) -> tuple[BackgroundProcess, ...]:
         return tuple(self._processes.values())
 
-    async def stop(self, spawned: BackgroundProcess) -> None:
-        """Terminate a process (TERM, then KILL). The agent that started it is not notified."""
+    @contextmanager
+    def offer(self, agent: str) -> Generator["asyncio.Future[None]"]:
+        """Yield what is done when the user sends the command that this agent waits for to the background."""
+        released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[released] = agent
+        try:
+            yield released
+        finally:
+            del self._waiting[released]
+
+    def release(self, agent: str) -> bool:
+        """Let the commands that this agent waits for go on in the background. Return False if there are none.
+
+        Raise UsageError if too many run there.
+        """
+        found = [released for released, name in self._waiting.items() if name == agent and not released.done()]
+        if len(self._tasks) + len(found) > MAX_AT_ONCE:
+            raise UsageError(f"{MAX_AT_ONCE} background processes are already running.", "Stop one with /ps first.")
+        for released in found:
+            released.set_result(None)
+        return bool(found)
+
+    def adopt(self, request: SpawnRequest, command: CommandReleased, runner: ProcessRunner) -> BackgroundProcess:
+        """Go on with a command that was sent to the background. Raise OSError if its log cannot be written."""
+        name, log = self._create_log()
+        log.add(command.printed.encode("utf-8", "surrogateescape"))
+        command.running.pipes[0].redirect(log)
+        spawned = BackgroundProcess(name, request, log, command.running, runner)
+        if command.running.view is not None:
+            spawned.settler = asyncio.get_running_loop().create_future()
+        return self._add(spawned)
+
+    def find_moved(self, call_id: str) -> BackgroundProcess | None:
+        """Return the process of a call if it still needs its settler."""
+        left = (item for item in self.list_all() if item.settler is not None and not item.settler.done())
+        return next((item for item in left if item.request.call_id == call_id), None)
+
+    def look_for_ports(self) -> None:
+        """Look now for the ports of all running processes."""
+        for spawned in self.list_all():
+            self._look_for_ports_of(spawned)
+
+    def _look_for_ports_of(self, spawned: BackgroundProcess) -> None:
+        for port in spawned.find_new_ports() if spawned.status == "running" else ():
+            if self.listener is not None:
+                self.listener.on_listening(spawned, port)
+
+    async def _watch_ports(self, spawned: BackgroundProcess) -> None:
+        pause = _LOOK_S
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _MAX_LOOK_S)
+            self._look_for_ports_of(spawned)
+
+    async def stop(self, spawned: BackgroundProcess, *, by_user: bool = False) -> None:
+        """Terminate a process (TERM, then KILL). The agent that started it is notified only if the user stops it."""
         spawned.is_stop_requested = True
+        spawned.is_stopped_by_user = by_user
         await spawned.runner.terminate(spawned.running)
         watch = self._tasks.get(spawned.id)
         if watch is not None:

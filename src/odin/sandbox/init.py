@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 else:
     import _signal
 
-START, CONNECT, COUNT, SEEN, PREPARE = b"s", b"c", b"n", b"p", b"v"
+START, CONNECT, COUNT, SEEN, PREPARE, SOCKET = b"s", b"c", b"n", b"p", b"v", b"k"
 """Kinds of requests: start a command; start one with a standard input; count the children, which includes every process
 whose own parent has ended. SEEN follows a start and has no reply: Odin has read the pid of the command, which it could
-not do any more once the command was reaped. PREPARE has none either: mount this view for the next command."""
+not do any more once the command was reaped. PREPARE has none either: mount this view for the next command. SOCKET: make
+a TCP socket of this family, which belongs to the network of the sandbox wherever it is used."""
 
 STARTED, NO_VIEW = 0, 1
 """In the reply to a start that failed: NO_VIEW if the view could not be mounted."""
@@ -104,6 +105,13 @@ class SandboxInit:
                     return self._reply(0, sum(pid != self._waiting[1] for pid in _list_children()))
                 except OSError as error:
                     return self._reply(error.errno or 1, 0)
+            if kind == SOCKET:
+                try:
+                    made = _socket.socket(int(words[0]), _socket.SOCK_STREAM)
+                except OSError as error:
+                    return self._reply(error.errno or 1, 0)
+                fds.append(made.detach())
+                return self._reply(0, 0, fds[-1])
             return self._start(words, fds if kind == CONNECT else [self._devnull, *fds])
         finally:
             for fd in fds:

@@ -51,6 +51,9 @@ NEW_OUTPUT_LIMIT = 10_000
 TAIL_CHARS = 500
 """Characters of the end of the output reported when a process fails."""
 
+RECENT_BYTES = 16_000
+"""Bytes of the end of the output that a user can look at."""
+
 
 class AnsiStripper:
     """Strips escape sequences from a byte stream, one line at a time."""
@@ -287,7 +290,7 @@ class BackgroundLog:
         self.total += len(data)
         self._unread.add(data)
         self._tail += data
-        del self._tail[: -TAIL_CHARS * 8]
+        del self._tail[:-RECENT_BYTES]
         try:
             self._write(data)
         except OSError as error:
@@ -317,7 +320,13 @@ class BackgroundLog:
 
     def read_tail(self) -> str:
         """Return the last characters of the output."""
-        return decode_output(strip_ansi(bytes(self._tail)))[-TAIL_CHARS:].strip()
+        return decode_output(strip_ansi(bytes(self._tail[-TAIL_CHARS * 8 :])))[-TAIL_CHARS:].strip()
+
+    def read_recent(self, after: int, *, whole_lines: bool) -> tuple[str, int]:
+        """Return the recent output after this number of bytes, and the number of bytes up to its end."""
+        data = bytes(self._tail[max(len(self._tail) - max(self.total - after, 0), 0) :])
+        cut = data[: data.rfind(b"\n") + 1] if whole_lines else data
+        return decode_output(strip_ansi(cut)), self.total - len(data) + len(cut)
 
     def close(self) -> None:
         if self._file is not None:
@@ -364,6 +373,14 @@ class OutputPipe:
     def _resume(self) -> None:
         if self.is_open and not self._is_paused:
             self._loop.add_reader(self._fd, self._on_ready)
+
+    def redirect(self, sink: OutputSink) -> None:
+        """Let what is read from now on go to another sink, and to no callback."""
+        self.sink.close()
+        self.sink = sink
+        self._on_data = lambda data: None
+        if not self.is_open:
+            sink.close()
 
     def pause_reading(self) -> None:
         """Let the program wait until `resume_reading`, as a transport of asyncio does."""

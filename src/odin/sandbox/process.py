@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -377,6 +378,11 @@ class ChildProcess(Protocol):
         """Why it was killed, if it has exceeded a limit, or "". Valid after `collect`."""
         ...
 
+    @property
+    def open_socket(self) -> Callable[[int], socket.socket]:
+        """Returns a TCP socket of this family in the network of the process. Raises OSError."""
+        ...
+
     def watch(self, on_exit: Callable[[], None]) -> None:
         """Call `on_exit` once, in the running event loop, when the process has exited."""
         ...
@@ -451,6 +457,7 @@ class LocalChild:
     left_processes = False
     view = None
     excess = ""
+    open_socket = socket.socket
 
     def __init__(self, popen: "subprocess.Popen[bytes]") -> None:
         self._popen = popen
@@ -534,6 +541,10 @@ class RunningProcess:
     @property
     def excess(self) -> str:
         return self._child.excess
+
+    @property
+    def open_socket(self) -> Callable[[int], socket.socket]:
+        return self._child.open_socket
 
     @property
     def is_reading(self) -> bool:

@@ -55,6 +55,15 @@ class ViewUnavailable(SandboxUnavailable):
     """The command cannot have a view, so it was not run. The message is the reason, as a clause."""
 
 
+class CommandReleased(Exception):
+    """The command that was waited for goes on in the background. `printed` is its output so far."""
+
+    def __init__(self, running: RunningProcess, printed: str) -> None:
+        super().__init__()
+        self.running = running
+        self.printed = printed
+
+
 CONFINED_HINT = "What a project brings runs only in a sandbox. Put it into your own settings to run it without one."
 
 
@@ -194,24 +203,29 @@ class ProcessRunner:
         on_cancelled: Callable[[CommandResult], None] | None = None,
         limit: int = OUTPUT_LIMIT,
         profile: ProcessProfile,
+        released: "asyncio.Future[None] | None" = None,
     ) -> CommandResult:
         """Run a shell command (a string) or a program (a list) until it exits, at most `timeout` seconds.
 
         Standard error is merged into the output. Raise OSError if it cannot be started. If the command has exited but a
         process it started still holds the pipe, return after a moment; later output goes to the spill file. If the
-        caller is cancelled, the command is stopped and `on_cancelled` gets what it had printed by then.
+        caller is cancelled, the command is stopped and `on_cancelled` gets what it had printed by then. Once `released`
+        is done, it is no longer waited for: raise CommandReleased.
         """
         sandbox = self._choose_sandbox(command, profile)
         running, (out,) = self._start(command, cwd, env, pipes=1, profile=profile, sandbox=sandbox)
         sink = HeadTailBuffer(limit, self._make_spill_path)
         running.attach_pipe(out, sink, _relay_text(on_output))
         try:
-            timed_out = await self._wait(running, timeout)
+            timed_out = await self._wait(running, timeout, released)
         except asyncio.CancelledError:
             if on_cancelled is not None:
                 tampered = sandbox.find_tampered_files(cwd, profile) if sandbox else ()
                 on_cancelled(replace(_make_result(running, sink), tampered_files=tampered))
             raise
+        if not timed_out and not running.done.done():
+            self._had_background = True
+            raise CommandReleased(running, sink.render_text()[0])
         is_open = running.pipes[0].is_open
         has_survivors = not timed_out and (is_open or running.has_survivors())
         if has_survivors and is_open:
@@ -420,12 +434,15 @@ class ProcessRunner:
     def _has_survivors(self) -> bool:
         return any(running.is_alive() for running in self._processes.values()) or bool(find_marked(self._run_mark))
 
-    async def _wait(self, running: RunningProcess, timeout: float) -> bool:
+    async def _wait(
+        self, running: RunningProcess, timeout: float, released: "asyncio.Future[None] | None" = None
+    ) -> bool:
         """Wait for the process; True if it timed out and was terminated. Cancellation terminates it as well."""
+        ends = [running.done] if released is None else [running.done, released]
         try:
             try:
                 async with asyncio.timeout(timeout):
-                    await running.done
+                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             except TimeoutError:
                 await running.terminate(self._term_grace)
                 return True

@@ -13,7 +13,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from odin.core.effects import ViewLayer
-from odin.sandbox.init import CONNECT, COUNT, EXCEEDED, GROUP_LEFT, HELLO, NO_VIEW, NOTHING_LEFT, PREPARE, SEEN, START
+from odin.sandbox.init import (
+    CONNECT,
+    COUNT,
+    EXCEEDED,
+    GROUP_LEFT,
+    HELLO,
+    NO_VIEW,
+    NOTHING_LEFT,
+    PREPARE,
+    SEEN,
+    SOCKET,
+    START,
+)
 from odin.sandbox.probe import ViewLimits
 from odin.sandbox.process import list_group_members, signal_group
 from odin.sandbox.views.layer import begin_layer, remove_layer
@@ -57,13 +69,21 @@ class SandboxedChild:
     """A sandboxed command. It is not our child process, so its exit code arrives through a pipe.
 
     `on_exit` is called when it has ended, with True if other processes run in its sandbox. `view` is what it runs in,
-    if its writes go there; `excess` says which of its limits it has exceeded when it has ended, or "".
+    if its writes go there; `excess` says which of its limits it has exceeded when it has ended, or "". `open_socket`
+    makes a socket in its network.
     """
 
     def __init__(
-        self, pid: int, pidfd: int, status: int, view: ViewLayer | None = None, limits: ViewLimits | None = None
+        self,
+        pid: int,
+        pidfd: int,
+        status: int,
+        open_socket: Callable[[int], socket.socket],
+        view: ViewLayer | None = None,
+        limits: ViewLimits | None = None,
     ) -> None:
         self.pid = pid
+        self.open_socket = open_socket
         self.view = view
         self.excess = ""
         self._limits = limits or ViewLimits()
@@ -193,7 +213,7 @@ class SandboxSupervisor:
             given = [stdin] if stdin >= 0 else []
             pidfd = self._request_start(CONNECT if given else START, words, [*given, out, err, write_end, *more])
             try:
-                return SandboxedChild(_read_pid(pidfd), pidfd, read_end, begun, limits)
+                return SandboxedChild(_read_pid(pidfd), pidfd, read_end, self.open_socket, begun, limits)
             finally:
                 with suppress(OSError):
                     self._channel.sendall(len(SEEN).to_bytes(4, "big") + SEEN)
@@ -231,6 +251,13 @@ class SandboxSupervisor:
         if error:
             raise OSError(error, os.strerror(error))
         return count
+
+    def open_socket(self, family: int) -> socket.socket:
+        """Return a TCP socket in the network of the sandbox. Raise OSError."""
+        error, _, received = self._request(SOCKET, [str(family)], [])
+        if error or not received:
+            raise OSError(error, os.strerror(error))
+        return socket.socket(fileno=received[0])
 
     def _request(self, kind: bytes, words: Sequence[str], fds: Sequence[int]) -> tuple[int, int, list[int]]:
         body = kind + b"\0" + os.fsencode("\0".join(words)) if words else kind

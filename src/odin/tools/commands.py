@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -15,7 +16,7 @@ from odin.core.tool import Args, SideEffect, Target, Tool, ToolContext, ToolOutp
 from odin.sandbox.background import MAX_SECONDS, BackgroundProcess, BackgroundProcesses, SpawnRefused, SpawnRequest
 from odin.sandbox.output import decode_output, strip_ansi
 from odin.sandbox.process import describe_exit
-from odin.sandbox.runner import CommandResult, ProcessRunner, SandboxUnavailable, ViewUnavailable
+from odin.sandbox.runner import CommandReleased, CommandResult, ProcessRunner, SandboxUnavailable, ViewUnavailable
 from odin.tools.files import to_printable
 
 _MAX_WIDTH = 200
@@ -136,6 +137,7 @@ class SpawnStatusTool(Tool[SpawnStatusArgs]):
                 for spawned in self._background.list_all()
             ]
             return ToolOutput(text=to_printable("\n".join(lines) or "No background processes."))
+        self._background.look_for_ports()
         spawned = self._background.get(args.id)
         if spawned is None:
             return fail(describe_unknown_id(args.id, self._background))
@@ -165,6 +167,9 @@ def _format_new_output(spawned: BackgroundProcess) -> str:
     lines = [f"new output:\n{text}" if text else "(no new output)", f"log: {spawned.log.path}"]
     if spawned.log.error:
         lines.append(f"(the log could not be written: {spawned.log.error})")
+    for port, url in spawned.urls.items():
+        closed = f"commands reach it; `/ps {spawned.id} open` in the app opens it to the user's browser"
+        lines.append(f"(it listens on port {port}: {f'the user reaches it at {url}' if url else closed})")
     if spawned.has_survivors():
         lines.append("(a process it started still runs; SpawnStop ends it)")
     return "\n".join(lines)
@@ -293,15 +298,20 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
         timeout_ms = DEFAULT_MS if args.timeout is None or args.timeout <= 0 else args.timeout
         seconds = min(timeout_ms, MAX_MS) / 1000
         progress = CommandProgress(ctx.progress, ctx.environment.timing.command_output_s)
+        offer = self._background.offer(ctx.agent) if self._background is not None else nullcontext()
         try:
-            finished = await self._runner.run(
-                args.command,
-                cwd=ctx.cwd,
-                timeout=seconds,
-                on_output=progress.feed,
-                on_cancelled=lambda stopped: ctx.keep_partial(_make_partial(args, stopped)),
-                profile=ctx.profile,
-            )
+            with offer as released:
+                finished = await self._runner.run(
+                    args.command,
+                    cwd=ctx.cwd,
+                    timeout=seconds,
+                    on_output=progress.feed,
+                    on_cancelled=lambda stopped: ctx.keep_partial(_make_partial(args, stopped)),
+                    profile=ctx.profile,
+                    released=released,
+                )
+        except CommandReleased as command:
+            return self._send_to_background(args, ctx, command)
         except ViewUnavailable:
             raise  # the user is asked whether it may run without one
         except OSError as error:
@@ -312,6 +322,21 @@ class ExecuteCommandTool(Tool[ExecuteArgs]):
         if timeout_ms > MAX_MS:
             remarks.append(f"(the timeout of {timeout_ms:.0f} ms was limited to {MAX_MS} ms)")
         return _make_output(args, finished, remarks, _format_exit(finished))
+
+    def _send_to_background(self, args: ExecuteArgs, ctx: ToolContext, command: CommandReleased) -> ToolOutput:
+        assert self._background is not None
+        request = SpawnRequest(
+            args.command, ctx.cwd, args.description, agent=ctx.agent, mode=ctx.mode, call_id=ctx.call_id
+        )
+        spawned = self._background.adopt(request, command, self._runner)
+        text = "The user sent it to the background, where it goes on. You are told when it ends.\n"
+        if command.running.view is not None:
+            text += "What it changes is in a private view until then.\n"
+        text += _describe_started(spawned)
+        printed = spawned.log.take_new_output().rstrip("\n")
+        text += f"\noutput so far:\n{printed}" if printed else ""
+        note = to_printable(f"Sent to the background: {spawned.name}")
+        return ToolOutput(text=to_printable(text), note=note, asynchronous=True)
 
     def _spawn(self, args: ExecuteArgs, ctx: ToolContext) -> ToolOutput:
         if self._background is None:

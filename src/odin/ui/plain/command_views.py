@@ -39,6 +39,7 @@ HELP_LINES = (
     "/context shows what fills the context window, /usage tokens and cost; /budget USD limits the cost.",
     "/compact [INSTRUCTIONS] summarizes the conversation; Ctrl-C or /compact cancel stops it.",
     "/loop on [--limit N] [GOAL] keeps working until the goal is reached; /loop off stops, /loop shows progress.",
+    "/ps lists background processes; /ps ID shows, follows or stops one, or opens its port to your browser.",
     "/agents lists agents and tasks, /focus NAME talks to one of them, /agents stop NAME cancels its task.",
     "/commands lists custom commands.",
     "/help all lists every command, /help COMMAND explains one, /keys lists the keys; Tab completes.",

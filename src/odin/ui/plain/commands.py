@@ -1,13 +1,15 @@
 """Slash commands in plain mode: the shared actions, and the lists and texts that plain mode prints itself."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TextIO
 
 from odin.core.client import Client, SessionInfo, Sessions, SessionSummary, close_events
-from odin.core.errors import UsageError
+from odin.core.errors import OdinError, UsageError
 from odin.core.event import Redone, Rewound
 from odin.core.event_values import Event, Mode
 from odin.core.format import pluralize
@@ -34,6 +36,7 @@ from odin.ui.slash_commands.extensions import (
     format_servers,
     format_skills,
 )
+from odin.ui.slash_commands.processes import control_process, describe_process, find_process, format_processes
 from odin.ui.slash_commands.reports import (
     VIEW_GROUPINGS,
     ErrorLog,
@@ -61,9 +64,12 @@ from odin.ui.slash_commands.sessions import (
     parse_rewind,
     strip_all_option,
 )
-from odin.ui.terminal import TextPainter, escape_hidden, get_terminal_size, write_line, write_text
+from odin.ui.terminal import TextPainter, escape_control, escape_hidden, get_terminal_size, write_line, write_text
 
 MODES: dict[str, Mode] = {"ask": "ask_mode", "plan": "plan_mode", "edit": "edit_mode"}
+FOLLOW_S = 0.5
+"""Between two looks at the output of a background process that is being followed."""
+
 _PROBE_WORD = "look"
 """`/models look` also asks model servers on this machine."""
 
@@ -88,6 +94,7 @@ class PlainCommands:
         self._expect_turn = expect_turn
         self._picker: PlainSessionPicker | None = None
         self._draft = ""
+        self._following: asyncio.Task[None] | None = None
         self._handlers: dict[str, Callable[[str], Awaitable[None]]] = {
             **{name: partial(self._run_action, action) for name, action in ACTIONS.items()},
             **{name: partial(self._print_unavailable, name) for name in views.UNAVAILABLE_SENTENCES},
@@ -191,6 +198,38 @@ class PlainCommands:
 
     async def run_agents(self, rest: str) -> None:
         write_text(self._err, format_agents(await self._client.snapshot(), self._columns))
+
+    async def run_ps(self, rest: str) -> None:
+        told, verb = await control_process(self._client, rest, self.agent)
+        if verb and not told:
+            write_text(self._err, format_processes(await self._client.list_processes(), self._columns))
+        elif verb == "show":
+            write_text(self._err, escape_control((await self._client.read_process(told)).text) or "(no output)\n")
+            write_line(self._err, f"{told}: {describe_process(await find_process(self._client, told))}", "dim")
+        elif verb == "follow":
+            self._following = asyncio.create_task(self._follow(self._client, told))
+        elif told:
+            write_line(self._err, told)
+
+    async def _follow(self, client: Client, id: str) -> None:
+        write_line(self._err, f"Following {id}. Enter or Ctrl-C stops that, not the process.", "dim")
+        end, is_running = 0, True
+        with suppress(OdinError):  # the session was left
+            while is_running:
+                is_running = (await find_process(client, id)).status == "running"
+                read = await client.read_process(id, end)
+                write_text(self._err, escape_control(read.text))
+                end = read.end
+                await asyncio.sleep(FOLLOW_S if is_running else 0)
+            write_line(self._err, f"{id}: {describe_process(await find_process(client, id))}", "dim")
+
+    def stop_following(self) -> bool:
+        """Stop following a background process; False if none is followed."""
+        is_following = self._following is not None and not self._following.done()
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+        return is_following
 
     async def run_focus(self, rest: str) -> None:
         self.agent = await find_focus(self._client, rest)

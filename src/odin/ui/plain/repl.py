@@ -238,7 +238,7 @@ class _PlainRepl:
 
         Exiting takes two: the first may have been meant for a turn that just ended.
         """
-        if self._done.done():
+        if self._done.done() or self._commands.stop_following():
             return
         if self._keyboard.text and not self._keyboard.is_held:
             self._keyboard.clear_text()
@@ -375,6 +375,8 @@ class _PlainRepl:
             self._start_side_task(self._leave_or_ask())
         else:
             self._ending = self._is_leaving = False
+            if self._commands.stop_following() and not text.strip():
+                return
             self._lines.put_nowait((text, self._keyboard.line_stays))
 
     async def _work(self, first: str, draft: str) -> None:

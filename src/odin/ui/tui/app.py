@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -22,12 +23,14 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from odin.core.client import Sessions
+from odin.core.errors import UsageError
 from odin.core.event_values import Mode
 from odin.core.message import Attachment
 from odin.core.op import SetEffort, SetRole
 from odin.core.tui_settings import ThemeSetting, TuiSettings
 from odin.ui.notifications import Notifier
 from odin.ui.tui.agent_focus import AgentFocus
+from odin.ui.tui.blocks import ProcessBlock
 from odin.ui.tui.card_mode import CardHints, route_input
 from odin.ui.tui.commands import CommandTable
 from odin.ui.tui.composer.composer import Composer
@@ -430,6 +433,12 @@ class OdinApp(SessionApp, inherit_bindings=False):
         self.side.toggle()
         self.request_frame()
 
+    def action_to_background(self) -> None:
+        self.run_in_background(self.run_command("ps", "background"))
+
+    def action_show_process(self, id: str) -> None:
+        self.run_in_background(self.run_command("ps", id))
+
     def action_write(self) -> None:
         self.screen.set_focus(self.composer)
 
@@ -447,6 +456,15 @@ class OdinApp(SessionApp, inherit_bindings=False):
 
     def action_show_change(self, call_id: str) -> None:
         self.agent_focus.show_change(call_id)
+
+    def on_transcript_view_output_wanted(self, message: TranscriptView.OutputWanted) -> None:
+        self.run_in_background(self._load_output(message.block))
+
+    async def _load_output(self, block: ProcessBlock) -> None:
+        with suppress(UsageError):  # it ran before the session was resumed
+            block.output = (await self.client.read_process(block.key)).text
+            block.touch()
+            self.transcript.repaint([block], keep=block)
 
     def on_transcript_view_edit_requested(self, message: TranscriptView.EditRequested) -> None:
         self.commands.navigation.ask_fork(message.turn)

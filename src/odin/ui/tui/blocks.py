@@ -176,7 +176,7 @@ class AgentBlock(TranscriptBlock):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ProcessBlock(TranscriptBlock):
-    """A background process. `status` is empty while it runs."""
+    """A background process. `status` is empty while it runs; `urls` has the ports it listens on, as in its record."""
 
     command: str
     description: str = ""
@@ -184,6 +184,7 @@ class ProcessBlock(TranscriptBlock):
     code: int = 0
     output: str = ""
     ended: float = 0.0
+    urls: dict[int, str] = field(default_factory=dict[int, str])
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -23,6 +23,7 @@ from odin.ui.slash_commands.actions import (
     split_session_option,
 )
 from odin.ui.slash_commands.extensions import format_skills
+from odin.ui.slash_commands.processes import control_process, find_process
 from odin.ui.slash_commands.reports import parse_paths, parse_stats
 from odin.ui.tui.agent_focus import AgentFocus
 from odin.ui.tui.blocks import AnswerBlock
@@ -68,6 +69,16 @@ class ReportCommands:
         from odin.ui.tui.dialogs.servers import ServersDialog
 
         self._app.push_screen(ServersDialog())
+
+    async def run_ps(self, rest: str) -> None:
+        from odin.ui.tui.dialogs.processes import ProcessesDialog, ProcessOutputDialog
+
+        client = self._app.client
+        told, verb = await control_process(client, rest, self._app.recipient)
+        if verb:
+            self._app.push_screen(ProcessOutputDialog(await find_process(client, told)) if told else ProcessesDialog())
+        elif told:
+            self._app.show_toast(told)
 
     async def run_commands(self, rest: str) -> None:
         await self.run_help(f"custom {rest}".strip())

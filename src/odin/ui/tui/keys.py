@@ -84,6 +84,7 @@ KeyScope = Literal[
     "models",
     "rules",
     "servers",
+    "processes",
     "rule",
     "rewind",
     "contents",
@@ -93,7 +94,9 @@ KeyScope = Literal[
 ]
 """Where a key works. In a dialog, its own scopes come before those all dialogs share."""
 
-LIST_SCOPES: tuple[KeyScope, ...] = ("sessions", "models", "rules", "servers", "rewind", "contents", "errors")
+LIST_SCOPES: tuple[KeyScope, ...] = (
+    *("sessions", "models", "rules", "servers", "processes", "rewind", "contents", "errors"),
+)
 """Lists with keys of their own in addition to those of `list`."""
 
 
@@ -144,7 +147,8 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("errors", "f8", "Show the last errors."),
     KeyAction("queue", "ctrl+q", "Edit the queue."),
     KeyAction("todos", "f9", "Fold or unfold the to-do list."),
-    KeyAction("side_panel", "ctrl+b,f4", "Show or hide the side panel."),
+    KeyAction("side_panel", "f4", "Show or hide the side panel."),
+    KeyAction("to_background", "ctrl+b", "Send the running command to the background."),
     KeyAction("help", "f1", "Show keys and commands."),
     KeyAction("redraw", "ctrl+l", "Redraw the screen."),
     KeyAction("permissions", "ctrl+y", "Switch the permission mode."),
@@ -251,6 +255,8 @@ KEYS: tuple[KeyAction, ...] = (
     KeyAction("enable_server", "e", "Enable the MCP server.", "servers"),
     KeyAction("disable_server", "d", "Disable the MCP server.", "servers"),
     KeyAction("reconnect_server", "r", "Connect the MCP server again.", "servers"),
+    KeyAction("stop_process", "s,delete", "Stop the process.", "processes"),
+    KeyAction("open_port", "o", "Open the port of the process to your browser.", "processes"),
     KeyAction("rule_action", "tab", "Switch between allow, ask and deny.", "rule"),
     KeyAction("rule_scope", "f2,shift+tab", "Switch between session, project and all projects.", "rule"),
     KeyAction("redo_rewind", "r", "Redo the last rewind.", "rewind"),

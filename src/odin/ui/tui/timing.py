@@ -24,6 +24,9 @@ class AppTiming(Struct, frozen=True, kw_only=True):
     search_s: float = 0.3
     """Before the text of all sessions is searched for what was typed."""
 
+    follow_s: float = 1.0
+    """Between two looks at the output of a background process that is being followed."""
+
     frame_s: float = 1 / 30
 
 

@@ -23,7 +23,15 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from odin.core.tui_settings import DiffStyle
-from odin.ui.tui.blocks import AgentBlock, AnswerBlock, CallBlock, EndBlock, PromptBlock, TranscriptBlock
+from odin.ui.tui.blocks import (
+    AgentBlock,
+    AnswerBlock,
+    CallBlock,
+    EndBlock,
+    ProcessBlock,
+    PromptBlock,
+    TranscriptBlock,
+)
 from odin.ui.tui.keys import KeyScope, KeyTable, dispatch_key
 from odin.ui.tui.paint.canvas import SPINNER_S, load_thumbnail
 from odin.ui.tui.paint.painter import RenderCache, can_fold, choose_fold, get_copy_text, is_folded
@@ -84,6 +92,13 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
 
     class Moved(Message):
         """The view reached the end, or left it."""
+
+    class OutputWanted(Message):
+        """The card of a background process was unfolded."""
+
+        def __init__(self, block: ProcessBlock) -> None:
+            super().__init__()
+            self.block = block
 
     class EditRequested(Message):
         """The user wants to edit this prompt and continue from there in a fork."""
@@ -429,6 +444,8 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
             self.repaint([block], keep=block)
             if not block.folded:
                 self.reveal(block)
+                if isinstance(block, ProcessBlock):
+                    self.post_message(self.OutputWanted(block))
 
     def action_fold(self) -> None:
         if self.cursor is not None:

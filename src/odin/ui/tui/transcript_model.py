@@ -10,6 +10,7 @@ from odin.core.call_events import (
     Replied,
     RetryScheduled,
     SpawnFinished,
+    SpawnListening,
     SpawnStarted,
     ToolEnded,
     ToolStarted,
@@ -102,6 +103,11 @@ class NoticeBlocks:
             case SpawnStarted():
                 block = ProcessBlock(key=event.id, command=event.command, description=event.description)
                 self._processes[event.id] = self._blocks.add(block)
+            case SpawnListening():
+                block = self._processes.get(event.id)
+                if block is not None:
+                    block.urls[event.port] = event.url
+                    self._blocks.touch(block)
             case SpawnFinished():
                 block = self._processes.pop(event.id, None)
                 if block is not None:

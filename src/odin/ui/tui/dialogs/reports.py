@@ -333,6 +333,7 @@ _SCOPE_TITLES: dict[KeyScope, str] = {
     "models": "In the list of models",
     "rules": "In the list of rules",
     "servers": "In the list of MCP servers",
+    "processes": "In the list of background processes",
     "rule": "When adding a rule",
     "rewind": "When rewinding",
     "contents": "In the list of prompts",

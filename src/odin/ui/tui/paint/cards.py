@@ -12,6 +12,7 @@ from textual.strip import Strip
 from odin.core.format import format_duration, format_elapsed, format_seconds, format_usd, get_model_name, pluralize
 from odin.core.team import ENDED_STATES, STATE_WORDS
 from odin.core.tool import get_display_name
+from odin.ui.slash_commands.processes import describe_port
 from odin.ui.tui.blocks import (
     AgentBlock,
     CallBlock,
@@ -343,6 +344,8 @@ def paint_process(block: ProcessBlock, canvas: Canvas, folded: bool) -> list[Str
     if block.status:
         code = f" with exit code {block.code}" if block.status == "failed" else ""
         state = f"{state}{code} · {format_duration(block.ended - block.ts)}"
+    elif block.urls:
+        state = " · ".join(describe_port(block.key, port, url) for port, url in block.urls.items())
     bad = block.status in ("failed", "timed_out")
     style = palette.bad if bad else palette.dim if block.status else palette.accent
     what = sanitize_line(block.description or block.command)

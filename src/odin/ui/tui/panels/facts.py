@@ -12,6 +12,7 @@ from odin.core.call_events import (
     RequestStarted,
     SkillUsed,
     SpawnFinished,
+    SpawnListening,
     SpawnStarted,
     TodosChanged,
     ToolEnded,
@@ -193,6 +194,7 @@ class SessionFacts:
         self._queued: dict[str, str] = {}
         self.has_prompts = False
         self.processes: dict[str, str] = {}
+        self.ports: dict[str, dict[int, str]] = {}
         self._todo_lists = TodoLists()
         self.todos = self._todo_lists.by_agent
         self._loops: dict[str, LoopChanged] = {}
@@ -281,8 +283,11 @@ class SessionFacts:
                 self.used_skills.setdefault(agent, set()).add(event.name)
             case SpawnStarted():
                 self.processes[event.id] = event.description or event.command
+            case SpawnListening():
+                self.ports.setdefault(event.id, {})[event.port] = event.url
             case SpawnFinished():
                 self.processes.pop(event.id, None)
+                self.ports.pop(event.id, None)
             case _:
                 pass
 

@@ -1,7 +1,7 @@
 """The todo list above the composer, and the side panel with model, context, cost, todos, agents and edited files."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rich.text import Text
@@ -300,7 +300,11 @@ class SideSections:
         if not running:
             return []
         rows = [self._make_heading("Background")]
-        rows += [self._make_line(f"• {name} {what}") for name, what in running[-MAX_PROCESSES:]]
+        for name, what in running[-MAX_PROCESSES:]:
+            click = ("show_process", name)
+            rows.append(replace(self._make_line(f"• {name} {what}"), click=click))
+            for port, url in self.facts.ports.get(name, {}).items():
+                rows.append(replace(self._make_dim_line(f"  {url or f'port {port}, closed'}"), click=click))
         if len(running) > MAX_PROCESSES:
             rows.append(self._make_dim_line(f"{len(running) - MAX_PROCESSES} more"))
         return rows
