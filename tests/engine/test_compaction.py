@@ -348,6 +348,22 @@ async def test_an_unknown_window_is_learned_from_the_refusal(start: Start, api: 
     server.stop()
 
 
+async def test_turn_ends_after_two_shorter_requests_that_the_server_still_refuses(start: Start) -> None:
+    """RECOV6"""
+    filler = "Some more words to fill the window a little. " * 40
+    too_long = fault(400, message="prompt is too long: 8001 tokens > 8000 maximum", type="invalid_request_error")
+    model = ScriptedModel(lambda seen, number: say(filler) if number <= 12 else too_long)
+    server = ScriptedServer(model).start()
+    talk = await start(None, server=server, config={**make_config(), "max_tokens": 500})
+    for _ in range(12):
+        assert (await talk.say("Go on.")).reason == "end_turn"
+    ended = await talk.say("And now?")
+    assert (ended.reason, ended.error_kind) == ("error", "CompactionFailed")
+    sizes = [len(seen.body) for seen in prompt_requests(talk)[12:]]
+    assert len(sizes) == 3 and sizes == sorted(sizes, reverse=True)
+    server.stop()
+
+
 @pytest.mark.parametrize("summary", [say(GOOD_SUMMARY), fault(500, message="down")], ids=["summaries", "none"])
 async def test_number_of_messages_is_limited_for_any_window(start: Start, summary: Turn) -> None:
     """C22: the window is unknown and the server refuses nothing; still the size of requests is limited."""

@@ -5,7 +5,6 @@ import pytest
 from odin.core.event_values import ExitReason
 from odin.engine.loop_mode import (
     CATEGORIES,
-    MAX_ITERATIONS,
     LoopAction,
     LoopDecision,
     LoopFacts,
@@ -117,9 +116,9 @@ class TestDecide:
         assert len(decision.reasons) == 2
 
     def test_iterations_and_rounds_without_progress_are_limited(self) -> None:
-        assert decide_next(LoopFacts("end_turn", iteration=MAX_ITERATIONS - 1)).action == "continue_from_context"
-        assert decide_next(LoopFacts("end_turn", iteration=MAX_ITERATIONS)).action == "budget_exhausted"
-        assert decide_next(LoopFacts("end_turn", DONE, iteration=MAX_ITERATIONS)).action == "completed"
+        assert decide_next(LoopFacts("end_turn", iteration=9)).action == "continue_from_context"
+        assert decide_next(LoopFacts("end_turn", iteration=10)).action == "budget_exhausted"
+        assert decide_next(LoopFacts("end_turn", DONE, iteration=10)).action == "completed"
         assert decide_next(LoopFacts("end_turn", stalled=2)).action == "continue_from_context"
         assert decide_next(LoopFacts("end_turn", stalled=3)).action == "budget_exhausted"
 
