@@ -110,6 +110,18 @@ async def test_no_server_runs_without_trust_or_if_disabled(
         await talk.client.submit(ControlLanguageServer("restart"))
 
 
+async def test_a_project_without_servers_is_told_which_to_install(start: Start, workspace: Path):
+    (workspace / "go.mod").write_text("module x\n")
+    (workspace / "src").mkdir()
+    (workspace / "src" / "a.py").write_text("")
+    talk = await start([say("done")], env={"PATH": "/nowhere"}, trust=True)
+    shown = format_language_servers(await talk.client.get_info(), 200)
+    assert shown == (
+        "No language server is configured or installed for this project. To get one for Python: "
+        "`uv tool install basedpyright`; for Go: `go install golang.org/x/tools/gopls@latest`.\n"
+    )
+
+
 async def test_a_project_starts_servers_only_when_it_is_trusted(start: Start, workspace: Path):
     (workspace / "odinconfig.json").write_text(json.dumps(fake_config()))
     for trust in (False, True):
@@ -117,6 +129,28 @@ async def test_a_project_starts_servers_only_when_it_is_trusted(start: Start, wo
         info = await talk.client.get_info()
         assert [state.name for state in info.language_servers] == (["fake"] if trust else [])
         assert any("ignored because this folder is not trusted: lsp_servers" in text for text in info.warnings) != trust
+
+
+async def test_a_resumed_session_counts_the_errors_of_files_it_has_changed(start: Start, workspace: Path):
+    (workspace / "read.txt").write_text("BAD BAD BAD\n")
+    script = [
+        call("Read", {"file_path": "read.txt"}),
+        write(workspace / "a.txt", "BAD BAD\n"),
+        write(workspace / "b.txt", "BAD\n"),
+        call("Delete", {"paths": [str(workspace / "b.txt")], "reason": "x"}),
+        say("done"),
+        say("again"),
+    ]
+    talk = await start(script, config=fake_config("pull"), trust=True)
+    await talk.say("go")
+    session = (await talk.client.get_info()).session
+    await talk.client.close()
+    again = await start(None, server=talk.server, resume=session, config=fake_config("pull"), trust=True)
+    assert (await again.client.get_info()).language_servers[0].status == "idle"
+    await again.say("go on")
+    async with asyncio.timeout(20):
+        while (await again.client.get_info()).language_servers[0].errors != 2:
+            await asyncio.sleep(0.01)
 
 
 async def test_server_sees_that_an_edit_was_rewound(start: Start, workspace: Path):

@@ -123,6 +123,7 @@ class CallReviewer:
         return replace(output, text=f"{output.text}\n\n{errors.text}", note=note)
 
     async def prepare_request(self, agent: str) -> None:
+        self._session.follow_touched(self._workspace)
         self._late.follow_turn(self._session.get_turn(agent))
         if note := self._late.take_note(self._workspace.root):
             self._session.add_note(note, agent)
@@ -148,6 +149,9 @@ class SessionLanguageServers:
         navigators = [spec for spec in self.specs if spec.navigates]
         self._has_use = next(find_for_project(navigators, config.root), None) is not None
         self._folders: dict[str, LanguageServers] = {}
+        changes = recorder.state.file_history.list_since(0)
+        self._touched = {item.change.before.path: item.change.after.kind for item in changes}
+        """What became of the files that the session changed before it was resumed."""
         self._is_announced = True
 
     # --- for the agents ---
@@ -172,6 +176,14 @@ class SessionLanguageServers:
         if context.mode != "edit_mode":
             return []
         return [path for path in paths if any(spec.covers(path) for spec in self.specs)]
+
+    def follow_touched(self, workspace: "AgentWorkspace") -> None:
+        """With the first request of a resumed session, let the servers look at the files that it has changed."""
+        touched, self._touched = self._touched, {}
+        for path, kind in touched.items():
+            is_followed = kind != "absent" and any(spec.covers(path) for spec in self.specs)
+            if is_followed and (servers := self.find_servers(workspace)) is not None:
+                warm_up(servers, path)
 
     def make_tools(self, workspace: "AgentWorkspace", files: "FileCache") -> tuple[Tool[Any], ...]:
         """Return the tools that ask servers, which are offered once the project has use for a server."""

@@ -8,6 +8,7 @@ git context is sent with the first prompt of a session: git runs when the prompt
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -216,6 +217,17 @@ _SERVER_PROGRAMS = (
 )
 """The programs of the language servers that `odin.lsp.servers` knows."""
 
+_INSTALL = {
+    "Python: `uv tool install basedpyright`": (".py", "pyproject.toml", "requirements.txt"),
+    "TypeScript and JavaScript: `npm install -g typescript typescript-language-server`": (
+        *(".ts", ".tsx", ".js", ".jsx", "package.json"),
+    ),
+    "Go: `go install golang.org/x/tools/gopls@latest`": (".go", "go.mod"),
+    "Rust: `rustup component add rust-analyzer`": (".rs", "Cargo.toml"),
+    "C and C++: clangd, from your system's packages": (".c", ".h", ".cpp", ".cc", "CMakeLists.txt"),
+}
+"""How to install a server for a language, and the ends of the names that show that a project uses it."""
+
 _PROJECT_PROGRAMS = (".venv/bin", "venv/bin", "node_modules/.bin")
 
 
@@ -238,7 +250,15 @@ def explain_missing_servers(config: Config, *, programs: bool = True) -> str:
         return 'Language servers are switched off (lsp is "off" in the configuration).'
     if not config.trust.trusted:
         return "Language servers run only in trusted folders. Trust this one with `odin trust add`."
-    return "No language server is configured or installed for this project." if programs else ""
+    if not programs:
+        return ""
+    names: list[str] = []
+    for folder in (config.root, f"{config.root}/src"):
+        with suppress(OSError):
+            names += os.listdir(folder)  # noqa: PTH208
+    wanted = [how for how, ends in _INSTALL.items() if any(name.endswith(ends) for name in names)]
+    hint = f" To get one for {'; for '.join(wanted)}." if wanted else ""
+    return f"No language server is configured or installed for this project.{hint}"
 
 
 _MAX_HEAD_CHARS = 1024
