@@ -146,7 +146,7 @@ def test_every_key_of_an_agent_file_is_read(tmp_path: Path) -> None:
         ("name: a\ndelegation:\n  child_join: perhaps", 4, "Unknown value 'perhaps'", False),
         ("name: a\ndelegation:\n  max_child: 3", 4, "Did you mean max_children?", True),
         ("name: two words", 2, "'two words' is not a name", False),
-        ("name: a\nname: b", 3, "name is written twice.", True),
+        ("name: a\nname: A", 3, "name is written twice.", True),
         ("name: a\njust text", 3, "'just text' is not `key: value`.", True),
     ],
 )
@@ -179,13 +179,36 @@ def test_file_without_prompt_or_front_matter_is_ignored(tmp_path: Path, text: st
 
 
 def test_second_file_with_the_same_agent_name_is_ignored(tmp_path: Path) -> None:
-    write(tmp_path / "a.md", "---\nname: twin\n---\nFirst.")
-    second = write(tmp_path / "b.md", "---\ndescription: x\nname: Twin\n---\nSecond.")
+    write(tmp_path / "a" / "twin.md", "---\nname: twin\n---\nFirst.")
+    second = write(tmp_path / "b" / "twin.md", "---\ndescription: x\nname: Twin\n---\nSecond.")
     catalog = load(tmp_path)
     assert catalog.find_type("twin").prompt == "First."
     assert catalog.problems[0].describe() == (
-        f"{second}:3: The name Twin is already used in {tmp_path / 'a.md'}. This file is ignored."
+        f"{second}:3: The name Twin is already used in {tmp_path / 'a' / 'twin.md'}. This file is ignored."
     )
+
+
+def test_agents_can_be_yaml_files(tmp_path: Path) -> None:
+    text = "name: helper\ndescription: Helps.\ntools: [Read, Grep]\nprompt: |\n  Help.\n  Twice.\n"
+    write(tmp_path / "helper.yaml", text)
+    second = write(tmp_path / "helper.yml", text)
+    empty = write(tmp_path / "no.yaml", "description: x\n")
+    catalog = load(tmp_path)
+    found = catalog.find_type("helper")
+    assert (found.prompt, found.description, found.tools) == ("Help.\nTwice.", "Helps.", ("Read", "Grep"))
+    assert [(item.path, item.text.split(".")[0]) for item in catalog.problems] == [
+        (str(second), f"The name helper is already used in {tmp_path}/helper"),
+        (str(empty), "The prompt is empty"),
+    ]
+
+
+def test_an_agent_that_is_not_called_like_its_file_is_reported(tmp_path: Path) -> None:
+    path = write(tmp_path / "filename.md", "---\nname: other-name\n---\nHelp.")
+    catalog = load(tmp_path)
+    assert find(catalog, "other-name").prompt == "Help."
+    assert [item.describe() for item in catalog.problems] == [
+        f"{path}:2: The file is called filename, and its agent other-name. Give both the same name."
+    ]
 
 
 def test_project_agents_replace_user_agents_and_both_replace_built_in_ones(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from odin.app.workspace import Workspace, list_agent_folders, list_markdown_folders, list_project_agent_folders
 from odin.config import Config
 from odin.config.layers import TRUST_HINT
+from odin.config.trust import AGENT_SUFFIXES
 from odin.core.client import AgentSummary
 from odin.core.environment import ExecutionEnvironment
 from odin.core.errors import OdinError, UsageError
@@ -69,7 +70,8 @@ def list_project_files(root: str) -> list[str]:
     return [
         str(path.relative_to(root))
         for folder in filter(os.path.isdir, list_project_agent_folders(root))
-        for path in sorted(Path(folder).glob("**/*.md"))
+        for path in sorted(Path(folder).glob("**/*"))
+        if path.suffix in AGENT_SUFFIXES
     ]
 
 

@@ -26,6 +26,7 @@ from odin.core.lazy_pattern import compile_lazily
 
 PINNED_FILES = (CONFIG_NAME, MCP_NAME, ".odin/SOUL.md", ".odin/USER.md", ".odin/IDENTITY.md")
 AGENT_FOLDERS = (".odin/agents", ".claude/agents")
+AGENT_SUFFIXES = (".md", ".yaml", ".yml")
 PINNED_FOLDERS = (
     *(".odin/commands", ".claude/commands", *AGENT_FOLDERS),
     *(".odin/skills", ".agents/skills", ".claude/skills"),
@@ -94,7 +95,7 @@ def find_agent_servers(folder: str) -> Iterator[tuple[str, Any]]:
     """Yield the MCP servers that the agent files of a project bring, with their names."""
     for top in AGENT_FOLDERS:
         for path in _walk_files(Path(folder, top), folder):
-            raw = _read_pinned(path) if path.suffix == ".md" and path.is_file() else b""
+            raw = _read_pinned(path) if path.suffix in AGENT_SUFFIXES and path.is_file() else b""
             text = raw.decode("utf-8-sig", "replace")
             if _SERVERS_KEY.search(text):
                 yield from _parse_agent_servers(text)

@@ -40,6 +40,7 @@ from odin.core.team import DelegationLimits
 from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import ALIASES, get_canonical_name, get_display_name
 
+AGENT_SUFFIXES = (".md", ".yaml", ".yml")
 COLORS = ("red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink")
 
 CheckRules = Callable[[Any], Iterable[tuple[str, str]]]
@@ -154,7 +155,7 @@ class _AgentReader:
         def warn(text: str) -> None:
             self.problems.append(AgentProblem(folder.folder, 0, text))
 
-        for page in MarkdownFolder(folder.folder, folder.within).read_files(warn):
+        for page in MarkdownFolder(folder.folder, folder.within, AGENT_SUFFIXES).read_files(warn):
             if folder.only and page.file not in folder.only:
                 continue
             for definition in self._read_page(page, folder):
@@ -181,6 +182,8 @@ class _AgentReader:
         prompt = insert_plugin_root(front.body, folder.within) if folder.source == "plugin" else front.body
         values = {"name": stem, **front.values, "prompt": prompt}
         found = fields.read(values)
+        if found is not None and folder.source != "plugin" and found["name"].casefold() != stem.casefold():
+            fields.report("name", f"The file is called {stem}, and its agent {found['name']}. Give both the same name.")
         if found is not None and folder.source == "plugin" and found["name"].casefold() in _BUILTIN_NAMES:
             fields.report("name", f"{found['name']} is built in: a plugin cannot change it. This agent is ignored.")
             found = None

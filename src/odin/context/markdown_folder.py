@@ -64,6 +64,15 @@ def split_front_matter(text: str) -> FrontMatter:
     )
 
 
+def read_yaml(text: str) -> FrontMatter:
+    """Return a YAML file as if it were front matter; its key `prompt` is the text."""
+    reader = _FrontMatterReader()
+    reader.read(text.removeprefix("\ufeff").splitlines(), 1)
+    body = str(reader.values.pop("prompt", "")).strip()
+    body_line = reader.lines.get("prompt", 1)
+    return FrontMatter(reader.values, body, body_line, reader.lines, reader.as_text, tuple(reader.errors))
+
+
 class _FrontMatterReader:
     """Collects values and their lines. A document that is not valid YAML is read key by key."""
 
@@ -221,17 +230,21 @@ class _ParsedFile(Struct, frozen=True):
 
 
 class MarkdownFolder:
-    """A folder of Markdown files with a cache. With `within`, anything that leads outside is skipped."""
+    """A folder of Markdown files with a cache. With `within`, anything that leads outside is skipped.
 
-    def __init__(self, folder: str, within: str = "") -> None:
+    Files with other `suffixes` are YAML.
+    """
+
+    def __init__(self, folder: str, within: str = "", suffixes: tuple[str, ...] = (".md",)) -> None:
         self._folder = folder
         self._within = within
+        self._suffixes = suffixes
         self._files: dict[str, _ParsedFile] = {}
 
     def read_files(self, warn: Warn) -> Iterator[MarkdownFile]:
         """Yield the files sorted by name."""
         before, self._files = self._files, {}
-        for name, path, found in _MarkdownWalk(self._folder, self._within, warn).walk():
+        for name, path, found in _MarkdownWalk(self._folder, self._within, self._suffixes, warn).walk():
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
             known = before.get(path)
             seen = known if known is not None and known.stamp == stamp else _parse_file(path, stamp)
@@ -245,7 +258,8 @@ class MarkdownFolder:
 class _MarkdownWalk:
     """The Markdown files below a folder, sorted by name; each folder is entered once."""
 
-    def __init__(self, folder: str, within: str, warn: Warn) -> None:
+    def __init__(self, folder: str, within: str, suffixes: tuple[str, ...], warn: Warn) -> None:
+        self._suffixes = suffixes
         self._folder = folder
         self._within = os.path.realpath(within) if within else ""
         self._warn = warn
@@ -277,9 +291,9 @@ class _MarkdownWalk:
             if stat.S_ISDIR(found.st_mode):
                 if depth and not name.startswith(".") and self._is_inside(path):
                     yield from self._walk_folder(path, (*names, name), depth - 1)
-            elif name.endswith(".md") and stat.S_ISREG(found.st_mode) and self._is_inside(path):
+            elif name.endswith(self._suffixes) and stat.S_ISREG(found.st_mode) and self._is_inside(path):
                 self._found += 1
-                yield "/".join((*names, name.removesuffix(".md"))), path, found
+                yield "/".join((*names, name.rpartition(".")[0])), path, found
 
     def _list_names(self, folder: str) -> list[str]:
         try:
@@ -314,7 +328,8 @@ def _parse_file(path: str, stamp: tuple[int, int, int]) -> _ParsedFile:
         return _ParsedFile(stamp, error=f"it cannot be read ({error.strerror or error}).")
     if b"\0" in raw:
         return _ParsedFile(stamp, error="it is not a text file.")
-    return _ParsedFile(stamp, split_front_matter(raw[:MAX_BYTES].decode("utf-8-sig", "replace")))
+    parse = split_front_matter if path.endswith(".md") else read_yaml
+    return _ParsedFile(stamp, parse(raw[:MAX_BYTES].decode("utf-8-sig", "replace")))
 
 
 def split_names(text: str) -> list[str]:
