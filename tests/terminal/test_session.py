@@ -62,6 +62,29 @@ def test_a_whole_session(workspace: Path) -> None:
         assert not server.rejected
 
 
+def test_resume_without_an_id_opens_the_picker(workspace: Path) -> None:
+    with ScriptedServer([say("Red ones."), say("Green ones."), say("And some are yellow.")]) as server:
+        env = server.env("anthropic")
+        for prompt in ("about apples", "about pears"):
+            with open_terminal(prompt, cwd=workspace, env=env) as odin:
+                odin.see("ones.", "done")
+                odin.type("\x04")
+                odin.assert_exit_code(0)
+        with open_terminal("--resume", cwd=workspace, env=env) as odin:
+            odin.see("type to filter", "About apples", "About pears", "Green ones.")
+            odin.type("apples")
+            odin.see("Red ones.")
+            odin.type("\r")
+            odin.see("› about apples", "Red ones.")
+            odin.type("Any others?\r")
+            odin.see("And some are yellow.")
+        assert "Red ones." in str(server.requests[2].messages)
+        with open_terminal("--resume", "--plain", cwd=workspace, env=env) as odin:
+            odin.see("Number, words to filter the list, or Enter to cancel:")
+            odin.type("\r")
+            odin.assert_exit_code(0)
+
+
 @pytest.mark.slow
 def test_continue_resume_vim_keys_and_the_transcript_on_exit(workspace: Path, home: Path) -> None:
     """Covers `-c`, `/resume`, `q` in Vim mode, and a transcript that has every line once."""

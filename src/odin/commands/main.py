@@ -163,11 +163,15 @@ def _run_prompt(argv: list[str]) -> int:
     if args.resume is not None and args.continue_last:
         raise UsageError("--resume and --continue cannot be combined.")
     if args.resume == PICK_SESSION and not args.headless and not streaming and _is_at_terminal():
-        from odin.commands.sessions import pick_session
+        settings = load(args.cwd or get_current_folder(), os.environ, trust=args.trust).tui
+        if args.prompt or args.fork_session or _is_plain(args, settings):
+            from odin.commands.sessions import pick_session
 
-        args.resume = pick_session(args.cwd)
-        if not args.resume:
-            return 0
+            args.resume = pick_session(args.cwd)
+            if not args.resume:
+                return 0
+        else:
+            args.resume, args.prompt = None, "/resume"
     options = _build_options(args)
     if streaming and args.output_format != "stream-json":
         raise UsageError("--input-format stream-json requires --output-format stream-json.")
@@ -350,10 +354,7 @@ def _run_interactive(args: argparse.Namespace, options: Options) -> int:
     if not (_is_at_terminal() or (sys.stdin.isatty() and sys.stderr.isatty() and not args.prompt)):
         return asyncio.run(_print_answer(args, options, read_prompt(args.prompt)))
     settings = load(options.cwd or get_current_folder(), os.environ, trust=options.trust).tui
-    from odin.ui.terminal import is_dumb
-
-    # Plain mode is requested, or the only choice because the terminal is dumb or output is redirected.
-    if args.plain or settings.plain or is_dumb(os.environ) or not (sys.stdout.isatty() and sys.stderr.isatty()):
+    if _is_plain(args, settings):
         if not options.trust:
             from odin.commands.trust import ask_for_trust
 
@@ -362,6 +363,14 @@ def _run_interactive(args: argparse.Namespace, options: Options) -> int:
     from odin.commands.tui import run_tui
 
     return asyncio.run(run_tui(options, settings, first=args.prompt or "", mode=args.mode))
+
+
+def _is_plain(args: argparse.Namespace, settings: TuiSettings) -> bool:
+    """True if plain mode is requested, or the only choice because the terminal is dumb or output is redirected."""
+    from odin.ui.terminal import is_dumb
+
+    is_shown = sys.stdout.isatty() and sys.stderr.isatty()
+    return args.plain or settings.plain or is_dumb(os.environ) or not is_shown
 
 
 async def _run_plain(args: argparse.Namespace, options: Options, settings: TuiSettings) -> int:
