@@ -74,8 +74,8 @@ def test_resume_without_an_id_opens_the_picker(workspace: Path) -> None:
             odin.see("type to filter", "About apples", "About pears", "Green ones.")
             odin.type("apples")
             odin.see("Red ones.")
-            odin.type("\r")
-            odin.see("› about apples", "Red ones.")
+            odin.type("\r\r")  # the second one must not close the screen below
+            odin.see("› about apples", "Red ones.", "edit")
             odin.type("Any others?\r")
             odin.see("And some are yellow.")
         assert "Red ones." in str(server.requests[2].messages)

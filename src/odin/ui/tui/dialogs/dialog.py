@@ -6,6 +6,7 @@ from typing import ClassVar, TypeVar, cast
 
 from textual import events
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widget import Widget
@@ -83,6 +84,10 @@ class Dialog(ModalScreen[Result | None], inherit_bindings=False):
             event.stop()
             event.prevent_default()
             await self.run_action(name or f"app.{everywhere}")
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        """Close the dialog. A key that was under way meanwhile must not close the screen below it."""
+        return super().dismiss(result) if self.is_current else AwaitComplete()
 
     def action_close(self) -> None:
         self.dismiss(None)
