@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from odin.core.errors import UsageError
-from odin.core.event import LoopChanged, LoopPrompted
+from odin.core.event import LoopChanged, LoopPrompted, TurnEnded
 from odin.core.op import CancelTask, Interrupt, SetLoop
 from odin.testing import Turn, call, fault, say
 
@@ -109,3 +109,30 @@ async def test_completed_task_does_not_end_the_main_loop(start: Start) -> None:
     assert (ended.state, ended.reason) == ("completed", "it works")
     assert ended.iteration > 1
     await talk.client.submit(Interrupt())
+
+
+async def test_loop_waits_for_delegated_work(start: Start) -> None:
+    hold = threading.Event()
+    script = TeamScript(
+        [delegate("a"), say("It is started."), say("<done>it is counted</done>")],
+        a=[complete("Counted it.").hold(hold)],
+    )
+    talk = await start(script)
+    await talk.client.submit(SetLoop(True, "count it"))
+    await asyncio.to_thread(talk.server.wait_for, 3)
+    await talk.until(TurnEnded)
+    status = await talk.client.get_loop_status()
+    assert (status.is_active, status.iteration) == (True, 1)
+    assert len(script.main) == 1, "the model was asked again"
+    hold.set()
+    ended = await until_loop_ends(talk, "")
+    assert (ended.state, ended.iteration) == ("completed", 1)
+    assert "Counted it." in str(talk.server.requests[-1].messages[-1])
+
+
+async def test_an_interrupt_ends_a_loop_that_waits_for_delegated_work(start: Start) -> None:
+    talk = await start(TeamScript([delegate("a"), say("It is started.")], a=[say("working").hold(threading.Event())]))
+    await talk.client.submit(SetLoop(True, "count it"))
+    await talk.until(TurnEnded)
+    assert await talk.client.submit(Interrupt())
+    assert (await until_loop_ends(talk, "")).reason == "You interrupted it."

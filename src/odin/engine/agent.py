@@ -309,7 +309,7 @@ class Agent:
     def interrupt(self, queue: QueuePolicy = "pause") -> bool:
         """Stop the running or starting turn; False if there is none. `queue`: what happens to queued prompts."""
         if not self.is_busy:
-            return False
+            return self.stop_loop(_USER_INTERRUPT)
         if self.stop_loop(_USER_INTERRUPT) and not self.is_busy:
             return True
         left = LeftoverQueue(queue, self._queue.list_due_ids())

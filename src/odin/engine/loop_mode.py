@@ -19,6 +19,7 @@ from odin.core.errors import OdinError
 from odin.core.event import AnyEvent, LoopChanged, LoopPrompted, TurnEnded
 from odin.core.event_values import ExitReason, LoopState, Mode, Verification
 from odin.core.op import Prompt
+from odin.core.team import ACTIVE_STATES
 from odin.core.text import join_some
 from odin.core.timeline import LOOP_PREFIX
 from odin.core.tool import Args, Kind, Tool, ToolContext, ToolOutput, fail
@@ -209,6 +210,7 @@ def _normalize_blocked(text: str) -> str:
 
 
 _OPEN_STATUSES = ("pending", "in_progress")
+_WAITING = "It waits for delegated work."
 
 
 class LoopMode:
@@ -307,7 +309,10 @@ class LoopMode:
         return self._make_prompt(text, (), f"/loop on {self._goal}")
 
     def make_next_prompt(self, ended: TurnEnded, *, has_due: bool) -> Prompt | None:
-        """Make the next prompt after a turn; None if the loop ends, or if a prompt of the user is due."""
+        """Make the next prompt after a turn.
+
+        None if the loop ends, if a prompt of the user is due, or while delegated work goes on.
+        """
         if not self.is_active:
             return None
         self._set_state("assessing")
@@ -320,11 +325,15 @@ class LoopMode:
                 progress = True
         is_verified = ended.verification is not None and ended.verification.outcome in ("passed", "unknown")
         self._is_unverified = not is_verified if ended.verification is not None else self._find_unverified()
-        self._stalled = 0 if progress else self._stalled + 1
         signals, done = parse_signals(ended.text), self._done or self._find_said("Complete")
         self._done = ""
         if asked := self._find_said("Escalate"):
             signals = msgspec.structs.replace(signals, blocked=f"{_DEFAULT_CATEGORY}: {asked}")
+        is_waiting = ended.reason == "end_turn" and not signals.blocked and self._is_team_working()
+        self._stalled = 0 if progress else self._stalled + (not is_waiting)
+        if is_waiting:  # the mail about the work starts the next turn
+            self._set_state("executing", _WAITING)
+            return None
         facts = LoopFacts(
             ended=ended.reason,
             signals=signals if signals.done or not done else msgspec.structs.replace(signals, done=done),
@@ -379,6 +388,16 @@ class LoopMode:
         """Return the number of running sub-agents: all for the main agent, else those that the agent has started."""
         records = self._recorder.state.sub_agents.records
         return sum(not self.agent or record.owner == self.agent for record in records)
+
+    def _is_team_working(self) -> bool:
+        """True while a task that the agent has delegated goes on by itself. A stalled one is reminded."""
+        state = self._recorder.state
+        live = {record.id for record in state.sub_agents.records}
+        return any(
+            task.agent in live and (task.state in ACTIVE_STATES or bool(task.stall))
+            for task in state.board.tasks.values()
+            if not self.agent or task.owner == self.agent
+        )
 
     def _find_unverified(self) -> bool:
         """True if files were changed, in this round or before, and no command has succeeded since."""
