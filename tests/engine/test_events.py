@@ -12,6 +12,7 @@ from odin.core import errors
 from odin.core.call_events import (
     ActivityChanged,
     CallStreamed,
+    PlanAnswered,
     Replied,
     ReplyRolledBack,
     RequestProgressed,
@@ -25,12 +26,14 @@ from odin.core.call_events import (
 from odin.core.errors import UsageError
 from odin.core.event import AgentEnded, AnyEvent, CompactionChanged, Envelope, TurnEnded, TurnStarted
 from odin.core.op import AnswerPermission, Op
+from odin.core.team import MailSent, TaskChanged
 from odin.engine.event_bus import BUS_NAMES, EVENT_NAMES, get_bus_name, list_sources
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
 from .test_recovery import APIS, make_options
 from .test_sub_agents import TASK
+from .test_team import TeamScript, complete, delegate, settle
 
 
 class TestRequests:
@@ -129,6 +132,15 @@ class TestActivities:
         await talk.say("two")
         assert (len(first), len(second) > 2) == (count, True)
 
+    async def test_the_observer_is_told_which_agent(self, start: Start) -> None:
+        script = TeamScript([delegate("a"), say("ok"), say("seen")], a=[complete("found it")])
+        talk = await start(script)
+        seen: dict[str, list[str]] = {"main": [], "general-1": []}
+        talk.client.observe_activity(lambda event: seen[event.agent].append(event.activity))
+        await talk.say("go")
+        await settle(talk.client)
+        assert all("streaming" in activities and activities[-1] == "idle" for activities in seen.values())
+
     async def test_failing_observer_does_not_affect_the_turn(self, start: Start) -> None:
         def broken(event: ActivityChanged) -> None:
             raise RuntimeError("not my day")
@@ -161,16 +173,16 @@ class TestAgents:
 
 class TestNames:
     VERBATIM = (
-        "user_message append_context llm_response tool_result turn_cancelled agent_error session_control "
-        "model_pool_switch mcp_control mcp_control_done pending_draft_upsert pending_draft_remove agent_done "
-        "agent_idle agent_notify subagent_state_changed "
-        "subagent_progress_updated agent_log "
-        "background_object_finished continue loop_assessment compaction_ready compaction_failed "
-        "compaction_oversize_suspend"
+        "user_message append_context llm_response tool_result turn_cancelled agent_error execute_plan "
+        "session_control model_pool_switch mcp_control mcp_control_done pending_draft_upsert "
+        "pending_draft_remove agent_done agent_idle agent_notify escalate subagent_mailbox "
+        "subagent_state_changed subagent_close_requested subagent_progress_updated subagent_send_message "
+        "subagent_stop agent_log reset_nudge background_object_finished continue loop_assessment "
+        "compaction_ready compaction_failed compaction_oversize_suspend"
     )
 
     def test_bus_names_are_complete(self) -> None:
-        assert list(BUS_NAMES) == self.VERBATIM.split()
+        assert list(BUS_NAMES) == self.VERBATIM.split() and len(BUS_NAMES) == 31
 
     def test_every_named_event_has_a_bus_name(self) -> None:
         for name in BUS_NAMES:
@@ -200,6 +212,13 @@ class TestNames:
             (CompactionChanged("succeeded"), "", "compaction_ready"),
             (CompactionChanged("cancelled"), "", "compaction_failed"),
             (TextStreamed("x"), "", None),
+            (ToolStarted("c", "LS", {}), "", None),
+            (ToolStarted("c", "LS", {}), "agent-1", "reset_nudge"),
+            (TaskChanged("adhoc-1", "waiting_main"), "agent-1", "escalate"),
+            (TaskChanged("adhoc-1", "running"), "agent-1", "subagent_state_changed"),
+            (MailSent("mail-1", "", "agent-1", "message", "x"), "", "subagent_send_message"),
+            (MailSent("mail-2", "agent-1", "", "progress", "x"), "agent-1", "subagent_mailbox"),
+            (PlanAnswered("a", "c", "approve"), "", "execute_plan"),
         ],
         ids=str,
     )

@@ -158,9 +158,12 @@ class ReplyRolledBack(Event, frozen=True):
 
 
 class ActivityChanged(Event, frozen=True):
+    """What an agent does now. `agent` is set for observers, which get no envelope: its name, or `main`."""
+
     durable = False
     activity: Activity
     detail: str = ""
+    agent: str = ""
 
 
 # --- tools ---

@@ -16,6 +16,10 @@ from odin.core.call_events import (
     AskEvent,
     CallStreamed,
     HookRan,
+    PermissionAsked,
+    PlanAnswered,
+    PlanAsked,
+    QuestionsAsked,
     Replied,
     ReplyDiscarded,
     ReplyRolledBack,
@@ -61,7 +65,10 @@ from odin.core.event import (
 from odin.core.op import (
     AddContext,
     AddMessage,
+    AnswerPlan,
+    CancelTask,
     ChangePrompt,
+    CloseAgent,
     Continue,
     ControlServers,
     DropPrompt,
@@ -82,6 +89,7 @@ from odin.core.op import (
     SetTools,
 )
 from odin.core.provider import TimeSlice
+from odin.core.team import MailSent, TaskChanged, TaskCreated
 
 BusName = Literal[
     "user_message",
@@ -90,6 +98,7 @@ BusName = Literal[
     "tool_result",
     "turn_cancelled",
     "agent_error",
+    "execute_plan",
     "session_control",
     "model_pool_switch",
     "mcp_control",
@@ -99,9 +108,15 @@ BusName = Literal[
     "agent_done",
     "agent_idle",
     "agent_notify",
+    "escalate",
+    "subagent_mailbox",
     "subagent_state_changed",
+    "subagent_close_requested",
     "subagent_progress_updated",
+    "subagent_send_message",
+    "subagent_stop",
     "agent_log",
+    "reset_nudge",
     "background_object_finished",
     "continue",
     "loop_assessment",
@@ -111,6 +126,9 @@ BusName = Literal[
 ]
 
 BUS_NAMES: tuple[BusName, ...] = get_args(BusName)
+
+MAIN_AGENT = "main"
+"""What observers read as the name of the main agent."""
 
 _Namer = Callable[[Any, str], BusName | None]
 
@@ -127,6 +145,15 @@ def _name_activity(event: ActivityChanged, agent: str) -> BusName | None:
     if event.activity == "idle":
         return "agent_idle"
     return "subagent_state_changed" if agent else None
+
+
+def _name_task_change(event: TaskChanged, agent: str) -> BusName:
+    return "escalate" if event.state == "waiting_main" else "subagent_state_changed"
+
+
+def _name_mail(event: MailSent, agent: str) -> BusName:
+    """Name mail by its direction: an owner writes messages, a sub-agent reports."""
+    return "subagent_send_message" if event.kind == "message" else "subagent_mailbox"
 
 
 def _name_compaction(event: CompactionChanged, agent: str) -> BusName | None:
@@ -159,6 +186,7 @@ EVENT_NAMES: dict[type[AnyEvent], BusName | tuple[_Namer, tuple[BusName, ...]]] 
     LoopPrompted: "agent_notify",
     CompactionChanged: (_name_compaction, ("compaction_oversize_suspend", "compaction_ready", "compaction_failed")),
     Replied: "llm_response",
+    ToolStarted: (lambda event, agent: "reset_nudge" if agent else None, ("reset_nudge",)),
     ToolEnded: "tool_result",
     ActivityChanged: (_name_activity, ("agent_idle", "subagent_state_changed")),
     StatusUpdated: (
@@ -170,6 +198,13 @@ EVENT_NAMES: dict[type[AnyEvent], BusName | tuple[_Namer, tuple[BusName, ...]]] 
         ("subagent_progress_updated",),
     ),
     AgentStarted: "subagent_state_changed",
+    TaskCreated: "subagent_state_changed",
+    TaskChanged: (_name_task_change, ("escalate", "subagent_state_changed")),
+    MailSent: (_name_mail, ("subagent_send_message", "subagent_mailbox")),
+    PermissionAsked: "agent_notify",
+    QuestionsAsked: "agent_notify",
+    PlanAsked: "agent_notify",
+    PlanAnswered: "execute_plan",
     AgentEnded: "agent_done",
     SpawnFinished: "background_object_finished",
     Warned: "agent_log",
@@ -187,6 +222,9 @@ OP_NAMES: dict[type[Op], BusName] = {
     AddContext: "append_context",
     RunUserShell: "append_context",
     Interrupt: "turn_cancelled",
+    CancelTask: "subagent_stop",
+    CloseAgent: "subagent_close_requested",
+    AnswerPlan: "execute_plan",
     AddMessage: "session_control",
     RemoveLastMessage: "session_control",
     Rewind: "session_control",
@@ -368,7 +406,7 @@ class EventBus:
         if self._observers and isinstance(envelope.event, ActivityChanged):
             for observer in tuple(self._observers):
                 try:
-                    observer(envelope.event)
+                    observer(msgspec.structs.replace(envelope.event, agent=envelope.agent or MAIN_AGENT))
                 except Exception:  # foreign code: drop an observer that fails
                     self._observers.remove(observer)
         for subscription in tuple(self._subscriptions):
