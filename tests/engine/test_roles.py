@@ -192,6 +192,34 @@ async def test_role_selects_its_model_until_another_role_is_set(start: Start, ho
     assert [event.model for event in talk.all(ModelChanged)][:2] == [LARGE, SMALL]
 
 
+async def test_the_pick_in_a_pool_belongs_to_the_role(start: Start, home: Path) -> None:
+    one, two, three = (f"anthropic/{name}" for name in ("one", "two", "three"))
+    write_agent(home, "writer", "mode: main\nmodel: main")
+    settings: dict[str, Any] = {"env": {"ODIN_MODEL": ""}, "config": {"model_pools": {"main": [one, two, three]}}}
+    talk = await start([say("a")] * 9, **settings)
+
+    async def switch(role: str, pick: str = "") -> str:
+        await talk.client.submit(SetRole(role))
+        if pick:
+            await talk.client.submit(SetModel(pick))
+        info = await talk.client.get_info()
+        assert info.pool == "main"
+        return info.model
+
+    assert await switch("writer", three) == three
+    assert await switch("builder") == one, "leaving a role returns to the model of the session"
+    assert await switch("builder", two) == two
+    assert await switch("writer") == three
+    assert await switch("planner") == two, "a role without a pick and a model has that of the session"
+    assert await switch("planner", one) == one
+    assert await switch("builder") == two
+    await talk.client.close()
+    for role, model in (("writer", three), ("planner", one), ("builder", two)):
+        again = await start([], role=role, server=talk.server, **settings)
+        assert (await again.client.get_info()).model == model, role
+        await again.client.close()
+
+
 async def test_initial_role_selects_its_model_unless_the_run_names_one(start: Start, home: Path) -> None:
     write_agent(home, "thinker", f"mode: main\nmodel: {LARGE}")
     talk = await start([say("a")] * 2, env={"ODIN_MODEL": ""}, config={"model": SMALL}, role="thinker")

@@ -133,6 +133,8 @@ class SessionRoles:
         self._known_tools = known_tools
         self._catalog: AgentCatalog | None = None
         self._session_model = workspace.config.model
+        self._session_ref = ""
+        """The model of the session; `_session_model` is that or the pool it was picked in."""
         self._own_models: dict[str, str] = {}
         self._limits: AgentLimits | None = None
         self._restricted: tuple[Policy, Policy] | None = None
@@ -199,8 +201,8 @@ class SessionRoles:
             self.warning = f"The role {earlier} no longer exists. The role is now {DEFAULT_ROLE}."
             definition = self.load_agents().find_role(DEFAULT_ROLE)
         self._activate(definition)
-        if (definition.model and not keep_model) or not self._models.is_permitted:
-            self._session_model = self._models.choice
+        if not keep_model or not self._models.is_permitted:
+            self._session_model, self._session_ref = self._models.choice, self._models.selected
             await self._use_model(definition)
 
     async def switch(self, name: str) -> tuple[str, ModelChanged | None]:
@@ -212,21 +214,20 @@ class SessionRoles:
         definition = self.load_agents().find_role(name)
         if definition.name == self.name:
             return "", None
-        before, had_own = self._models.choice, self.definition is not None and _has_own_model(self.definition)
-        if had_own:
-            self._own_models[self.name] = before
+        before = self._models.choice, self._models.selected
+        if self.definition is not None and _has_own_model(self.definition):
+            self._own_models[self.name] = self._models.choice
         else:
-            self._session_model = before
+            self._session_model, self._session_ref = before
         earlier = self.name
         self._activate(definition)
         self.warning = ""
-        if definition.model or had_own or not self._models.is_permitted:
-            try:
-                await self._use_model(definition)
-            except UsageError:
-                self._activate(self.load_agents().find_role(earlier))
-                raise
-        if self._models.choice == before:
+        try:
+            await self._use_model(definition)
+        except UsageError:
+            self._activate(self.load_agents().find_role(earlier))
+            raise
+        if (self._models.choice, self._models.selected) == before:
             return definition.name, None
         return definition.name, ModelChanged(self._models.selected, pool=self._models.selection.pool)
 
@@ -256,7 +257,9 @@ class SessionRoles:
         self._restricted = None
 
     async def _use_model(self, definition: "AgentDefinition") -> None:
-        """Connect to the model of a role, or to the session's. If that fails, `warning` says why.
+        """Connect to the model of a role, or to the session's; in a pool, to the one picked last in this role.
+
+        If that fails, `warning` says why.
 
         Raise UsageError if the role may not use the model in use instead.
         """
@@ -266,10 +269,14 @@ class SessionRoles:
             wanted = wanted or (self._models.choose_permitted(self._session_model) if definition.pools else "")
             if not wanted:
                 return
-        if self._models.is_fixed or (wanted == self._models.choice and self._models.is_permitted):
+        ref = self._models.find_pick(wanted) or ("" if _has_own_model(definition) else self._session_ref)
+        is_same = wanted == self._models.choice and ref in ("", self._models.selected)
+        if self._models.is_fixed or (is_same and self._models.is_permitted):
             return
         try:
             await self._models.choose(wanted)
+            if ref != self._models.selected and ref in self._models.selection.candidates:
+                await self._models.choose(ref)
         except OdinError as error:
             about = f"The model {wanted} of the role {definition.name} cannot be used: {error.describe()}"
             if not self._models.is_permitted:

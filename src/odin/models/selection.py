@@ -316,6 +316,13 @@ class ModelSelector:
     def find_remembered_pool(self) -> str:
         return self._choices.pool if self._choices is not None else ""
 
+    def find_pick(self, pool: str) -> str:
+        """Return the usable model that was picked last in this pool, in the role of the agent; "" if there is none."""
+        if self._choices is None or pool not in self.connector.config.model_pools:
+            return ""
+        picked = self._choices.find_pick(self.role, pool)
+        return picked if picked in self.connector.pools.list_usable(pool) else ""
+
     def remember(self) -> None:
         """Remember the choice for the next session in this project."""
         if self._choices is not None and self.connector.config.model_pools:
@@ -324,8 +331,8 @@ class ModelSelector:
     async def _open_pool(self, name: str) -> Selection:
         """Return the selection of a pool: the model picked there last, else the first that can be connected."""
         models = self.connector.pools.list_usable(name)
-        picked = self._choices.find_pick(self.role, name) if self._choices is not None else ""
-        first = [picked] if picked in models else []
+        picked = self.find_pick(name)
+        first = [picked] if picked else []
         failure: OdinError | None = None
         for ref in dict.fromkeys([*first, *models]):
             try:
