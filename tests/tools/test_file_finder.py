@@ -83,6 +83,13 @@ class TestOrder:
             "a/gxe/n/t.py",
         )
 
+    async def test_generated_files_come_last(self, make_finder: MakeFinder) -> None:
+        generated = [f"src/__pycache__/cart{number}.cpython-311.pyc" for number in range(70)]
+        finder = make_finder(*generated, "src/cart.py", "tests/test_cart.py", "node_modules/cart/index.js")
+        found = await find_after_walk(finder, "cart")
+        assert found[:2] == ("src/cart.py", "tests/test_cart.py")
+        assert len(found) == 20
+
     async def test_shorter_paths_come_first_and_case_is_ignored(self, make_finder: MakeFinder) -> None:
         finder = make_finder("lib/README.md", "README.md", "a/b/c/readme.txt")
         assert await find_after_walk(finder, "ReadMe") == ("README.md", "lib/README.md", "a/b/c/readme.txt")

@@ -83,7 +83,7 @@ async def test_a_real_agent_is_focused_steered_interrupted_alone_and_read_after_
         stage.app.action_look()
         stage.app.transcript.point_at(main.agents[0])
         await stage.press("a")
-        await stage.shows("count on", "general-1 (completed)")
+        await stage.shows("count on", "general-1 (completed)", "to the main agent · edit")
         assert stage.app.composer.target.recipient == ""
         assert stage.server.rejected == []
 

@@ -7,8 +7,9 @@ import pytest
 
 from odin.core.client import CustomCommand
 from odin.core.op import Prompt
+from odin.core.slash_commands import SLASH_COMMANDS
 from odin.testing import say
-from odin.ui.completion import find_target, score_match
+from odin.ui.completion import complete_command, find_target, score_match
 from tests.tui.conftest import OpenApp, run_app
 from tests.tui.fake_sessions import FakeClient, FakeSessions
 
@@ -133,6 +134,42 @@ async def test_files_found_later_appear_in_the_popup() -> None:
 def test_where_a_file_path_is_completed(line: str, letters: str | None) -> None:
     target = find_target(line, len(line), first=True)
     assert (target.letters if target is not None else None) == letters
+
+
+async def test_a_range_of_lines_follows_a_completed_path() -> None:
+    async with run_app(FakeSessions(client_with_files())) as stage:
+        for letters, keys, text in (
+            ("@even", (), "@src/event.py:1-5"),
+            ("@even", ("down",), '@"src/even more.txt":1-5'),
+        ):
+            await stage.type(letters)
+            await stage.shows("› src/event.py")
+            await stage.press(*keys, "tab")
+            await stage.type(":1-5")
+            assert stage.app.composer.text == text
+            await stage.press("ctrl+u")
+
+
+@pytest.mark.parametrize(
+    ("letters", "first"),
+    [
+        ("", ["model", "compact", "resume", "undo", "new", "plan"]),
+        ("co", ["compact", "context", "copy"]),
+        ("re", ["resume", "review", "redo"]),
+        ("cost", ["usage"]),
+        ("mod", ["model", "models"]),
+    ],
+)
+def test_the_usual_commands_come_first(letters: str, first: list[str]) -> None:
+    review = CustomCommand("review", "Reviews what was changed.", "[FILE]")
+    found = [item.label.removeprefix("/") for item in complete_command(letters, [review])]
+    assert found[: len(first)] == first
+
+
+async def test_the_popup_says_how_many_more_commands_there_are() -> None:
+    async with run_app(FakeSessions(FakeClient())) as stage:
+        await stage.type("/")
+        await stage.shows("› /model", f"{len(SLASH_COMMANDS) - 8} more: type some letters")
 
 
 async def test_commands_are_listed_with_descriptions_and_tab_completes() -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from odin.core.effects import CACHE_NAMES, PACKAGE_NAMES
 from odin.core.event_values import CachedFile
 from odin.core.profile import OWN
 from odin.sandbox.runner import ProcessRunner
@@ -32,7 +33,11 @@ _BATCH_S = 0.5
 _FOLDER_PATTERN = r"(?m)^(.+)/[^/\n]*$"
 _TOP_LEVEL_PATTERN = r"(?m)^[^/\n]+$"
 
-EXACT, PREFIX, NAME, PATH, LETTERS, SCATTERED = range(6)
+EXACT, PREFIX, NAME, PATH, LETTERS, SCATTERED, GENERATED = range(7)
+"""The kinds of matches; `GENERATED` is added to the kind of a file that programs made."""
+
+_GENERATED_FOLDERS = "|".join(map(re.escape, sorted(CACHE_NAMES | PACKAGE_NAMES)))
+_GENERATED_PATH = re.compile(rf"(?:^|/)(?:{_GENERATED_FOLDERS})/|\.(?:pyc|pyo|class|o|so)$")
 
 TIME_SLICE_S = 0.004
 """Seconds of work after which the search yields to the event loop."""
@@ -208,7 +213,7 @@ class PathSearch:
         found: dict[str, PathHit] = {}
         for kind in (_match_prefixes, _match_parts):
             await self._collect(texts, lambda text, low, kind=kind: kind(text, low, query), found, is_current)
-            if len(found) >= count:
+            if sum(hit[0] < GENERATED for hit in found.values()) >= count:
                 return heapq.nsmallest(count, found.values())
         # A pattern for lines with these letters in order, without backtracking.
         steps = (f"[^\\n{re.escape(letter)}]*+{re.escape(letter)}" for letter in letters)
@@ -237,7 +242,8 @@ class PathSearch:
                 matches += 1
                 lines.append(hit[2])
                 if hit[2] not in found and len(found) < 2 * _MAX_MATCHES:
-                    found[hit[2]] = hit
+                    is_generated = _GENERATED_PATH.search(hit[2]) is not None
+                    found[hit[2]] = (hit[0] + GENERATED, *hit[1:]) if is_generated else hit
             if narrow is not None and lines:
                 matching_lines = "\n" + "\n".join(lines) + "\n"
                 narrow.append((matching_lines, fold_case(matching_lines)))

@@ -105,19 +105,33 @@ def find_target(line: str, column: int, *, first: bool) -> CompletionTarget | No
     return CompletionTarget("file", found.start(), column, found[1].removeprefix('"'))
 
 
+_USUAL_COMMANDS = (
+    *("model", "compact", "resume", "undo", "new", "plan", "diff", "agents", "context", "usage"),
+    *("permissions", "review", "init", "help"),
+)
+"""First in the list of all commands, and before others that begin with the same letters."""
+
+
 def complete_command(letters: str, custom: Sequence[CustomCommand]) -> list[CompletionItem]:
-    """Return the commands that match these letters, best first."""
-    scored: list[tuple[int, CompletionItem]] = []
+    """Return the commands that match these letters, best first.
+
+    An exact match comes first, then names and then aliases that begin with the letters, the usual commands before
+    others, then other matches.
+    """
+    ranks = {name: rank for rank, name in enumerate(_USUAL_COMMANDS)}
+    scored: list[tuple[tuple[int, bool, int, int], CompletionItem]] = []
+
+    def add(item: CompletionItem, name: str, aliases: Sequence[str] = ()) -> None:
+        own = score_match(letters, name)
+        if best := max(own, *(score_match(letters, alias) for alias in aliases), 0):
+            scored.append(((-(best // 100_000), own < best, ranks.get(name, len(ranks)), -best), item))
+
     for command in SLASH_COMMANDS:
-        best = max(score_match(letters, name) for name in (command.name, *command.aliases))
-        if best:
-            scored.append((best, _make_command_item(command.name, command.hint, command.help)))
+        add(_make_command_item(command.name, command.hint, command.help), command.name, command.aliases)
     for own in custom:
-        if best := score_match(letters, own.name):
-            scored.append(
-                (best, _make_command_item(own.name, own.hint, own.description or f"Custom command ({own.source})."))
-            )
-    return [choice for _, choice in sorted(scored, key=lambda item: -item[0])]
+        help_ = own.description or f"Custom command ({own.source})."
+        add(_make_command_item(own.name, own.hint, help_), own.name)
+    return [choice for _, choice in sorted(scored, key=lambda item: item[0])]
 
 
 def _make_command_item(name: str, hint: str, sentence: str) -> CompletionItem:

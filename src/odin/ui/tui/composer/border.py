@@ -16,13 +16,17 @@ from odin.ui.tui.panels.status import MODE_WORDS
 
 
 class PromptTarget:
-    """Where a prompt goes: the agent (`recipient`, "" for main, painted in `color`), its role and its permissions."""
+    """Where a prompt goes: the agent (`recipient`, "" for main, painted in `color`), its role and its permissions.
+
+    `names_main`: an ended agent is on the screen, so it has to be said that the prompt goes to main.
+    """
 
     def __init__(self) -> None:
         self.permission_mode = "default"
         self.role = DEFAULT_ROLE
         self.recipient = ""
         self.color = ""
+        self.names_main = False
         self._busy_agents: set[str] = set()
 
     def enter_session(self, info: SessionInfo) -> None:
@@ -49,7 +53,7 @@ class PromptTarget:
 
     def describe_state(self) -> object:
         """Return a value that differs if the border has to be drawn again."""
-        return self.permission_mode, self.role, self.recipient, self.color, self.is_busy
+        return self.permission_mode, self.role, self.recipient, self.color, self.names_main, self.is_busy
 
     def format_title(self, theme: Theme, mode: Mode) -> Text:
         """Return the agent or role, the mode in its color, and the permission mode; usual ones are left out."""
@@ -59,6 +63,8 @@ class PromptTarget:
         if self.recipient:
             own = make_palette(theme).get_agent_style(self.recipient, self.color)
             text.append(f"to {escape_hidden(self.recipient)}", own + bold).append(" · ")
+        elif self.names_main:
+            text.append("to the main agent · ")
         elif self.role != DEFAULT_ROLE:
             text.append(f"{escape_hidden(self.role)} · ")
         text.append(MODE_WORDS[mode], style=Style(color=color, bold=True))

@@ -81,7 +81,7 @@ class Popup(Widget):
         self._max_width = max(above.width - 2, 20)
         self.display = bool(self.choices)
         if self.choices:
-            rows = min(len(self.choices), self._rows)
+            rows = len(self._compute_window()) + bool(self._hidden_count)
             self.absolute_offset = Offset(self._anchor_region.x + 1, max(self._anchor_region.y - rows, 0))
             self.refresh(layout=True)
 
@@ -97,7 +97,11 @@ class Popup(Widget):
 
     @property
     def _rows(self) -> int:
-        return max(1, min(MAX_ROWS, self._anchor_region.y))
+        return max(1, min(MAX_ROWS, self._anchor_region.y - 1))
+
+    @property
+    def _hidden_count(self) -> int:
+        return len(self.choices) - len(self._compute_window())
 
     def _compute_window(self) -> range:
         rows = self._rows
@@ -116,6 +120,9 @@ class Popup(Widget):
             line.pad_right(self._max_width - line.cell_len)
             if at == self.at:
                 line.stylize(Style(bgcolor=theme.surface, bold=True))
+        if count := self._hidden_count:
+            lines.append(Text(f"  {count} more: type some letters, or use Up and Down", Style(dim=True), no_wrap=True))
+            lines[-1].truncate(self._max_width - 1, overflow="ellipsis")
         return Text("\n", no_wrap=True, end="").join(lines)
 
     def _format_row(self, at: int, column: int) -> Text:

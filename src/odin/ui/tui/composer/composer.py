@@ -98,6 +98,7 @@ class Composer(StableTextArea):
         self.target = PromptTarget()
         self._border_state: object = None
         self._load_count = 0
+        self._mention_end: Location | None = None
         self._history_matches: Sequence[PromptDraft] = ()
         self._saved_draft = PromptDraft()
         self._edited_prompt: QueuedPrompt | None = None
@@ -491,6 +492,7 @@ class Composer(StableTextArea):
         if target.kind == "file" and external_text.has_image_suffix(item.label):
             self._report_image()
         self.move_cursor((row, target.start + len(item.insert)))
+        self._mention_end = self.cursor_location if target.kind == "file" and not item.continues else None
         self.completer.close()
 
     # --- history search ---
@@ -519,6 +521,9 @@ class Composer(StableTextArea):
 
     async def _on_key(self, event: events.Key) -> None:
         text, cursor, load_count = self.text, self.cursor_location, self._load_count
+        if event.character == ":" and cursor == self._mention_end:
+            self.action_delete_left()  # the space after a completed path: a range of lines follows
+        self._mention_end = None
         await self._dispatch_composer_key(event)
         if self._load_count != load_count:
             return

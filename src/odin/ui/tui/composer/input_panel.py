@@ -57,6 +57,7 @@ class InputPanel(Vertical):
     def set_recipient(self, agent: str, color: str = "") -> None:
         """Send the next prompts to this agent and show its queue."""
         self.composer.target.recipient, self.composer.target.color = agent, color
+        self.composer.target.names_main = self.odin.agent != agent
         self.queue.show_queue(agent)
 
     # --- app-wide keys ---
