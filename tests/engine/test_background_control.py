@@ -18,12 +18,23 @@ from odin.core.call_events import (
 )
 from odin.core.errors import UsageError
 from odin.core.event import ContextAdded, FilesChanged, TurnStarted, Warned
-from odin.core.op import AnswerPermission, AnswerQuestions, ControlProcess, MoveToBackground, Rewind, RunUserShell
+from odin.core.op import (
+    AnswerPermission,
+    AnswerQuestions,
+    ControlProcess,
+    MoveToBackground,
+    Prompt,
+    Rewind,
+    RunUserShell,
+)
 from odin.sandbox.ports import HOST
 from odin.testing import call, say
 
 from .conftest import WITHOUT_VIEWS, Start, Talk
 from .test_job_notifications import request_text, spawn
+from .test_sandboxed_commands import require_bubblewrap
+
+__all__ = ["require_bubblewrap"]
 
 
 def serve(port: int, host: str = "127.0.0.1") -> Any:
@@ -259,3 +270,20 @@ async def test_a_command_of_the_user_is_moved_and_its_end_starts_no_turn(start: 
     assert not talk.all(TurnStarted)
     await talk.say("what happened?")
     assert "Background process spawn-1" in request_text(talk, 0)
+
+
+async def test_the_request_about_a_moved_command_waits_beside_others(start: Start, workspace: Path, gate: Path) -> None:
+    script = [run("sh wait.sh; echo new >made.txt"), say("Moved."), run("echo more >more.txt"), say("Done."), say("ok")]
+    talk = await start(script, **ASKING)
+    await move(talk, await talk.submit("go"))
+    gate.touch()
+    await talk.until_live(PermissionAsked)
+    first = talk.all(PermissionAsked)[0]
+    talk.answers = [AnswerPermission("", True)]
+    assert (await talk.say("more")).text == "Done."
+    await talk.client.submit(Prompt("steered", "and more", delivery="steer"))
+    await talk.until_end("steered")
+    assert await talk.client.submit(AnswerPermission(first.ask_id, True)), "it still waits for its answer"
+    await talk.until_live(FilesChanged)
+    assert (workspace / "made.txt").exists()
+    assert (workspace / "more.txt").exists()

@@ -63,3 +63,36 @@ def test_second_ctrl_c_at_the_prompt_exits_quietly(workspace: Path) -> None:
         terminal.type("\x03")
         assert terminal.wait_for_exit()[0] == 0
         assert "Traceback" not in terminal.shown
+
+
+def test_the_user_lists_reads_follows_and_stops_background_processes(workspace: Path) -> None:
+    command = "echo one; until [ -e go ]; do sleep 0.02; done; echo two; sleep 1000"
+    with (
+        ScriptedServer([call("Spawn", {"command": command, "description": "watcher"}), say("Running.")]) as server,
+        open_terminal("--yes", cwd=workspace, env=server.env("anthropic"), with_stdout=True) as terminal,
+    ):
+        terminal.see("edit> ")
+        terminal.type("/ps\n")
+        terminal.see("No background processes.")
+        terminal.type("go\n")
+        terminal.see("Running.")
+        for typed, answer in [
+            ("/ps", r"spawn-1  running since [\d:]+ \([\d.]+ s\)  watcher"),
+            ("/ps 1", r"one\r\nspawn-1: running since "),
+            ("/ps spawn-1 follow", r"Following spawn-1\."),
+        ]:
+            terminal.type(f"{typed}\n")
+            terminal.match(answer)
+        (workspace / "go").touch()
+        terminal.see("two")
+        terminal.type("\n/ps spawn-1 open\n")
+        terminal.see("spawn-1 does not listen on a port.")
+        terminal.type("/ps spawn-1 stop\n")
+        terminal.see("Stopped spawn-1.")
+        terminal.type("/ps spawn-7\n")
+        terminal.see("There is no background process 'spawn-7'.")
+        terminal.type("/ps background\n")
+        terminal.see("No command is running that could go to the background.")
+        terminal.type("/exit\n")
+        assert terminal.wait_for_exit()[0] == 0
+        assert len(server.requests) == 2

@@ -65,6 +65,7 @@ class _Pending(Struct):
     interaction: Interaction
     answered: asyncio.Future[Answer]
     recheck: Recheck | None
+    has_own_turn: bool = False
     is_settled: bool = False
 
     def answer(self, answer: Answer) -> bool:
@@ -141,7 +142,7 @@ class Interactions:
         """Return the answer, or None if rules decide by now: check the call again.
 
         An answer by `timeout` or `shutdown` is none of a user. With a `turn` of its own it is asked at once, also while
-        the agent asks something else.
+        the agent asks something else, and no steering prompt overtakes it.
         """
         self._asking += 1
         try:
@@ -150,12 +151,12 @@ class Interactions:
                     return Answer("", "deny", str(AgentShutdown()), by="shutdown")
                 if recheck is not None and recheck() != "ask":
                     return None
-                return await self._ask_now(asked, agent, recheck, handle_answer)
+                return await self._ask_now(asked, agent, recheck, handle_answer, bool(turn))
         finally:
             self._asking -= 1
 
     async def _ask_now(
-        self, asked: AskEvent, agent: str, recheck: Recheck | None, handle_answer: HandleAnswer
+        self, asked: AskEvent, agent: str, recheck: Recheck | None, handle_answer: HandleAnswer, has_own_turn: bool
     ) -> Answer | None:
         self._count += 1
         asked = msgspec.structs.replace(asked, ask_id=f"ask-{self._recorder.state.seq + 1}-{self._count}")
@@ -163,7 +164,8 @@ class Interactions:
             records = self._recorder.state.sub_agents.records if agent else ()
             task = next((record.description for record in records if record.id == agent), "")
             asked = msgspec.structs.replace(asked, task=task)
-        pending = _Pending(make_interaction(asked, agent), asyncio.get_running_loop().create_future(), recheck)
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        pending = _Pending(make_interaction(asked, agent), answered, recheck, has_own_turn)
         try:
             with self._stop_clock(agent):
                 answer = await self._wait_for_answer(pending, asked)
@@ -273,7 +275,8 @@ class Interactions:
     def cancel_for_agent(self, agent: str) -> None:
         """Answer no to the permission requests of an agent, because a steering prompt overtook them."""
         for pending in self._pending.values():
-            if pending.interaction.agent == agent and pending.interaction.kind == "permission":
+            is_overtaken = pending.interaction.agent == agent and not pending.has_own_turn
+            if is_overtaken and pending.interaction.kind == "permission":
                 pending.answer(pending.make_default("You sent a steering prompt instead.", "steer"))
 
     async def close(self) -> None:

@@ -84,6 +84,7 @@ class JobNotifier:
                     Option("Open it", "on this machine only"),
                     Option("Keep it closed", f"/ps {spawned.id} open opens it"),
                 ),
+                type="choice",
             )
             agent, call_id = spawned.request.agent, spawned.request.call_id
             with suppress(OdinError, TimeoutError):

@@ -130,9 +130,9 @@ class PermissionRequest:
         return ""
 
     async def ask_effects(
-        self, effects: EffectTexts, preview: str, reason: str, recheck: Recheck, *, has_rules: bool
+        self, effects: EffectTexts, preview: str, reason: str, recheck: Recheck, *, has_rules: bool, turn: str = ""
     ) -> Answer | None:
-        """Ask whether what a command wrote is kept; None if rules decide by now."""
+        """Ask whether what a command wrote is kept; None if rules decide by now. `turn`: see `Interactions.ask`."""
         call, deps = self._call, self._deps
         modes = (mode for mode in self._list_offered_modes() if self._would_apply(mode))
         asked = PermissionAsked(
@@ -149,7 +149,8 @@ class PermissionRequest:
             effects=effects.summary,
             git_changes=tuple(map(deps.clean, effects.git_changes)),
         )
-        return await deps.interactions.ask(asked, self._scope.agent, recheck=recheck, handle_answer=self._remember)
+        agent, remember = self._scope.agent, self._remember
+        return await deps.interactions.ask(asked, agent, recheck=recheck, handle_answer=remember, turn=turn)
 
     def _would_apply(self, mode: str) -> bool:
         return self._policy().with_permission_mode(mode).evaluate(*self._about).after == "apply"

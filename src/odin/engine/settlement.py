@@ -71,7 +71,7 @@ class Settlement:
         self.stops_turn = False
         self._has_ended = False
         self._is_applied = False
-        self._is_late = False
+        self._late_turn = ""
         self._call = call
         self._scope = scope
         self._deps = deps
@@ -110,7 +110,7 @@ class Settlement:
 
     async def settle_later(self, layer: ViewLayer, cut_off: str) -> ToolOutput:
         """Decide about what a command wrote that the user has sent to the background. It cannot run again."""
-        self._is_late = True
+        self._late_turn = self._call.id
         outcome = await self._settle_layer(ToolOutput(""), layer, cut_off)
         if isinstance(outcome, ToolOutput):
             return outcome
@@ -208,7 +208,9 @@ class Settlement:
                 return "deny"
             return "allow" if now.after == "apply" and not reason else "ask"
 
-        answer = await self._request.ask_effects(texts, preview, reason, recheck, has_rules=not cut_off)
+        answer = await self._request.ask_effects(
+            texts, preview, reason, recheck, has_rules=not cut_off, turn=self._late_turn
+        )
         if answer is None:
             answer = Answer("", "allow_once" if recheck() == "allow" else "deny", by="rule")
         self.stops_turn = answer.interrupt
@@ -284,7 +286,7 @@ class Settlement:
         """Let a command that cannot have a view change the project directly, if the user agrees."""
         policy, profile = self._deps.policy(), replace(self._context.profile, view=False, hidden=())
         again = Rerun(profile, f"It ran directly in the project, not in a private view: {reason}.", "without a view")
-        if not self._is_late and (policy.yes or policy.permission_mode == "bypassPermissions"):
+        if not self._late_turn and (policy.yes or policy.permission_mode == "bypassPermissions"):
             return again
         why = f"It cannot run in a private view: {reason}. It would change the project directly."
         return await self._ask_again(output, again, why, "Run this directly in the project")
@@ -322,7 +324,7 @@ class Settlement:
         self, output: ToolOutput, again: Rerun, why: str, title: str, **more: bool
     ) -> ToolOutput | Rerun:
         """Ask whether a command may run again. If not, return its output with a remark."""
-        if self._is_late:
+        if self._late_turn:
             return _add_remark(output, f"{why} What it had changed was discarded. {_UNCHANGED} Run it again.")
         if not self._can_ask():
             if more:

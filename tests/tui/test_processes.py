@@ -1,0 +1,75 @@
+"""Background processes in the app: /ps, the side panel, their cards, and Ctrl+B."""
+
+import asyncio
+import urllib.request
+from pathlib import Path
+
+from odin.core.op import MoveToBackground
+from odin.sandbox.ports import HOST
+from odin.testing import call, say
+from odin.ui.tui.dialogs.processes import ProcessesDialog, ProcessOutputDialog
+from tests.engine.test_background_control import find_free_port, require_bubblewrap, serve
+from tests.tui.conftest import OpenApp
+from tests.tui.test_side_panel import find_position
+
+__all__ = ["require_bubblewrap"]
+
+
+async def test_a_process_is_listed_followed_and_stopped(open_app: OpenApp, workspace: Path) -> None:
+    command = "echo one; until [ -e go ]; do sleep 0.02; done; echo two; sleep 1000"
+    spawn = call("Spawn", {"command": command, "description": "watcher"})
+    async with open_app([spawn, say("Running."), say("I see.")], size=(160, 40), yes=True) as stage:
+        await stage.send("go")
+        await stage.shows("▶ spawn-1 watcher  running in the background", "Background", "• spawn-1 watcher")
+        await stage.pilot.click(offset=find_position(stage, "• spawn-1 watcher"))
+        await stage.until(lambda: isinstance(stage.app.screen, ProcessOutputDialog))
+        await stage.shows("running since", "one")
+        (workspace / "go").touch()
+        await stage.shows("two")
+        await stage.press("escape")
+        await stage.send("/ps")
+        await stage.until(lambda: isinstance(stage.app.screen, ProcessesDialog))
+        await stage.shows("▶ spawn-1 watcher", "s stop")
+        await stage.press("s")
+        await stage.shows("■ spawn-1 watcher", "stopped after")
+        await stage.press("escape")
+        await stage.shows("■ spawn-1 watcher  stopped")
+        await stage.send("and now?")
+        await stage.shows("I see.")
+        assert "The user stopped the background process spawn-1 (watcher)." in stage.server.requests[-1].body.decode()
+
+
+async def test_the_unfolded_card_of_a_running_process_shows_its_output(open_app: OpenApp) -> None:
+    spawn = call("Spawn", {"command": "echo hello from the server; sleep 1000", "description": "server"})
+    async with open_app([spawn, say("Running.")], yes=True) as stage:
+        await stage.send("go")
+        await stage.shows("Running.", "▶ spawn-1 server")
+        await stage.until(lambda: not stage.app.executing)
+        assert "hello from the server" not in stage.screen().partition("▶ spawn-1")[2]
+        block = next(block for block in stage.app.transcript.blocks if block.key == "spawn-1")
+        stage.app.transcript.toggle(block)
+        await stage.until(lambda: "hello from the server" in stage.screen().partition("▶ spawn-1")[2])
+
+
+async def test_the_user_is_asked_about_a_port_and_reaches_it_then(open_app: OpenApp, workspace: Path) -> None:
+    (workspace / "page.txt").write_text("hello")
+    port = find_free_port()
+    async with open_app([serve(port), say("Serving.")], size=(160, 40), yes=True) as stage:
+        await stage.send("go")
+        await stage.shows(f"listens on port {port} in its sandbox", f"port {port} (closed: /ps spawn-1 open)")
+        await stage.press("enter")
+        await stage.shows(f"▶ spawn-1 dev server  http://{HOST}:{port}", f"  http://{HOST}:{port}")
+        page = await asyncio.to_thread(urllib.request.urlopen, f"http://{HOST}:{port}/page.txt")
+        assert page.read() == b"hello"
+
+
+async def test_ctrl_b_sends_the_running_command_to_the_background(open_app: OpenApp) -> None:
+    command = call("ExecuteCommand", {"command": "echo begun; sleep 1000"})
+    async with open_app([command, say("Meanwhile.")], size=(160, 40), yes=True) as stage:
+        await stage.press("ctrl+b")
+        await stage.shows("No command is running that could go to the background.")
+        await stage.send("go")
+        await stage.shows("begun")
+        await stage.press("ctrl+b")
+        await stage.shows("Meanwhile.", "▶ spawn-1", "• spawn-1 echo begun; sleep 1000")
+        assert not await stage.app.client.submit(MoveToBackground())
