@@ -17,6 +17,7 @@ from odin.core.errors import OdinError, UsageError
 from odin.core.event_values import Mode, ServerStatus
 from odin.core.op import (
     Answer,
+    ControlProcess,
     ControlServers,
     DefineAgents,
     SetMode,
@@ -288,6 +289,10 @@ class ControlRequests:
             "agents": [],
             "gridRows": [],
         }
+
+    async def answer_stop_task(self, request: Raw) -> Raw:
+        await self._client.submit(ControlProcess("stop", str(request.get("task_id"))))
+        return {}
 
     async def answer_mcp_status(self, request: Raw) -> Raw:
         servers = (await self._client.get_info()).servers
