@@ -568,9 +568,14 @@ class Composer(StableTextArea):
         return None
 
     def _copy_selection(self) -> None:
+        """Copy. If all is selected, as after an undo, clear it, too: the user may have meant that."""
         self.action_copy()
-        self.move_cursor(self.cursor_location)
-        self.show_toast("Copied.")
+        if self.selected_text == self.text:
+            self.clear_draft()
+            self.show_toast("Copied and cleared; Up brings it back.")
+        else:
+            self.move_cursor(self.cursor_location)
+            self.show_toast("Copied.")
 
     def action_newline(self) -> None:
         self._replace_via_keyboard("\n", *self.selection)
