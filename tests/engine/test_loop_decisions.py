@@ -4,7 +4,6 @@ import pytest
 
 from odin.core.event_values import ExitReason
 from odin.engine.loop_mode import (
-    CATEGORIES,
     LoopAction,
     LoopDecision,
     LoopFacts,
@@ -16,6 +15,13 @@ from odin.engine.loop_mode import (
 )
 
 DONE = LoopSignals(done="tests pass")
+CATEGORIES = (
+    "credential_or_permission_missing",
+    "dependency_unavailable",
+    "required_input_missing",
+    "workspace_conflict",
+    "user_decision_required",
+)
 
 
 class TestSignals:
