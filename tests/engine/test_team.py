@@ -62,7 +62,7 @@ def mail_in(request: SeenRequest) -> str:
 
 
 async def test_delegate_returns_at_once_and_the_result_comes_as_mail(start: Start) -> None:
-    report = {
+    report: dict[str, Any] = {
         "files_changed": ["a.py", "b.py"],
         "verification_run": ["make test"],
         "remaining_limitations": ["slow"],
