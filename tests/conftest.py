@@ -60,6 +60,12 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture
+def no_network(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests to the APIs of the vendors fail at once: no test sends them a key."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+
+
 @pytest.fixture(autouse=True)
 def no_unknown_keys(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail a test that sets a configuration key which does not exist, unless it is marked `unknown_keys`."""

@@ -5,6 +5,8 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from odin.app.crash_log import append_entry
 from odin.commands.command_line import FOLDER_FLAGS
 from odin.config import get_cache_dir, get_config_dir, get_state_dir
@@ -40,6 +42,7 @@ def list_files(env: dict[str, str]) -> set[str]:
     }
 
 
+@pytest.mark.usefixtures("no_network")
 def test_every_path_is_documented(run_odin: Run, workspace: Path) -> None:
     (workspace / "a.txt").write_text("one")
     edit = call("EditTool", {"file_path": str(workspace / "a.txt"), "old_string": "one", "new_string": "two"})

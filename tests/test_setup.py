@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from odin.config import Options
 from odin.config.files import insert_key, set_key
@@ -15,6 +16,7 @@ from odin.core.op import SetModel
 from odin.core.setup import ModelOption, Setup
 from odin.host.workspace_sessions import open_workspace_sessions
 from odin.models.onboarding import Onboarding
+from odin.models.server_setup import add_server
 from odin.session.store import SessionStore
 from odin.testing import ScriptedServer
 from tests.providers.servers import Connection, serve
@@ -23,6 +25,8 @@ from tests.table import each
 
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 CONFIG = Path("odinconfig.json")
+
+pytestmark = pytest.mark.usefixtures("no_network")
 
 
 def make_setup(workspace: Path, **more: str) -> Setup:
@@ -51,13 +55,44 @@ async def test_keys_and_the_planner_are_found_without_network_access(workspace: 
 async def test_stored_key_is_found(workspace: Path, home: Path) -> None:
     setup = make_setup(workspace)
     stored = await setup.store_key("anthropic", f" {KEY}\n")
-    assert stored == ModelOption("stored", "anthropic", "anthropic/claude-sonnet-5-5", "auth.json (sk-ant-…1234)")
-    assert (await setup.find_options())[0] == stored
+    option = ModelOption("stored", "anthropic", "anthropic/claude-sonnet-5-5", "auth.json (sk-ant-…1234)")
+    assert stored == replace(option, unchecked=stored.unchecked) and "127.0.0.1:9" in stored.unchecked
+    assert (await setup.find_options())[0] == option
     assert setup.is_done, "a key is configuration"
     for provider, key in (("nobody", KEY), ("anthropic", "two words")):
         with pytest.raises(UsageError):
             await setup.store_key(provider, key)
     assert json.loads((home / ".config/odin/auth.json").read_text()) == {"anthropic": KEY}
+
+
+async def test_key_is_checked_before_it_is_stored(workspace: Path, home: Path) -> None:
+    async with serve(_refuse_other_keys) as spot:
+        setup = make_setup(workspace, ANTHROPIC_BASE_URL=spot.url)
+        with pytest.raises(UsageError, match="anthropic refused the key: invalid x-api-key"):
+            await setup.store_key("anthropic", "hello")
+        assert not (home / ".config/odin/auth.json").exists()
+        assert (await setup.store_key("anthropic", KEY)).unchecked == ""
+
+
+async def _refuse_other_keys(connection: Connection) -> None:
+    while True:
+        head, _ = await connection.read_request()
+        error = b'{"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}}'
+        status, body = (b"200 OK", b'{"data": []}') if KEY in head else (b"401 Unauthorized", error)
+        await connection.send(b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
+
+
+async def test_server_that_was_added_meanwhile_is_an_option_and_can_be_used(workspace: Path) -> None:
+    with ScriptedServer([], local="vllm") as server:
+        setup = make_setup(workspace)
+        host = await open_workspace_sessions(Options(cwd=str(workspace)))
+        await add_server(f"127.0.0.1:{server.port}", {}, os.environ, name="work")
+        option = (await setup.find_options())[0]
+        url = f"http://127.0.0.1:{server.port}/v1"
+        assert option == ModelOption("server", "work", "work/scripted-model", url)
+        await host.client.submit(SetModel(option.ref))
+        assert (await host.client.get_info()).model == option.ref
+        await host.close()
 
 
 async def test_chosen_model_is_written_to_the_user_file(workspace: Path, home: Path) -> None:

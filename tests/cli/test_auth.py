@@ -26,6 +26,8 @@ from tests.ui.pseudo_terminal import open_terminal
 KEY = "sk-ant-api03-QpWnErTyUiOpAsDfGhJk1234"
 OTHER = "sk-ant-api03-ZxCvBnMaSdFgHjKlQwEr9876"
 
+pytestmark = pytest.mark.usefixtures("no_network")
+
 
 @pytest.fixture
 def auth(home: Path) -> Path:
@@ -46,6 +48,7 @@ def test_piped_key_is_stored_listed_and_removed(run_odin: Run, auth: Path) -> No
     done = run_odin("auth", "add", "anthropic", input=f"{KEY}\n")
     assert done.returncode == 0, done.stderr
     assert str(auth) in done.stdout and KEY not in done.stdout + done.stderr
+    assert "The key was not checked: " in done.stderr and "accepts" not in done.stdout
     assert json.loads(auth.read_text()) == {"anthropic": KEY}
     assert (get_mode(auth), get_mode(auth.parent)) == (0o600, 0o700)
     listed = run_odin("auth").stdout

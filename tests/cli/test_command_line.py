@@ -46,6 +46,7 @@ def test_help_lists_the_commands_before_the_flags_in_groups() -> None:
 # --- folder flags ---
 
 
+@pytest.mark.usefixtures("no_network")
 def test_flags_move_the_folders_of_every_command(run_odin: Run, tmp_path: Path, home: Path) -> None:
     config, state, cache = (tmp_path / name for name in ("c", "s", "k"))
     moved = ("--config-dir", str(config), f"--state-dir={state}", "--cache-dir", str(cache))

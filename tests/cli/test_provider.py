@@ -18,7 +18,7 @@ from odin.models.connector import ModelConnector
 from odin.models.server_setup import add_server
 from odin.providers.settings import ProviderSettings
 from odin.ui.slash_commands.actions import CommandContext, PermissionModeSwitch, set_model
-from tests.conftest import RunHere
+from tests.conftest import Run, RunHere
 
 MODELS = {"object": "list", "data": [{"id": "small"}, {"id": "big", "context_length": 54_321}, {"id": "small"}]}
 KEY = "sk-0123456789abcdefghij"
@@ -190,3 +190,16 @@ def test_a_removed_key_leaves_the_rest_as_it_was(home: Path, text: str, key: str
     with pytest.raises(ConfigError, match="has no key"):
         remove_key(key, {"HOME": str(home)})
     json.loads(insert_key(file.read_bytes(), file, key, {}))
+
+
+def test_key_that_the_provider_refuses_is_not_stored(run_odin: Run, home: Path, server: str) -> None:
+    insert = {"keyed": {"type": "openai-chat", "base_url": f"http://{server}/keyed/v1"}}
+    (home / ".config/odin").mkdir(parents=True)
+    (home / ".config/odin/odinconfig.json").write_text(json.dumps({"providers": insert}))
+    done = run_odin("auth", "add", "keyed", input="hello\n")
+    assert done.returncode == 2
+    assert "keyed refused the key. Nothing was stored. Copy the key of keyed again." in done.stderr
+    assert not (home / ".config/odin/auth.json").exists()
+    done = run_odin("auth", "add", "keyed", input=f"{KEY}\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("(readable only by you). keyed accepts it.\n")

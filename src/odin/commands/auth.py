@@ -1,6 +1,7 @@
 """`odin auth`: list, add and remove API keys. Keys are typed or piped in, never arguments, and never printed whole."""
 
 import argparse
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,7 @@ def _describe_limits(line: "KeyEntry") -> str:
 
 
 def _add_key(args: argparse.Namespace) -> int:
-    from odin.models.keys import add_key, check_provider
+    from odin.models.keys import add_key, check_key, check_provider
 
     _require_provider(args)
     settings = load(get_current_folder(), os.environ).providers
@@ -105,12 +106,16 @@ def _add_key(args: argparse.Namespace) -> int:
     ):
         raise UsageError(*_KEY_ARGUMENT_ERROR)
     provider = check_provider(args.provider, settings)
-    count = add_key(provider, read_api_key(provider), settings, os.environ)
+    key = read_api_key(provider)
+    unchecked = asyncio.run(check_key(provider, key, settings, os.environ))
+    count, file = add_key(provider, key, settings, os.environ), str(locate_auth_file(os.environ))
     if args.json:
-        return write_json({"provider": provider, "keys": count, "file": str(locate_auth_file(os.environ))})
+        return write_json({"provider": provider, "keys": count, "file": file, "unchecked": unchecked})
+    if unchecked:
+        write_message(f"The key was not checked: {unchecked}")
     more = f" {count} keys are stored; this one is used first." if count > 1 else ""
-    file = escape_hidden(str(locate_auth_file(os.environ)))
-    return write_output(f"Stored the {provider} key in {file} (readable only by you).{more}\n")
+    accepted = "" if unchecked else f" {provider} accepts it."
+    return write_output(f"Stored the {provider} key in {escape_hidden(file)} (readable only by you).{accepted}{more}\n")
 
 
 def _remove_keys(args: argparse.Namespace) -> int:

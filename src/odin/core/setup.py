@@ -6,17 +6,22 @@ from msgspec import Struct
 
 from odin.core.interaction import TrustRequest
 
+OFFLINE_MODEL = "offline/planner"
+"""The model that answers while none is connected."""
+
 
 class ModelOption(Struct, frozen=True):
     """A model the user can choose. `name` is its provider, `ref` the model, `detail` where it was found.
 
-    `key`: an API key in the environment or the settings. `stored`: a key in auth.json.
+    `key`: an API key in the environment or the settings. `stored`: a key in auth.json; `unchecked` says why it is not
+    known whether its provider accepts it.
     """
 
     kind: Literal["key", "stored", "server", "planner"]
     name: str
     ref: str
     detail: str = ""
+    unchecked: str = ""
 
 
 class Setup(Protocol):
@@ -36,7 +41,7 @@ class Setup(Protocol):
         ...
 
     async def find_options(self) -> tuple[ModelOption, ...]:
-        """Return what is available without network access: keys, then the offline planner."""
+        """Return what is available now without network access: keys, servers of the settings, the offline planner."""
         ...
 
     async def find_local_servers(self) -> tuple[ModelOption, ...]:
@@ -44,7 +49,7 @@ class Setup(Protocol):
         ...
 
     async def store_key(self, provider: str, key: str) -> ModelOption:
-        """Store a key, readable only by the user. Raise UsageError if it cannot be a key."""
+        """Store a key, readable only by the user. Raise UsageError if it cannot be a key or its provider refuses it."""
         ...
 
     async def use_offline_planner(self) -> None:

@@ -391,6 +391,8 @@ class ModelConnector:
             return OfflinePlanner(), BUILTIN_MODEL
         if name in _LOCAL_PROVIDERS:
             await self._discover_servers()
+        elif "/" in ref and name not in PRESETS and name not in self._settings:
+            self._reload_providers()
         provider: Provider
         if needs_plugin(name, self._settings):
             provider, info = connect_foreign_model(ref, self._settings, self.env, self._table)

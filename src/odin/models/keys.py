@@ -9,11 +9,34 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from odin.config.auth import AuthFile, mask_key, read_auth_file, remove_keys, store_key, validate_provider_name
+from odin.config.auth import (
+    AuthFile,
+    mask_key,
+    read_auth_file,
+    remove_keys,
+    store_key,
+    validate_key,
+    validate_provider_name,
+)
 from odin.config.files import locate_value
 from odin.config.paths import CONFIG_NAME, locate_key_states
-from odin.models.catalog import PRESETS, SettingsByProvider, find_key_variable, has_plugin, make_unknown_provider
+from odin.core.errors import AuthFailed, OdinError, UsageError
+from odin.models.catalog import (
+    PRESETS,
+    SettingsByProvider,
+    find_key_variable,
+    has_plugin,
+    make_unknown_provider,
+    needs_plugin,
+    open_adapter,
+    resolve_endpoint,
+)
+from odin.providers.address import set_proxy
+from odin.providers.http import HttpClient
 from odin.providers.settings import KEY_VARIABLE, ProviderSettings, resolve_keys, split_keys
+from odin.providers.wire import FixedKey
+
+CHECK_TIMEOUT_S = 5.0
 
 if TYPE_CHECKING:
     from odin.models.key_states import KeyLimits, KeyStates
@@ -128,6 +151,32 @@ def add_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[
     for value in resolve_keys(key.strip(), env):
         states.set(make_fingerprint(name, value), None)
     return len(read_auth_file(env).raw_keys.get(name, ()))
+
+
+async def check_key(provider: str, key: str, settings: SettingsByProvider, env: Mapping[str, str]) -> str:
+    """Ask the provider whether it accepts a key. Return why that is not known, or "" if it does.
+
+    Raise UsageError if it refuses the key.
+    """
+    name, written = check_provider(provider, settings), validate_key(key)
+    own = replace(settings.get(name, ProviderSettings()), api_key=written, api_keys=())
+    if needs_plugin(name, settings):
+        return "a package provides its models."
+    if not resolve_keys(written, env):
+        return f"{written} is not set."
+    http = HttpClient(set_proxy(env, own.proxy) if own.proxy else env)
+    try:
+        place = resolve_endpoint(name, {**settings, name: own}, env)
+        await open_adapter(place, settings, http, FixedKey(place.keys[0])).check_key(CHECK_TIMEOUT_S)
+    except AuthFailed as error:
+        if error.status != 403:  # a valid key may lack the right to list models
+            raise UsageError(f"{error} Nothing was stored.", f"Copy the key of {name} again.") from error
+        return str(error)
+    except OdinError as error:
+        return str(error)
+    finally:
+        await http.close()
+    return ""
 
 
 def check_provider(provider: str, settings: SettingsByProvider) -> str:

@@ -5,19 +5,25 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from odin.config import CONFIG_NAME, Options, get_config_dir, get_state_dir, load
+import msgspec
+
+from odin.config import CONFIG_NAME, Config, Options, get_config_dir, get_state_dir, load
 from odin.config.auth import AUTH_NAME, locate_auth_file, read_auth_file
 from odin.config.files import set_key
 from odin.config.paths import make_environment
 from odin.core.errors import UsageError
 from odin.core.setup import ModelOption
 from odin.models.catalog import BUILTIN_MODEL, add_stored_keys, find_provider_default
-from odin.models.keys import add_key, list_key_providers, list_keys
+from odin.models.keys import add_key, check_key, list_key_providers, list_keys
+from odin.models.model_lists import ModelLists
 from odin.session.log import scan_logs
 
 OFFLINE_OPTION = ModelOption(
     "planner", "offline planner", BUILTIN_MODEL.ref, "built in; edits and searches without a model"
 )
+
+_MAX_LISTED = 10
+"""Models of one server in the list; `/model` has them all."""
 
 
 def is_first_run(env: Mapping[str, str], options: Options) -> bool:
@@ -42,11 +48,14 @@ class Onboarding:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        environment = make_environment(options.env, options.cwd, options.state_dir)
-        self._env = environment.variables
-        self._config = load(environment.cwd, self._env, options.to_flags())
+        self._environment = make_environment(options.env, options.cwd, options.state_dir)
+        self._env = self._environment.variables
+        self._config = self._load_config()
         self.model = options.model
         """The model requested for this run; "" selects the configured or detected one."""
+
+    def _load_config(self) -> Config:
+        return load(self._environment.cwd, self._env, self._options.to_flags())
 
     @property
     def is_done(self) -> bool:
@@ -61,7 +70,16 @@ class Onboarding:
         return str(locate_auth_file(self._env))
 
     async def find_options(self) -> tuple[ModelOption, ...]:
-        return (*self._find_key_options(), OFFLINE_OPTION)
+        self._config = self._load_config()  # a provider may have been added meanwhile
+        keys = self._find_key_options()
+        lists = ModelLists(self._env)
+        servers = [
+            ModelOption("server", name, f"{name}/{model.id}", own.base_url)
+            for name, own in self._config.providers.items()
+            if own.base_url and all(item.name != name for item in keys)
+            for model in lists.find(f"{own.base_url.rstrip('/')}/chat/completions")[:_MAX_LISTED]
+        ]
+        return (*keys, *servers, OFFLINE_OPTION)
 
     async def find_local_servers(self) -> tuple[ModelOption, ...]:
         from odin.models.local_servers import discover_servers
@@ -76,10 +94,12 @@ class Onboarding:
         return tuple(found)
 
     async def store_key(self, provider: str, key: str) -> ModelOption:
+        unchecked = await check_key(provider, key, self._config.providers, self._env)
         await asyncio.to_thread(add_key, provider, key, self._config.providers, self._env)
         name = provider.strip()
         found = next((item for item in self._find_key_options() if item.name == name), None)
-        return found or ModelOption("stored", name, "", AUTH_NAME)
+        option = found or ModelOption("stored", name, "", AUTH_NAME)
+        return msgspec.structs.replace(option, unchecked=unchecked)
 
     async def add_server(self, url: str) -> tuple[ModelOption, ...]:
         from odin.models.server_setup import add_server

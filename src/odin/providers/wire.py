@@ -322,8 +322,7 @@ class WireProvider:
 
     async def list_models(self, timeout: float) -> tuple[ListedModel, ...]:
         """Return the models that the server lists. Raise ProviderError if it gives no list."""
-        url = f"{self.url.removesuffix(self.path)}{self.list_path}"
-        status, body = await self._http.fetch(url, headers=self._make_headers(self._keys.choose()), timeout=timeout)
+        url, status, body = await self._fetch(self.list_path, timeout)
         try:
             models = self.parse_models(body) if status == 200 else ()
         except (msgspec.MsgspecError, UnicodeError) as error:
@@ -331,6 +330,17 @@ class WireProvider:
         if not models:
             raise BadReply(f"{url} lists no models (HTTP status {status}).")
         return models
+
+    async def check_key(self, timeout: float) -> None:
+        """Raise AuthFailed if the server refuses the key, or another ProviderError if it does not say."""
+        path = "/key" if self.name == "openrouter" else self.list_path  # openrouter lists its models without a key
+        _, status, body = await self._fetch(path, timeout)
+        if status != 200:
+            raise errors.make_status_error(self.make_error_context("", self._keys.choose()), status, {}, body)
+
+    async def _fetch(self, path: str, timeout: float) -> tuple[str, int, bytes]:
+        url = f"{self.url.removesuffix(self.path)}{path}"
+        return url, *await self._http.fetch(url, headers=self._make_headers(self._keys.choose()), timeout=timeout)
 
     def parse_models(self, body: bytes) -> tuple[ListedModel, ...]:
         return parse_model_list(body)

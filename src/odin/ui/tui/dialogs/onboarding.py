@@ -219,15 +219,19 @@ class OnboardingDialog(RequestDialog[ModelOption]):
         if not key:
             self.show_message(f"The key is empty. Enter one, or go back with {self.odin.keys.get_label('back')}.")
             return
+        self._is_busy = True
+        self.show_message("Checking the key …")
         try:
             option = await self._setup.store_key(self._provider, key)
         except OdinError as error:
             self.show_message(escape_hidden(error.describe()))
             return
+        finally:
+            self._is_busy = False
         self._options = [option, *(one for one in self._options if one.ref != option.ref)]
-        self._go_to_step(
-            "list", f"Saved to {escape_hidden(shorten_home(self._setup.keys_file))}, readable only by you."
-        )
+        saved = f"Saved to {shorten_home(self._setup.keys_file)}, readable only by you."
+        unchecked = f" Not checked: {option.unchecked}" if option.unchecked else ""
+        self._go_to_step("list", escape_hidden(f"{saved}{unchecked}"))
 
     async def _choose(self, option: ModelOption) -> None:
         if option.kind == "planner":

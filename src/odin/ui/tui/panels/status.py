@@ -12,6 +12,7 @@ from textual.timer import Timer
 from odin.core.call_events import UsageTotals
 from odin.core.event_values import DEFAULT_ROLE, Mode
 from odin.core.format import format_count, format_permission_mode, format_seconds, format_usd, get_model_name, pluralize
+from odin.core.setup import OFFLINE_MODEL
 from odin.ui.terminal import escape_hidden, measure_width, shorten, shorten_home
 from odin.ui.tui.keys import KeyTable
 from odin.ui.tui.palette import Palette
@@ -281,6 +282,8 @@ class StartPanel(Panel):
         ):
             line = Text.assemble((f"{label:<11}", palette.dim), no_wrap=True, end="")
             rows.append(line.append_text(make_text(value, palette.text, max(width - 11, 1))))
+        if model == OFFLINE_MODEL:
+            rows.append(make_text("No model connected. /setup connects one.", palette.warn, width))
         if height >= FULL_HEIGHT:
             tips = (make_text(f"• {tip}", self.palette.dim, width) for tip in list_tips(self.odin.keys))
             rows += [Text(""), *tips, Text("")]
