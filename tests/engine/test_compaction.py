@@ -18,6 +18,7 @@ from odin.core.event_values import CompactionProfile
 from odin.core.op import CancelCompaction, Compact
 from odin.testing import ScriptedServer, call, fault, say
 from odin.testing.script import SeenRequest, Turn
+from odin.ui.slash_commands.reports import format_context
 
 from .conftest import Start, Talk
 
@@ -275,6 +276,32 @@ async def test_context_limit_of_the_user_beats_catalog_and_server(start: Start) 
     server.stop()
 
 
+@pytest.mark.parametrize(
+    ("settings", "budget", "threshold"),
+    [
+        ({}, 20_000 - 5_000, 12_000),
+        ({"reserved": 5_000}, 10_000, 8_000),
+        ({"reserved": 90_000}, 7_500, 6_000),
+        ({"threshold": 0}, 15_000, 0),
+        ({"threshold": 0.1}, 15_000, 1_500),
+    ],
+)
+async def test_settings_say_when_compaction_starts_and_the_report_shows_the_share_of_the_same_budget(
+    start: Start, settings: dict[str, Any], budget: int, threshold: int
+) -> None:
+    """U8. A quarter of a window of 20,000 tokens is kept for the reply."""
+    server = ScriptedServer(ScriptedModel(lambda seen, number: say("word " * 3_000))).start()
+    talk = await start(None, server=server, config=make_config(20_000, **settings))
+    for number in range(8):
+        await talk.say(f"Prompt {number}.")
+    report = await talk.client.report_context()
+    assert (report.limit, report.budget, report.threshold) == (20_000, budget, threshold)
+    assert report.fullness == report.used / budget
+    assert f"tokens of {budget:,} (" in format_context(report)
+    assert bool(talk.all(Compacted)) == bool(threshold)
+    server.stop()
+
+
 async def test_user_can_set_a_smaller_window_than_a_local_server(start: Start) -> None:
     filler = "Some more words to fill the window a little. " * 15
     model = ScriptedModel(lambda seen, number: say(filler))
@@ -426,16 +453,17 @@ async def test_request_after_a_manual_compaction_has_the_summary(start: Start) -
 
 
 @pytest.mark.parametrize(
-    ("wanted", "busy", "profile", "kept"),
+    ("wanted", "busy", "profile", "kept", "setting"),
     [
-        ("auto", False, "archival", [5]),
-        ("auto", True, "continuation", [5, 6]),
-        ("archival", True, "archival", [6]),
-        ("continuation", False, "continuation", [4, 5]),
+        ("auto", False, "archival", [5], "auto"),
+        ("auto", True, "continuation", [5, 6], "auto"),
+        ("archival", True, "archival", [6], "auto"),
+        ("continuation", False, "continuation", [4, 5], "archival"),
+        ("auto", False, "continuation", [4, 5], "continuation"),
     ],
 )
 async def test_profile_sets_the_number_of_kept_turns(
-    start: Start, wanted: CompactionProfile, busy: bool, profile: str, kept: list[int]
+    start: Start, wanted: CompactionProfile, busy: bool, profile: str, kept: list[int], setting: str
 ) -> None:
     """COMP11: `auto` keeps one turn of an idle session, and `keep_turns` (2) of one that is at work."""
     gate = threading.Event()
@@ -444,7 +472,7 @@ async def test_profile_sets_the_number_of_kept_turns(
         lambda seen, number: say(long).hold(gate) if "Prompt number 6." in get_text(seen) else say(long)
     )
     server = ScriptedServer(model).start()
-    talk = await start(None, server=server, config=make_config(100_000))
+    talk = await start(None, server=server, config=make_config(100_000, profile=setting))
     for number in range(6):
         await talk.say(f"Prompt number {number}.")
     if busy:

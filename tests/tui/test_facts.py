@@ -114,7 +114,7 @@ def test_a_narrow_status_line_drops_the_least_important_parts_first() -> None:
     assert order == ["/srv/project", "cache", "bubblewrap", "tokens", "main", "$0.50"]
 
 
-def test_the_percentage_is_of_the_context_window_as_in_the_report() -> None:
+def test_the_percentage_is_of_what_requests_may_fill_as_in_the_report() -> None:
     found = make_facts()
     found.context = HALF
     assert "context 40%" in get_status_line(found, 100)
@@ -122,6 +122,9 @@ def test_the_percentage_is_of_the_context_window_as_in_the_report() -> None:
     assert "compacts at 160,000" in get_side_panel(found)
     assert "(40%)" in format_context(HALF)
     assert not HALF.is_nearly_full
+    found.context = msgspec.structs.replace(HALF, budget=160_000)
+    assert "context 50%" in get_status_line(found, 100)
+    assert "80,000 of 160,000 tokens" in get_side_panel(found)
     assert ContextReport("m", 130_000, 200_000, 160_000, measured=True).is_nearly_full
     found.context = ContextReport("m", 80_000, 0, 0, measured=False)
     assert "context" not in get_status_line(found, 100)

@@ -106,7 +106,7 @@ async def test_stats_match_a_real_session(open_app: OpenApp) -> None:
         await stage.shows("model", "anthropic/claude-sonnet-4-5", "odin usage")
         await stage.press("enter")
         await stage.send("/context")
-        await stage.shows("anthropic/claude-sonnet-4-5:", "tokens of 200,000", "░")
+        await stage.shows("anthropic/claude-sonnet-4-5:", "tokens of 191,808", "░")
 
 
 async def test_a_dollar_sign_in_the_transcript_opens_the_stats() -> None:

@@ -51,7 +51,7 @@ def test_turn_stopped_by_the_budget_continues_after_it_is_raised(home: Path, wor
         terminal.match(r"model +calls +input +output +cache +cost\r\nanthropic/m +2 +502 +0 +60% +\$202\.00\r\n")
         terminal.see("Budget: $5.00.")
         terminal.type("/context\n")
-        terminal.see("anthropic/m: 500 tokens of 25,000 (2%)")
+        terminal.see("anthropic/m: 500 tokens of 18,750 (3%)")
         terminal.see(f"[#{' ' * 29}]")
         terminal.see("system prompt")
         terminal.see("the parts are estimates")

@@ -123,6 +123,6 @@ def _list_warnings(parts: SessionParts, main: AgentRuntime, initial: InitialMode
 def report_context(parts: SessionParts, main: AgentRuntime) -> ContextReport:
     state, compaction = parts.core.recorder.state, parts.answering.compaction
     template = main.get_template(state.mode)
-    limit, threshold, expected = compaction.measure_sizes(template)
-    report = build_context_report(state, template, limit=limit, threshold=threshold, expected=expected)
+    limit, budget, threshold, expected = compaction.measure_sizes(template)
+    report = build_context_report(state, template, limit=limit, budget=budget, threshold=threshold, expected=expected)
     return msgspec.structs.replace(report, compacting=compaction.is_running)

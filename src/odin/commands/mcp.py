@@ -5,7 +5,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -232,8 +231,11 @@ def _add_server(args: argparse.Namespace) -> int:
         value["env"] = dict(_split_pair(text, "=", "-e NAME=VALUE") for text in args.env)
     if args.header:
         value["headers"] = dict(_split_pair(text, ":", "--header 'NAME: VALUE'") for text in args.header)
-    if not is_url and "/" not in program and "$" not in program and shutil.which(program) is None:
-        write_message(f"There is no program {program} on your PATH; the server cannot start until it is installed.")
+    if not is_url and "/" not in program and "$" not in program:
+        import shutil
+
+        if shutil.which(program) is None:
+            write_message(f"There is no program {program} on your PATH; the server cannot start until it is installed.")
     return _save(args, _rewrite(value, r"\$([A-Za-z_]\w*)", r"${\1}") if args.scope == "project" else value)
 
 

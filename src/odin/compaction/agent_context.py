@@ -96,9 +96,15 @@ class AgentContext:
         budget = self.get_budget(template) or self.estimate_size(template)
         return max(0, budget - self.estimator.measure_fixed(template.system, template.tools))
 
+    def get_room(self, template: RequestTemplate) -> int:
+        """The budget without the tokens that the settings reserve."""
+        budget = self.get_budget(template)
+        return budget - min(self.deps.settings.reserved, budget // 2)
+
     def get_threshold(self, template: RequestTemplate) -> int:
-        """The size at which compaction starts; 0 if the window is unknown."""
-        return int(self.get_budget(template) * self.deps.settings.threshold)
+        """The size at which compaction starts; 0 if it never does, or the window is unknown."""
+        settings = self.deps.settings
+        return int(self.get_room(template) * settings.threshold) if settings.is_automatic else 0
 
     def is_crowded(self, template: RequestTemplate, size: int) -> bool:
         """True if the conversation should be shortened at this size."""
@@ -108,4 +114,5 @@ class AgentContext:
             return custom.should_compact(size, window) or bool(budget and size > budget)
         limit = self.deps.settings.max_messages
         is_long = bool(limit and len(self.thread.build_history()) > limit)
-        return is_long or bool(budget and size >= self.get_threshold(template))
+        threshold = self.get_threshold(template)
+        return is_long or bool(threshold and size >= threshold)

@@ -62,7 +62,7 @@ class ContextBudget(AgentContext):
             self.turn_number += 1
         if self._worker is not None:
             await self._worker.apply(scope)
-        if self.deps.settings.enabled:
+        if self.deps.settings.is_automatic:
             # Calibrate the estimator with the usage of the last reply before the resume.
             known = self.deps.recorder.state.conversation.tokens
             if not (self.estimator.is_calibrated or self.agent or not known):
@@ -92,7 +92,7 @@ class ContextBudget(AgentContext):
 
     async def handle_overflow(self, template: RequestTemplate, scope: CallScope, error: ContextOverflow) -> bool:
         """Shorten the conversation after the server refused a request as too long. True if it can be sent again."""
-        if not self.deps.settings.enabled:
+        if not self.deps.settings.is_automatic:
             return False
         self._overflows += 1
         size = self.estimate_size(template)
@@ -109,7 +109,7 @@ class ContextBudget(AgentContext):
 
     async def handle_cut_off(self, template: RequestTemplate, scope: CallScope) -> bool:
         """Shorten the conversation if a reply was cut off for lack of room. True if it can be sent again."""
-        if not self.deps.settings.enabled:
+        if not self.deps.settings.is_automatic:
             return False
         size, budget = self.estimate_size(template), self.get_budget(template)
         if not self.is_crowded(template, size) and not (budget and size >= budget * _CUT_OFF_SHARE):
@@ -212,13 +212,14 @@ class ContextBudgets:
         scope = CallScope(op.agent, mode, self._environment.cwd, self._config.root, RepetitionGuard())
         return await budget.compact(template(mode), scope, op.focus.strip(), op.profile)
 
-    def measure_sizes(self, template: RequestTemplate) -> tuple[int, int, int]:
-        """In tokens: the context window, the compaction threshold and the main agent's next request, estimated."""
+    def measure_sizes(self, template: RequestTemplate) -> tuple[int, int, int, int]:
+        """In tokens: the context window, what of it is for requests, the compaction threshold and the main agent's next
+        request, estimated.
+        """
         window, main = self.windows.get_window(template.info), self._budgets.get("")
         if main is None:
-            return window, 0, 0
-        threshold = main.get_threshold(template) if self._config.compaction.enabled else 0
-        return window, threshold, main.estimate_size(template)
+            return window, 0, 0, 0
+        return window, main.get_room(template), main.get_threshold(template), main.estimate_size(template)
 
     @property
     def is_running(self) -> bool:

@@ -191,7 +191,13 @@ _HEADINGS = {
 
 
 def build_context_report(
-    state: SessionState, template: RequestTemplate, *, limit: int, threshold: int = 0, expected: int = 0
+    state: SessionState,
+    template: RequestTemplate,
+    *,
+    limit: int,
+    budget: int = 0,
+    threshold: int = 0,
+    expected: int = 0,
 ) -> ContextReport:
     """`expected`, the estimated size of the next request, is used if the model has not reported a size."""
     measured = state.conversation.is_measured and state.conversation.tokens > 0
@@ -203,7 +209,7 @@ def build_context_report(
     used = state.conversation.tokens if measured else expected or sum(part.tokens for part in parts)
     info = template.info
     model = f"{info.provider}/{info.id}" if info.provider else info.id
-    return ContextReport(model, used, limit, threshold, measured, scale_parts(parts, used))
+    return ContextReport(model, used, limit, threshold, measured, scale_parts(parts, used), budget=budget)
 
 
 def _trim_to_last_reply(history: Sequence[Message]) -> Sequence[Message]:

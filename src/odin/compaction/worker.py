@@ -247,7 +247,7 @@ class CompactionWorker:
             if not self._context.is_crowded(template, size):
                 return
         if not self.is_running and not self._is_paused:
-            await self._begin_summary(template, scope, "auto", "", "continuation")
+            await self._begin_summary(template, scope, "auto", "", self._choose_profile("auto", "continuation"))
         if limit and size > limit:
             await self.ensure_fit(template, scope, "auto")
         elif self._is_overfull() and not await self.apply(scope):
@@ -326,8 +326,12 @@ class CompactionWorker:
         if self.is_running or len(self._get_messages()) < 2:
             return False
         busy = self._deps.recorder.state.conversation.is_executing
-        chosen: CompactionProfile = profile if profile != "auto" else "continuation" if busy else "archival"
+        chosen = self._choose_profile(profile, "continuation" if busy else "archival")
         return await self._begin_summary(template, scope, "manual", focus, chosen)
+
+    def _choose_profile(self, wanted: CompactionProfile, usual: CompactionProfile) -> CompactionProfile:
+        chosen = self._deps.settings.profile if wanted == "auto" else wanted
+        return usual if chosen == "auto" else chosen
 
     async def _begin_summary(
         self,

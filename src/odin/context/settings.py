@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from odin.core.event_values import CompactionProfile
+
 EvictionPolicy = Literal["lru", "lfu", "hybrid"]
 
 Validation = Literal["auto", "always", "never"]
@@ -47,11 +49,22 @@ class CompactionSettings(Struct, frozen=True, kw_only=True):
     threshold: Annotated[
         float,
         Meta(
-            description="Fraction of the context window, minus the room for the reply, at which compaction starts.",
-            ge=0.2,
+            description="Fraction of the context window, minus the room for the reply and `reserved`, at which "
+            "compaction starts; 0 turns it off.",
+            ge=0,
             le=0.95,
         ),
     ] = 0.8
+    reserved: Annotated[
+        int, Meta(description="Tokens of the context window to keep free; at most half of it is.", ge=0)
+    ] = 0
+    profile: Annotated[
+        CompactionProfile,
+        Meta(
+            description="How much stays verbatim: the recent turns (`continuation`), or only the last one "
+            "(`archival`). `auto`: the recent turns unless you ask for it while nothing runs."
+        ),
+    ] = "auto"
     keep_turns: Annotated[int, Meta(description="Number of recent turns that stay verbatim if they fit.", ge=1)] = 2
     model: Annotated[
         str, Meta(description="The model that writes summaries. Empty: `small_model`, or the main model.")
@@ -60,3 +73,7 @@ class CompactionSettings(Struct, frozen=True, kw_only=True):
     max_messages: Annotated[
         int, Meta(description="Maximum number of messages in a conversation; 0 means no limit.", ge=0)
     ] = 1000
+
+    @property
+    def is_automatic(self) -> bool:
+        return self.enabled and self.threshold > 0

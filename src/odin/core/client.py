@@ -271,7 +271,8 @@ class ContextPart(Struct, frozen=True):
 class ContextReport(Struct, frozen=True):
     """How full the context window is. `used` is what the last reply reported, or an estimate if not `measured`.
 
-    The parts are estimates that add up to `used`. `limit` is 0 if the window is unknown. At `threshold` tokens the
+    The parts are estimates that add up to `used`. `limit` is 0 if the window is unknown; `budget` is what of it a
+    request may fill. At `threshold` tokens the
     conversation is summarized. `compacting`: a summary is being written or waits to be applied.
     """
 
@@ -282,16 +283,21 @@ class ContextReport(Struct, frozen=True):
     measured: bool
     parts: tuple[ContextPart, ...] = ()
     compacting: bool = False
+    budget: int = 0
+
+    @property
+    def room(self) -> int:
+        return self.budget or self.limit
 
     @property
     def fullness(self) -> float | None:
-        """The used share of the context window; None if its size is unknown."""
-        return self.used / self.limit if self.limit else None
+        """The used share of what requests may fill; None if its size is unknown."""
+        return self.used / self.room if self.room else None
 
     @property
     def is_nearly_full(self) -> bool:
         """True if at least four fifths of what fits before the next compaction are used."""
-        room = self.threshold or self.limit
+        room = self.threshold or self.room
         return bool(room) and self.used >= room * 0.8
 
 

@@ -96,7 +96,7 @@ def can_resume_work(shot: Snapshot, amount: float) -> bool:
 def format_context(report: ContextReport) -> str:
     """Return how full the context window is, with a line for each source, largest first."""
     about = "" if report.measured else "about "
-    limit = f" of {report.limit:,}" if report.limit else ""
+    limit = f" of {report.room:,}" if report.room else ""
     lines = [f"{escape_hidden(report.model)}: {about}{report.used:,} tokens{limit}"]
     if report.fullness is not None:
         part = min(1.0, report.fullness)
@@ -109,6 +109,8 @@ def format_context(report: ContextReport) -> str:
         share = part.tokens / report.used if report.used else 0
         count = f"   ({part.count} items)" if part.count > 1 else ""
         lines.append(f"  {escape_hidden(part.source):<{widest}}  {part.tokens:>9,}  {share:>4.0%}{count}")
+    if report.budget:
+        lines.append(f"{report.limit - report.budget:,} of the {report.limit:,} tokens of the window are kept free.")
     if report.threshold:
         lines.append(f"Auto-compacts at {report.threshold:,} tokens. /compact does it now.")
     if report.compacting:

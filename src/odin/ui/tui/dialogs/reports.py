@@ -137,8 +137,8 @@ async def _write_context(app: SessionApp, colors: Palette, columns: int) -> Text
     text = Text().append(f"{lines[0]}\n", colors.strong)
     if report.limit:
         room = min(_BAR, columns)
-        used = min(room, round(report.used / report.limit * room))
-        at = min(room - 1, round(report.threshold / report.limit * room)) if report.threshold else -1
+        used = min(room, round(report.used / report.room * room))
+        at = min(room - 1, round(report.threshold / report.room * room)) if report.threshold else -1
         for place in range(room):
             full = place < used
             sign = "█" if full else "┊" if place == at else "░"

@@ -196,7 +196,7 @@ class SideSections:
         rows = [
             self._make_heading("Context"),
             PanelRow(bar),
-            self._make_dim_line(f"{about}{report.used:,} of {report.limit:,} tokens"),
+            self._make_dim_line(f"{about}{report.used:,} of {report.room:,} tokens"),
         ]
         rows.append(self._make_dim_line(until if not report.compacting else "compacting"))
         return rows
