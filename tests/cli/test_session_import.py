@@ -99,7 +99,7 @@ def test_transcript_of_another_agent_becomes_a_session(
 def test_import_prints_the_number_of_skipped_lines(run_here: RunHere, transcript: Path) -> None:
     printed = run_here("import", str(transcript), "--title", "Mine")[1]
     assert ": Mine\nImported 2 prompts. Continue with: odin --resume " in printed
-    assert "Skipped: 1 lines of sub-agents\n" in printed
+    assert "Skipped: lines of sub-agents (1)\n" in printed
 
 
 def test_imported_session_can_be_resumed(run_odin: Run, transcript: Path) -> None:

@@ -515,7 +515,7 @@ async def test_files_beyond_the_size_limit_are_reported_and_not_restored(start: 
     assert [saved.skipped for saved in talk.all(CheckpointSaved)] == [1, 0]
     warned = [event.text for event in talk.all(Warned)]
     assert len(warned) == 1
-    assert "At least 1 files" in warned[0]
+    assert "At least 1 file" in warned[0]
     rewound = await rewind(talk)
     assert [(Path(file.path).name, file.reason) for file in rewound.skipped_files] == [
         ("large", "its earlier content was not saved")

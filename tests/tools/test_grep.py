@@ -295,3 +295,21 @@ async def test_without_ripgrep_files_too_large_for_memory_are_not_searched(works
     assert await grep(box, "x") == ["a.txt:1:x"]
     assert "too large to be searched without ripgrep" in await box.refused("Grep", pattern="x", path=large)
     await box.runner.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "ending"),
+    [
+        ("Grep", {"pattern": "only", "output_mode": "content"}, ": 1 match"),
+        ("Grep", {"pattern": "only", "output_mode": "files_with_matches"}, ": 1 file"),
+        ("Grep", {"pattern": "only", "output_mode": "count"}, ": 1 matching line in 1 file"),
+        ("Glob", {"pattern": "*.txt"}, "Found 1 file for *.txt"),
+        ("LS", {"path": "."}, ": 1 entry"),
+        ("Read", {"file_path": "a.txt"}, "(1 line)"),
+    ],
+)
+async def test_users_are_told_the_number_of_results_in_words_that_fit(
+    box: Toolbox, name: str, args: dict[str, str], ending: str
+) -> None:
+    box.write("a.txt", "only\n")
+    assert (await box.ok(name, **args)).note.endswith(ending)

@@ -256,7 +256,7 @@ def test_a_long_preview_is_cut_and_the_rest_is_counted() -> None:
     shown = format_permission_request(asked)
     assert f"+line {PREVIEW_LINES - 1}\n" in shown
     assert f"+line {PREVIEW_LINES}\n" not in shown
-    assert f"  … {100 - PREVIEW_LINES} more lines; v shows them\n" in shown
+    assert f"  … {100 - PREVIEW_LINES} more lines; v shows all\n" in shown
     assert "+line 99\n" in format_all_details(asked)
 
 

@@ -19,6 +19,7 @@ from odin.compaction.measure import build_context_report
 from odin.config.paths import SCRATCH_FOLDER, crash_log_path
 from odin.core.client import ContextReport, PluginSummary, SessionInfo
 from odin.core.event_values import Mode
+from odin.core.format import pluralize
 from odin.models.selection import InitialModel
 from odin.policy.modes import get_mode_spec
 from odin.version import __version__
@@ -106,7 +107,7 @@ def _list_warnings(parts: SessionParts, main: AgentRuntime, initial: InitialMode
         problems = [problem.describe() for problem in roles.load_agents().problems]
         yield from problems[:_MAX_PROBLEMS]
         if len(problems) > _MAX_PROBLEMS:
-            yield f"{len(problems) - _MAX_PROBLEMS} more problems with agent files. See `odin agents`."
+            yield f"{pluralize(len(problems) - _MAX_PROBLEMS, 'more problem')} with agent files. See `odin agents`."
     trusted = config.trust.trusted
     if not trusted and any(map(os.path.isdir, list_project_agent_folders(config.root))):
         yield from filter(None, [describe_unused_files(config)])

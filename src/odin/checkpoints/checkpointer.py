@@ -36,6 +36,7 @@ from odin.core.effects import FileEffect, ViewLayer
 from odin.core.errors import OdinError
 from odin.core.event import CheckpointSaved, FilesChanged, Warned
 from odin.core.event_values import FileChange, FileState
+from odin.core.format import pluralize
 from odin.core.text import join_some
 from odin.core.timing import run_in_thread
 from odin.core.tool import Target, Tool, ToolContext
@@ -224,7 +225,7 @@ class Checkpointer:
         if saved[0].skipped:
             limits = self._lister.limits
             self._warn_once(
-                f"At least {saved[0].skipped} files of this project are not saved before commands, because they are "
+                f"At least {pluralize(saved[0].skipped, 'file')} of this project cannot be saved before commands: "
                 f"too large, too many or unreadable (limits: {limits.max_files} files, "
                 f"{limits.max_bytes / 1e6:g} MB, {limits.max_file_bytes / 1e6:g} MB each). "
                 "If a command changes them, undo cannot restore them."

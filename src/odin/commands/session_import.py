@@ -19,6 +19,7 @@ from odin.config.files import MAX_DEPTH, is_deeper_than
 from odin.config.paths import find_worktree_origin
 from odin.core.errors import UsageError
 from odin.core.event import AnyEvent, Envelope, TitleSet, TurnEnded
+from odin.core.format import pluralize
 from odin.core.message import ToolCall, ToolResult
 from odin.core.policy import Redact
 from odin.core.text import to_valid_unicode
@@ -165,7 +166,7 @@ def run_import(argv: list[str]) -> int:
         return write_json(result)
     lines = [
         f"Session {result.session}: {escape_hidden(result.title)}" if result.title else f"Session {result.session}",
-        f"Imported {result.prompts} prompts. Continue with: odin --resume {result.session}",
-        *(f"Skipped: {count} {escape_hidden(what)}" for what, count in result.skipped.items()),
+        f"Imported {pluralize(result.prompts, 'prompt')}. Continue with: odin --resume {result.session}",
+        *(f"Skipped: {escape_hidden(what)} ({count})" for what, count in result.skipped.items()),
     ]
     return write_output("\n".join(lines) + "\n")

@@ -18,7 +18,7 @@ from odin.config import make_private_folder
 from odin.config.files import write_atomically
 from odin.config.paths import locate_model_catalog
 from odin.core.errors import ConfigError, OdinError, UsageError
-from odin.core.format import format_time
+from odin.core.format import format_time, pluralize
 from odin.models.catalog import PRESETS
 from odin.models.model_table import MAX_CATALOG_BYTES, CatalogCopy, CatalogRow
 from odin.providers.address import parse_address
@@ -145,7 +145,7 @@ def _parse_catalog(source: str, written: bytes, known: set[str]) -> tuple[dict[s
         if rows:
             found[provider] = rows
     if not found:
-        skips = f" {skipped} entries are invalid." if skipped else ""
+        skips = f" {pluralize(skipped, 'entry is', 'entries are')} invalid." if skipped else ""
         raise ConfigError(f"{source} has no model of a known provider.{skips}", _FORMAT_HINT)
     return found, skipped
 

@@ -250,7 +250,8 @@ def _restore_start(recording: Recording, target: Path, store: CheckpointStore) -
 
     notes: list[str] = []
     if lost:
-        notes.append(f"{len(lost)} files could not be restored to their earlier state: {join_some(lost, _MAX_NAMED)}.")
+        files = f"{pluralize(len(lost), 'file')} could not be restored to an earlier state"
+        notes.append(f"{files}: {join_some(lost, _MAX_NAMED)}.")
     if listing is None:
         notes.append(f"Files that the session did not edit have their current content ({why_no_listing}).")
     elif (target / ".git").is_dir():

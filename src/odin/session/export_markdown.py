@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from odin.core.format import format_time, format_usd
+from odin.core.format import format_time, format_usd, pluralize
 from odin.session.export_entries import (
     AnswerEntry,
     CallEntry,
@@ -37,7 +37,8 @@ def _render_facts(overview: SessionOverview) -> str:
         f"- Session: {overview.session}",
         f"- Folder: `{_escape_line(overview.cwd)}`",
         f"- Model: {_escape_line(overview.model)}",
-        f"- From {format_time(overview.created)} to {format_time(overview.modified)}, {len(overview.turns)} prompts",
+        f"- From {format_time(overview.created)} to {format_time(overview.modified)}, "
+        f"{pluralize(len(overview.turns), 'prompt')}",
         f"- Usage: {format_tokens(overview.usage)}",
     ]
     if overview.cost_usd:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from odin.context.file_cache import FileCache
+from odin.core.format import pluralize
 from odin.core.text import join_some
 from odin.core.tool import ToolContext, ToolOutput, hide_nothing
 from odin.sandbox.runner import ProcessRunner
@@ -87,8 +88,9 @@ class GrepSearch:
             result = FileCounts([(file.path, file.matches) for file in lines.files], lines.complete)
         files = [(path, count) for path, count in result.files if not is_hidden(path)]
         if not counts:
-            return _format_list([path for path, _ in files], args, result.complete, f"{len(files)} files", is_hidden)
-        total = f"{sum(count for _, count in files)} matching lines in {len(files)} files"
+            total = pluralize(len(files), "file")
+            return _format_list([path for path, _ in files], args, result.complete, total, is_hidden)
+        total = f"{pluralize(sum(count for _, count in files), 'matching line')} in {pluralize(len(files), 'file')}"
         return _format_list([f"{path}:{count}" for path, count in files], args, result.complete, total, is_hidden)
 
     async def _format_content(
@@ -112,7 +114,9 @@ class GrepSearch:
             remarks.append(
                 f"(left out because they changed during the search: {join_some(sorted(changed), MAX_NAMED)})"
             )
-        return _build_output(args, lines, remarks, _format_total(result.complete, f"{matches} matches"))
+        return _build_output(
+            args, lines, remarks, _format_total(result.complete, pluralize(matches, "match", "matches"))
+        )
 
 
 async def _find_changed(files: FileCache, source: SearchSource, hits: list[LineHit]) -> set[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
 
 from odin.context.file_cache import FileCache
+from odin.core.format import pluralize
 from odin.core.path_names import is_temporary
 from odin.core.profile import OWN
 from odin.core.tool import ToolContext, ToolOutput
@@ -53,7 +54,9 @@ async def list_folder(args: LSArgs, ctx: ToolContext, files: FileCache) -> ToolO
     if total > MAX_ENTRIES:
         lines.append(f"(showing the first {MAX_ENTRIES} of {total} entries; use Glob or ignore to narrow it down)")
     text = "\n".join([f"{folder.rstrip('/')}/", *(lines or ["(empty directory)"])])
-    return ToolOutput(text=to_printable(text), note=to_printable(f"Listed {folder}: {total} entries"))
+    return ToolOutput(
+        text=to_printable(text), note=to_printable(f"Listed {folder}: {pluralize(total, 'entry', 'entries')}")
+    )
 
 
 def _format_entry(entry: "os.DirEntry[str]", folder: OpenFolder, files: FileCache) -> str:
@@ -165,7 +168,7 @@ class GlobSearch:
             seconds = ctx.environment.timing.search_s
             found = await self._find_newest(source, folder, pattern, source.hide(ctx.is_hidden), withheld, seconds)
             lines = [source.get_path(name) for name in found.list_newest(MAX_SHOWN)]
-        note = to_printable(f"Found {found.total} files for {args.pattern}")
+        note = to_printable(f"Found {pluralize(found.total, 'file')} for {args.pattern}")
         if not lines:
             return ToolOutput(text=to_printable("\n".join(["No files found", *describe_hidden(withheld)])), note=note)
         if len(lines) < found.total or not found.complete:

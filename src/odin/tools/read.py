@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, structs
 
 from odin.context.file_cache import HEAD_BYTES, CachedLines, FileCache, Fingerprint, take_fingerprint
+from odin.core.format import pluralize
 from odin.core.message import detect_image_kind
 from odin.core.tool import Args, ResolvedPath, Target, ToolContext, ToolOutput
 from odin.policy.paths import read_status
@@ -195,7 +196,7 @@ def _build_output(path: str, found: CachedLines, page: NumberedLines) -> ToolOut
     if page.last - page.first + 1 < total:
         more = f"; go on with offset={page.last + 1}" if page.last < total else ""
         notes.append(f"(showing lines {page.first}-{page.last} of {total} total{more})")
-    span = f"lines {page.first}-{page.last} of {total}" if len(notes) > 1 else f"{total} lines"
+    span = f"lines {page.first}-{page.last} of {total}" if len(notes) > 1 else pluralize(total, "line")
     return ToolOutput(text=to_printable("\n".join(notes)), note=to_printable(f"Read {path} ({span})"))
 
 

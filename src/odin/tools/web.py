@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from odin.core.errors import OdinError
-from odin.core.format import clip
+from odin.core.format import clip, pluralize
 from odin.core.provider import Fetch, SearchEngine
 from odin.core.tool import Args, AskSmallModel, Target, Tool, ToolContext, ToolOutput, fail
 from odin.sandbox.runner import ProcessRunner
@@ -84,7 +84,7 @@ class WebSearchTool(Tool[WebSearchArgs]):
             hits = await self._engine.search(args.query.strip(), args.max_results)
         except OdinError as error:
             return fail(error.describe())
-        note = f"Searched for {args.query!r}: {len(hits)} results"
+        note = f"Searched for {args.query!r}: {pluralize(len(hits), 'result')}"
         if not hits:
             return ToolOutput(text=f"No results for {args.query!r}. Try other words.", note=note)
         lines = [

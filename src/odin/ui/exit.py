@@ -15,6 +15,7 @@ from odin.core import errors
 from odin.core.client import Client
 from odin.core.event import Envelope, TurnEnded, TurnStarted
 from odin.core.event_values import CheckOutcome, ExitReason, Verification
+from odin.core.format import pluralize
 from odin.core.op import Interrupt
 from odin.ui.terminal import write_line
 
@@ -42,8 +43,7 @@ def report_broken_output(error: OSError | None, err: TextIO | None) -> int:
 
 
 _ENDING_SENTENCES: dict[ExitReason, str] = {
-    "max_turns": "Stopped after {steps} model calls, the limit of this run. Raise it with --max-turns, or resume with "
-    "--continue.",
+    "max_turns": "Stopped after {steps}, the limit of this run. Raise it with --max-turns, or resume with --continue.",
     "error_max_budget_usd": "Stopped: the budget is used up (this turn cost ${cost:.4f}). Raise it with "
     "--max-budget-usd and resume with --continue.",
     "interrupted": "Interrupted.",
@@ -76,7 +76,9 @@ def describe_ending(ended: TurnEnded) -> str:
     if ended.reason == "end_turn":
         return ""
     message = f"{ended.error} {ended.hint}".strip() if ended.reason == "error" or ended.hint else ""
-    return message or _ENDING_SENTENCES[ended.reason].format(steps=ended.steps, cost=ended.cost_usd)
+    return message or _ENDING_SENTENCES[ended.reason].format(
+        steps=pluralize(ended.steps, "model call"), cost=ended.cost_usd
+    )
 
 
 _OUTCOME_WORDS: dict[CheckOutcome, str] = {

@@ -184,7 +184,7 @@ def keep_last_lines(text: str, limit: int) -> str:
     lines = text.splitlines()
     cut = max(0, len(lines) - limit)
     tail = "\n".join(lines[cut:])
-    note = f"({cut} lines before this)\n" if cut else ""
+    note = f"({pluralize(cut, 'line')} before this)\n" if cut else ""
     return note + (tail if len(tail) <= _CHARS_SHOWN else f"…{tail[-_CHARS_SHOWN:]}")
 
 

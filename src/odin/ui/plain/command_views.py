@@ -10,6 +10,7 @@ from odin.core.client import Client, CustomCommand, SessionInfo, TurnRecord
 from odin.core.errors import UsageError
 from odin.core.event import Compacted, CompactionChanged, ContextAdded, LoopChanged
 from odin.core.event_values import Event
+from odin.core.format import pluralize
 from odin.core.op import RunUserShell
 from odin.core.slash_commands import SLASH_COMMANDS, SlashCommand, find_slash_command
 from odin.ui.slash_commands.actions import COMPACTION_CANCELED, CommandContext, compact
@@ -123,11 +124,12 @@ def format_prompts(turns: tuple[TurnRecord, ...]) -> str:
     lines: list[str] = []
     for number, turn in enumerate(reversed(turns[-_MAX_PROMPTS_LISTED:]), 1):
         when = time.strftime("%H:%M", time.localtime(turn.started))
-        files = "1 file " if turn.files == 1 else f"{turn.files} files"
+        files = pluralize(turn.files, "file")
         text = escape_hidden(" ".join(turn.body.split())) or "(continued)"
         lines.append(f"{number:>3}  {when}  {files:>8}  {shorten(text, 60)}")
     if len(turns) > _MAX_PROMPTS_LISTED:
-        lines.append(f"     and {len(turns) - _MAX_PROMPTS_LISTED} earlier prompts, up to number {len(turns)}")
+        more = pluralize(len(turns) - _MAX_PROMPTS_LISTED, "earlier prompt")
+        lines.append(f"     and {more}, up to number {len(turns)}")
     lines.append("/rewind N goes back to before prompt N; add `files` or `chat` to rewind only one of them.")
     return "\n".join(lines) + "\n"
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from odin.core.client import Client
 from odin.core.errors import OdinError, UsageError
+from odin.core.format import pluralize
 from odin.core.interaction import FormField, Interaction
 from odin.core.op import Answer
 from odin.core.policy import Danger, RememberScope
@@ -293,7 +294,7 @@ def format_preview(
     if len(names) == 1 and names[0] is lines[0]:
         lines = lines[2:]
     shown = [shorten(line, _PREVIEW_COLUMNS) for line in lines[:limit]] if limit else lines
-    missing = [f"  … {len(lines) - limit} more lines; v shows them"] if limit and len(lines) > limit else []
+    missing = [f"  … {pluralize(len(lines) - limit, 'more line')}; v shows all"] if limit and len(lines) > limit else []
     missing += ["  … long lines are cut; v shows them"] if shown != lines[: len(shown)] else []
     return [heading, *_paint_diff(quote_block("\n".join(shown), columns), painter), *missing]
 

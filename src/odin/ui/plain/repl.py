@@ -304,7 +304,7 @@ class _PlainRepl:
                         # Say which prompts the interrupt left in the queue: they are neither lost nor started.
                         count = sum(item.paused for item in (await client.snapshot()).queue)
                         if count:
-                            subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
+                            subject = pluralize(count, "queued prompt is", "queued prompts are")
                             advice = "/queue shows, /queue send N sends, /queue drop N removes."
                             write_line(self._err, f"{subject} paused. {advice}")
                     self._sender.expects_turn = False

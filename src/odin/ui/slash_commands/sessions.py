@@ -84,7 +84,7 @@ class PlainSessionPicker:
             for number, item in enumerate(self._filtered[:MAX_SESSIONS_LISTED], 1)
         ]
         more = len(self._filtered) - MAX_SESSIONS_LISTED
-        return [*rows, f"     and {more} older sessions; type words to filter"] if more > 0 else rows
+        return [*rows, f"     and {pluralize(more, 'older session')}; type words to filter"] if more > 0 else rows
 
     @property
     def is_empty(self) -> bool:

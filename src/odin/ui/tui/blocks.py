@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from odin.core.event_values import Mode
+from odin.core.format import pluralize
 from odin.core.message import Image
 from odin.core.team import ACTIVE_STATES, TaskState
 
@@ -223,7 +224,7 @@ def shorten_output(text: str) -> str:
         return text
     half = MAX_OUTPUT // 2
     left = text.count("\n", half, len(text) - half)
-    return f"{text[:half]}\n… {left:,} lines not shown …\n{text[-half:]}"
+    return f"{text[:half]}\n… {pluralize(left, 'line')} not shown …\n{text[-half:]}"
 
 
 AnyBlock = TypeVar("AnyBlock", bound=TranscriptBlock)

@@ -26,6 +26,7 @@ from odin.core.call_events import (
     ToolStarted,
 )
 from odin.core.event import AnyEvent
+from odin.core.format import pluralize
 from odin.core.message import Thinking, ToolCall
 from odin.ui.progress import get_denial_reason
 from odin.ui.tui.blocks import (
@@ -89,7 +90,7 @@ class CallBlocks:
                     _DISCARD_REASONS.get(event.reason, event.reason),
                 )
                 if event.skipped_files:
-                    block.explanation += f"; {len(event.skipped_files)} files could not be restored"
+                    block.explanation += f"; {pluralize(len(event.skipped_files), 'file')} could not be restored"
                 self._blocks.open_blocks = [other for other in self._blocks.open_blocks if other is not block]
                 self._blocks.touch(block)
             case ToolStarted():

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from odin.core.client import Client, QueuedPrompt, SessionInfo
 from odin.core.event import Envelope, TurnEnded
 from odin.core.event_values import Delivery, Mode
+from odin.core.format import pluralize
 from odin.core.op import ChangePrompt, DropPrompt
 from odin.ui.terminal import escape_hidden
 from odin.ui.tui.composer.composer import Composer
@@ -115,7 +116,7 @@ class QueuePanel(Widget, can_focus=True):
         odin = cast(SessionApp, self.app)
         if self._composer.is_in_use or len({prompt.mode for prompt in prompts}) > 1:
             count = len(prompts)
-            subject = "1 queued prompt is" if count == 1 else f"{count} queued prompts are"
+            subject = pluralize(count, "queued prompt is", "queued prompts are")
             key = self._keys.get_label("queue")
             odin.show_toast(f"{subject} paused. {key} edits, sends or drops queued prompts.")
             return
