@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odin.config import get_config_dir, load
-from odin.config.trust import TrustedFolder, add_trusted_folder, evaluate_trust
+from odin.config.trust import TrustedFolder, add_trusted_folder, evaluate_trust, read_trusted_folders
 from odin.testing import ScriptedServer, call, say
 from tests.ui.pseudo_terminal import open_terminal
 
@@ -166,7 +166,24 @@ def test_everything_but_yes_means_no(hostile_project: Path, home: Path, answer: 
         terminal.type("/exit\n")
         assert terminal.wait_for_exit()[0] == 0
     assert list_canaries(hostile_project) == []
-    assert not (home / ".config" / "odin" / "trust.json").exists()
+    assert read_trusted_folders({"HOME": str(home)}) == {}
+
+
+def test_after_no_odin_asks_again_only_about_other_settings(hostile_project: Path, run_odin: Any):
+    def is_asked() -> bool:
+        with ScriptedServer([]) as server, open_terminal(cwd=hostile_project, env=server.env("anthropic")) as terminal:
+            terminal.match(r"\[no\]: |edit> ")
+            asked = "[no]: " in terminal.shown
+            terminal.type("no\n" if asked else "/exit\n")
+            terminal.see("edit> ")
+            return asked
+
+    assert [is_asked(), is_asked()] == [True, False]
+    assert run_odin("trust", "list").stdout == "No trusted folders.\n"
+    run_odin("trust", "remove")
+    assert [is_asked(), is_asked()] == [True, False]
+    (hostile_project / ".mcp.json").write_text("{}")
+    assert is_asked()
 
 
 def test_yes_trusts_the_folder_and_odin_does_not_ask_again(hostile_project: Path):

@@ -461,6 +461,9 @@ def test_words_that_stay_inside_are_recognized(root: Path, word: str):
         ("echo /etc/passwd", ""),
         ("ls 2>/dev/null", ""),
         ("make > /dev/null", ""),
+        ("dd if=/dev/zero of=a bs=1 count=9", ""),
+        ("head -c 9 /dev/urandom", ""),
+        ("head -c 9 /dev/mem", "/dev/mem"),
     ],
 )
 def test_first_word_that_points_outside_is_returned(root: Path, command: str, word: str):

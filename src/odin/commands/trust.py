@@ -5,6 +5,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,8 @@ from odin.config.trust import (
     add_trusted_folder,
     find_agent_servers,
     hash_pinned_files,
+    ignore_folder,
+    is_ignored,
     read_trusted_folders,
     remove_trusted_folder,
 )
@@ -119,15 +122,16 @@ def grant_trust(
 
 
 def find_pending_trust(cwd: str, env: Mapping[str, str]) -> "FolderTrust | None":
-    """Return the trust request for a folder, or None if it is trusted or needs no trust.
+    """Return the trust request for a folder, or None if it is trusted, needs no trust or was refused it as it is.
 
     None also if the folder cannot be inspected: opening the session reports why.
     """
     try:
         candidate = inspect_folder(cwd, env)
+        is_settled = candidate.trusted or candidate.is_empty or is_ignored(candidate.folder, candidate.hashes, env)
     except OdinError:
         return None
-    return None if candidate.trusted or candidate.is_empty else FolderTrust(candidate, env)
+    return None if is_settled else FolderTrust(candidate, env)
 
 
 class FolderTrust:
@@ -144,6 +148,10 @@ class FolderTrust:
     async def grant(self, *, network: bool = False) -> None:
         servers = self._candidate.servers if network else ()
         await asyncio.to_thread(partial(grant_trust, self._candidate, self._env, network=servers))
+
+    async def refuse(self) -> None:
+        with suppress(OdinError, OSError):  # what cannot be saved is asked again
+            await asyncio.to_thread(ignore_folder, self._candidate.folder, self._candidate.hashes, self._env)
 
 
 def revoke_trust(cwd: str, env: Mapping[str, str]) -> tuple[str, bool]:
@@ -230,25 +238,18 @@ def run_trust(argv: list[str]) -> int:
 
 
 def ask_for_trust(cwd: str) -> None:
-    """Ask whether to trust a folder that needs trust, before plain mode starts.
-
-    Does nothing if the folder cannot be inspected: opening the session reports why.
-    """
-    try:
-        candidate = inspect_folder(cwd, os.environ)
-    except OdinError:
+    """Ask whether to trust a folder that needs trust, before plain mode starts."""
+    pending = find_pending_trust(cwd, os.environ)
+    if pending is None:
         return
-    if candidate.trusted or candidate.is_empty:
-        return
-    answer = _confirm_trust(candidate)
-    if answer != "no":
-        grant_trust(candidate, os.environ, network=candidate.servers if answer == "network" else ())
+    answer = _confirm_trust(pending.request)
+    asyncio.run(pending.refuse() if answer == "no" else pending.grant(network=answer == "network"))
 
 
-def _confirm_trust(candidate: TrustCandidate) -> TrustAnswer:
+def _confirm_trust(request: TrustRequest) -> TrustAnswer:
     from odin.ui.trust_prompt import ask_trust
 
-    return ask_trust(candidate.request, sys.stdin, sys.stderr)
+    return ask_trust(request, sys.stdin, sys.stderr)
 
 
 def _print_status(args: argparse.Namespace) -> int:
@@ -274,7 +275,7 @@ def _add_folder(args: argparse.Namespace) -> int:
     elif not sys.stdin.isatty():
         raise UsageError("Cannot ask for confirmation without a terminal.", "Review `odin trust`, then add --yes.")
     else:
-        answer = _confirm_trust(candidate)
+        answer = _confirm_trust(candidate.request)
         if answer == "no":
             return 1
         network = candidate.servers if answer == "network" else network

@@ -11,6 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -200,6 +201,8 @@ class TrustedFolder(Struct, frozen=True, kw_only=True):
 class _TrustStore(VersionedStore, frozen=True, kw_only=True):
     version: int = _STORE_VERSION
     folders: dict[str, TrustedFolder] = field(default_factory=dict[str, TrustedFolder])
+    ignored: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """The folders that the user does not want to trust, with the hashes of their files."""
 
 
 def evaluate_trust(
@@ -231,31 +234,49 @@ def locate_trust_store(env: Mapping[str, str]) -> Path:
 
 def read_trusted_folders(env: Mapping[str, str]) -> dict[str, TrustedFolder]:
     """Return the trusted folders. Raise ConfigError if the list is damaged or others could write it."""
-    store = read_store(locate_trust_store(env), _TrustStore, "trusted folders", _STORE_VERSION, MAX_STORE_BYTES)
-    return {} if store is None else store.folders
+    return _read_trust_store(env).folders
 
 
 def add_trusted_folder(folder: str, trusted: TrustedFolder, env: Mapping[str, str]) -> None:
     """Trust a folder with this content."""
     since = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    with lock_file(locate_trust_store(env)):
-        known = read_trusted_folders(env)
-        _write_trust_store(env, {**known, os.path.realpath(folder): replace(trusted, since=since)})
+    with _change_trust_store(env) as store:
+        store.folders[os.path.realpath(folder)] = replace(trusted, since=since)
 
 
 def remove_trusted_folder(folder: str, env: Mapping[str, str]) -> bool:
-    """Revoke the trust in a folder. False if it was not trusted."""
-    with lock_file(locate_trust_store(env)):
-        known = read_trusted_folders(env)
-        found = known.pop(folder, None) or known.pop(os.path.realpath(folder), None)
-        if found is not None:
-            _write_trust_store(env, known)
+    """Revoke the trust in a folder, and ask about it again. False if it was not trusted."""
+    with _change_trust_store(env) as store:
+        store.ignored.pop(os.path.realpath(folder), None)
+        found = store.folders.pop(folder, None) or store.folders.pop(os.path.realpath(folder), None)
     return found is not None
 
 
-def _write_trust_store(env: Mapping[str, str], folders: Mapping[str, TrustedFolder]) -> None:
-    book = _TrustStore(folders=dict(sorted(folders.items())))
-    write_atomically(locate_trust_store(env), msgspec.json.format(msgspec.json.encode(book), indent=2) + b"\n")
+def ignore_folder(folder: str, files: dict[str, str], env: Mapping[str, str]) -> None:
+    """Do not ask again whether to trust a folder with this content."""
+    with _change_trust_store(env) as store:
+        store.ignored[folder] = files
+
+
+def is_ignored(folder: str, files: dict[str, str], env: Mapping[str, str]) -> bool:
+    return _read_trust_store(env).ignored.get(folder) == files
+
+
+def _read_trust_store(env: Mapping[str, str]) -> _TrustStore:
+    store = read_store(locate_trust_store(env), _TrustStore, "trusted folders", _STORE_VERSION, MAX_STORE_BYTES)
+    return store or _TrustStore()
+
+
+@contextmanager
+def _change_trust_store(env: Mapping[str, str]) -> Iterator[_TrustStore]:
+    """Yield the store to change its folders; it is written if one did change."""
+    with lock_file(locate_trust_store(env)):
+        store = _read_trust_store(env)
+        before = msgspec.json.encode(store, order="deterministic")
+        yield store
+        data = msgspec.json.encode(store, order="deterministic")
+        if data != before:
+            write_atomically(locate_trust_store(env), msgspec.json.format(data, indent=2) + b"\n")
 
 
 # --- the whole content of a project ---

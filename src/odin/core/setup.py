@@ -78,3 +78,7 @@ class TrustGate(Protocol):
     async def grant(self, *, network: bool = False) -> None:
         """Trust the folder with exactly the content the request was read from. `network`: for its servers, too."""
         ...
+
+    async def refuse(self) -> None:
+        """Do not ask again as long as the folder has this content."""
+        ...

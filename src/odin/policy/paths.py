@@ -27,7 +27,7 @@ from odin.core.lazy_pattern import compile_lazily
 from odin.core.path_names import contains
 from odin.core.tool import ResolvedPath, Target
 
-_STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
+_STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/zero", "/dev/random", "/dev/urandom")
 _VIRTUAL_TREES = ("/proc", "/sys", "/dev")
 """Virtual file systems: reading from them may reveal system secrets or never end."""
 
@@ -169,7 +169,7 @@ def is_inside(path: str, root: str, cwd: str = "") -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """True for the null device and the standard streams."""
+    """True for the standard streams and the devices that hold nothing of anyone: null, zero and random."""
     return path in _STREAMS
 
 

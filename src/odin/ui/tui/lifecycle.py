@@ -51,10 +51,11 @@ class Startup:
         from odin.ui.tui.dialogs.interaction import InteractionDialog
 
         answer = await self._app.push_screen_wait(InteractionDialog(ask_for_trust(trust.request)))
-        if answer in (None, "no"):
-            self._app.show_toast("Not trusted: continuing without the settings of this project.")
-            return
         try:
+            if answer in (None, "no"):
+                await trust.refuse()
+                self._app.show_toast("The settings of this project are ignored. `odin trust add` trusts it.")
+                return
             await trust.grant(network=answer == "network")
             self._app.show_toast("Trusted until these files change. `odin trust remove` revokes it.")
         except OdinError as error:
