@@ -469,6 +469,12 @@ async def test_rate_limits_of_each_key_are_shown_and_saved(start: Start, home: P
     assert [event.key for event in talk.all(RateLimitUpdated)] == ["irst", "cond"]
     assert dict(await gather_status(talk.client))["rate limit of anthropic"] == "…cond: 40 of 50 requests left"
     await talk.client.close()
+    new = await begin(start, api)
+    (known,) = (await new.client.get_info()).rate_limits
+    assert (known.key, known.requests_left, known.requests_limit) == ("cond", 40, 50), (
+        "what is saved about the key in use"
+    )
+    await new.client.close()
     later = KeyStates(home / ".local/state/odin/key-states.json")
     later.refresh()
     first, second = (later.find(make_fingerprint("anthropic", key)) for key in (FIRST, SECOND))

@@ -33,6 +33,7 @@ from odin.core.op import AddContext, AnswerPermission, DropPrompt, Interrupt, Pr
 from odin.testing import call, fault, reply, say
 
 from .conftest import Start
+from .test_team import TeamScript, complete, delegate, settle
 
 APIS = ("anthropic", "openai")
 
@@ -318,6 +319,16 @@ async def test_only_empty_replies_give_the_default_response(start: Start) -> Non
     talk = await start([say("")] * 3)
     ended = await talk.say("go")
     assert (ended.reason, ended.text) == ("end_turn", "Completed processing; there is no response to show.")
+
+
+async def test_an_empty_answer_to_mail_gives_the_background_response(start: Start) -> None:
+    silent = [say("")] * 3
+    talk = await start(TeamScript([delegate("a"), say("ok"), *silent, *silent], a=[complete("found it")]))
+    await talk.say("go")
+    await settle(talk.client)
+    to_mail = (await talk.recorded_events(TurnEnded))[-1]
+    assert to_mail.text == "Completed background work; there is no response to show."
+    assert (await talk.say("and now?")).text == "Completed processing; there is no response to show."
 
 
 async def test_stop_reason_tool_use_without_a_call_ends_the_turn(start: Start) -> None:

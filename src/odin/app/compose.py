@@ -352,6 +352,7 @@ def _build_model_services(core: SessionCore, models: ModelSelector, earlier_budg
         temperature=config.temperature,
         thinking=config.thinking,
         default_response=config.default_response,
+        background_response=config.background_response,
     )
     budget = CostBudget(recorder, usual=config.max_budget_usd, chosen=options.max_budget_usd, earlier=earlier_budget)
     if config.max_budget_usd_per_day:

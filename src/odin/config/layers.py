@@ -44,7 +44,8 @@ DECLARED_KEYS = (
 
 ENVIRONMENT_KEYS = (
     *("model", "small_model", "mode", "permission_mode", "max_turns", "max_budget_usd", "max_budget_usd_per_day"),
-    *("max_tokens", "temperature", "thinking", "effort", "default_response", "restrict_to_workspace"),
+    *("max_tokens", "temperature", "thinking", "effort", "default_response", "background_response"),
+    "restrict_to_workspace",
     "read_before_edit",
 )
 

@@ -349,6 +349,9 @@ class ConfigKeys(Struct, frozen=True, kw_only=True):
     default_response: Annotated[str, describe("Shown if the model's final answer is empty.")] = (
         "Completed processing; there is no response to show."
     )
+    background_response: Annotated[
+        str, describe("Shown instead if mail, a hook or loop mode started the turn, not you.")
+    ] = "Completed background work; there is no response to show."
     allowed_tools: Annotated[
         NonEmptyTexts,
         describe("Tool calls that run without approval: `Tool` or `Tool(pattern)`, such as `Bash(git log:*)`."),

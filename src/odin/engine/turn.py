@@ -43,13 +43,17 @@ if TYPE_CHECKING:
 
 
 class TurnLimits(msgspec.Struct, frozen=True):
-    """Limits of one turn. `max_turns` counts requests, 0: no limit. `default_response` replaces an empty answer."""
+    """Limits of one turn. `max_turns` counts requests, 0: no limit. `default_response` replaces an empty answer.
+
+    `background_response` does so in a turn of the main agent that mail, a hook or a schedule has started.
+    """
 
     max_turns: int = 100
     max_tokens: int = 8192
     temperature: float | None = None
     thinking: int = 0
     default_response: str = ""
+    background_response: str = ""
 
 
 class RequestTemplate(msgspec.Struct, frozen=True):
@@ -242,7 +246,7 @@ class AgentTurn:
             if isinstance(error, UnreadableCall):
                 self._emit(Warned(str(error), "info"))
             if isinstance(error, EmptyReply):
-                return self._end_turn("end_turn", self._deps.limits.default_response)
+                return self._end_turn("end_turn")
             self._keep_partial_text()
             return self._end_turn("error", self._text, error)
         except AgentShutdown as error:
@@ -511,7 +515,8 @@ class AgentTurn:
         with suppress(OdinError):
             self._steering.finish_turn(reason, checked=self._deps.hooks.has_prompt_hooks)
         if reason == "end_turn" and not text.strip():
-            text = self._deps.limits.default_response
+            asked = self._scope.agent or self._started.source in ("user", "channel")
+            text = self._deps.limits.default_response if asked else self._deps.limits.background_response
         ended = TurnEnded(
             id=self._started.id,
             reason=reason,

@@ -102,7 +102,8 @@ class ModelConnector:
         self._replaced: list[Provider] = []  # a request may still use them
         self._fixed_small: tuple[Provider, ModelInfo] | None = None
         self._key_pools: dict[str, KeyPool] = {}
-        self._limits: dict[str, tuple[RateLimitChunk, float]] = {}
+        self._limits: dict[str, dict[str, tuple[RateLimitChunk, float]]] = {}
+        """By provider and key: the rate limits in the last reply, and when it came."""
         self.states_path = locate_key_states(env)
         self.list_problems: tuple[str, ...] = ()
         self.on_warning: Callable[[str], object] = lambda text: None
@@ -440,14 +441,23 @@ class ModelConnector:
         return pool
 
     def note_limits(self, provider: str, limits: RateLimitChunk) -> None:
-        self._limits[provider] = limits, time.time()
+        by_key = self._limits.setdefault(provider, {})
+        by_key.pop(limits.key, None)  # the newest is the last
+        by_key[limits.key] = limits, time.time()
 
     def list_rate_limits(self) -> tuple[RateLimitUpdated, ...]:
-        """Return what the keys that were used last have left of their rate limits, as far as that is known."""
+        """Return what the key in use of each provider has left of its rate limits, as far as that is known.
+
+        The last reply to this key says it, or else what other sessions have learned about the key. Nothing is polled.
+        """
         now = time.time()
         found: list[RateLimitUpdated] = []
-        for provider, (limits, at) in self._limits.items():
-            if now - at < limits.known_for_s:
+        for provider in {**self._limits, **self._key_pools}:
+            by_key, pool = self._limits.get(provider, {}), self._key_pools.get(provider)
+            limits, at = by_key.get(pool.count().key if pool is not None else next(reversed(by_key)), (None, now))
+            if limits is None or now - at >= limits.known_for_s:
+                limits, at = pool.find_limits() if pool is not None else None, now
+            if limits is not None:
                 left = msgspec.structs.replace(limits, reset_s=round(max(0.0, limits.reset_s - (now - at)), 1))
                 found.append(RateLimitUpdated(provider, **msgspec.structs.asdict(left)))
         return tuple(found)

@@ -177,6 +177,18 @@ class KeyPool:
         next_s = round(min(filter(None, waits), default=0.0), 1)
         return KeyPoolChanged(self.provider, healthy, len(names), self._find_in_use().tail, next_s)
 
+    def find_limits(self) -> RateLimitChunk | None:
+        """Return the rate limits of the key in use that are saved for all sessions, while they are known."""
+        key = self._find_in_use()
+        state = self._states.find(self._get_name(key))
+        known = state.limits if state is not None else None
+        left_s = round(known.until - self._states.clock(), 1) if known is not None else 0.0
+        if known is None or left_s <= 0:
+            return None
+        return RateLimitChunk(
+            known.requests_left, known.requests_limit, known.tokens_left, known.tokens_limit, left_s, key.tail
+        )
+
     # --- helpers ---
 
     def _get_name(self, key: ApiKey) -> str:
