@@ -48,7 +48,7 @@ def _list_texts(value: Any) -> list[str]:
 
 
 def warnings(talk: Talk) -> list[str]:
-    return [event.text for event in talk.all(Warned)]
+    return [event.text for event in talk.all(Warned) if event.level != "info"]
 
 
 async def submit_attached(talk: Talk, text: str, *attached: Attachment, name: str = "q1") -> None:
@@ -63,13 +63,14 @@ class TestText:
         await talk.say("explain @a.py, please")
         assert f"Context from {code}:\n     1\tdef one():\n     2\t    return 1\n" in request_text(talk)
         assert "explain @a.py, please" in request_text(talk)
-        assert warnings(talk) == []
+        assert [(event.text, event.level) for event in talk.all(Warned)] == [("Attached a.py, 6 lines.", "info")]
 
     async def test_mentioned_line_range_is_read_for_the_model(self, start: Start, code: Path) -> None:
         talk = await start([say("One.")])
         await talk.say("explain @a.py:5-6")
         assert f"Context from {code}:5-6:\n     5\tdef two():\n     6\t    return 2\n" in request_text(talk)
         assert "def one" not in request_text(talk)
+        assert [event.text for event in talk.all(Warned)] == ["Attached a.py, lines 5-6 of 6."]
 
     async def test_attachment_of_the_prompt_is_read_for_the_model(self, start: Start, code: Path) -> None:
         talk = await start([say("One.")])
@@ -91,13 +92,22 @@ class TestText:
         assert warnings(talk) == []
 
     @pytest.mark.parametrize(
-        "text", ["write to me@a.py today", "what does @dataclass do?", "an e-mail: joe@example.org", "@missing.py"]
+        ("text", "missing"),
+        [
+            ("write to me@a.py today", ""),
+            ("what does @dataclass do, and @types/node?", ""),
+            ("an e-mail: joe@example.org", ""),
+            ("see @src/missing.py:1-5, please", "src/missing.py"),
+        ],
     )
-    async def test_at_sign_without_a_file_attaches_nothing(self, start: Start, code: Path, text: str) -> None:
+    async def test_at_sign_without_a_file_attaches_nothing(
+        self, start: Start, code: Path, text: str, missing: str
+    ) -> None:
         talk = await start([say("ok")])
         await talk.say(text)
         assert "Context from" not in request_text(talk)
-        assert warnings(talk) == []
+        assert "not attached" not in request_text(talk)
+        assert warnings(talk) == ([f"@{missing} was not attached: there is no such file."] if missing else [])
 
     async def test_a_folder_is_listed(self, start: Start, code: Path, workspace: Path) -> None:
         (workspace / "src" / "inner").mkdir(parents=True)

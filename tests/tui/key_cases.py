@@ -376,6 +376,11 @@ async def ask_for_command(scene: Scene) -> None:
     await scene.ask(COMMAND)
 
 
+async def ask_while_typing(scene: Scene) -> None:
+    await ask_for_command(scene)
+    await scene.stage.press("exclamation_mark")
+
+
 def ask_and_run(action: str, event: Any = COMMAND) -> Prepare:
     async def prepare(scene: Scene) -> None:
         await scene.ask(event)
@@ -637,6 +642,7 @@ CASES: tuple[Case, ...] = (
         lambda scene: scene.app.transcript.has_focus and scene.app.query_one(SearchBar).is_open,
     ),
     Case("search_close", start_search, lambda scene: not scene.app.query_one(SearchBar).is_open),
+    Case("answer_request", ask_while_typing, lambda scene: scene.dialog.ready),
     Case("allow_once", ask_for_command, has_answered(choice="allow_once", rule="")),
     Case("allow_session", ask_for_command, is_in_step("rule", allow=True, scope="session")),
     Case("allow_project", ask_for_command, is_in_step("rule", allow=True, scope="project")),

@@ -104,7 +104,7 @@ async def test_keys_in_other_dialogs_do_their_action() -> None:
 ALSO_EDITS = {"paste_image", "write", "queue_leave"}
 """Cases whose default key still works: Ctrl+V pastes in any text field, an unbound letter returns to the composer."""
 
-LEFT_BY_LETTERS = {"transcript", "queue"}
+LEFT_BY_LETTERS = {"transcript", "queue", "permission", "plan", "confirm", "questions", "welcome"}
 """Scopes that an unbound letter leaves."""
 
 DISTURBING = {"next_role", "choose", "choose_next", "choose_previous", "choose_and_send", "deny_words", "yes"}

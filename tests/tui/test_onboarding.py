@@ -134,6 +134,19 @@ async def test_enter_uses_the_found_model_and_opens_the_session(start_app: Any, 
 
 
 @pytest.mark.slow
+async def test_a_prompt_typed_at_the_welcome_screen_chooses_no_model(start_app: Any) -> None:
+    with ScriptedServer([say("Hello yourself.")]) as server:
+        async with start_app(make_env(server)) as stage:
+            await wait_for_onboarding(stage)
+            await stage.send("hello there")
+            assert isinstance(stage.app.screen, OnboardingDialog)
+            await wait_for_onboarding(stage)
+            assert stage.app.composer.text == ""
+            await stage.press("enter")
+            await wait_until_open(stage)
+            await stage.shows("› hello there", "Hello yourself.")
+
+
 async def test_esc_uses_the_offline_planner_and_onboarding_is_not_shown_again(
     start_app: Any, counting_server: CountingServer, home: Path
 ) -> None:

@@ -5,6 +5,8 @@ left out with a warning, so that the user does not send them by accident.
 """
 
 import asyncio
+import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,7 +22,7 @@ from odin.core.path_names import contains
 from odin.core.policy import Redact
 from odin.core.text import get_typed_text, to_valid_unicode
 from odin.core.tool import Target, ToolContext, ToolOutput, fail
-from odin.engine.prompts import NO_CONTENT, AttachedContent
+from odin.engine.prompts import AttachedContent
 from odin.sandbox.runner import ProcessRunner
 from odin.tools.read import FormatReader, ReadArgs, ReadTool
 from odin.tools.search_args import LSArgs
@@ -101,8 +103,15 @@ class AttachmentReader:
             found += [next(filter(None, named), ("", ""))]
         return [item for item in dict.fromkeys(found) if item[0]]
 
+    def _find_missing(self, prompt: Prompt) -> list[str]:
+        if "@" not in prompt.body:
+            return []
+        from odin.tools.mentions import PathBase, find_missing
+
+        return find_missing(get_typed_text(prompt.body), PathBase(self._deps.cwd, self._deps.root, self._deps.home))
+
     def has_attachments(self, prompt: Prompt) -> bool:
-        return bool(self._find_attachments(prompt) or self._find_resources(prompt))
+        return bool(self._find_attachments(prompt) or self._find_resources(prompt) or self._find_missing(prompt))
 
     async def accept(self, prompt: Prompt) -> Prompt:
         if not prompt.attachments and "@" not in prompt.text:
@@ -126,9 +135,8 @@ class AttachmentReader:
     async def read(self, prompt: Prompt, mode: Mode) -> AttachedContent:
         self._journals = []
         items, resources = self._find_attachments(prompt), self._find_resources(prompt)
-        if not items and not resources:
-            return NO_CONTENT
         batch = _AttachmentBatch(self._compute_limit())
+        batch.warnings += [f"@{name} was not attached: there is no such file." for name in self._find_missing(prompt)]
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 for item in items:
@@ -156,7 +164,8 @@ class AttachmentReader:
         if batch.images and not self._deps.sees_images():
             batch.warnings.append("This model does not support images. It is only told that some were attached.")
         files = tuple(structs.replace(file, path=to_valid_unicode(file.path)) for file in self._deps.take_new_files())
-        return AttachedContent(tuple(batch.notes), tuple(batch.images), tuple(batch.warnings), files)
+        warnings, attached = tuple(batch.warnings), tuple(batch.attached)
+        return AttachedContent(tuple(batch.notes), tuple(batch.images), warnings, files, attached)
 
     async def _add_item(self, item: Attachment, mode: Mode, batch: "_AttachmentBatch") -> None:
         target, why = self._evaluate(item, mode)
@@ -180,8 +189,18 @@ class AttachmentReader:
             self._journals.append(journal)
             text = to_valid_unicode(self._deps.redact(output.text).text)
             batch.add(ContextAdded(text, _describe_range(item)).note, _rename_images(output.images, item))
+            if not output.images:  # they are shown themselves
+                batch.attached.append(self._describe_attached(item, output))
             return
         self._deps.files.rollback(journal)
+
+    def _describe_attached(self, item: Attachment, output: ToolOutput) -> str:
+        """Return what people are told: the path, relative in the project, and how much of it is attached."""
+        cwd = self._deps.cwd
+        path = os.path.relpath(item.path, cwd) if contains(cwd, item.path) else item.path
+        how_much = re.search(r"(?:\(|: )([^(:]*?)\)?$", output.note)
+        amount = f", {how_much[1]}".replace(", 1 lines", ", 1 line") if how_much else ""
+        return f"{to_valid_unicode(path)}{amount}"
 
     async def _add_resource(self, name: str, uri: str, batch: "_AttachmentBatch") -> None:
         source = self._deps.resources
@@ -237,6 +256,7 @@ class _AttachmentBatch:
         self.notes: list[str] = []
         self.images: list[Image] = []
         self.warnings: list[str] = []
+        self.attached: list[str] = []
 
     def add(self, note: str, images: Sequence[Image]) -> None:
         self.notes.append(note)

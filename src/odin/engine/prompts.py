@@ -32,15 +32,17 @@ if TYPE_CHECKING:
 
 
 class AttachedContent(Struct, frozen=True):
-    """Attachments as read: notes and images for the model, warnings for the user, and files for the file cache."""
+    """Attachments as read: notes and images for the model, what the user is told, and files for the file cache."""
 
     notes: tuple[str, ...] = ()
     images: tuple[Image, ...] = ()
     warnings: tuple[str, ...] = ()
     files: tuple[CachedFile, ...] = ()
+    attached: tuple[str, ...] = ()
 
     def to_events(self) -> list[AnyEvent]:
-        return [*map(Warned, self.warnings), *map(FileCached, self.files)]
+        told = (Warned(f"Attached {item}.", "info") for item in self.attached)
+        return [*told, *map(Warned, self.warnings), *map(FileCached, self.files)]
 
 
 NO_CONTENT = AttachedContent()

@@ -33,6 +33,13 @@ _LINES = re.compile(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?")
 _TRAILING_PUNCTUATION = frozenset(".,;:!?)]}>'`*_…。，、；：！？）」』》")
 """Characters that may follow a path without being part of it."""
 
+_FILE_NAME = re.compile(
+    r"[\w./~+ -]+\.(?:c|cc|cfg|conf|cpp|cs|css|csv|gif|go|h|hpp|html|ini|ipynb|java|jpe?g|jsx?|json|kt|log|lua|md|pdf"
+    r"|php|png|pyi?|rb|rs|rst|scss|sh|sql|svg|swift|toml|tsx?|txt|webp|xml|ya?ml)",
+    re.IGNORECASE,
+)
+"""A mention that can only be meant for a file, unlike `@dataclass` or `@you`."""
+
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _HEAD_BYTES = 16
 _MAX_TEXT_BYTES = 5_000_000
@@ -106,6 +113,15 @@ def _find_mentioned(text: str, base: PathBase, display_text: str) -> Iterator[At
             continue
         if typed is None or item in typed or paths.is_inside(item.path, base.root, base.cwd):
             yield item
+
+
+def find_missing(text: str, base: PathBase) -> list[str]:
+    """Return the mentions that look like files but lead nowhere."""
+    found: list[str] = []
+    for candidates in find_mentions(text):
+        if not any(os.path.exists(base.resolve(item.path)) for item in candidates):  # noqa: PTH110
+            found += [item.path for item in candidates if _FILE_NAME.fullmatch(item.path)][:1]
+    return list(dict.fromkeys(found))
 
 
 def is_image(item: Attachment) -> bool:

@@ -352,7 +352,8 @@ class RequestDialog(Dialog[Result]):
     def _widget_below(self) -> Widget:
         """The widget that had the focus before this dialog appeared."""
         stack = self.odin.screen_stack
-        return stack[max(stack.index(self) - 1, 0)].focused or self._composer
+        place = stack.index(self) if self in stack else len(stack)
+        return stack[max(place - 1, 0)].focused or self._composer
 
     # --- mouse ---
 

@@ -76,7 +76,7 @@ class InteractionDialog(RequestDialog[str]):
         self._go_to_step(self._step)
 
     def handle_ready(self) -> None:
-        self._go_to_step(self._step, view=self._view)
+        self._show_step()
 
     # --- appearance ---
 
@@ -92,9 +92,14 @@ class InteractionDialog(RequestDialog[str]):
         danger = format_danger(ask, palette) if self._view == "page" and self._step != "edit" else ""
         self.query_one("#danger", Static).update(danger)
 
-    def _go_to_step(self, step: DialogStep, message: str = "", view: PageName = "page") -> None:
+    def _go_to_step(self, step: DialogStep, message: str = "") -> None:
         """Show another step and only the widgets it needs."""
         self._step = step
+        self._show_page("page")
+        self._show_step(message)
+
+    def _show_step(self, message: str = "") -> None:
+        step = self._step
         line, args, page = self.query_one("#line", Input), self.query_one("#args"), self.query_one(TextPage)
         line.display = step in ("rule", "text", "note") or (step == "form" and self._draft.is_writing)
         args.display = step == "edit"
@@ -103,7 +108,7 @@ class InteractionDialog(RequestDialog[str]):
         # A permission request has them from the start: it would grow over the conversation that it is about.
         choices = self._list_choices() if self.ready or self._request.kind == "permission" else ()
         self.query_one(ChoiceBar).offer(choices, current=0 if is_first_default else -1)
-        self._show_page(view)
+        self._show_hint()
         (line if line.display and self.ready else args if args.display else page).focus()
         self.show_message(message)
 
@@ -155,13 +160,16 @@ class InteractionDialog(RequestDialog[str]):
         if self._step == "form":
             paints["page"] = lambda canvas: self._draft.paint(canvas, self._option_lines)
         self.query_one(TextPage).show(paints[view])
+        self._show_hint()
+        self.retitle()
+        self.fit()
+
+    def _show_hint(self) -> None:
         keys, hint = self.odin.keys, ""
         if self.ready and self._step == "ask" and "stop_work" in get_choices(self._request):
             back = f"{keys.get_label('stop_work')} goes back to the request."
-            hint = describe_stop(self._request, keys) if view == "page" else back
+            hint = describe_stop(self._request, keys) if self._view == "page" else back
         self.query_one("#hint", Static).update(hint)
-        self.retitle()
-        self.fit()
 
     def count_panel_rows(self) -> int:
         is_tall = self._view != "page" or self._request.kind in ("plan", "trust")
