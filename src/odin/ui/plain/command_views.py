@@ -50,7 +50,7 @@ KEY_LINES = (
     "Up and Down, or Ctrl-P and Ctrl-N, recall earlier prompts, also of other sessions; Ctrl-R searches them.",
     "Left, Right, Home, End, Ctrl-A and Ctrl-E move; Ctrl-W deletes a word, Ctrl-U and Ctrl-K the line before or after "
     "the cursor.",
-    "Ctrl-C stops the turn of the agent you talk to; twice at an empty prompt it exits, as does Ctrl-D.",
+    "Ctrl-C clears the line, else stops the turn of the agent you talk to; twice it exits, as does Ctrl-D.",
     "Ctrl-Z suspends Odin; fg resumes it.",
 )
 UNAVAILABLE_SENTENCES = {

@@ -201,7 +201,7 @@ class RequestDialog(Dialog[Result]):
     def show_message(self, text: str = "") -> None:
         """Show a message, such as what is wrong with an answer; while typing goes to the prompt, say so."""
         if self.is_yielding:
-            text = f"{self.odin.keys.get_label('answer_request')} to answer; what you type goes to the prompt above."
+            text = f"{self.odin.keys.get_label('answer_request')} to answer; what you type goes to the prompt."
         self.query_one("#message", Static).update(escape_hidden(text))
         self.fit()
 
