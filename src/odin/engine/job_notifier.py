@@ -16,6 +16,7 @@ from odin.core.event_values import Option, Question
 from odin.core.op import Prompt
 from odin.core.policy import Redact, redact_nothing
 from odin.core.timeline import PROCESS_END_SUFFIX
+from odin.core.tool import ToolOutput
 from odin.engine.agent import Agent
 from odin.engine.interactions import Interactions
 from odin.engine.recorder import Recorder
@@ -38,7 +39,7 @@ class JobNotifier:
         self._recorder = recorder
         self._interactions = interactions
         self._opened: dict[tuple[str, int], bool] = {}
-        """By command and port: whether the user wants it open. He is asked once."""
+        """By command and port: whether the user, who is asked once, wants it open."""
         self._redact = redact
         self._on_end = on_end
         self._agents: dict[str, Agent] = {}
@@ -68,10 +69,10 @@ class JobNotifier:
 
     def on_listening(self, spawned: BackgroundProcess, port: int) -> None:
         """Record the port. If only the sandbox reaches it, ask whether to open it."""
-        self._recorder.emit(SpawnListening(spawned.id, port, spawned.urls[port]), spawned.request.agent)
+        with suppress(OdinError):  # the next turn reports a log that cannot be written
+            self._recorder.emit(SpawnListening(spawned.id, port, spawned.urls[port]), spawned.request.agent)
         if not spawned.urls[port]:
-            task = asyncio.get_running_loop().create_task(self._offer_port(spawned, port))
-            spawned.tasks.add(task)
+            spawned.tasks.add(asyncio.get_running_loop().create_task(self._offer_port(spawned, port)))
 
     async def _offer_port(self, spawned: BackgroundProcess, port: int) -> None:
         key = spawned.request.command, port
@@ -96,12 +97,12 @@ class JobNotifier:
     async def open_port(self, spawned: BackgroundProcess, port: int) -> None:
         """Open a port to the host, because the user wants it."""
         self._opened[spawned.request.command, port] = True
-        if spawned.urls[port]:
-            return
         try:
             url = await spawned.open_port(port)
         except OSError as error:
             self._recorder.emit(Warned(f"Port {port} of {spawned.id} could not be opened: {error}."))
+            return
+        if not url:
             return
         self._recorder.emit(SpawnListening(spawned.id, port, url), spawned.request.agent)
         self._note(spawned, f"The user opened port {port} of {spawned.name}: it is {url} for the user's browser.")
@@ -133,7 +134,10 @@ class JobNotifier:
     async def _settle(self, spawned: BackgroundProcess, settler: "asyncio.Future[Settle]", output: str) -> None:
         """Decide about what a command wrote in its view, as at the end of one in the foreground, and report it."""
         settle = await settler
-        settled = await settle("" if spawned.status in ("finished", "failed") else "It was stopped.")
+        try:
+            settled = await settle("" if spawned.status in ("finished", "failed") else "It was stopped.")
+        except Exception as error:  # as for a command in the foreground, it is the result
+            settled = ToolOutput(f"[What it changed could not be kept: {error}]")
         text = "\n".join(filter(None, (settled.text.strip(), spawned.running.excess)))
         if settled.for_user:
             self._recorder.emit(Warned(self._redact(settled.for_user).text), spawned.request.agent)
@@ -148,8 +152,7 @@ class JobNotifier:
             await asyncio.wait(self._settling)
 
     def _report_end(self, spawned: BackgroundProcess, output: str, settled: str = "") -> None:
-        text = _describe_end(spawned, output)
-        text = f"{text}\n{settled}".rstrip()
+        text = f"{_describe_end(spawned, output)}\n{settled}".rstrip()
         if spawned.is_stopped_by_user or (not spawned.request.call_id and spawned.status != "stopped"):
             self._note(spawned, text)
         elif spawned.status != "stopped" or settled:

@@ -6,6 +6,7 @@ says so.
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
@@ -121,13 +122,15 @@ class BackgroundProcess:
         return sorted(ports)
 
     async def open_port(self, port: int) -> str:
-        """Forward a port of the host to one that it listens on. Return its URL. Raise OSError."""
-        if not self.urls[port]:
-            forward = PortForward(self._addresses[port], self.running.open_socket)
-            await forward.open()
-            self._forwards.append(forward)
-            self.urls[port] = forward.url
-        return self.urls[port]
+        """Forward a port of the host to one that it listens on. Return its URL, "" if it has ended. Raise OSError."""
+        forward = PortForward(self._addresses[port], self.running.open_socket)
+        await forward.open()
+        if self.urls.get(port, forward.url):  # it has ended, or the port was opened meanwhile
+            forward.close()
+            return self.urls.get(port, "")
+        self._forwards.append(forward)
+        self.urls[port] = forward.url
+        return forward.url
 
     def finish(self, status: BackgroundStatus) -> None:
         for task in self.tasks:
@@ -197,7 +200,8 @@ class BackgroundProcesses:
         running, loop = spawned.running, asyncio.get_running_loop()
         self._processes[spawned.id] = spawned
         self._tasks[spawned.id] = loop.create_task(self._watch(spawned))
-        spawned.tasks.add(loop.create_task(self._watch_ports(spawned)))
+        if sys.platform == "linux":
+            spawned.tasks.add(loop.create_task(self._watch_ports(spawned)))
         try:
             if self.listener is not None:
                 self.listener.on_started(spawned)
