@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -49,7 +47,6 @@ class ScriptedDay:
             elif prompt := next((prompt for prompt in self._turns if prompt in text), ""):
                 return replace(self._turns[prompt][replies], usage=USAGE)
         raise ValueError("no known prompt")
-
 
 
 def make_turns(project: Path, port: int, gate: Event) -> dict[str, list[Turn]]:
@@ -110,6 +107,11 @@ def ask(odin: Emulator, prompt: str, *answers: str, approvals: int = 0) -> None:
     odin.see(*answers, "Ask, or type")
 
 
+def read_json(*args: str, cwd: Path, env: dict[str, str]) -> Any:
+    done = subprocess.run([*ODIN, *args], cwd=cwd, env={**os.environ, **env}, capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
 @pytest.mark.slow
 def test_a_day_of_work(workspace: Path) -> None:
     cart = workspace / "cart.py"
@@ -131,24 +133,33 @@ def test_a_day_of_work(workspace: Path) -> None:
             ask(odin, "Show me cart.py", "It adds prices.")
             ask(odin, "Round the total", "Rounded.", approvals=1)
             ask(odin, "Run the checks", "They pass.")
-            print(odin.text)
             ask(odin, "Add a discount", "Added it.", approvals=1)
             assert cart.read_text() == DISCOUNTED
             odin.type("/undo\r")
             odin.see("1 file restored")
             assert cart.read_text() == ROUNDED
-            odin.type("\x03")
             odin.type("/redo\r")
             odin.see("The rewind was undone.")
             assert cart.read_text() == DISCOUNTED
             ask(odin, "Write a changelog", "Written.", approvals=1)
             ask(odin, "Remove the old notes", "Removed.", approvals=1)
             ask(odin, "Look at both modules", "Two agents look at them.", "I have read the reports.")
-            print(odin.text)
+            odin.type("/undo\r")
+            odin.see("│ Look at both modules")
+            odin.wait_until_gone("I have read the reports.")
+            odin.type("/redo\r")
+            odin.see("I have read the reports.", "Ask, or type")
             ask(odin, "Question A", "Answer A.")
-            ask(odin, "Start the server", "It serves.", approvals=1)
+            odin.type("Start the server\r")
+            approve(odin)
+            approve(odin)
+            url = f"http://127.0.0.2:{port}"
+            odin.see("It serves.", url)
+            with urllib.request.urlopen(f"{url}/CHANGES", timeout=10) as page:
+                assert page.read() == b"- rounded\n"
+            odin.type("/ps 1 stop\r")
+            odin.see("Stopped spawn-1.")
             ask(odin, "Ask the tiny server", "It answered.", approvals=1)
-            print(odin.text)
             odin.type("Count slowly\r")
             odin.see("Counting slowly")
             odin.type("Then say goodbye\r")
@@ -164,7 +175,7 @@ def test_a_day_of_work(workspace: Path) -> None:
             odin.type("/exit\r")
             odin.assert_exit_code(0)
             odin.assert_restored()
-        with open_terminal("-c", cwd=workspace, env=env, command=[*ODIN, "-c"], rows=40) as odin:
+        with open_terminal(cwd=workspace, env=env, command=[*ODIN, "-c"], rows=40) as odin:
             odin.see("Answer L.", "Ask, or type")
             for letter in QUESTIONS[12:]:
                 ask(odin, f"Question {letter}", f"Answer {letter}.")
@@ -174,11 +185,13 @@ def test_a_day_of_work(workspace: Path) -> None:
             odin.assert_exit_code(0)
             odin.assert_restored()
         assert not server.rejected
-        assert cart.read_text() == DISCOUNTED
-
-        def read(*args: str) -> Any:
-            done = subprocess.run([*ODIN, *args], cwd=workspace, env={**os.environ, **env}, capture_output=True, check=True)
-            return json.loads(done.stdout)
-
-        print(read("sessions", "--json"))
-        print(read("usage", "--all", "--json"), len(server.requests), len(server.requests) * PRICE)
+        assert {file.name: file.read_text() for file in (cart, workspace / "CHANGES")} == {
+            "cart.py": DISCOUNTED,
+            "CHANGES": "- rounded\n",
+        }
+        assert not (workspace / "old-notes.txt").exists()
+        (session,) = read_json("sessions", "--json", cwd=workspace, env=env)
+        assert session["turns"] == 30
+        total = read_json("usage", "--all", "--json", cwd=workspace, env=env)["total"]
+        assert total["calls"] == len(server.requests) == 45
+        assert total["cost_usd"] == session["cost_usd"] == pytest.approx(45 * PRICE, abs=0.002)  # one was interrupted
