@@ -5,8 +5,6 @@ import json
 import threading
 from pathlib import Path
 
-import pytest
-
 from odin.core.team import MailSent
 from odin.engine.event_bus import EventBus
 from odin.engine.message_router import MessageRouter
@@ -17,34 +15,35 @@ from odin.testing import call, reply, say
 from .conftest import Start
 from .test_agent_types import write_type
 from .test_team import TeamScript, complete, delegate, mail_in, settle
+from .test_thinking import SteppedLoop
 
 
-async def test_mail_wakes_its_recipient_at_once_or_with_what_comes_within_a_fifth_of_a_second(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mail_wakes_its_recipient_at_once_or_with_what_comes_within_a_fifth_of_a_second() -> None:
     """Progress wakes nobody, and is read with the next mail that does."""
-    loop = asyncio.get_running_loop()
-    now, woken = [loop.time()], list[str]()
-    monkeypatch.setattr(loop, "time", lambda: now[0])
+    loop, woken = SteppedLoop(), list[str]()
     recorder = Recorder(None, SessionState("s"), EventBus())
     router = MessageRouter(recorder, lambda name, text: name, woken.append)
 
     async def pass_time(seconds: float) -> list[str]:
-        now[0] += seconds
-        for _ in range(3):
-            await asyncio.sleep(0)
+        loop.now += seconds
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         return woken
 
-    router.send(router.write("a", "", "progress", "half"))
-    assert not router.is_waking and not router.should_wake("")
-    router.send(router.write("a", "", "completed", "A"))
-    assert await pass_time(0.19) == []
-    router.send(router.write("b", "", "completed", "B"))
-    assert await pass_time(0.011) == [""]
-    assert router.should_wake("") and len(router.take("").ids) == 3
-    router.send(router.write("b", "", "risk_alert", "beware", priority="urgent"))
-    assert await pass_time(0.001) == ["", ""]
-    assert not router.is_waking
+    async def work() -> None:
+        router.send(router.write("a", "", "progress", "half"))
+        assert not router.is_waking and not router.should_wake("")
+        router.send(router.write("a", "", "completed", "A"))
+        assert await pass_time(0.19) == []
+        router.send(router.write("b", "", "completed", "B"))
+        assert await pass_time(0.011) == [""]
+        assert router.should_wake("") and len(router.take("").ids) == 3
+        router.send(router.write("b", "", "risk_alert", "beware", priority="urgent"))
+        assert await pass_time(0.001) == ["", ""]
+        assert not router.is_waking
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(work())
 
 
 async def test_urgent_mail_comes_first_and_only_the_newest_progress_is_sent(start: Start) -> None:
