@@ -231,6 +231,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--state-dir", metavar="DIR", help="sessions and logs")
     add("--cache-dir", metavar="DIR", help="caches")
     add("--trust", action="store_true", help="trust this folder's hooks, rules and settings for this run")
+    add("--debug", metavar="FILE", help="append requests, decisions and timings to a file, without secrets")
     add("--verbose", action="store_true", help="with -p: print the thinking and the sandbox to standard error")
     for name, count in _IGNORED_FLAGS:
         if count:

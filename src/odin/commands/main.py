@@ -156,6 +156,15 @@ def _run_prompt(argv: list[str]) -> int:
         return 0
     if not args.headless and args.prompt and "--" not in argv:
         _refuse_mistyped_command(args.prompt, argv)
+    if not args.debug:
+        return _run_parsed(args)
+    from odin.app.debug_log import open_debug_log
+
+    with open_debug_log(args.debug, os.path.realpath(args.cwd or get_current_folder()), os.environ):
+        return _run_parsed(args)
+
+
+def _run_parsed(args: argparse.Namespace) -> int:
     for name in REPORTED_FLAGS:
         if getattr(args, name.lstrip("-").replace("-", "_")):
             write_message(f"{name} is ignored: Odin does not support it yet.")

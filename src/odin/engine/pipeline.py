@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
+from odin.core import debug
 from odin.core.call_events import CallQueued
 from odin.core.errors import AgentShutdown
 from odin.core.message import ToolCall
@@ -93,6 +94,9 @@ class CallPipeline:
                 call = _cancel(request, _USER_STOPPED if stop else "a hook ended this turn.")
             else:
                 call = await executor.authorize(await self.speculator.find_evaluated(request, executor))
+                if debug.write is not None:
+                    fields = {"call_id": call.id, "tool": call.name, "stage": call.stage, "refusal": call.refusal}
+                    debug.write("permission", {**fields, "decision": call.decision, "args": call.request.args})
                 await self.speculator.settle(call)
                 if executor.scope.is_steered():
                     call = _skip(request)

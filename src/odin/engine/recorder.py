@@ -17,6 +17,7 @@ from typing import Protocol
 
 import msgspec
 
+from odin.core import debug
 from odin.core.call_events import CallSpeculated, ToolStarted
 from odin.core.errors import AgentShutdown, OdinError
 from odin.core.event import AnyEvent, CheckpointSaved, Envelope, TurnEnded, TurnStarted, Warned
@@ -86,6 +87,8 @@ class Recorder:
         self._next += event.durable
         self.state.apply(envelope)
         self.bus.publish(envelope, past=past)
+        if debug.write is not None:
+            debug.write("event", {"agent": agent, "event": envelope.event})
         if failure is not None:
             raise failure
         return envelope

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from odin.core import debug
 from odin.core.errors import ConfigError, ProviderError
 from odin.core.lazy_pattern import compile_lazily
 from odin.providers import errors
@@ -405,6 +406,9 @@ class HttpClient:
         """
         route = find_route(address, self._env)
         limit = self._header_timeout if header_timeout is None else header_timeout
+        url = f"{address.origin}{address.path.partition('?')[0]}"
+        if debug.write is not None:
+            debug.write("request", {"method": method, "url": url, "bytes": len(body), "reused": connection.is_reused})
         try:
             head = self._encode_head(method, route, headers, len(body))
             async with asyncio.timeout(limit):
@@ -415,7 +419,10 @@ class HttpClient:
                     connection = await self._open(route)
                     connection.write(head + body)
                     first = await self._read_status_line(connection, route)
-                return await self._read_response(connection, route, first)
+                response = await self._read_response(connection, route, first)
+                if debug.write is not None:
+                    debug.write("response", {"url": url, "status": response.status})
+                return response
         except TimeoutError:
             connection.abort()
             raise errors.make_header_timeout_error(address, limit) from None

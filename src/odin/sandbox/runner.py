@@ -19,6 +19,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from odin.core import debug
 from odin.core.effects import ViewLayer
 from odin.core.environment import ExecutionEnvironment
 from odin.core.path_names import contains
@@ -511,6 +512,9 @@ class ProcessRunner:
             for _, write_end in pairs:
                 os.close(write_end)
         running = RunningProcess(child, mark, self._linger)
+        if debug.write is not None:
+            fields = {"pid": running.pid, "argv": list(argv), "cwd": str(cwd), "profile": profile.name}
+            debug.write("process", {**fields, "sandboxed": sandbox is not None})
         self._processes[running.pid] = running
         if profile.name in ("read", "git", "git-remote", "own"):
             self._safe.add(running.pid)
