@@ -74,6 +74,16 @@ async def test_model_is_reminded_once_of_checks_it_did_not_run(start: Start, pro
     assert talk.server.rejected == []
 
 
+async def test_the_reminder_names_the_checks_of_the_changed_files(start: Start, workspace: Path) -> None:
+    (workspace / "package.json").write_text('{"scripts": {"test": "node --test"}}')
+    (workspace / "tests").mkdir()
+    (workspace / "tests" / "test_code.py").write_text("import code\n\ndef test_it():\n    pass\n")
+    talk = await start([edit(workspace), say("Done."), say("They do not apply.")])
+    ended = await talk.say("go")
+    assert "Its checks: `python3 -m pytest`." in list_check_notes(talk)[0]
+    assert ended.verification == Verification("not_run", make_results("not_run", "python3 -m pytest"))
+
+
 async def test_check_run_after_the_reminder_verifies_the_work(start: Start, project: Path) -> None:
     talk = await start([edit(project), say("Done."), run("make test"), say("They pass.")])
     ended = await talk.say("go")

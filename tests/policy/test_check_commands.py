@@ -1,6 +1,6 @@
 """Commands that check a project, such as tests and linters, and whether their exit status is masked."""
 
-from odin.policy.commands.checks import find_check
+from odin.policy.commands.checks import choose_fitting, find_check
 from tests.table import each
 
 
@@ -107,3 +107,23 @@ def test_masked_exit_status_is_detected(command: str, is_masked: bool) -> None:
     found = find_check(command)
     assert found is not None
     assert found.is_masked == is_masked
+
+
+MIXED = ("npm test", ".venv/bin/python3 -m pytest", "make lint")
+
+
+@each(
+    ("commands", "files", "fitting"),
+    [
+        (MIXED, ["src/a.py"], MIXED[1:]),
+        (MIXED, ["web/a.tsx", "web/a.css"], ("npm test", "make lint")),
+        (MIXED, ["a.py", "a.js"], MIXED),
+        (MIXED, ["a.py", "data.json"], MIXED),
+        (("npm test",), ["a.py"], ("npm test",)),
+        ((), ["a.py"], ()),
+    ],
+)
+def test_checks_of_other_languages_are_left_out(
+    commands: tuple[str, ...], files: list[str], fitting: tuple[str, ...]
+) -> None:
+    assert choose_fitting(commands, files) == fitting

@@ -77,6 +77,13 @@ async def test_model_list_is_cached_for_the_next_start(workspace: Path, home: Pa
         assert await models.choose("") == "offline/planner"
 
 
+async def test_a_server_without_a_key_is_listed_as_such(workspace: Path, home: Path) -> None:
+    configure(home, providers={"work": {"base_url": "http://127.0.0.1:9/v1", "models": {"coder": {}}}})
+    async with open_selector(workspace) as models:
+        rows = await models.connector.list_available()
+        assert ("work/coder", "no key") in [(row.ref, row.note) for row in rows]
+
+
 async def test_catalog_prices_do_not_apply_to_another_base_url(workspace: Path) -> None:
     with ScriptedServer([], models=["gpt-6-sol", "house-model"]) as server:
         env = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "scripted-key"}

@@ -75,6 +75,7 @@ jobs:
             (".venv/bin/python -m pytest", "ruff check"),
         ),
         ({"tests/conftest.py": ""}, ("python3 -m pytest",)),
+        ({"tests/test_a.py": "import a\n\ndef test_it():\n    pass\n"}, ("python3 -m pytest",)),
         ({"tox.ini": "[tox]\n"}, ("tox",)),
         ({"tox.ini": "[tox]\n", "pytest.ini": ""}, ("python3 -m pytest",)),
         ({"noxfile.py": "@nox.session\ndef tests(session):\n    pass\n"}, ("nox -s tests",)),

@@ -99,7 +99,7 @@ async def test_pasting_an_image_warns_if_the_model_cannot_see_images(workspace: 
     (workspace / "shot.png").write_bytes(PNG)
     async with run_app(FakeSessions(client := FakeClient(sees_images=False))) as stage:
         await paste(stage, f"'{workspace / 'shot.png'}' ")
-        await stage.shows("cannot see images")
+        await stage.shows("cannot see images", '"images": true')
         assert client.submitted == []
 
 

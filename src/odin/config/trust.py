@@ -10,7 +10,7 @@ project.
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -268,7 +268,7 @@ def _read_trust_store(env: Mapping[str, str]) -> _TrustStore:
 
 
 @contextmanager
-def _change_trust_store(env: Mapping[str, str]) -> Iterator[_TrustStore]:
+def _change_trust_store(env: Mapping[str, str]) -> Generator[_TrustStore]:
     """Yield the store to change its folders; it is written if one did change."""
     with lock_file(locate_trust_store(env)):
         store = _read_trust_store(env)

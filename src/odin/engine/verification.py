@@ -24,7 +24,7 @@ from odin.engine.limits import RepetitionGuard
 from odin.engine.pipeline import CallPipeline
 from odin.engine.recorder import Recorder
 from odin.engine.turn import TurnReview
-from odin.policy.commands.checks import ProjectChecks, find_check
+from odin.policy.commands.checks import ProjectChecks, choose_fitting, find_check
 from odin.session.thread import INTERRUPTED
 
 MAX_ROUNDS = 3
@@ -108,6 +108,8 @@ class ChangeVerifier:
             if results:
                 self.verification = Verification(get_worst_outcome(results), results)
                 return _NO_REVIEW
+            if not self._deps.configured:
+                checks = msgspec.structs.replace(checks, commands=choose_fitting(checks.commands, self._list_changed()))
             self.verification = Verification("not_run", tuple(CheckResult(name, "not_run") for name in checks.commands))
             if self._is_reminded or not can_continue or self._deps.is_looping():
                 return _NO_REVIEW

@@ -55,7 +55,7 @@ def list_available_models(
     keyed = add_stored_keys(settings, auth)
     for item in _list_reachable(keyed, env, known, lists):
         note = notes.get(item.provider, "")
-        found.append(_make_available_model(item.ref, item.info, item.address, f"key: {note}" if note else "configured"))
+        found.append(_make_available_model(item.ref, item.info, item.address, f"key: {note}" if note else "no key"))
     found.append(_make_available_model(BUILTIN_MODEL.ref, BUILTIN_MODEL, "built in", "no network"))
     return tuple(found)
 

@@ -41,6 +41,7 @@ _COMMANDS: tuple[tuple[str, str, CommandUse, str], ...] = (
     ("conftest.py", "", "Test", "python -m pytest"),
     ("tests/conftest.py", "", "Test", "python -m pytest"),
     ("tests/test_*.py", "unittest.TestCase", "Test", "python -m unittest discover -s tests"),
+    ("tests/test_*.py", "\ndef test_", "Test", "python -m pytest"),
     ("pyproject.toml", "[tool.ruff", "Check", "ruff check"),
     ("*ruff.toml", "", "Check", "ruff check"),
     ("tox.ini", "", "Test", "tox"),

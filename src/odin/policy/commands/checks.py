@@ -83,6 +83,18 @@ _SCRIPT_RUNNERS = frozenset(("bash", "sh", "zsh", "node", "ruby", "perl", "php",
 _MAX_LABEL_CHARS = 100
 
 
+_LANGUAGES = (
+    (".py .pyi", "python pytest ruff mypy pyright basedpyright tox nox"),
+    (".js .jsx .mjs .cjs .ts .tsx .vue .svelte .css .html", "npm pnpm yarn bun node deno jest vitest eslint tsc"),
+    (".rs", "cargo"),
+    (".go", "go golangci-lint"),
+    (".java .kt .scala", "mvn mvnw gradle gradlew"),
+    (".rb", "bundle rake rspec"),
+    (".php", "composer phpunit"),
+)
+"""The endings of source files, and the programs that check them and nothing else."""
+
+
 class ProjectChecks(Struct, frozen=True):
     """The checks of a project and the folder they run in."""
 
@@ -107,6 +119,18 @@ def find_check(command: str, known: Iterable[str] = ()) -> FoundCheck | None:
             simple = analysis.script.commands if analysis.script is not None else ()
             return FoundCheck(match or _shorten(" ".join(words)), _is_masked(words, simple))
     return None
+
+
+def choose_fitting(commands: tuple[str, ...], files: Iterable[str]) -> tuple[str, ...]:
+    """Return the checks of the languages of these files; all of them if that cannot be told."""
+    endings = {PurePosixPath(file).suffix for file in files}
+    spoken = [programs.split() for suffixes, programs in _LANGUAGES if endings & set(suffixes.split())]
+    if not spoken or not endings.issubset(" ".join(suffixes for suffixes, _ in _LANGUAGES).split()):
+        return commands
+    ours = {program for programs in spoken for program in programs}
+    others = {program for _, programs in _LANGUAGES for program in programs.split()} - ours
+    names = (_PYTHON.sub("python", PurePosixPath(command.split()[0]).name) for command in commands)
+    return tuple(command for command, name in zip(commands, names, strict=True) if name not in others) or commands
 
 
 def is_obvious_check(words: Sequence[str]) -> bool:

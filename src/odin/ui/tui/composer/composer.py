@@ -131,7 +131,9 @@ class Composer(StableTextArea):
         info = self._odin.facts.info
         if info is not None and not info.sees_images:
             self.show_toast(
-                f"{escape_hidden(info.model)} cannot see images, only their names. /model switches the model.", "warn"
+                f"{escape_hidden(info.model)} cannot see images, only their names. /model switches the model; "
+                'if this one can, set "images": true in its settings.',
+                "warn",
             )
 
     # --- session events ---
