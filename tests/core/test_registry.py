@@ -133,6 +133,8 @@ def test_invalid_argument_is_named_in_the_error(raw: dict[str, Any], word: str) 
         ("read_file", "Read"),
         ("exec", "ExecuteCommand"),
         ("Task", "AgentTool"),
+        ("subagent", "AgentTool"),
+        ("spawn", "Spawn"),  # a process, not a sub-agent
         ("FileWrite", "WriteFile"),
         ("FileEdit", "EditTool"),
         ("GREP", "Grep"),

@@ -11,7 +11,7 @@ import pytest
 
 from odin.app.team import TeamFactory
 from odin.core.call_events import PermissionAsked
-from odin.core.event import FilesChanged, Warned
+from odin.core.event import AgentEnded, FilesChanged, Warned
 from odin.core.op import AnswerPermission, Prompt, Rewind
 from odin.core.team import TaskRecord
 from odin.testing import Turn, call, say
@@ -70,21 +70,55 @@ async def delegate_and_apply(start: Start, workspace: Path, **options: Any) -> T
         [delegate_isolated("a"), say("ok"), call("Apply", {"task_id": "adhoc-1"}, id="apply"), say("I see")]
     )
     script.tasks["a"] = [call("Read", {"file_path": "a.txt"}), *writes, complete("done")]
-    talk = await start(script, agent_definitions=TYPES, **options)
+    talk = await start(script, **{"agent_definitions": TYPES, **options})
     await talk.say("go")
     return talk
 
 
 async def test_apply_asks_for_approval_with_the_diff(start: Start, workspace: Path) -> None:
-    talk = await delegate_and_apply(start, workspace, yes=False, can_ask=True, allowed_tools=("WriteFile",))
+    """The edits in the worktree are not asked about: their effect on the project is."""
+    talk = await delegate_and_apply(start, workspace, yes=False, can_ask=True)
     await talk.until_live(PermissionAsked)
     (asked,) = talk.all(PermissionAsked)
     assert asked.name == "Apply"
+    assert asked.preview.startswith("--- a/a.txt\n+++ b/a.txt\n@@ ") and "diff --git" not in asked.preview
     assert {"-one", "+two", "+hidden"} <= set(asked.preview.splitlines())
     assert (workspace / "a.txt").read_text() == "one\n"
     await talk.client.submit(AnswerPermission(asked.ask_id, True))
     await settle(talk.client)
     assert (workspace / "sub/secret.txt").read_text() == "hidden\n"
+
+
+@pytest.mark.parametrize(
+    ("limit", "options"),
+    [
+        ({"permissionMode": "default"}, {}),
+        ({"rules": {"WriteFile": "ask"}}, {}),
+        ({}, {"config": {"rules": {"WriteFile": "ask"}}}),
+    ],
+    ids=["permission mode of the type", "rule of the type", "rule of the user"],
+)
+async def test_an_edit_in_a_worktree_that_is_asked_about_names_it(
+    start: Start, workspace: Path, limit: dict[str, Any], options: dict[str, Any]
+) -> None:
+    types = json.dumps({"iso": {**json.loads(TYPES)["iso"], **limit}})
+    talk = await delegate_and_apply(
+        start, workspace, yes=False, can_ask=True, **{"agent_definitions": types, **options}
+    )
+    await talk.until_live(PermissionAsked)
+    (asked,) = talk.all(PermissionAsked)
+    assert (asked.name, asked.title) == ("WriteFile", "Write a.txt in its worktree")
+
+
+async def test_commands_in_a_worktree_are_asked_about_as_before(start: Start, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("one\n")
+    make_repository(workspace)
+    run = call("ExecuteCommand", {"command": "touch made.txt"})
+    script = TeamScript([delegate_isolated("a"), say("ok"), say("I see")], a=[run, complete("done")])
+    talk = await start(script, agent_definitions=TYPES, yes=False, can_ask=True)
+    await talk.say("go")
+    await talk.until_live(PermissionAsked)
+    assert [asked.name for asked in talk.all(PermissionAsked)] == ["ExecuteCommand"]
 
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["approved", "reported"])
@@ -136,7 +170,10 @@ async def test_unapplied_worktree_is_kept_and_reported(start: Start, workspace: 
     await settle(talk.client)
     assert not (workspace / "new.txt").exists()
     await talk.until_quiet()
-    assert any("Kept worktree" in event.text for event in talk.all(Warned))
+    (kept,) = (item for item in talk.heard if isinstance(item.event, Warned))
+    assert kept.agent == "iso-1" and "Its worktree is kept, with 1 file to apply: /" in str(kept.event)
+    ended = next(item.seq for item in talk.heard if isinstance(item.event, AgentEnded))
+    assert kept.seq > ended, "after the result"
 
 
 async def test_task_fails_without_a_git_repository(start: Start, workspace: Path) -> None:

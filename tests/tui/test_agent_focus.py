@@ -8,7 +8,7 @@ import pytest
 from rich.segment import Segment
 
 from odin.core.call_events import PermissionAsked, ToolStarted, UsageRecorded
-from odin.core.event import AgentEnded, AgentStarted, Envelope, PromptQueued, TurnEnded, TurnStarted
+from odin.core.event import AgentEnded, AgentStarted, Envelope, PromptQueued, TurnEnded, TurnStarted, Warned
 from odin.core.message import Usage
 from odin.core.op import Answer, DropPrompt, Interrupt, Prompt, RunUserShell
 from odin.core.team import MailSent, TaskChanged, TaskReport
@@ -241,10 +241,11 @@ def test_one_card_shows_the_state_of_the_task_and_a_continued_task_has_a_second_
     )
     models.apply(Envelope(4, 4.0, "s", ended, "scout-1"))
     models.apply(Envelope(5, 5.0, "s", AgentEnded("scout-1", "end_turn", "Found it.")))
+    models.apply(Envelope(5, 5.5, "s", Warned("Its worktree is kept.", "info"), "scout-1"))
     again = AgentStarted("scout-3", "more", "edit_mode", task_id="adhoc-1", call_id="d1", continues="scout-1")
     models.apply(Envelope(6, 6.0, "s", again))
     assert [(card.key, card.state, card.note) for card in models[""].agents] == [
-        ("scout-1", "completed", "Found it."),
+        ("scout-1", "completed", "Found it.\nIts worktree is kept."),
         ("scout-3", "running", ""),
     ]
 

@@ -241,7 +241,8 @@ class AgentRuntime:
         if skills is not None and (found := (*used, *skills.list_named(self._definition))):
             policy = policy.with_skills(found)
         if workspace is not self._parts.work.workspaces.main:
-            policy = policy.with_root(workspace.root, workspace.environment, workspace.sandbox)
+            is_worktree = workspace.worktree is not None
+            policy = policy.with_root(workspace.root, workspace.environment, workspace.sandbox, is_worktree=is_worktree)
         if self.limits is not None:
             policy = policy.restrict(self.limits)
         return policy.with_write_scope(self._scope) if self._scope.is_limited else policy

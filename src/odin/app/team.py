@@ -1,6 +1,7 @@
 """Makes the sub-agents of a session: their services, tools, prompts and models, from their types."""
 
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from odin.app.agents import AgentRuntime
 from odin.app.roles import make_limits, make_pool_limit
 from odin.app.session_parts import SessionParts
 from odin.core.event import ContextAdded, TurnEnded, Warned
+from odin.core.format import pluralize
 from odin.core.team import AgentSpec, DelegationLimits, TaskRecord, TeamLimits
 from odin.core.text import to_valid_unicode
 from odin.core.tool import Tool
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 DEFAULT_TYPE = "general"
 
 _BUILTIN_TYPES = "explore, general."
+
+_GIT_HEADER = re.compile(r"^diff --git .*\n(?:(?:new|deleted) file mode 100644\n)?index .*\n(?=--- )", re.MULTILINE)
+"""What git writes above the diff of an ordinary file. What says more, such as a rename or a mode, is shown."""
 
 
 class TeamFactory:
@@ -137,7 +142,8 @@ class TeamFactory:
         if workspace is not None and workspace.worktree is not None:
             end = await work.workspaces.end(workspace)
             if not end.is_removed:
-                self._recorder.emit(Warned(end.describe(), "info"))
+                files = pluralize(end.unapplied, "file")
+                self._recorder.emit(Warned(f"Its worktree is kept, with {files} to apply: {end.path}", "info"), name)
 
     async def _open_folder(self, spec: AgentSpec) -> AgentWorkspace:
         """Return where an agent works: the project, a new worktree, or the worktree of the task it continues."""
@@ -176,7 +182,7 @@ class TeamFactory:
         async def collect() -> str:
             diff = await (await self._reopen(task)).collect_diff()
             self._shown_trees[task.id] = diff.tree
-            return diff.text
+            return _GIT_HEADER.sub("", diff.text)
 
         return await preview_diff(collect())
 

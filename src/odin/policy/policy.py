@@ -108,6 +108,8 @@ class Policy:
     """
 
     write_scope = WriteScope()
+    is_worktree = False
+    """The root is an agent's worktree: changes in it reach the project only by Apply, which is checked like an edit."""
 
     def __init__(
         self,
@@ -164,10 +166,18 @@ class Policy:
         """Return a policy that allows what this one and these limits allow."""
         return self._with(_limits=(*self._limits, limits)).with_permission_mode(self.permission_mode)
 
-    def with_root(self, root: str, environment: ExecutionEnvironment, confinement: "Confinement | None") -> "Policy":
+    def with_root(
+        self,
+        root: str,
+        environment: ExecutionEnvironment,
+        confinement: "Confinement | None",
+        *,
+        is_worktree: bool = False,
+    ) -> "Policy":
         """Return a policy with the same rules for an agent that works in another folder, such as a worktree of the
         project, or runs commands in another environment."""
-        return self._with(scope=resolve_scope(environment.cwd, root, environment), _confinement=confinement)
+        scope = resolve_scope(environment.cwd, root, environment)
+        return self._with(scope=scope, _confinement=confinement, is_worktree=is_worktree)
 
     def with_write_scope(self, scope: WriteScope) -> "Policy":
         """Return a policy with the same rules for an agent that may change only the files of the scope."""
@@ -223,7 +233,9 @@ class Policy:
         """Return this call in a few words, for a permission request."""
         from odin.policy.danger import name_call
 
-        return name_call(self._make_call(name, kind, target, mode))
+        call = self._make_call(name, kind, target, mode)
+        is_apart = self.is_worktree and kind == "edit" and not self._find_outside_path(call)
+        return f"{name_call(call)} in its worktree" if is_apart else name_call(call)
 
     @keep_lookups
     def find_grants(self, name: str, kind: Kind, target: Target, mode: Mode) -> SandboxGrants:
@@ -562,6 +574,9 @@ class Policy:
         if self.permission_mode in ("acceptEdits", "auto") and call.target.paths:
             mode = self.permission_mode
             return _allow_freely(f"It changes files inside the project, and {mode} allows that.", mode)
+        is_asked_later = self.is_worktree and not any(limits.permission_mode for limits in self._limits)
+        if is_asked_later and self.permission_mode == "default" and call.target.paths:
+            return _allow_freely("It changes only the agent's own worktree, and Apply asks.", "worktree")
         return Decision("ask", _describe_effect(call), self._suggest_hint(call), "changes")
 
     def _decide_command(self, call: PolicyCall) -> Decision:

@@ -320,6 +320,9 @@ class TranscriptModels(dict[str, TranscriptModel]):
                     main.record_task(agent, event)
                 case UsageRecorded(purpose="main", model=model):
                     main.record_model(agent, model)
+                case Warned(text=text) if agent in main.agents and main.agents[agent].reason:
+                    main.agents[agent].note = f"{main.agents[agent].note}\n{text}".strip()
+                    self[""].touch(main.agents[agent])
                 case Replied(message=message) if message.text.strip():
                     main.record_agent(agent, message.text.strip().split("\n")[0][:_MAX_SUMMARY])
                 case _:
