@@ -3,11 +3,12 @@
 import pytest
 from textual import events
 
-from odin.core.event import PromptQueued, TurnStarted
+from odin.core.event import AgentStarted, PromptQueued, TurnStarted
 from odin.core.op import Interrupt, Prompt
 from odin.testing import say
 from odin.ui.tui.dialogs.form import FormDialog
 from tests.tui.conftest import OpenApp, Stage, run_app
+from tests.tui.fake_sessions import FakeClient, FakeSessions
 from tests.tui.key_cases import Scene
 
 SENTENCE = "please explain every query, jokingly"
@@ -36,6 +37,23 @@ async def test_letters_reach_the_composer_whatever_was_clicked(size: tuple[int, 
         await stage.type(SENTENCE)
         assert stage.app.composer.text == SENTENCE
         assert not scene.sessions.forked and not scene.client.submitted
+
+
+async def test_the_hint_names_the_key_that_opens_the_agent_of_a_card() -> None:
+    client = FakeClient()
+    async with run_app(FakeSessions(client)) as stage:
+        client.emit(
+            AgentStarted("scout-1", "look", "edit_mode", "find tests", task_id="adhoc-1"),
+            TurnStarted("t", "work", "edit_mode"),
+        )
+        await stage.shows("find tests", "work")
+        await stage.press("alt+up")
+        await stage.shows("Cards:")
+        assert "its transcript" not in stage.screen()
+        await stage.press("k")
+        await stage.shows("a its transcript")
+        await stage.press("j")
+        await stage.until(lambda: "its transcript" not in stage.screen())
 
 
 @pytest.mark.slow

@@ -375,7 +375,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         self._redraw_mode()
 
     def _redraw_mode(self) -> None:
-        """Card mode began or ended: redraw the cursor and the hint line."""
+        """Card mode began or ended, or its cursor has moved: redraw the cursor and the hint line."""
         self.refresh()
         self._odin.request_frame()
 
@@ -420,6 +420,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
         """Move the cursor to this card and scroll it into view."""
         self.cursor = block
         self.reveal(block)
+        self._redraw_mode()
 
     action_next_card = partialmethod(_step_cursor, 1)
     action_previous_card = partialmethod(_step_cursor, -1)
@@ -432,7 +433,7 @@ class TranscriptView(ScrollView, can_focus=True, inherit_bindings=False):
     def action_last_card(self) -> None:
         cards = self._list_cards()
         if cards:
-            self.cursor = cards[-1]
+            self.point_at(cards[-1])
             self.to_end()
 
     def toggle(self, block: TranscriptBlock) -> None:
