@@ -711,7 +711,7 @@ async def test_a_server_that_hangs_is_named_and_remembered(start_session: StartS
     await (await start_session([say("two")])).prompt()
     impatient = await start_session([say("three")], headless=True)
     await impatient.prompt()
-    assert "did not answer within 3 s" in "".join(impatient.warnings())
+    assert "did not answer within 3 s" in "".join(impatient.warnings()), "the limit of one that was slow"
 
 
 # --- processes ---

@@ -108,7 +108,7 @@ def test_the_users_programs_run_no_code_of_the_project(
     else:
         commands = [words for words in commands if words is not IN_FOLDER]  # hooks run in the project
         configure(home, hooks={"UserPromptSubmit": [{"command": words} for words in commands]})
-    shutil.rmtree(home / ".cache", ignore_errors=True)  # a server that has failed is not started again by `-p`
+    shutil.rmtree(home / ".cache", ignore_errors=True)
     given = {name: fill_in(value, workspace, home) for name, value in env.items()}
     path = f"{home}/bin:/usr/bin:/bin"
     done = run_prompt(run_odin, "--permission-mode", "dontAsk", env={"PATH": path, **given})
@@ -181,7 +181,7 @@ class HostileProject:
         self.hook = [*words, f"{folder}/report.json", str(port)]
         server = {
             "command": words[0],
-            "args": [*words[1:], "$XDG_CACHE_HOME/report.json".replace("$", "$$"), str(port)],
+            "args": [*words[1:], "$XDG_CACHE_HOME/report.json", str(port)],
             "env": {"NAMED": "yes"},
         }
         (folder / "odinconfig.json").write_text(json.dumps({"hooks": {"Stop": [{"command": self.hook}]}}))

@@ -107,6 +107,8 @@ class ServerConnection:
         known = self._cache.read(self._cached_as)
         self.is_new = known is None
         """Odin has never tried to connect it, so its tools are worth waiting for."""
+        self.is_slow = known is not None and known.is_slow
+        """It did not answer the last time."""
         self.listing: ServerListing | None = None if known is None or known.failed else known
         self.users: set[ServerUser] = set()
         self._deps = deps
@@ -179,10 +181,10 @@ class ServerConnection:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._refreshed.wait(), _AWAITED_REFRESH_S)
 
-    def remember_failure(self) -> None:
+    def remember_failure(self, *, is_slow: bool) -> None:
         """Let later sessions not wait for it as for a new server, unless they know what it offers."""
         if self.listing is None:
-            self._cache.write(self._cached_as, ServerListing(failed=True))
+            self._cache.write(self._cached_as, ServerListing(failed=True, is_slow=is_slow))
 
     async def close(self) -> None:
         """Disconnect, within a limited time. The server can be started again."""
@@ -214,7 +216,7 @@ class ServerConnection:
                 user.on_change()
 
     async def _run(self) -> None:
-        problem = explain_unusable(self.settings)
+        problem, is_slow = explain_unusable(self.settings), False
         try:
             for attempt in range(1, ATTEMPTS + 1) if not problem else ():
                 self._set_status("connecting", attempt=attempt)
@@ -226,7 +228,8 @@ class ServerConnection:
                     break
                 except Exception as error:  # whatever the server or the package makes of it
                     problem = describe_failure(error, self.settings, self._limits)
-                    if isinstance(_unpack(error), TimeoutError):
+                    is_slow = isinstance(_unpack(error), TimeoutError)
+                    if is_slow:
                         problem += " in any of 3 attempts" if attempt == ATTEMPTS else ""
                         problem += _describe_junk(self._transport.junk) if self._transport is not None else ""
                     if isinstance(_unpack(error), FileNotFoundError | PermissionError | SandboxUnavailable | OdinError):
@@ -238,7 +241,7 @@ class ServerConnection:
             try:
                 if not self._stop.is_set():
                     if problem:
-                        self.remember_failure()
+                        self.remember_failure(is_slow=is_slow)
                     detail = f"{problem.rstrip('.')}; {self._hint}" if problem and self._hint else problem
                     self._set_status("failed" if problem else "pending", detail=detail)
             finally:
@@ -248,7 +251,7 @@ class ServerConnection:
     async def _connect_and_serve(self) -> str:
         """Connect and stay connected. Return why the connection ended, "" if the next call may connect again."""
         started = time.monotonic()
-        await asyncio.to_thread(_import_package)
+        await asyncio.to_thread(import_package)
         transport: Any = None
         was_ready = False
         try:
@@ -493,7 +496,7 @@ class ServerConnection:
         return result
 
 
-def _import_package() -> None:
+def import_package() -> None:
     """Import the official package, and keep what it logs off the terminal: Odin says itself what matters."""
     import logging
 

@@ -50,7 +50,8 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     """Everything a server offers. `has_resources`: it has resources, perhaps more than are listed.
 
     `is_cut` says that it offers more tools than `MAX_TOOLS`.
-    `failed` stands in the cache for a server that has never been connected, although Odin tried.
+    `failed` stands in the cache for a server that has never been connected, although Odin tried; `is_slow`: because it
+    did not answer in time.
     """
 
     tools: tuple[ListedTool, ...] = ()
@@ -60,6 +61,7 @@ class ServerListing(Struct, frozen=True, omit_defaults=True):
     instructions: str = ""
     server: str = ""
     failed: bool = False
+    is_slow: bool = False
     is_cut: bool = False
     version: int = _VERSION
 

@@ -31,7 +31,7 @@ from odin.core.text import list_choices, suggest_similar, to_valid_unicode
 from odin.core.tool import Tool, ToolContext, ToolOutput, fail
 from odin.engine.event_bus import EventBus
 from odin.mcp.calls import ServerUser
-from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavailable
+from odin.mcp.connection import ConnectionDeps, ServerConnection, ServerUnavailable, import_package
 from odin.mcp.elicitation import Elicitation
 from odin.mcp.listing import ListedPrompt
 from odin.mcp.results import ResultReader
@@ -42,7 +42,7 @@ _START_S = 2.0
 """How long after the preparation of the first request the servers start at the latest."""
 
 _RETRY_S = 3.0
-"""How long a request waits for servers that failed the last time."""
+"""How long a request waits for servers that did not answer the last time. What ended or was refused says so soon."""
 
 
 class ServerDeps(Struct, frozen=True):
@@ -197,18 +197,20 @@ class SessionServers:
     async def wait_for(self, waiting: Sequence[ServerConnection], agent: str) -> None:
         """Start servers and wait until each is ready or has failed, for a limited time. Say which are neither."""
         limit = self._config.mcp_limits.wait_s
-        if not any(server.is_new for server in waiting):
+        if all(server.is_slow for server in waiting):
             limit = min(limit, _RETRY_S)
         for server in waiting:
             server.start()
         if not all(server.is_settled for server in waiting):
             self._deps.emit(ActivityChanged("connecting", "MCP servers"), agent)
+        if limit and waiting:
+            await asyncio.to_thread(import_package)
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await asyncio.gather(*(server.wait_settled() for server in waiting))
         for server in waiting if limit else ():
             if not server.is_settled:
-                server.remember_failure()
+                server.remember_failure(is_slow=True)
                 why = f"did not answer within {limit:g} s, so the model does not have its tools yet"
                 self._warn_once(f"The MCP server {server.name} {why}. {self._hint}")
 
