@@ -309,6 +309,18 @@ def test_a_finished_todo_list_disappears_with_the_next_prompt() -> None:
     assert "write it" in get_side_panel(open_ones)
 
 
+def test_the_todo_list_of_an_interrupted_turn_goes_with_the_next_turn_that_ignores_it() -> None:
+    todos = TodosChanged((Todo("1", "write it", "pending"),))
+    found = make_facts(TurnStarted("p", "x", "edit_mode"), todos, TurnEnded("p", "interrupted"))
+    found.apply(Envelope(8, 8.0, "s", TurnStarted("q", "y", "edit_mode")))
+    assert "write it" in get_side_panel(found)
+    found.apply(Envelope(9, 9.0, "s", TurnEnded("q", "end_turn")))
+    assert "write it" not in get_side_panel(found)
+    turn = TurnStarted("q", "y", "edit_mode")
+    going_on = make_facts(todos, TurnEnded("p", "interrupted"), turn, todos, TurnEnded("q", "end_turn"))
+    assert "write it" in get_side_panel(going_on)
+
+
 def test_rewind_and_redo_restore_the_todo_list() -> None:
     first, second = (TodosChanged((Todo("1", text, "pending"),)) for text in ("plan it", "build it"))
     past = [

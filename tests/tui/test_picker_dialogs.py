@@ -65,7 +65,7 @@ async def test_the_chosen_model_and_the_fallback_are_marked_differently() -> Non
     client = FakeClient()
     async with run_app(FakeSessions(client)) as stage:
         client.emit(ModelChanged("offline/planner", "anthropic/claude-sonnet-4-5 cannot answer: overloaded"))
-        await stage.shows("planner (instead of")
+        await stage.shows("offline (instead of")
         await stage.press("ctrl+p")
         await wait_for_dialog(stage, ModelPicker)
         lines = stage.screen().split("\n")

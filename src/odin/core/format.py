@@ -92,7 +92,12 @@ def format_permission_mode(mode: str) -> str:
 
 
 def get_model_name(ref: str) -> str:
-    """Return a model ref without its provider: `claude-x@high` for `anthropic/claude-x@high`."""
+    """Return a model ref without its provider: `claude-x@high` for `anthropic/claude-x@high`.
+
+    The built-in planner is `offline`: `planner` is a role.
+    """
+    if ref.startswith("offline/"):
+        return "offline"
     return ref.rsplit("/", 1)[-1] or ref
 
 

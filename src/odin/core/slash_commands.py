@@ -45,7 +45,9 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand("edit", "Switch to edit mode, which edits files and runs commands, or send TEXT in it.", "[TEXT]"),
     SlashCommand("execute", "Carry out a plan of .odin/plans, or the newest one, in a new session.", "[PLAN] [ROLE]"),
-    SlashCommand("role", "Switch the role of the main agent. Without arguments, show it.", "[NAME]"),
+    SlashCommand(
+        "role", "Switch the role: who works. The planner plans in any mode. Without arguments, show it.", "[NAME]"
+    ),
     # the running turn, the queue and the history
     SlashCommand("queue", "List, edit, drop or send queued prompts.", "[edit|drop|steer|send N]"),
     SlashCommand("steer", "Send a message to the running turn. The model sees it before its next step.", "TEXT"),
@@ -100,7 +102,7 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("stats", "Show usage by model, agent or day.", "[project] [models|agents|dates] [7d|all]"),
     SlashCommand("budget", "Set the spending limit of this session in US dollars; 0 means no limit.", "[USD]"),
     # permissions
-    SlashCommand("permissions", "Show or set the permission mode.", "[MODE]"),
+    SlashCommand("permissions", "Show or set the permission mode: what is asked about first.", "[MODE]"),
     SlashCommand("rules", "List, add or remove permission rules.", "[add RULE|remove N]"),
     SlashCommand("yolo", "Turn permission prompts off or on again.", "[on|off]"),
     # extensions

@@ -141,11 +141,13 @@ ACTIVE_LOOP_STATES = ("executing", "verifying", "assessing")
 class TodoLists:
     """The task lists by agent. The main agent's list goes back and forth with its conversation.
 
-    A turn starts without the list that the turn before it completed.
+    A turn starts without the list that the turn before it completed. A list that an interrupted turn left open goes
+    with the end of the next turn, if that has not changed it.
     """
 
     def __init__(self) -> None:
         self.by_agent: dict[str, TodosChanged] = {}
+        self._left_open: set[str] = set()
         self._timeline = Timeline(lambda _: self.by_agent.get(""), self._swap)
 
     def apply(self, envelope: Envelope) -> None:
@@ -155,6 +157,12 @@ class TodoLists:
         match event:
             case TodosChanged():
                 self.by_agent[agent] = event
+                self._left_open.discard(agent)
+            case TurnEnded(reason="interrupted"):
+                self._left_open.add(agent)
+            case TurnEnded() if agent in self._left_open:
+                self._left_open.discard(agent)
+                self.by_agent.pop(agent, None)
             case AgentEnded():
                 self.by_agent.pop(event.id, None)
             case TurnStarted():
