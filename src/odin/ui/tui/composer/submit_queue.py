@@ -117,7 +117,7 @@ class SubmitQueue:
     `queued` are the prompts that the session has not started yet. A draft that was refused goes back to `restore`.
     """
 
-    def __init__(self, app: SessionApp, run_command: RunCommand, restore: Callable[[PromptDraft], None]) -> None:
+    def __init__(self, app: SessionApp, run_command: RunCommand, restore: Callable[[PromptDraft], object]) -> None:
         self._app = app
         self._run_command = run_command
         self._restore = restore
