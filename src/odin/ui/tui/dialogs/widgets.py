@@ -84,7 +84,10 @@ class TextPage(ScrollView, can_focus=True, inherit_bindings=False):
         if number >= len(self._strips):
             return Strip.blank(self.size.width, base)
         self.seen_rows = max(self.seen_rows, number + 1)
-        return self._strips[number].apply_style(base).extend_cell_length(self.size.width, base)
+        strip = self._strips[number]
+        if y == self.size.height - 1 and number < len(self._strips) - 1 and strip.text.startswith(" "):
+            strip = Strip([Segment("↓"), *strip.crop(1)])  # more follows
+        return strip.apply_style(base).extend_cell_length(self.size.width, base)
 
     def on_click(self, event: events.Click) -> None:
         self.post_message(self.Clicked(event.y + self.scroll_offset.y))
